@@ -1,0 +1,1 @@
+//! Layer 1: may this workload take its share of quota now?.

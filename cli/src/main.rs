@@ -1,0 +1,3 @@
+//! trireme: up, demo, explain.
+
+fn main() {}

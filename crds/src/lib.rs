@@ -1,0 +1,1 @@
+//! Every API type Trireme serves or reads.

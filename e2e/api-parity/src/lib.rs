@@ -1,0 +1,1 @@
+//! Behaviours of the Kubernetes API, each a small test, for cluster-sim and the real server.

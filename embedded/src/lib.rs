@@ -1,0 +1,1 @@
+//! The three programs wired into cluster-sim: up, demo, fuzz.

@@ -1,0 +1,1 @@
+//! Layer 2's decisions, pure: nodes, filters, gangs, reasons.

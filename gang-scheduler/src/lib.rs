@@ -1,0 +1,1 @@
+//! Layer 2: can all its pods land together, well?.

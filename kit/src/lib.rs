@@ -1,0 +1,8 @@
+//! What the three processes share: context, client, watches, lease, admin server, TLS, telemetry.
+//!
+//! A program is a value: `run(Context, Config)`, with no process globals, so that three replicas of each run in one
+//! test. Time, randomness and spawning come from the [`Context`] only.
+
+pub mod context;
+
+pub use context::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};

@@ -1,0 +1,198 @@
+//! Amounts of named resources, in whole base units.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::Quantity;
+
+/// The name of a resource: `cpu`, `memory`, `nvidia.com/gpu`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ResourceName(Arc<str>);
+
+impl ResourceName {
+    /// Processor time, counted in thousandths of a core.
+    pub const CPU: &'static str = "cpu";
+    /// Memory in bytes.
+    pub const MEMORY: &'static str = "memory";
+    /// The number of pods: implied by every pod, never requested.
+    pub const PODS: &'static str = "pods";
+
+    /// A resource by name.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A quantity of this resource in base units: thousandths for `cpu`, units for everything else, rounded up.
+    ///
+    /// `None` when it does not fit 64 bits.
+    pub fn amount(&self, quantity: &Quantity) -> Option<i64> {
+        if self.as_str() == Self::CPU { quantity.milli_value() } else { Some(quantity.value()) }
+    }
+
+    /// Base units of this resource as a quantity, in the notation users expect for it.
+    pub fn quantity(&self, amount: i64) -> Quantity {
+        match self.as_str() {
+            Self::CPU => Quantity::from_millis(amount),
+            Self::MEMORY | "ephemeral-storage" => Quantity::from_bytes(amount),
+            name if name.starts_with("hugepages-") => Quantity::from_bytes(amount),
+            _ => Quantity::from_units(amount),
+        }
+    }
+}
+
+impl From<&str> for ResourceName {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+impl Borrow<str> for ResourceName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ResourceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Amounts by resource in base units (see [`ResourceName::amount`]). Ordered, so that everything derived from it is.
+pub type ResourceList = BTreeMap<ResourceName, i64>;
+
+/// A user's number that no computation can use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AmountError {
+    /// Below zero.
+    #[error("resource {resource}: {quantity} is negative; requests and limits must be zero or more")]
+    Negative {
+        /// The resource asked for.
+        resource: ResourceName,
+        /// What was written.
+        quantity: Quantity,
+    },
+    /// Beyond 64 bits, alone or summed.
+    #[error("resource {resource}: the amount exceeds 64 bits; ask for less")]
+    Overflow {
+        /// The resource asked for.
+        resource: ResourceName,
+    },
+}
+
+/// Reads user-written quantities.
+///
+/// # Errors
+/// A negative amount, or one beyond 64 bits.
+pub fn amounts(quantities: &BTreeMap<ResourceName, Quantity>) -> Result<ResourceList, AmountError> {
+    quantities
+        .iter()
+        .map(|(resource, quantity)| {
+            if quantity.is_negative() {
+                return Err(AmountError::Negative { resource: resource.clone(), quantity: *quantity });
+            }
+            let amount = resource
+                .amount(quantity)
+                .ok_or_else(|| AmountError::Overflow { resource: resource.clone() })?;
+            Ok((resource.clone(), amount))
+        })
+        .collect()
+}
+
+/// Adds `more` to `total`, resource by resource.
+///
+/// # Errors
+/// A sum beyond 64 bits; `total` is then partly changed and must be thrown away.
+pub fn checked_add(total: &mut ResourceList, more: &ResourceList) -> Result<(), AmountError> {
+    for (resource, amount) in more {
+        let sum = total.entry(resource.clone()).or_insert(0);
+        *sum =
+            sum.checked_add(*amount).ok_or_else(|| AmountError::Overflow { resource: resource.clone() })?;
+    }
+    Ok(())
+}
+
+/// `count` times `each`.
+///
+/// # Errors
+/// A product beyond 64 bits.
+pub fn checked_scale(each: &ResourceList, count: i64) -> Result<ResourceList, AmountError> {
+    each.iter()
+        .map(|(resource, amount)| {
+            let product = amount
+                .checked_mul(count)
+                .ok_or_else(|| AmountError::Overflow { resource: resource.clone() })?;
+            Ok((resource.clone(), product))
+        })
+        .collect()
+}
+
+/// Raises `floor` to `other`, resource by resource.
+pub fn raise_to(floor: &mut ResourceList, other: &ResourceList) {
+    for (resource, amount) in other {
+        let current = floor.entry(resource.clone()).or_insert(*amount);
+        *current = (*current).max(*amount);
+    }
+}
+
+/// The resources of which `asked` wants more than `free` has, with what is missing. Empty: it fits.
+pub fn shortfall(asked: &ResourceList, free: &ResourceList) -> ResourceList {
+    asked
+        .iter()
+        .filter_map(|(resource, amount)| {
+            let missing = amount.saturating_sub(free.get(resource.as_str()).copied().unwrap_or(0));
+            (*amount > 0 && missing > 0).then(|| (resource.clone(), missing))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(entries: &[(&str, i64)]) -> ResourceList {
+        entries.iter().map(|(name, amount)| (ResourceName::from(*name), *amount)).collect()
+    }
+
+    #[test]
+    fn cpu_is_counted_in_thousandths_and_the_rest_in_units() {
+        let quantities = [("cpu", "1500m"), ("memory", "1Gi"), ("nvidia.com/gpu", "8")]
+            .map(|(name, text)| (ResourceName::from(name), text.parse().unwrap()));
+        assert_eq!(
+            amounts(&quantities.into()).unwrap(),
+            list(&[("cpu", 1500), ("memory", 1 << 30), ("nvidia.com/gpu", 8)])
+        );
+    }
+
+    #[test]
+    fn negative_and_huge_numbers_are_refused_by_name() {
+        let read =
+            |name: &str, text: &str| amounts(&[(ResourceName::from(name), text.parse().unwrap())].into());
+        assert!(matches!(read("memory", "-1"), Err(AmountError::Negative { .. })));
+        assert!(matches!(read("cpu", "9223372036854775807"), Err(AmountError::Overflow { .. })));
+        let mut total = list(&[("memory", i64::MAX)]);
+        assert!(checked_add(&mut total, &list(&[("memory", 1)])).is_err());
+        assert!(checked_scale(&list(&[("pods", i64::MAX)]), 2).is_err());
+    }
+
+    #[test]
+    fn shortfall_names_what_is_missing() {
+        let free = list(&[("cpu", 1000), ("nvidia.com/gpu", 3)]);
+        assert!(shortfall(&list(&[("cpu", 1000)]), &free).is_empty());
+        assert!(shortfall(&list(&[("memory", 0)]), &free).is_empty());
+        assert_eq!(
+            shortfall(&list(&[("nvidia.com/gpu", 8), ("memory", 5)]), &free),
+            list(&[("nvidia.com/gpu", 5), ("memory", 5)])
+        );
+    }
+}

@@ -1,0 +1,1 @@
+//! Worlds of GPUs that answer as NVML does, driven by YAML.

@@ -1,0 +1,1 @@
+//! Layer 3: what GPU units does this node really have?.

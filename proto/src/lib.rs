@@ -1,0 +1,1 @@
+//! The kubelet's gRPC services and the sockets they are spoken over.
