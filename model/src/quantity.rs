@@ -332,6 +332,63 @@ impl<'de> Deserialize<'de> for Quantity {
     }
 }
 
+/// A quantity as a user wrote it, which may be none: reading an object never fails because of it, only using it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is a quantity.
+    Valid(Quantity),
+    /// It is not; the text as written.
+    Malformed(String),
+}
+
+impl Written {
+    /// The quantity.
+    ///
+    /// # Errors
+    /// The text that is none.
+    pub fn quantity(&self) -> Result<Quantity, &str> {
+        match self {
+            Self::Valid(quantity) => Ok(*quantity),
+            Self::Malformed(text) => Err(text),
+        }
+    }
+}
+
+impl From<Quantity> for Written {
+    fn from(quantity: Quantity) -> Self {
+        Self::Valid(quantity)
+    }
+}
+
+impl Serialize for Written {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Valid(quantity) => quantity.serialize(serializer),
+            Self::Malformed(text) => text.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            Text(String),
+            Integer(i64),
+            Float(f64),
+            Other(de::IgnoredAny),
+        }
+        let text = match Raw::deserialize(deserializer)? {
+            Raw::Text(text) => text,
+            Raw::Integer(number) => number.to_string(),
+            Raw::Float(number) => number.to_string(),
+            Raw::Other(_) => "neither a string nor a number".to_owned(),
+        };
+        Ok(text.parse().map_or(Self::Malformed(text), Self::Valid))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::Quantity;
+use crate::quantity::{Quantity, Written};
 
 /// The name of a resource: `cpu`, `memory`, `nvidia.com/gpu`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -74,6 +74,14 @@ pub type ResourceList = BTreeMap<ResourceName, i64>;
 /// A user's number that no computation can use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmountError {
+    /// Not a quantity at all.
+    #[error("resource {resource}: {text:?} is not a quantity; write for example \"500m\", \"2\" or \"4Gi\"")]
+    Malformed {
+        /// The resource asked for.
+        resource: ResourceName,
+        /// What was written.
+        text: String,
+    },
     /// Below zero.
     #[error("resource {resource}: {quantity} is negative; requests and limits must be zero or more")]
     Negative {
@@ -93,16 +101,20 @@ pub enum AmountError {
 /// Reads user-written quantities.
 ///
 /// # Errors
-/// A negative amount, or one beyond 64 bits.
-pub fn amounts(quantities: &BTreeMap<ResourceName, Quantity>) -> Result<ResourceList, AmountError> {
+/// A malformed or negative amount, or one beyond 64 bits.
+pub fn amounts(quantities: &BTreeMap<ResourceName, Written>) -> Result<ResourceList, AmountError> {
     quantities
         .iter()
-        .map(|(resource, quantity)| {
+        .map(|(resource, written)| {
+            let quantity = written.quantity().map_err(|text| AmountError::Malformed {
+                resource: resource.clone(),
+                text: text.to_owned(),
+            })?;
             if quantity.is_negative() {
-                return Err(AmountError::Negative { resource: resource.clone(), quantity: *quantity });
+                return Err(AmountError::Negative { resource: resource.clone(), quantity });
             }
             let amount = resource
-                .amount(quantity)
+                .amount(&quantity)
                 .ok_or_else(|| AmountError::Overflow { resource: resource.clone() })?;
             Ok((resource.clone(), amount))
         })
@@ -167,7 +179,7 @@ mod tests {
     #[test]
     fn cpu_is_counted_in_thousandths_and_the_rest_in_units() {
         let quantities = [("cpu", "1500m"), ("memory", "1Gi"), ("nvidia.com/gpu", "8")]
-            .map(|(name, text)| (ResourceName::from(name), text.parse().unwrap()));
+            .map(|(name, text)| (ResourceName::from(name), Written::Valid(text.parse().unwrap())));
         assert_eq!(
             amounts(&quantities.into()).unwrap(),
             list(&[("cpu", 1500), ("memory", 1 << 30), ("nvidia.com/gpu", 8)])
@@ -176,8 +188,9 @@ mod tests {
 
     #[test]
     fn negative_and_huge_numbers_are_refused_by_name() {
-        let read =
-            |name: &str, text: &str| amounts(&[(ResourceName::from(name), text.parse().unwrap())].into());
+        let read = |name: &str, text: &str| {
+            amounts(&[(ResourceName::from(name), Written::Valid(text.parse().unwrap()))].into())
+        };
         assert!(matches!(read("memory", "-1"), Err(AmountError::Negative { .. })));
         assert!(matches!(read("cpu", "9223372036854775807"), Err(AmountError::Overflow { .. })));
         let mut total = list(&[("memory", i64::MAX)]);

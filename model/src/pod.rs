@@ -1,0 +1,187 @@
+//! What a pod asks for, all in all.
+//!
+//! Rules: `k8s.io/component-helpers/resource` (`PodRequests`), KEP-753 (sidecars), KEP-2837 (pod-level resources),
+//! KEP-688 (overhead).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::Written;
+use crate::resources::{self, AmountError, ResourceList, ResourceName};
+
+/// The parts of a pod's spec that say what it asks for; shaped so that a view can flatten it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodResources {
+    /// Run one after another before the containers; those with `restartPolicy: Always` keep running beside them.
+    #[serde(deserialize_with = "crate::null_as_default")]
+    pub init_containers: Vec<ContainerResources>,
+    /// Run together.
+    #[serde(deserialize_with = "crate::null_as_default")]
+    pub containers: Vec<ContainerResources>,
+    /// What the runtime class adds to each pod.
+    #[serde(deserialize_with = "crate::null_as_default")]
+    pub overhead: BTreeMap<ResourceName, Written>,
+    /// Budget of the pod as a whole: replaces the containers' sum for cpu, memory and huge pages.
+    #[serde(deserialize_with = "crate::null_as_default")]
+    pub resources: Requirements,
+}
+
+/// What one container asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerResources {
+    /// The container's name.
+    pub name: String,
+    /// `Always` makes an init container a sidecar.
+    #[serde(deserialize_with = "crate::null_as_default")]
+    pub restart_policy: String,
+    /// Its requests and limits.
+    #[serde(deserialize_with = "crate::null_as_default")]
+    pub resources: Requirements,
+}
+
+/// Requests and limits as written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Requirements {
+    /// What is set aside.
+    #[serde(deserialize_with = "crate::null_as_default")]
+    pub requests: BTreeMap<ResourceName, Written>,
+    /// What must not be exceeded; a limit without a request is a request.
+    #[serde(deserialize_with = "crate::null_as_default")]
+    pub limits: BTreeMap<ResourceName, Written>,
+}
+
+impl Requirements {
+    /// Requests, with limits standing in for requests that were not written.
+    ///
+    /// # Errors
+    /// A negative, malformed or too large number.
+    pub fn effective(&self) -> Result<ResourceList, AmountError> {
+        let mut amounts = resources::amounts(&self.limits)?;
+        amounts.extend(resources::amounts(&self.requests)?);
+        Ok(amounts)
+    }
+}
+
+impl ContainerResources {
+    /// Whether it is a sidecar: an init container that keeps running.
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy == "Always"
+    }
+}
+
+impl PodResources {
+    /// What one pod of this shape needs on a node, in base units. `pods` itself is not counted.
+    ///
+    /// # Errors
+    /// A negative, malformed or too large number anywhere in the spec.
+    pub fn effective_requests(&self) -> Result<ResourceList, AmountError> {
+        let mut running = ResourceList::new();
+        for container in &self.containers {
+            resources::checked_add(&mut running, &container.resources.effective()?)?;
+        }
+        let mut sidecars = ResourceList::new();
+        let mut starting = ResourceList::new();
+        for container in &self.init_containers {
+            let mut needed = container.resources.effective()?;
+            if container.is_sidecar() {
+                resources::checked_add(&mut running, &needed)?;
+                resources::checked_add(&mut sidecars, &needed)?;
+                resources::raise_to(&mut starting, &sidecars);
+            } else {
+                resources::checked_add(&mut needed, &sidecars)?;
+                resources::raise_to(&mut starting, &needed);
+            }
+        }
+        resources::raise_to(&mut running, &starting);
+        self.apply_pod_level(&mut running)?;
+        resources::checked_add(&mut running, &resources::amounts(&self.overhead)?)?;
+        Ok(running)
+    }
+
+    /// A pod-level request replaces the containers' sum; a pod-level limit stands in only where nothing was requested.
+    fn apply_pod_level(&self, total: &mut ResourceList) -> Result<(), AmountError> {
+        let budgeted = |name: &ResourceName| {
+            matches!(name.as_str(), ResourceName::CPU | ResourceName::MEMORY)
+                || name.as_str().starts_with("hugepages-")
+        };
+        for (resource, amount) in resources::amounts(&self.resources.limits)? {
+            if budgeted(&resource) {
+                total.entry(resource).or_insert(amount);
+            }
+        }
+        for (resource, amount) in resources::amounts(&self.resources.requests)? {
+            if budgeted(&resource) {
+                total.insert(resource, amount);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests(json: &str) -> Result<Vec<(String, i64)>, AmountError> {
+        let pod: PodResources = serde_json::from_str(json).unwrap();
+        Ok(pod.effective_requests()?.into_iter().map(|(name, amount)| (name.to_string(), amount)).collect())
+    }
+
+    #[test]
+    fn effective_requests() {
+        for (what, json, expected) in [
+            ("nothing", "{}", vec![]),
+            (
+                "containers are summed, a limit stands in for a missing request",
+                r#"{"containers":[{"name":"a","resources":{"requests":{"cpu":"500m"},"limits":{"cpu":2,"nvidia.com/gpu":1}}},
+                    {"name":"b","resources":{"limits":{"nvidia.com/gpu":"2"}}}]}"#,
+                vec![("cpu", 500), ("nvidia.com/gpu", 3)],
+            ),
+            (
+                "the largest init container counts, not their sum",
+                r#"{"initContainers":[{"resources":{"requests":{"memory":"3"}}},{"resources":{"requests":{"memory":"5"}}}],
+                    "containers":[{"resources":{"requests":{"memory":"4"}}}]}"#,
+                vec![("memory", 5)],
+            ),
+            (
+                "a sidecar runs beside the containers and beside later init containers",
+                r#"{"initContainers":[{"resources":{"requests":{"memory":"9"}}},
+                    {"restartPolicy":"Always","resources":{"requests":{"memory":"2"}}},
+                    {"resources":{"requests":{"memory":"8"}}}],
+                    "containers":[{"resources":{"requests":{"memory":"4"}}}]}"#,
+                vec![("memory", 10)],
+            ),
+            (
+                "overhead is added on top",
+                r#"{"overhead":{"cpu":"250m"},"containers":[{"resources":{"requests":{"cpu":"1"}}}]}"#,
+                vec![("cpu", 1250)],
+            ),
+            (
+                "a pod-level request replaces the sum, but never that of devices",
+                r#"{"resources":{"requests":{"cpu":"4","nvidia.com/gpu":"9"},"limits":{"memory":"7"}},
+                    "containers":[{"resources":{"requests":{"cpu":"1","nvidia.com/gpu":"2"}}}]}"#,
+                vec![("cpu", 4000), ("memory", 7), ("nvidia.com/gpu", 2)],
+            ),
+        ] {
+            let expected: Vec<_> =
+                expected.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
+            assert_eq!(requests(json).unwrap(), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn numbers_no_computation_can_use_are_errors() {
+        for json in [
+            r#"{"containers":[{"resources":{"requests":{"cpu":"-1"}}}]}"#,
+            r#"{"containers":[{"resources":{"requests":{"cpu":"much"}}}]}"#,
+            r#"{"containers":[{"resources":{"requests":{"memory":"8Ei"}}},{"resources":{"requests":{"memory":"8Ei"}}}]}"#,
+            r#"{"overhead":{"memory":"-1"}}"#,
+        ] {
+            assert!(requests(json).is_err(), "{json}");
+        }
+    }
+}
