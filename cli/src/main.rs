@@ -1,3 +1,3 @@
-//! trireme: up, demo, explain.
+//! `trireme`: up, demo, explain.
 
 fn main() {}
