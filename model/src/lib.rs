@@ -4,6 +4,7 @@
 //! writes them in JSON, so that the lean views of `crds` embed them as they are.
 
 pub mod node;
+pub mod planted;
 pub mod pod;
 pub mod quantity;
 pub mod resources;

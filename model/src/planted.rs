@@ -1,0 +1,132 @@
+//! Bugs on purpose, for testing the tests.
+//!
+//! A checker that finds nothing proves nothing: the fuzzer must find each of these when it alone is switched on. They are
+//! compiled in by the feature `planted-bugs` only, which no shipped program enables; without it [`Planted::is`] is always
+//! false and costs nothing.
+
+/// A mistake the peers made, or that this design invites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// Quota reserved by an admission that the server has not confirmed yet is not counted (Kueue #11480).
+    ForgetAssumedAdmission,
+    /// An admission that the server has not confirmed yet is preempted (Kueue #11480).
+    PreemptAssumed,
+    /// Quota is given back when a workload is evicted, not when its pods are gone.
+    ReleaseQuotaAtEviction,
+    /// The borrowing limit is not looked at.
+    IgnoreBorrowingLimit,
+    /// What another queue of the cohort uses is not looked at.
+    IgnoreCohortUsage,
+    /// Workloads of equal priority are preempted although the policy says lower.
+    PreemptEqualPriority,
+    /// Victims that turn out not to be needed are evicted all the same.
+    SkipFillBack,
+    /// A workload that did not fit is not looked at again when capacity comes back.
+    LoseWakeups,
+    /// The job is released when its admission is decided, before the server has it.
+    ReleaseBeforeAdmission,
+    /// A job is told apart by its name, so that one created anew inherits the old one's admission.
+    NameInsteadOfUid,
+    /// A finished workload is queued again after a restart (Kueue #1654).
+    ReadmitFinished,
+    /// Suspending the evicted workload's job is forgotten.
+    EvictWithoutSuspending,
+    /// The status is written even when nothing changed.
+    RewriteStatus,
+    /// Writes go on after the lease was lost.
+    WriteWithoutLease,
+    /// Conditions that others wrote are dropped by our patch.
+    DropForeignConditions,
+    /// Pods are bound before the plan is durable.
+    BindBeforePlan,
+    /// A gang that lost a member is left as it is (Volcano #5805).
+    LeaveHalfGang,
+    /// Members are bound one by one as they fit (Volcano #6010).
+    BindPartOfGang,
+    /// A bind that the server has not confirmed yet is not counted.
+    ForgetAssumedBind,
+    /// Pods that another scheduler bound are not counted.
+    IgnoreForeignPods,
+    /// Taints are not looked at.
+    IgnoreTaints,
+    /// A pod of a managed job is bound although its workload is not admitted.
+    BindUnadmitted,
+    /// More pods are bound than were granted (Kueue #12045).
+    BindMoreThanGranted,
+    /// After a restart the plans of the predecessor are not finished.
+    ForgetPlans,
+    /// A device that is unhealthy stays advertised and is handed out.
+    HandOutUnhealthy,
+    /// The containers are told of devices other than those allocated.
+    TellWrongDevices,
+    /// After the kubelet restarted the agent does not register again (NVIDIA #1228).
+    ForgetToReregister,
+}
+
+impl Bug {
+    /// All of them, in the order in which they are reported.
+    pub const ALL: &[Self] = &[
+        Self::ForgetAssumedAdmission,
+        Self::PreemptAssumed,
+        Self::ReleaseQuotaAtEviction,
+        Self::IgnoreBorrowingLimit,
+        Self::IgnoreCohortUsage,
+        Self::PreemptEqualPriority,
+        Self::SkipFillBack,
+        Self::LoseWakeups,
+        Self::ReleaseBeforeAdmission,
+        Self::NameInsteadOfUid,
+        Self::ReadmitFinished,
+        Self::EvictWithoutSuspending,
+        Self::RewriteStatus,
+        Self::WriteWithoutLease,
+        Self::DropForeignConditions,
+        Self::BindBeforePlan,
+        Self::LeaveHalfGang,
+        Self::BindPartOfGang,
+        Self::ForgetAssumedBind,
+        Self::IgnoreForeignPods,
+        Self::IgnoreTaints,
+        Self::BindUnadmitted,
+        Self::BindMoreThanGranted,
+        Self::ForgetPlans,
+        Self::HandOutUnhealthy,
+        Self::TellWrongDevices,
+        Self::ForgetToReregister,
+    ];
+}
+
+/// Which bug, if any, is switched on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planted {
+    #[cfg(feature = "planted-bugs")]
+    bug: Option<Bug>,
+}
+
+impl Planted {
+    /// None.
+    pub const NONE: Self = Self {
+        #[cfg(feature = "planted-bugs")]
+        bug: None,
+    };
+
+    /// This one alone.
+    #[cfg(feature = "planted-bugs")]
+    pub const fn one(bug: Bug) -> Self {
+        Self { bug: Some(bug) }
+    }
+
+    /// Whether this bug is switched on.
+    #[inline]
+    pub fn is(self, bug: Bug) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        {
+            self.bug == Some(bug)
+        }
+        #[cfg(not(feature = "planted-bugs"))]
+        {
+            let _ = bug;
+            false
+        }
+    }
+}
