@@ -21,6 +21,7 @@ use futures::Stream;
 use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
@@ -60,10 +61,11 @@ impl Sockets {
     /// # Errors
     /// `AddrInUse` when the path exists, whether or not anybody listens there: [`Sockets::remove`] it first.
     pub fn listen(&self, path: &Path) -> io::Result<Listener> {
-        Ok(Listener(match self {
+        let listening = match self {
             Self::Unix => Listening::Unix(UnixListener::bind(path)?),
             Self::Memory(sockets) => Listening::Memory(sockets.listen(path)?),
-        }))
+        };
+        Ok(Listener { listening, life: CancellationToken::new().drop_guard() })
     }
 
     /// One raw connection.
@@ -147,10 +149,16 @@ impl Sockets {
     }
 }
 
-/// Connections to one socket, as they come: what `serve_with_incoming` wants. Dropping it stops listening and leaves
-/// the socket's name behind, as closing a Unix listener does.
+/// Connections to one socket, as they come: what `serve_with_incoming` wants.
+///
+/// Dropping it does what the end of its process would: the connections it accepted break, new ones are refused, and the
+/// socket's name stays behind. A server that is killed with its task (servers hand their connections to tasks of their
+/// own) thus leaves none of them answering. A graceful shutdown keeps the listener until its connections are done.
 #[derive(Debug)]
-pub struct Listener(Listening);
+pub struct Listener {
+    listening: Listening,
+    life: DropGuard,
+}
 
 #[derive(Debug)]
 enum Listening {
@@ -162,7 +170,7 @@ impl Stream for Listener {
     type Item = io::Result<Connection>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match &mut self.0 {
+        let accepted = match &mut self.listening {
             Listening::Unix(listener) => {
                 listener.poll_accept(cx).map_ok(|(stream, _)| Connection::unix(stream)).map(Some)
             }
@@ -171,7 +179,9 @@ impl Stream for Listener {
                 // The name is gone: like its model, the listener is not told and waits for ever.
                 Poll::Ready(None) | Poll::Pending => Poll::Pending,
             },
-        }
+        };
+        let life = self.life.token();
+        accepted.map(|next| next.map(|result| result.map(|connection| connection.within(life))))
     }
 }
 

@@ -4,11 +4,16 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::UnixStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 /// Two ends that bytes go between.
 #[derive(Debug)]
-pub struct Connection(Kind);
+pub struct Connection {
+    kind: Kind,
+    /// Completes when the listener that accepted it is gone.
+    end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -18,11 +23,21 @@ enum Kind {
 
 impl Connection {
     pub(super) fn unix(stream: UnixStream) -> Self {
-        Self(Kind::Unix(stream))
+        Self { kind: Kind::Unix(stream), end: None }
     }
 
     pub(super) fn memory(stream: DuplexStream) -> Self {
-        Self(Kind::Memory(stream))
+        Self { kind: Kind::Memory(stream), end: None }
+    }
+
+    pub(super) fn within(mut self, life: &CancellationToken) -> Self {
+        self.end = Some(Box::pin(life.clone().cancelled_owned()));
+        self
+    }
+
+    /// A completed wait may be polled again: it looks at the token first.
+    fn broken(&mut self, cx: &mut Context<'_>) -> bool {
+        self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready())
     }
 }
 
@@ -32,7 +47,11 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.0 {
+        if self.broken(cx) {
+            // Nothing more to read: the reader closes its side, and so the peer learns of it.
+            return Poll::Ready(Ok(()));
+        }
+        match &mut self.kind {
             Kind::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
             Kind::Memory(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
@@ -41,21 +60,24 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.0 {
+        if self.broken(cx) {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        match &mut self.kind {
             Kind::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             Kind::Memory(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Unix(stream) => Pin::new(stream).poll_flush(cx),
             Kind::Memory(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Kind::Memory(stream) => Pin::new(stream).poll_shutdown(cx),
         }

@@ -100,3 +100,22 @@ async fn an_error_names_the_socket_and_the_innermost_cause() {
         assert!(said.contains("none.sock") && said.to_lowercase().contains("no such"), "{sockets}: {said}");
     }
 }
+
+#[tokio::test]
+async fn a_dropped_listener_breaks_what_it_accepted() {
+    for (sockets, folder, _keep) in both() {
+        let path = folder.join("a.sock");
+        let mut listener = sockets.listen(&path).unwrap();
+        let _ours = sockets.dial(&path).await.unwrap();
+        let mut theirs = listener.next().await.unwrap().unwrap();
+        let mut buffer = [0; 1];
+        {
+            let mut reading = std::pin::pin!(theirs.read(&mut buffer));
+            assert!(futures::poll!(&mut reading).is_pending(), "{sockets}");
+            drop(listener);
+            assert_eq!(reading.await.unwrap(), 0, "{sockets}: a waiting reader is woken");
+        }
+        assert_eq!(theirs.read(&mut buffer).await.unwrap(), 0, "{sockets}: and stays at the end");
+        assert_eq!(theirs.write(b"x").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe, "{sockets}");
+    }
+}
