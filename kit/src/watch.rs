@@ -1,0 +1,401 @@
+//! Lists and watches that never end, never err and tell the truth about what is gone.
+//!
+//! `kube_runtime::watcher` is not used: one object it cannot decode fails every list for ever, and its jitter is not
+//! ours to seed. The protocol is the same: a paged list at one resourceVersion, then a watch from there, resumed after
+//! a cut, started anew after 410. See <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>.
+
+mod decode;
+mod metrics;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
+use futures::stream::{self, Stream};
+use kube::api::{Api, ListParams, Resource, WatchParams};
+use kube::core::{Request, Status};
+use kube::runtime::watcher::{Config, ListSemantic};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+pub use metrics::WatchMetrics;
+
+use crate::backoff::Backoff;
+use crate::{Context, Rng};
+use decode::{Line, Named};
+
+/// What a watch tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change<K> {
+    /// A list begins: whatever is not [`Applied`](Self::Applied) before the next [`Synced`](Self::Synced) is gone.
+    /// A second `Restarted` before `Synced` means the list had to begin again.
+    Restarted,
+    /// The object exists and looks like this.
+    Applied(K),
+    /// The list is complete, at one moment of the server.
+    Synced,
+    /// The object is gone; this is how it looked last.
+    Deleted(K),
+}
+
+/// One page of a list or the opening of a watch may take this long: the API server's own limit for a request
+/// (`--request-timeout`, 60 s).
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the server lets a watch run, unless the configuration says otherwise; kube's and client-go's order.
+const WATCH_SECONDS: u32 = 290;
+/// After the server should have ended the watch, how much longer to wait before the connection counts as dead.
+const IDLE_MARGIN: Duration = Duration::from_secs(5);
+/// A watch that ended sooner than this counts as a failure, so that a broken proxy is not asked in a tight loop.
+const SHORT_WATCH: Duration = Duration::from_secs(2);
+/// The longest line of a watch: five times what etcd stores of one object (`--max-request-bytes`, 1.5 MiB), since an
+/// event holds one object.
+const MAX_LINE: u64 = 8 << 20;
+/// How many undecodable objects are remembered so that each is logged once.
+const MAX_REMEMBERED: usize = 1_000;
+
+/// Lists and watches a kind, for ever: see [`Watch`].
+///
+/// `K` may be any struct with the kind's URL in its [`Resource`] implementation: a lean view decodes several times
+/// faster than the full type.
+pub fn watch<K>(ctx: &Context, api: Api<K>, config: Config) -> impl Stream<Item = Change<K>> + Send + use<K>
+where
+    K: Resource<DynamicType: Default> + DeserializeOwned + Send + 'static,
+{
+    Watch::new(ctx, api, config).stream()
+}
+
+/// A list and watch before it starts.
+///
+/// - Failures are retried after 0.8 s to 30 s with jitter from the context, without end.
+/// - Lists ask for the most recent state unless the configuration says [`ListSemantic::Any`]; since Kubernetes 1.31 the
+///   server answers such lists from its watch cache, so consistency costs little.
+/// - An object that does not decode is left out, logged once and counted: it harms its owner only. Its deletion is
+///   still noticed if the object had been told before.
+#[must_use = "a watch does nothing until its stream is polled"]
+pub struct Watch<K> {
+    api: Api<K>,
+    config: Config,
+    metrics: WatchMetrics,
+    optional: bool,
+    rng: Rng,
+}
+
+impl<K> Watch<K>
+where
+    K: Resource<DynamicType: Default> + DeserializeOwned + Send + 'static,
+{
+    /// A watch of what `api` covers, narrowed by the configuration's selectors.
+    pub fn new(ctx: &Context, api: Api<K>, config: Config) -> Self {
+        Self { api, config, metrics: WatchMetrics::default(), optional: false, rng: ctx.rng.fork() }
+    }
+
+    /// Counts into these metrics.
+    pub fn metrics(mut self, metrics: &WatchMetrics) -> Self {
+        self.metrics = metrics.clone();
+        self
+    }
+
+    /// While the server does not serve the kind (404), tells an empty list and keeps asking every 30 s or so: for
+    /// neighbours' CRDs, which may be installed later.
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    /// Starts when first polled.
+    pub fn stream(self) -> impl Stream<Item = Change<K>> + Send + use<K> {
+        let kind = K::kind(&Default::default()).into_owned();
+        let machine = Machine {
+            request: Request::new(self.api.resource_url()),
+            client: self.api.into_client(),
+            config: self.config,
+            metrics: self.metrics.of(&kind),
+            kind,
+            optional: self.optional,
+            told_absent: false,
+            rng: self.rng,
+            backoff: Backoff::for_watches(),
+            state: State::LIST,
+            pending: VecDeque::new(),
+            undecodable: BTreeMap::new(),
+        };
+        stream::unfold(machine, |mut machine| async move { Some((machine.next().await, machine)) })
+    }
+}
+
+enum State {
+    /// Ask for a page of the list; the first one without a token.
+    List {
+        token: Option<String>,
+    },
+    Resume {
+        version: String,
+    },
+    Watching {
+        version: String,
+        lines: Pin<Box<dyn AsyncBufRead + Send>>,
+        since: Instant,
+    },
+}
+
+impl State {
+    const LIST: Self = Self::List { token: None };
+}
+
+struct Machine<K> {
+    client: kube::Client,
+    request: Request,
+    config: Config,
+    metrics: metrics::OfKind,
+    kind: String,
+    optional: bool,
+    told_absent: bool,
+    rng: Rng,
+    backoff: Backoff,
+    state: State,
+    pending: VecDeque<Change<K>>,
+    /// Objects that did not decode, by uid; true if an earlier version may have been told.
+    undecodable: BTreeMap<String, bool>,
+}
+
+impl<K: DeserializeOwned + Send> Machine<K> {
+    async fn next(&mut self) -> Change<K> {
+        loop {
+            if let Some(change) = self.pending.pop_front() {
+                return change;
+            }
+            let state = std::mem::replace(&mut self.state, State::LIST);
+            match self.step(state).await {
+                Ok(state) => self.state = state,
+                Err((error, state)) => {
+                    self.state = state;
+                    self.wait(error).await;
+                }
+            }
+        }
+    }
+
+    async fn step(&mut self, state: State) -> Result<State, (Trouble, State)> {
+        match state {
+            State::List { token } => self.page(token).await,
+            State::Resume { version } => match self.open(&version).await {
+                Ok(lines) => Ok(State::Watching { version, lines, since: Instant::now() }),
+                Err(trouble) if trouble.expired() => Err((trouble, State::LIST)),
+                Err(trouble) => Err((trouble, State::Resume { version })),
+            },
+            State::Watching { version, lines, since } => self.line(version, lines, since).await,
+        }
+    }
+
+    /// Waits after a failure, longer each time.
+    async fn wait(&mut self, trouble: Trouble) {
+        self.metrics.failures.inc();
+        let failures = self.backoff.failures() + 1;
+        let wait = self.backoff.next(&self.rng);
+        if self.optional && trouble.absent() {
+            if !std::mem::replace(&mut self.told_absent, true) {
+                tracing::info!(
+                    kind = self.kind,
+                    "the server does not serve this kind; asking again from time to time"
+                );
+                self.pending.extend([Change::Restarted, Change::Synced]);
+                return;
+            }
+        } else if failures == 1 {
+            tracing::info!(kind = self.kind, error = %trouble, "watch failed; trying again");
+        } else {
+            tracing::warn!(kind = self.kind, failures, error = %trouble, "watch still fails");
+        }
+        tokio::time::sleep(wait).await;
+    }
+
+    async fn page(&mut self, token: Option<String>) -> Result<State, (Trouble, State)> {
+        let (resource_version, version_match) = match (&token, &self.config.list_semantic) {
+            (None, ListSemantic::Any) => {
+                (Some("0".to_owned()), Some(kube::core::params::VersionMatch::NotOlderThan))
+            }
+            _ => (None, None),
+        };
+        let first = token.is_none();
+        let params = ListParams {
+            label_selector: self.config.label_selector.clone(),
+            field_selector: self.config.field_selector.clone(),
+            limit: self.config.page_size,
+            continue_token: token,
+            resource_version,
+            version_match,
+            ..ListParams::default()
+        };
+        let page = match self.list(&params).await {
+            Ok(page) => page,
+            Err(trouble) => return Err((trouble, State::LIST)),
+        };
+        self.backoff.reset();
+        self.told_absent = false;
+        if first {
+            self.metrics.restarts.inc();
+            self.undecodable.clear();
+            self.pending.push_back(Change::Restarted);
+        }
+        for item in page.items {
+            match item {
+                Ok(object) => self.pending.push_back(Change::Applied(object)),
+                Err(bad) => self.note_undecodable(bad, false),
+            }
+        }
+        if page.next.is_some() {
+            return Ok(State::List { token: page.next });
+        }
+        self.pending.push_back(Change::Synced);
+        Ok(State::Resume { version: page.version })
+    }
+
+    async fn list(&mut self, params: &ListParams) -> Result<decode::Page<K>, Trouble> {
+        let request = self.request.list(params).map_err(kube::Error::BuildRequest)?;
+        let text = within(REQUEST_TIMEOUT, self.client.request_text(request)).await?;
+        decode::page(&text).map_err(Trouble::Body)
+    }
+
+    async fn open(&mut self, version: &str) -> Result<Pin<Box<dyn AsyncBufRead + Send>>, Trouble> {
+        let params = WatchParams {
+            label_selector: self.config.label_selector.clone(),
+            field_selector: self.config.field_selector.clone(),
+            timeout: Some(self.watch_seconds()),
+            bookmarks: self.config.bookmarks,
+            send_initial_events: false,
+        };
+        let mut request = self.request.watch(&params, version).map_err(kube::Error::BuildRequest)?;
+        // Kubernetes 1.37 compresses watches event by event, which common decoders stop reading after the first.
+        request
+            .headers_mut()
+            .insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
+        Ok(Box::pin(within(REQUEST_TIMEOUT, self.client.request_stream(request)).await?))
+    }
+
+    fn watch_seconds(&self) -> u32 {
+        self.config.timeout.unwrap_or(WATCH_SECONDS)
+    }
+
+    async fn line(
+        &mut self,
+        version: String,
+        mut lines: Pin<Box<dyn AsyncBufRead + Send>>,
+        since: Instant,
+    ) -> Result<State, (Trouble, State)> {
+        let idle = Duration::from_secs(self.watch_seconds().into()) + IDLE_MARGIN;
+        let mut line = Vec::new();
+        let mut bounded = (&mut lines).take(MAX_LINE);
+        let read = bounded.read_until(b'\n', &mut line);
+        let ended = match tokio::time::timeout(idle, read).await {
+            Err(_elapsed) => Some(Trouble::TimedOut(idle)),
+            Ok(Err(error)) => Some(Trouble::Cut(error)),
+            // Without its line break the last line is incomplete: the connection was cut inside it.
+            Ok(Ok(_)) if line.last() != Some(&b'\n') => Some(Trouble::Ended),
+            Ok(Ok(_)) => None,
+        };
+        if let Some(trouble) = ended {
+            if since.elapsed() < SHORT_WATCH {
+                return Err((trouble, State::Resume { version }));
+            }
+            tracing::debug!(kind = self.kind, reason = %trouble, "watch ended; resuming");
+            return Ok(State::Resume { version });
+        }
+        match decode::line(&line) {
+            Ok(Line::Applied { object, version }) => {
+                self.heard();
+                self.pending.push_back(Change::Applied(object));
+                Ok(State::Watching { version, lines, since })
+            }
+            Ok(Line::Deleted { object, version }) => {
+                self.heard();
+                self.pending.push_back(Change::Deleted(object));
+                Ok(State::Watching { version, lines, since })
+            }
+            Ok(Line::Bookmark { version }) => {
+                self.backoff.reset();
+                Ok(State::Watching { version, lines, since })
+            }
+            Ok(Line::Undecodable { bad, added, deleted, version }) => {
+                self.heard();
+                if deleted && self.undecodable.remove(&bad.uid).unwrap_or(true) {
+                    // What was told about it cannot be taken back by its own event.
+                    return Ok(State::LIST);
+                }
+                if !deleted {
+                    self.note_undecodable(bad, !added);
+                }
+                Ok(State::Watching { version, lines, since })
+            }
+            Ok(Line::Error(status)) if status.code == 410 => Err((Trouble::Status(status), State::LIST)),
+            Ok(Line::Error(status)) => Err((Trouble::Status(status), State::Resume { version })),
+            Err(error) => Err((Trouble::Body(error), State::LIST)),
+        }
+    }
+
+    fn heard(&mut self) {
+        self.backoff.reset();
+        self.metrics.events.inc();
+    }
+
+    fn note_undecodable(&mut self, bad: Named, told_before: bool) {
+        self.metrics.undecodable.inc();
+        if self.undecodable.contains_key(&bad.uid) {
+            return;
+        }
+        tracing::error!(
+            kind = self.kind,
+            namespace = bad.namespace,
+            name = bad.name,
+            error = bad.error,
+            "this object cannot be understood and is left out until it changes"
+        );
+        if self.undecodable.len() < MAX_REMEMBERED {
+            self.undecodable.insert(bad.uid, told_before);
+        }
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Trouble> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(result) => result.map_err(Trouble::from),
+        Err(_elapsed) => Err(Trouble::TimedOut(limit)),
+    }
+}
+
+/// Why a list or a watch has to be tried again.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("{0}")]
+    Request(#[from] kube::Error),
+    #[error("the server said: {} ({})", .0.message, .0.code)]
+    Status(Box<Status>),
+    #[error("the answer is not what the API promises: {0}")]
+    Body(serde_json::Error),
+    #[error("no answer within {} s", .0.as_secs())]
+    TimedOut(Duration),
+    #[error("the connection broke: {0}")]
+    Cut(std::io::Error),
+    #[error("the server ended the watch")]
+    Ended,
+}
+
+impl Trouble {
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Request(kube::Error::Api(status)) | Self::Status(status) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    fn expired(&self) -> bool {
+        self.code() == Some(410)
+    }
+
+    fn absent(&self) -> bool {
+        self.code() == Some(404)
+    }
+}

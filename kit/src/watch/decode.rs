@@ -1,0 +1,174 @@
+//! From bytes to objects, one bad object at a time.
+
+use kube::core::Status;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Which object did not decode, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) error: String,
+}
+
+/// One page of a list.
+pub(super) struct Page<K> {
+    pub(super) items: Vec<Result<K, Named>>,
+    /// The token of the next page.
+    pub(super) next: Option<String>,
+    /// The resourceVersion of the list as a whole.
+    pub(super) version: String,
+}
+
+/// One line of a watch.
+pub(super) enum Line<K> {
+    Applied { object: K, version: String },
+    Deleted { object: K, version: String },
+    Bookmark { version: String },
+    Undecodable { bad: Named, added: bool, deleted: bool, version: String },
+    Error(Box<Status>),
+}
+
+#[derive(Deserialize)]
+struct RawList<K> {
+    #[serde(default)]
+    metadata: RawListMeta,
+    // Go writes an empty list as null.
+    items: Option<Vec<K>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawListMeta {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+/// Decodes a page: at full speed when all objects are good, one by one otherwise.
+pub(super) fn page<K: DeserializeOwned>(text: &str) -> Result<Page<K>, serde_json::Error> {
+    let (metadata, items) = match serde_json::from_str::<RawList<K>>(text) {
+        Ok(list) => (list.metadata, list.items.unwrap_or_default().into_iter().map(Ok).collect()),
+        Err(_) => {
+            let list: RawList<Value> = serde_json::from_str(text)?;
+            (list.metadata, list.items.unwrap_or_default().into_iter().map(object).collect())
+        }
+    };
+    Ok(Page {
+        items,
+        next: metadata.next.filter(|token| !token.is_empty()),
+        version: metadata.resource_version,
+    })
+}
+
+fn object<K: DeserializeOwned>(value: Value) -> Result<K, Named> {
+    // Decoded by reference, so that the name is still there when it fails.
+    K::deserialize(&value).map_err(|error| named(&value, &error))
+}
+
+fn named(value: &Value, error: &serde_json::Error) -> Named {
+    let field = |name: &str| {
+        value
+            .pointer("/metadata")
+            .and_then(|meta| meta.get(name))
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    Named { namespace: field("namespace"), name: field("name"), uid: field("uid"), error: error.to_string() }
+}
+
+#[derive(Deserialize)]
+struct RawLine<O> {
+    r#type: String,
+    object: O,
+}
+
+/// The little that every event is read for, whatever its object.
+#[derive(Deserialize)]
+struct Versioned {
+    #[serde(default)]
+    metadata: VersionedMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionedMeta {
+    #[serde(default)]
+    resource_version: String,
+}
+
+/// Decodes one line of a watch.
+pub(super) fn line<K: DeserializeOwned>(line: &[u8]) -> Result<Line<K>, serde_json::Error> {
+    let head: RawLine<Versioned> = serde_json::from_slice(line)?;
+    let version = head.object.metadata.resource_version;
+    let (added, deleted) = match head.r#type.as_str() {
+        "ADDED" => (true, false),
+        "MODIFIED" => (false, false),
+        "DELETED" => (false, true),
+        "BOOKMARK" => return Ok(Line::Bookmark { version }),
+        _ => return Ok(Line::Error(serde_json::from_slice::<RawLine<Box<Status>>>(line)?.object)),
+    };
+    match serde_json::from_slice::<RawLine<K>>(line) {
+        Ok(RawLine { object, .. }) if deleted => Ok(Line::Deleted { object, version }),
+        Ok(RawLine { object, .. }) => Ok(Line::Applied { object, version }),
+        Err(error) => {
+            let value: RawLine<Value> = serde_json::from_slice(line)?;
+            Ok(Line::Undecodable { bad: named(&value.object, &error), added, deleted, version })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Strict {
+        replicas: u32,
+    }
+
+    #[test]
+    fn a_bad_object_in_a_list_is_named_and_the_others_survive() {
+        let text = r#"{"metadata":{"resourceVersion":"7","continue":"t"},"items":[
+            {"replicas":1},{"metadata":{"namespace":"a","name":"b","uid":"u"},"replicas":"x"},{"replicas":3}]}"#;
+        let page = page::<Strict>(text).unwrap();
+        assert_eq!((page.version.as_str(), page.next.as_deref()), ("7", Some("t")));
+        assert_eq!(page.items[0], Ok(Strict { replicas: 1 }));
+        assert_eq!(page.items[2], Ok(Strict { replicas: 3 }));
+        let bad = page.items[1].as_ref().unwrap_err();
+        assert_eq!((bad.namespace.as_str(), bad.name.as_str(), bad.uid.as_str()), ("a", "b", "u"));
+        assert!(bad.error.contains("invalid type"), "{}", bad.error);
+    }
+
+    #[test]
+    fn null_items_and_an_empty_token_are_an_empty_last_page() {
+        let page =
+            page::<Strict>(r#"{"metadata":{"resourceVersion":"7","continue":""},"items":null}"#).unwrap();
+        assert!(page.items.is_empty() && page.next.is_none());
+    }
+
+    #[test]
+    fn lines_of_every_type() {
+        let get = |text: &str| line::<Strict>(text.as_bytes()).unwrap();
+        let object = r#"{"metadata":{"resourceVersion":"9","uid":"u"},"replicas":2}"#;
+        let bad = r#"{"metadata":{"resourceVersion":"9","uid":"u"},"replicas":-2}"#;
+        // Go writes the type first, other servers may write the object first.
+        assert!(matches!(get(&format!(r#"{{"type":"ADDED","object":{object}}}"#)),
+            Line::Applied { object: Strict { replicas: 2 }, version } if version == "9"));
+        assert!(matches!(get(&format!(r#"{{"object":{object},"type":"DELETED"}}"#)),
+            Line::Deleted { object: Strict { replicas: 2 }, version } if version == "9"));
+        assert!(matches!(get(&format!(r#"{{"type":"MODIFIED","object":{bad}}}"#)),
+            Line::Undecodable { bad: Named { uid, .. }, added: false, deleted: false, version } if version == "9" && uid == "u"));
+        assert!(matches!(get(r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"11"}}}"#),
+            Line::Bookmark { version } if version == "11"));
+        assert!(
+            matches!(get(r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#),
+            Line::Error(status) if status.code == 410)
+        );
+    }
+}
