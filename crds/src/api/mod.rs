@@ -1,0 +1,11 @@
+//! Full API types: what schemas are generated from, what conversion works on, what the command line prints.
+
+mod object;
+pub mod trireme;
+
+pub use object::{ApiVersion, Kind};
+
+/// One observation of an object's state, as `metav1.Condition` has it.
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+/// Wall-clock time with seconds, as `metav1.Time` has it.
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

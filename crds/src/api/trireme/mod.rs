@@ -1,0 +1,3 @@
+//! Our own kinds, `trireme.dev`.
+
+pub mod v1alpha1;
