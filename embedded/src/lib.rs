@@ -1,1 +1,3 @@
-//! The three programs wired into cluster-sim: up, demo, fuzz.
+//! The three programs wired into cluster-sim: `up`, `demo`, `fuzz`.
+
+pub mod fuzz;

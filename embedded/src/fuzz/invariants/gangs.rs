@@ -1,0 +1,41 @@
+//! Layer 2: gangs.
+
+use serde_json::Value;
+
+use super::running::is_bind;
+use crate::fuzz::world::{PLACEMENTS, POD_GROUPS, World, Write, items, text, uid};
+
+/// How many members a pod's gang must have running, and how many it has in all; 1 for a pod of no gang.
+pub(super) fn gang_size(world: &World, pod: &Value) -> i64 {
+    let namespace = text(pod, "/metadata/namespace");
+    let group = text(pod, "/metadata/annotations/scheduling.k8s.io~1group-name");
+    if !group.is_empty() {
+        let declared = world.get(POD_GROUPS, namespace, group);
+        return declared.and_then(|group| group.pointer("/spec/minMember")?.as_i64()).unwrap_or(1);
+    }
+    let Some(workload) = world.workload_of_pod(pod) else { return 1 };
+    items(workload, "/spec/podSets").map(|set| set["count"].as_i64().unwrap_or(1)).sum()
+}
+
+/// A member of a gang of two or more is bound only where a durable plan puts it.
+pub(super) fn planned_before_bound(world: &World, write: &Write) -> Result<(), String> {
+    if !is_bind(write) || !write.writer.starts_with("gang-scheduler") {
+        return Ok(());
+    }
+    let pod = write.object();
+    if gang_size(world, pod) < 2 {
+        return Ok(());
+    }
+    let node = text(pod, "/spec/nodeName");
+    let planned = world.all(PLACEMENTS).any(|plan| {
+        items(plan, "/spec/members").any(|member| {
+            let index = member["node"].as_u64().unwrap_or(u64::MAX).to_string();
+            member["uid"] == uid(pod) && text(plan, &format!("/spec/nodes/{index}")) == node
+        })
+    });
+    if planned {
+        Ok(())
+    } else {
+        Err(format!("{:?} was bound to {node}; no GangPlacement says so", write.key()))
+    }
+}

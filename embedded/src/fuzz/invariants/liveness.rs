@@ -1,0 +1,312 @@
+//! What must have happened when faults have stopped and everything had time to settle.
+
+use std::collections::BTreeMap;
+
+use model::node::{Taint, first_untolerated};
+use model::{ResourceList, resources};
+use serde_json::Value;
+
+use super::gangs::gang_size;
+use super::nodes::{allocatable, requests};
+use super::quota::{cohort_of, quota_cell, used};
+use crate::fuzz::world::{
+    CLUSTER_QUEUES, JOBS, Key, LOCAL_QUEUES, POD_GROUPS, WORKLOADS, World, Write, amount, condition, holds,
+    is_over, items, key, text, uid,
+};
+
+/// A rule over the world at rest.
+type Rule = fn(&World, &Activity) -> Result<(), String>;
+
+/// Every liveness rule, by the name under which a violation is reported.
+pub(super) const RULES: &[(&str, Rule)] = &[
+    ("every managed job has a Workload", every_job_has_a_workload),
+    ("what fits is admitted", what_fits_is_admitted),
+    ("what waits says why", what_waits_says_why),
+    ("admitted gangs that fit are bound", admitted_gangs_are_bound),
+    ("a gang has none or enough of its members bound", gangs_are_whole),
+    ("an evicted job is suspended", evicted_jobs_are_suspended),
+    ("what ended is finished", what_ended_is_finished),
+    ("every node advertises its devices", nodes_advertise),
+    ("nobody writes in a circle", nobody_writes_in_a_circle),
+];
+
+/// How often each object was written of late.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    writes: BTreeMap<(String, Key), Vec<i64>>,
+}
+
+impl Activity {
+    pub(super) fn count(&mut self, write: &Write) {
+        if write.resource != "leases.coordination.k8s.io" {
+            self.writes.entry((write.resource.clone(), write.key())).or_default().push(write.at);
+        }
+    }
+}
+
+/// An object written this often within the last five minutes, long after anything disturbed it, is written in a circle.
+const CIRCLE: usize = 12;
+
+fn nobody_writes_in_a_circle(world: &World, activity: &Activity) -> Result<(), String> {
+    for ((resource, key), times) in &activity.writes {
+        let recent = times.iter().filter(|at| **at > world.now - 300_000).count();
+        // Queue counters follow every workload, and so may change often without going in a circle.
+        let shared = matches!(resource.as_str(), CLUSTER_QUEUES | LOCAL_QUEUES | "nodes");
+        if recent >= if shared { CIRCLE * 10 } else { CIRCLE } {
+            return Err(format!(
+                "{resource} {key:?} was written {recent} times within the last five minutes"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn managed_jobs(world: &World) -> impl Iterator<Item = (&Value, &'static str)> {
+    JOBS.iter()
+        .flat_map(move |(resource, suspend)| world.all(resource).map(move |job| (&**job, *suspend)))
+        .filter(|(job, _)| {
+            !text(job, "/metadata/labels/kueue.x-k8s.io~1queue-name").is_empty()
+                && items(job, "/metadata/ownerReferences").next().is_none()
+                && job.pointer("/metadata/deletionTimestamp").is_none()
+        })
+}
+
+fn has_ended(job: &Value) -> bool {
+    ["Complete", "Completed", "Succeeded", "Failed"].iter().any(|kind| holds(job, kind))
+}
+
+fn every_job_has_a_workload(world: &World, _: &Activity) -> Result<(), String> {
+    match managed_jobs(world).find(|(job, _)| !has_ended(job) && world.workload_of_owner(uid(job)).is_none())
+    {
+        Some((job, _)) => Err(format!("{:?} has none", key(job))),
+        None => Ok(()),
+    }
+}
+
+fn pending(world: &World) -> impl Iterator<Item = &Value> {
+    world.all(WORKLOADS).map(|workload| &**workload).filter(|workload| {
+        !holds(workload, "QuotaReserved")
+            && !holds(workload, "Finished")
+            && workload.pointer("/metadata/deletionTimestamp").is_none()
+            && workload.pointer("/spec/active") != Some(&Value::Bool(false))
+    })
+}
+
+fn queue_of<'a>(world: &'a World, workload: &Value) -> Option<&'a Value> {
+    let local =
+        world.get(LOCAL_QUEUES, text(workload, "/metadata/namespace"), text(workload, "/spec/queueName"))?;
+    world.get(CLUSTER_QUEUES, "", text(local, "/spec/clusterQueue")).map(|queue| &**queue)
+}
+
+fn asks(workload: &Value) -> Option<ResourceList> {
+    let mut total = ResourceList::new();
+    for set in items(workload, "/spec/podSets") {
+        let each = requests(set.get("template")?);
+        let count = set["count"].as_i64().unwrap_or(1);
+        resources::checked_add(&mut total, &resources::checked_scale(&each, count).ok()?).ok()?;
+    }
+    Some(total)
+}
+
+/// The slow second opinion: with one flavor and flat cohorts, what is free can be written down directly.
+fn what_fits_is_admitted(world: &World, _: &Activity) -> Result<(), String> {
+    for workload in pending(world) {
+        let Some(queue) = queue_of(world, workload) else { continue };
+        if !matches!(text(queue, "/spec/stopPolicy"), "" | "None") {
+            continue;
+        }
+        let Some(asked) = asks(workload) else { continue };
+        let blocked_by_head = text(queue, "/spec/queueingStrategy") == "StrictFIFO"
+            && pending(world).any(|other| {
+                uid(other) != uid(workload) && queue_of(world, other).map(uid) == Some(uid(queue))
+            });
+        if !blocked_by_head
+            && asked.iter().all(|(resource, amount)| free(world, queue, resource.as_str()) >= *amount)
+        {
+            return Err(format!("{:?} waits, yet {asked:?} would fit", key(workload)));
+        }
+    }
+    Ok(())
+}
+
+/// How much more of a resource a ClusterQueue may use of the flavor `gpu`, the only one in an episode.
+fn free(world: &World, queue: &Value, resource: &str) -> i64 {
+    let flavor = "gpu";
+    let cell = (flavor.to_owned(), resource.to_owned());
+    let Some((nominal, limit)) = quota_cell(queue, flavor, resource) else { return 0 };
+    let mine = used(world, text(queue, "/metadata/name")).get(&cell).copied().unwrap_or(0);
+    if cohort_of(queue).is_empty() {
+        return nominal - mine;
+    }
+    let mut spare = 0;
+    for member in world.all(CLUSTER_QUEUES).filter(|one| cohort_of(one) == cohort_of(queue)) {
+        let owned = quota_cell(member, flavor, resource).map_or(0, |(nominal, _)| nominal);
+        spare += owned - used(world, text(member, "/metadata/name")).get(&cell).copied().unwrap_or(0);
+    }
+    spare.min(nominal.saturating_add(limit.unwrap_or(i64::MAX)) - mine)
+}
+
+fn what_waits_says_why(world: &World, _: &Activity) -> Result<(), String> {
+    for workload in pending(world) {
+        let reason = condition(workload, "QuotaReserved").map(|one| text(one, "/reason")).unwrap_or_default();
+        if reason.is_empty() {
+            return Err(format!("{:?} waits without a reason", key(workload)));
+        }
+    }
+    Ok(())
+}
+
+fn waiting_pods(world: &World) -> BTreeMap<String, Vec<&Value>> {
+    let mut gangs: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
+    for pod in world.all("pods").filter(|pod| !is_over(pod) && text(pod, "/spec/schedulerName") == "trireme")
+    {
+        let group = text(pod, "/metadata/annotations/scheduling.k8s.io~1group-name");
+        let gang = match world.workload_of_pod(pod) {
+            _ if !group.is_empty() => format!("group {}/{group}", text(pod, "/metadata/namespace")),
+            Some(workload) => format!("workload {}", uid(workload)),
+            None => format!("pod {}", uid(pod)),
+        };
+        gangs.entry(gang).or_default().push(pod);
+    }
+    gangs
+}
+
+/// A gang of which nothing is bound, all of whose pods exist, must not fit by first fit.
+fn admitted_gangs_are_bound(world: &World, _: &Activity) -> Result<(), String> {
+    let mut free = free_nodes(world);
+    for (gang, pods) in waiting_pods(world) {
+        let unbound: Vec<_> = pods.iter().filter(|pod| text(pod, "/spec/nodeName").is_empty()).collect();
+        let declared = !gang.starts_with("group ") || {
+            let pod = pods[0];
+            let name = text(pod, "/metadata/annotations/scheduling.k8s.io~1group-name");
+            world.get(POD_GROUPS, text(pod, "/metadata/namespace"), name).is_some()
+        };
+        let complete = i64::try_from(pods.len()).unwrap_or(i64::MAX) >= gang_size(world, pods[0]);
+        let settled = unbound.iter().all(|pod| age(world, pod) > 120_000);
+        if unbound.is_empty() || !declared || !complete || !settled {
+            continue;
+        }
+        let fits = unbound.iter().all(|pod| first_fit(&mut free, &requests(pod)));
+        if fits {
+            return Err(format!(
+                "{gang} has {} unbound pods, first {:?}, that would fit",
+                unbound.len(),
+                key(unbound[0])
+            ));
+        }
+        free = free_nodes(world);
+    }
+    Ok(())
+}
+
+fn age(world: &World, object: &Value) -> i64 {
+    let created = text(object, "/metadata/creationTimestamp").parse::<jiff::Timestamp>();
+    created.map_or(i64::MAX, |created| world.now - created.as_millisecond())
+}
+
+fn free_nodes(world: &World) -> Vec<ResourceList> {
+    let usable = world.all("nodes").filter(|node| {
+        let taints: Vec<Taint> = node
+            .pointer("/spec/taints")
+            .and_then(|list| serde_json::from_value(list.clone()).ok())
+            .unwrap_or_default();
+        node.pointer("/spec/unschedulable") != Some(&Value::Bool(true))
+            && first_untolerated(&taints, &[]).is_none()
+            && holds(node, "Ready")
+    });
+    usable
+        .map(|node| {
+            let mut free = allocatable(node);
+            for pod in world.pods_on(text(node, "/metadata/name")) {
+                for (resource, amount) in requests(pod) {
+                    *free.entry(resource).or_default() -= amount;
+                }
+                *free.entry("pods".into()).or_default() -= 1;
+            }
+            free
+        })
+        .collect()
+}
+
+fn first_fit(nodes: &mut [ResourceList], asked: &ResourceList) -> bool {
+    let Some(node) = nodes.iter_mut().find(|free| {
+        resources::shortfall(asked, free).is_empty() && free.get("pods").is_none_or(|pods| *pods > 0)
+    }) else {
+        return false;
+    };
+    for (resource, amount) in asked {
+        *node.entry(resource.clone()).or_default() -= amount;
+    }
+    *node.entry("pods".into()).or_default() -= 1;
+    true
+}
+
+fn gangs_are_whole(world: &World, _: &Activity) -> Result<(), String> {
+    for (gang, pods) in waiting_pods(world) {
+        let min = gang_size(world, pods[0]);
+        let bound = pods.iter().filter(|pod| !text(pod, "/spec/nodeName").is_empty()).count();
+        let ended = world.all("pods").filter(|pod| is_over(pod) && same_gang(world, pods[0], pod)).count();
+        let bound_or_ended = i64::try_from(bound + ended).unwrap_or(i64::MAX);
+        if bound > 0 && bound_or_ended < min {
+            return Err(format!("{gang} has {bound} of at least {min} members bound"));
+        }
+    }
+    Ok(())
+}
+
+fn same_gang(world: &World, one: &Value, other: &Value) -> bool {
+    let group = "/metadata/annotations/scheduling.k8s.io~1group-name";
+    if text(one, group).is_empty() {
+        let workload = |pod| world.workload_of_pod(pod).map(|workload| uid(workload));
+        workload(one).is_some() && workload(one) == workload(other)
+    } else {
+        text(one, group) == text(other, group)
+            && one["metadata"]["namespace"] == other["metadata"]["namespace"]
+    }
+}
+
+fn evicted_jobs_are_suspended(world: &World, _: &Activity) -> Result<(), String> {
+    for (job, suspend) in managed_jobs(world).filter(|(job, _)| !has_ended(job)) {
+        let Some(workload) = world.workload_of_owner(uid(job)) else { continue };
+        if !holds(workload, "Admitted") && job.pointer(suspend) != Some(&Value::Bool(true)) {
+            return Err(format!("{:?} runs while its Workload is not admitted", key(job)));
+        }
+    }
+    Ok(())
+}
+
+fn what_ended_is_finished(world: &World, _: &Activity) -> Result<(), String> {
+    for (job, _) in managed_jobs(world).filter(|(job, _)| has_ended(job)) {
+        if let Some(workload) =
+            world.workload_of_owner(uid(job)).filter(|workload| !holds(workload, "Finished"))
+        {
+            return Err(format!(
+                "{:?} has ended, its Workload {:?} is not finished",
+                key(job),
+                key(workload)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// By the time all is calm every GPU has recovered, so every node must offer all it has.
+fn nodes_advertise(world: &World, _: &Activity) -> Result<(), String> {
+    for node in world.all("nodes") {
+        let gpus = |list: &str| {
+            amount(
+                "nvidia.com/gpu",
+                node.pointer(&format!("/status/{list}")).and_then(|list| list.get("nvidia.com/gpu")),
+            )
+        };
+        let expected = text(node, "/metadata/labels/fuzz.trireme.dev~1gpus").parse().ok();
+        if expected.is_some() && gpus("allocatable") != expected {
+            return Err(format!(
+                "{} offers {:?} GPUs of {expected:?}",
+                text(node, "/metadata/name"),
+                gpus("allocatable")
+            ));
+        }
+    }
+    Ok(())
+}

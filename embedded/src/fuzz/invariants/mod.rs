@@ -1,0 +1,91 @@
+//! What must never happen, checked after every committed write, and what must have happened when all is calm.
+//!
+//! A rule looks at the world as an outside observer knows it. Where a program could not have known better when it sent
+//! the write, the rule forgives: that is what [`World::believable`] is for.
+
+mod gangs;
+mod leadership;
+mod liveness;
+mod nodes;
+mod quota;
+mod running;
+
+use super::world::{World, Write};
+
+/// A rule over one write; the world has already taken the write in.
+type Rule = fn(&World, &Write) -> Result<(), String>;
+
+/// Every safety rule, by the name under which a violation is reported.
+const SAFETY: &[(&str, Rule)] = &[
+    ("quota is reserved within the rules of the cohort", quota::within_limits),
+    ("a workload's conditions are consistent", quota::conditions_agree),
+    ("only workloads that policy allows are preempted", quota::victims_allowed),
+    ("conditions of others are kept", quota::foreign_conditions_kept),
+    ("a finished workload is not admitted again", quota::finished_stays_finished),
+    ("nothing managed is released without admission", running::released_after_admission),
+    ("nothing managed is bound without admission, nor more than granted", running::bound_within_grant),
+    ("binds do not over-commit a node", nodes::capacity),
+    ("binds respect taints and cordons", nodes::repelled),
+    ("the containers are told of devices they hold alone", nodes::devices),
+    ("the plan is durable before the first bind", gangs::planned_before_bound),
+    ("nothing is written without the lease", leadership::writer_holds_lease),
+];
+
+/// A rule that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// When, in milliseconds of virtual time.
+    pub at: i64,
+    /// The rule's name.
+    pub rule: &'static str,
+    /// What was seen.
+    pub what: String,
+}
+
+/// Watches an episode.
+#[derive(Debug, Default)]
+pub struct Checker {
+    world: World,
+    recent: liveness::Activity,
+    violations: Vec<Violation>,
+    checked: u64,
+}
+
+impl Checker {
+    /// Takes a committed write in and checks every safety rule.
+    pub fn observe(&mut self, write: &Write) {
+        self.world.apply(write);
+        self.recent.count(write);
+        self.checked += 1;
+        for (rule, holds) in SAFETY {
+            if let Err(what) = holds(&self.world, write) {
+                self.violations.push(Violation { at: write.at, rule, what });
+            }
+        }
+    }
+
+    /// Checks, when faults have stopped and everything had time to settle, that whatever could happen has happened.
+    pub fn at_rest(&mut self, now: i64) {
+        self.world.now = now;
+        for (rule, holds) in liveness::RULES {
+            if let Err(what) = holds(&self.world, &self.recent) {
+                self.violations.push(Violation { at: now, rule, what });
+            }
+        }
+    }
+
+    /// What did not hold so far.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// How many writes were checked.
+    pub fn checked(&self) -> u64 {
+        self.checked
+    }
+
+    /// The world as last seen.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+}

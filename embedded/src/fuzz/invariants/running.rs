@@ -1,0 +1,66 @@
+//! Between layers 1 and 2: what runs was admitted.
+
+use serde_json::Value;
+
+use crate::fuzz::world::{JOBS, WORKLOADS, World, Write, holds, is_over, items, text, uid};
+
+fn was_admitted(world: &World, workload: &Value) -> bool {
+    let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
+    world
+        .believable(WORKLOADS, namespace, name)
+        .any(|version| uid(version) == uid(workload) && holds(version, "Admitted"))
+}
+
+/// A managed job is unsuspended by the admission-controller only while its own Workload is admitted.
+pub(super) fn released_after_admission(world: &World, write: &Write) -> Result<(), String> {
+    let Some((_, suspend)) = JOBS.iter().find(|(resource, _)| *resource == write.resource) else {
+        return Ok(());
+    };
+    let (Some(old), Some(new)) = (write.old.as_deref(), write.new.as_deref()) else { return Ok(()) };
+    let suspended = |job: &Value| job.pointer(suspend) == Some(&Value::Bool(true));
+    if !write.writer.starts_with("admission-controller") || !suspended(old) || suspended(new) {
+        return Ok(());
+    }
+    match world.workload_of_owner(uid(new)) {
+        Some(workload) if was_admitted(world, workload) => Ok(()),
+        Some(workload) => {
+            Err(format!("{:?} was released, its Workload {:?} was not admitted", write.key(), uid(workload)))
+        }
+        None => Err(format!("{:?} was released without a Workload of its own", write.key())),
+    }
+}
+
+/// A pod of a managed job is bound only while its Workload is admitted, and no more pods than granted are.
+pub(super) fn bound_within_grant(world: &World, write: &Write) -> Result<(), String> {
+    if !is_bind(write) || write.writer.starts_with("user") {
+        return Ok(());
+    }
+    let pod = write.object();
+    let Some(job) = world.top_job(pod) else { return Ok(()) };
+    if text(job, "/metadata/labels/kueue.x-k8s.io~1queue-name").is_empty() {
+        return Ok(());
+    }
+    let Some(workload) = world.workload_of_owner(uid(job)) else {
+        return Err(format!("{:?} was bound, its job has no Workload", write.key()));
+    };
+    if !was_admitted(world, workload) {
+        return Err(format!("{:?} was bound, its Workload is not admitted", write.key()));
+    }
+    let bound = world.all("pods").filter(|other| {
+        let runs = !text(other, "/spec/nodeName").is_empty() && !is_over(other);
+        runs && other.pointer("/metadata/deletionTimestamp").is_none()
+            && world.workload_of_pod(other).is_some_and(|one| uid(one) == uid(workload))
+    });
+    let bound = i64::try_from(bound.count()).unwrap_or(i64::MAX);
+    let granted: i64 = items(workload, "/spec/podSets").map(|set| set["count"].as_i64().unwrap_or(1)).sum();
+    if bound > granted {
+        return Err(format!("{:?} was bound as pod {bound} of {granted} granted", write.key()));
+    }
+    Ok(())
+}
+
+/// Whether this write gave a pod its node.
+pub(super) fn is_bind(write: &Write) -> bool {
+    let node = |pod: Option<&Value>| pod.is_some_and(|pod| !text(pod, "/spec/nodeName").is_empty());
+    write.resource == "pods" && node(write.new.as_deref()) && !node(write.old.as_deref())
+}

@@ -1,0 +1,7 @@
+//! Deterministic simulation: all three programs, an API server, kubelets and job controllers in one paused runtime, with
+//! faults drawn from a seed and invariants checked after every write.
+
+pub mod invariants;
+mod manifests;
+pub mod scenario;
+pub mod world;

@@ -1,0 +1,419 @@
+//! One episode's world and story, drawn from a seed.
+//!
+//! Every seed draws its own mix of features ("swarm testing"): an episode that uses few of them goes deeper into those.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use super::manifests as make;
+
+/// The last virtual instant at which anything disturbs the episode; what comes after is for settling down.
+pub const CALM_AFTER: Duration = Duration::from_secs(20 * 60);
+/// The virtual length of an episode.
+pub const LENGTH: Duration = Duration::from_secs(30 * 60);
+
+/// A world and what happens in it.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The machines at the start.
+    pub nodes: Vec<Node>,
+    /// Queues, flavors, priority classes and namespaces, applied before anything else.
+    pub setup: Vec<Value>,
+    /// What users and administrators do, by time.
+    pub story: Vec<(Duration, Act)>,
+    /// What goes wrong.
+    pub trouble: Vec<(Duration, Trouble)>,
+}
+
+/// A machine with GPUs.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// The name of its fake-nvml profile.
+    pub profile: &'static str,
+    /// How many GPUs that profile has.
+    pub gpus: i64,
+}
+
+/// Something a user or an administrator does.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// Creates or changes an object.
+    Apply(Value),
+    /// Deletes an object, given by the manifest that made it.
+    Delete(Value),
+    /// Deletes an object and at once creates another of the same name.
+    Replace(Value),
+    /// Changes part of an object by a merge patch.
+    Patch {
+        /// The manifest that made it.
+        object: Value,
+        /// The merge patch.
+        patch: Value,
+    },
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Debug)]
+pub enum Trouble {
+    /// Requests fail, are slow, or are carried out although the answer is lost; until the given time has passed.
+    Api {
+        /// For how long.
+        lasts: Duration,
+        /// Which kind of failure, and how often in a thousand requests.
+        kind: ApiTrouble,
+        /// Out of a thousand requests, how many are hit.
+        permille: u32,
+    },
+    /// Every open watch of the programs is closed; with `expired`, resuming answers 410.
+    Watches {
+        /// Whether the history is gone as well.
+        expired: bool,
+    },
+    /// A program is killed right before or right after one of its next writes, and started again later.
+    Crash {
+        /// Which.
+        program: Program,
+        /// After how many of its further writes.
+        after_writes: u32,
+        /// Whether that write still reaches the server.
+        applied: bool,
+        /// How long it stays away.
+        away: Duration,
+    },
+    /// The leading replica of a program stands still, then goes on as if nothing had been.
+    Pause {
+        /// Which.
+        program: Program,
+        /// For how long.
+        lasts: Duration,
+    },
+    /// A node's kubelet restarts.
+    KubeletRestart {
+        /// Index into [`Scenario::nodes`].
+        node: usize,
+    },
+    /// A GPU reports a critical error, and recovers later.
+    GpuLoss {
+        /// Index into [`Scenario::nodes`].
+        node: usize,
+        /// Index of the GPU.
+        gpu: usize,
+        /// How long it is gone.
+        lasts: Duration,
+    },
+    /// A node is not ready for a while.
+    NodeNotReady {
+        /// Index into [`Scenario::nodes`].
+        node: usize,
+        /// For how long.
+        lasts: Duration,
+    },
+}
+
+/// How requests fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiTrouble {
+    /// 500, 503 or 429.
+    Refused,
+    /// The answer comes late.
+    Slow,
+    /// The write is carried out, the answer is lost.
+    LostAnswer,
+    /// 409, whatever the resourceVersion.
+    Conflict,
+}
+
+/// One of the three programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Program {
+    /// Layer 1.
+    AdmissionController,
+    /// Layer 2.
+    GangScheduler,
+    /// Layer 3, on the node with this index.
+    NodeAgent(usize),
+}
+
+/// Which features an episode uses.
+struct Swarm {
+    preemption: bool,
+    borrowing: bool,
+    unmanaged: bool,
+    deletions: bool,
+    edits: bool,
+    nonsense: bool,
+    api_trouble: bool,
+    crashes: bool,
+    pauses: bool,
+    hardware: bool,
+}
+
+impl Swarm {
+    fn draw(rng: &mut Rng) -> Self {
+        let mut often = |percent: u32| rng.u32(..100) < percent;
+        Self {
+            preemption: often(60),
+            borrowing: often(60),
+            unmanaged: often(50),
+            deletions: often(40),
+            edits: often(30),
+            nonsense: often(30),
+            api_trouble: often(50),
+            crashes: often(50),
+            pauses: often(25),
+            hardware: often(40),
+        }
+    }
+}
+
+impl Scenario {
+    /// The scenario of a seed: the same for the same seed, always.
+    pub fn from_seed(seed: u64) -> Self {
+        let rng = &mut Rng::with_seed(seed);
+        let swarm = Swarm::draw(rng);
+        let nodes = nodes(rng);
+        let gpus: i64 = nodes.iter().map(|node| node.gpus).sum();
+        let queues = queues(rng, &swarm, gpus);
+        let mut setup = make::namespaces(&["team-a", "team-b"]);
+        setup.push(make::flavor("gpu"));
+        setup.extend(
+            [("low", 10), ("mid", 100), ("high", 1000)].map(|(name, value)| make::priority(name, value)),
+        );
+        setup
+            .extend(queues.iter().flat_map(|queue| [queue.cluster_queue.clone(), queue.local_queue.clone()]));
+        let mut story = story(rng, &swarm, &queues);
+        let mut trouble = trouble(rng, &swarm, &nodes);
+        story.sort_by_key(|(at, _)| *at);
+        trouble.sort_by_key(|(at, _)| *at);
+        Self { nodes, setup, story, trouble }
+    }
+}
+
+fn nodes(rng: &mut Rng) -> Vec<Node> {
+    (0..rng.usize(3..=8))
+        .map(|index| {
+            let (profile, gpus) = [("8xA100", 8), ("4xL40S", 4)][usize::from(rng.u8(..4) == 0)];
+            Node { name: format!("node-{index}"), profile, gpus }
+        })
+        .collect()
+}
+
+/// A ClusterQueue with the LocalQueue that leads to it.
+struct Queue {
+    name: String,
+    namespace: &'static str,
+    nominal: i64,
+    cluster_queue: Value,
+    local_queue: Value,
+}
+
+fn queues(rng: &mut Rng, swarm: &Swarm, gpus: i64) -> Vec<Queue> {
+    let count = rng.i64(1..=4);
+    let cohort = swarm.borrowing.then_some("pool");
+    (0..count)
+        .map(|index| {
+            // Together the queues own about what the hardware has: sometimes less, sometimes more.
+            let nominal = (gpus / count + rng.i64(-2..=2)).max(1);
+            let name = format!("queue-{index}");
+            let namespace = ["team-a", "team-b"][usize::try_from(index % 2).unwrap_or(0)];
+            let preemption = if swarm.preemption {
+                let within = ["Never", "LowerPriority", "LowerOrNewerEqualPriority"][rng.usize(..3)];
+                let reclaim = if cohort.is_some() {
+                    ["Never", "LowerPriority", "Any"][rng.usize(..3)]
+                } else {
+                    "Never"
+                };
+                json!({ "withinClusterQueue": within, "reclaimWithinCohort": reclaim })
+            } else {
+                json!({})
+            };
+            let limit = (cohort.is_some() && rng.bool()).then(|| rng.i64(0..=gpus / 2));
+            let strategy = if rng.u8(..4) == 0 { "StrictFIFO" } else { "BestEffortFIFO" };
+            let cluster_queue = make::cluster_queue(&name, cohort, nominal, limit, strategy, &preemption);
+            let local_queue = make::local_queue(namespace, &name);
+            Queue { name, namespace, nominal, cluster_queue, local_queue }
+        })
+        .collect()
+}
+
+fn story(rng: &mut Rng, swarm: &Swarm, queues: &[Queue]) -> Vec<(Duration, Act)> {
+    let mut story = Vec::new();
+    for index in 0..rng.usize(5..=40) {
+        let at = instant(rng, CALM_AFTER.mul_f64(0.7));
+        let queue = &queues[rng.usize(..queues.len())];
+        let manifest = if swarm.unmanaged && rng.u8(..5) == 0 {
+            unmanaged(rng, index, queue.namespace)
+        } else {
+            vec![managed(rng, index, queue)]
+        };
+        if swarm.deletions && rng.u8(..5) == 0 {
+            let later = at + instant(rng, Duration::from_secs(180));
+            for object in &manifest {
+                let replace = object["kind"] != "Pod" && object["kind"] != "PodGroup" && rng.bool();
+                story.push((
+                    later,
+                    if replace { Act::Replace(object.clone()) } else { Act::Delete(object.clone()) },
+                ));
+            }
+        }
+        story.extend(manifest.into_iter().map(|object| (at, Act::Apply(object))));
+    }
+    if swarm.edits {
+        for _ in 0..rng.usize(1..=4) {
+            let queue = &queues[rng.usize(..queues.len())];
+            story.push((instant(rng, CALM_AFTER), edit(rng, queue)));
+        }
+    }
+    if swarm.nonsense {
+        for index in 0..rng.usize(1..=4) {
+            story.push((instant(rng, CALM_AFTER), Act::Apply(nonsense(rng, index))));
+        }
+    }
+    story
+}
+
+fn managed(rng: &mut Rng, index: usize, queue: &Queue) -> Value {
+    let shape = make::Shape {
+        pods: rng.i64(1..=6),
+        gpus: [0, 1, 1, 2, 2, 4, 8][rng.usize(..7)],
+        cpu: rng.i64(1..=8),
+        run_for: Duration::from_secs(rng.u64(10..=400)),
+        fails: rng.u8(..20) == 0,
+    };
+    let priority = [None, Some("low"), Some("mid"), Some("high")][rng.usize(..4)];
+    let labels = make::queue_labels(&queue.name, priority);
+    let name = format!("job-{index}");
+    match rng.u8(..3) {
+        0 => make::batch_job(&name, queue.namespace, &labels, &shape),
+        1 => make::job_set(&name, queue.namespace, &labels, &shape),
+        _ => make::pytorch_job(&name, queue.namespace, &labels, &shape),
+    }
+}
+
+/// Pods of no queue: a single one, or a Volcano PodGroup with its members.
+fn unmanaged(rng: &mut Rng, index: usize, namespace: &str) -> Vec<Value> {
+    let shape = make::Shape {
+        pods: rng.i64(2..=4),
+        gpus: rng.i64(0..=2),
+        cpu: rng.i64(1..=4),
+        run_for: Duration::from_secs(rng.u64(10..=200)),
+        fails: false,
+    };
+    if rng.bool() {
+        return vec![make::pod(&format!("pod-{index}"), namespace, None, &shape)];
+    }
+    let group = format!("group-{index}");
+    let mut manifests = vec![make::pod_group(&group, namespace, rng.i64(1..=shape.pods))];
+    manifests.extend(
+        (0..shape.pods)
+            .map(|member| make::pod(&format!("{group}-{member}"), namespace, Some(&group), &shape)),
+    );
+    manifests
+}
+
+fn edit(rng: &mut Rng, queue: &Queue) -> Act {
+    let patch = if rng.u8(..4) == 0 {
+        let policy = ["None", "Hold", "HoldAndDrain"][rng.usize(..3)];
+        json!({ "spec": { "stopPolicy": policy } })
+    } else {
+        let nominal = (queue.nominal + rng.i64(-3..=3)).max(0);
+        let mut groups = queue.cluster_queue["spec"]["resourceGroups"].clone();
+        groups[0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(nominal.to_string());
+        json!({ "spec": { "resourceGroups": groups } })
+    };
+    Act::Patch { object: queue.cluster_queue.clone(), patch }
+}
+
+/// What no sane user would submit. It must harm nobody else.
+fn nonsense(rng: &mut Rng, index: usize) -> Value {
+    let shape =
+        |pods, gpus| make::Shape { pods, gpus, cpu: 1, run_for: Duration::from_secs(30), fails: false };
+    let name = format!("nonsense-{index}");
+    match rng.u8(..5) {
+        0 => make::pytorch_job(&name, "team-a", &make::queue_labels("no-such-queue", None), &shape(2, 1)),
+        1 => make::batch_job(&name, "team-a", &make::queue_labels("queue-0", None), &shape(1, 1_000_000)),
+        2 => make::pod_group(&name, "team-a", i64::from(i32::MAX)),
+        3 => make::pod(&name, "team-a", Some("no-such-group"), &shape(1, 1)),
+        _ => make::batch_job(
+            &name,
+            "team-a",
+            &make::queue_labels("queue-0", Some("no-such-class")),
+            &shape(1, 1),
+        ),
+    }
+}
+
+fn trouble(rng: &mut Rng, swarm: &Swarm, nodes: &[Node]) -> Vec<(Duration, Trouble)> {
+    let mut trouble = Vec::new();
+    let any_program = |rng: &mut Rng| match rng.u8(..3) {
+        0 => Program::AdmissionController,
+        1 => Program::GangScheduler,
+        _ => Program::NodeAgent(rng.usize(..nodes.len())),
+    };
+    let mut often =
+        |rng: &mut Rng, on: bool, most: usize, mut draw: Box<dyn FnMut(&mut Rng) -> Trouble + '_>| {
+            for _ in 0..if on { rng.usize(1..=most) } else { 0 } {
+                let at = instant(rng, CALM_AFTER.mul_f64(0.9));
+                let what = draw(rng);
+                trouble.push((at, what));
+            }
+        };
+    often(rng, swarm.api_trouble, 6, Box::new(api_trouble));
+    often(rng, swarm.api_trouble, 3, Box::new(|rng| Trouble::Watches { expired: rng.bool() }));
+    often(
+        rng,
+        swarm.crashes,
+        5,
+        Box::new(|rng| Trouble::Crash {
+            program: any_program(rng),
+            after_writes: rng.u32(..12),
+            applied: rng.bool(),
+            away: Duration::from_secs(rng.u64(1..=60)),
+        }),
+    );
+    often(
+        rng,
+        swarm.pauses,
+        3,
+        Box::new(|rng| Trouble::Pause {
+            program: if rng.bool() { Program::AdmissionController } else { Program::GangScheduler },
+            lasts: Duration::from_secs(rng.u64(1..=60)),
+        }),
+    );
+    often(
+        rng,
+        swarm.hardware,
+        4,
+        Box::new(|rng| {
+            let node = rng.usize(..nodes.len());
+            let lasts = Duration::from_secs(rng.u64(5..=120));
+            match rng.u8(..3) {
+                0 => Trouble::KubeletRestart { node },
+                1 => Trouble::GpuLoss {
+                    node,
+                    gpu: rng.usize(..usize::try_from(nodes[node].gpus).unwrap_or(1)),
+                    lasts,
+                },
+                _ => Trouble::NodeNotReady { node, lasts },
+            }
+        }),
+    );
+    trouble
+}
+
+fn api_trouble(rng: &mut Rng) -> Trouble {
+    let kinds = [ApiTrouble::Refused, ApiTrouble::Slow, ApiTrouble::LostAnswer, ApiTrouble::Conflict];
+    Trouble::Api {
+        lasts: Duration::from_secs(rng.u64(1..=60)),
+        kind: kinds[rng.usize(..kinds.len())],
+        permille: [20, 100, 500][rng.usize(..3)],
+    }
+}
+
+fn instant(rng: &mut Rng, before: Duration) -> Duration {
+    Duration::from_millis(rng.u64(..u64::try_from(before.as_millis()).unwrap_or(u64::MAX)))
+}

@@ -1,0 +1,205 @@
+//! What an outside observer knows: every object as last written, and for a while what it was before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+/// How long a program may act on what it knew before, in milliseconds: a paused leader wakes up within its lease (15 s),
+/// and a request may be under way for as long again.
+pub const GRACE: i64 = 30_000;
+
+/// One committed write.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// When it was committed, in milliseconds of virtual time.
+    pub at: i64,
+    /// Who sent it: `<program>/<replica>`, or a part of Kubernetes.
+    pub writer: String,
+    /// `pods`, `workloads.kueue.x-k8s.io`, …
+    pub resource: String,
+    /// The object before; none when it was created.
+    pub old: Option<Arc<Value>>,
+    /// The object after; none when it was removed.
+    pub new: Option<Arc<Value>>,
+}
+
+impl Write {
+    /// The object after, or before it was removed.
+    pub fn object(&self) -> &Value {
+        self.new.as_deref().or(self.old.as_deref()).unwrap_or(&Value::Null)
+    }
+
+    /// Namespace and name.
+    pub fn key(&self) -> Key {
+        key(self.object())
+    }
+}
+
+/// Namespace and name.
+pub type Key = (String, String);
+
+/// Namespace and name of an object.
+pub fn key(object: &Value) -> Key {
+    (text(object, "/metadata/namespace").to_owned(), text(object, "/metadata/name").to_owned())
+}
+
+/// The text at a JSON pointer, or nothing.
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The uid of an object.
+pub fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+/// The items at a JSON pointer.
+pub fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+    object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// A quantity in base units at a JSON pointer, for the resource of this name.
+pub fn amount(resource: &str, value: Option<&Value>) -> Option<i64> {
+    let text = match value? {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    model::ResourceName::from(resource).amount(&text.parse().ok()?)
+}
+
+/// A condition of an object.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    items(object, "/status/conditions").find(|condition| condition["type"] == kind)
+}
+
+/// Whether a condition of an object is true.
+pub fn holds(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// Whether a pod has ended.
+pub fn is_over(pod: &Value) -> bool {
+    matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+}
+
+/// A version, with the time until which it held.
+type Superseded = (i64, Arc<Value>);
+
+/// Every object as last written, and what it was within [`GRACE`].
+#[derive(Debug, Default)]
+pub struct World {
+    /// The time of the last write.
+    pub now: i64,
+    objects: BTreeMap<String, BTreeMap<Key, Arc<Value>>>,
+    past: BTreeMap<(String, Key), Vec<Superseded>>,
+}
+
+impl World {
+    /// Takes a committed write in.
+    pub fn apply(&mut self, write: &Write) {
+        self.now = write.at;
+        let key = write.key();
+        if let Some(old) = &write.old {
+            let versions = self.past.entry((write.resource.clone(), key.clone())).or_default();
+            versions.retain(|(until, _)| *until >= write.at - GRACE);
+            versions.push((write.at, old.clone()));
+        }
+        let objects = self.objects.entry(write.resource.clone()).or_default();
+        match &write.new {
+            Some(new) => objects.insert(key, new.clone()),
+            None => objects.remove(&key),
+        };
+    }
+
+    /// All objects of a resource.
+    pub fn all(&self, resource: &str) -> impl Iterator<Item = &Arc<Value>> {
+        self.objects.get(resource).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// One object.
+    pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<&Arc<Value>> {
+        self.objects.get(resource)?.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// An object as it is, and as it was within [`GRACE`]: what a program may reasonably have believed.
+    pub fn believable(
+        &self,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> impl Iterator<Item = &Arc<Value>> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let past = self.past.get(&(resource.to_owned(), key)).into_iter().flatten();
+        let recent = past.filter(|(until, _)| *until >= self.now - GRACE).map(|(_, version)| version);
+        self.get(resource, namespace, name).into_iter().chain(recent)
+    }
+
+    /// The Workload that stands for a pod, through the pod's chain of controllers; none for a pod of no managed job.
+    pub fn workload_of_pod(&self, pod: &Value) -> Option<&Arc<Value>> {
+        let mut owner = controller(pod)?;
+        loop {
+            if let Some(workload) = self.workload_of_owner(owner.2) {
+                return Some(workload);
+            }
+            let next = self.get(resource_of(owner.0)?, text(pod, "/metadata/namespace"), owner.1)?;
+            owner = controller(next)?;
+        }
+    }
+
+    /// The Workload of the job with this uid.
+    pub fn workload_of_owner(&self, uid: &str) -> Option<&Arc<Value>> {
+        self.all(WORKLOADS)
+            .find(|workload| items(workload, "/metadata/ownerReferences").any(|owner| owner["uid"] == uid))
+    }
+
+    /// The job at the end of a pod's chain of controllers.
+    pub fn top_job(&self, pod: &Value) -> Option<&Arc<Value>> {
+        let namespace = text(pod, "/metadata/namespace");
+        let (kind, name, _) = controller(pod)?;
+        let mut job = self.get(resource_of(kind)?, namespace, name)?;
+        while let Some((kind, name, _)) = controller(job) {
+            job = self.get(resource_of(kind)?, namespace, name)?;
+        }
+        Some(job)
+    }
+
+    /// The pods bound to a node that have not ended.
+    pub fn pods_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Arc<Value>> {
+        self.all("pods").filter(move |pod| text(pod, "/spec/nodeName") == node && !is_over(pod))
+    }
+}
+
+/// The resource of Workloads.
+pub const WORKLOADS: &str = "workloads.kueue.x-k8s.io";
+/// The resource of ClusterQueues.
+pub const CLUSTER_QUEUES: &str = "clusterqueues.kueue.x-k8s.io";
+/// The resource of LocalQueues.
+pub const LOCAL_QUEUES: &str = "localqueues.kueue.x-k8s.io";
+/// The resource of plans.
+pub const PLACEMENTS: &str = "gangplacements.trireme.dev";
+/// The resource of Volcano's PodGroups.
+pub const POD_GROUPS: &str = "podgroups.scheduling.volcano.sh";
+
+/// The resources of the managed job kinds, and where their suspend field is.
+pub const JOBS: [(&str, &str); 3] = [
+    ("jobs.batch", "/spec/suspend"),
+    ("jobsets.jobset.x-k8s.io", "/spec/suspend"),
+    ("pytorchjobs.kubeflow.org", "/spec/runPolicy/suspend"),
+];
+
+fn resource_of(kind: &str) -> Option<&'static str> {
+    match kind {
+        "Job" => Some("jobs.batch"),
+        "JobSet" => Some("jobsets.jobset.x-k8s.io"),
+        "PyTorchJob" => Some("pytorchjobs.kubeflow.org"),
+        _ => None,
+    }
+}
+
+/// Kind, name and uid of an object's controller.
+fn controller(object: &Value) -> Option<(&str, &str, &str)> {
+    let owner = items(object, "/metadata/ownerReferences").find(|owner| owner["controller"] == true)?;
+    Some((owner["kind"].as_str()?, owner["name"].as_str()?, owner["uid"].as_str()?))
+}
