@@ -1,0 +1,9 @@
+//! Which GPUs a container gets, and what it is told about them. All of it is pure.
+
+mod matching;
+mod preferred;
+mod response;
+
+pub use matching::{PendingPod, Wish, choose, parse_devices_annotation, wishes};
+pub use preferred::{PreferredError, preferred};
+pub use response::{AllocateError, ResponseSettings, container_response, resolve_ids};
