@@ -1,1 +1,32 @@
 //! Layer 1's decisions, pure: cohort tree, flavors, preemption, queues, reasons.
+//!
+//! [`Engine`] takes [`Event`]s and the time, and answers with [`Decision`]s. It knows no API server, no clock and no
+//! randomness, so the same events give the same decisions. Its rules are Kueue's (`kueue.x-k8s.io/v1beta2`); where the
+//! two differ on purpose, the item says so.
+//!
+//! What is read first: [`input`] (what the engine is told), [`decision`] (what it answers), then `engine` (the state),
+//! `cycle` (one round of decisions), `assign` (flavors for one workload), `preempt` (victims) and `tree` (quota).
+
+mod assign;
+mod audit;
+mod cycle;
+pub mod decision;
+mod engine;
+mod explain;
+pub mod input;
+mod names;
+mod preempt;
+mod queue;
+pub mod reason;
+mod report;
+mod tree;
+
+pub use decision::{
+    Decision, DecisionId, Evict, EvictReason, Outcome, PreemptionReason, Reserve, SetPending,
+};
+pub use engine::Engine;
+pub use explain::{ClusterQueueState, Explanation, WorkloadState};
+pub use input::Event;
+pub use names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+pub use reason::{Inactive, Obstacle, PendingReason};
+pub use report::{ClusterQueueReport, FlavorUsage, LocalQueueReport};

@@ -1,0 +1,99 @@
+use std::collections::BTreeMap;
+
+use crate::engine::Engine;
+use crate::queue::{HoldState, Order, Phase};
+use crate::tree::{Ledger, NodeId, Usage};
+
+impl Engine {
+    /// Compares the running sums with a count from scratch, and the queues with the workloads in them.
+    ///
+    /// For tests and the simulation: its cost is proportional to everything the engine knows.
+    ///
+    /// # Errors
+    /// The first difference, in words.
+    pub fn audit(&self) -> Result<(), String> {
+        self.audit_ledger(Ledger::Held)?;
+        self.audit_ledger(Ledger::Planned)?;
+        let mut recounted = self.tree.clone();
+        recounted.recount();
+        if self.tree.is_dirty() {
+            return Ok(());
+        }
+        for id in self.tree.ids() {
+            for ledger in [Ledger::Held, Ledger::Planned] {
+                let (kept, counted) = (self.tree.usage_of(id, ledger), recounted.usage_of(id, ledger));
+                if kept != counted {
+                    let path = self.tree.path_text(id);
+                    return Err(format!("{path}, {ledger:?}: kept {kept:?}, counted {counted:?}"));
+                }
+            }
+        }
+        self.audit_queues()
+    }
+
+    fn audit_ledger(&self, ledger: Ledger) -> Result<(), String> {
+        let mut expected: BTreeMap<NodeId, BTreeMap<_, i128>> = BTreeMap::new();
+        let mut charge = |node: NodeId, usage: &Usage| {
+            for (pair, amount) in usage.iter().filter(|(_, amount)| **amount != 0) {
+                *expected.entry(node).or_default().entry(*pair).or_default() += i128::from(*amount);
+            }
+        };
+        for record in self.workloads.values() {
+            match &record.phase {
+                Phase::Holding(holding) => {
+                    let leaving = matches!(holding.state, HoldState::Leaving { .. });
+                    if ledger == Ledger::Held || !leaving {
+                        charge(self.queues[&holding.admission.cluster_queue].node, &holding.usage);
+                    }
+                }
+                Phase::Claiming(claim) if ledger == Ledger::Planned => {
+                    charge(self.queues[&claim.cluster_queue].node, &claim.usage);
+                }
+                _ => {}
+            }
+        }
+        for queue in self.queues.values() {
+            let kept = self.tree.usage_of(queue.node, ledger);
+            let counted = expected.remove(&queue.node).unwrap_or_default();
+            if kept != counted {
+                let path = self.tree.path_text(queue.node);
+                return Err(format!("{path}, {ledger:?}: kept {kept:?}, counted {counted:?} from workloads"));
+            }
+        }
+        Ok(())
+    }
+
+    fn audit_queues(&self) -> Result<(), String> {
+        for (uid, record) in &self.workloads {
+            let order = Order::of(&record.workload);
+            let (name, listed) = match &record.phase {
+                Phase::Queued(name) => (name, self.queues[name].active.contains(&order)),
+                Phase::Parked(name) => (name, self.queues[name].parked.contains(&order)),
+                Phase::Claiming(claim) => (
+                    &claim.cluster_queue,
+                    self.queues[&claim.cluster_queue].claiming.contains(&order)
+                        && self.claims.contains(&order),
+                ),
+                Phase::Holding(holding) => (
+                    &holding.admission.cluster_queue,
+                    self.queues[&holding.admission.cluster_queue].holding.contains(uid),
+                ),
+                Phase::Aside | Phase::Finished => continue,
+            };
+            if !listed {
+                return Err(format!("{uid} is {:?} but not listed so in {name}", record.phase));
+            }
+        }
+        let listed: usize = self
+            .queues
+            .values()
+            .map(|queue| queue.active.len() + queue.parked.len() + queue.claiming.len() + queue.holding.len())
+            .sum();
+        let placed = self
+            .workloads
+            .values()
+            .filter(|record| !matches!(record.phase, Phase::Aside | Phase::Finished))
+            .count();
+        if listed == placed { Ok(()) } else { Err(format!("{listed} listed in queues, {placed} placed")) }
+    }
+}

@@ -1,0 +1,125 @@
+//! What the engine answers.
+
+use crate::input::Admission;
+use crate::names::{ClusterQueueName, Uid};
+use crate::reason::PendingReason;
+
+/// Identifies a decision whose outcome the engine waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DecisionId(pub u64);
+
+/// Something to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Give quota.
+    Reserve(Reserve),
+    /// Take a workload's pods away, and with them its quota.
+    Evict(Evict),
+    /// Say why a workload waits.
+    SetPending(SetPending),
+}
+
+/// Quota for one workload. The write must carry `based_on` as its resourceVersion: that is what makes any newer event
+/// proof that it did not and will not happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// To be given back to [`Engine::written`](crate::Engine::written).
+    pub id: DecisionId,
+    /// The workload.
+    pub workload: Uid,
+    /// The version of the workload on which this was decided.
+    pub based_on: u64,
+    /// What it gets.
+    pub admission: Admission,
+}
+
+/// Why a workload is evicted: the reason of condition `Evicted`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvictReason {
+    /// For another workload.
+    Preempted(PreemptionReason),
+    /// Its ClusterQueue has `stopPolicy: HoldAndDrain`.
+    ClusterQueueStopped,
+    /// Its LocalQueue has `stopPolicy: HoldAndDrain`.
+    LocalQueueStopped,
+    /// It has `active: false`.
+    Deactivated,
+}
+
+impl EvictReason {
+    /// Kueue's token.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::Preempted(_) => "Preempted",
+            Self::ClusterQueueStopped => "ClusterQueueStopped",
+            Self::LocalQueueStopped => "LocalQueueStopped",
+            Self::Deactivated => "Deactivated",
+        }
+    }
+}
+
+/// By which right a workload was preempted: the reason of condition `Preempted`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PreemptionReason {
+    /// A more important workload of the same queue.
+    InClusterQueue,
+    /// A queue in the cohort wants back what it lent.
+    InCohortReclamation,
+    /// A more important workload of the cohort, itself borrowing.
+    InCohortReclaimWhileBorrowing,
+}
+
+impl PreemptionReason {
+    /// Kueue's token.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::InClusterQueue => "InClusterQueue",
+            Self::InCohortReclamation => "InCohortReclamation",
+            Self::InCohortReclaimWhileBorrowing => "InCohortReclaimWhileBorrowing",
+        }
+    }
+}
+
+/// Eviction of one workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evict {
+    /// To be given back to [`Engine::written`](crate::Engine::written).
+    pub id: DecisionId,
+    /// Who goes.
+    pub victim: Uid,
+    /// The version of the victim on which this was decided, to be carried as resourceVersion.
+    pub based_on: u64,
+    /// Why.
+    pub reason: EvictReason,
+    /// For whom, when preempted.
+    pub preemptor: Option<Uid>,
+    /// The preemptor's queue with its cohorts from the root: `/root/team/queue`.
+    pub preemptor_path: String,
+    /// The victim's queue likewise.
+    pub victim_path: String,
+}
+
+/// A changed reason to wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetPending {
+    /// The workload.
+    pub workload: Uid,
+    /// The ClusterQueue it waits in, where it has one.
+    pub cluster_queue: Option<ClusterQueueName>,
+    /// Why, with numbers.
+    pub reason: PendingReason,
+}
+
+/// What became of a [`Reserve`] or an [`Evict`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is written; the object now has this version.
+    Written(u64),
+    /// The object has changed meanwhile, or nobody knows whether the write happened. What was assumed stays assumed until
+    /// a newer event of the object tells, so the caller must read it.
+    Unsettled,
+    /// It was certainly not written and may be tried again at once (a lost lease, a stop before it was sent).
+    NotWritten,
+    /// The API server will never take it, with these words. It is not tried again before the object changes.
+    Refused(String),
+}

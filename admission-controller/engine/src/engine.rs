@@ -1,0 +1,657 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::selector::Labels;
+
+use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve, SetPending};
+use crate::input::{
+    Admission, ClusterQueue, Cohort, Event, Flavor, LocalQueue, Standing, StopPolicy, Workload,
+};
+use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+use crate::queue::{Claim, HoldState, Holding, Order, Phase, Queue, Record};
+use crate::reason::{Inactive, PendingReason};
+use crate::tree::{Ledger, NodeName, Tree, Usage};
+
+/// All state of layer 1, owned by one task.
+///
+/// [`Engine::apply`] takes what the watches saw, [`Engine::decide`] answers what to write, [`Engine::written`] takes what
+/// became of it. Between a decision and its outcome the engine counts it as done (an assumed write), and never takes back
+/// what it only assumes.
+#[derive(Debug, Default)]
+pub struct Engine {
+    pub(crate) tree: Tree,
+    pub(crate) flavors: BTreeMap<FlavorName, Flavor>,
+    pub(crate) queues: BTreeMap<ClusterQueueName, Queue>,
+    pub(crate) cohorts: BTreeMap<CohortName, Cohort>,
+    pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
+    pub(crate) namespaces: BTreeMap<Arc<str>, Labels>,
+    pub(crate) workloads: BTreeMap<Uid, Record>,
+    pub(crate) by_local_queue: BTreeMap<LocalQueueKey, BTreeSet<Uid>>,
+    /// Queues with something to look at.
+    pub(crate) ready: BTreeSet<ClusterQueueName>,
+    pub(crate) claims: BTreeSet<Order>,
+    in_flight: BTreeMap<DecisionId, Uid>,
+    next_id: u64,
+    pub(crate) out: Vec<Decision>,
+    /// Flavors, queues, cohorts or namespaces changed: everything that waits is placed anew.
+    reconfigured: bool,
+    /// Quota came back: promises may be kept.
+    pub(crate) released: bool,
+    /// Queued in a StrictFIFO queue since the last decision, and told nothing yet.
+    pub(crate) unsaid: Vec<Uid>,
+    pub(crate) touched_queues: BTreeSet<ClusterQueueName>,
+    pub(crate) touched_local_queues: BTreeSet<LocalQueueKey>,
+}
+
+impl Engine {
+    /// An engine that knows nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in one change. Cheap; what follows from it is worked out by [`Engine::decide`].
+    pub fn apply(&mut self, event: Event) {
+        match event {
+            Event::Flavor(flavor) => self.upsert_flavor(flavor),
+            Event::FlavorGone(name, uid) => {
+                if self.flavors.get(&name).is_some_and(|known| known.uid == uid) {
+                    self.flavors.remove(&name);
+                    self.reconfigured = true;
+                }
+            }
+            Event::ClusterQueue(spec) => self.upsert_cluster_queue(spec),
+            Event::ClusterQueueGone(name, uid) => self.remove_cluster_queue(&name, &uid),
+            Event::Cohort(cohort) => self.upsert_cohort(cohort),
+            Event::CohortGone(name, uid) => {
+                if self.cohorts.get(&name).is_some_and(|known| known.uid == uid) {
+                    self.cohorts.remove(&name);
+                    let node = self.tree.node(NodeName::Cohort(name.as_str().to_owned()));
+                    self.tree.configure(node, None, &[]);
+                    self.reconfigured = true;
+                }
+            }
+            Event::LocalQueue(queue) => self.upsert_local_queue(queue),
+            Event::LocalQueueGone(key, uid) => {
+                if self.local_queues.get(&key).is_some_and(|known| known.uid == uid) {
+                    self.local_queues.remove(&key);
+                    self.replace_local_queue(&key);
+                }
+            }
+            Event::Namespace(name, labels) => {
+                if self.namespaces.insert(name, labels.clone()) != Some(labels) {
+                    self.reconfigured = true;
+                }
+            }
+            Event::NamespaceGone(name) => {
+                self.reconfigured |= self.namespaces.remove(&name).is_some();
+            }
+            Event::Workload(workload) => self.upsert_workload(*workload),
+            Event::WorkloadGone(uid) => self.remove_workload(&uid),
+        }
+    }
+
+    /// Takes in what became of a decision. Outcomes of decisions that newer events have settled already are ignored.
+    pub fn written(&mut self, id: DecisionId, outcome: Outcome) {
+        let Some(uid) = self.in_flight.remove(&id) else { return };
+        let Some(record) = self.workloads.get_mut(&uid) else { return };
+        let Phase::Holding(holding) = &mut record.phase else { return };
+        match &mut holding.state {
+            HoldState::Assumed(assumed) if *assumed == id => match outcome {
+                Outcome::Written(version) => self.confirm_reservation(&uid, version),
+                Outcome::Unsettled => {}
+                Outcome::NotWritten => self.replace(&uid),
+                Outcome::Refused(words) => {
+                    record.refused = Some(words);
+                    self.replace(&uid);
+                }
+            },
+            HoldState::Leaving { decision, .. } if *decision == Some(id) => match outcome {
+                Outcome::Written(version) => {
+                    *decision = None;
+                    record.workload.version = record.workload.version.max(version);
+                    if let Standing::Reserved { evicted, .. } = &mut record.workload.standing {
+                        *evicted = true;
+                    }
+                }
+                Outcome::Unsettled => *decision = None,
+                Outcome::NotWritten => self.replace(&uid),
+                Outcome::Refused(_) => {
+                    record.eviction_refused_at = Some(record.workload.version);
+                    self.replace(&uid);
+                }
+            },
+            _ => {}
+        }
+    }
+
+    /// Whether the engine waits for the outcome of anything.
+    pub fn has_in_flight(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    fn upsert_flavor(&mut self, flavor: Flavor) {
+        if self.flavors.get(&flavor.name) != Some(&flavor) {
+            self.flavors.insert(flavor.name.clone(), flavor);
+            self.reconfigured = true;
+        }
+    }
+
+    fn upsert_cluster_queue(&mut self, spec: ClusterQueue) {
+        let queue = self.queue(&spec.name);
+        if queue.spec.as_ref() == Some(&spec) {
+            return;
+        }
+        let node = queue.node;
+        queue.spec = Some(spec.clone());
+        let parent =
+            spec.cohort.as_ref().map(|name| self.tree.node(NodeName::Cohort(name.as_str().to_owned())));
+        self.tree.configure(node, parent, &spec.groups);
+        self.touched_queues.insert(spec.name);
+        self.reconfigured = true;
+    }
+
+    fn remove_cluster_queue(&mut self, name: &ClusterQueueName, uid: &Uid) {
+        let Some(queue) = self.queues.get_mut(name) else { return };
+        if queue.spec.as_ref().is_some_and(|spec| spec.uid == *uid) {
+            queue.spec = None;
+            let node = queue.node;
+            self.tree.configure(node, None, &[]);
+            self.reconfigured = true;
+        }
+    }
+
+    fn upsert_cohort(&mut self, cohort: Cohort) {
+        if self.cohorts.get(&cohort.name) == Some(&cohort) {
+            return;
+        }
+        let node = self.tree.node(NodeName::Cohort(cohort.name.as_str().to_owned()));
+        let parent =
+            cohort.parent.as_ref().map(|name| self.tree.node(NodeName::Cohort(name.as_str().to_owned())));
+        self.tree.configure(node, parent, &cohort.groups);
+        self.cohorts.insert(cohort.name.clone(), cohort);
+        self.reconfigured = true;
+    }
+
+    fn upsert_local_queue(&mut self, queue: LocalQueue) {
+        if self.local_queues.get(&queue.key) == Some(&queue) {
+            return;
+        }
+        let key = queue.key.clone();
+        self.local_queues.insert(key.clone(), queue);
+        self.replace_local_queue(&key);
+    }
+
+    fn replace_local_queue(&mut self, key: &LocalQueueKey) {
+        self.touched_local_queues.insert(key.clone());
+        for uid in self.by_local_queue.get(key).cloned().unwrap_or_default() {
+            self.replace_if_waiting(&uid);
+            self.drain(&uid);
+        }
+    }
+
+    fn upsert_workload(&mut self, workload: Workload) {
+        let uid = workload.uid.clone();
+        if let Some(record) = self.workloads.get_mut(&uid) {
+            if workload.version <= record.workload.version {
+                return;
+            }
+            let mut unchanged = record.workload.clone();
+            unchanged.version = workload.version;
+            let settled = match &record.phase {
+                Phase::Holding(holding) => holding.state == HoldState::Confirmed,
+                _ => true,
+            };
+            if settled && unchanged == workload {
+                record.workload.version = workload.version;
+                return;
+            }
+            self.withdraw(&uid, &workload.standing);
+        }
+        let refused = self.workloads.get(&uid).and_then(|record| {
+            let same_spec = record.workload.pod_sets == workload.pod_sets
+                && record.workload.queue == workload.queue
+                && record.workload.priority == workload.priority;
+            record.refused.clone().filter(|_| same_spec)
+        });
+        let said = self.workloads.get_mut(&uid).and_then(|record| record.said.take());
+        if let Some(key) = local_queue_of(&workload) {
+            self.by_local_queue.entry(key).or_default().insert(uid.clone());
+        }
+        let record = Record { workload, phase: Phase::Aside, said, refused, eviction_refused_at: None };
+        self.workloads.insert(uid.clone(), record);
+        self.place(&uid);
+    }
+
+    fn remove_workload(&mut self, uid: &Uid) {
+        if !self.workloads.contains_key(uid) {
+            return;
+        }
+        self.withdraw(uid, &Standing::Finished);
+        self.workloads.remove(uid);
+    }
+
+    /// Takes a workload out of every queue and ledger. `next` is what comes after, which tells whether quota comes back.
+    fn withdraw(&mut self, uid: &Uid, next: &Standing) {
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let order = Order::of(&record.workload);
+        let phase = std::mem::replace(&mut record.phase, Phase::Aside);
+        if let Some(key) = local_queue_of(&record.workload) {
+            if let Some(members) = self.by_local_queue.get_mut(&key) {
+                members.remove(uid);
+                if members.is_empty() {
+                    self.by_local_queue.remove(&key);
+                }
+            }
+            self.touched_local_queues.insert(key);
+        }
+        match phase {
+            Phase::Aside | Phase::Finished => {}
+            Phase::Queued(name) | Phase::Parked(name) => self.leave_queue(&name, &order),
+            Phase::Claiming(claim) => self.withdraw_claim(&claim, &order),
+            Phase::Holding(holding) => self.withdraw_holding(uid, holding, next),
+        }
+    }
+
+    fn leave_queue(&mut self, name: &ClusterQueueName, order: &Order) {
+        self.queue(name).remove(order);
+        self.touched_queues.insert(name.clone());
+        // What stood behind it in a StrictFIFO queue has a turn now.
+        self.ready.insert(name.clone());
+    }
+
+    fn withdraw_claim(&mut self, claim: &Claim, order: &Order) {
+        let node = self.queue(&claim.cluster_queue).node;
+        self.tree.charge(node, &claim.usage, Ledger::Planned, -1);
+        self.claims.remove(order);
+        self.leave_queue(&claim.cluster_queue, order);
+        self.reactivate_tree(&claim.cluster_queue);
+    }
+
+    fn withdraw_holding(&mut self, uid: &Uid, holding: Holding, next: &Standing) {
+        let name = holding.admission.cluster_queue.clone();
+        let queue = self.queue(&name);
+        queue.holding.remove(uid);
+        let node = queue.node;
+        self.touched_queues.insert(name.clone());
+        self.tree.charge(node, &holding.usage, Ledger::Held, -1);
+        let stays = matches!(next, Standing::Reserved { evicted: false, .. });
+        match holding.state {
+            HoldState::Leaving { decision, preemptor } => {
+                self.in_flight.retain(|id, _| Some(*id) != decision);
+                // It does not leave after all, so the promise made of its room is void.
+                if let (true, Some(preemptor)) = (stays, preemptor) {
+                    self.drop_claim(&preemptor);
+                }
+            }
+            HoldState::Assumed(decision) => {
+                self.in_flight.remove(&decision);
+                self.tree.charge(node, &holding.usage, Ledger::Planned, -1);
+            }
+            HoldState::Confirmed => self.tree.charge(node, &holding.usage, Ledger::Planned, -1),
+        }
+        let same = matches!(next, Standing::Reserved { admission, .. } if *admission == holding.admission);
+        if !same {
+            self.released = true;
+            self.reactivate_tree(&name);
+        }
+    }
+
+    fn drop_claim(&mut self, uid: &Uid) {
+        if self.workloads.get(uid).is_some_and(|record| matches!(record.phase, Phase::Claiming(_))) {
+            self.replace(uid);
+        }
+    }
+
+    /// Out of everything and back to where its last seen state puts it.
+    fn replace(&mut self, uid: &Uid) {
+        let Some(record) = self.workloads.get(uid) else { return };
+        let (standing, key) = (record.workload.standing.clone(), local_queue_of(&record.workload));
+        self.withdraw(uid, &standing);
+        if let Some(key) = key {
+            self.by_local_queue.entry(key).or_default().insert(uid.clone());
+        }
+        self.place(uid);
+    }
+
+    fn replace_if_waiting(&mut self, uid: &Uid) {
+        let waits = self.workloads.get(uid).is_some_and(|record| {
+            matches!(record.phase, Phase::Aside | Phase::Queued(_) | Phase::Parked(_) | Phase::Claiming(_))
+        });
+        if waits {
+            self.replace(uid);
+        }
+    }
+
+    /// Puts a workload that is nowhere to where its last seen state puts it.
+    fn place(&mut self, uid: &Uid) {
+        let Some(record) = self.workloads.get(uid) else { return };
+        if let Some(key) = local_queue_of(&record.workload) {
+            self.touched_local_queues.insert(key);
+        }
+        match record.workload.standing.clone() {
+            Standing::Finished => self.set_phase(uid, Phase::Finished),
+            Standing::Reserved { admission, admitted, evicted, since_ms } => {
+                let state = if evicted {
+                    HoldState::Leaving { decision: None, preemptor: None }
+                } else {
+                    HoldState::Confirmed
+                };
+                let usage = self.usage_of(&admission);
+                self.hold(uid, Holding { admission, usage, admitted, since_ms, state });
+                self.drain(uid);
+            }
+            Standing::Pending => match self.where_to_wait(&record.workload) {
+                Ok(name) => self.enqueue(uid, name),
+                Err(reason) => {
+                    self.set_phase(uid, Phase::Aside);
+                    self.say(uid, None, reason);
+                }
+            },
+        }
+    }
+
+    fn enqueue(&mut self, uid: &Uid, name: ClusterQueueName) {
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        if let Some(words) = record.refused.clone() {
+            self.set_phase(uid, Phase::Aside);
+            self.say(uid, Some(name), PendingReason::AdmissionRefused(words));
+            return;
+        }
+        let order = Order::of(&record.workload);
+        record.phase = Phase::Queued(name.clone());
+        let queue = self.queue(&name);
+        queue.active.insert(order);
+        if queue.is_strict() {
+            self.unsaid.push(uid.clone());
+        }
+        self.touched_queues.insert(name.clone());
+        self.ready.insert(name);
+    }
+
+    pub(crate) fn hold(&mut self, uid: &Uid, holding: Holding) {
+        let name = holding.admission.cluster_queue.clone();
+        let queue = self.queue(&name);
+        queue.holding.insert(uid.clone());
+        let node = queue.node;
+        self.tree.charge(node, &holding.usage, Ledger::Held, 1);
+        if !matches!(holding.state, HoldState::Leaving { .. }) {
+            self.tree.charge(node, &holding.usage, Ledger::Planned, 1);
+        }
+        self.touched_queues.insert(name);
+        if let Some(record) = self.workloads.get_mut(uid) {
+            record.said = None;
+            record.phase = Phase::Holding(holding);
+        }
+    }
+
+    /// The queue in which a workload may wait, or why in none.
+    fn where_to_wait(&self, workload: &Workload) -> Result<ClusterQueueName, PendingReason> {
+        if !workload.active {
+            return Err(PendingReason::Deactivated);
+        }
+        if let Some(defect) = &workload.defect {
+            return Err(PendingReason::Defect(defect.clone()));
+        }
+        let key = local_queue_of(workload).ok_or(PendingReason::NoQueueName)?;
+        let Some(local_queue) = self.local_queues.get(&key) else {
+            return Err(PendingReason::LocalQueueMissing(key));
+        };
+        if local_queue.stop != StopPolicy::None {
+            return Err(PendingReason::LocalQueueStopped(key));
+        }
+        let name = local_queue.cluster_queue.clone();
+        let Some((queue, spec)) =
+            self.queues.get(&name).and_then(|queue| queue.spec.as_ref().map(|spec| (queue, spec)))
+        else {
+            return Err(PendingReason::ClusterQueueMissing(name));
+        };
+        if let Some(inactive) = &queue.inactive {
+            return Err(PendingReason::ClusterQueueInactive(name, inactive.clone()));
+        }
+        let labels = self.namespaces.get(&workload.namespace);
+        let selected = match (&spec.namespace_selector, labels) {
+            (Some(selector), Some(labels)) => selector.matches(labels),
+            _ => false,
+        };
+        if selected { Ok(name) } else { Err(PendingReason::NamespaceMismatch(name)) }
+    }
+
+    /// Works a change of configuration into everything that waits. Promises are made anew under the new rules.
+    pub(crate) fn reconfigure(&mut self) {
+        if !std::mem::take(&mut self.reconfigured) && !self.tree.is_dirty() {
+            return;
+        }
+        self.tree.refresh();
+        let names: Vec<ClusterQueueName> = self.queues.keys().cloned().collect();
+        for name in names {
+            let inactive = self.why_inactive(&name);
+            let queue = self.queue(&name);
+            queue.inactive = inactive;
+            queue.blocked = None;
+            self.touched_queues.insert(name);
+        }
+        self.touched_local_queues.extend(self.local_queues.keys().cloned());
+        let uids: Vec<Uid> = self.workloads.keys().cloned().collect();
+        for uid in uids {
+            self.replace_if_waiting(&uid);
+            self.drain(&uid);
+        }
+    }
+
+    fn why_inactive(&self, name: &ClusterQueueName) -> Option<Inactive> {
+        let queue = self.queues.get(name)?;
+        let spec = queue.spec.as_ref()?;
+        if spec.terminating {
+            return Some(Inactive::Terminating);
+        }
+        if spec.stop != StopPolicy::None {
+            return Some(Inactive::Stopped);
+        }
+        let missing: BTreeSet<&FlavorName> = spec
+            .groups
+            .iter()
+            .flat_map(|group| &group.flavors)
+            .map(|one| &one.flavor)
+            .filter(|flavor| !self.flavors.contains_key(*flavor))
+            .collect();
+        if !missing.is_empty() {
+            return Some(Inactive::FlavorNotFound(missing.into_iter().cloned().collect()));
+        }
+        if !spec.admission_checks.is_empty() {
+            return Some(Inactive::AdmissionChecks(spec.admission_checks.clone()));
+        }
+        if let (true, Some(cohort)) = (self.tree.in_cycle(queue.node), &spec.cohort) {
+            return Some(Inactive::CohortCycle(cohort.clone()));
+        }
+        (!spec.defects.is_empty()).then(|| Inactive::Defects(spec.defects.clone()))
+    }
+
+    /// Evicts a workload whose queue is drained or that was deactivated.
+    fn drain(&mut self, uid: &Uid) {
+        let Some(record) = self.workloads.get(uid) else { return };
+        let Phase::Holding(holding) = &record.phase else { return };
+        if holding.state != HoldState::Confirmed
+            || record.eviction_refused_at == Some(record.workload.version)
+        {
+            return;
+        }
+        let drains = |stop: StopPolicy| stop == StopPolicy::HoldAndDrain;
+        let queue = self.queues.get(&holding.admission.cluster_queue).and_then(|queue| queue.spec.as_ref());
+        let local_queue = local_queue_of(&record.workload).and_then(|key| self.local_queues.get(&key));
+        let reason = if !record.workload.active {
+            EvictReason::Deactivated
+        } else if queue.is_some_and(|spec| drains(spec.stop)) {
+            EvictReason::ClusterQueueStopped
+        } else if local_queue.is_some_and(|queue| drains(queue.stop)) {
+            EvictReason::LocalQueueStopped
+        } else {
+            return;
+        };
+        self.evict(uid, reason, None);
+    }
+
+    /// Tells a workload to leave: it holds its quota still, but the plan goes on without it.
+    pub(crate) fn evict(
+        &mut self,
+        uid: &Uid,
+        reason: EvictReason,
+        preemptor: Option<(&Uid, &ClusterQueueName)>,
+    ) {
+        let id = self.next_id(uid);
+        let preemptor_path = preemptor
+            .and_then(|(_, name)| self.queues.get(name))
+            .map(|queue| self.tree.path_text(queue.node))
+            .unwrap_or_default();
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let based_on = record.workload.version;
+        let Phase::Holding(holding) = &mut record.phase else { return };
+        let preemptor = preemptor.map(|(uid, _)| uid.clone());
+        holding.state = HoldState::Leaving { decision: Some(id), preemptor: preemptor.clone() };
+        let (name, usage) = (holding.admission.cluster_queue.clone(), holding.usage.clone());
+        let node = self.queue(&name).node;
+        self.tree.charge(node, &usage, Ledger::Planned, -1);
+        let victim_path = self.tree.path_text(node);
+        let victim = uid.clone();
+        self.out.push(Decision::Evict(Evict {
+            id,
+            victim,
+            based_on,
+            reason,
+            preemptor,
+            preemptor_path,
+            victim_path,
+        }));
+    }
+
+    /// Gives quota. `planned` tells that the plan counts it already, because it was promised.
+    pub(crate) fn reserve(&mut self, uid: &Uid, admission: Admission, usage: Usage, now_ms: i64) {
+        let id = self.next_id(uid);
+        let Some(record) = self.workloads.get(uid) else { return };
+        let based_on = record.workload.version;
+        let order = Order::of(&record.workload);
+        match &record.phase {
+            Phase::Queued(name) | Phase::Parked(name) => {
+                let name = name.clone();
+                self.leave_queue(&name, &order);
+            }
+            Phase::Claiming(claim) => {
+                // `hold` charges the plan again.
+                let claim = claim.clone();
+                let node = self.queue(&claim.cluster_queue).node;
+                self.tree.charge(node, &claim.usage, Ledger::Planned, -1);
+                self.claims.remove(&order);
+                self.leave_queue(&claim.cluster_queue, &order);
+            }
+            Phase::Aside | Phase::Holding(_) | Phase::Finished => return,
+        }
+        let state = HoldState::Assumed(id);
+        let holding =
+            Holding { admission: admission.clone(), usage, admitted: true, since_ms: now_ms, state };
+        self.hold(uid, holding);
+        self.out.push(Decision::Reserve(Reserve { id, workload: uid.clone(), based_on, admission }));
+    }
+
+    fn confirm_reservation(&mut self, uid: &Uid, version: u64) {
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let Phase::Holding(holding) = &mut record.phase else { return };
+        holding.state = HoldState::Confirmed;
+        let name = holding.admission.cluster_queue.clone();
+        record.workload.version = record.workload.version.max(version);
+        record.workload.standing = Standing::Reserved {
+            admission: holding.admission.clone(),
+            admitted: holding.admitted,
+            evicted: false,
+            since_ms: holding.since_ms,
+        };
+        self.wake_who_passed_over(&name);
+        self.drain(uid);
+    }
+
+    /// A workload has become a possible victim: whoever found none may look again.
+    fn wake_who_passed_over(&mut self, name: &ClusterQueueName) {
+        for member in self.members_of_tree(name) {
+            if self.queue(&member).passed_over_assumed {
+                self.reactivate(&member);
+            }
+        }
+    }
+
+    pub(crate) fn reactivate_tree(&mut self, name: &ClusterQueueName) {
+        for member in self.members_of_tree(name) {
+            self.reactivate(&member);
+        }
+    }
+
+    fn reactivate(&mut self, name: &ClusterQueueName) {
+        let queue = self.queue(name);
+        let parked: Vec<Uid> = queue.parked.iter().map(|order| order.uid.clone()).collect();
+        queue.reactivate();
+        for uid in parked {
+            self.set_phase(&uid, Phase::Queued(name.clone()));
+        }
+        self.ready.insert(name.clone());
+    }
+
+    /// Every queue under the same root.
+    pub(crate) fn members_of_tree(&mut self, name: &ClusterQueueName) -> Vec<ClusterQueueName> {
+        let node = self.queue(name).node;
+        let mut found = Vec::new();
+        let mut stack = vec![self.tree.root(node)];
+        while let Some(id) = stack.pop() {
+            if let NodeName::ClusterQueue(name) = self.tree.name(id) {
+                found.push(ClusterQueueName::from(name.as_str()));
+            }
+            stack.extend_from_slice(self.tree.children(id));
+        }
+        found.retain(|name| self.queues.contains_key(name));
+        found
+    }
+
+    pub(crate) fn say(&mut self, uid: &Uid, cluster_queue: Option<ClusterQueueName>, reason: PendingReason) {
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        if record.said.as_ref() != Some(&reason) {
+            record.said = Some(reason.clone());
+            self.out.push(Decision::SetPending(SetPending { workload: uid.clone(), cluster_queue, reason }));
+        }
+    }
+
+    pub(crate) fn set_phase(&mut self, uid: &Uid, phase: Phase) {
+        if let Some(record) = self.workloads.get_mut(uid) {
+            record.phase = phase;
+        }
+    }
+
+    pub(crate) fn queue(&mut self, name: &ClusterQueueName) -> &mut Queue {
+        let tree = &mut self.tree;
+        self.queues
+            .entry(name.clone())
+            .or_insert_with(|| Queue::new(tree.node(NodeName::ClusterQueue(name.as_str().to_owned()))))
+    }
+
+    /// What an admission uses, by flavor and resource. Negative numbers, which no admission of ours has, count as nothing.
+    pub(crate) fn usage_of(&mut self, admission: &Admission) -> Usage {
+        let mut usage = Usage::new();
+        for pod_set in &admission.pod_sets {
+            for (resource, amount) in &pod_set.usage {
+                if let Some(flavor) = pod_set.flavors.get(resource) {
+                    let pair = self.tree.pair(flavor, resource);
+                    let sum = usage.entry(pair).or_insert(0i64);
+                    *sum = sum.saturating_add((*amount).max(0));
+                }
+            }
+        }
+        usage
+    }
+
+    fn next_id(&mut self, uid: &Uid) -> DecisionId {
+        self.next_id += 1;
+        let id = DecisionId(self.next_id);
+        self.in_flight.insert(id, uid.clone());
+        id
+    }
+}
+
+pub(crate) fn local_queue_of(workload: &Workload) -> Option<LocalQueueKey> {
+    let queue = workload.queue.clone()?;
+    Some(LocalQueueKey { namespace: workload.namespace.clone(), name: queue })
+}

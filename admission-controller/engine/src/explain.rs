@@ -1,0 +1,120 @@
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::input::Admission;
+use crate::names::{ClusterQueueName, Uid};
+use crate::queue::{HoldState, Phase};
+use crate::reason::PendingReason;
+use crate::report::ClusterQueueReport;
+
+/// Where the engine sees one workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkloadState {
+    /// It cannot wait in any queue.
+    Aside,
+    /// It waits to be looked at.
+    Queued,
+    /// It was looked at and waits for something to change.
+    Parked,
+    /// It was promised room that others have still to leave.
+    Claiming(Admission),
+    /// It was given quota, which is not confirmed yet.
+    Assumed(Admission),
+    /// It has quota.
+    Holding(Admission),
+    /// It was told to leave, for the named workload where there is one.
+    Leaving(Admission, Option<Uid>),
+    /// It needs nothing any more.
+    Finished,
+}
+
+/// One workload, explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Its uid.
+    pub uid: Uid,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its priority.
+    pub priority: i32,
+    /// The ClusterQueue its LocalQueue leads to.
+    pub cluster_queue: Option<ClusterQueueName>,
+    /// Where the engine sees it.
+    pub state: WorkloadState,
+    /// Why it waits, with numbers.
+    pub reason: Option<PendingReason>,
+    /// How many stand before it in its queue; `None` when it does not wait in one.
+    pub ahead: Option<usize>,
+}
+
+/// One ClusterQueue, explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterQueueState {
+    /// Its name.
+    pub name: ClusterQueueName,
+    /// Its cohorts from the root down, and itself.
+    pub path: String,
+    /// Its counts and use.
+    pub report: ClusterQueueReport,
+}
+
+impl Engine {
+    /// Explains one workload.
+    pub fn explain(&self, uid: &Uid) -> Option<Explanation> {
+        let record = self.workloads.get(uid)?;
+        let state = match &record.phase {
+            Phase::Aside => WorkloadState::Aside,
+            Phase::Queued(_) => WorkloadState::Queued,
+            Phase::Parked(_) => WorkloadState::Parked,
+            Phase::Claiming(claim) => WorkloadState::Claiming(claim.admission.clone()),
+            Phase::Finished => WorkloadState::Finished,
+            Phase::Holding(holding) => match &holding.state {
+                HoldState::Assumed(_) => WorkloadState::Assumed(holding.admission.clone()),
+                HoldState::Confirmed => WorkloadState::Holding(holding.admission.clone()),
+                HoldState::Leaving { preemptor, .. } => {
+                    WorkloadState::Leaving(holding.admission.clone(), preemptor.clone())
+                }
+            },
+        };
+        let ahead = match &record.phase {
+            Phase::Queued(name) | Phase::Parked(name) => self.queues.get(name).map(|queue| {
+                let order = crate::queue::Order::of(&record.workload);
+                queue.active.range(..order.clone()).count()
+                    + queue.parked.range(..order.clone()).count()
+                    + queue.claiming.range(..order).count()
+            }),
+            _ => None,
+        };
+        Some(Explanation {
+            uid: uid.clone(),
+            namespace: record.workload.namespace.clone(),
+            name: record.workload.name.clone(),
+            priority: record.workload.priority,
+            cluster_queue: self.cluster_queue_of(uid),
+            state,
+            reason: record.said.clone(),
+            ahead,
+        })
+    }
+
+    /// Every known workload, by uid.
+    pub fn workloads(&self) -> impl Iterator<Item = &Uid> {
+        self.workloads.keys()
+    }
+
+    /// Every ClusterQueue, by name.
+    pub fn cluster_queues(&self) -> Vec<ClusterQueueState> {
+        self.queues
+            .iter()
+            .filter_map(|(name, queue)| {
+                Some(ClusterQueueState {
+                    name: name.clone(),
+                    path: self.tree.path_text(queue.node),
+                    report: self.cluster_queue_report(name)?,
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,337 @@
+//! What the engine is told: the objects of `kueue.x-k8s.io`, read, checked and reduced to what decides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::node::{NodeSelector, Taint, Toleration};
+use model::selector::{LabelSelector, Labels};
+use model::{ResourceList, ResourceName};
+
+use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+
+/// One change of the world. Deletions name the uid, so that a late one cannot remove a successor of the same name.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A ResourceFlavor was added or changed.
+    Flavor(Flavor),
+    /// A ResourceFlavor is gone.
+    FlavorGone(FlavorName, Uid),
+    /// A ClusterQueue was added or changed.
+    ClusterQueue(ClusterQueue),
+    /// A ClusterQueue is gone.
+    ClusterQueueGone(ClusterQueueName, Uid),
+    /// A Cohort was added or changed.
+    Cohort(Cohort),
+    /// A Cohort is gone; queues that name it still share an implicit one without limits.
+    CohortGone(CohortName, Uid),
+    /// A LocalQueue was added or changed.
+    LocalQueue(LocalQueue),
+    /// A LocalQueue is gone.
+    LocalQueueGone(LocalQueueKey, Uid),
+    /// A namespace was added, or its labels changed.
+    Namespace(Arc<str>, Labels),
+    /// A namespace is gone.
+    NamespaceGone(Arc<str>),
+    /// A Workload was added or changed.
+    Workload(Box<Workload>),
+    /// A Workload is gone.
+    WorkloadGone(Uid),
+}
+
+/// A ResourceFlavor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flavor {
+    /// Its name.
+    pub name: FlavorName,
+    /// Its uid.
+    pub uid: Uid,
+    /// `spec.nodeLabels`.
+    pub node_labels: Labels,
+    /// `spec.nodeTaints`.
+    pub taints: Vec<Taint>,
+    /// `spec.tolerations`, which every pod on the flavor gets.
+    pub tolerations: Vec<Toleration>,
+    /// `spec.topologyName`: such a flavor is not used yet.
+    pub topology: Option<String>,
+}
+
+/// Quota of one resource of one flavor, in base units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// `nominalQuota`.
+    pub nominal: i64,
+    /// `borrowingLimit`; `None` is without limit.
+    pub borrowing_limit: Option<i64>,
+    /// `lendingLimit`; `None` lends everything.
+    pub lending_limit: Option<i64>,
+}
+
+/// The quotas of one flavor in one resource group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlavorQuotas {
+    /// The flavor.
+    pub flavor: FlavorName,
+    /// Quota by resource.
+    pub resources: BTreeMap<ResourceName, Quota>,
+}
+
+/// Resources that are taken from one flavor together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceGroup {
+    /// `coveredResources`.
+    pub covered: Vec<ResourceName>,
+    /// The flavors in the order in which they are tried.
+    pub flavors: Vec<FlavorQuotas>,
+}
+
+/// `queueingStrategy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueingStrategy {
+    /// A head that does not fit blocks what is behind it.
+    StrictFifo,
+    /// What does not fit steps aside until something changes.
+    #[default]
+    BestEffortFifo,
+}
+
+/// `stopPolicy` of a ClusterQueue or LocalQueue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StopPolicy {
+    /// Runs.
+    #[default]
+    None,
+    /// Admits nothing new.
+    Hold,
+    /// Admits nothing new and evicts what it admitted.
+    HoldAndDrain,
+}
+
+/// `preemption.withinClusterQueue`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WithinClusterQueue {
+    /// Nobody.
+    #[default]
+    Never,
+    /// Workloads of lower priority.
+    LowerPriority,
+    /// Workloads of lower priority, or of the same and younger.
+    LowerOrNewerEqualPriority,
+}
+
+/// `preemption.reclaimWithinCohort`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReclaimWithinCohort {
+    /// Nobody.
+    #[default]
+    Never,
+    /// Borrowers of lower priority.
+    LowerPriority,
+    /// Any borrower.
+    Any,
+}
+
+/// `preemption.borrowWithinCohort`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BorrowWithinCohort {
+    /// A workload that has to borrow preempts nobody in another queue.
+    #[default]
+    Never,
+    /// It preempts workloads of lower priority, up to the threshold where one is given.
+    LowerPriority {
+        /// `maxPriorityThreshold`.
+        threshold: Option<i32>,
+    },
+}
+
+/// `preemption`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preemption {
+    /// Victims in the same ClusterQueue.
+    pub within_cluster_queue: WithinClusterQueue,
+    /// Victims among borrowers in the cohort.
+    pub reclaim_within_cohort: ReclaimWithinCohort,
+    /// Victims in the cohort when the preemptor borrows itself.
+    pub borrow_within_cohort: BorrowWithinCohort,
+}
+
+/// Whether the search of flavors goes on after one that would do at a price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// `MayStopSearch`: it will do.
+    MayStop,
+    /// `TryNextFlavor`: perhaps the next one is better.
+    TryNext,
+}
+
+/// What is the lesser price, when both searches go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preference {
+    /// Borrow rather than preempt (the default).
+    #[default]
+    BorrowingOverPreemption,
+    /// Preempt rather than borrow.
+    PreemptionOverBorrowing,
+}
+
+/// `flavorFungibility`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fungibility {
+    /// `whenCanBorrow`.
+    pub when_can_borrow: Search,
+    /// `whenCanPreempt`.
+    pub when_can_preempt: Search,
+    /// `preference`.
+    pub preference: Preference,
+}
+
+impl Default for Fungibility {
+    fn default() -> Self {
+        Self {
+            when_can_borrow: Search::MayStop,
+            when_can_preempt: Search::TryNext,
+            preference: Preference::default(),
+        }
+    }
+}
+
+/// A ClusterQueue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterQueue {
+    /// Its name.
+    pub name: ClusterQueueName,
+    /// Its uid.
+    pub uid: Uid,
+    /// `cohortName`.
+    pub cohort: Option<CohortName>,
+    /// `resourceGroups`.
+    pub groups: Vec<ResourceGroup>,
+    /// `queueingStrategy`.
+    pub strategy: QueueingStrategy,
+    /// `namespaceSelector`; `None` matches no namespace.
+    pub namespace_selector: Option<LabelSelector>,
+    /// `preemption`.
+    pub preemption: Preemption,
+    /// `flavorFungibility`.
+    pub fungibility: Fungibility,
+    /// `stopPolicy`.
+    pub stop: StopPolicy,
+    /// Whether it has a deletion timestamp.
+    pub terminating: bool,
+    /// Names of the admission checks it asks for. None is supported yet, so any makes the queue inactive.
+    pub admission_checks: Vec<String>,
+    /// What else of its spec cannot be honoured (unsupported or wrong), in words; anything makes it inactive.
+    pub defects: Vec<String>,
+}
+
+/// A Cohort.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cohort {
+    /// Its name.
+    pub name: CohortName,
+    /// Its uid.
+    pub uid: Uid,
+    /// `parentName`.
+    pub parent: Option<CohortName>,
+    /// `resourceGroups`: a pool of its own on top of what its members lend.
+    pub groups: Vec<ResourceGroup>,
+}
+
+/// A LocalQueue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalQueue {
+    /// Namespace and name.
+    pub key: LocalQueueKey,
+    /// Its uid.
+    pub uid: Uid,
+    /// `clusterQueue`.
+    pub cluster_queue: ClusterQueueName,
+    /// `stopPolicy`.
+    pub stop: StopPolicy,
+}
+
+/// One pod set of a Workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSet {
+    /// Its name.
+    pub name: String,
+    /// How many pods.
+    pub count: i64,
+    /// What each pod asks for, in base units.
+    pub requests: ResourceList,
+    /// The template's `nodeSelector`.
+    pub node_selector: Labels,
+    /// The template's required node affinity.
+    pub affinity: Option<NodeSelector>,
+    /// The template's tolerations.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// What one pod set was granted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSetAssignment {
+    /// The pod set.
+    pub name: String,
+    /// The flavor each resource is taken from.
+    pub flavors: BTreeMap<ResourceName, FlavorName>,
+    /// What all its pods together use.
+    pub usage: ResourceList,
+    /// How many pods.
+    pub count: i64,
+}
+
+/// `status.admission`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// The queue whose quota is used.
+    pub cluster_queue: ClusterQueueName,
+    /// What each pod set was granted.
+    pub pod_sets: Vec<PodSetAssignment>,
+}
+
+/// What a Workload's own status says of its quota.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It has none.
+    #[default]
+    Pending,
+    /// It has quota.
+    Reserved {
+        /// Which.
+        admission: Admission,
+        /// Whether condition Admitted is true.
+        admitted: bool,
+        /// Whether condition Evicted is true: its quota comes back when its pods are gone.
+        evicted: bool,
+        /// When it got it, in milliseconds since the epoch.
+        since_ms: i64,
+    },
+    /// It needs none any more.
+    Finished,
+}
+
+/// A Workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Its uid.
+    pub uid: Uid,
+    /// Its resourceVersion as a number: events older than what the engine knows are ignored.
+    pub version: u64,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name, for reports.
+    pub name: Arc<str>,
+    /// `queueName`.
+    pub queue: Option<Arc<str>>,
+    /// `priority`.
+    pub priority: i32,
+    /// What orders it among equals: its creation, or the eviction that sends it to the back. Milliseconds since the epoch.
+    pub queued_at_ms: i64,
+    /// `active`.
+    pub active: bool,
+    /// `podSets`.
+    pub pod_sets: Vec<PodSet>,
+    /// Why it can never be admitted as it is written, in words: a wrong number, a feature that is not supported.
+    pub defect: Option<String>,
+    /// What its status says.
+    pub standing: Standing,
+}

@@ -1,0 +1,333 @@
+//! Victims for one workload, Kueue's classical way (`pkg/scheduler/preemption/classical`), in the plan and undone again.
+//!
+//! Candidates are taken greedily until the workload fits, then given back one by one from the last as long as it still
+//! fits: no victim of the result could be spared.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use crate::decision::PreemptionReason;
+use crate::engine::Engine;
+use crate::input::{BorrowWithinCohort, Preemption, ReclaimWithinCohort, WithinClusterQueue, Workload};
+use crate::names::{ClusterQueueName, Uid};
+use crate::queue::{HoldState, Phase};
+use crate::tree::{FlavorResource, Ledger, NodeId, NodeName, Usage};
+
+/// A workload to be preempted.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) uid: Uid,
+    pub(crate) cluster_queue: ClusterQueueName,
+    pub(crate) reason: PreemptionReason,
+    node: NodeId,
+    usage: Usage,
+}
+
+/// By which right a candidate is one. The order is that in which they are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Right {
+    /// The preemptor's subtree is within its quota, and the candidate's is not.
+    Hierarchy,
+    /// The preemptor must not borrow while it takes this one.
+    ReclaimWithoutBorrowing,
+    /// It may borrow.
+    ReclaimWhileBorrowing,
+    SameQueue,
+}
+
+#[derive(Clone, Debug)]
+struct Candidate {
+    target: Target,
+    right: Right,
+    /// Up to which node, exclusive, everything above the candidate must be over its quota.
+    common_ancestor: Option<NodeId>,
+    rank: (Group, i32, Reverse<i64>, Uid),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    Hierarchy,
+    Priority,
+    SameQueue,
+}
+
+/// One search for victims.
+pub(crate) struct Search<'a> {
+    engine: &'a mut Engine,
+    preemptor: Workload,
+    queue: ClusterQueueName,
+    node: NodeId,
+    policy: Preemption,
+    requests: &'a Usage,
+    /// Where the preemptor does not fit.
+    short: BTreeSet<FlavorResource>,
+    passed_over_assumed: bool,
+}
+
+impl<'a> Search<'a> {
+    pub(crate) fn new(
+        engine: &'a mut Engine,
+        uid: &Uid,
+        queue: &ClusterQueueName,
+        requests: &'a Usage,
+    ) -> Self {
+        let node = engine.queue(queue).node;
+        let policy = engine.queue(queue).spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
+        let preemptor = engine.workloads[uid].workload.clone();
+        let short = requests
+            .iter()
+            .filter(|(pair, amount)| {
+                **amount > 0 && i128::from(**amount) > engine.tree.available(node, **pair, Ledger::Planned)
+            })
+            .map(|(pair, _)| *pair)
+            .collect();
+        let queue = queue.clone();
+        Self { engine, preemptor, queue, node, policy, requests, short, passed_over_assumed: false }
+    }
+
+    /// The victims, or none where no set of them would do.
+    pub(crate) fn run(mut self) -> Vec<Target> {
+        let mut candidates = self.same_queue();
+        self.elsewhere(&mut candidates);
+        candidates.sort_by(|a, b| a.rank.cmp(&b.rank));
+        let mut victims = Vec::new();
+        for may_borrow in self.attempts(&candidates) {
+            victims = self.attempt(&candidates, may_borrow);
+            if !victims.is_empty() {
+                break;
+            }
+        }
+        if self.passed_over_assumed && victims.is_empty() {
+            self.engine.queue(&self.queue).passed_over_assumed = true;
+        }
+        victims
+    }
+
+    /// Whether to try with borrowing, without, or both, and which first.
+    fn attempts(&self, candidates: &[Candidate]) -> Vec<bool> {
+        let may_not_borrow = self.policy.borrow_within_cohort == BorrowWithinCohort::Never;
+        let others = candidates.iter().any(|one| one.right != Right::SameQueue);
+        let hierarchical = candidates.iter().any(|one| one.right == Right::Hierarchy);
+        let under_nominal = self.short.iter().all(|pair| {
+            self.engine.tree.used(self.node, *pair, Ledger::Planned)
+                < self.engine.tree.nominal(self.node, *pair)
+        });
+        if !others || (may_not_borrow && !under_nominal) {
+            vec![true]
+        } else if may_not_borrow && !hierarchical {
+            vec![false, true]
+        } else {
+            vec![true, false]
+        }
+    }
+
+    fn attempt(&mut self, candidates: &[Candidate], may_borrow: bool) -> Vec<Target> {
+        let mark = self.engine.tree.mark();
+        let mut victims: Vec<Target> = Vec::new();
+        let mut found = false;
+        for candidate in candidates {
+            if !self.is_valid(candidate, may_borrow) {
+                continue;
+            }
+            self.shift(&candidate.target, -1);
+            victims.push(candidate.target.clone());
+            if self.fits(may_borrow) {
+                found = true;
+                break;
+            }
+        }
+        if found {
+            self.spare(&mut victims, may_borrow);
+        } else {
+            victims.clear();
+        }
+        self.engine.tree.rollback(mark);
+        victims
+    }
+
+    /// Gives back whoever is not needed; the last one taken always is.
+    fn spare(&mut self, victims: &mut Vec<Target>, may_borrow: bool) {
+        for index in (0..victims.len().saturating_sub(1)).rev() {
+            self.shift(&victims[index].clone(), 1);
+            if self.fits(may_borrow) {
+                victims.remove(index);
+            } else {
+                self.shift(&victims[index].clone(), -1);
+            }
+        }
+    }
+
+    fn shift(&mut self, target: &Target, sign: i128) {
+        self.engine.tree.charge(target.node, &target.usage, Ledger::Planned, sign);
+    }
+
+    fn fits(&self, may_borrow: bool) -> bool {
+        let tree = &self.engine.tree;
+        self.requests.iter().filter(|(_, amount)| **amount > 0).all(|(pair, amount)| {
+            let amount = i128::from(*amount);
+            (may_borrow || !tree.borrows_with(self.node, *pair, Ledger::Planned, amount))
+                && amount <= tree.available(self.node, *pair, Ledger::Planned)
+        })
+    }
+
+    /// A queue or cohort that is back within its own quota gives up no more.
+    fn is_valid(&self, candidate: &Candidate, may_borrow: bool) -> bool {
+        if candidate.right == Right::SameQueue {
+            return true;
+        }
+        if may_borrow && candidate.right == Right::ReclaimWithoutBorrowing {
+            return false;
+        }
+        self.engine
+            .tree
+            .path(candidate.target.node)
+            .take_while(|node| Some(*node) != candidate.common_ancestor)
+            .all(|node| self.is_over(node))
+    }
+
+    fn is_over(&self, node: NodeId) -> bool {
+        self.short.iter().any(|pair| self.engine.tree.borrows_with(node, *pair, Ledger::Planned, 0))
+    }
+
+    fn same_queue(&mut self) -> Vec<Candidate> {
+        let policy = self.policy.within_cluster_queue;
+        if policy == WithinClusterQueue::Never {
+            return Vec::new();
+        }
+        let (priority, queued_at) = (self.preemptor.priority, self.preemptor.queued_at_ms);
+        let allowed = move |candidate: &Workload| match policy {
+            WithinClusterQueue::Never => false,
+            WithinClusterQueue::LowerPriority => candidate.priority < priority,
+            WithinClusterQueue::LowerOrNewerEqualPriority => {
+                candidate.priority < priority
+                    || (candidate.priority == priority && candidate.queued_at_ms > queued_at)
+            }
+        };
+        let queue = self.queue.clone();
+        self.candidates_of(&queue, allowed, |_| Right::SameQueue, None)
+    }
+
+    /// Candidates in other queues, from the nearest cohort up to the root.
+    fn elsewhere(&mut self, found: &mut Vec<Candidate>) {
+        if self.policy.reclaim_within_cohort == ReclaimWithinCohort::Never {
+            return;
+        }
+        let mut rest = self.requests.clone();
+        let mut advantage = self.fits_within(self.node, &mut rest);
+        let mut below = self.node;
+        let ancestors: Vec<NodeId> = self.engine.tree.path(self.node).skip(1).collect();
+        for ancestor in ancestors {
+            self.in_subtree(ancestor, below, advantage, found);
+            advantage |= self.fits_within(ancestor, &mut rest);
+            below = ancestor;
+        }
+    }
+
+    /// Whether the subtree stays within its own quota with `rest` on top; `rest` shrinks to what it would take from above.
+    fn fits_within(&self, node: NodeId, rest: &mut Usage) -> bool {
+        let tree = &self.engine.tree;
+        let mut fits = true;
+        for (pair, amount) in rest {
+            if *amount > 0 && tree.borrows_with(node, *pair, Ledger::Planned, i128::from(*amount)) {
+                fits = false;
+            }
+            let local = i64::try_from(tree.local_free(node, *pair, Ledger::Planned)).unwrap_or(i64::MAX);
+            *amount = amount.saturating_sub(local).max(0);
+        }
+        fits
+    }
+
+    fn in_subtree(&mut self, top: NodeId, spared: NodeId, advantage: bool, found: &mut Vec<Candidate>) {
+        let mut stack = vec![top];
+        while let Some(node) = stack.pop() {
+            for child in self.engine.tree.children(node).to_vec() {
+                if child == spared || !self.is_over(child) {
+                    continue;
+                }
+                match self.engine.tree.name(child).clone() {
+                    NodeName::Cohort(_) => stack.push(child),
+                    NodeName::ClusterQueue(name) => {
+                        let name = ClusterQueueName::new(name);
+                        found.extend(self.reclaimable(&name, advantage, top));
+                    }
+                }
+            }
+        }
+    }
+
+    fn reclaimable(&mut self, name: &ClusterQueueName, advantage: bool, top: NodeId) -> Vec<Candidate> {
+        let (policy, priority) = (self.policy, self.preemptor.priority);
+        let allowed = move |candidate: &Workload| match policy.reclaim_within_cohort {
+            ReclaimWithinCohort::Never => false,
+            ReclaimWithinCohort::LowerPriority => candidate.priority < priority,
+            ReclaimWithinCohort::Any => true,
+        };
+        let right = move |candidate: &Workload| {
+            if advantage {
+                return Right::Hierarchy;
+            }
+            match policy.borrow_within_cohort {
+                BorrowWithinCohort::LowerPriority { threshold }
+                    if candidate.priority < priority
+                        && threshold.is_none_or(|threshold| candidate.priority <= threshold) =>
+                {
+                    Right::ReclaimWhileBorrowing
+                }
+                _ => Right::ReclaimWithoutBorrowing,
+            }
+        };
+        self.candidates_of(name, allowed, right, Some(top))
+    }
+
+    fn candidates_of(
+        &mut self,
+        name: &ClusterQueueName,
+        allowed: impl Fn(&Workload) -> bool,
+        right: impl Fn(&Workload) -> Right,
+        common_ancestor: Option<NodeId>,
+    ) -> Vec<Candidate> {
+        let Some(queue) = self.engine.queues.get(name) else { return Vec::new() };
+        let mut found = Vec::new();
+        for uid in &queue.holding {
+            let Some(record) = self.engine.workloads.get(uid) else { continue };
+            let Phase::Holding(holding) = &record.phase else { continue };
+            let uses = self.short.iter().any(|pair| holding.usage.get(pair).is_some_and(|used| *used > 0));
+            if !uses || !allowed(&record.workload) {
+                continue;
+            }
+            match holding.state {
+                HoldState::Leaving { .. } => continue,
+                HoldState::Assumed(_) => {
+                    self.passed_over_assumed = true;
+                    continue;
+                }
+                HoldState::Confirmed => {}
+            }
+            if record.eviction_refused_at == Some(record.workload.version) {
+                continue;
+            }
+            let right = right(&record.workload);
+            let (group, reason) = match right {
+                Right::Hierarchy => (Group::Hierarchy, PreemptionReason::InCohortReclamation),
+                Right::ReclaimWithoutBorrowing => (Group::Priority, PreemptionReason::InCohortReclamation),
+                Right::ReclaimWhileBorrowing => {
+                    (Group::Priority, PreemptionReason::InCohortReclaimWhileBorrowing)
+                }
+                Right::SameQueue => (Group::SameQueue, PreemptionReason::InClusterQueue),
+            };
+            found.push(Candidate {
+                rank: (group, record.workload.priority, Reverse(holding.since_ms), uid.clone()),
+                target: Target {
+                    uid: uid.clone(),
+                    cluster_queue: name.clone(),
+                    reason,
+                    node: queue.node,
+                    usage: holding.usage.clone(),
+                },
+                right,
+                common_ancestor,
+            });
+        }
+        found
+    }
+}

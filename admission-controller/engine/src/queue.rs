@@ -1,0 +1,149 @@
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use crate::decision::DecisionId;
+use crate::input::{Admission, ClusterQueue, QueueingStrategy, Workload};
+use crate::names::{ClusterQueueName, Uid};
+use crate::reason::{Inactive, PendingReason};
+use crate::tree::{NodeId, Usage};
+
+/// Where a workload stands among those that wait: higher priority, then longer waiting, then uid.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Order {
+    priority: Reverse<i32>,
+    queued_at_ms: i64,
+    pub(crate) uid: Uid,
+}
+
+impl Order {
+    pub(crate) fn of(workload: &Workload) -> Self {
+        Self {
+            priority: Reverse(workload.priority),
+            queued_at_ms: workload.queued_at_ms,
+            uid: workload.uid.clone(),
+        }
+    }
+}
+
+/// One ClusterQueue with everything that waits in it or holds its quota. It exists as long as either does, or the object.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) spec: Option<ClusterQueue>,
+    pub(crate) node: NodeId,
+    /// Waiting to be looked at.
+    pub(crate) active: BTreeSet<Order>,
+    /// Looked at; nothing to be done until something changes in the tree.
+    pub(crate) parked: BTreeSet<Order>,
+    /// Promised room that others have still to leave.
+    pub(crate) claiming: BTreeSet<Order>,
+    pub(crate) holding: BTreeSet<Uid>,
+    pub(crate) inactive: Option<Inactive>,
+    /// The head of a StrictFIFO queue that was found not to fit.
+    pub(crate) blocked: Option<Order>,
+    /// A search for victims passed over workloads whose own admission is not confirmed yet.
+    pub(crate) passed_over_assumed: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(node: NodeId) -> Self {
+        Self {
+            spec: None,
+            node,
+            active: BTreeSet::new(),
+            parked: BTreeSet::new(),
+            claiming: BTreeSet::new(),
+            holding: BTreeSet::new(),
+            inactive: None,
+            blocked: None,
+            passed_over_assumed: false,
+        }
+    }
+
+    pub(crate) fn is_strict(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.strategy == QueueingStrategy::StrictFifo)
+    }
+
+    /// Everything parked is looked at again.
+    pub(crate) fn reactivate(&mut self) {
+        self.blocked = None;
+        self.passed_over_assumed = false;
+        self.active.append(&mut self.parked);
+    }
+
+    pub(crate) fn remove(&mut self, order: &Order) {
+        self.active.remove(order);
+        self.parked.remove(order);
+        self.claiming.remove(order);
+        if self.blocked.as_ref() == Some(order) {
+            self.blocked = None;
+        }
+    }
+
+    /// What a round looks at: the first in the queue, unless a StrictFIFO queue waits for a promise to be kept.
+    pub(crate) fn head(&self) -> Option<&Order> {
+        let head = self.active.first()?;
+        if self.is_strict() && !self.claiming.is_empty() {
+            return None;
+        }
+        Some(head)
+    }
+}
+
+/// A workload with what the engine made of it.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) workload: Workload,
+    pub(crate) phase: Phase,
+    /// The reason last given for waiting.
+    pub(crate) said: Option<PendingReason>,
+    /// The API server refused its admission; kept until its spec changes.
+    pub(crate) refused: Option<String>,
+    /// The API server refused its eviction at this version.
+    pub(crate) eviction_refused_at: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// Nothing can be decided about it; `said` tells why.
+    Aside,
+    /// In `active` of this queue.
+    Queued(ClusterQueueName),
+    /// In `parked` of this queue.
+    Parked(ClusterQueueName),
+    /// Promised room that others have still to leave: charged to the plan only.
+    Claiming(Claim),
+    /// Charged to what is held.
+    Holding(Holding),
+    Finished,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) cluster_queue: ClusterQueueName,
+    pub(crate) admission: Admission,
+    pub(crate) usage: Usage,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    pub(crate) admission: Admission,
+    pub(crate) usage: Usage,
+    pub(crate) admitted: bool,
+    pub(crate) since_ms: i64,
+    pub(crate) state: HoldState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HoldState {
+    /// Its admission is on its way to the API server.
+    Assumed(DecisionId),
+    /// Its own status says so.
+    Confirmed,
+    /// It was told to leave, and is out of the plan.
+    Leaving {
+        /// The eviction that is not confirmed yet.
+        decision: Option<DecisionId>,
+        /// For whom.
+        preemptor: Option<Uid>,
+    },
+}

@@ -1,0 +1,167 @@
+//! Why a workload waits or a queue does not admit: data with numbers, of which words are made at the edge.
+
+use model::ResourceName;
+use model::node::Taint;
+
+use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
+
+/// Why one flavor does not serve one pod set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Obstacle {
+    /// No ResourceFlavor of that name exists.
+    FlavorNotFound(FlavorName),
+    /// The pods do not tolerate the flavor's taint.
+    UntoleratedTaint(FlavorName, Taint),
+    /// The pods' node selector or affinity contradicts the flavor's node labels.
+    AffinityMismatch(FlavorName),
+    /// The flavor names a topology, which is not supported yet.
+    NeedsTopology(FlavorName),
+    /// The ClusterQueue has no quota for a resource that the pods ask for.
+    ResourceNotCovered(ResourceName),
+    /// It asks for more than the queue could have with everybody else gone.
+    ExceedsMaximum {
+        /// The flavor.
+        flavor: FlavorName,
+        /// The resource.
+        resource: ResourceName,
+        /// What this pod set asks for.
+        requested: i64,
+        /// What pod sets before it already took of the same quota.
+        previously: i64,
+        /// What the queue could have at most.
+        maximum: i64,
+    },
+    /// Not enough is free now.
+    Insufficient {
+        /// The flavor.
+        flavor: FlavorName,
+        /// The resource.
+        resource: ResourceName,
+        /// How much more is needed.
+        missing: i64,
+    },
+}
+
+/// The obstacles of one pod set: one or more for each flavor that could have served it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSetObstacles {
+    /// The pod set.
+    pub pod_set: String,
+    /// What stands in the way, sorted.
+    pub obstacles: Vec<Obstacle>,
+}
+
+/// Why a ClusterQueue admits nothing: the reasons of its condition `Active`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inactive {
+    /// It is being deleted.
+    Terminating,
+    /// `stopPolicy` is Hold or HoldAndDrain.
+    Stopped,
+    /// It names flavors that do not exist.
+    FlavorNotFound(Vec<FlavorName>),
+    /// It asks for admission checks, which are not supported yet.
+    AdmissionChecks(Vec<String>),
+    /// Its cohorts form a cycle; the whole tree is disabled.
+    CohortCycle(CohortName),
+    /// Its spec is wrong or asks for something that is not supported.
+    Defects(Vec<String>),
+}
+
+impl Inactive {
+    /// The token of condition `Active`.
+    pub fn token(&self) -> &'static str {
+        match self {
+            Self::Terminating => "Terminating",
+            Self::Stopped => "Stopped",
+            Self::FlavorNotFound(_) => "FlavorNotFound",
+            Self::AdmissionChecks(_) => "AdmissionCheckInactive",
+            Self::CohortCycle(_) => "CohortCycle",
+            Self::Defects(_) => "Misconfigured",
+        }
+    }
+}
+
+/// Why a workload waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PendingReason {
+    /// Its turn has not come: a StrictFIFO queue has something before it.
+    Behind,
+    /// `active: false`.
+    Deactivated,
+    /// It can never be admitted as it is written.
+    Defect(String),
+    /// The API server refused its admission with these words.
+    AdmissionRefused(String),
+    /// It names no queue.
+    NoQueueName,
+    /// Its LocalQueue does not exist.
+    LocalQueueMissing(LocalQueueKey),
+    /// Its LocalQueue is stopped.
+    LocalQueueStopped(LocalQueueKey),
+    /// Its ClusterQueue does not exist.
+    ClusterQueueMissing(ClusterQueueName),
+    /// Its ClusterQueue admits nothing.
+    ClusterQueueInactive(ClusterQueueName, Inactive),
+    /// Its namespace is not among those the ClusterQueue serves.
+    NamespaceMismatch(ClusterQueueName),
+    /// No flavor serves it now.
+    NoFit(Vec<PodSetObstacles>),
+    /// It will fit when workloads that were asked to leave have left.
+    WaitingForPreempted {
+        /// How many still hold quota that it was promised.
+        victims: usize,
+    },
+}
+
+impl PendingReason {
+    /// Kueue's token for condition `QuotaReserved` = False (feature gate UnadmittedWorkloadsObservability).
+    pub fn token(&self) -> &'static str {
+        match self {
+            Self::Behind => "PendingEvaluation",
+            Self::Deactivated | Self::LocalQueueStopped(_) => "Suspended",
+            Self::ClusterQueueInactive(_, Inactive::Stopped | Inactive::Terminating) => "Suspended",
+            Self::Defect(_)
+            | Self::AdmissionRefused(_)
+            | Self::NoQueueName
+            | Self::LocalQueueMissing(_)
+            | Self::ClusterQueueMissing(_)
+            | Self::ClusterQueueInactive(..)
+            | Self::NamespaceMismatch(_) => "Misconfigured",
+            Self::NoFit(pod_sets) => no_fit_token(pod_sets),
+            Self::WaitingForPreempted { .. } => "WaitingForPreemptedWorkloads",
+        }
+    }
+}
+
+/// Waiting helps if every pod set has a flavor that lacks nothing but free quota. Otherwise the hardest obstacle tells.
+fn no_fit_token(pod_sets: &[PodSetObstacles]) -> &'static str {
+    let flavor_of = |obstacle: &Obstacle| match obstacle {
+        Obstacle::ExceedsMaximum { flavor, .. } | Obstacle::Insufficient { flavor, .. } => {
+            Some(flavor.clone())
+        }
+        _ => None,
+    };
+    let mut worst = "WaitingForQuota";
+    for pod_set in pod_sets {
+        let exceeded: Vec<_> = pod_set
+            .obstacles
+            .iter()
+            .filter(|one| matches!(one, Obstacle::ExceedsMaximum { .. }))
+            .filter_map(flavor_of)
+            .collect();
+        let uncovered = pod_set.obstacles.iter().any(|one| matches!(one, Obstacle::ResourceNotCovered(_)));
+        let may_wait = !uncovered
+            && pod_set.obstacles.iter().any(
+                |one| matches!(one, Obstacle::Insufficient { flavor, .. } if !exceeded.contains(flavor)),
+            );
+        if may_wait {
+            continue;
+        }
+        if exceeded.is_empty() || uncovered {
+            return "NoMatchingFlavor";
+        }
+        worst = "ExceedsMaxQuota";
+    }
+    worst
+}

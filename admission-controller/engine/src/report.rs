@@ -1,0 +1,181 @@
+use std::collections::BTreeMap;
+
+use model::ResourceName;
+
+use crate::engine::{Engine, local_queue_of};
+use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
+use crate::queue::{Holding, Phase};
+use crate::reason::Inactive;
+use crate::tree::FlavorResource;
+
+/// Use of one resource of one flavor, in base units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlavorUsage {
+    /// The flavor.
+    pub flavor: FlavorName,
+    /// The resource.
+    pub resource: ResourceName,
+    /// How much is used.
+    pub total: i64,
+    /// How much of it is beyond the queue's nominal quota. Always 0 for a LocalQueue, which has none.
+    pub borrowed: i64,
+}
+
+/// What a ClusterQueue's status says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterQueueReport {
+    /// Why it admits nothing, if so.
+    pub inactive: Option<Inactive>,
+    /// Workloads that wait.
+    pub pending: usize,
+    /// Workloads with quota.
+    pub reserving: usize,
+    /// Workloads that are admitted.
+    pub admitted: usize,
+    /// Use by workloads with quota: `flavorsReservation`.
+    pub reservation: Vec<FlavorUsage>,
+    /// Use by admitted workloads: `flavorsUsage`.
+    pub usage: Vec<FlavorUsage>,
+}
+
+/// What a LocalQueue's status says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalQueueReport {
+    /// The ClusterQueue it leads to.
+    pub cluster_queue: ClusterQueueName,
+    /// Whether its own `stopPolicy` stops it.
+    pub stopped: bool,
+    /// Whether that ClusterQueue exists.
+    pub cluster_queue_exists: bool,
+    /// Whether that ClusterQueue admits workloads.
+    pub cluster_queue_active: bool,
+    /// Workloads that wait.
+    pub pending: usize,
+    /// Workloads with quota.
+    pub reserving: usize,
+    /// Workloads that are admitted.
+    pub admitted: usize,
+    /// Use by workloads with quota.
+    pub reservation: Vec<FlavorUsage>,
+    /// Use by admitted workloads.
+    pub usage: Vec<FlavorUsage>,
+}
+
+type Sums = BTreeMap<FlavorResource, i64>;
+
+impl Engine {
+    /// ClusterQueues and LocalQueues whose reports may have changed since the last call, sorted.
+    pub fn take_touched(&mut self) -> (Vec<ClusterQueueName>, Vec<LocalQueueKey>) {
+        let queues = std::mem::take(&mut self.touched_queues);
+        let local_queues = std::mem::take(&mut self.touched_local_queues);
+        (queues.into_iter().collect(), local_queues.into_iter().collect())
+    }
+
+    /// The report of a ClusterQueue; `None` when the object does not exist.
+    pub fn cluster_queue_report(&self, name: &ClusterQueueName) -> Option<ClusterQueueReport> {
+        let queue = self.queues.get(name)?;
+        let spec = queue.spec.as_ref()?;
+        let holdings: Vec<&Holding> = queue.holding.iter().filter_map(|uid| self.holding(uid)).collect();
+        let (reservation, usage, admitted) = sums(&holdings);
+        let shown = |sums: &Sums| {
+            let mut rows: Vec<FlavorUsage> = spec
+                .groups
+                .iter()
+                .flat_map(|group| &group.flavors)
+                .flat_map(|quotas| {
+                    quotas.resources.iter().map(|(resource, quota)| (&quotas.flavor, resource, quota))
+                })
+                .map(|(flavor, resource, quota)| {
+                    let total = self.known_pair(flavor, resource).and_then(|pair| sums.get(&pair)).copied();
+                    let total = total.unwrap_or(0);
+                    let borrowed = if spec.cohort.is_some() { (total - quota.nominal).max(0) } else { 0 };
+                    FlavorUsage { flavor: flavor.clone(), resource: resource.clone(), total, borrowed }
+                })
+                .collect();
+            rows.dedup();
+            rows
+        };
+        Some(ClusterQueueReport {
+            inactive: queue.inactive.clone(),
+            pending: queue.active.len() + queue.parked.len() + queue.claiming.len(),
+            reserving: holdings.len(),
+            admitted,
+            reservation: shown(&reservation),
+            usage: shown(&usage),
+        })
+    }
+
+    /// The report of a LocalQueue; `None` when the object does not exist.
+    pub fn local_queue_report(&self, key: &LocalQueueKey) -> Option<LocalQueueReport> {
+        let local_queue = self.local_queues.get(key)?;
+        let queue = self.queues.get(&local_queue.cluster_queue).filter(|queue| queue.spec.is_some());
+        let members: Vec<&Uid> = self.by_local_queue.get(key).into_iter().flatten().collect();
+        let holdings: Vec<&Holding> = members.iter().filter_map(|uid| self.holding(uid)).collect();
+        let pending = members
+            .iter()
+            .filter_map(|uid| self.workloads.get(*uid))
+            .filter(|record| {
+                matches!(
+                    record.phase,
+                    Phase::Aside | Phase::Queued(_) | Phase::Parked(_) | Phase::Claiming(_)
+                )
+            })
+            .count();
+        let (reservation, usage, admitted) = sums(&holdings);
+        let shown = |sums: &Sums| {
+            let mut rows: Vec<FlavorUsage> = sums
+                .iter()
+                .map(|(pair, total)| {
+                    let (flavor, resource) = self.tree.pair_name(*pair).clone();
+                    FlavorUsage { flavor, resource, total: *total, borrowed: 0 }
+                })
+                .collect();
+            rows.sort_by(|a, b| (&a.flavor, &a.resource).cmp(&(&b.flavor, &b.resource)));
+            rows
+        };
+        Some(LocalQueueReport {
+            cluster_queue: local_queue.cluster_queue.clone(),
+            stopped: local_queue.stop != crate::input::StopPolicy::None,
+            cluster_queue_exists: queue.is_some(),
+            cluster_queue_active: queue.is_some_and(|queue| queue.inactive.is_none()),
+            pending,
+            reserving: holdings.len(),
+            admitted,
+            reservation: shown(&reservation),
+            usage: shown(&usage),
+        })
+    }
+
+    fn holding(&self, uid: &Uid) -> Option<&Holding> {
+        match &self.workloads.get(uid)?.phase {
+            Phase::Holding(holding) => Some(holding),
+            _ => None,
+        }
+    }
+
+    fn known_pair(&self, flavor: &FlavorName, resource: &ResourceName) -> Option<FlavorResource> {
+        self.tree.known_pair(flavor, resource)
+    }
+
+    /// The ClusterQueue that a workload's LocalQueue leads to.
+    pub fn cluster_queue_of(&self, uid: &Uid) -> Option<ClusterQueueName> {
+        let key = local_queue_of(&self.workloads.get(uid)?.workload)?;
+        Some(self.local_queues.get(&key)?.cluster_queue.clone())
+    }
+}
+
+fn sums(holdings: &[&Holding]) -> (Sums, Sums, usize) {
+    let (mut reservation, mut usage, mut admitted) = (Sums::new(), Sums::new(), 0);
+    for holding in holdings {
+        admitted += usize::from(holding.admitted);
+        for (pair, amount) in &holding.usage {
+            let sum = reservation.entry(*pair).or_insert(0);
+            *sum = sum.saturating_add(*amount);
+            if holding.admitted {
+                let sum = usage.entry(*pair).or_insert(0);
+                *sum = sum.saturating_add(*amount);
+            }
+        }
+    }
+    (reservation, usage, admitted)
+}

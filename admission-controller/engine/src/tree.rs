@@ -1,0 +1,557 @@
+//! The quota tree: ClusterQueues as leaves, cohorts above them, any depth.
+//!
+//! Rules: Kueue `pkg/cache/scheduler/resource_node.go`. A node keeps for itself what `lendingLimit` does not let it lend
+//! (its local quota) and gives the rest of its subtree's quota to its parent; usage fills the local quota first and only
+//! the part above it bubbles up. Sums are 128 bits wide, so no number that a user can write overflows.
+//!
+//! Two ledgers are kept. `Held` is what workloads hold now: whoever gets quota must fit there. `Planned` is what they will
+//! hold when those who were told to leave have left and those whom that room was promised to have come. New work must fit
+//! both, so a promise is not given twice and a preemptor is not overtaken.
+
+use std::collections::BTreeMap;
+
+use crate::input::{Quota, ResourceGroup};
+use crate::names::FlavorName;
+use model::ResourceName;
+
+/// A (flavor, resource) pair, interned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FlavorResource(u32);
+
+/// Amounts by (flavor, resource).
+pub(crate) type Usage = BTreeMap<FlavorResource, i64>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeId(u32);
+
+/// Which books are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ledger {
+    Held = 0,
+    Planned = 1,
+}
+
+/// The name of a node in the tree. Queues and cohorts may share a name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum NodeName {
+    Cohort(String),
+    ClusterQueue(String),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cell {
+    quota: Quota,
+    subtree: i128,
+    used: [i128; 2],
+}
+
+impl Cell {
+    fn local(&self) -> i128 {
+        self.quota.lending_limit.map_or(0, |limit| (self.subtree - i128::from(limit)).max(0))
+    }
+
+    fn local_free(&self, ledger: Ledger) -> i128 {
+        (self.local() - self.used[ledger as usize]).max(0)
+    }
+
+    /// What is used beyond the local quota, and so from the parent's.
+    fn overflow(&self, ledger: Ledger) -> i128 {
+        (self.used[ledger as usize] - self.local()).max(0)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    name: NodeName,
+    /// As the objects say.
+    parent: Option<NodeId>,
+    /// The same, without the edges of cycles.
+    up: Option<NodeId>,
+    children: Vec<NodeId>,
+    height: u32,
+    in_cycle: bool,
+    cells: BTreeMap<FlavorResource, Cell>,
+}
+
+/// What was done since a mark, to be undone in reverse.
+type Journal = Vec<(NodeId, FlavorResource, Ledger, i128)>;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tree {
+    pairs: BTreeMap<(FlavorName, ResourceName), FlavorResource>,
+    pair_names: Vec<(FlavorName, ResourceName)>,
+    nodes: Vec<Node>,
+    by_name: BTreeMap<NodeName, NodeId>,
+    journal: Journal,
+    /// What-ifs in progress; only then the journal is kept.
+    marks: u32,
+    dirty: bool,
+}
+
+impl Tree {
+    pub(crate) fn pair(&mut self, flavor: &FlavorName, resource: &ResourceName) -> FlavorResource {
+        let key = (flavor.clone(), resource.clone());
+        if let Some(pair) = self.pairs.get(&key) {
+            return *pair;
+        }
+        let pair = FlavorResource(u32::try_from(self.pair_names.len()).unwrap_or(u32::MAX));
+        self.pairs.insert(key.clone(), pair);
+        self.pair_names.push(key);
+        pair
+    }
+
+    pub(crate) fn known_pair(&self, flavor: &FlavorName, resource: &ResourceName) -> Option<FlavorResource> {
+        self.pairs.get(&(flavor.clone(), resource.clone())).copied()
+    }
+
+    pub(crate) fn pair_name(&self, pair: FlavorResource) -> &(FlavorName, ResourceName) {
+        &self.pair_names[pair.0 as usize]
+    }
+
+    /// The node of that name; made without quota where it does not exist.
+    pub(crate) fn node(&mut self, name: NodeName) -> NodeId {
+        if let Some(id) = self.by_name.get(&name) {
+            return *id;
+        }
+        let id = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+        self.by_name.insert(name.clone(), id);
+        self.nodes.push(Node {
+            name,
+            parent: None,
+            up: None,
+            children: Vec::new(),
+            height: 0,
+            in_cycle: false,
+            cells: BTreeMap::new(),
+        });
+        id
+    }
+
+    /// Replaces a node's own quotas and its parent. The sums are renewed by [`Tree::refresh`].
+    pub(crate) fn configure(&mut self, id: NodeId, parent: Option<NodeId>, groups: &[ResourceGroup]) {
+        let quotas: Vec<(FlavorResource, Quota)> = groups
+            .iter()
+            .flat_map(|group| &group.flavors)
+            .flat_map(|flavor| {
+                flavor.resources.iter().map(|(resource, quota)| (&flavor.flavor, resource, *quota))
+            })
+            .map(|(flavor, resource, quota)| (flavor.clone(), resource.clone(), quota))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|(flavor, resource, quota)| (self.pair(&flavor, &resource), quota))
+            .collect();
+        let node = &mut self.nodes[id.0 as usize];
+        node.parent = parent;
+        for cell in node.cells.values_mut() {
+            cell.quota = Quota::default();
+        }
+        for (pair, quota) in quotas {
+            node.cells.entry(pair).or_default().quota = quota;
+        }
+        self.dirty = true;
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// Brings every sum up to date after the shape or the quotas changed.
+    pub(crate) fn refresh(&mut self) {
+        if !std::mem::take(&mut self.dirty) {
+            return;
+        }
+        self.find_cycles();
+        for node in &mut self.nodes {
+            node.children.clear();
+            node.height = 0;
+        }
+        for index in 0..self.nodes.len() {
+            if let Some(up) = self.nodes[index].up {
+                self.nodes[up.0 as usize].children.push(NodeId(index as u32));
+            }
+        }
+        for id in self.leaves_first() {
+            self.sum_up(id);
+        }
+    }
+
+    /// Marks every node whose way up does not end. The whole tree hangs on the cycle, so all of it is marked.
+    fn find_cycles(&mut self) {
+        #[derive(Clone, Copy, PartialEq)]
+        enum Seen {
+            No,
+            OnPath,
+            Ends,
+            Cycles,
+        }
+        let mut seen = vec![Seen::No; self.nodes.len()];
+        for start in 0..self.nodes.len() {
+            let mut path = Vec::new();
+            let mut next = Some(NodeId(start as u32));
+            let verdict = loop {
+                let Some(NodeId(at)) = next else { break Seen::Ends };
+                match seen[at as usize] {
+                    Seen::No => {
+                        seen[at as usize] = Seen::OnPath;
+                        path.push(at);
+                        next = self.nodes[at as usize].parent;
+                    }
+                    Seen::OnPath | Seen::Cycles => break Seen::Cycles,
+                    Seen::Ends => break Seen::Ends,
+                }
+            };
+            for at in path {
+                seen[at as usize] = verdict;
+            }
+        }
+        for (node, seen) in self.nodes.iter_mut().zip(seen) {
+            node.in_cycle = seen == Seen::Cycles;
+            node.up = if node.in_cycle { None } else { node.parent };
+        }
+    }
+
+    fn leaves_first(&self) -> Vec<NodeId> {
+        let mut order: Vec<NodeId> = (0..self.nodes.len() as u32)
+            .map(NodeId)
+            .filter(|id| self.nodes[id.0 as usize].up.is_none())
+            .collect();
+        let mut at = 0;
+        while at < order.len() {
+            order.extend_from_slice(&self.nodes[order[at].0 as usize].children);
+            at += 1;
+        }
+        order.reverse();
+        order
+    }
+
+    fn sum_up(&mut self, id: NodeId) {
+        let is_cohort = matches!(self.nodes[id.0 as usize].name, NodeName::Cohort(_));
+        let mut sums: BTreeMap<FlavorResource, (i128, [i128; 2])> = BTreeMap::new();
+        let mut height = 0;
+        for child in self.nodes[id.0 as usize].children.clone() {
+            let child = &self.nodes[child.0 as usize];
+            height = height.max(child.height + 1);
+            for (pair, cell) in &child.cells {
+                let sum = sums.entry(*pair).or_default();
+                sum.0 += cell.subtree - cell.local();
+                sum.1[0] += cell.overflow(Ledger::Held);
+                sum.1[1] += cell.overflow(Ledger::Planned);
+            }
+        }
+        let node = &mut self.nodes[id.0 as usize];
+        node.height = height;
+        for pair in sums.keys() {
+            node.cells.entry(*pair).or_default();
+        }
+        for (pair, cell) in &mut node.cells {
+            let (subtree, used) = sums.get(pair).copied().unwrap_or_default();
+            cell.subtree = i128::from(cell.quota.nominal) + subtree;
+            if is_cohort {
+                cell.used = used;
+            }
+        }
+    }
+
+    /// Adds (or, negative, removes) usage of a ClusterQueue.
+    pub(crate) fn add(&mut self, id: NodeId, pair: FlavorResource, ledger: Ledger, amount: i128) {
+        if self.marks > 0 {
+            self.journal.push((id, pair, ledger, amount));
+        }
+        let mut at = Some(id);
+        let mut amount = amount;
+        while let Some(NodeId(index)) = at {
+            let node = &mut self.nodes[index as usize];
+            let cell = node.cells.entry(pair).or_default();
+            let before = cell.overflow(ledger);
+            cell.used[ledger as usize] += amount;
+            amount = cell.overflow(ledger) - before;
+            // While the sums are stale only the leaf is kept; `refresh` counts the rest anew.
+            at = if self.dirty || amount == 0 { None } else { node.up };
+        }
+    }
+
+    /// Adds the whole of `usage`, or takes it away.
+    pub(crate) fn charge(&mut self, id: NodeId, usage: &Usage, ledger: Ledger, sign: i128) {
+        for (pair, amount) in usage {
+            self.add(id, *pair, ledger, sign * i128::from(*amount));
+        }
+    }
+
+    /// Begins a what-if.
+    pub(crate) fn mark(&mut self) -> usize {
+        self.marks += 1;
+        self.journal.len()
+    }
+
+    /// Ends the what-if begun with `mark`: everything since is undone.
+    pub(crate) fn rollback(&mut self, mark: usize) {
+        let undo: Journal = self.journal.drain(mark..).rev().collect();
+        let marks = std::mem::replace(&mut self.marks, 0);
+        for (id, pair, ledger, amount) in undo {
+            self.add(id, pair, ledger, -amount);
+        }
+        self.marks = marks - 1;
+    }
+
+    fn cell(&self, id: NodeId, pair: FlavorResource) -> Cell {
+        self.nodes[id.0 as usize].cells.get(&pair).copied().unwrap_or_default()
+    }
+
+    /// From the node up to its root.
+    pub(crate) fn path(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        std::iter::successors(Some(id), |id| self.nodes[id.0 as usize].up)
+    }
+
+    pub(crate) fn root(&self, id: NodeId) -> NodeId {
+        self.path(id).last().unwrap_or(id)
+    }
+
+    pub(crate) fn parent(&self, id: NodeId) -> Option<NodeId> {
+        self.nodes[id.0 as usize].up
+    }
+
+    pub(crate) fn height(&self, id: NodeId) -> u32 {
+        self.nodes[id.0 as usize].height
+    }
+
+    pub(crate) fn in_cycle(&self, id: NodeId) -> bool {
+        self.nodes[id.0 as usize].in_cycle
+    }
+
+    pub(crate) fn children(&self, id: NodeId) -> &[NodeId] {
+        &self.nodes[id.0 as usize].children
+    }
+
+    pub(crate) fn name(&self, id: NodeId) -> &NodeName {
+        &self.nodes[id.0 as usize].name
+    }
+
+    /// The names from the root down, as messages show them.
+    pub(crate) fn path_text(&self, id: NodeId) -> String {
+        let mut names: Vec<&str> = self
+            .path(id)
+            .map(|id| match &self.nodes[id.0 as usize].name {
+                NodeName::Cohort(name) | NodeName::ClusterQueue(name) => name.as_str(),
+            })
+            .collect();
+        names.reverse();
+        format!("/{}", names.join("/"))
+    }
+
+    /// What a ClusterQueue may still take; below zero when it is over its quota.
+    pub(crate) fn available(&self, id: NodeId, pair: FlavorResource, ledger: Ledger) -> i128 {
+        let path: Vec<NodeId> = self.path(id).collect();
+        let mut from_above: Option<i128> = None;
+        for id in path.into_iter().rev() {
+            let cell = self.cell(id, pair);
+            from_above = Some(match from_above {
+                None => cell.subtree - cell.used[ledger as usize],
+                Some(above) => {
+                    let above = match cell.quota.borrowing_limit {
+                        None => above,
+                        Some(limit) => {
+                            let lent_and_own = cell.subtree - cell.local();
+                            above.min(lent_and_own - cell.overflow(ledger) + i128::from(limit))
+                        }
+                    };
+                    cell.local_free(ledger) + above
+                }
+            });
+        }
+        from_above.unwrap_or(0)
+    }
+
+    /// What it could take if nobody used anything.
+    pub(crate) fn maximum(&self, id: NodeId, pair: FlavorResource) -> i128 {
+        let path: Vec<NodeId> = self.path(id).collect();
+        let mut from_above: Option<i128> = None;
+        for id in path.into_iter().rev() {
+            let cell = self.cell(id, pair);
+            from_above = Some(match from_above {
+                None => cell.subtree,
+                Some(above) => {
+                    let most = cell.local() + above;
+                    cell.quota
+                        .borrowing_limit
+                        .map_or(most, |limit| most.min(cell.subtree + i128::from(limit)))
+                }
+            });
+        }
+        from_above.unwrap_or(0)
+    }
+
+    pub(crate) fn nominal(&self, id: NodeId, pair: FlavorResource) -> i128 {
+        i128::from(self.cell(id, pair).quota.nominal)
+    }
+
+    pub(crate) fn used(&self, id: NodeId, pair: FlavorResource, ledger: Ledger) -> i128 {
+        self.cell(id, pair).used[ledger as usize]
+    }
+
+    /// Whether the node's subtree would use more than its own quota with `more` on top.
+    pub(crate) fn borrows_with(&self, id: NodeId, pair: FlavorResource, ledger: Ledger, more: i128) -> bool {
+        let cell = self.cell(id, pair);
+        cell.used[ledger as usize] + more > cell.subtree
+    }
+
+    pub(crate) fn local_free(&self, id: NodeId, pair: FlavorResource, ledger: Ledger) -> i128 {
+        self.cell(id, pair).local_free(ledger)
+    }
+
+    /// How far up quota comes from: 0 within the queue's own, else the height of the lowest cohort that has enough; and
+    /// whether that cohort is below the root.
+    pub(crate) fn borrow_height(
+        &self,
+        id: NodeId,
+        pair: FlavorResource,
+        ledger: Ledger,
+        amount: i128,
+    ) -> (u32, bool) {
+        if self.parent(id).is_none() || !self.borrows_with(id, pair, ledger, amount) {
+            return (0, self.parent(id).is_some());
+        }
+        let mut rest = amount - self.local_free(id, pair, ledger);
+        let mut top = id;
+        for id in self.path(id).skip(1) {
+            if !self.borrows_with(id, pair, ledger, rest) {
+                return (self.height(id), self.parent(id).is_some());
+            }
+            rest -= self.local_free(id, pair, ledger);
+            top = id;
+        }
+        (self.height(top), false)
+    }
+
+    /// What a node uses, by pair, for reports and for comparing with a recount.
+    pub(crate) fn usage_of(&self, id: NodeId, ledger: Ledger) -> BTreeMap<FlavorResource, i128> {
+        self.nodes[id.0 as usize]
+            .cells
+            .iter()
+            .map(|(pair, cell)| (*pair, cell.used[ledger as usize]))
+            .filter(|(_, used)| *used != 0)
+            .collect()
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    /// Counts every sum anew, as if the shape had changed.
+    pub(crate) fn recount(&mut self) {
+        self.dirty = true;
+        self.refresh();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::FlavorQuotas;
+
+    fn groups(nominal: i64, borrowing: Option<i64>, lending: Option<i64>) -> Vec<ResourceGroup> {
+        let gpu = ResourceName::from("nvidia.com/gpu");
+        let quota = Quota { nominal, borrowing_limit: borrowing, lending_limit: lending };
+        vec![ResourceGroup {
+            covered: vec![gpu.clone()],
+            flavors: vec![FlavorQuotas { flavor: "a100".into(), resources: [(gpu, quota)].into() }],
+        }]
+    }
+
+    struct Fixture {
+        tree: Tree,
+        pair: FlavorResource,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let mut tree = Tree::default();
+            let pair = tree.pair(&"a100".into(), &"nvidia.com/gpu".into());
+            Self { tree, pair }
+        }
+
+        fn queue(
+            &mut self,
+            name: &str,
+            parent: &str,
+            nominal: i64,
+            borrowing: Option<i64>,
+            lending: Option<i64>,
+        ) -> NodeId {
+            let parent = self.tree.node(NodeName::Cohort(parent.into()));
+            let id = self.tree.node(NodeName::ClusterQueue(name.into()));
+            self.tree.configure(id, Some(parent), &groups(nominal, borrowing, lending));
+            id
+        }
+
+        fn free(&self, id: NodeId) -> i128 {
+            self.tree.available(id, self.pair, Ledger::Held)
+        }
+    }
+
+    #[test]
+    fn borrowing_and_lending_limits_hold() {
+        let mut fixture = Fixture::new();
+        let borrower = fixture.queue("borrower", "pool", 8, Some(4), None);
+        let lender = fixture.queue("lender", "pool", 16, None, Some(6));
+        fixture.tree.refresh();
+        let pair = fixture.pair;
+        assert_eq!(fixture.free(borrower), 12, "its own 8 and at most 4 of the lent 6");
+        assert_eq!(fixture.free(lender), 24, "10 it keeps, 6 it lends, 8 that the other lends");
+        assert_eq!(fixture.tree.maximum(borrower, pair), 12);
+        fixture.tree.add(borrower, pair, Ledger::Held, 12);
+        assert_eq!(fixture.free(borrower), 0);
+        assert_eq!(fixture.free(lender), 12);
+        assert_eq!(fixture.tree.borrow_height(lender, pair, Ledger::Held, 16), (0, true));
+        assert_eq!(fixture.tree.borrow_height(lender, pair, Ledger::Held, 17), (1, false));
+    }
+
+    #[test]
+    fn a_cycle_disables_the_tree_that_hangs_on_it_and_no_other() {
+        let mut fixture = Fixture::new();
+        let inside = fixture.queue("inside", "a", 8, None, None);
+        let outside = fixture.queue("outside", "c", 8, None, None);
+        let (a, b) = (
+            fixture.tree.node(NodeName::Cohort("a".into())),
+            fixture.tree.node(NodeName::Cohort("b".into())),
+        );
+        fixture.tree.configure(a, Some(b), &[]);
+        fixture.tree.configure(b, Some(a), &[]);
+        fixture.tree.refresh();
+        assert!(fixture.tree.in_cycle(inside) && fixture.tree.in_cycle(a));
+        assert!(!fixture.tree.in_cycle(outside));
+        fixture.tree.configure(b, None, &[]);
+        fixture.tree.refresh();
+        assert!(!fixture.tree.in_cycle(inside));
+        assert_eq!(fixture.tree.path_text(inside), "/b/a/inside");
+    }
+
+    #[test]
+    fn a_what_if_leaves_no_trace() {
+        let mut fixture = Fixture::new();
+        let queue = fixture.queue("queue", "pool", 8, None, Some(2));
+        fixture.tree.refresh();
+        let pair = fixture.pair;
+        fixture.tree.add(queue, pair, Ledger::Held, 5);
+        let before: Vec<_> = fixture.tree.ids().map(|id| fixture.tree.usage_of(id, Ledger::Held)).collect();
+        let outer = fixture.tree.mark();
+        fixture.tree.add(queue, pair, Ledger::Held, 9);
+        let inner = fixture.tree.mark();
+        fixture.tree.add(queue, pair, Ledger::Held, -14);
+        fixture.tree.rollback(inner);
+        assert_eq!(fixture.tree.used(queue, pair, Ledger::Held), 14);
+        fixture.tree.rollback(outer);
+        let after: Vec<_> = fixture.tree.ids().map(|id| fixture.tree.usage_of(id, Ledger::Held)).collect();
+        assert_eq!(before, after);
+    }
+
+    #[test]
+    fn the_largest_numbers_do_not_overflow() {
+        let mut fixture = Fixture::new();
+        let one = fixture.queue("one", "pool", i64::MAX, None, None);
+        fixture.queue("two", "pool", i64::MAX, Some(i64::MAX), Some(i64::MAX));
+        fixture.tree.refresh();
+        let pair = fixture.pair;
+        fixture.tree.add(one, pair, Ledger::Held, i128::from(i64::MAX));
+        assert_eq!(fixture.free(one), i128::from(i64::MAX));
+    }
+}

@@ -1,0 +1,312 @@
+//! Random stories, judged after every step by a second, slow and independent reading of the rules.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use quota_engine::input::*;
+use quota_engine::*;
+use support::*;
+
+const STORIES: u64 = 600;
+const STEPS: usize = 60;
+
+/// One flat cohort of queues with one flavor: small enough to judge by hand.
+struct Story {
+    world: World,
+    queues: BTreeMap<String, ClusterQueue>,
+    rng: fastrand::Rng,
+    next: u32,
+    /// Quota was taken away from under somebody: use above the rules is then no fault.
+    shrunk: bool,
+}
+
+impl Story {
+    fn new(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut events = vec![Event::Flavor(flavor("a100"))];
+        let mut queues = BTreeMap::new();
+        for index in 0..rng.usize(1..=3) {
+            let name = format!("cq-{index}");
+            let queue = random_queue(&mut rng, &name);
+            events.push(Event::ClusterQueue(queue.clone()));
+            events.push(Event::LocalQueue(local_queue(&name)));
+            queues.insert(name, queue);
+        }
+        Self { world: World::new(events), queues, rng, next: 0, shrunk: false }
+    }
+
+    fn step(&mut self) {
+        match self.rng.u32(0..100) {
+            0..50 => self.submit(),
+            50..75 => {
+                self.with_some(|standing| matches!(standing, Standing::Reserved { .. }), Standing::Finished)
+            }
+            75..90 => {
+                let evicted =
+                    |standing: &Standing| matches!(standing, Standing::Reserved { evicted: true, .. });
+                self.with_some(evicted, Standing::Pending);
+            }
+            90..95 => self.delete_some(),
+            _ => self.change_a_queue(),
+        }
+        self.decide();
+    }
+
+    fn submit(&mut self) {
+        let name = format!("w{}", self.next);
+        self.next += 1;
+        let queue = format!("cq-{}", self.rng.usize(0..self.queues.len()));
+        let mut one = workload(&name, &queue, self.rng.i64(1..=5), self.rng.i32(0..3));
+        one.queued_at_ms = i64::from(self.next);
+        self.world.put(one);
+    }
+
+    fn with_some(&mut self, which: impl Fn(&Standing) -> bool, next: Standing) {
+        let uids: Vec<String> = self
+            .world
+            .workloads
+            .values()
+            .filter(|one| which(&one.standing))
+            .map(|one| one.uid.as_str().to_owned())
+            .collect();
+        if let Some(uid) = self.rng.choice(&uids) {
+            self.world.standing(uid, next);
+        }
+    }
+
+    fn delete_some(&mut self) {
+        let uids: Vec<Uid> = self.world.workloads.keys().cloned().collect();
+        if let Some(uid) = self.rng.choice(&uids) {
+            self.world.workloads.remove(uid);
+            self.world.engine.apply(Event::WorkloadGone(uid.clone()));
+        }
+    }
+
+    fn change_a_queue(&mut self) {
+        let name = format!("cq-{}", self.rng.usize(0..self.queues.len()));
+        let queue = random_queue(&mut self.rng, &name);
+        self.world.engine.apply(Event::ClusterQueue(queue.clone()));
+        self.queues.insert(name, queue);
+        self.shrunk = true;
+    }
+
+    /// Decides until nothing is left, with some writes lost on the way.
+    fn decide(&mut self) {
+        for _ in 0..200 {
+            let decisions = self.world.engine.decide(1_000);
+            self.world.engine.audit().unwrap();
+            if decisions.is_empty() {
+                break;
+            }
+            self.judge_victims(&decisions);
+            for decision in decisions {
+                let lost = self.rng.u32(0..12) == 0;
+                match decision {
+                    Decision::Reserve(reserve) if lost => {
+                        self.world.engine.written(reserve.id, Outcome::NotWritten);
+                    }
+                    Decision::Evict(evict) if lost => {
+                        self.world.engine.written(evict.id, Outcome::NotWritten);
+                    }
+                    Decision::Reserve(reserve) => {
+                        let uid = reserve.workload.clone();
+                        self.world.carry_out(Decision::Reserve(reserve));
+                        self.judge_quota(&uid);
+                    }
+                    other => self.world.carry_out(other),
+                }
+                self.world.engine.audit().unwrap();
+            }
+        }
+        assert!(self.world.engine.decide(1_000).is_empty(), "does not come to rest");
+        self.judge_who_waits();
+    }
+
+    /// What each queue uses according to the statuses; `without` are counted as gone.
+    fn used(&self, without: &[Uid]) -> BTreeMap<String, i64> {
+        let mut used: BTreeMap<String, i64> = self.queues.keys().map(|name| (name.clone(), 0)).collect();
+        for one in self.world.workloads.values().filter(|one| !without.contains(&one.uid)) {
+            if let Standing::Reserved { admission, .. } = &one.standing {
+                *used.entry(admission.cluster_queue.as_str().to_owned()).or_default() +=
+                    admission.pod_sets[0].usage[GPU];
+            }
+        }
+        used
+    }
+
+    /// What each queue would use when everything decided has come true, with `victims` still there.
+    fn planned(&self, victims: &[Uid]) -> BTreeMap<String, i64> {
+        let mut planned: BTreeMap<String, i64> = self.queues.keys().map(|name| (name.clone(), 0)).collect();
+        for uid in self.world.engine.workloads() {
+            let admission = match self.world.engine.explain(uid).unwrap().state {
+                WorkloadState::Claiming(admission)
+                | WorkloadState::Assumed(admission)
+                | WorkloadState::Holding(admission) => admission,
+                WorkloadState::Leaving(admission, _) if victims.contains(uid) => admission,
+                _ => continue,
+            };
+            *planned.entry(admission.cluster_queue.as_str().to_owned()).or_default() +=
+                admission.pod_sets[0].usage[GPU];
+        }
+        planned
+    }
+
+    /// The rules of a flat cohort, written down anew.
+    fn allowed(&self, used: &BTreeMap<String, i64>) -> bool {
+        let (mut pool, mut taken) = (0, 0);
+        for (name, queue) in &self.queues {
+            let quota = queue.groups[0].flavors[0].resources[GPU];
+            let kept = quota.lending_limit.map_or(0, |limit| (quota.nominal - limit).max(0));
+            let used = used[name];
+            if used > quota.nominal && quota.borrowing_limit.is_some_and(|limit| used > quota.nominal + limit)
+            {
+                return false;
+            }
+            pool += quota.nominal - kept;
+            taken += (used - kept).max(0);
+        }
+        taken <= pool
+    }
+
+    fn queue_of(&self, uid: &Uid) -> &str {
+        self.world.workloads[uid].queue.as_ref().unwrap()
+    }
+
+    fn nominal(&self, name: &str) -> i64 {
+        self.queues[name].groups[0].flavors[0].resources[GPU].nominal
+    }
+
+    fn judge_quota(&self, uid: &Uid) {
+        if !self.shrunk {
+            assert!(self.allowed(&self.used(&[])), "{uid} was admitted beyond the quota");
+        }
+    }
+
+    /// Victims only where policy allows, and none too many.
+    fn judge_victims(&self, decisions: &[Decision]) {
+        let mut by_preemptor: BTreeMap<Uid, Vec<Uid>> = BTreeMap::new();
+        for decision in decisions {
+            if let Decision::Evict(Evict { victim, preemptor: Some(preemptor), .. }) = decision {
+                by_preemptor.entry(preemptor.clone()).or_default().push(victim.clone());
+            }
+        }
+        let all: Vec<Uid> = by_preemptor.values().flatten().cloned().collect();
+        for (preemptor, victims) in &by_preemptor {
+            let (me, mine) = (&self.world.workloads[preemptor], self.queue_of(preemptor));
+            let policy = self.queues[mine].preemption;
+            for victim in victims {
+                let (it, theirs) = (&self.world.workloads[victim], self.queue_of(victim));
+                let allowed = if theirs == mine {
+                    match policy.within_cluster_queue {
+                        WithinClusterQueue::Never => false,
+                        WithinClusterQueue::LowerPriority => it.priority < me.priority,
+                        WithinClusterQueue::LowerOrNewerEqualPriority => {
+                            (it.priority, -it.queued_at_ms) < (me.priority, -me.queued_at_ms)
+                        }
+                    }
+                } else {
+                    self.planned(&all)[theirs] > self.nominal(theirs)
+                        && match policy.reclaim_within_cohort {
+                            ReclaimWithinCohort::Never => false,
+                            ReclaimWithinCohort::LowerPriority => it.priority < me.priority,
+                            ReclaimWithinCohort::Any => true,
+                        }
+                };
+                assert!(allowed, "{victim} was evicted for {preemptor} against {policy:?}");
+            }
+            // Only where nothing else happened at once is the state before it known well enough to judge the number.
+            let leaving = self
+                .world
+                .workloads
+                .values()
+                .any(|one| matches!(one.standing, Standing::Reserved { evicted: true, .. }));
+            let reserved = decisions.iter().any(|one| matches!(one, Decision::Reserve(_)));
+            // What is kept for the blocked head of a StrictFIFO queue is not free either.
+            let strict = self.queues.values().any(|one| one.strategy == QueueingStrategy::StrictFifo);
+            if leaving || reserved || strict || by_preemptor.len() > 1 || self.shrunk {
+                continue;
+            }
+            let fits = |without: &[Uid], borrowing: bool| {
+                let mut used = self.used(without);
+                *used.get_mut(mine).unwrap() += me.pod_sets[0].count;
+                (borrowing || used[mine] <= self.nominal(mine)) && self.allowed(&used)
+            };
+            let spared =
+                |victim: &Uid| -> Vec<Uid> { victims.iter().filter(|one| *one != victim).cloned().collect() };
+            let minimal = [true, false].into_iter().any(|borrowing| {
+                fits(victims, borrowing) && victims.iter().all(|victim| !fits(&spared(victim), borrowing))
+            });
+            assert!(minimal, "{victims:?} for {preemptor}: too few or too many");
+        }
+    }
+
+    /// At rest, whoever waits in a best-effort queue could not have been admitted, unless the room is promised.
+    fn judge_who_waits(&self) {
+        let claims =
+            self.world.engine.workloads().any(|uid| {
+                matches!(self.world.engine.explain(uid).unwrap().state, WorkloadState::Claiming(_))
+            });
+        if claims || self.queues.values().any(|queue| queue.strategy == QueueingStrategy::StrictFifo) {
+            return;
+        }
+        let used = self.used(&[]);
+        for one in self.world.workloads.values().filter(|one| one.standing == Standing::Pending) {
+            let mut with = used.clone();
+            *with.get_mut(self.queue_of(&one.uid)).unwrap() += one.pod_sets[0].count;
+            let refused = self.world.pending.get(&one.uid);
+            assert!(refused.is_some(), "{} waits without a reason", one.uid);
+            assert!(!self.allowed(&with), "{} waits although it fits: {refused:?}", one.uid);
+        }
+    }
+}
+
+fn random_queue(rng: &mut fastrand::Rng, name: &str) -> ClusterQueue {
+    let nominal = rng.i64(0..=8);
+    let limit = |rng: &mut fastrand::Rng, most: i64| rng.bool().then(|| rng.i64(0..=most));
+    let quota = quota(nominal, limit(rng, 6), limit(rng, nominal));
+    let mut queue = cluster_queue(name, Some("pool"), gpus(&[("a100", quota)]));
+    if rng.u32(0..5) == 0 {
+        queue.strategy = QueueingStrategy::StrictFifo;
+    }
+    queue.preemption.within_cluster_queue = [
+        WithinClusterQueue::Never,
+        WithinClusterQueue::LowerPriority,
+        WithinClusterQueue::LowerOrNewerEqualPriority,
+    ][rng.usize(0..3)];
+    queue.preemption.reclaim_within_cohort =
+        [ReclaimWithinCohort::Never, ReclaimWithinCohort::LowerPriority, ReclaimWithinCohort::Any]
+            [rng.usize(0..3)];
+    if queue.preemption.reclaim_within_cohort != ReclaimWithinCohort::Never && rng.bool() {
+        queue.preemption.borrow_within_cohort = BorrowWithinCohort::LowerPriority { threshold: Some(1) };
+    }
+    queue
+}
+
+fn tell(seed: u64) -> Vec<Uid> {
+    let mut story = Story::new(seed);
+    for _ in 0..STEPS {
+        story.step();
+    }
+    story.world.admissions
+}
+
+#[test]
+fn books_quota_victims_and_reasons_hold_in_random_stories() {
+    let admissions: usize = (0..STORIES)
+        .map(|seed| {
+            std::panic::catch_unwind(|| tell(seed).len())
+                .unwrap_or_else(|_| panic!("story {seed} went wrong"))
+        })
+        .sum();
+    assert!(admissions > 2_000, "the stories are too dull: {admissions} admissions");
+}
+
+#[test]
+fn the_same_story_is_told_twice_alike() {
+    for seed in 0..20 {
+        assert_eq!(tell(seed), tell(seed));
+    }
+}

@@ -1,0 +1,359 @@
+//! What the engine does in small, named situations.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use model::node::{Taint, TaintEffect};
+use quota_engine::input::*;
+use quota_engine::*;
+use support::*;
+
+fn one_queue(nominal: i64) -> World {
+    World::new([
+        Event::Flavor(flavor("a100")),
+        Event::ClusterQueue(cluster_queue("cq", None, gpus(&[("a100", quota(nominal, None, None))]))),
+        Event::LocalQueue(local_queue("cq")),
+    ])
+}
+
+/// team-a: 8 nominal, borrows up to 4. lender: 8 nominal, takes back from anybody.
+fn pool() -> World {
+    let mut lender = cluster_queue("lender", Some("pool"), gpus(&[("a100", quota(8, None, None))]));
+    lender.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+    World::new([
+        Event::Flavor(flavor("a100")),
+        Event::ClusterQueue(cluster_queue(
+            "team-a",
+            Some("pool"),
+            gpus(&[("a100", quota(8, Some(4), None))]),
+        )),
+        Event::ClusterQueue(lender),
+        Event::LocalQueue(local_queue("team-a")),
+        Event::LocalQueue(local_queue("lender")),
+    ])
+}
+
+#[test]
+fn admits_what_fits_and_says_what_is_missing() {
+    let mut world = one_queue(8);
+    world.put(workload("first", "cq", 6, 0));
+    world.settle();
+    assert!(world.is_admitted("first"));
+    world.put(workload("second", "cq", 4, 0));
+    world.settle();
+    assert_eq!(world.reason("second").token(), "WaitingForQuota");
+    let PendingReason::NoFit(pod_sets) = world.reason("second") else { panic!() };
+    assert_eq!(
+        pod_sets[0].obstacles,
+        [Obstacle::Insufficient { flavor: "a100".into(), resource: GPU.into(), missing: 2 }]
+    );
+    world.standing("first", Standing::Finished);
+    world.settle();
+    assert!(world.is_admitted("second"));
+}
+
+#[test]
+fn reasons_of_those_who_cannot_be_admitted() {
+    let mut world = one_queue(8);
+    world.put(workload("too-big", "cq", 9, 0));
+    world.put(workload("no-such-queue", "elsewhere", 1, 0));
+    let mut memory = workload("not-covered", "cq", 1, 0);
+    memory.pod_sets[0].requests.insert("memory".into(), 1);
+    world.put(memory);
+    let mut elsewhere = workload("other-nodes", "cq", 1, 0);
+    elsewhere.pod_sets[0].node_selector.insert("gpu-type".into(), "h100".into());
+    world.put(elsewhere);
+    let mut wrong = workload("wrong", "cq", 1, 0);
+    wrong.defect = Some("pod set main asks for -1".into());
+    world.put(wrong);
+    let mut off = workload("off", "cq", 1, 0);
+    off.active = false;
+    world.put(off);
+    let mut nowhere = workload("no-queue", "cq", 1, 0);
+    nowhere.queue = None;
+    world.put(nowhere);
+    world.settle();
+    for (uid, token) in [
+        ("too-big", "ExceedsMaxQuota"),
+        ("no-such-queue", "Misconfigured"),
+        ("not-covered", "NoMatchingFlavor"),
+        ("other-nodes", "NoMatchingFlavor"),
+        ("wrong", "Misconfigured"),
+        ("off", "Suspended"),
+        ("no-queue", "Misconfigured"),
+    ] {
+        assert_eq!(world.reason(uid).token(), token, "{uid}: {:?}", world.reason(uid));
+    }
+}
+
+#[test]
+fn priority_then_age_decides_who_is_first() {
+    let mut world = one_queue(2);
+    for (uid, priority, queued_at_ms) in [("old", 0, 1), ("young", 0, 2), ("urgent", 5, 3)] {
+        let mut one = workload(uid, "cq", 1, priority);
+        one.queued_at_ms = queued_at_ms;
+        world.put(one);
+    }
+    world.settle();
+    assert_eq!(world.admissions, ["urgent", "old"].map(Uid::from));
+}
+
+#[test]
+fn a_strict_queue_is_blocked_by_its_head_and_a_best_effort_queue_is_not() {
+    for (strategy, small_runs) in
+        [(QueueingStrategy::StrictFifo, false), (QueueingStrategy::BestEffortFifo, true)]
+    {
+        let mut world = one_queue(4);
+        let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(4, None, None))]));
+        queue.strategy = strategy;
+        world.engine.apply(Event::ClusterQueue(queue));
+        world.put(workload("running", "cq", 2, 9));
+        world.settle();
+        world.put(workload("big", "cq", 4, 1));
+        world.put(workload("small", "cq", 1, 0));
+        world.settle();
+        assert!(!world.is_admitted("big"));
+        assert_eq!(world.is_admitted("small"), small_runs, "{strategy:?}");
+        if !small_runs {
+            assert_eq!(world.reason("small").token(), "PendingEvaluation");
+        }
+        world.standing("running", Standing::Finished);
+        world.settle();
+        assert_eq!(world.is_admitted("big"), !small_runs, "{strategy:?}");
+    }
+}
+
+#[test]
+fn borrows_up_to_its_limit() {
+    let mut world = pool();
+    for (uid, count) in [("own", 8), ("borrowed", 4), ("beyond", 1)] {
+        world.put(workload(uid, "team-a", count, 0));
+        world.settle();
+    }
+    assert!(world.is_admitted("own") && world.is_admitted("borrowed"));
+    assert_eq!(world.reason("beyond").token(), "WaitingForQuota");
+    let report = world.engine.cluster_queue_report(&"team-a".into()).unwrap();
+    assert_eq!((report.reserving, report.admitted, report.pending), (2, 2, 1));
+    assert_eq!((report.reservation[0].total, report.reservation[0].borrowed), (12, 4));
+}
+
+#[test]
+fn a_lender_takes_back_and_waits_until_the_victim_has_left() {
+    let mut world = pool();
+    world.put(workload("own", "team-a", 8, 0));
+    world.settle();
+    world.put(workload("borrowed", "team-a", 4, 0));
+    world.settle();
+    world.put(workload("reclaim", "lender", 8, 0));
+    world.settle();
+    assert_eq!(world.evictions.len(), 1);
+    let victim = world.evictions[0].clone();
+    assert_eq!(victim.reason, EvictReason::Preempted(PreemptionReason::InCohortReclamation));
+    assert_eq!(victim.preemptor_path, "/pool/lender");
+    assert_eq!(victim.victim_path, "/pool/team-a");
+    assert_eq!(world.reason("reclaim"), &PendingReason::WaitingForPreempted { victims: 1 });
+    // While the victim leaves, nobody overtakes the promise.
+    world.put(workload("late", "lender", 4, 100));
+    world.settle();
+    assert!(!world.is_admitted("late") && !world.is_admitted("reclaim"));
+    world.standing(victim.victim.as_str(), Standing::Pending);
+    world.settle();
+    assert!(world.is_admitted("reclaim"));
+    assert_eq!(world.evictions.len(), 1, "the victim does not strike back");
+}
+
+#[test]
+fn preempts_as_few_as_it_can_within_its_queue() {
+    let mut world = one_queue(8);
+    let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(8, None, None))]));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    world.engine.apply(Event::ClusterQueue(queue));
+    for (uid, count, priority) in [("a", 1, 1), ("b", 2, 2), ("c", 4, 3), ("peer", 1, 9)] {
+        world.put(workload(uid, "cq", count, priority));
+    }
+    world.settle();
+    world.put(workload("urgent", "cq", 5, 9));
+    world.settle();
+    // Taken in the order a, b, c; then b can be spared, as c and a make five.
+    assert_eq!(world.victims(), [("a", "InClusterQueue"), ("c", "InClusterQueue")]);
+}
+
+#[test]
+fn what_is_assumed_is_counted_and_is_no_victim() {
+    let mut world = one_queue(4);
+    let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(4, None, None))]));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    world.engine.apply(Event::ClusterQueue(queue));
+    world.put(workload("low", "cq", 4, 0));
+    let decisions = world.engine.decide(0);
+    assert!(matches!(decisions[..], [Decision::Reserve(_)]));
+    world.put(workload("high", "cq", 4, 9));
+    assert!(matches!(&world.engine.decide(0)[..], [Decision::SetPending(_)]), "not written yet: no victim");
+    for decision in decisions {
+        world.carry_out(decision);
+    }
+    world.settle();
+    assert_eq!(world.victims(), [("low", "InClusterQueue")], "written: a victim like any other");
+}
+
+#[test]
+fn a_reservation_that_was_not_written_is_undone_and_one_that_was_refused_is_explained() {
+    let mut world = one_queue(4);
+    world.put(workload("one", "cq", 4, 0));
+    for outcome in [Outcome::NotWritten, Outcome::Refused("no".into())] {
+        let Decision::Reserve(reserve) = world.engine.decide(0).remove(0) else { panic!() };
+        world.engine.written(reserve.id, outcome);
+        world.engine.audit().unwrap();
+    }
+    world.settle();
+    assert_eq!(world.reason("one"), &PendingReason::AdmissionRefused("no".into()));
+    world.put(workload("two", "cq", 4, 0));
+    world.settle();
+    assert!(world.is_admitted("two"));
+}
+
+#[test]
+fn an_unsettled_reservation_holds_until_the_object_is_seen_again() {
+    let mut world = one_queue(4);
+    world.put(workload("one", "cq", 4, 0));
+    let Decision::Reserve(reserve) = world.engine.decide(0).remove(0) else { panic!() };
+    world.engine.written(reserve.id, Outcome::Unsettled);
+    world.put(workload("two", "cq", 4, 0));
+    world.settle();
+    assert!(!world.is_admitted("two"));
+    // It turns out that it was never written, and was changed to ask for less.
+    world.put(workload("one", "cq", 1, -1));
+    world.settle();
+    assert!(world.is_admitted("two"));
+}
+
+#[test]
+fn an_event_older_than_what_is_known_is_ignored() {
+    let mut world = one_queue(4);
+    world.put(workload("one", "cq", 4, 0));
+    let stale = world.workloads[&Uid::from("one")].clone();
+    world.settle();
+    world.engine.apply(Event::Workload(Box::new(stale)));
+    world.put(workload("two", "cq", 1, 0));
+    world.settle();
+    assert!(!world.is_admitted("two"));
+}
+
+#[test]
+fn a_restarted_engine_counts_what_others_reserved() {
+    let mut first = one_queue(4);
+    first.put(workload("one", "cq", 3, 0));
+    first.settle();
+    let mut second = one_queue(4);
+    second.put(first.workloads[&Uid::from("one")].clone());
+    second.put(workload("two", "cq", 2, 0));
+    second.settle();
+    assert!(!second.is_admitted("two"));
+    assert!(second.admissions.is_empty());
+}
+
+#[test]
+fn draining_and_deactivating_evict() {
+    let mut world = one_queue(4);
+    world.put(workload("one", "cq", 1, 0));
+    world.put(workload("two", "cq", 1, 0));
+    world.settle();
+    let mut off = world.workloads[&Uid::from("one")].clone();
+    off.active = false;
+    world.put(off);
+    world.settle();
+    assert_eq!(world.victims(), [("one", "Deactivated")]);
+    let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(4, None, None))]));
+    queue.stop = StopPolicy::HoldAndDrain;
+    world.engine.apply(Event::ClusterQueue(queue));
+    world.settle();
+    assert_eq!(world.victims(), [("one", "Deactivated"), ("two", "ClusterQueueStopped")]);
+    world.standing("two", Standing::Pending);
+    world.settle();
+    assert_eq!(world.reason("two").token(), "Suspended");
+}
+
+#[test]
+fn a_queue_that_cannot_be_honoured_admits_nothing_and_says_why() {
+    let base = || cluster_queue("cq", Some("a"), gpus(&[("a100", quota(4, None, None))]));
+    let cohort = |name: &str, parent: &str| Cohort {
+        name: name.into(),
+        uid: name.into(),
+        parent: Some(parent.into()),
+        groups: Vec::new(),
+    };
+    let mut missing = base();
+    missing.groups = gpus(&[("h100", quota(4, None, None))]);
+    let mut checks = base();
+    checks.admission_checks = vec!["provisioning".into()];
+    let mut stopped = base();
+    stopped.stop = StopPolicy::Hold;
+    for (queue, cohorts, token) in [
+        (missing, vec![], "FlavorNotFound"),
+        (checks, vec![], "AdmissionCheckInactive"),
+        (stopped, vec![], "Stopped"),
+        (base(), vec![cohort("a", "b"), cohort("b", "a")], "CohortCycle"),
+    ] {
+        let mut world = one_queue(4);
+        world.engine.apply(Event::ClusterQueue(queue));
+        for cohort in cohorts {
+            world.engine.apply(Event::Cohort(cohort));
+        }
+        world.put(workload("one", "cq", 1, 0));
+        world.settle();
+        assert!(!world.is_admitted("one"));
+        let report = world.engine.cluster_queue_report(&"cq".into()).unwrap();
+        assert_eq!(report.inactive.map(|inactive| inactive.token()), Some(token));
+        // Going back heals it.
+        world.engine.apply(Event::CohortGone("a".into(), "a".into()));
+        world.engine.apply(Event::ClusterQueue(base()));
+        world.settle();
+        assert!(world.is_admitted("one"), "{token}");
+    }
+}
+
+#[test]
+fn the_next_flavor_is_tried_when_the_first_does_not_suit() {
+    let mut spot = flavor("spot");
+    spot.taints = vec![Taint { key: "spot".into(), value: "true".into(), effect: TaintEffect::NoSchedule }];
+    let flavors =
+        [("spot", quota(8, None, None)), ("a100", quota(2, None, None)), ("h100", quota(8, None, None))];
+    let mut world = World::new([
+        Event::Flavor(spot),
+        Event::Flavor(flavor("a100")),
+        Event::Flavor(flavor("h100")),
+        Event::ClusterQueue(cluster_queue("cq", None, gpus(&flavors))),
+        Event::LocalQueue(local_queue("cq")),
+    ]);
+    world.put(workload("one", "cq", 4, 0));
+    world.settle();
+    let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("one")].standing else { panic!() };
+    assert_eq!(admission.pod_sets[0].flavors[GPU], "h100".into());
+    assert_eq!(admission.pod_sets[0].usage[GPU], 4);
+}
+
+#[test]
+fn pod_sets_of_no_pods_and_of_no_requests_come_to_rest() {
+    let mut world = one_queue(1);
+    world.put(workload("none", "cq", 0, 0));
+    let mut idle = workload("idle", "cq", 3, 0);
+    idle.pod_sets[0].requests.clear();
+    world.put(idle);
+    world.put(workload("huge", "cq", i64::MAX, 0));
+    world.settle();
+    assert!(world.is_admitted("none") && world.is_admitted("idle"));
+    assert_eq!(world.reason("huge").token(), "ExceedsMaxQuota");
+}
+
+#[test]
+fn a_deleted_queue_of_the_same_name_is_another_queue() {
+    let mut world = one_queue(4);
+    let mut successor = cluster_queue("cq", None, gpus(&[("a100", quota(4, None, None))]));
+    successor.uid = "second".into();
+    world.engine.apply(Event::ClusterQueue(successor));
+    world.engine.apply(Event::ClusterQueueGone("cq".into(), "cq".into()));
+    world.put(workload("one", "cq", 1, 0));
+    world.settle();
+    assert!(world.is_admitted("one"));
+}

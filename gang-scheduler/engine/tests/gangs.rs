@@ -1,0 +1,258 @@
+//! What becomes of gangs, step by step.
+
+mod common;
+
+use common::*;
+use placement_engine::*;
+
+#[test]
+fn a_gang_is_placed_whole_on_the_fewest_nodes() {
+    let mut engine = engine([node("a", 8), node("b", 2), node("c", 4)]);
+    add_gang(&mut engine, "g", 4, workers("g", 4, 1));
+    let decisions = engine.decide(0);
+    assert_eq!(decisions.len(), 1, "{decisions:#?}");
+    assert!(placed(&decisions).values().all(|node| node == "c"), "the node it fills, not the larger one");
+    assert!(engine.decide(0).is_empty(), "asking again gives nothing new");
+    confirm(&mut engine, 0, &decisions);
+    assert!(engine.decide(0).is_empty());
+    engine.verify().unwrap();
+}
+
+#[test]
+fn a_gang_that_does_not_fit_binds_nothing_and_says_why_with_numbers() {
+    let cordoned = NodeInfo { unschedulable: true, ..node("c", 8) };
+    let mut engine = engine([node("a", 2), node("b", 1), cordoned]);
+    add_gang(&mut engine, "g", 4, workers("g", 4, 1));
+    let decisions = engine.decide(0);
+    assert!(placed(&decisions).is_empty());
+    let Why::NoFit(no_fit) = &pending(&decisions).why else { panic!("{decisions:#?}") };
+    assert_eq!((no_fit.placeable, no_fit.wanted, no_fit.nodes), (3, 4, 3));
+    assert_eq!(
+        no_fit.histogram,
+        [(NodeReason::Unschedulable, 1), (NodeReason::Insufficient(GPU.into()), 2)].into()
+    );
+    assert_eq!(
+        no_fit.to_string(),
+        "3 of 4 pods fit; for pod g-worker-0, of 3 nodes: 2 insufficient nvidia.com/gpu (asks 1, at most 0 free on \
+         a node), 1 cordoned"
+    );
+    assert!(engine.decide(1).is_empty(), "said once");
+    engine.apply(2, Event::NodeApplied(node("d", 8)));
+    assert_eq!(placed(&engine.decide(2)).len(), 4, "tried again when something changed");
+}
+
+#[test]
+fn members_are_waited_for() {
+    let mut engine = engine([node("a", 8)]);
+    add_gang(&mut engine, "g", 3, workers("g", 2, 1));
+    let mut gated = pod("g-worker-2", "g", 1);
+    gated.gated = true;
+    engine.apply(0, Event::PodApplied(Box::new(gated.clone())));
+    let decisions = engine.decide(0);
+    assert_eq!(pending(&decisions).why, Why::NotEnoughMembers { have: 2, need: 3, gated: 1 });
+    gated.gated = false;
+    engine.apply(1, Event::PodApplied(Box::new(gated)));
+    assert_eq!(placed(&engine.decide(1)).len(), 3);
+}
+
+#[test]
+fn more_than_the_minimum_is_placed_when_it_fits_and_later_when_not() {
+    let mut engine = engine([node("a", 3)]);
+    add_gang(&mut engine, "g", 2, workers("g", 4, 1));
+    let decisions = engine.decide(0);
+    assert_eq!(
+        placed(&decisions).into_keys().collect::<Vec<_>>(),
+        ["g-worker-0", "g-worker-1", "g-worker-2"]
+    );
+    assert_eq!(engine.next_deadline(), Some(0));
+    let later = engine.decide(0);
+    let Why::NoFit(no_fit) = &pending(&later).why else { panic!("{later:#?}") };
+    assert_eq!((no_fit.wanted, no_fit.member.as_ref()), (1, "g-worker-3"));
+    confirm(&mut engine, 0, &decisions);
+    engine.apply(1, Event::NodeApplied(node("b", 1)));
+    assert_eq!(placed(&engine.decide(1)), [("g-worker-3".to_owned(), "b".to_owned())].into());
+}
+
+#[test]
+fn order_is_repair_then_priority_then_age() {
+    let mut engine = engine([node("a", 4)]);
+    add_gang(&mut engine, "old", 2, workers("old", 2, 2));
+    let first = engine.decide(0);
+    confirm(&mut engine, 0, &first);
+    // One member is lost; a fresh gang of higher priority wants the same place (Volcano #5805).
+    engine.apply(1, Event::PodDeleted(PodUid::new("uid-old-worker-1")));
+    let mut urgent = workers("urgent", 1, 2);
+    urgent[0].priority = 1000;
+    add_gang(&mut engine, "urgent", 1, urgent);
+    engine.apply(1, Event::PodApplied(Box::new(pod("old-worker-1b", "old", 2))));
+    let decisions = engine.decide(1);
+    assert_eq!(placed(&decisions).into_keys().collect::<Vec<_>>(), ["old-worker-1b"]);
+
+    let mut engine = self::engine([node("a", 2)]);
+    for (id, priority, created_ms) in [("young", 0, 20), ("old", 0, 10), ("important", 5, 30)] {
+        engine.apply(0, Event::GangApplied(GangSpec { created_ms, ..gang(id, 1) }));
+        let mut member = pod(id, id, 1);
+        member.priority = priority;
+        engine.apply(0, Event::PodApplied(Box::new(member)));
+    }
+    assert_eq!(placed(&engine.decide(0)).into_keys().collect::<Vec<_>>(), ["important", "old"]);
+}
+
+#[test]
+fn a_gang_below_its_minimum_is_repaired_or_undone() {
+    let mut engine = engine([node("a", 2), node("b", 2)]);
+    let mut members = workers("g", 4, 1);
+    members[0].has_controller = false;
+    add_gang(&mut engine, "g", 4, members);
+    let first = engine.decide(0);
+    confirm(&mut engine, 0, &first);
+    engine.apply(10, Event::PodDeleted(PodUid::new("uid-g-worker-3")));
+    let decisions = engine.decide(10);
+    assert_eq!(pending(&decisions).why, Why::NotEnoughMembers { have: 3, need: 4, gated: 0 });
+    assert_eq!(engine.next_deadline(), Some(60_010));
+    let decisions = engine.decide(60_010);
+    let undo = decisions
+        .iter()
+        .find_map(|decision| match decision {
+            Decision::Undo(undo) => Some(undo),
+            _ => None,
+        })
+        .unwrap();
+    assert_eq!(
+        undo.delete.iter().map(|(_, _, name)| name.as_ref()).collect::<Vec<_>>(),
+        ["g-worker-1", "g-worker-2"]
+    );
+    assert_eq!(undo.kept, [PodUid::new("uid-g-worker-0")]);
+    assert!(engine.decide(60_011).is_empty(), "decided once");
+    for name in ["g-worker-1", "g-worker-2"] {
+        engine.apply(60_020, Event::PodDeleted(PodUid::new(format!("uid-{name}"))));
+    }
+    for name in ["g-worker-1b", "g-worker-2b", "g-worker-3b"] {
+        engine.apply(60_030, Event::PodApplied(Box::new(pod(name, "g", 1))));
+    }
+    assert_eq!(placed(&engine.decide(60_030)).len(), 3, "the bare pod is planned around");
+    engine.verify().unwrap();
+}
+
+#[test]
+fn a_refused_bind_is_placed_again_elsewhere_after_a_pause() {
+    let mut engine = engine([node("a", 1), node("b", 1)]);
+    add_gang(&mut engine, "g", 1, workers("g", 1, 1));
+    assert_eq!(placed(&engine.decide(0))["g-worker-0"], "a");
+    engine.apply(5, Event::BindRefused(PodUid::new("uid-g-worker-0")));
+    assert!(placed(&engine.decide(5)).is_empty());
+    assert_eq!(engine.next_deadline(), Some(1_005));
+    assert_eq!(placed(&engine.decide(1_005))["g-worker-0"], "b");
+    engine.verify().unwrap();
+}
+
+#[test]
+fn what_the_kubelet_rejected_is_replaced_on_another_node() {
+    let mut engine = engine([node("a", 1), node("b", 1), node("c", 1)]);
+    add_gang(&mut engine, "g", 2, workers("g", 2, 1));
+    let first = engine.decide(0);
+    confirm(&mut engine, 0, &first);
+    let mut rejected = engine.pod(&PodUid::new("uid-g-worker-0")).unwrap().clone();
+    rejected.phase = PodPhase::Rejected;
+    engine.apply(1, Event::PodApplied(Box::new(rejected)));
+    engine.apply(2, Event::PodApplied(Box::new(pod("g-worker-0b", "g", 1))));
+    assert!(placed(&engine.decide(2)).is_empty(), "after a pause");
+    assert_eq!(placed(&engine.decide(2_000))["g-worker-0b"], "c", "a refused, b is taken");
+}
+
+#[test]
+fn an_old_event_does_not_undo_what_is_assumed() {
+    let mut engine = engine([node("a", 1)]);
+    add_gang(&mut engine, "g", 1, workers("g", 1, 1));
+    assert_eq!(placed(&engine.decide(0)).len(), 1);
+    let mut old = engine.pod(&PodUid::new("uid-g-worker-0")).unwrap().clone();
+    old.priority = 1;
+    engine.apply(1, Event::PodApplied(Box::new(old)));
+    assert!(engine.assumed(&PodUid::new("uid-g-worker-0")).is_some());
+    add_gang(&mut engine, "h", 1, workers("h", 1, 1));
+    assert!(placed(&engine.decide(1)).is_empty(), "the place is taken");
+}
+
+#[test]
+fn a_found_plan_is_adopted_as_far_as_it_is_possible() {
+    let mut engine = engine([node("a", 1), node("b", 1)]);
+    add_gang(&mut engine, "g", 2, workers("g", 2, 1));
+    let uid = |index: usize| PodUid::new(format!("uid-g-worker-{index}"));
+    engine.apply(
+        0,
+        Event::PlanFound(vec![
+            (uid(0), "b".into(), DeviceChoice::new()),
+            (uid(1), "gone".into(), DeviceChoice::new()),
+        ]),
+    );
+    assert_eq!(engine.assumed(&uid(0)).unwrap().0.as_ref(), "b");
+    assert_eq!(engine.assumed(&uid(1)), None);
+    assert_eq!(placed(&engine.decide(0)), [("g-worker-1".to_owned(), "a".to_owned())].into());
+    engine.apply(1, Event::StoodDown);
+    assert_eq!(engine.assumed(&uid(0)), None);
+    engine.verify().unwrap();
+}
+
+#[test]
+fn holds_and_unsupported_features_keep_pods_pending() {
+    let mut engine = engine([node("a", 8)]);
+    let mut members = workers("g", 2, 1);
+    members[1].hold = Some(Hold::Unsupported(Unsupported::ResourceClaims));
+    add_gang(&mut engine, "g", 2, members);
+    let decisions = engine.decide(0);
+    assert_eq!(pending(&decisions).why, Why::Held(Hold::Unsupported(Unsupported::ResourceClaims)));
+    assert!(placed(&decisions).is_empty());
+
+    let hold = Hold::WorkloadNotAdmitted { workload: "w".into() };
+    engine.apply(1, Event::GangApplied(GangSpec { hold: Some(hold.clone()), ..gang("h", 1) }));
+    engine.apply(1, Event::PodApplied(Box::new(pod("h-0", "h", 1))));
+    assert_eq!(pending(&engine.decide(1)).why, Why::Held(hold));
+    engine.apply(2, Event::GangApplied(gang("h", 1)));
+    assert_eq!(placed(&engine.decide(2)).len(), 1);
+}
+
+#[test]
+fn pods_without_accelerators_stay_off_accelerated_nodes_if_they_can() {
+    let plain = NodeInfo { allocatable: amounts(&[("cpu", 128_000), ("pods", 110)]), ..node("z", 0) };
+    let mut engine = engine([node("a", 8), plain]);
+    add_gang(&mut engine, "g", 1, workers("g", 1, 0));
+    assert_eq!(placed(&engine.decide(0))["g-worker-0"], "z");
+}
+
+#[test]
+fn devices_are_chosen_once_each() {
+    let mut engine = engine([node("a", 4)]);
+    let devices = (0..4).map(|index| Device { index, healthy: true, links: Vec::new() }).collect();
+    engine.apply(0, Event::DevicesApplied { node: "a".into(), devices });
+    add_gang(&mut engine, "g", 2, workers("g", 2, 2));
+    let decisions = engine.decide(0);
+    let Decision::Place(plan) = &decisions[0] else { panic!() };
+    let indices: Vec<_> = plan.members.iter().map(|member| member.devices["main"][GPU].clone()).collect();
+    assert_eq!(indices, [[0, 1], [2, 3]]);
+}
+
+#[test]
+fn a_job_s_last_wave_is_not_waited_for_as_a_gang() {
+    let mut engine = engine([node("a", 8)]);
+    let mut members = workers("g", 5, 1);
+    for done in &mut members[..4] {
+        done.phase = PodPhase::Succeeded;
+    }
+    add_gang(&mut engine, "g", 4, members);
+    assert_eq!(placed(&engine.decide(0)).len(), 1);
+}
+
+#[test]
+fn a_huge_request_fits_nowhere_and_breaks_nothing() {
+    let mut engine = engine([node("a", 8)]);
+    let mut member = pod("g-0", "g", i64::MAX);
+    member.requests = amounts(&[(GPU, i64::MAX), ("memory", i64::MAX), ("cpu", 0)]);
+    let foreign = PodInfo { uid: PodUid::new("f"), gang: None, node: Some("a".into()), ..member.clone() };
+    engine.apply(0, Event::PodApplied(Box::new(foreign)));
+    add_gang(&mut engine, "g", 1, [member]);
+    assert!(placed(&engine.decide(0)).is_empty());
+    engine.apply(0, Event::PodDeleted(PodUid::new("f")));
+    add_gang(&mut engine, "h", 1, workers("h", 1, 8));
+    assert_eq!(placed(&engine.decide(0)).len(), 1);
+    engine.verify().unwrap();
+}
