@@ -6,6 +6,9 @@
 pub mod backoff;
 pub mod context;
 pub mod patch;
+#[cfg(test)]
+mod test_support;
 pub mod watch;
+pub mod writes;
 
 pub use context::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};

@@ -1,0 +1,211 @@
+//! Carries out what the engine decided: many writes at once, but not too many, the important ones first.
+//!
+//! The engine's task calls [`Writes::submit`], which never waits, and takes answers from [`Writes::next`]. A task of
+//! its own sends the requests. Writes with one key are sent one after another in the order of submission; a key is
+//! usually the object's uid.
+
+mod executor;
+mod queue;
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+
+use crate::Context;
+use crate::patch::WriteError;
+use executor::Executor;
+use queue::Queue;
+
+/// What goes first, and what is given up last when there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Binds, and writes that free what others wait for.
+    Urgent,
+    /// Decisions: plans, admissions, releases.
+    Normal,
+    /// What people read: conditions, statuses, counts.
+    Status,
+    /// Events: nobody's decision rests on them.
+    Event,
+}
+
+/// Bounds of the executor.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Requests in flight. kube-client speaks HTTP/1.1, so each is a connection of its own. The API server's priority
+    /// and fairness gives the level `workload-high` some tens of seats of its default 600, and at about 5 ms a write
+    /// more in flight only queue on the server.
+    pub in_flight: usize,
+    /// Writes accepted and not yet reported back. Two chunks of the largest plan (2,000 members each).
+    pub accepted: usize,
+    /// How often a write is sent in all while the server is unavailable. Five attempts span about six seconds, less
+    /// than a leader may write after its last renewal.
+    pub attempts: u32,
+    /// How long to wait for one answer; must be shorter than the margin of the lease.
+    pub request_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { in_flight: 64, accepted: 4_000, attempts: 5, request_timeout: Duration::from_secs(4) }
+    }
+}
+
+/// Asked directly before a request is sent: may this process write now? See [`crate::lease::Leadership`].
+pub type Gate = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// One attempt to send.
+pub type Attempt<T> = Pin<Box<dyn Future<Output = Result<T, WriteError>> + Send>>;
+
+/// How a write ended.
+#[derive(Debug)]
+pub struct Done<K, T> {
+    /// The key it was submitted under.
+    pub key: K,
+    /// The answer, or why there is none.
+    pub result: Result<T, Failure>,
+    /// How often it was sent; 0 if never.
+    pub attempts: u32,
+}
+
+/// Why a write was given up.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Failure {
+    /// It was sent, and this is the last answer. [`WriteError::Unavailable`] after all attempts.
+    #[error(transparent)]
+    Error(#[from] WriteError),
+    /// This process may not write (any more). If `attempts` is not 0, an earlier attempt may have been applied.
+    #[error("this replica does not lead")]
+    NotLeading,
+    /// It made room for a more important one and was not sent.
+    #[error("it was dropped for more important writes")]
+    Shed,
+    /// The process is stopping. If `attempts` is not 0, an earlier attempt may have been applied.
+    #[error("the process is stopping")]
+    Stopping,
+}
+
+impl Failure {
+    /// Whether the server may have applied the write although it is reported as failed.
+    pub fn may_have_applied(&self, attempts: u32) -> bool {
+        match self {
+            Self::Error(WriteError::Unavailable { .. }) | Self::NotLeading | Self::Stopping => attempts > 0,
+            // A conflict after an unanswered attempt may be with ourselves.
+            Self::Error(WriteError::Conflict(_)) => attempts > 1,
+            Self::Error(_) | Self::Shed => false,
+        }
+    }
+}
+
+/// There is no room and nothing less important to drop: take answers from [`Writes::next`] first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many writes are waiting")]
+pub struct Full;
+
+/// The executor, owned by the one task that decides. `K` orders writes, `T` is what a successful one yields.
+///
+/// Dropping it ends the executor after what is in flight.
+pub struct Writes<K, T> {
+    shared: Arc<Shared<K, T>>,
+    done: mpsc::Receiver<Done<K, T>>,
+    /// Dropped and not yet reported; bounded, since each drop raises the importance of what is queued.
+    shed: VecDeque<Done<K, T>>,
+    outstanding: usize,
+    limits: Limits,
+}
+
+struct Shared<K, T> {
+    queue: Mutex<Queue<K, T>>,
+    submitted: Notify,
+}
+
+impl<K: Clone + Ord, T> Shared<K, T> {
+    /// Held for a few map operations only, never across an await.
+    fn queue(&self) -> MutexGuard<'_, Queue<K, T>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K, T> Writes<K, T>
+where
+    K: Clone + Ord + Send + Sync + 'static,
+    T: Send + 'static,
+{
+    /// Starts the executor in the context's tasks.
+    pub fn start(ctx: &Context, limits: Limits, gate: Gate) -> Self {
+        let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), submitted: Notify::new() });
+        // Everything accepted and not reported fits, so reporting never waits.
+        let (report, done) = mpsc::channel(limits.accepted.max(1));
+        let executor = Executor::new(shared.clone(), report, limits.clone(), gate, ctx.rng.fork());
+        let tasks = ctx.tasks.clone();
+        ctx.tasks.spawn(async move { executor.run(tasks).await });
+        Self { shared, done, shed: VecDeque::new(), outstanding: 0, limits }
+    }
+
+    /// Accepts a write. `send` makes one attempt each time it is called; it is called again when the server was
+    /// unavailable, so it must carry uid and resourceVersion as everything in [`crate::patch`] does.
+    ///
+    /// # Errors
+    /// [`Full`] when as many writes as allowed are outstanding and none of them is less important and unsent. The least
+    /// important, youngest one is dropped otherwise, and reported as [`Failure::Shed`].
+    pub fn submit<F, A>(&mut self, priority: Priority, key: K, mut send: F) -> Result<(), Full>
+    where
+        F: FnMut() -> A + Send + 'static,
+        A: Future<Output = Result<T, WriteError>> + Send + 'static,
+    {
+        {
+            let mut queue = self.shared.queue();
+            if self.outstanding < self.limits.accepted {
+                self.outstanding += 1;
+            } else {
+                // The new one takes the place of the dropped one.
+                let key = queue.shed(priority).ok_or(Full)?;
+                self.shed.push_back(Done { key, result: Err(Failure::Shed), attempts: 0 });
+            }
+            queue.push(priority, key, Box::new(move || Box::pin(send())));
+        }
+        self.shared.submitted.notify_one();
+        Ok(())
+    }
+
+    /// How many writes are accepted and not yet reported.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// How many more writes are certain to be accepted.
+    pub fn room(&self) -> usize {
+        self.limits.accepted.saturating_sub(self.outstanding)
+    }
+
+    /// The next write that ended; waits while there is none, for ever while nothing is outstanding, so it can stand in
+    /// a `select!`.
+    pub async fn next(&mut self) -> Done<K, T> {
+        if let Some(done) = self.shed.pop_front() {
+            return done;
+        }
+        match self.done.recv().await {
+            Some(done) => {
+                self.outstanding = self.outstanding.saturating_sub(1);
+                done
+            }
+            // The executor was killed with the process's tasks; nothing will be reported any more.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until nothing is outstanding and drops the answers: the last thing before a leader lets go. Ends at once
+    /// for what was not sent, once the context's tasks are stopping.
+    pub async fn drain(&mut self) {
+        while self.outstanding > 0 || !self.shed.is_empty() {
+            self.next().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
