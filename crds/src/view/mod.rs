@@ -2,3 +2,22 @@
 //!
 //! One file per watched kind. A view names only the fields its reader uses, so that decoding skips the rest; nothing
 //! here is ever written back (patches are built from what is to change, not from a view).
+
+mod job_owner;
+mod node;
+mod pod;
+mod pod_group;
+mod resource;
+mod workload_placement;
+
+pub use job_owner::JobOwner;
+pub use node::{Node, NodeCondition, NodeSpec, NodeStatus};
+pub use pod::{
+    Affinity, Container, ContainerPort, NodeAffinity, Pod, PodAffinity, PodSpec, PodStatus,
+    TopologySpreadConstraint, Volume,
+};
+pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
+pub use workload_placement::{
+    AdmittedPodSet, WorkloadAdmission, WorkloadCondition, WorkloadPlacement, WorkloadPlacementSpec,
+    WorkloadPlacementStatus, WorkloadPodSet,
+};

@@ -1,5 +1,7 @@
 //! What becomes of gangs, step by step.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use common::*;

@@ -1,5 +1,7 @@
 //! What must hold whatever happens.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::collections::BTreeMap;

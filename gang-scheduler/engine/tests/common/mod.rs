@@ -1,5 +1,5 @@
 //! Builders for engine tests.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part; a test may panic")]
 
 use std::collections::BTreeMap;
 

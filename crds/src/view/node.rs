@@ -1,0 +1,71 @@
+//! Node, as far as placement depends on it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use model::node::Taint;
+use model::quantity::Written;
+use model::resources::ResourceName;
+use serde::Deserialize;
+
+use super::resource::view_of;
+
+/// A Node.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    /// Standard metadata.
+    pub metadata: ObjectMeta,
+    /// What was wished.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub spec: NodeSpec,
+    /// What the kubelet reports.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub status: NodeStatus,
+}
+
+/// `spec` of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NodeSpec {
+    /// Cordoned.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub unschedulable: bool,
+    /// Marks that keep pods away.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub taints: Vec<Taint>,
+}
+
+/// `status` of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    /// What pods may use.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub allocatable: BTreeMap<ResourceName, Written>,
+    /// How it is.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub conditions: Vec<NodeCondition>,
+}
+
+/// One condition of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NodeCondition {
+    /// `Ready`, `MemoryPressure`, …
+    pub r#type: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+}
+
+impl Node {
+    /// Whether the condition `Ready` is `True`.
+    pub fn is_ready(&self) -> bool {
+        self.status
+            .conditions
+            .iter()
+            .any(|condition| condition.r#type == "Ready" && condition.status == "True")
+    }
+}
+
+view_of!(Node, "", "v1", "Node", "nodes", ClusterResourceScope);

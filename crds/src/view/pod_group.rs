@@ -1,0 +1,52 @@
+//! Volcano's PodGroup (`scheduling.volcano.sh/v1beta1`), as far as placement depends on it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+
+use super::resource::view_of;
+
+/// A PodGroup.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodGroup {
+    /// Standard metadata.
+    pub metadata: ObjectMeta,
+    /// What was wished.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub spec: PodGroupSpec,
+    /// What became of it.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub status: PodGroupStatus,
+}
+
+/// `spec` of a PodGroup.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodGroupSpec {
+    /// So many pods run together, or none does.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub min_member: i64,
+}
+
+/// `status` of a PodGroup.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodGroupStatus {
+    /// `Pending`, `Inqueue`, `Running`, `Unknown` or `Completed`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub phase: String,
+    /// Its conditions as they are.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub conditions: Vec<serde_json::Value>,
+    /// Pods that run.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub running: i64,
+    /// Pods that succeeded.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub succeeded: i64,
+    /// Pods that failed.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub failed: i64,
+}
+
+view_of!(PodGroup, crate::names::volcano::GROUP, "v1beta1", "PodGroup", "podgroups", NamespaceResourceScope);
