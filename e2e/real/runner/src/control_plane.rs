@@ -1,0 +1,183 @@
+//! etcd, kube-apiserver and kube-controller-manager as host processes on free ports.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use crate::pki::{self, Authority};
+use crate::process::{Process, free_port};
+use crate::tools::Tools;
+
+const ADMIN_TOKEN: &str = "e2e-admin";
+const KUBELET_TOKEN: &str = "e2e-kubelet";
+/// Where pods find the API server: the first address of the service range.
+pub(crate) const SERVICE_RANGE: &str = "10.96.0.0/16";
+
+/// A running control plane.
+pub(crate) struct ControlPlane {
+    /// An administrator's kubeconfig.
+    pub(crate) kubeconfig: PathBuf,
+    /// A kubeconfig for the kubelet of node `e2e`.
+    pub(crate) kubelet_kubeconfig: PathBuf,
+    /// An administrator's client.
+    pub(crate) client: Client,
+    /// Signs whatever else serves TLS in this run.
+    pub(crate) authority: Authority,
+    _etcd: Process,
+    _apiserver: Process,
+    _controllers: Option<Process>,
+}
+
+impl ControlPlane {
+    /// Starts it and waits until it is ready.
+    pub(crate) async fn start(work: &Path, tools: &Tools) -> Result<Self> {
+        let folder = work.join("control-plane");
+        std::fs::create_dir_all(&folder)?;
+        let authority = Authority::new()?;
+        let files = Files::write(&folder, &authority)?;
+
+        let etcd_port = free_port()?;
+        let _etcd = start_etcd(work, tools, &folder, etcd_port)?;
+        let port = free_port()?;
+        let mut _apiserver = start_apiserver(work, tools, &files, etcd_port, port)?;
+        let kubeconfig = write_kubeconfig(&folder, "admin", &authority, port, ADMIN_TOKEN)?;
+        let kubelet_kubeconfig = write_kubeconfig(&folder, "kubelet", &authority, port, KUBELET_TOKEN)?;
+        let client = client(&kubeconfig).await?;
+        wait_ready(&client, &mut _apiserver).await?;
+        let _controllers = match tools.get("kube-controller-manager") {
+            Ok(binary) => Some(start_controllers(work, binary, &files, &kubeconfig)?),
+            Err(_) => None,
+        };
+        Ok(Self { kubeconfig, kubelet_kubeconfig, client, authority, _etcd, _apiserver, _controllers })
+    }
+}
+
+/// A client for a kubeconfig file.
+pub(crate) async fn client(kubeconfig: &Path) -> Result<Client> {
+    let file = Kubeconfig::read_from(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+struct Files {
+    ca: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+    signing: PathBuf,
+    verifying: PathBuf,
+    tokens: PathBuf,
+    certificates: PathBuf,
+}
+
+impl Files {
+    fn write(folder: &Path, authority: &Authority) -> Result<Self> {
+        let serving =
+            authority.serving(&["localhost", "127.0.0.1", "10.96.0.1", "10.244.0.1", "kubernetes.default.svc"])?;
+        let (signing, verifying) = pki::signing_key()?;
+        let put = |name: &str, text: &str| -> Result<PathBuf> {
+            let path = folder.join(name);
+            std::fs::write(&path, text)?;
+            Ok(path)
+        };
+        let tokens = format!(
+            "{ADMIN_TOKEN},admin,admin,system:masters\n{KUBELET_TOKEN},system:node:e2e,node,\"system:nodes,system:masters\"\n"
+        );
+        Ok(Self {
+            ca: put("ca.crt", &authority.certificate)?,
+            certificate: put("apiserver.crt", &serving.certificate)?,
+            key: put("apiserver.key", &serving.key)?,
+            signing: put("sa.key", &signing)?,
+            verifying: put("sa.pub", &verifying)?,
+            tokens: put("tokens.csv", &tokens)?,
+            certificates: folder.join("generated"),
+        })
+    }
+}
+
+fn start_etcd(work: &Path, tools: &Tools, folder: &Path, port: u16) -> Result<Process> {
+    let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{}", free_port()?));
+    let mut command = Command::new(tools.get("etcd")?);
+    command
+        .arg(format!("--data-dir={}", folder.join("etcd").display()))
+        .arg(format!("--listen-client-urls={client}"))
+        .arg(format!("--advertise-client-urls={client}"))
+        .arg(format!("--listen-peer-urls={peer}"))
+        .arg(format!("--initial-advertise-peer-urls={peer}"))
+        .arg(format!("--initial-cluster=default={peer}"))
+        .arg("--unsafe-no-fsync")
+        .arg("--log-level=warn");
+    Process::start(work, "etcd", &mut command)
+}
+
+fn start_apiserver(work: &Path, tools: &Tools, files: &Files, etcd: u16, port: u16) -> Result<Process> {
+    let mut command = Command::new(tools.get("kube-apiserver")?);
+    command
+        .arg(format!("--etcd-servers=http://127.0.0.1:{etcd}"))
+        .arg(format!("--secure-port={port}"))
+        .arg(format!("--tls-cert-file={}", files.certificate.display()))
+        .arg(format!("--tls-private-key-file={}", files.key.display()))
+        .arg(format!("--cert-dir={}", files.certificates.display()))
+        .arg(format!("--token-auth-file={}", files.tokens.display()))
+        .arg("--service-account-issuer=https://kubernetes.default.svc")
+        .arg(format!("--service-account-key-file={}", files.verifying.display()))
+        .arg(format!("--service-account-signing-key-file={}", files.signing.display()))
+        .arg(format!("--service-cluster-ip-range={SERVICE_RANGE}"))
+        .arg("--authorization-mode=Node,RBAC")
+        .arg("--allow-privileged=true")
+        // Lets it call webhooks of in-cluster Services by their endpoints: there is no kube-proxy.
+        .arg("--enable-aggregator-routing=true")
+        .arg("--kubelet-preferred-address-types=InternalIP")
+        // Pods are accepted without waiting for the default service account of a namespace made a moment ago.
+        .arg("--disable-admission-plugins=ServiceAccount")
+        .arg("--max-requests-inflight=2000")
+        .arg("--max-mutating-requests-inflight=1000");
+    Process::start(work, "kube-apiserver", &mut command)
+}
+
+fn start_controllers(work: &Path, binary: &Path, files: &Files, kubeconfig: &Path) -> Result<Process> {
+    let mut command = Command::new(binary);
+    command
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .arg(format!("--authentication-kubeconfig={}", kubeconfig.display()))
+        .arg(format!("--authorization-kubeconfig={}", kubeconfig.display()))
+        .arg(format!("--service-account-private-key-file={}", files.signing.display()))
+        .arg(format!("--root-ca-file={}", files.ca.display()))
+        .arg(format!("--cert-dir={}", files.certificates.display()))
+        .arg(format!("--secure-port={}", free_port()?))
+        .arg("--use-service-account-credentials=true")
+        .arg("--leader-elect=false")
+        .arg("--kube-api-qps=500")
+        .arg("--kube-api-burst=1000");
+    Process::start(work, "kube-controller-manager", &mut command)
+}
+
+fn write_kubeconfig(folder: &Path, user: &str, authority: &Authority, port: u16, token: &str) -> Result<PathBuf> {
+    use base64::Engine as _;
+    let ca = base64::engine::general_purpose::STANDARD.encode(&authority.certificate);
+    let config = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "e2e",
+        "clusters": [{"name": "e2e", "cluster": {
+            "server": format!("https://127.0.0.1:{port}"), "certificate-authority-data": ca}}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": user}}],
+    });
+    let path = folder.join(format!("{user}.kubeconfig"));
+    std::fs::write(&path, config.to_string())?;
+    Ok(path)
+}
+
+async fn wait_ready(client: &Client, apiserver: &mut Process) -> Result<()> {
+    for _ in 0..300 {
+        apiserver.alive()?;
+        let request = http::Request::get("/readyz").body(Vec::new()).context("a request")?;
+        if client.request_text(request).await.is_ok_and(|answer| answer == "ok") {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    bail!("kube-apiserver was not ready after 60 s; the end of its log:\n{}", apiserver.log_end(15))
+}

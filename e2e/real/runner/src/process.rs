@@ -1,0 +1,100 @@
+//! Processes of one run: started with a log file, noted by id, ended with the run.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+/// A running process. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    name: String,
+    log: PathBuf,
+    note: PathBuf,
+    child: Child,
+}
+
+impl Process {
+    /// Starts a command with its output in `<work>/log/<name>.log`.
+    pub(crate) fn start(work: &Path, name: &str, command: &mut Command) -> Result<Self> {
+        let log = work.join("log").join(format!("{name}.log"));
+        for folder in ["log", "pids"] {
+            std::fs::create_dir_all(work.join(folder))?;
+        }
+        let file = File::options().create(true).append(true).open(&log)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("starting {name}: {command:?}"))?;
+        let note = work.join("pids").join(child.id().to_string());
+        std::fs::write(&note, name)?;
+        Ok(Self { name: name.to_owned(), log, note, child })
+    }
+
+    /// Sends a signal, `libc::SIGSTOP` say.
+    pub(crate) fn signal(&self, signal: i32) -> Result<()> {
+        // kill(1) instead of kill(2): the workspace has no unsafe code outside two files.
+        let status = Command::new("kill").arg(format!("-{signal}")).arg(self.child.id().to_string()).status()?;
+        if !status.success() {
+            bail!("signal {signal} to {}: {status}", self.name);
+        }
+        Ok(())
+    }
+
+    /// SIGKILL, and the end awaited.
+    pub(crate) fn kill(&mut self) {
+        // An error means that it has ended already.
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+        let _gone = std::fs::remove_file(&self.note);
+    }
+
+    /// SIGTERM, and the end awaited for five seconds before SIGKILL.
+    pub(crate) async fn terminate(&mut self) -> Result<()> {
+        self.signal(libc::SIGTERM)?;
+        for _ in 0..50 {
+            if self.child.try_wait()?.is_some() {
+                let _gone = std::fs::remove_file(&self.note);
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        self.kill();
+        bail!("{} did not end within 5 s of SIGTERM", self.name)
+    }
+
+    /// An error with the end of the log when the process has ended by itself.
+    pub(crate) fn alive(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("{} ended with {status}; the end of {}:\n{}", self.name, self.log.display(), self.log_end(15)),
+        }
+    }
+
+    /// The last lines of the log.
+    pub(crate) fn log_end(&self, lines: usize) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let all: Vec<_> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A TCP port of 127.0.0.1 that was free a moment ago.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

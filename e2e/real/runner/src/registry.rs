@@ -1,0 +1,141 @@
+//! The list of tests, and how they are run and counted.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use futures::{FutureExt as _, StreamExt as _};
+
+use crate::world::World;
+use crate::{Options, tests};
+
+/// The longest a single test may take.
+const LIMIT: Duration = Duration::from_secs(240);
+/// Tests that share nothing but the API server run side by side, this many at once.
+const SIDE_BY_SIDE: usize = 6;
+
+/// How a test ended when nothing went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It holds.
+    Passed,
+    /// It could not be run here, for this reason.
+    Skipped(String),
+}
+
+type Run = Box<dyn Fn(Arc<World>) -> Pin<Box<dyn Future<Output = Result<Outcome>> + Send>> + Send + Sync>;
+
+/// One test.
+pub(crate) struct Test {
+    name: String,
+    alone: bool,
+    run: Run,
+}
+
+impl Test {
+    /// A test that may run beside others.
+    pub(crate) fn new<F>(name: impl Into<String>, run: impl Fn(Arc<World>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Outcome>> + Send + 'static,
+    {
+        Self { name: name.into(), alone: false, run: Box::new(move |world| Box::pin(run(world))) }
+    }
+
+    /// Runs after those before it and before those behind it.
+    pub(crate) fn alone(mut self) -> Self {
+        self.alone = true;
+        self
+    }
+}
+
+/// How many tests ended how.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) skipped: usize,
+}
+
+/// Starts the world, runs the tests, prints a line for each.
+pub(crate) async fn run(options: Options) -> Result<Counts> {
+    let world = Arc::new(World::start(&options).await?);
+    if options.hold {
+        println!("KUBECONFIG={}", world.running()?.plane.kubeconfig.display());
+        std::future::pending::<()>().await;
+    }
+    let wanted = |test: &Test| options.only.is_empty() || options.only.iter().any(|part| test.name.contains(part.as_str()));
+    let tests: Vec<Test> = tests::all().into_iter().filter(wanted).collect();
+    let mut counts = Counts::default();
+    let (alone, together): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| test.alone);
+    let mut ended = futures::stream::iter(together)
+        .map(|test| one(test, world.clone()))
+        .buffer_unordered(SIDE_BY_SIDE);
+    while let Some((name, outcome)) = ended.next().await {
+        counts.note(&name, outcome);
+    }
+    for test in alone {
+        let (name, outcome) = one(test, world.clone()).await;
+        counts.note(&name, outcome);
+    }
+    world.tasks.kill();
+    Ok(counts)
+}
+
+async fn one(test: Test, world: Arc<World>) -> (String, Result<Outcome>) {
+    let guarded = AssertUnwindSafe((test.run)(world)).catch_unwind();
+    let outcome = match tokio::time::timeout(LIMIT, guarded).await {
+        Err(_elapsed) => Err(anyhow!("took longer than {} s", LIMIT.as_secs())),
+        Ok(Err(panic)) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            Err(anyhow!("panicked: {}", text.unwrap_or_default()))
+        }
+        Ok(Ok(outcome)) => outcome,
+    };
+    (test.name, outcome)
+}
+
+impl Counts {
+    fn note(&mut self, name: &str, outcome: Result<Outcome>) {
+        match outcome {
+            Ok(Outcome::Passed) => {
+                self.passed += 1;
+                println!("ok      {name}");
+            }
+            Ok(Outcome::Skipped(why)) => {
+                self.skipped += 1;
+                println!("skipped {name}: {why}");
+            }
+            Err(error) => {
+                self.failed += 1;
+                println!("FAILED  {name}: {error:#}");
+            }
+        }
+    }
+}
+
+/// Turns "not there" into a skip: `let running = need!(world.running());`.
+macro_rules! need {
+    ($value:expr) => {
+        match $value {
+            Ok(value) => value,
+            Err(why) => return Ok($crate::registry::Outcome::Skipped(format!("{why:#}"))),
+        }
+    };
+}
+pub(crate) use need;
+
+/// The output of a command that must succeed.
+pub(crate) async fn output(command: &mut tokio::process::Command) -> Result<String> {
+    let output = command.kill_on_drop(true).output().await.with_context(|| format!("{command:?}"))?;
+    anyhow::ensure!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,42 @@
+//! The binaries a run may use, and where they are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+/// Binaries by name. What is missing makes tests skip, never fail.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tools(BTreeMap<String, PathBuf>);
+
+impl Tools {
+    /// Reads the lines of e2e/real/build, then looks in `folder` and along PATH for the rest.
+    pub(crate) fn read(list: &Path, folder: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(list).with_context(|| format!("reading {}", list.display()))?;
+        let mut tools: BTreeMap<String, PathBuf> = text
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(name, path)| (name.to_owned(), PathBuf::from(path.trim())))
+            .collect();
+        for program in ["admission-controller", "gang-scheduler", "node-agent", "trireme"] {
+            let path = folder.join(program);
+            if path.is_file() {
+                tools.insert(program.to_owned(), path);
+            }
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        for name in ["containerd", "ctr", "runc", "tar"] {
+            // Debian keeps runc in /usr/sbin, which a user's PATH may lack.
+            let mut places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]);
+            if let Some(found) = places.by_ref().map(|place| place.join(name)).find(|file| file.is_file()) {
+                tools.insert(name.to_owned(), found);
+            }
+        }
+        Ok(Self(tools))
+    }
+
+    /// Where a binary is, or why tests that need it are skipped.
+    pub(crate) fn get(&self, name: &str) -> Result<&Path> {
+        self.0.get(name).map(PathBuf::as_path).with_context(|| format!("{name} is not there"))
+    }
+}
