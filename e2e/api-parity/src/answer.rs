@@ -17,13 +17,25 @@ pub struct Answer {
 impl Answer {
     /// The request was carried out: a 2xx code.
     pub fn ok(self) -> Result<Self> {
-        ensure!((200..300).contains(&self.status), "{}: wanted success, got {} {}", self.request, self.status, self.text);
+        ensure!(
+            (200..300).contains(&self.status),
+            "{}: wanted success, got {} {}",
+            self.request,
+            self.status,
+            self.text
+        );
         Ok(self)
     }
 
     /// This very status code.
     pub fn is(self, status: u16) -> Result<Self> {
-        ensure!(self.status == status, "{}: wanted {status}, got {} {}", self.request, self.status, self.text);
+        ensure!(
+            self.status == status,
+            "{}: wanted {status}, got {} {}",
+            self.request,
+            self.status,
+            self.text
+        );
         Ok(self)
     }
 
@@ -54,13 +66,24 @@ impl Answer {
     /// The value at a JSON pointer is this.
     pub fn has(self, pointer: &str, wanted: impl Into<Value>) -> Result<Self> {
         let wanted = wanted.into();
-        ensure!(self.at(pointer) == &wanted, "{}: wanted {pointer} = {wanted}, got {} in {}", self.request, self.at(pointer), self.text);
+        ensure!(
+            self.at(pointer) == &wanted,
+            "{}: wanted {pointer} = {wanted}, got {} in {}",
+            self.request,
+            self.at(pointer),
+            self.text
+        );
         Ok(self)
     }
 
     /// Nothing stands at a JSON pointer.
     pub fn lacks(self, pointer: &str) -> Result<Self> {
-        ensure!(self.at(pointer).is_null(), "{}: wanted nothing at {pointer}, got {}", self.request, self.at(pointer));
+        ensure!(
+            self.at(pointer).is_null(),
+            "{}: wanted nothing at {pointer}, got {}",
+            self.request,
+            self.at(pointer)
+        );
         Ok(self)
     }
 
@@ -80,7 +103,9 @@ impl Answer {
 
     /// The number at a JSON pointer.
     pub fn number(&self, pointer: &str) -> Result<i64> {
-        self.at(pointer).as_i64().ok_or_else(|| anyhow::anyhow!("{}: no number at {pointer} in {}", self.request, self.text))
+        self.at(pointer)
+            .as_i64()
+            .ok_or_else(|| anyhow::anyhow!("{}: no number at {pointer} in {}", self.request, self.text))
     }
 
     /// `metadata.resourceVersion`.

@@ -66,7 +66,13 @@ impl Harness {
     }
 
     /// One request, whatever the answer.
-    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<Value>) -> Result<Answer> {
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<Value>,
+    ) -> Result<Answer> {
         let path = self.fill(path);
         let text = body.map(|body| self.fill(&body.to_string())).unwrap_or_default();
         let mut request = Request::builder().method(method.clone()).uri(&path);

@@ -48,7 +48,9 @@ impl Watch {
 
     /// The next event; `None` when the server has ended the watch. An error after 20 seconds of silence.
     pub async fn next(&mut self) -> Result<Option<Event>> {
-        self.next_within(PATIENCE).await?.with_context(|| format!("watch {}: nothing came for 20 s", self.path))
+        self.next_within(PATIENCE)
+            .await?
+            .with_context(|| format!("watch {}: nothing came for 20 s", self.path))
     }
 
     /// The next event, or the outer `None` when nothing came in that time.
@@ -84,15 +86,23 @@ impl Watch {
 
     /// The next event, which must be of this type and about the object of this name.
     pub async fn expect(&mut self, kind: &str, name: &str) -> Result<Event> {
-        let event = self.next().await?.with_context(|| format!("watch {}: ended before {kind} {name}", self.path))?;
-        ensure!(event.kind == kind && event.name() == name, "watch {}: wanted {kind} {name}, got {} {}", self.path, event.kind, event.object);
+        let event =
+            self.next().await?.with_context(|| format!("watch {}: ended before {kind} {name}", self.path))?;
+        ensure!(
+            event.kind == kind && event.name() == name,
+            "watch {}: wanted {kind} {name}, got {} {}",
+            self.path,
+            event.kind,
+            event.object
+        );
         Ok(event)
     }
 
     /// The next event of this type, others left out.
     pub async fn until(&mut self, kind: &str) -> Result<Event> {
         loop {
-            let event = self.next().await?.with_context(|| format!("watch {}: ended before {kind}", self.path))?;
+            let event =
+                self.next().await?.with_context(|| format!("watch {}: ended before {kind}", self.path))?;
             if event.kind == kind {
                 return Ok(event);
             }

@@ -27,9 +27,13 @@ pub fn answer_review(path: &str, review: &Value) -> Value {
                 "subresource": request["subResource"].as_str().unwrap_or("none"),
                 "user-known": (request["userInfo"]["username"].as_str().is_some_and(|name| !name.is_empty())).to_string(),
             });
-            let mut merged = request["object"]["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+            let mut merged =
+                request["object"]["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
             merged.extend(annotations.as_object().cloned().unwrap_or_default());
-            set_patch(&mut response, &json!([{"op": "add", "path": "/metadata/annotations", "value": merged}]));
+            set_patch(
+                &mut response,
+                &json!([{"op": "add", "path": "/metadata/annotations", "value": merged}]),
+            );
         }
         "/deny" => {
             response["allowed"] = json!(false);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::shapes::{PODS, at, pod};
+use super::shapes::{NODES, PODS, at, node, pod};
 use crate::{Case, Harness, topic};
 
 pub(super) const CASES: &[Case] = topic!["binding", OnlyTheApi:
@@ -17,8 +17,8 @@ pub(super) const CASES: &[Case] = topic!["binding", OnlyTheApi:
     binding_an_unknown_pod_is_not_found,
     binding_a_pod_that_is_being_deleted_conflicts,
     binding_a_gated_pod_is_refused,
-    binding_without_a_target_is_invalid,
-    binding_to_another_kind_is_invalid,
+    binding_without_a_target_is_refused,
+    binding_to_another_kind_is_refused,
     the_bindings_collection_binds_too,
     binding_does_not_ask_whether_the_node_exists,
     binding_raises_the_resource_version,
@@ -46,8 +46,10 @@ async fn binding_sets_the_node_and_the_condition(api: Harness) -> Result<()> {
     api.post(PODS, pod("a")).await?.is(201)?;
     let bound = api.post(BIND, binding("a", "nobody-{u}")).await?.is(201)?.has("/kind", "Status")?;
     bound.has("/status", "Success")?;
-    let seen = api.get(&at(PODS, "a")).await?.is(200)?.has("/spec/nodeName", format!("nobody-{}", api.token()))?;
-    let seen = seen.has("/status/conditions/0/type", "PodScheduled")?.has("/status/conditions/0/status", "True")?;
+    let seen =
+        api.get(&at(PODS, "a")).await?.is(200)?.has("/spec/nodeName", format!("nobody-{}", api.token()))?;
+    let seen =
+        seen.has("/status/conditions/0/type", "PodScheduled")?.has("/status/conditions/0/status", "True")?;
     seen.filled("/status/conditions/0/lastTransitionTime")?.has("/status/phase", "Pending")?;
     Ok(())
 }
@@ -134,19 +136,26 @@ async fn binding_a_gated_pod_is_refused(api: Harness) -> Result<()> {
     Ok(())
 }
 
-async fn binding_without_a_target_is_invalid(api: Harness) -> Result<()> {
-    api.post(PODS, pod("a")).await?.is(201)?;
-    let bind = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node"}});
-    api.post(BIND, bind).await?.refused(422, "Invalid")?.cause("FieldValueRequired", "target.name")?;
+/// The real server answers 500 without a reason here; a clearer answer would be as good.
+async fn refused_unbound(api: &Harness, bind: Value) -> Result<()> {
+    let refused = api.post(BIND, bind).await?.has("/status", "Failure")?;
+    anyhow::ensure!(refused.status >= 400, "{}", refused.text);
+    api.get(&at(PODS, "a")).await?.lacks("/spec/nodeName")?;
     Ok(())
 }
 
-async fn binding_to_another_kind_is_invalid(api: Harness) -> Result<()> {
+async fn binding_without_a_target_is_refused(api: Harness) -> Result<()> {
+    api.post(PODS, pod("a")).await?.is(201)?;
+    let bind =
+        json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node"}});
+    refused_unbound(&api, bind).await
+}
+
+async fn binding_to_another_kind_is_refused(api: Harness) -> Result<()> {
     api.post(PODS, pod("a")).await?.is(201)?;
     let mut bind = binding("a", "nobody-{u}");
     bind["target"]["kind"] = json!("Pod");
-    api.post(BIND, bind).await?.refused(422, "Invalid")?.cause("FieldValueNotSupported", "target.kind")?;
-    Ok(())
+    refused_unbound(&api, bind).await
 }
 
 async fn the_bindings_collection_binds_too(api: Harness) -> Result<()> {
@@ -227,12 +236,15 @@ const BUDGETS: &str = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets";
 
 /// Two ready pods on a node without a kubelet, and a budget for them.
 async fn guarded(api: &Harness, min_available: i64) -> Result<()> {
+    // The node exists, or the pods would be collected as orphans.
+    api.post(NODES, node("nobody-{u}")).await?.is(201)?;
     for name in ["a", "b"] {
         let mut body = pod(name);
         body["metadata"]["labels"] = json!({"app": "x"});
         body["spec"]["nodeName"] = json!("nobody-{u}");
         api.post(PODS, body).await?.is(201)?;
-        let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        let ready =
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
         api.merge(&format!("{PODS}/{name}/status"), ready).await?.is(200)?;
     }
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "x"},

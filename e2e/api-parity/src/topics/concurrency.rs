@@ -13,7 +13,8 @@ pub(super) const CASES: &[Case] = topic!["concurrency", OnlyTheApi:
     put_with_the_current_version_wins,
     put_without_a_version_wins_for_a_configmap,
     patch_with_an_old_version_conflicts,
-    patch_with_another_uid_conflicts,
+    patch_with_another_uid_is_invalid,
+    patch_with_an_old_version_and_another_uid_conflicts,
     put_with_another_uid_conflicts,
     generation_starts_at_one_and_follows_the_spec,
     a_label_does_not_raise_the_generation,
@@ -28,7 +29,12 @@ pub(super) const CASES: &[Case] = topic!["concurrency", OnlyTheApi:
 
 async fn every_write_raises_the_resource_version(api: Harness) -> Result<()> {
     let first = api.post(CONFIGMAPS, configmap("a")).await?.is(201)?.version()?.parse::<u64>()?;
-    let second = api.merge(&at(CONFIGMAPS, "a"), json!({"data": {"a": "2"}})).await?.is(200)?.version()?.parse::<u64>()?;
+    let second = api
+        .merge(&at(CONFIGMAPS, "a"), json!({"data": {"a": "2"}}))
+        .await?
+        .is(200)?
+        .version()?
+        .parse::<u64>()?;
     ensure!(second > first, "{second} is not above {first}");
     Ok(())
 }
@@ -36,7 +42,10 @@ async fn every_write_raises_the_resource_version(api: Harness) -> Result<()> {
 async fn a_write_that_changes_nothing_keeps_the_resource_version(api: Harness) -> Result<()> {
     let first = api.post(CONFIGMAPS, configmap("a")).await?.is(201)?;
     let path = at(CONFIGMAPS, "a");
-    api.merge(&path, json!({"data": {"a": "1"}})).await?.is(200)?.has("/metadata/resourceVersion", first.version()?)?;
+    api.merge(&path, json!({"data": {"a": "1"}}))
+        .await?
+        .is(200)?
+        .has("/metadata/resourceVersion", first.version()?)?;
     api.put(&path, configmap("a")).await?.is(200)?.has("/metadata/resourceVersion", first.version()?)?;
     Ok(())
 }
@@ -77,12 +86,22 @@ async fn patch_with_an_old_version_conflicts(api: Harness) -> Result<()> {
     Ok(())
 }
 
-async fn patch_with_another_uid_conflicts(api: Harness) -> Result<()> {
+async fn patch_with_another_uid_is_invalid(api: Harness) -> Result<()> {
     api.post(CONFIGMAPS, configmap("a")).await?.is(201)?;
     let body = json!({"metadata": {"uid": "11111111-2222-3333-4444-555555555555"}, "data": {"a": "2"}});
     let path = at(CONFIGMAPS, "a");
-    api.merge(&path, body).await?.refused(409, "Conflict")?;
+    // Unlike a PUT or a DELETE: here the uid is a field that may not change. A client must read this as "another object".
+    api.merge(&path, body).await?.refused(422, "Invalid")?.cause("FieldValueInvalid", "metadata.uid")?;
     api.get(&path).await?.has("/data/a", "1")?;
+    Ok(())
+}
+
+async fn patch_with_an_old_version_and_another_uid_conflicts(api: Harness) -> Result<()> {
+    let old = api.post(CONFIGMAPS, configmap("a")).await?.is(201)?.version()?;
+    api.delete(&at(CONFIGMAPS, "a")).await?.is(200)?;
+    api.post(CONFIGMAPS, configmap("a")).await?.is(201)?;
+    let body = json!({"metadata": {"uid": "11111111-2222-3333-4444-555555555555", "resourceVersion": old}});
+    api.merge(&at(CONFIGMAPS, "a"), body).await?.refused(409, "Conflict")?;
     Ok(())
 }
 
@@ -120,10 +139,15 @@ async fn status_is_ignored_when_a_job_is_created(api: Harness) -> Result<()> {
     Ok(())
 }
 
-async fn the_main_resource_ignores_status_and_the_status_subresource_ignores_spec(api: Harness) -> Result<()> {
+async fn the_main_resource_ignores_status_and_the_status_subresource_ignores_spec(
+    api: Harness,
+) -> Result<()> {
     api.post(PODS, pod("a")).await?.is(201)?.has("/status/phase", "Pending")?;
     let path = at(PODS, "a");
-    api.merge(&path, json!({"status": {"phase": "Running"}})).await?.is(200)?.has("/status/phase", "Pending")?;
+    api.merge(&path, json!({"status": {"phase": "Running"}}))
+        .await?
+        .is(200)?
+        .has("/status/phase", "Pending")?;
     let body = json!({"spec": {"nodeName": "elsewhere"}, "metadata": {"labels": {"x": "y"}}, "status": {"phase": "Running"}});
     let patched = api.merge(&format!("{path}/status"), body).await?.is(200)?;
     patched.has("/status/phase", "Running")?.lacks("/spec/nodeName")?;
@@ -152,19 +176,27 @@ async fn status_put_needs_a_matching_version(api: Harness) -> Result<()> {
 
 async fn status_patch_of_a_missing_pod_is_not_found(api: Harness) -> Result<()> {
     let path = format!("{PODS}/none/status");
-    api.merge(&path, json!({"status": {"phase": "Running"}})).await?.refused(404, "NotFound")?.has("/details/kind", "pods")?;
+    api.merge(&path, json!({"status": {"phase": "Running"}}))
+        .await?
+        .refused(404, "NotFound")?
+        .has("/details/kind", "pods")?;
     Ok(())
 }
 
 async fn status_answers_with_the_whole_object(api: Harness) -> Result<()> {
     api.post(PODS, pod("a")).await?.is(201)?;
-    api.get(&format!("{PODS}/a/status")).await?.is(200)?.has("/kind", "Pod")?.has("/spec/containers/0/name", "main")?;
+    api.get(&format!("{PODS}/a/status"))
+        .await?
+        .is(200)?
+        .has("/kind", "Pod")?
+        .has("/spec/containers/0/name", "main")?;
     Ok(())
 }
 
 async fn list_version_is_at_least_that_of_its_items(api: Harness) -> Result<()> {
     let made = api.post(CONFIGMAPS, configmap("a")).await?.is(201)?.version()?.parse::<u64>()?;
-    let list = api.get(CONFIGMAPS).await?.is(200)?.has("/kind", "ConfigMapList")?.version()?.parse::<u64>()?;
+    let list =
+        api.get(CONFIGMAPS).await?.is(200)?.has("/kind", "ConfigMapList")?.version()?.parse::<u64>()?;
     ensure!(list >= made, "{list} is below {made}");
     Ok(())
 }

@@ -39,8 +39,12 @@ pub(super) const COLLECTED: &[Case] = topic!["deletion", Controllers:
 
 async fn delete_answers_a_status_with_the_uid(api: Harness) -> Result<()> {
     let made = api.post(CONFIGMAPS, configmap("a")).await?.is(201)?;
-    let deleted = api.delete(&at(CONFIGMAPS, "a")).await?.is(200)?.has("/kind", "Status")?.has("/status", "Success")?;
-    deleted.has("/details/name", "a")?.has("/details/kind", "configmaps")?.has("/details/uid", made.uid()?)?;
+    let deleted =
+        api.delete(&at(CONFIGMAPS, "a")).await?.is(200)?.has("/kind", "Status")?.has("/status", "Success")?;
+    deleted
+        .has("/details/name", "a")?
+        .has("/details/kind", "configmaps")?
+        .has("/details/uid", made.uid()?)?;
     api.get(&at(CONFIGMAPS, "a")).await?.is(404)?;
     Ok(())
 }
@@ -83,7 +87,10 @@ async fn held(api: &Harness) -> Result<Answer> {
 
 async fn delete_with_a_finalizer_only_marks_the_object(api: Harness) -> Result<()> {
     let answer = held(&api).await?;
-    answer.has("/kind", "ConfigMap")?.filled("/metadata/deletionTimestamp")?.has("/metadata/deletionGracePeriodSeconds", 0)?;
+    answer
+        .has("/kind", "ConfigMap")?
+        .filled("/metadata/deletionTimestamp")?
+        .has("/metadata/deletionGracePeriodSeconds", 0)?;
     let kept = api.get(&at(CONFIGMAPS, "a")).await?.is(200)?.filled("/metadata/deletionTimestamp")?;
     kept.has("/metadata/finalizers", json!(["trireme.dev/hold"]))?;
     Ok(())
@@ -164,7 +171,8 @@ async fn foreground_deletion_sets_a_finalizer(api: Harness) -> Result<()> {
     let mut body = configmap("a");
     body["metadata"]["finalizers"] = json!(["trireme.dev/hold"]);
     api.post(CONFIGMAPS, body).await?.is(201)?;
-    let deleted = api.delete_with(&at(CONFIGMAPS, "a"), json!({"propagationPolicy": "Foreground"})).await?.is(200)?;
+    let deleted =
+        api.delete_with(&at(CONFIGMAPS, "a"), json!({"propagationPolicy": "Foreground"})).await?.is(200)?;
     let finalizers = deleted.at("/metadata/finalizers").as_array().cloned().unwrap_or_default();
     ensure!(finalizers.contains(&json!("foregroundDeletion")), "{finalizers:?}");
     Ok(())
@@ -174,7 +182,8 @@ async fn orphan_deletion_sets_a_finalizer(api: Harness) -> Result<()> {
     let mut body = configmap("a");
     body["metadata"]["finalizers"] = json!(["trireme.dev/hold"]);
     api.post(CONFIGMAPS, body).await?.is(201)?;
-    let deleted = api.delete_with(&at(CONFIGMAPS, "a"), json!({"propagationPolicy": "Orphan"})).await?.is(200)?;
+    let deleted =
+        api.delete_with(&at(CONFIGMAPS, "a"), json!({"propagationPolicy": "Orphan"})).await?.is(200)?;
     let finalizers = deleted.at("/metadata/finalizers").as_array().cloned().unwrap_or_default();
     ensure!(finalizers.contains(&json!("orphan")), "{finalizers:?}");
     Ok(())
@@ -182,7 +191,9 @@ async fn orphan_deletion_sets_a_finalizer(api: Harness) -> Result<()> {
 
 async fn an_unknown_propagation_policy_is_invalid(api: Harness) -> Result<()> {
     api.post(CONFIGMAPS, configmap("a")).await?.is(201)?;
-    api.delete_with(&at(CONFIGMAPS, "a"), json!({"propagationPolicy": "Sideways"})).await?.refused(422, "Invalid")?;
+    api.delete_with(&at(CONFIGMAPS, "a"), json!({"propagationPolicy": "Sideways"}))
+        .await?
+        .refused(422, "Invalid")?;
     Ok(())
 }
 
@@ -211,8 +222,7 @@ async fn delete_collection_leaves_other_namespaces_alone(api: Harness) -> Result
 
 fn owned(name: &str, owner: &str, uid: &str, blocks: bool) -> Value {
     let mut body = configmap(name);
-    body["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid, "blockOwnerDeletion": blocks}]);
+    body["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid, "blockOwnerDeletion": blocks}]);
     body
 }
 

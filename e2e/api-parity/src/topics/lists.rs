@@ -39,7 +39,11 @@ const FIVE: &str = "/api/v1/namespaces/{ns}/configmaps?labelSelector=five%3Dyes"
 
 async fn an_empty_list_is_a_list(api: Harness) -> Result<()> {
     let list = api.get(&format!("{CONFIGMAPS}?labelSelector=none")).await?.is(200)?;
-    ensure!(list.at("/items").as_array().is_some_and(Vec::is_empty), "items is [] and not null: {}", list.text);
+    ensure!(
+        list.at("/items").as_array().is_some_and(Vec::is_empty),
+        "items is [] and not null: {}",
+        list.text
+    );
     list.filled("/metadata/resourceVersion")?;
     Ok(())
 }
@@ -102,7 +106,10 @@ async fn selectors_by_equality(api: Harness) -> Result<()> {
     api.get(&format!("{CONFIGMAPS}?labelSelector=t%3D1")).await?.lists(&["a"])?;
     api.get(&format!("{CONFIGMAPS}?labelSelector=t%3D%3D2")).await?.lists(&["b"])?;
     let list = api.get(&format!("{CONFIGMAPS}?labelSelector=t!%3D1")).await?.is(200)?.names();
-    ensure!(!list.contains(&"a".into()) && list.contains(&"b".into()) && list.contains(&"c".into()), "absent counts as unequal: {list:?}");
+    ensure!(
+        !list.contains(&"a".into()) && list.contains(&"b".into()) && list.contains(&"c".into()),
+        "absent counts as unequal: {list:?}"
+    );
     Ok(())
 }
 
@@ -112,7 +119,10 @@ async fn selectors_by_set(api: Harness) -> Result<()> {
     }
     api.get(&format!("{CONFIGMAPS}?labelSelector=t+in+(1,3)")).await?.lists(&["a", "c"])?;
     let list = api.get(&format!("{CONFIGMAPS}?labelSelector=t+notin+(1,3)")).await?.is(200)?.names();
-    ensure!(list.contains(&"b".into()) && list.contains(&"d".into()) && !list.contains(&"a".into()), "{list:?}");
+    ensure!(
+        list.contains(&"b".into()) && list.contains(&"d".into()) && !list.contains(&"a".into()),
+        "{list:?}"
+    );
     Ok(())
 }
 
@@ -159,7 +169,9 @@ async fn field_selector_of_pods_by_node_and_phase(api: Harness) -> Result<()> {
     api.get(&format!("{PODS}?fieldSelector=spec.nodeName%3Dnobody-{{u}}")).await?.lists(&["bound"])?;
     api.get(&format!("{PODS}?fieldSelector=spec.nodeName%3D")).await?.lists(&["free"])?;
     api.get(&format!("{PODS}?fieldSelector=spec.schedulerName%3Dmine")).await?.lists(&["bound"])?;
-    api.get(&format!("{PODS}?fieldSelector=status.phase%3DPending,spec.nodeName!%3D")).await?.lists(&["bound"])?;
+    api.get(&format!("{PODS}?fieldSelector=status.phase%3DPending,spec.nodeName!%3D"))
+        .await?
+        .lists(&["bound"])?;
     api.get(&format!("{PODS}?fieldSelector=status.phase%3DRunning")).await?.lists(&[])?;
     Ok(())
 }
@@ -203,8 +215,10 @@ async fn selectors_apply_to_pages(api: Harness) -> Result<()> {
     for (name, labels) in [("a", "t=1"), ("b", "u=1"), ("c", "t=1"), ("d", "t=1")] {
         api.post(CONFIGMAPS, labelled(name, labels)).await?.is(201)?;
     }
-    let first = api.get(&format!("{CONFIGMAPS}?labelSelector=t&limit=2")).await?.is(200)?.lists(&["a", "c"])?;
-    let next = format!("{CONFIGMAPS}?labelSelector=t&limit=2&continue={}", first.string("/metadata/continue")?);
+    let first =
+        api.get(&format!("{CONFIGMAPS}?labelSelector=t&limit=2")).await?.is(200)?.lists(&["a", "c"])?;
+    let next =
+        format!("{CONFIGMAPS}?labelSelector=t&limit=2&continue={}", first.string("/metadata/continue")?);
     api.get(&next).await?.is(200)?.lists(&["d"])?;
     Ok(())
 }

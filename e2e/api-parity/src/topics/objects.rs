@@ -42,8 +42,12 @@ pub(super) const CASES: &[Case] = topic!["objects", OnlyTheApi:
 
 async fn create_answers_201_with_the_metadata_a_server_gives(api: Harness) -> Result<()> {
     let made = api.post(CONFIGMAPS, configmap("a")).await?.is(201)?;
-    let made = made.has("/kind", "ConfigMap")?.has("/apiVersion", "v1")?.has("/metadata/namespace", api.namespace())?;
-    let made = made.filled("/metadata/uid")?.filled("/metadata/resourceVersion")?.lacks("/metadata/generation")?;
+    let made = made
+        .has("/kind", "ConfigMap")?
+        .has("/apiVersion", "v1")?
+        .has("/metadata/namespace", api.namespace())?;
+    let made =
+        made.filled("/metadata/uid")?.filled("/metadata/resourceVersion")?.lacks("/metadata/generation")?;
     let stamp = made.string("/metadata/creationTimestamp")?;
     ensure!(stamp.len() == 20 && stamp.ends_with('Z'), "whole seconds in UTC, got {stamp}");
     let uid = made.uid()?;
@@ -116,7 +120,10 @@ async fn create_with_a_bad_label_value_names_the_field(api: Harness) -> Result<(
 async fn create_with_a_bad_annotation_key_names_the_field(api: Harness) -> Result<()> {
     let mut body = configmap("a");
     body["metadata"]["annotations"] = json!({"not a key": "anything goes here: ä/ö"});
-    api.post(CONFIGMAPS, body).await?.refused(422, "Invalid")?.cause("FieldValueInvalid", "metadata.annotations")?;
+    api.post(CONFIGMAPS, body)
+        .await?
+        .refused(422, "Invalid")?
+        .cause("FieldValueInvalid", "metadata.annotations")?;
     let mut body = configmap("a");
     body["metadata"]["annotations"] = json!({"a.b/Upper_Case": "anything goes here: ä/ö"});
     api.post(CONFIGMAPS, body).await?.is(201)?;
@@ -142,7 +149,10 @@ async fn create_with_an_unknown_content_type_is_415(api: Harness) -> Result<()> 
 }
 
 async fn create_in_a_missing_namespace_is_not_found(api: Harness) -> Result<()> {
-    let refused = api.post("/api/v1/namespaces/never-{u}/configmaps", configmap("a")).await?.refused(404, "NotFound")?;
+    let refused = api
+        .post("/api/v1/namespaces/never-{u}/configmaps", configmap("a"))
+        .await?
+        .refused(404, "NotFound")?;
     refused.has("/details/kind", "namespaces")?.has("/details/name", format!("never-{}", api.token()))?;
     Ok(())
 }
@@ -201,7 +211,10 @@ async fn dry_run_create_writes_nothing(api: Harness) -> Result<()> {
 async fn dry_run_update_and_delete_write_nothing(api: Harness) -> Result<()> {
     api.post(CONFIGMAPS, configmap("a")).await?.is(201)?;
     let path = at(CONFIGMAPS, "a");
-    api.merge(&format!("{path}?dryRun=All"), json!({"data": {"a": "2"}})).await?.is(200)?.has("/data/a", "2")?;
+    api.merge(&format!("{path}?dryRun=All"), json!({"data": {"a": "2"}}))
+        .await?
+        .is(200)?
+        .has("/data/a", "2")?;
     api.get(&path).await?.has("/data/a", "1")?;
     api.delete(&format!("{path}?dryRun=All")).await?.is(200)?;
     api.get(&path).await?.is(200)?;
@@ -215,7 +228,8 @@ async fn an_unknown_dry_run_value_is_refused(api: Harness) -> Result<()> {
 
 async fn put_replaces_what_the_body_leaves_out(api: Harness) -> Result<()> {
     api.post(CONFIGMAPS, labelled("a", "x=y")).await?.is(201)?;
-    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"b": "2"}});
+    let body =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"b": "2"}});
     let put = api.put(&at(CONFIGMAPS, "a"), body).await?.is(200)?;
     put.lacks("/data/a")?.lacks("/metadata/labels")?.has("/data/b", "2")?;
     Ok(())
@@ -237,7 +251,8 @@ async fn creation_timestamp_and_uid_survive_updates(api: Harness) -> Result<()> 
     let mut body = configmap("a");
     body["metadata"]["creationTimestamp"] = json!("2001-01-01T00:00:00Z");
     let put = api.put(&at(CONFIGMAPS, "a"), body).await?.is(200)?;
-    put.has("/metadata/creationTimestamp", made.string("/metadata/creationTimestamp")?)?.has("/metadata/uid", made.uid()?)?;
+    put.has("/metadata/creationTimestamp", made.string("/metadata/creationTimestamp")?)?
+        .has("/metadata/uid", made.uid()?)?;
     Ok(())
 }
 

@@ -51,7 +51,8 @@ async fn merge_patch_replaces_lists_whole(api: Harness) -> Result<()> {
 
 async fn merge_patch_null_of_an_absent_field_is_fine(api: Harness) -> Result<()> {
     let made = api.post(CONFIGMAPS, configmap("a")).await?.is(201)?;
-    let patched = api.merge(&at(CONFIGMAPS, "a"), json!({"metadata": {"labels": {"none": null}}})).await?.is(200)?;
+    let patched =
+        api.merge(&at(CONFIGMAPS, "a"), json!({"metadata": {"labels": {"none": null}}})).await?.is(200)?;
     patched.lacks("/metadata/labels/none")?.has("/metadata/uid", made.uid()?)?;
     Ok(())
 }
@@ -137,8 +138,13 @@ async fn strategic_patch_merges_containers_by_name(api: Harness) -> Result<()> {
     let patch = json!({"spec": {"containers": [{"name": "two", "image": "changed"}]}});
     let patched = api.strategic(&at(PODS, "a"), patch).await?.is(200)?;
     ensure!(patched.at("/spec/containers").as_array().is_some_and(|all| all.len() == 2), "{}", patched.text);
-    let images: Vec<_> =
-        patched.at("/spec/containers").as_array().into_iter().flatten().filter_map(|c| c["image"].as_str()).collect();
+    let images: Vec<_> = patched
+        .at("/spec/containers")
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|c| c["image"].as_str())
+        .collect();
     ensure!(images.contains(&"i1") && images.contains(&"changed"), "{images:?}");
     Ok(())
 }
@@ -156,14 +162,18 @@ async fn strategic_patch_deletes_list_members(api: Harness) -> Result<()> {
 async fn strategic_patch_merges_conditions_by_type(api: Harness) -> Result<()> {
     api.post(PODS, pod("a")).await?.is(201)?;
     let path = format!("{PODS}/a/status");
-    let condition = |kind: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status}]}});
+    let condition =
+        |kind: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status}]}});
     api.strategic(&path, condition("trireme.dev/One", "True")).await?.is(200)?;
     api.strategic(&path, condition("trireme.dev/Two", "True")).await?.is(200)?;
     let patched = api.strategic(&path, condition("trireme.dev/One", "False")).await?.is(200)?;
     let conditions = patched.at("/status/conditions").as_array().cloned().unwrap_or_default();
     let of = |kind: &str| conditions.iter().find(|c| c["type"] == kind).map(|c| c["status"].clone());
     ensure!(conditions.len() == 2, "{}", patched.text);
-    ensure!(of("trireme.dev/One") == Some(json!("False")) && of("trireme.dev/Two") == Some(json!("True")), "{conditions:?}");
+    ensure!(
+        of("trireme.dev/One") == Some(json!("False")) && of("trireme.dev/Two") == Some(json!("True")),
+        "{conditions:?}"
+    );
     Ok(())
 }
 
@@ -172,8 +182,13 @@ async fn strategic_patch_merges_finalizers_as_a_set(api: Harness) -> Result<()> 
     body["metadata"]["finalizers"] = json!(["trireme.dev/one"]);
     api.post(CONFIGMAPS, body).await?.is(201)?;
     let path = at(CONFIGMAPS, "a");
-    let patched = api.strategic(&path, json!({"metadata": {"finalizers": ["trireme.dev/two"]}})).await?.is(200)?;
-    ensure!(patched.at("/metadata/finalizers").as_array().is_some_and(|all| all.len() == 2), "{}", patched.text);
+    let patched =
+        api.strategic(&path, json!({"metadata": {"finalizers": ["trireme.dev/two"]}})).await?.is(200)?;
+    ensure!(
+        patched.at("/metadata/finalizers").as_array().is_some_and(|all| all.len() == 2),
+        "{}",
+        patched.text
+    );
     let patch = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["trireme.dev/one"]}});
     let patched = api.strategic(&path, patch).await?.is(200)?;
     patched.has("/metadata/finalizers", json!(["trireme.dev/two"]))?;
@@ -197,11 +212,16 @@ async fn an_unknown_patch_type_is_415(api: Harness) -> Result<()> {
 async fn patches_of_status_leave_other_conditions_to_the_writer(api: Harness) -> Result<()> {
     api.post(PODS, pod("a")).await?.is(201)?;
     let path = format!("{PODS}/a/status");
-    let two = json!({"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]}});
+    let two =
+        json!({"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]}});
     api.merge(&path, two).await?.is(200)?;
     let one = json!({"status": {"conditions": [{"type": "B", "status": "False"}]}});
     let patched = api.merge(&path, one).await?.is(200)?;
-    ensure!(patched.at("/status/conditions").as_array().is_some_and(|all| all.len() == 1), "{}", patched.text);
+    ensure!(
+        patched.at("/status/conditions").as_array().is_some_and(|all| all.len() == 1),
+        "{}",
+        patched.text
+    );
     Ok(())
 }
 

@@ -59,7 +59,9 @@ impl ControlPlane {
 /// A client for a kubeconfig file.
 pub(crate) async fn client(kubeconfig: &Path) -> Result<Client> {
     let file = Kubeconfig::read_from(kubeconfig)?;
-    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    // Tests want every answer as it was given.
+    config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 
@@ -75,8 +77,13 @@ struct Files {
 
 impl Files {
     fn write(folder: &Path, authority: &Authority) -> Result<Self> {
-        let serving =
-            authority.serving(&["localhost", "127.0.0.1", "10.96.0.1", "10.244.0.1", "kubernetes.default.svc"])?;
+        let serving = authority.serving(&[
+            "localhost",
+            "127.0.0.1",
+            "10.96.0.1",
+            "10.244.0.1",
+            "kubernetes.default.svc",
+        ])?;
         let (signing, verifying) = pki::signing_key()?;
         let put = |name: &str, text: &str| -> Result<PathBuf> {
             let path = folder.join(name);
@@ -155,7 +162,13 @@ fn start_controllers(work: &Path, binary: &Path, files: &Files, kubeconfig: &Pat
     Process::start(work, "kube-controller-manager", &mut command)
 }
 
-fn write_kubeconfig(folder: &Path, user: &str, authority: &Authority, port: u16, token: &str) -> Result<PathBuf> {
+fn write_kubeconfig(
+    folder: &Path,
+    user: &str,
+    authority: &Authority,
+    port: u16,
+    token: &str,
+) -> Result<PathBuf> {
     use base64::Engine as _;
     let ca = base64::engine::general_purpose::STANDARD.encode(&authority.certificate);
     let config = serde_json::json!({

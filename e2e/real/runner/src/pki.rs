@@ -1,7 +1,10 @@
 //! Certificates and keys for one run: an authority, and what it signs.
 
 use anyhow::Result;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
 
 /// A certificate with its private key, both PEM.
 #[derive(Clone, Debug)]
@@ -31,7 +34,8 @@ impl Authority {
 
     /// A serving certificate for these names and addresses.
     pub(crate) fn serving(&self, names: &[&str]) -> Result<Pair> {
-        let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
+        let mut params =
+            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
         params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or("server"));
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -38,7 +38,8 @@ impl Process {
     /// Sends a signal, `libc::SIGSTOP` say.
     pub(crate) fn signal(&self, signal: i32) -> Result<()> {
         // kill(1) instead of kill(2): the workspace has no unsafe code outside two files.
-        let status = Command::new("kill").arg(format!("-{signal}")).arg(self.child.id().to_string()).status()?;
+        let status =
+            Command::new("kill").arg(format!("-{signal}")).arg(self.child.id().to_string()).status()?;
         if !status.success() {
             bail!("signal {signal} to {}: {status}", self.name);
         }
@@ -71,7 +72,12 @@ impl Process {
     pub(crate) fn alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
-            Some(status) => bail!("{} ended with {status}; the end of {}:\n{}", self.name, self.log.display(), self.log_end(15)),
+            Some(status) => bail!(
+                "{} ended with {status}; the end of {}:\n{}",
+                self.name,
+                self.log.display(),
+                self.log_end(15)
+            ),
         }
     }
 

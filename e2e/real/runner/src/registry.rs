@@ -36,7 +36,10 @@ pub(crate) struct Test {
 
 impl Test {
     /// A test that may run beside others.
-    pub(crate) fn new<F>(name: impl Into<String>, run: impl Fn(Arc<World>) -> F + Send + Sync + 'static) -> Self
+    pub(crate) fn new<F>(
+        name: impl Into<String>,
+        run: impl Fn(Arc<World>) -> F + Send + Sync + 'static,
+    ) -> Self
     where
         F: Future<Output = Result<Outcome>> + Send + 'static,
     {
@@ -65,13 +68,14 @@ pub(crate) async fn run(options: Options) -> Result<Counts> {
         println!("KUBECONFIG={}", world.running()?.plane.kubeconfig.display());
         std::future::pending::<()>().await;
     }
-    let wanted = |test: &Test| options.only.is_empty() || options.only.iter().any(|part| test.name.contains(part.as_str()));
+    let wanted = |test: &Test| {
+        options.only.is_empty() || options.only.iter().any(|part| test.name.contains(part.as_str()))
+    };
     let tests: Vec<Test> = tests::all().into_iter().filter(wanted).collect();
     let mut counts = Counts::default();
     let (alone, together): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| test.alone);
-    let mut ended = futures::stream::iter(together)
-        .map(|test| one(test, world.clone()))
-        .buffer_unordered(SIDE_BY_SIDE);
+    let mut ended =
+        futures::stream::iter(together).map(|test| one(test, world.clone())).buffer_unordered(SIDE_BY_SIDE);
     while let Some((name, outcome)) = ended.next().await {
         counts.note(&name, outcome);
     }

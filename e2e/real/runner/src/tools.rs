@@ -27,7 +27,8 @@ impl Tools {
         let path = std::env::var_os("PATH").unwrap_or_default();
         for name in ["containerd", "ctr", "runc", "tar"] {
             // Debian keeps runc in /usr/sbin, which a user's PATH may lack.
-            let mut places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]);
+            let mut places =
+                std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]);
             if let Some(found) = places.by_ref().map(|place| place.join(name)).find(|file| file.is_file()) {
                 tools.insert(name.to_owned(), found);
             }

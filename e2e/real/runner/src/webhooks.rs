@@ -71,6 +71,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     };
     let reply = reply.await.unwrap_or_else(|error| json!({"error": error.to_string()}));
     let mut response = Response::new(Full::new(Bytes::from(reply.to_string())));
-    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     Ok(response)
 }
