@@ -1,1 +1,41 @@
 //! Only Kubernetes, in one process: API server, kubelets, job controllers, faults, virtual time.
+//!
+//! [`Cluster`] is the API server: a store with resource versions and watches, behind the HTTP interface that
+//! `kube::Client` and `kubectl` speak. [`Cluster::client`] gives a client without a socket; [`Cluster::listen`] serves
+//! the same over TLS on loopback. Time, randomness and tasks come from the [`SimConfig`], so that a paused runtime
+//! replays a seed exactly.
+
+#![allow(dead_code)]
+
+mod admission;
+mod cluster;
+mod crd;
+mod delete;
+mod discovery;
+mod error;
+pub mod faults;
+mod handle;
+mod http;
+mod lifecycle;
+mod object;
+mod pages;
+mod patch;
+mod read;
+mod request;
+mod resources;
+mod selectors;
+mod store;
+mod subresources;
+mod table;
+mod validation;
+mod watch;
+mod write;
+
+pub use cluster::{Cluster, PodLogs, SimConfig};
+pub use delete::{DeleteOptions, Propagation};
+pub use error::ApiError;
+pub use handle::{Changes, Part, Store};
+pub use http::{ApiService, ResponseBody};
+pub use object::{Object, ObjectKey};
+pub use resources::GroupResource;
+pub use store::{Change, ChangeKind, Commit, Verb};

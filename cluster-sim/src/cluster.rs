@@ -1,0 +1,180 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use kit::{Clock, Rng, ServiceTable, Tasks};
+use tokio::sync::Notify;
+
+use crate::error::ApiError;
+use crate::faults::Faults;
+use crate::handle::Store;
+use crate::http::ApiService;
+use crate::object::ObjectKey;
+use crate::resources::{GroupResource, Resource};
+use crate::store::{Commit, State};
+
+/// What a simulated cluster takes from outside.
+#[derive(Clone)]
+pub struct SimConfig {
+    /// Time; virtual in tests.
+    pub clock: Clock,
+    /// Where the cluster's own controllers run.
+    pub tasks: Tasks,
+    /// Seed of uids, generated names and faults.
+    pub rng: Rng,
+    /// The in-process services that webhooks and conversion resolve to.
+    pub services: ServiceTable,
+    /// Commits kept for [`Cluster::log`]; 0 keeps none.
+    pub log_limit: usize,
+    /// Changes kept per resource for watches to resume from.
+    pub history_limit: usize,
+}
+
+impl SimConfig {
+    /// A configuration with the usual limits: 65,536 commits for readers of the log, and 1,024 changes a resource
+    /// (about what a real watch cache holds for a busy one).
+    pub fn new(clock: Clock, tasks: Tasks, rng: Rng, services: ServiceTable) -> Self {
+        Self { clock, tasks, rng, services, log_limit: 65_536, history_limit: 1_024 }
+    }
+}
+
+/// Answers `pods/log`: implemented by the kubelet that runs the pod.
+pub trait PodLogs: Send + Sync {
+    /// The output of a container so far.
+    ///
+    /// # Errors
+    /// A sentence for the user when there is nothing to show, as when the container has not started.
+    fn text(&self, namespace: &str, pod: &str, container: &str) -> Result<String, String>;
+}
+
+/// A simulated cluster. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Cluster(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) clock: Clock,
+    pub(crate) tasks: Tasks,
+    pub(crate) rng: Rng,
+    pub(crate) services: ServiceTable,
+    pub(crate) faults: Faults,
+    state: Mutex<State>,
+    logs: Mutex<BTreeMap<String, Arc<dyn PodLogs>>>,
+    /// Told when an object was deleted or began to be: work for garbage collection and namespace termination.
+    pub(crate) housekeeping: Notify,
+    pub(crate) started: Timestamp,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cluster(revision {})", self.state().revision)
+    }
+}
+
+impl Cluster {
+    /// Starts an empty cluster: the initial namespaces and priority classes, garbage collection and namespace
+    /// termination. Must be called inside a tokio runtime.
+    pub fn new(config: SimConfig) -> Self {
+        let cluster = Self(Arc::new(Inner {
+            started: config.clock.now(),
+            faults: Faults::new(config.rng.fork()),
+            clock: config.clock,
+            tasks: config.tasks,
+            rng: config.rng,
+            services: config.services,
+            state: Mutex::new(State::new(config.log_limit, config.history_limit)),
+            logs: Mutex::default(),
+            housekeeping: Notify::new(),
+        }));
+        crate::lifecycle::start(&cluster);
+        cluster
+    }
+
+    /// A client without a socket, that writes as `client`.
+    pub fn client(&self) -> kube::Client {
+        self.client_as("client")
+    }
+
+    /// A client whose writes carry this name in the log, and at which faults can be aimed.
+    pub fn client_as(&self, writer: &str) -> kube::Client {
+        kube::Client::new(ApiService::new(self.clone(), writer), "default")
+    }
+
+    /// The objects without HTTP, for the cluster's own kubelets and controllers: same rules, same watches, same log.
+    pub fn store(&self, writer: &str) -> Store {
+        Store::new(self.clone(), writer)
+    }
+
+    /// Which errors, delays and losses clients meet.
+    pub fn faults(&self) -> &Faults {
+        &self.0.faults
+    }
+
+    /// The clock of the cluster.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// The task group in which the cluster's own controllers run.
+    pub fn tasks(&self) -> &Tasks {
+        &self.0.tasks
+    }
+
+    /// A generator forked from the cluster's.
+    pub fn rng(&self) -> Rng {
+        self.0.rng.fork()
+    }
+
+    /// The current revision: the resourceVersion of the latest write.
+    pub fn revision(&self) -> u64 {
+        self.state().revision
+    }
+
+    /// The commits after a revision that the log still holds, oldest first.
+    pub fn log_since(&self, revision: u64) -> Vec<Arc<Commit>> {
+        self.state().log_since(revision)
+    }
+
+    /// The commits that the log still holds, oldest first.
+    pub fn log(&self) -> Vec<Arc<Commit>> {
+        self.log_since(0)
+    }
+
+    /// Calls `observer` after every commit, in order, while the store is locked: it must not call back into the
+    /// cluster, or it waits for itself.
+    pub fn on_commit(&self, observer: impl FnMut(&Commit) + Send + 'static) {
+        self.state().observe(Box::new(observer));
+    }
+
+    /// Forgets all history: every watch that resumes from an older revision gets 410 Expired, as after a compaction.
+    pub fn compact(&self) {
+        self.state().compact();
+    }
+
+    /// Makes the pods of a node answer `pods/log`.
+    pub fn set_pod_logs(&self, node: &str, logs: Arc<dyn PodLogs>) {
+        self.0.logs.lock().unwrap_or_else(PoisonError::into_inner).insert(node.to_owned(), logs);
+    }
+
+    pub(crate) fn pod_logs(&self, node: &str) -> Option<Arc<dyn PodLogs>> {
+        self.0.logs.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned()
+    }
+
+    /// The state. Never hold the guard across an await.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn resource(&self, id: &GroupResource) -> Result<Arc<Resource>, ApiError> {
+        self.state().registry.get(id).cloned().ok_or_else(ApiError::no_such_path)
+    }
+
+    pub(crate) fn object(&self, id: &GroupResource, key: &ObjectKey) -> Result<Arc<crate::Object>, ApiError> {
+        self.state().get(id, key).ok_or_else(|| ApiError::not_found(id, &key.name))
+    }
+
+    /// The time as Kubernetes writes it: whole seconds, UTC.
+    pub(crate) fn timestamp(&self) -> String {
+        crate::lifecycle::rfc3339(self.0.clock.now())
+    }
+}

@@ -1,0 +1,9 @@
+//! Custom resources: registration from CRD objects, schemas, conversion.
+
+mod conversion;
+mod definition;
+mod schema;
+
+pub(crate) use conversion::{from_storage, to_storage};
+pub(crate) use definition::{establish, react};
+pub(crate) use schema::Schema;

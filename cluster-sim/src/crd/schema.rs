@@ -1,0 +1,564 @@
+//! Structural schemas: pruning, defaulting and validation of custom resources.
+//!
+//! CEL rules (`x-kubernetes-validations`) are not evaluated.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use regex::Regex;
+use serde_json::{Map, Value, json};
+
+use crate::error::FieldError;
+use crate::object::{at, items, text};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Type {
+    Object,
+    Array,
+    String,
+    Integer,
+    Number,
+    Boolean,
+}
+
+impl Type {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "object" => Self::Object,
+            "array" => Self::Array,
+            "string" => Self::String,
+            "integer" => Self::Integer,
+            "number" => Self::Number,
+            "boolean" => Self::Boolean,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+        }
+    }
+
+    fn admits(self, value: &Value) -> bool {
+        match self {
+            Self::Object => value.is_object(),
+            Self::Array => value.is_array(),
+            Self::String => value.is_string(),
+            Self::Integer => {
+                value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|f| f.fract() == 0.0)
+            }
+            Self::Number => value.is_number(),
+            Self::Boolean => value.is_boolean(),
+        }
+    }
+}
+
+/// A pattern, compiled when first used: most of a large schema's patterns never are.
+struct Pattern {
+    text: String,
+    regex: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    fn matches(&self, value: &str) -> bool {
+        // A pattern that only the server's engine understands constrains nothing here.
+        self.regex.get_or_init(|| Regex::new(&self.text).ok()).as_ref().is_none_or(|r| r.is_match(value))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum ListType {
+    #[default]
+    Atomic,
+    Set,
+    Map,
+}
+
+#[derive(Default)]
+struct Bounds {
+    minimum: Option<f64>,
+    exclusive_minimum: bool,
+    maximum: Option<f64>,
+    exclusive_maximum: bool,
+    multiple_of: Option<f64>,
+    min_length: Option<u64>,
+    max_length: Option<u64>,
+    min_items: Option<u64>,
+    max_items: Option<u64>,
+    min_properties: Option<u64>,
+    max_properties: Option<u64>,
+}
+
+#[derive(Default)]
+struct Node {
+    kind: Option<Type>,
+    int_or_string: bool,
+    nullable: bool,
+    preserve: bool,
+    embedded: bool,
+    properties: BTreeMap<String, Node>,
+    additional: Option<Box<Node>>,
+    any_additional: bool,
+    items: Option<Box<Node>>,
+    required: Vec<String>,
+    values: Option<Vec<Value>>,
+    pattern: Option<Pattern>,
+    date_time: bool,
+    bounds: Bounds,
+    list: ListType,
+    keys: Vec<String>,
+    default: Option<Value>,
+    /// Whether anything in this subtree has a default.
+    defaults: bool,
+    all_of: Vec<Node>,
+    any_of: Vec<Node>,
+    one_of: Vec<Node>,
+    not: Option<Box<Node>>,
+}
+
+/// A compiled `openAPIV3Schema`.
+pub(crate) struct Schema(Node);
+
+impl std::fmt::Debug for Schema {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Schema")
+    }
+}
+
+impl Schema {
+    pub(crate) fn compile(schema: &Value) -> Self {
+        Self(Node::compile(schema))
+    }
+
+    /// Removes what the schema does not know.
+    pub(crate) fn prune(&self, value: &mut Value) {
+        self.0.prune(value, true);
+    }
+
+    /// Sets what is absent and has a default.
+    pub(crate) fn default(&self, value: &mut Value) {
+        self.0.apply_defaults(value);
+    }
+
+    /// What is wrong with `value`. Top-level fields that equal those of `old` were valid when they were written and are
+    /// not walked again.
+    pub(crate) fn validate(&self, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let Some(map) = value.as_object() else { return errors };
+        for name in &self.0.required {
+            if !map.contains_key(name) {
+                errors.push(FieldError::required(name, ""));
+            }
+        }
+        for (key, child) in map {
+            if matches!(key.as_str(), "apiVersion" | "kind" | "metadata")
+                || old.and_then(|o| o.get(key)) == Some(child)
+            {
+                continue;
+            }
+            if let Some(node) = self.0.properties.get(key) {
+                node.validate(child, key, &mut errors);
+            }
+        }
+        for node in &self.0.all_of {
+            node.validate(value, "", &mut errors);
+        }
+        errors
+    }
+}
+
+impl Node {
+    fn compile(schema: &Value) -> Self {
+        let flag = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let nodes = |key: &str| items(schema, &[key]).iter().map(Self::compile).collect::<Vec<_>>();
+        let strings =
+            |key: &str| items(schema, &[key]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let count = |key: &str| schema.get(key).and_then(Value::as_u64);
+        let properties: BTreeMap<String, Self> = at(schema, &["properties"])
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, child)| (key.clone(), Self::compile(child)))
+            .collect();
+        let additional = schema.get("additionalProperties");
+        let mut node = Self {
+            kind: schema.get("type").and_then(Value::as_str).and_then(Type::parse),
+            int_or_string: flag("x-kubernetes-int-or-string"),
+            nullable: flag("nullable"),
+            preserve: flag("x-kubernetes-preserve-unknown-fields"),
+            embedded: flag("x-kubernetes-embedded-resource"),
+            properties,
+            additional: additional.filter(|a| a.is_object()).map(|a| Box::new(Self::compile(a))),
+            any_additional: additional == Some(&Value::Bool(true)),
+            items: schema.get("items").map(|i| Box::new(Self::compile(i))),
+            required: strings("required"),
+            values: schema.get("enum").and_then(Value::as_array).cloned(),
+            pattern: schema
+                .get("pattern")
+                .and_then(Value::as_str)
+                .map(|text| Pattern { text: text.to_owned(), regex: OnceLock::new() }),
+            date_time: text(schema, &["format"]) == "date-time",
+            bounds: Bounds {
+                minimum: schema.get("minimum").and_then(Value::as_f64),
+                exclusive_minimum: flag("exclusiveMinimum"),
+                maximum: schema.get("maximum").and_then(Value::as_f64),
+                exclusive_maximum: flag("exclusiveMaximum"),
+                multiple_of: schema.get("multipleOf").and_then(Value::as_f64),
+                min_length: count("minLength"),
+                max_length: count("maxLength"),
+                min_items: count("minItems"),
+                max_items: count("maxItems"),
+                min_properties: count("minProperties"),
+                max_properties: count("maxProperties"),
+            },
+            list: match text(schema, &["x-kubernetes-list-type"]) {
+                "set" => ListType::Set,
+                "map" => ListType::Map,
+                _ => ListType::Atomic,
+            },
+            keys: strings("x-kubernetes-list-map-keys"),
+            default: schema.get("default").cloned(),
+            defaults: false,
+            all_of: nodes("allOf"),
+            any_of: nodes("anyOf"),
+            one_of: nodes("oneOf"),
+            not: schema.get("not").map(|n| Box::new(Self::compile(n))),
+        };
+        node.defaults = node.default.is_some()
+            || node.properties.values().any(|n| n.defaults)
+            || node.additional.as_ref().is_some_and(|n| n.defaults)
+            || node.items.as_ref().is_some_and(|n| n.defaults);
+        node
+    }
+
+    fn prune(&self, value: &mut Value, root: bool) {
+        match value {
+            Value::Object(map) => {
+                let object = root || self.embedded;
+                map.retain(|key, child| self.keeps(key, child, object));
+                for (key, child) in map.iter_mut() {
+                    if object && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+                        continue;
+                    }
+                    if let Some(node) = self.properties.get(key).or(self.additional.as_deref()) {
+                        node.prune(child, false);
+                    }
+                }
+            }
+            Value::Array(list) => {
+                if let Some(node) = &self.items {
+                    list.iter_mut().for_each(|item| node.prune(item, false));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a field stays: known ones do, unless they are null where null is no value.
+    fn keeps(&self, key: &str, child: &Value, object: bool) -> bool {
+        if object && matches!(key, "apiVersion" | "kind" | "metadata") {
+            return true;
+        }
+        match self.properties.get(key).or(self.additional.as_deref()) {
+            Some(node) => !child.is_null() || node.nullable || node.default.is_none(),
+            None => self.preserve || self.any_additional,
+        }
+    }
+
+    fn apply_defaults(&self, value: &mut Value) {
+        if !self.defaults {
+            return;
+        }
+        match value {
+            Value::Object(map) => {
+                for (key, node) in &self.properties {
+                    if let (Some(default), None) = (&node.default, map.get(key)) {
+                        map.insert(key.clone(), default.clone());
+                    }
+                    if let Some(child) = map.get_mut(key) {
+                        node.apply_defaults(child);
+                    }
+                }
+                if let Some(node) = &self.additional {
+                    for (_, child) in map.iter_mut().filter(|(key, _)| !self.properties.contains_key(*key)) {
+                        node.apply_defaults(child);
+                    }
+                }
+            }
+            Value::Array(list) => {
+                if let Some(node) = &self.items {
+                    list.iter_mut().for_each(|item| node.apply_defaults(item));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn validate(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+        if value.is_null() {
+            if !self.nullable && (self.kind.is_some() || self.int_or_string) {
+                let wanted = self.kind.map_or("integer or string", Type::name);
+                let detail = format!("{path} in body must be of type {wanted}: \"null\"");
+                errors.push(FieldError::type_invalid(path, "null", detail));
+            }
+            return;
+        }
+        if self.int_or_string {
+            if !(value.is_string() || Type::Integer.admits(value)) {
+                let detail =
+                    format!("{path} in body must be of type integer,string: \"{}\"", type_name(value));
+                errors.push(FieldError::type_invalid(path, type_name(value), detail));
+                return;
+            }
+        } else if let Some(kind) = self.kind.filter(|k| !k.admits(value)) {
+            let detail = format!("{path} in body must be of type {}: \"{}\"", kind.name(), type_name(value));
+            errors.push(FieldError::type_invalid(path, type_name(value), detail));
+            return;
+        }
+        if let Some(values) = self.values.as_ref().filter(|v| !v.contains(value)) {
+            let supported: Vec<String> =
+                values.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
+            errors.push(FieldError::not_supported(path, value, &supported));
+        }
+        match value {
+            Value::Object(map) => self.validate_object(map, path, errors),
+            Value::Array(list) => self.validate_list(list, path, errors),
+            Value::String(text) => self.validate_text(text, value, path, errors),
+            Value::Number(_) => self.validate_number(value, path, errors),
+            _ => {}
+        }
+        self.validate_junctions(value, path, errors);
+    }
+
+    fn validate_object(&self, map: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+        for name in &self.required {
+            if !map.contains_key(name) {
+                errors.push(FieldError::required(join(path, name), ""));
+            }
+        }
+        if let Some(limit) = self.bounds.max_properties.filter(|l| map.len() as u64 > *l) {
+            errors.push(FieldError::too_many(path, map.len(), limit));
+        }
+        if let Some(limit) = self.bounds.min_properties.filter(|l| (map.len() as u64) < *l) {
+            let detail = format!("{path} in body should have at least {limit} properties");
+            errors.push(FieldError::invalid(path, &json!(map.len()), detail));
+        }
+        for (key, child) in map {
+            if self.embedded && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+                continue;
+            }
+            if let Some(node) = self.properties.get(key) {
+                node.validate(child, &join(path, key), errors);
+            } else if let Some(node) = &self.additional {
+                node.validate(child, &join(path, key), errors);
+            }
+        }
+    }
+
+    fn validate_list(&self, list: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+        if let Some(limit) = self.bounds.max_items.filter(|l| list.len() as u64 > *l) {
+            errors.push(FieldError::too_many(path, list.len(), limit));
+        }
+        if let Some(limit) = self.bounds.min_items.filter(|l| (list.len() as u64) < *l) {
+            let detail = format!("{path} in body should have at least {limit} items");
+            errors.push(FieldError::invalid(path, &json!(list.len()), detail));
+        }
+        if let Some(node) = &self.items {
+            for (i, item) in list.iter().enumerate() {
+                node.validate(item, &format!("{path}[{i}]"), errors);
+            }
+        }
+        let same = |a: &Value, b: &Value| match self.list {
+            ListType::Atomic => false,
+            ListType::Set => a == b,
+            ListType::Map => self.keys.iter().all(|key| a.get(key) == b.get(key)),
+        };
+        if self.list != ListType::Atomic {
+            for (i, item) in list.iter().enumerate() {
+                if list[..i].iter().any(|earlier| same(earlier, item)) {
+                    errors.push(FieldError::duplicate(format!("{path}[{i}]"), &self.shown_key(item)));
+                }
+            }
+        }
+    }
+
+    fn shown_key(&self, item: &Value) -> Value {
+        match self.list {
+            ListType::Map => self
+                .keys
+                .iter()
+                .map(|key| (key.clone(), item.get(key).cloned().unwrap_or_default()))
+                .collect(),
+            _ => item.clone(),
+        }
+    }
+
+    fn validate_text(&self, text: &str, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+        let length = text.chars().count();
+        if let Some(limit) = self.bounds.max_length.filter(|l| length as u64 > *l) {
+            errors.push(FieldError::too_long(path, usize::try_from(limit).unwrap_or(usize::MAX)));
+        }
+        if let Some(limit) = self.bounds.min_length.filter(|l| (length as u64) < *l) {
+            let detail = format!("{path} in body should be at least {limit} chars long");
+            errors.push(FieldError::invalid(path, value, detail));
+        }
+        if let Some(pattern) = self.pattern.as_ref().filter(|p| !p.matches(text)) {
+            let detail = format!("{path} in body should match '{}'", pattern.text);
+            errors.push(FieldError::invalid(path, value, detail));
+        }
+        if self.date_time && text.parse::<jiff::Timestamp>().is_err() {
+            let detail = format!("{path} in body must be of type date-time: \"{text}\"");
+            errors.push(FieldError::invalid(path, value, detail));
+        }
+    }
+
+    fn validate_number(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+        let Some(number) = value.as_f64() else { return };
+        let mut wrong = |what: String| {
+            errors.push(FieldError::invalid(path, value, format!("{path} in body should be {what}")));
+        };
+        if let Some(limit) = self.bounds.minimum {
+            if self.bounds.exclusive_minimum && number <= limit {
+                wrong(format!("greater than {limit}"));
+            } else if number < limit {
+                wrong(format!("greater than or equal to {limit}"));
+            }
+        }
+        if let Some(limit) = self.bounds.maximum {
+            if self.bounds.exclusive_maximum && number >= limit {
+                wrong(format!("less than {limit}"));
+            } else if number > limit {
+                wrong(format!("less than or equal to {limit}"));
+            }
+        }
+        if let Some(step) = self.bounds.multiple_of.filter(|s| (number / s).fract() != 0.0) {
+            wrong(format!("a multiple of {step}"));
+        }
+    }
+
+    fn validate_junctions(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+        let holds = |node: &Self| {
+            let mut found = Vec::new();
+            node.validate(value, path, &mut found);
+            found.is_empty()
+        };
+        for node in &self.all_of {
+            node.validate(value, path, errors);
+        }
+        if !self.any_of.is_empty() && !self.int_or_string && !self.any_of.iter().any(holds) {
+            errors.push(FieldError::invalid(
+                path,
+                value,
+                format!("{path} in body must validate at least one schema (anyOf)"),
+            ));
+        }
+        if !self.one_of.is_empty() && self.one_of.iter().filter(|n| holds(n)).count() != 1 {
+            errors.push(FieldError::invalid(
+                path,
+                value,
+                format!("{path} in body must validate one and only one schema (oneOf)"),
+            ));
+        }
+        if self.not.as_ref().is_some_and(|n| holds(n)) {
+            errors.push(FieldError::invalid(
+                path,
+                value,
+                format!("{path} in body must not validate the schema (not)"),
+            ));
+        }
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema() -> Schema {
+        Schema::compile(&json!({ "type": "object", "properties": { "spec": {
+            "type": "object", "required": ["size"], "properties": {
+                "size": { "type": "integer", "minimum": 1, "maximum": 9 },
+                "mode": { "type": "string", "enum": ["A", "B"], "default": "A" },
+                "name": { "type": "string", "pattern": "^[a-z]+$", "maxLength": 5 },
+                "port": { "x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}] },
+                "free": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+                "labels": { "type": "object", "additionalProperties": { "type": "string" } },
+                "list": { "type": "array", "maxItems": 2, "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["k"],
+                    "items": { "type": "object", "properties": { "k": { "type": "string" }, "v": { "type": "integer", "default": 7 } } } },
+            },
+        }}}))
+    }
+
+    #[test]
+    fn unknown_fields_go_and_defaults_come() {
+        let mut value = json!({
+            "apiVersion": "x/v1", "kind": "X", "metadata": { "name": "a" }, "extra": 1,
+            "spec": { "size": 1, "mode": null, "gone": true, "free": { "any": { "thing": 1 } }, "list": [{ "k": "a", "z": 1 }] },
+        });
+        let schema = schema();
+        schema.prune(&mut value);
+        schema.default(&mut value);
+        assert_eq!(
+            value,
+            json!({
+                "apiVersion": "x/v1", "kind": "X", "metadata": { "name": "a" },
+                "spec": { "size": 1, "mode": "A", "free": { "any": { "thing": 1 } }, "list": [{ "k": "a", "v": 7 }] },
+            })
+        );
+    }
+
+    #[test]
+    fn each_violation_names_its_field() {
+        for (spec, field, reason) in [
+            (json!({}), "spec.size", "FieldValueRequired"),
+            (json!({"size": "1"}), "spec.size", "FieldValueTypeInvalid"),
+            (json!({"size": 0}), "spec.size", "FieldValueInvalid"),
+            (json!({"size": 10}), "spec.size", "FieldValueInvalid"),
+            (json!({"size": 1, "mode": "C"}), "spec.mode", "FieldValueNotSupported"),
+            (json!({"size": 1, "name": "A"}), "spec.name", "FieldValueInvalid"),
+            (json!({"size": 1, "name": "abcdef"}), "spec.name", "FieldValueTooLong"),
+            (json!({"size": 1, "port": true}), "spec.port", "FieldValueTypeInvalid"),
+            (json!({"size": 1, "labels": {"a": 1}}), "spec.labels.a", "FieldValueTypeInvalid"),
+            (
+                json!({"size": 1, "list": [{"k": "a"}, {"k": "b"}, {"k": "c"}]}),
+                "spec.list",
+                "FieldValueTooMany",
+            ),
+            (json!({"size": 1, "list": [{"k": "a"}, {"k": "a"}]}), "spec.list[1]", "FieldValueDuplicate"),
+        ] {
+            let errors = schema().validate(&json!({ "spec": spec }), None);
+            assert_eq!(errors.len(), 1, "{spec}: {errors:?}");
+            assert_eq!((errors[0].field.as_str(), errors[0].reason), (field, reason), "{spec}");
+        }
+        let good = json!({"spec": {"size": 9, "port": "http", "name": "abc"}});
+        assert_eq!(schema().validate(&good, None), vec![]);
+    }
+
+    #[test]
+    fn unchanged_fields_are_not_judged_again() {
+        let bad = json!({"spec": {"size": 0}, "status": {}});
+        assert_eq!(schema().validate(&bad, Some(&bad)), vec![]);
+    }
+}

@@ -1,0 +1,184 @@
+//! Garbage collection by owner references.
+
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::delete::{DeleteOptions, Propagation};
+use crate::object::{Object, at, items, metadata_mut, text};
+use crate::store::{Ref, Verb};
+use crate::write::{Caller, Subject};
+use crate::{ApiError, Part};
+
+const WRITER: &str = "garbage-collector";
+
+/// Wakes the collector when an object was created whose owner is gone already.
+pub(super) fn check_owners(cluster: &Cluster, created: &Object) {
+    let state = cluster.state();
+    let orphaned = items(created.value(), &["metadata", "ownerReferences"])
+        .iter()
+        .any(|owner| !state.by_uid.contains_key(text(owner, &["uid"])));
+    drop(state);
+    if orphaned {
+        cluster.0.housekeeping.notify_one();
+    }
+}
+
+/// Collects until nothing is left to collect.
+pub(super) async fn sweep(cluster: &Cluster) {
+    while pass(cluster).await {}
+}
+
+/// One look at everything that is owned or waits for its dependents. Returns whether anything was done.
+async fn pass(cluster: &Cluster) -> bool {
+    let (orphaned, waiting) = survey(cluster);
+    let mut done = false;
+    for dependent in orphaned {
+        done |= collect(cluster, &dependent).await;
+    }
+    for owner in waiting {
+        done |= release(cluster, &owner).await;
+    }
+    done
+}
+
+/// Dependents of owners that are gone or wait for them, and owners that wait.
+fn survey(cluster: &Cluster) -> (Vec<Ref>, Vec<Ref>) {
+    let state = cluster.state();
+    let mut dependents = Vec::new();
+    let mut owners = Vec::new();
+    for (uid, set) in &state.dependents {
+        match state.by_uid.get(uid).and_then(|r| state.resolve(r).map(|o| (r, o))) {
+            None => dependents.extend(set.iter().cloned()),
+            Some((_, owner)) if waits_for(&owner, "foregroundDeletion") => {
+                dependents.extend(set.iter().cloned())
+            }
+            Some(_) => {}
+        }
+    }
+    for id in state.collection_ids() {
+        for object in state.list(&id, None) {
+            if waits_for(&object, "foregroundDeletion") || waits_for(&object, "orphan") {
+                owners.push(Ref { resource: id.clone(), key: object.key().clone() });
+            }
+        }
+    }
+    (dependents, owners)
+}
+
+fn waits_for(object: &Object, finalizer: &str) -> bool {
+    object.is_terminating()
+        && items(object.value(), &["metadata", "finalizers"]).iter().any(|f| f == finalizer)
+}
+
+/// Deletes an object none of whose owners lives, or drops the references to those that are gone.
+async fn collect(cluster: &Cluster, dependent: &Ref) -> bool {
+    let (object, dead, foreground) = {
+        let state = cluster.state();
+        let Some(object) = state.resolve(dependent) else { return false };
+        let mut dead = Vec::new();
+        let mut foreground = false;
+        let mut alive = false;
+        for owner in items(object.value(), &["metadata", "ownerReferences"]) {
+            let uid = text(owner, &["uid"]);
+            match state.by_uid.get(uid).and_then(|r| state.resolve(r)) {
+                None => dead.push(uid.to_owned()),
+                Some(owner) if waits_for(&owner, "foregroundDeletion") => {
+                    dead.push(uid.to_owned());
+                    foreground = true;
+                }
+                Some(_) => alive = true,
+            }
+        }
+        if dead.is_empty() {
+            return false;
+        }
+        (object, if alive { dead } else { Vec::new() }, foreground)
+    };
+    if !dead.is_empty() {
+        return drop_owners(cluster, dependent, &dead).await.is_ok();
+    }
+    if object.is_terminating() {
+        return false;
+    }
+    let Ok(resource) = cluster.resource(&dependent.resource) else { return false };
+    let has_dependents = cluster.state().dependents.contains_key(object.uid());
+    let propagation =
+        if foreground && has_dependents { Propagation::Foreground } else { Propagation::Background };
+    // An object that already waits for its dependents or orphans them keeps that wish.
+    let own = items(object.value(), &["metadata", "finalizers"])
+        .iter()
+        .any(|f| f == "orphan" || f == "foregroundDeletion");
+    let options = DeleteOptions {
+        propagation: (!own).then_some(propagation),
+        uid: Some(object.uid().to_string()),
+        ..DeleteOptions::default()
+    };
+    let caller = Caller::internal(WRITER, Verb::Delete);
+    crate::delete::delete(cluster, &caller, &resource, &dependent.key, &options).await.is_ok()
+}
+
+/// Lets an owner go when no dependent blocks it any more.
+async fn release(cluster: &Cluster, owner: &Ref) -> bool {
+    let (object, dependents) = {
+        let state = cluster.state();
+        let Some(object) = state.resolve(owner) else { return false };
+        let dependents: Vec<Ref> =
+            state.dependents.get(object.uid()).map(|set| set.iter().cloned().collect()).unwrap_or_default();
+        (object, dependents)
+    };
+    let finalizer = if waits_for(&object, "orphan") {
+        let uid = [object.uid().to_string()];
+        for dependent in &dependents {
+            // A dependent that vanished meanwhile needs no orphaning.
+            let _ = drop_owners(cluster, dependent, &uid).await;
+        }
+        "orphan"
+    } else {
+        let state = cluster.state();
+        let blocked = dependents.iter().filter_map(|d| state.resolve(d)).any(|d| blocks(&d, object.uid()));
+        drop(state);
+        if blocked {
+            return false;
+        }
+        "foregroundDeletion"
+    };
+    update(cluster, owner, |value| {
+        if let Some(list) = metadata_mut(value).get_mut("finalizers").and_then(Value::as_array_mut) {
+            list.retain(|f| f != finalizer);
+        }
+    })
+    .await
+    .is_ok()
+}
+
+fn blocks(dependent: &Object, owner: &str) -> bool {
+    items(dependent.value(), &["metadata", "ownerReferences"])
+        .iter()
+        .any(|o| text(o, &["uid"]) == owner && at(o, &["blockOwnerDeletion"]) == &Value::Bool(true))
+}
+
+async fn drop_owners(cluster: &Cluster, dependent: &Ref, gone: &[String]) -> Result<(), ApiError> {
+    update(cluster, dependent, |value| {
+        if let Some(list) = metadata_mut(value).get_mut("ownerReferences").and_then(Value::as_array_mut) {
+            list.retain(|o| !gone.iter().any(|uid| uid == text(o, &["uid"])));
+        }
+    })
+    .await
+}
+
+async fn update(
+    cluster: &Cluster,
+    object: &Ref,
+    change: impl Fn(&mut Value) + Send + Sync,
+) -> Result<(), ApiError> {
+    let resource = cluster.resource(&object.resource)?;
+    let version = resource.storage_version();
+    let subject = Subject { resource, version, key: object.key.clone(), part: Part::Main, whole: false };
+    let caller = Caller::internal(WRITER, Verb::Patch);
+    let mut apply = |current: &Value| {
+        let mut value = current.clone();
+        change(&mut value);
+        Ok(value)
+    };
+    crate::write::update(cluster, &caller, &subject, &mut apply).await.map(|_| ())
+}

@@ -1,0 +1,114 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::{Change, ChangeKind};
+use crate::object::{Object, ObjectKey};
+
+/// The objects of one resource and the latest changes to them.
+pub(crate) struct Collection {
+    objects: BTreeMap<ObjectKey, Arc<Object>>,
+    history: VecDeque<Arc<Change>>,
+    history_limit: usize,
+    /// Changes up to this revision are forgotten.
+    compacted: u64,
+    changed: Arc<Notify>,
+}
+
+/// A history that no longer reaches back to the revision asked for.
+pub(crate) struct Compacted;
+
+impl Collection {
+    pub(crate) fn new(history_limit: usize) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            history_limit,
+            compacted: 0,
+            changed: Arc::default(),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.objects.get(key).cloned()
+    }
+
+    /// All objects in the order of namespace and name.
+    pub(crate) fn list(&self, namespace: Option<&str>) -> Vec<Arc<Object>> {
+        self.after(namespace, None).cloned().collect()
+    }
+
+    /// The objects of a namespace (or all) that come after a key.
+    pub(crate) fn after<'c>(
+        &'c self,
+        namespace: Option<&'c str>,
+        key: Option<&ObjectKey>,
+    ) -> impl Iterator<Item = &'c Arc<Object>> + 'c {
+        let start = match (key, namespace) {
+            (Some(key), _) => Bound::Excluded(key.clone()),
+            (None, Some(namespace)) => Bound::Included(ObjectKey::new(namespace, "")),
+            (None, None) => Bound::Unbounded,
+        };
+        self.objects
+            .range((start, Bound::Unbounded))
+            .take_while(move |(k, _)| namespace.is_none_or(|n| n == &*k.namespace))
+            .map(|(_, object)| object)
+    }
+
+    pub(crate) fn apply(&mut self, change: Arc<Change>) {
+        let key = change.object.key();
+        match change.kind {
+            ChangeKind::Deleted => {
+                self.objects.remove(key);
+            }
+            ChangeKind::Added | ChangeKind::Modified => {
+                self.objects.insert(key.clone(), change.object.clone());
+            }
+        }
+        if self.history.len() >= self.history_limit
+            && let Some(oldest) = self.history.pop_front()
+        {
+            self.compacted = oldest.object.resource_version();
+        }
+        self.history.push_back(change);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn compact(&mut self, revision: u64) {
+        self.history.clear();
+        self.compacted = revision;
+        self.changed.notify_waiters();
+    }
+
+    /// The changes after a revision.
+    pub(crate) fn since(&self, revision: u64) -> Result<Vec<Arc<Change>>, Compacted> {
+        if revision < self.compacted {
+            return Err(Compacted);
+        }
+        let start = self.history.partition_point(|c| c.object.resource_version() <= revision);
+        Ok(self.history.range(start..).cloned().collect())
+    }
+
+    /// The objects as they were at a revision that the history still reaches.
+    pub(crate) fn as_of(&self, revision: u64) -> Result<BTreeMap<ObjectKey, Arc<Object>>, Compacted> {
+        if revision < self.compacted {
+            return Err(Compacted);
+        }
+        let mut objects = self.objects.clone();
+        for change in self.history.iter().rev().take_while(|c| c.object.resource_version() > revision) {
+            let key = change.object.key();
+            match &change.previous {
+                Some(previous) => objects.insert(key.clone(), previous.clone()),
+                None => objects.remove(key),
+            };
+        }
+        Ok(objects)
+    }
+
+    /// Told of every change.
+    pub(crate) fn changed(&self) -> Arc<Notify> {
+        self.changed.clone()
+    }
+}
