@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use model::planted::Bug;
+
 use crate::assign::{Assignment, NoFit, Verdict};
 use crate::decision::{Decision, EvictReason};
 use crate::engine::Engine;
@@ -161,6 +163,10 @@ impl Engine {
             Verdict::Preempt(targets) => {
                 for target in &targets {
                     self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((uid, name)));
+                }
+                if self.planted.is(Bug::ReleaseQuotaAtEviction) {
+                    self.reserve(uid, admission, usage, now_ms);
+                    return;
                 }
                 self.claim(uid, name, admission, usage);
             }

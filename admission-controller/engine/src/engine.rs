@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::planted::{Bug, Planted};
 use model::selector::Labels;
 
 use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve, SetPending};
@@ -41,12 +42,20 @@ pub struct Engine {
     pub(crate) unsaid: Vec<Uid>,
     pub(crate) touched_queues: BTreeSet<ClusterQueueName>,
     pub(crate) touched_local_queues: BTreeSet<LocalQueueKey>,
+    pub(crate) planted: Planted,
 }
 
 impl Engine {
     /// An engine that knows nothing.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// With a deliberate bug switched on, for testing the fuzzer.
+    #[must_use]
+    pub fn with_planted(mut self, planted: Planted) -> Self {
+        self.planted = planted;
+        self
     }
 
     /// Takes in one change. Cheap; what follows from it is worked out by [`Engine::decide`].
@@ -136,7 +145,13 @@ impl Engine {
         }
     }
 
-    fn upsert_cluster_queue(&mut self, spec: ClusterQueue) {
+    fn upsert_cluster_queue(&mut self, mut spec: ClusterQueue) {
+        if self.planted.is(Bug::IgnoreBorrowingLimit) {
+            let flavors = spec.groups.iter_mut().flat_map(|group| &mut group.flavors);
+            for quota in flavors.flat_map(|flavor| flavor.resources.values_mut()) {
+                quota.borrowing_limit = None;
+            }
+        }
         let queue = self.queue(&spec.name);
         if queue.spec.as_ref() == Some(&spec) {
             return;
@@ -329,6 +344,11 @@ impl Engine {
             self.touched_local_queues.insert(key);
         }
         match record.workload.standing.clone() {
+            Standing::Finished if self.planted.is(Bug::ReadmitFinished) => {
+                if let Ok(name) = self.where_to_wait(&record.workload) {
+                    self.enqueue(uid, name);
+                }
+            }
             Standing::Finished => self.set_phase(uid, Phase::Finished),
             Standing::Reserved { admission, admitted, evicted, since_ms } => {
                 let state = if evicted {
@@ -545,6 +565,7 @@ impl Engine {
             Phase::Aside | Phase::Holding(_) | Phase::Finished => return,
         }
         let state = HoldState::Assumed(id);
+        let usage = if self.planted.is(Bug::ForgetAssumedAdmission) { Usage::new() } else { usage };
         let holding =
             Holding { admission: admission.clone(), usage, admitted: true, since_ms: now_ms, state };
         self.hold(uid, holding);
@@ -577,6 +598,9 @@ impl Engine {
     }
 
     pub(crate) fn reactivate_tree(&mut self, name: &ClusterQueueName) {
+        if self.planted.is(Bug::LoseWakeups) {
+            return;
+        }
         for member in self.members_of_tree(name) {
             self.reactivate(&member);
         }

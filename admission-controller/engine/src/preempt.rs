@@ -6,6 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use model::planted::Bug;
+
 use crate::decision::PreemptionReason;
 use crate::engine::Engine;
 use crate::input::{BorrowWithinCohort, Preemption, ReclaimWithinCohort, WithinClusterQueue, Workload};
@@ -136,10 +138,10 @@ impl<'a> Search<'a> {
                 break;
             }
         }
-        if found {
-            self.spare(&mut victims, may_borrow);
-        } else {
+        if !found {
             victims.clear();
+        } else if !self.engine.planted.is(Bug::SkipFillBack) {
+            self.spare(&mut victims, may_borrow);
         }
         self.engine.tree.rollback(mark);
         victims
@@ -195,9 +197,10 @@ impl<'a> Search<'a> {
             return Vec::new();
         }
         let (priority, queued_at) = (self.preemptor.priority, self.preemptor.queued_at_ms);
+        let equal_too = self.engine.planted.is(Bug::PreemptEqualPriority);
         let allowed = move |candidate: &Workload| match policy {
             WithinClusterQueue::Never => false,
-            WithinClusterQueue::LowerPriority => candidate.priority < priority,
+            WithinClusterQueue::LowerPriority => candidate.priority < priority + i32::from(equal_too),
             WithinClusterQueue::LowerOrNewerEqualPriority => {
                 candidate.priority < priority
                     || (candidate.priority == priority && candidate.queued_at_ms > queued_at)
@@ -297,11 +300,11 @@ impl<'a> Search<'a> {
             }
             match holding.state {
                 HoldState::Leaving { .. } => continue,
-                HoldState::Assumed(_) => {
+                HoldState::Assumed(_) if !self.engine.planted.is(Bug::PreemptAssumed) => {
                     self.passed_over_assumed = true;
                     continue;
                 }
-                HoldState::Confirmed => {}
+                HoldState::Assumed(_) | HoldState::Confirmed => {}
             }
             if record.eviction_refused_at == Some(record.workload.version) {
                 continue;
