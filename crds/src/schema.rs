@@ -1,91 +1,24 @@
 //! From Rust types to structural schemas.
 //!
 //! `schemars` writes JSON Schema; an API server takes a subset of OpenAPI 3 with Kubernetes' own keywords. [`structural`]
-//! translates. The functions below are given to `#[schemars(transform = …)]` on fields and types and add those keywords.
+//! translates. The functions of `keywords` are given to `#[schemars(transform = …)]` on fields and types and add those keywords.
 
-use std::borrow::Cow;
+mod keywords;
+mod types;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
+pub(crate) use keywords::*;
+pub use types::{ConditionSchema, Embedded, Metadata};
+
+use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-/// A DNS-1123 subdomain: names of most objects.
-pub const DNS_SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-/// A DNS-1123 label: names of pod sets.
-pub const DNS_LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
-/// A qualified name: keys of labels, condition types.
-pub const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
 /// A quantity, as the API server's own generator writes it.
 pub const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 /// A default, under a name of its own until [`structural`] has dropped the defaults that serde's attributes imply.
-const DEFAULT: &str = "x-default";
-/// Marks a subtree that is Kubernetes' and not ours.
-const EMBEDDED: &str = "x-embedded";
-const RULES: &str = "x-kubernetes-validations";
+pub(crate) const DEFAULT: &str = "x-default";
+pub(crate) const RULES: &str = "x-kubernetes-validations";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
-
-/// The list is a map with these keys.
-pub(crate) fn list_map(keys: &'static [&'static str]) -> impl FnMut(&mut Schema) {
-    move |schema| {
-        schema.insert("x-kubernetes-list-type".into(), "map".into());
-        schema.insert("x-kubernetes-list-map-keys".into(), json!(keys));
-    }
-}
-
-/// The list is replaced as a whole.
-pub(crate) fn list_atomic(schema: &mut Schema) {
-    schema.insert("x-kubernetes-list-type".into(), "atomic".into());
-}
-
-/// What the API server fills in when the field is absent.
-#[expect(dead_code, reason = "used by the Kueue and Volcano types")]
-pub(crate) fn default(value: impl Into<Value>) -> impl FnMut(&mut Schema) {
-    let value = value.into();
-    move |schema| {
-        schema.insert(DEFAULT.into(), value.clone());
-    }
-}
-
-/// Schema of `metadata`: the API server knows it.
-pub struct Metadata;
-
-impl JsonSchema for Metadata {
-    fn schema_name() -> Cow<'static, str> {
-        "Metadata".into()
-    }
-    fn inline_schema() -> bool {
-        true
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "object" })
-    }
-}
-
-/// Schema of [`crate::api::Condition`] with the bounds `metav1.Condition` has and k8s-openapi leaves out.
-pub struct ConditionSchema;
-
-impl JsonSchema for ConditionSchema {
-    fn schema_name() -> Cow<'static, str> {
-        "Condition".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "required": ["lastTransitionTime", "message", "reason", "status", "type"],
-            "properties": {
-                "type": { "type": "string", "maxLength": 316, "pattern": QUALIFIED_NAME },
-                "status": { "type": "string", "enum": ["True", "False", "Unknown"] },
-                "observedGeneration": { "type": "integer", "format": "int64", "minimum": 0 },
-                "lastTransitionTime": { "type": "string", "format": "date-time" },
-                "reason": {
-                    "type": "string", "minLength": 1, "maxLength": 1024,
-                    "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-                },
-                "message": { "type": "string", "maxLength": 32768 },
-            },
-        })
-    }
-}
 
 /// The structural schema of a root type, as it stands in a CustomResourceDefinition's `openAPIV3Schema`.
 pub fn structural<K: JsonSchema>() -> Value {
@@ -95,26 +28,31 @@ pub fn structural<K: JsonSchema>() -> Value {
         s.transforms.clear();
     });
     let mut schema = settings.into_generator().into_root_schema_for::<K>().to_value();
-    translate(&mut schema, false);
+    translate(&mut schema);
     schema
 }
 
-/// Translates one schema and everything below it. `embedded`: it is part of a Kubernetes type, which keeps its fields and
-/// loses its descriptions (they alone are several hundred kilobytes for a pod template).
-fn translate(schema: &mut Value, embedded: bool) {
+/// Translates one schema and everything below it.
+fn translate(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
-    let embedded = embedded || map.remove(EMBEDDED).is_some();
     for key in ["items", "additionalProperties"] {
         if let Some(child) = map.get_mut(key) {
-            translate(child, embedded);
+            translate(child);
+            // What stands there is the type's own description: nobody described this use of it.
+            if let Value::Object(child) = child
+                && child.get("properties").is_none()
+            {
+                child.remove("description");
+            }
         }
     }
     if let Some(Value::Object(properties)) = map.get_mut("properties") {
-        properties.values_mut().for_each(|child| translate(child, embedded));
+        properties.values_mut().for_each(translate);
+        quantity_patterns(properties);
     }
     for key in ["anyOf", "oneOf", "allOf"] {
         if let Some(Value::Array(children)) = map.get_mut(key) {
-            children.iter_mut().for_each(|child| translate(child, embedded));
+            children.iter_mut().for_each(translate);
         }
     }
     unwrap_optional(map);
@@ -125,13 +63,31 @@ fn translate(schema: &mut Value, embedded: bool) {
     if let Some(value) = map.remove(DEFAULT) {
         map.insert("default".into(), value);
     }
-    if embedded {
-        map.remove("description");
-    } else if map.contains_key(INT_OR_STRING) {
-        map.insert("anyOf".into(), json!([{ "type": "integer" }, { "type": "string" }]));
-        map.insert("pattern".into(), QUANTITY.into());
+    if let Some(Value::String(description)) = map.get_mut("description") {
+        // Lines end where the source's did; paragraphs stay.
+        *description = description.replace("\n\n", "\0").replace('\n', " ").replace('\0', "\n\n");
     }
     signed_format(map);
+}
+
+/// Integers or strings are quantities, but for ports (of probes and hooks, by number or by name).
+fn quantity_patterns(properties: &mut Map<String, Value>) {
+    for (name, property) in properties {
+        let Value::Object(property) = property else { continue };
+        if property.contains_key(INT_OR_STRING) && name != "port" {
+            quantity(property);
+        }
+        if let Some(Value::Object(values)) = property.get_mut("additionalProperties")
+            && values.contains_key(INT_OR_STRING)
+        {
+            quantity(values);
+        }
+    }
+}
+
+fn quantity(map: &mut Map<String, Value>) {
+    map.insert("anyOf".into(), json!([{ "type": "integer" }, { "type": "string" }]));
+    map.insert("pattern".into(), QUANTITY.into());
 }
 
 /// `Option<T>` is T: an absent field is how Kubernetes says nothing, `null` is dropped before validation.

@@ -82,9 +82,9 @@ macro_rules! custom_resource {
             $( $(#[$field_meta:meta])* pub $field:ident: $type:ty, )*
         }
     ) => {
-        $(#[$meta])*
         #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(rename_all = "camelCase")]
+        $(#[$meta])*
         pub struct $name {
             /// Group and version this object is written in.
             #[serde(default)]

@@ -3,16 +3,17 @@
 use k8s_openapi::{
     ClusterResourceScope, NamespaceResourceScope,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-        CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
-        CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
-        CustomResourceValidation, JSONSchemaProps,
+        CustomResourceColumnDefinition, CustomResourceConversion, CustomResourceDefinition,
+        CustomResourceDefinitionNames, CustomResourceDefinitionSpec, CustomResourceDefinitionVersion,
+        CustomResourceSubresourceStatus, CustomResourceValidation, JSONSchemaProps, SelectableField,
+        ServiceReference, WebhookClientConfig, WebhookConversion,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::Resource;
 use schemars::JsonSchema;
 
-use crate::schema;
+use crate::{names, schema};
 
 /// Where objects of a kind live.
 pub(super) trait Scope {
@@ -71,6 +72,26 @@ impl Definition {
         self
     }
 
+    /// Versions are converted by the webhook of admission-controller. The leader fills in the certificate authority.
+    pub(super) fn converted(mut self) -> Self {
+        self.0.spec.conversion = Some(CustomResourceConversion {
+            strategy: "Webhook".to_owned(),
+            webhook: Some(WebhookConversion {
+                client_config: Some(WebhookClientConfig {
+                    service: Some(ServiceReference {
+                        namespace: names::trireme::NAMESPACE.to_owned(),
+                        name: names::trireme::ADMISSION_SERVICE.to_owned(),
+                        path: Some(names::trireme::CONVERT_PATH.to_owned()),
+                        port: None,
+                    }),
+                    ..WebhookClientConfig::default()
+                }),
+                conversion_review_versions: vec!["v1".to_owned()],
+            }),
+        });
+        self
+    }
+
     /// The definition.
     pub(super) fn finish(self) -> CustomResourceDefinition {
         self.0
@@ -98,6 +119,31 @@ impl Version {
         Self::new::<K>(true)
     }
 
+    /// A version objects are not stored in.
+    pub(super) fn served<K: Resource<DynamicType = ()> + JsonSchema>() -> Self {
+        Self::new::<K>(false)
+    }
+
+    /// Clients are warned off it.
+    pub(super) fn deprecated(mut self) -> Self {
+        self.0.deprecated = Some(true);
+        self.0.deprecation_warning = Some(format!("{} is deprecated: use v1beta2", self.0.name));
+        self
+    }
+
+    /// There are none, said explicitly.
+    pub(super) fn no_subresources(mut self) -> Self {
+        self.0.subresources.get_or_insert_default();
+        self
+    }
+
+    /// `--field-selector` knows the field.
+    pub(super) fn selectable(mut self, json_path: &str) -> Self {
+        let field = SelectableField { json_path: json_path.to_owned() };
+        self.0.selectable_fields.get_or_insert_default().push(field);
+        self
+    }
+
     /// Status is a subresource.
     pub(super) fn status(mut self) -> Self {
         self.0.subresources.get_or_insert_default().status =
@@ -106,11 +152,21 @@ impl Version {
     }
 
     /// Adds a column to `kubectl get`.
-    pub(super) fn column(mut self, name: &str, type_: &str, json_path: &str) -> Self {
+    pub(super) fn column(self, name: &str, type_: &str, json_path: &str) -> Self {
+        self.add_column(name, type_, json_path, None)
+    }
+
+    /// Adds a column to `kubectl get -o wide`.
+    pub(super) fn wide_column(self, name: &str, type_: &str, json_path: &str) -> Self {
+        self.add_column(name, type_, json_path, Some(1))
+    }
+
+    fn add_column(mut self, name: &str, type_: &str, json_path: &str, priority: Option<i32>) -> Self {
         self.0.additional_printer_columns.get_or_insert_default().push(CustomResourceColumnDefinition {
             name: name.to_owned(),
             type_: type_.to_owned(),
             json_path: json_path.to_owned(),
+            priority,
             ..CustomResourceColumnDefinition::default()
         });
         self
