@@ -3,12 +3,6 @@
 //! One file per watched kind. A view names only the fields its reader uses, so that decoding skips the rest; nothing
 //! here is ever written back (patches are built from what is to change, not from a view).
 
-mod job_owner;
-mod node;
-mod pod;
-mod pod_group;
-mod resource;
-mod workload_placement;
 
 pub use job_owner::JobOwner;
 pub use node::{Node, NodeCondition, NodeSpec, NodeStatus};
@@ -21,3 +15,19 @@ pub use workload_placement::{
     AdmittedPodSet, WorkloadAdmission, WorkloadCondition, WorkloadPlacement, WorkloadPlacementSpec,
     WorkloadPlacementStatus, WorkloadPodSet,
 };
+
+pub mod cluster_queue;
+pub mod cohort;
+pub mod flavor;
+mod job_owner;
+pub mod local_queue;
+pub mod meta;
+pub mod namespace;
+mod node;
+mod pod;
+mod pod_group;
+pub mod priority;
+pub mod quota;
+mod resource;
+pub mod workload;
+mod workload_placement;

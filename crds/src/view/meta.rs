@@ -1,0 +1,91 @@
+//! Metadata without `managedFields`, which is often the larger half of an object.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::{Deserialize, Deserializer};
+
+/// What views keep of `metadata`.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Lean {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    finalizers: Option<Vec<String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+/// Reads `metadata` and skips what no reader of a view needs. For `#[serde(deserialize_with = "…")]`.
+///
+/// # Errors
+/// What is no metadata.
+pub fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let lean = Lean::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name: lean.name,
+        namespace: lean.namespace,
+        uid: lean.uid,
+        resource_version: lean.resource_version,
+        generation: lean.generation,
+        creation_timestamp: lean.creation_timestamp,
+        deletion_timestamp: lean.deletion_timestamp,
+        labels: lean.labels,
+        annotations: lean.annotations,
+        finalizers: lean.finalizers,
+        owner_references: lean.owner_references,
+        ..ObjectMeta::default()
+    })
+}
+
+/// Declares the root of a view and makes it a [`kube::Resource`], so that `Api`, watches and patches know its URL.
+macro_rules! view {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident($kind:literal, $group:expr, $version:literal, $plural:literal, $scope:ident) {
+            $( $(#[$field_meta:meta])* pub $field:ident: $type:ty, )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        pub struct $name {
+            /// Metadata without `managedFields`.
+            #[serde(deserialize_with = "crate::view::meta::lean")]
+            pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+            $( $(#[$field_meta])* pub $field: $type, )*
+        }
+
+        impl kube::Resource for $name {
+            type DynamicType = ();
+            type Scope = k8s_openapi::$scope;
+
+            fn kind(_: &()) -> std::borrow::Cow<'_, str> {
+                $kind.into()
+            }
+            fn group(_: &()) -> std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+            fn version(_: &()) -> std::borrow::Cow<'_, str> {
+                $version.into()
+            }
+            fn plural(_: &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+pub(crate) use view;

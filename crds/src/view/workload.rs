@@ -1,0 +1,188 @@
+//! Workload, as admission-controller reads it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use model::ResourceName;
+use model::node::{NodeSelector, Toleration};
+use model::pod::PodResources;
+use model::quantity::Written;
+use model::selector::Labels;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::meta::view;
+
+view! {
+    /// `kueue.x-k8s.io/v1beta2` Workload.
+    pub struct Workload("Workload", crate::names::kueue::GROUP, "v1beta2", "workloads", NamespaceResourceScope) {
+        /// `spec`.
+        pub spec: WorkloadSpec,
+        /// `status`.
+        pub status: WorkloadStatus,
+    }
+}
+
+impl Workload {
+    /// The condition of this type, as last seen.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.status.conditions.iter().find(|one| one.type_ == kind)
+    }
+
+    /// Whether the condition of this type is True.
+    pub fn holds(&self, kind: &str) -> bool {
+        self.condition(kind).is_some_and(|one| one.status == "True")
+    }
+}
+
+/// `spec` of a Workload.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkloadSpec {
+    /// `queueName`.
+    pub queue_name: Option<String>,
+    /// `podSets`.
+    pub pod_sets: Vec<PodSet>,
+    /// `priority`.
+    pub priority: Option<i32>,
+    /// `priorityClassRef`.
+    pub priority_class_ref: Option<PriorityClassRef>,
+    /// `active`; absent is true.
+    pub active: Option<bool>,
+    /// `preemptionGates`, which are not supported: only how many.
+    pub preemption_gates: Vec<IgnoredAny>,
+    /// `maximumExecutionTimeSeconds`, which is not supported yet.
+    pub maximum_execution_time_seconds: Option<i32>,
+}
+
+/// `spec.priorityClassRef`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PriorityClassRef {
+    /// `group`.
+    pub group: String,
+    /// `kind`.
+    pub kind: String,
+    /// `name`.
+    pub name: String,
+}
+
+/// `spec.podSets[]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSet {
+    /// `name`.
+    pub name: String,
+    /// `count`; absent is 1.
+    pub count: Option<i64>,
+    /// `minCount`, which is not supported yet.
+    pub min_count: Option<i64>,
+    /// `topologyRequest`, which is not supported yet: only whether it is there.
+    pub topology_request: Option<IgnoredAny>,
+    /// `template`.
+    pub template: PodTemplate,
+}
+
+/// `spec.podSets[].template`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodTemplate {
+    /// `metadata`, of which only labels count.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub metadata: TemplateMeta,
+    /// `spec`.
+    pub spec: PodSpec,
+}
+
+/// `spec.podSets[].template.metadata`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct TemplateMeta {
+    /// `labels`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub labels: Labels,
+}
+
+/// What of a pod decides about quota and flavors.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpec {
+    /// What it asks for.
+    #[serde(flatten)]
+    pub resources: PodResources,
+    /// `nodeSelector`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub node_selector: Labels,
+    /// `affinity`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub affinity: Affinity,
+    /// `tolerations`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub tolerations: Vec<Toleration>,
+    /// `resourceClaims`, which are not supported yet: only how many.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub resource_claims: Vec<IgnoredAny>,
+    /// `priorityClassName`.
+    pub priority_class_name: Option<String>,
+}
+
+/// `affinity` of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Affinity {
+    /// `nodeAffinity`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub node_affinity: NodeAffinity,
+}
+
+/// `affinity.nodeAffinity` of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAffinity {
+    /// `requiredDuringSchedulingIgnoredDuringExecution`.
+    pub required_during_scheduling_ignored_during_execution: Option<NodeSelector>,
+}
+
+/// `status` of a Workload.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkloadStatus {
+    /// `conditions`.
+    pub conditions: Vec<Condition>,
+    /// `admission`.
+    pub admission: Option<Admission>,
+    /// `requeueState`.
+    pub requeue_state: Option<RequeueState>,
+}
+
+/// `status.requeueState`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequeueState {
+    /// `requeueAt`.
+    pub requeue_at: Option<Time>,
+}
+
+/// `status.admission`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Admission {
+    /// `clusterQueue`.
+    pub cluster_queue: String,
+    /// `podSetAssignments`.
+    pub pod_set_assignments: Vec<PodSetAssignment>,
+}
+
+/// `status.admission.podSetAssignments[]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSetAssignment {
+    /// `name`.
+    pub name: String,
+    /// `flavors`.
+    pub flavors: BTreeMap<ResourceName, String>,
+    /// `resourceUsage`: of all the pod set's pods together.
+    pub resource_usage: BTreeMap<ResourceName, Written>,
+    /// `count`.
+    pub count: Option<i64>,
+}
