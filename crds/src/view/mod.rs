@@ -3,7 +3,6 @@
 //! One file per watched kind. A view names only the fields its reader uses, so that decoding skips the rest; nothing
 //! here is ever written back (patches are built from what is to change, not from a view).
 
-
 pub use job_owner::JobOwner;
 pub use node::{Node, NodeCondition, NodeSpec, NodeStatus};
 pub use pod::{
