@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use crate::resources::GroupResource;
@@ -9,7 +11,7 @@ pub struct ApiError {
     /// HTTP status code.
     pub code: u16,
     /// Machine-readable reason (`NotFound`, `Conflict`, …); empty for none.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// What happened, for people.
     pub message: String,
     /// `details` of the Status.
@@ -104,7 +106,13 @@ fn shown(value: &Value) -> String {
 
 impl ApiError {
     pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, retry_after: None }
+        Self {
+            code,
+            reason: Cow::Borrowed(reason),
+            message: message.into(),
+            details: None,
+            retry_after: None,
+        }
     }
 
     fn about(mut self, resource: &GroupResource, name: &str) -> Self {
@@ -256,7 +264,7 @@ impl ApiError {
             "message": self.message, "code": self.code,
         });
         if !self.reason.is_empty() {
-            status["reason"] = self.reason.into();
+            status["reason"] = (*self.reason).into();
         }
         if let Some(details) = &self.details {
             status["details"] = (**details).clone();

@@ -1,5 +1,7 @@
 //! The API server through `kube::Client`, in virtual time.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
+
 use std::time::Duration;
 
 use cluster_sim::{Cluster, DeleteOptions, GroupResource, Part, SimConfig};
