@@ -5,6 +5,7 @@
 
 pub mod backoff;
 pub mod context;
+pub mod lease;
 pub mod patch;
 #[cfg(test)]
 mod test_support;

@@ -1,0 +1,236 @@
+//! Leadership as a function of what was answered when: no clock, no connection.
+//!
+//! Times are durations since any moment of this process, from a clock that only runs forward. Nothing here reads
+//! another's clock: the times inside the record are for people.
+
+use std::time::Duration;
+
+/// The lengths that make two leaders impossible. Let `d` be the duration, `m` the margin, `r` the request time-out:
+/// a holder sends nothing from `d - m` after it *began* its last successful renewal, so with `r < m` nothing of its own
+/// is under way at `d`; a successor begins no sooner than `d + r` after it *learned* of that renewal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How long a renewal holds (`spec.leaseDurationSeconds`); whole seconds.
+    pub duration: Duration,
+    /// How long before that the holder falls silent.
+    pub margin: Duration,
+    /// How long a holder waits for any answer; shorter than the margin.
+    pub request_timeout: Duration,
+    /// How often the holder renews and the others look.
+    pub renew_every: Duration,
+}
+
+impl Default for Terms {
+    /// client-go's 15 s and 2 s; ten seconds without a renewal silence the holder, as its renew deadline does there.
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(15),
+            margin: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(4),
+            renew_every: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Terms {
+    /// Whether the lengths keep two holders apart and leave a holder time to renew.
+    pub fn are_safe(&self) -> bool {
+        self.request_timeout < self.margin && self.margin + self.renew_every < self.duration
+    }
+}
+
+/// The lease object as the server had it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Its uid.
+    pub(super) uid: String,
+    /// Its resourceVersion: another one means somebody wrote it.
+    pub(super) version: String,
+    /// Who holds it; empty when it was released.
+    pub(super) holder: String,
+    /// How long the holder's renewal holds.
+    pub(super) duration: Duration,
+    /// How often the holder changed.
+    pub(super) transitions: i32,
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Nothing before this time.
+    Wait(Duration),
+    /// Get the object and tell [`State::read`].
+    Read,
+    /// Create the object with this holder, then tell [`State::wrote`].
+    Create,
+    /// Patch the object in exactly this version, then tell [`State::wrote`].
+    Write {
+        /// The object's uid.
+        uid: String,
+        /// The version to be replaced.
+        version: String,
+        /// The value of `spec.leaseTransitions` to write.
+        transitions: i32,
+        /// Whether the holder changes, so that `spec.acquireTime` is set anew.
+        acquire: bool,
+    },
+}
+
+/// How a create or write ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Done; this is the object now.
+    Done(Record),
+    /// Certainly not done: the object is another, or already there, or not there.
+    Lost,
+    /// No answer: perhaps done.
+    Unknown,
+}
+
+/// One candidate's knowledge.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    me: String,
+    terms: Terms,
+    seen: Seen,
+    /// When this process began the oldest request that may have made the record ours since it was last known not to be.
+    claimed: Option<Duration>,
+    /// When this process began the last request that certainly made or kept the record ours.
+    renewed: Option<Duration>,
+    not_before: Duration,
+}
+
+#[derive(Clone, Debug)]
+enum Seen {
+    Unknown,
+    Absent,
+    Record { record: Record, since: Duration },
+}
+
+impl State {
+    /// A candidate of this name that knows nothing yet. The name must be unique, over restarts too.
+    pub(super) fn new(me: impl Into<String>, terms: Terms) -> Self {
+        Self {
+            me: me.into(),
+            terms,
+            seen: Seen::Unknown,
+            claimed: None,
+            renewed: None,
+            not_before: Duration::ZERO,
+        }
+    }
+
+    /// What to do at this time.
+    pub(super) fn next(&self, now: Duration) -> Action {
+        if now < self.not_before {
+            return Action::Wait(self.not_before);
+        }
+        match &self.seen {
+            Seen::Unknown => Action::Read,
+            Seen::Absent => Action::Create,
+            Seen::Record { record, since } => {
+                let ours = self.renewed.is_some();
+                if ours || now >= self.free_from(record, *since) {
+                    Action::Write {
+                        uid: record.uid.clone(),
+                        version: record.version.clone(),
+                        transitions: record.transitions.saturating_add(i32::from(!ours)),
+                        acquire: !ours,
+                    }
+                } else {
+                    Action::Read
+                }
+            }
+        }
+    }
+
+    /// The object as it was read, or none; `now` is when the answer came.
+    pub(super) fn read(&mut self, now: Duration, record: Option<Record>) {
+        let Some(record) = record else {
+            self.seen = Seen::Absent;
+            self.claimed = None;
+            self.renewed = None;
+            return;
+        };
+        if record.holder == self.me {
+            // An earlier request of ours was applied although its answer was lost. Without such a request it is a
+            // namesake's, and holds as anyone's does.
+            self.renewed = self.claimed.or(self.renewed);
+        } else {
+            self.renewed = None;
+        }
+        self.claimed = None;
+        self.saw(now, record);
+        if self.renewed.is_none() {
+            let Seen::Record { record, since } = &self.seen else { return };
+            self.not_before = (now + self.terms.renew_every).min(self.free_from(record, *since).max(now));
+        }
+    }
+
+    /// The object could not be read.
+    pub(super) fn unread(&mut self, now: Duration) {
+        self.not_before = now + self.terms.renew_every;
+    }
+
+    /// How the create or write that began at `started` ended; `now` is when that was known.
+    pub(super) fn wrote(&mut self, started: Duration, now: Duration, outcome: Outcome) {
+        match outcome {
+            Outcome::Done(record) => {
+                self.renewed = Some(started);
+                self.claimed = None;
+                self.saw(now, record);
+                self.not_before = started + self.terms.renew_every;
+            }
+            Outcome::Lost => {
+                self.seen = Seen::Unknown;
+                self.not_before = now + self.terms.renew_every / 4;
+            }
+            Outcome::Unknown => {
+                // The oldest of several unanswered requests is the one that may have been applied the longest ago.
+                self.claimed = Some(self.claimed.or(self.renewed).unwrap_or(started));
+                self.seen = Seen::Unknown;
+                self.not_before = now + self.terms.renew_every / 4;
+            }
+        }
+    }
+
+    /// Until when this process may send writes; in the past or absent when it does not lead.
+    pub(super) fn may_write_until(&self) -> Option<Duration> {
+        Some(self.renewed? + self.terms.duration.saturating_sub(self.terms.margin))
+    }
+
+    /// `spec.leaseTransitions` while this process holds the lease: grows with each change of holder.
+    pub(super) fn transitions(&self) -> Option<i32> {
+        match (&self.seen, self.renewed) {
+            (Seen::Record { record, .. }, Some(_)) => Some(record.transitions),
+            _ => None,
+        }
+    }
+
+    /// The version to write a release over, if this process holds the lease for certain.
+    pub(super) fn held(&self) -> Option<&Record> {
+        match &self.seen {
+            Seen::Record { record, .. } if self.renewed.is_some() => Some(record),
+            _ => None,
+        }
+    }
+
+    fn saw(&mut self, now: Duration, record: Record) {
+        let since = match &self.seen {
+            Seen::Record { record: before, since } if before.version == record.version => *since,
+            _ => now,
+        };
+        self.seen = Seen::Record { record, since };
+    }
+
+    /// From when a record that does not change any more is nobody's.
+    fn free_from(&self, record: &Record, since: Duration) -> Duration {
+        if record.holder.is_empty() {
+            return Duration::ZERO;
+        }
+        since + record.duration.max(self.terms.duration) + self.terms.request_timeout
+    }
+}
+
+#[cfg(test)]
+mod tests;
