@@ -1,4 +1,4 @@
-//! `kueue.x-k8s.io/v1beta1`, served for those who still write it; converted where it differs in more than bounds.
+//! `kueue.x-k8s.io/v1beta1`, served for those who still write it; [`crate::conversion`] translates.
 
 mod cluster_queue;
 mod local_queue;

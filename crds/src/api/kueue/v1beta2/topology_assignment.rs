@@ -1,7 +1,7 @@
 //! Where the pods of a pod set go in a topology, packed.
 //!
 //! Names of ten thousand nodes would not fit an object: domains are cut into slices in which what is common is said once.
-//! The conversion packs and unpacks.
+//! [`crate::conversion::topology`] packs and unpacks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,93 @@
+//! `Workload`.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::{
+    ConversionError, Version, child, children, rename,
+    topology::{self, TopologyError},
+};
+use crate::names::kueue::{GROUP, POD_PRIORITY_CLASS_SOURCE, WORKLOAD_PRIORITY_CLASS_SOURCE};
+
+const TOPOLOGY: &str = "topologyAssignment";
+
+pub(super) fn convert(object: &mut Map<String, Value>, to: Version) -> Result<(), ConversionError> {
+    if let Some(spec) = child(object, &["spec"]) {
+        match to {
+            Version::V1Beta2 => to_priority_class_ref(spec),
+            Version::V1Beta1 => {
+                from_priority_class_ref(spec);
+                drop_newer_fields(spec);
+            }
+        }
+    }
+    if let Some(status) = child(object, &["status"]) {
+        let names = ["accumulatedPastExexcutionTimeSeconds", "accumulatedPastExecutionTimeSeconds"];
+        match to {
+            Version::V1Beta2 => rename(status, names[0], names[1]),
+            Version::V1Beta1 => {
+                rename(status, names[1], names[0]);
+                status.remove("preemptionGates");
+            }
+        }
+    }
+    if let Some(admission) = child(object, &["status", "admission"]) {
+        convert_topology(admission, to)?;
+    }
+    Ok(())
+}
+
+/// v1beta1 names a class and says in a token of its own which kind it is; without the token it is a name for people.
+fn to_priority_class_ref(spec: &mut Map<String, Value>) {
+    let name = spec.remove("priorityClassName");
+    let source = spec.remove("priorityClassSource");
+    let (group, kind) = match source.as_ref().and_then(Value::as_str) {
+        Some(WORKLOAD_PRIORITY_CLASS_SOURCE) => (GROUP, "WorkloadPriorityClass"),
+        Some(POD_PRIORITY_CLASS_SOURCE) => ("scheduling.k8s.io", "PriorityClass"),
+        _ => return,
+    };
+    if let Some(Value::String(name)) = name
+        && !name.is_empty()
+    {
+        spec.insert("priorityClassRef".into(), json!({ "group": group, "kind": kind, "name": name }));
+    }
+}
+
+fn from_priority_class_ref(spec: &mut Map<String, Value>) {
+    let Some(Value::Object(mut class)) = spec.remove("priorityClassRef") else { return };
+    let source = match class.get("group").and_then(Value::as_str) {
+        Some(GROUP) => WORKLOAD_PRIORITY_CLASS_SOURCE,
+        Some("scheduling.k8s.io") => POD_PRIORITY_CLASS_SOURCE,
+        _ => return,
+    };
+    if let Some(name) = class.remove("name") {
+        spec.insert("priorityClassName".into(), name);
+        spec.insert("priorityClassSource".into(), source.into());
+    }
+}
+
+/// What v1beta1 has no word for.
+fn drop_newer_fields(spec: &mut Map<String, Value>) {
+    spec.remove("preemptionGates");
+    for pod_set in children(spec, "podSets") {
+        if let Some(request) = child(pod_set, &["topologyRequest"]) {
+            request.remove("podsetSliceRequiredTopologyConstraints");
+        }
+    }
+}
+
+fn convert_topology(admission: &mut Map<String, Value>, to: Version) -> Result<(), ConversionError> {
+    for (index, assignment) in children(admission, "podSetAssignments").enumerate() {
+        let Some(value @ Value::Object(_)) = assignment.get_mut(TOPOLOGY) else { continue };
+        let converted = match to {
+            Version::V1Beta2 => decode(value).and_then(|domains| Ok(json!(topology::pack(&domains)?))),
+            Version::V1Beta1 => decode(value).and_then(|packed| Ok(json!(topology::unpack(&packed)?))),
+        };
+        *value = converted.map_err(|error| ConversionError::Topology { index, error })?;
+    }
+    Ok(())
+}
+
+fn decode<T: DeserializeOwned>(value: &mut Value) -> Result<T, TopologyError> {
+    serde_json::from_value(value.take()).map_err(|error| TopologyError::Malformed(error.to_string()))
+}

@@ -1,0 +1,263 @@
+//! v1beta1 ↔ v1beta2: the peers' cases, our own, and that nothing gets lost or crashes.
+
+#![expect(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+use std::{fs, path::Path};
+
+use crds::{
+    api::kueue::v1beta1::{TopologyAssignment, TopologyDomainAssignment},
+    conversion::{convert, convert_review, topology},
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const V1BETA1: &str = "kueue.x-k8s.io/v1beta1";
+const V1BETA2: &str = "kueue.x-k8s.io/v1beta2";
+
+/// What one object becomes; it need not say its type.
+fn converted(kind: &str, object: &Value, from: &str, to: &str) -> Value {
+    let mut object = object.as_object().unwrap().clone();
+    object.insert("apiVersion".into(), from.into());
+    object.insert("kind".into(), kind.into());
+    convert(&mut object, to).unwrap();
+    assert_eq!(object.remove("apiVersion").unwrap(), to);
+    assert_eq!(object.remove("kind").unwrap(), kind);
+    object.into()
+}
+
+fn to_v1beta2(kind: &str, object: Value) -> Value {
+    converted(kind, &object, V1BETA1, V1BETA2)
+}
+
+fn to_v1beta1(kind: &str, object: Value) -> Value {
+    converted(kind, &object, V1BETA2, V1BETA1)
+}
+
+/// Without what Go writes for "nothing": `null`, `""`, empty lists and objects. Zero stays: a pointer to it is not nothing.
+fn without_nothings(value: &Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::String(text) if text.is_empty() => None,
+        Value::Array(items) if items.is_empty() => None,
+        Value::Array(items) => {
+            Some(items.iter().map(|item| without_nothings(item).unwrap_or(Value::Null)).collect())
+        }
+        Value::Object(map) => {
+            let map: serde_json::Map<_, _> =
+                map.iter().filter_map(|(key, value)| Some((key.clone(), without_nothings(value)?))).collect();
+            (!map.is_empty()).then(|| map.into())
+        }
+        other => Some(other.clone()),
+    }
+}
+
+/// `TestWorkloadConvertTo` → `Workload`.
+fn kind_of(test: &str) -> &str {
+    test.trim_start_matches("Test").split("Conver").next().unwrap()
+}
+
+#[test]
+fn the_peers_cases() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/conformance/kueue");
+    if !folder.is_dir() {
+        eprintln!("SKIPPED the_peers_cases: {} is not there", folder.display());
+        return;
+    }
+    let mut count = 0;
+    let mut failures = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        if !entry.file_name().to_str().unwrap().starts_with("v1beta1.") {
+            continue;
+        }
+        for line in fs::read_to_string(entry.path()).unwrap().lines() {
+            let case: Value = serde_json::from_str(line).unwrap();
+            let (test, tc) = (case["test"].as_str().unwrap(), &case["tc"]);
+            let kind = kind_of(test);
+            let (found, wanted) = if test.ends_with("ConvertTo") {
+                (to_v1beta2(kind, tc["input"].clone()), &tc["expected"])
+            } else if test.ends_with("ConvertFrom") {
+                (to_v1beta1(kind, tc["input"].clone()), &tc["expected"])
+            } else if test.ends_with("_Reverse") {
+                (to_v1beta2(kind, to_v1beta1(kind, tc["v1beta2Obj"].clone())), &tc["v1beta2Obj"])
+            } else {
+                (to_v1beta1(kind, to_v1beta2(kind, tc["v1beta1Obj"].clone())), &tc["v1beta1Obj"])
+            };
+            count += 1;
+            if without_nothings(&found) != without_nothings(wanted) {
+                failures.push(format!("{test} / {}\n  wanted {wanted}\n  found  {found}", case["case"]));
+            }
+        }
+    }
+    assert_eq!(count, 46, "cases in the folder");
+    assert!(failures.is_empty(), "{} of {count} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn what_the_rules_do_not_mention_passes() {
+    let object = json!({
+        "metadata": { "name": "w", "managedFields": [{ "fieldsV1": { "f:spec": {} } }], "annotations": { "a": "" } },
+        "spec": { "podSets": [{ "name": "main", "count": 2, "template": { "spec": { "aFieldOfTheFuture": null } } }] },
+        "status": { "conditions": [], "somethingElse": 1 },
+    });
+    assert_eq!(to_v1beta2("Workload", object.clone()), object);
+    assert_eq!(to_v1beta1("Workload", object.clone()), object);
+}
+
+#[test]
+fn admission_checks_become_one_list() {
+    let names = |checks: Value, strategy: Value| {
+        let spec = json!({ "admissionChecks": checks, "admissionChecksStrategy": strategy });
+        to_v1beta2("ClusterQueue", json!({ "spec": spec }))["spec"].clone()
+    };
+    assert_eq!(names(json!([]), json!({})), json!({}));
+    assert_eq!(
+        names(json!(["a", "b"]), json!({ "admissionChecks": [{ "name": "b", "onFlavors": ["f"] }] })),
+        json!({ "admissionChecksStrategy": { "admissionChecks": [{ "name": "b", "onFlavors": ["f"] }, { "name": "a" }] } })
+    );
+}
+
+#[test]
+fn old_fungibility_names() {
+    let old = json!({ "spec": { "flavorFungibility": { "whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt" } } });
+    let new = json!({ "spec": { "flavorFungibility": { "whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch" } } });
+    assert_eq!(to_v1beta2("ClusterQueue", old), new);
+    assert_eq!(to_v1beta1("ClusterQueue", new.clone()), new);
+}
+
+#[test]
+fn a_profile_keeps_v1beta1_writable() {
+    let v1beta2 = json!({ "spec": { "clusterSource": { "clusterProfileRef": { "name": "p" } } } });
+    let v1beta1 = to_v1beta1("MultiKueueCluster", v1beta2.clone());
+    // The field is required there, and its `locationType` has a default.
+    assert_eq!(v1beta1["spec"]["kubeConfig"], json!({ "location": "" }));
+    assert_eq!(to_v1beta2("MultiKueueCluster", v1beta1), v1beta2);
+}
+
+#[test]
+fn what_v1beta1_cannot_say_is_dropped() {
+    let v1beta2 = json!({
+        "spec": {
+            "preemptionGates": [{ "name": "g" }],
+            "podSets": [{ "topologyRequest": {
+                "required": "rack", "podsetSliceRequiredTopologyConstraints": [{ "topology": "host", "size": 2 }],
+            }}],
+        },
+        "status": { "preemptionGates": [{ "name": "g", "position": "Open" }] },
+    });
+    let v1beta1 =
+        json!({ "spec": { "podSets": [{ "topologyRequest": { "required": "rack" } }] }, "status": {} });
+    assert_eq!(to_v1beta1("Workload", v1beta2), v1beta1);
+}
+
+fn review(objects: Value, desired: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+        "request": { "uid": "u", "desiredAPIVersion": desired, "objects": objects },
+    })
+}
+
+fn answer(body: &[u8]) -> Value {
+    let answer: Value = serde_json::from_slice(&convert_review(body)).unwrap();
+    assert_eq!(answer["apiVersion"], "apiextensions.k8s.io/v1");
+    assert_eq!(answer["kind"], "ConversionReview");
+    answer["response"].clone()
+}
+
+#[test]
+fn a_review_is_answered() {
+    let queue = |version: &str, cohort: &str| json!({ "apiVersion": version, "kind": "ClusterQueue", "spec": { cohort: "c" } });
+    let body = review(json!([queue(V1BETA1, "cohort"), queue(V1BETA2, "cohortName")]), V1BETA2);
+    let wanted = json!({
+        "uid": "u",
+        "convertedObjects": [queue(V1BETA2, "cohortName"), queue(V1BETA2, "cohortName")],
+        "result": { "status": "Success" },
+    });
+    assert_eq!(answer(&serde_json::to_vec(&body).unwrap()), wanted);
+}
+
+#[test]
+fn bad_reviews_fail_with_a_sentence() {
+    let object = |version: &str, kind: &str| json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "n" } });
+    let packed = |slice: Value| {
+        let topology = json!({ "levels": ["host"], "slices": [slice] });
+        json!({
+            "apiVersion": V1BETA2, "kind": "Workload", "metadata": { "namespace": "ns", "name": "w" },
+            "status": { "admission": { "podSetAssignments": [{ "topologyAssignment": topology }] } },
+        })
+    };
+    let one = |counts: Value| json!({ "domainCount": 2, "valuesPerLevel": [{ "universal": "x" }], "podCounts": counts });
+    let many = json!({ "domainCount": 2_000_000_000, "valuesPerLevel": [{ "universal": "x" }], "podCounts": { "universal": 1 } });
+    let wrong_kind = json!({ "apiVersion": "v1", "kind": "Pod", "request": { "uid": "u", "desiredAPIVersion": "", "objects": [] } });
+    for (body, sentence) in [
+        (json!(null), "is not a ConversionReview"),
+        (json!({ "request": 3 }), "is not a ConversionReview"),
+        (wrong_kind, "v1 Pod is not understood"),
+        (review(json!([3]), V1BETA2), "is not a ConversionReview"),
+        (review(json!([{}]), V1BETA2), "objects[0] (unknown kind): apiVersion is missing"),
+        (
+            review(json!([object(V1BETA1, "ClusterQueue"), object(V1BETA1, "Pod")]), V1BETA2),
+            "objects[1] (Pod n): Pod is not converted",
+        ),
+        (review(json!([object(V1BETA1, "Cohort")]), "kueue.x-k8s.io/v1"), "kueue.x-k8s.io/v1 is not one of"),
+        (review(json!([object("v1", "Cohort")]), V1BETA2), "v1 is not one of"),
+        (
+            review(json!([packed(one(json!({ "individual": [1] })))]), V1BETA1),
+            "(Workload ns/w): status.admission.podSetAssignments[0].topologyAssignment: slices[0].podCounts.individual has 1 entries for 2 domains",
+        ),
+        (review(json!([packed(one(json!({})))]), V1BETA1), "slices[0].podCounts needs either"),
+        (review(json!([packed(many)]), V1BETA1), "more than 100000 domains"),
+        (review(json!([packed(json!({}))]), V1BETA1), "missing field"),
+    ] {
+        let response = answer(&serde_json::to_vec(&body).unwrap());
+        assert_eq!(response["result"]["status"], "Failed", "{body}");
+        assert_eq!(response["convertedObjects"], json!([]), "{body}");
+        let message = response["result"]["message"].as_str().unwrap();
+        assert!(message.contains(sentence), "{message:?} lacks {sentence:?}");
+    }
+    assert_eq!(answer(b"\xff{")["result"]["status"], "Failed");
+}
+
+#[test]
+fn common_parts_are_said_once() {
+    let domains = ["node-a-1.x", "node-a-22.x", "node-a-3.x"]
+        .map(|host| TopologyDomainAssignment { values: vec!["rack".into(), host.into()], count: 4 });
+    let assignment = TopologyAssignment { levels: vec!["r".into(), "h".into()], domains: domains.into() };
+    let packed = topology::pack(&assignment).unwrap();
+    assert_eq!(
+        json!(packed.slices),
+        json!([{
+            "domainCount": 3,
+            "valuesPerLevel": [
+                { "universal": "rack" },
+                { "individual": { "prefix": "node-a-", "suffix": ".x", "roots": ["1", "22", "3"] } },
+            ],
+            "podCounts": { "universal": 4 },
+        }])
+    );
+}
+
+fn assignment() -> impl Strategy<Value = TopologyAssignment> {
+    (1usize..4).prop_flat_map(|levels| {
+        // Few letters: values that share parts, contain each other, and are empty.
+        let domain = (proptest::collection::vec("[abä]{0,4}", levels), 1i32..3)
+            .prop_map(|(values, count)| TopologyDomainAssignment { values, count });
+        proptest::collection::vec(domain, 0..6).prop_map(move |domains| TopologyAssignment {
+            levels: (0..levels).map(|level| format!("l{level}")).collect(),
+            domains,
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn unpack_undoes_pack(assignment in assignment()) {
+        let packed = topology::pack(&assignment).unwrap();
+        prop_assert_eq!(topology::unpack(&packed).unwrap(), assignment);
+    }
+
+    #[test]
+    fn any_body_is_answered(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        answer(&body);
+    }
+}
