@@ -32,6 +32,9 @@ pub enum Needs {
     ServerSideApply,
 }
 
+/// A case in progress.
+type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
+
 /// One behaviour.
 #[derive(Clone, Copy)]
 pub struct Case {
@@ -41,7 +44,7 @@ pub struct Case {
     pub topic: &'static str,
     /// What it needs beyond the API server.
     pub needs: Needs,
-    run: fn(Harness) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>,
+    run: fn(Harness) -> Running,
 }
 
 impl Case {

@@ -2,7 +2,12 @@
 
 mod binding;
 mod concurrency;
+mod crd_schema;
+mod crd_versions;
 mod deletion;
+mod discovery;
+mod jobs;
+mod kinds;
 mod lists;
 mod namespaces;
 mod objects;
@@ -10,7 +15,9 @@ mod patches;
 mod pods;
 mod quantities;
 mod shapes;
+mod typed;
 mod watches;
+mod webhooks;
 
 use crate::Case;
 
@@ -29,6 +36,14 @@ pub(crate) fn all() -> Vec<Case> {
         quantities::CASES,
         binding::CASES,
         binding::DISRUPTION,
+        jobs::CASES,
+        jobs::CONTROLLED,
+        crd_schema::CASES,
+        crd_versions::CASES,
+        kinds::CASES,
+        discovery::CASES,
+        webhooks::CASES,
+        typed::CASES,
     ]
     .concat()
 }
