@@ -3,10 +3,16 @@
 //! A program is a value: `run(Context, Config)`, with no process globals, so that three replicas of each run in one
 //! test. Time, randomness and spawning come from the [`Context`] only.
 
+pub mod admin;
 pub mod backoff;
+pub mod client;
+pub mod config;
 pub mod context;
+pub mod http;
 pub mod lease;
 pub mod patch;
+pub mod process;
+pub mod telemetry;
 #[cfg(test)]
 mod test_support;
 pub mod watch;

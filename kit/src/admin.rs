@@ -1,0 +1,156 @@
+//! The pages for those who run the program: `/healthz`, `/readyz`, `/metrics`, `/debug/state`.
+
+mod exposition;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+
+/// What has to be true before the program is ready, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, Option<String>>>>);
+
+impl Readiness {
+    /// Nothing to wait for.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a condition that is not met yet, for this reason.
+    pub fn require(&self, name: &'static str, reason: impl Into<String>) -> Requirement {
+        let requirement = Requirement { of: self.clone(), name };
+        requirement.unmet(reason);
+        requirement
+    }
+
+    /// Whether all is met; otherwise what is not, with reasons.
+    pub fn unmet(&self) -> BTreeMap<&'static str, String> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(|(name, unmet)| Some((*name, unmet.clone()?))).collect()
+    }
+
+    fn set(&self, name: &'static str, unmet: Option<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, unmet);
+    }
+}
+
+/// One condition of a [`Readiness`].
+#[derive(Clone, Debug)]
+pub struct Requirement {
+    of: Readiness,
+    name: &'static str,
+}
+
+impl Requirement {
+    /// It is met.
+    pub fn met(&self) {
+        self.of.set(self.name, None);
+    }
+
+    /// It is not met (any more), for this reason.
+    pub fn unmet(&self, reason: impl Into<String>) {
+        self.of.set(self.name, Some(reason.into()));
+    }
+}
+
+/// Gives the program's state as JSON: the task that owns the state is asked.
+pub type StateSource = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Value> + Send>> + Send + Sync>;
+
+/// The pages. `/debug/state` is there only if there is a source; it shows names of objects and belongs behind the same
+/// protection as logs.
+pub fn router(readiness: Readiness, registry: Arc<Registry>, state: Option<StateSource>) -> Router {
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(move || std::future::ready(ready(&readiness))))
+        .route("/metrics", get(move |headers: HeaderMap| std::future::ready(metrics(&headers, &registry))));
+    match state {
+        Some(state) => router.route("/debug/state", get(move || async move { Json(state().await) })),
+        None => router,
+    }
+}
+
+fn ready(readiness: &Readiness) -> Response {
+    let unmet = readiness.unmet();
+    if unmet.is_empty() {
+        return "ok\n".into_response();
+    }
+    let lines: String = unmet.iter().map(|(name, reason)| format!("{name}: {reason}\n")).collect();
+    (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
+}
+
+/// OpenMetrics for those who ask for it, the older text format for everyone else.
+fn metrics(headers: &HeaderMap, registry: &Registry) -> Response {
+    let mut text = String::new();
+    if let Err(error) = prometheus_client::encoding::text::encode(&mut text, registry) {
+        return (StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be encoded: {error}\n"))
+            .into_response();
+    }
+    let wants_open_metrics = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .any(|accept| accept.to_str().is_ok_and(|accept| accept.contains("application/openmetrics-text")));
+    let content_type = if wants_open_metrics {
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    } else {
+        text = exposition::prometheus(&text);
+        "text/plain; version=0.0.4; charset=utf-8"
+    };
+    ([(header::CONTENT_TYPE, content_type)], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
+    use http_body_util::BodyExt;
+    use prometheus_client::metrics::counter::Counter;
+    use serde_json::json;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn page(router: &Router, path: &str, accept: &str) -> (u16, String, String) {
+        let request = Request::get(path).header(header::ACCEPT, accept).body(Body::empty()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let kind = response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, kind, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn readiness_names_what_is_missing() {
+        let readiness = Readiness::new();
+        let caches = readiness.require("caches", "listing pods");
+        let router =
+            router(readiness, Arc::default(), Some(Arc::new(|| Box::pin(async { json!({"a": 1}) }))));
+        assert_eq!(page(&router, "/healthz", "*/*").await.0, 200);
+        let (status, _, text) = page(&router, "/readyz", "*/*").await;
+        assert_eq!((status, text.as_str()), (503, "caches: listing pods\n"));
+        caches.met();
+        assert_eq!(page(&router, "/readyz", "*/*").await.0, 200);
+        assert_eq!(page(&router, "/debug/state", "*/*").await.2, r#"{"a":1}"#);
+    }
+
+    #[tokio::test]
+    async fn metrics_come_in_the_format_asked_for() {
+        let mut registry = Registry::default();
+        let counter: Counter = Counter::default();
+        counter.inc();
+        registry.register("things", "Things", counter);
+        let router = router(Readiness::new(), Arc::new(registry), None);
+        let (_, kind, text) = page(&router, "/metrics", "application/openmetrics-text;version=1.0.0").await;
+        assert!(kind.starts_with("application/openmetrics-text") && text.ends_with("# EOF\n"), "{text}");
+        let (_, kind, text) = page(&router, "/metrics", "text/plain").await;
+        assert!(kind.starts_with("text/plain; version=0.0.4"));
+        assert_eq!(text, "# HELP things_total Things.\n# TYPE things_total counter\nthings_total 1\n");
+    }
+}

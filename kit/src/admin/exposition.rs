@@ -1,0 +1,77 @@
+//! OpenMetrics text made readable for what knows Prometheus' older text format only.
+
+/// The same samples in the format `0.0.4`: a counter's family is named as its sample (`_total`), an info's `_info`,
+/// types the old format lacks become their nearest, exemplars, units and the end mark go.
+pub(super) fn prometheus(open_metrics: &str) -> String {
+    let mut old = String::with_capacity(open_metrics.len());
+    // The help comes before the type that says what the family is called.
+    let mut help: Option<(&str, &str)> = None;
+    for line in open_metrics.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ');
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
+        {
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", "counter"),
+                "info" => ("_info", "gauge"),
+                "stateset" => ("", "gauge"),
+                "gaugehistogram" => ("", "histogram"),
+                "unknown" => ("", "untyped"),
+                other => ("", other),
+            };
+            if let Some((_, text)) = help.take().filter(|(family, _)| *family == name) {
+                old.push_str(&format!("# HELP {name}{suffix} {text}\n"));
+            }
+            old.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
+        } else if !line.starts_with('#') {
+            old.push_str(without_exemplar(line));
+            old.push('\n');
+        }
+    }
+    old
+}
+
+/// An exemplar follows the value after ` # {`; the same characters inside a label's value do not count.
+fn without_exemplar(line: &str) -> &str {
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, character) in line.char_indices() {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = quoted,
+            '"' => quoted = !quoted,
+            '#' if !quoted => return line[..at].trim_end(),
+            _ => {}
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prometheus;
+
+    #[test]
+    fn families_are_renamed_and_the_rest_is_dropped() {
+        let open = r##"# HELP a Help of a.
+# TYPE a counter
+# UNIT a seconds
+a_total{x="1 # {\" #"} 3 # {trace="t"} 1
+# TYPE b unknown
+b 2
+# HELP c Info.
+# TYPE c info
+c_info{v="1"} 1
+# EOF
+"##;
+        let old = r##"# HELP a_total Help of a.
+# TYPE a_total counter
+a_total{x="1 # {\" #"} 3
+# TYPE b untyped
+b 2
+# HELP c_info Info.
+# TYPE c_info gauge
+c_info{v="1"} 1
+"##;
+        assert_eq!(prometheus(open), old);
+    }
+}
