@@ -71,8 +71,10 @@ pub fn pack(assignment: &v1beta1::TopologyAssignment) -> Result<TopologyAssignme
         let place = format!("domains[{index}]");
         return Err(TopologyError::LevelCount { place, found: domain.values.len(), levels });
     }
-    let slices =
-        assignment.domains.chunks(SLICE_DOMAINS).map(|domains| pack_slice(domains, levels)).collect();
+    let slices = match assignment.domains.as_slice() {
+        [] => Vec::new(),
+        domains => vec![pack_slice(domains, levels)],
+    };
     Ok(TopologyAssignment { levels: assignment.levels.clone(), slices })
 }
 
