@@ -1,0 +1,72 @@
+//! The inventory as a `GpuNode`'s status.
+
+use crds::api::trireme::v1alpha1::{GpuDevice, GpuHealth, GpuLink, GpuLinkKind, GpuNodeStatus};
+
+use crate::inventory::{Device, Inventory};
+use crate::topology::{Link, Links, PciePath};
+
+/// The status that says what this inventory knows.
+pub fn status(inventory: &Inventory) -> GpuNodeStatus {
+    let versions = inventory.versions();
+    GpuNodeStatus {
+        driver_version: versions.map(|versions| versions.driver.clone()),
+        cuda_version: versions.map(|versions| format!("{}.{}", versions.cuda.0, versions.cuda.1)),
+        devices: inventory.devices().iter().map(|known| device(known, inventory.links())).collect(),
+        conditions: Vec::new(),
+    }
+}
+
+fn device(device: &Device, links: &Links) -> GpuDevice {
+    let (gpu, ailment) = (&device.gpu, device.health.ailment());
+    GpuDevice {
+        index: gpu.index,
+        uuid: gpu.uuid.to_string(),
+        product: gpu.product.clone(),
+        memory_mib: gpu.memory_mib,
+        pci_bus_id: Some(gpu.pci_bus_id.clone()),
+        numa_node: gpu.numa_node,
+        minor: Some(gpu.minor),
+        health: if ailment.is_none() { GpuHealth::Healthy } else { GpuHealth::Unhealthy },
+        reason: ailment.map(|ailment| ailment.reason.as_str().to_owned()),
+        xid: ailment.and_then(|ailment| ailment.xid).map(u64::from),
+        links: links.of(gpu.index).map(|(to, link)| best_path(to, link)).collect(),
+    }
+}
+
+fn best_path(to: u32, link: Link) -> GpuLink {
+    if link.nvlinks > 0 {
+        return GpuLink { to, kind: GpuLinkKind::NvLink, count: link.nvlinks };
+    }
+    let kind = match link.path {
+        PciePath::SameBoard | PciePath::Pix => GpuLinkKind::Pix,
+        PciePath::Pxb => GpuLinkKind::Pxb,
+        PciePath::Phb => GpuLinkKind::Phb,
+        PciePath::Node => GpuLinkKind::Node,
+        PciePath::Sys => GpuLinkKind::Sys,
+    };
+    GpuLink { to, kind, count: 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::{FakeDriver, GpuDriver};
+    use crate::health::{Signal, XidPolicy};
+    use fake_nvml::{Handle, World, WorldSpec};
+
+    #[test]
+    fn an_l40s_node_with_one_ill_gpu() {
+        let world = World::new(WorldSpec::profile("4xL40S").unwrap(), "n");
+        let mut inventory = Inventory::default();
+        inventory.enumerated(FakeDriver::new(Handle::new(world)).enumerate());
+        let ill = inventory.by_index(2).unwrap().gpu.uuid.clone();
+        inventory.signalled(Some(&ill), Signal::Xid(79), &XidPolicy::default());
+        let status = status(&inventory);
+        assert_eq!(status.cuda_version.as_deref(), Some("12.8"));
+        let health: Vec<_> = status.devices.iter().map(|device| device.health).collect();
+        assert_eq!(health.iter().filter(|health| **health == GpuHealth::Unhealthy).count(), 1);
+        assert_eq!((status.devices[2].reason.as_deref(), status.devices[2].xid), (Some("Xid"), Some(79)));
+        let links: Vec<_> = status.devices[0].links.iter().map(|link| (link.to, link.kind)).collect();
+        assert_eq!(links, [(1, GpuLinkKind::Phb), (2, GpuLinkKind::Sys), (3, GpuLinkKind::Sys)]);
+    }
+}

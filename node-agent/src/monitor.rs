@@ -1,0 +1,218 @@
+//! The one task that changes the inventory.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::Arc;
+
+use kit::Context;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::config::{GOOD_PROBES, Intervals};
+use crate::driver::{self, DriverEvent, GpuDriver, GpuUuid, WatchGuard};
+use crate::health::{Signal, XidPolicy, xid};
+use crate::inventory::{HealthChange, Inventory};
+use crate::metrics::Metrics;
+
+/// Events that wait to be taken in. One that finds no room is not lost for good: the next enumeration probes every GPU.
+const MAX_EVENTS: usize = 256;
+
+/// What the monitor tells.
+#[derive(Clone)]
+pub(crate) struct Outputs {
+    /// The inventory as it is.
+    pub(crate) inventory: watch::Sender<Arc<Inventory>>,
+    /// What changed, for those who report it; dropped when they cannot keep up.
+    pub(crate) changes: mpsc::Sender<HealthChange>,
+}
+
+pub(crate) struct Monitor {
+    ctx: Context,
+    driver: Arc<dyn GpuDriver>,
+    policy: XidPolicy,
+    intervals: Intervals,
+    metrics: Metrics,
+    outputs: Outputs,
+    inventory: Inventory,
+    events: mpsc::Receiver<DriverEvent>,
+    sink: mpsc::Sender<DriverEvent>,
+    /// The running watch, and the GPUs it was made for.
+    watching: Option<(WatchGuard, BTreeSet<GpuUuid>)>,
+}
+
+impl Monitor {
+    pub(crate) fn new(
+        ctx: Context,
+        driver: Arc<dyn GpuDriver>,
+        (policy, intervals): (XidPolicy, Intervals),
+        metrics: Metrics,
+        outputs: Outputs,
+    ) -> Self {
+        let (sink, events) = mpsc::channel(MAX_EVENTS);
+        Self {
+            ctx,
+            driver,
+            policy,
+            intervals,
+            metrics,
+            outputs,
+            inventory: Inventory::default(),
+            events,
+            sink,
+            watching: None,
+        }
+    }
+
+    /// The first look, after which readers know what there is.
+    pub(crate) async fn start(&mut self) {
+        self.look().await;
+    }
+
+    /// Goes on until the context stops.
+    pub(crate) async fn run(mut self) {
+        let mut next_look = self.ctx.clock.monotonic() + self.intervals.enumerate;
+        let mut next_probe = None;
+        loop {
+            let ill = self.inventory.healthy() < self.inventory.devices().len();
+            let probe_at =
+                ill.then(|| *next_probe.get_or_insert(self.ctx.clock.monotonic() + self.intervals.probe));
+            if !ill {
+                next_probe = None;
+            }
+            tokio::select! {
+                biased;
+                () = self.ctx.tasks.stopping() => return,
+                Some(event) = self.events.recv() => self.event(event).await,
+                () = self.ctx.clock.sleep_until(next_look) => {
+                    self.look().await;
+                    next_look = self.ctx.clock.monotonic() + self.intervals.enumerate;
+                }
+                () = until(probe_at) => {
+                    self.probe(false).await;
+                    next_probe = None;
+                }
+            }
+        }
+    }
+
+    /// Enumerates, probes what is well, and watches what is new.
+    async fn look(&mut self) {
+        let seen = driver::call(&self.driver, |driver| driver.enumerate()).await;
+        if let Err(error) = &seen {
+            self.metrics.failed("enumerate");
+            tracing::warn!(%error, reason = error.reason(), "the GPU driver does not answer");
+        }
+        let changes = self.inventory.enumerated(seen);
+        self.tell(changes);
+        if self.inventory.driver_error().is_some() {
+            self.watching = None;
+            return;
+        }
+        // The ill are probed in their own rhythm, so that the good answers counted are apart.
+        self.probe(true).await;
+        self.watch().await;
+    }
+
+    async fn watch(&mut self) {
+        let uuids: BTreeSet<_> =
+            self.inventory.devices().iter().map(|device| device.gpu.uuid.clone()).collect();
+        if self.watching.as_ref().is_some_and(|(_, watched)| *watched == uuids) {
+            return;
+        }
+        let sink = self.sink.clone();
+        let sink = move |event| {
+            if sink.try_send(event).is_err() {
+                tracing::warn!(
+                    "more driver events than can be taken in; the next look at the GPUs covers them"
+                );
+            }
+        };
+        match driver::call(&self.driver, move |driver| driver.watch(Arc::new(sink))).await {
+            Ok(guard) => self.watching = Some((guard, uuids)),
+            Err(error) => {
+                self.watching = None;
+                self.metrics.failed("watch");
+                tracing::warn!(%error, "the driver gives no events; health is known by probes only");
+            }
+        }
+    }
+
+    async fn event(&mut self, event: DriverEvent) {
+        let (gpu, signal) = match event {
+            DriverEvent::Xid { gpu, code } => (gpu, Signal::Xid(code)),
+            DriverEvent::DoubleBitEcc { gpu } => (gpu, Signal::DoubleBitEcc),
+            DriverEvent::WatchBroken(error) => {
+                tracing::warn!(%error, "the driver's events broke off");
+                self.metrics.failed("watch");
+                self.watching = None;
+                return self.look().await;
+            }
+        };
+        let changes = self.inventory.signalled(gpu.as_ref(), signal, &self.policy);
+        self.tell(changes);
+    }
+
+    /// Probes the GPUs that are healthy, or those that are not.
+    async fn probe(&mut self, healthy: bool) {
+        let chosen: Vec<GpuUuid> = self
+            .inventory
+            .devices()
+            .iter()
+            .filter(|device| device.health.is_healthy() == healthy)
+            .map(|device| device.gpu.uuid.clone())
+            .collect();
+        for uuid in chosen {
+            let asked = uuid.clone();
+            let answer = driver::call(&self.driver, move |driver| driver.probe(&asked)).await;
+            let change = self.inventory.probed(&uuid, &answer, GOOD_PROBES);
+            self.tell(change.into_iter().collect());
+        }
+    }
+
+    /// Publishes the inventory if a reader would see a difference, and what changed.
+    fn tell(&self, changes: Vec<HealthChange>) {
+        self.metrics.counted(&self.inventory);
+        for change in &changes {
+            report(change);
+            self.metrics.health_changed(change);
+        }
+        self.outputs.inventory.send_if_modified(|published| {
+            let differs = **published != self.inventory;
+            if differs {
+                *published = Arc::new(self.inventory.clone());
+            }
+            differs
+        });
+        for change in changes {
+            if self.outputs.changes.try_send(change).is_err() {
+                self.metrics.failed("event");
+            }
+        }
+    }
+}
+
+fn report(change: &HealthChange) {
+    let (index, uuid) = (change.index, change.uuid.as_str());
+    match change.health.ailment() {
+        None => tracing::info!(index, uuid, "the GPU is healthy again"),
+        Some(ailment) => {
+            let known = ailment.xid.and_then(xid);
+            tracing::warn!(
+                index,
+                uuid,
+                reason = ailment.reason.as_str(),
+                xid = ailment.xid,
+                meaning = known.map(|xid| xid.meaning),
+                advice = known.map(|xid| xid.action.advice()),
+                "the GPU is unhealthy and is not given out"
+            );
+        }
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
