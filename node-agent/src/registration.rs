@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kit::admin::Requirement;
 use kit::backoff::Backoff;
 use kit::{Context, Tasks};
 use proto::deviceplugin::device_plugin_server::DevicePluginServer;
@@ -50,6 +51,8 @@ pub(crate) struct Registrar {
     /// The node as it was last seen.
     pub(crate) node: watch::Receiver<Option<SeenNode>>,
     pub(crate) metrics: Metrics,
+    /// Met while the kubelet has taken our registration.
+    pub(crate) ready: Requirement,
 }
 
 /// Why something must be done.
@@ -93,6 +96,7 @@ impl Registrar {
                     // What is listening breaks off: the kubelet is gone, or is about to be told of another socket.
                     serving.tasks.kill();
                     serving.tasks.ended().await;
+                    self.ready.unmet("the kubelet has to be registered with anew");
                     trouble
                 }
             };
@@ -157,6 +161,7 @@ impl Registrar {
                 match self.register().await {
                     Ok(()) => {
                         self.metrics.registered();
+                        self.ready.met();
                         backoff.reset();
                         state.registered(self.ctx.clock.monotonic());
                         tracing::info!(resource = self.plugin.resource(), "registered with the kubelet");

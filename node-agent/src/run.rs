@@ -2,12 +2,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crds::names::nvidia::GPU;
+use crds::names::trireme::NAMESPACE;
 use kit::Context;
+use kit::admin::{self, Readiness};
+use kit::http::{self, Listen};
+use prometheus_client::registry::Registry;
 use proto::sockets::Sockets;
 use tokio::sync::{mpsc, watch};
 
 use crate::config::{Intervals, Settings};
 use crate::driver::{DriverError, GpuDriver};
+use crate::gpu_node;
 use crate::inventory::Inventory;
 use crate::metrics::Metrics;
 use crate::monitor::{Monitor, Outputs};
@@ -15,6 +20,9 @@ use crate::placement::Placement;
 use crate::plugin::Plugin;
 use crate::publish::{self, Publisher};
 use crate::registration::{self, Places, Registrar};
+
+/// The Service under which the agents' pages are found, where services are found in process.
+const SERVICE: &str = "node-agent";
 
 /// Changes of health that wait to be reported: every GPU of a node a few times.
 const MAX_CHANGES: usize = 256;
@@ -38,8 +46,8 @@ pub struct Config {
     pub settings: Settings,
     /// How often to look.
     pub intervals: Intervals,
-    /// Where the agent counts.
-    pub metrics: Metrics,
+    /// Where the pages for those who run it are served, if at all.
+    pub admin: Option<Listen>,
 }
 
 impl Config {
@@ -55,7 +63,7 @@ impl Config {
             sys_root: PathBuf::from("/sys"),
             settings: Settings::default(),
             intervals: Intervals::default(),
-            metrics: Metrics::default(),
+            admin: None,
         }
     }
 }
@@ -66,6 +74,9 @@ pub enum Error {
     /// The driver did not answer at the start, and `failOnInitError` is set.
     #[error("no GPU driver: {0} (set --fail-on-init-error=false to wait for it)")]
     NoDriver(#[source] DriverError),
+    /// The admin pages cannot be served.
+    #[error(transparent)]
+    Admin(#[from] http::ListenError),
 }
 
 /// Serves this node's GPUs to the kubelet and tells the cluster about them, until the context stops.
@@ -74,15 +85,18 @@ pub enum Error {
 /// When the driver does not answer at the start and the settings say that this is fatal.
 pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let settings = &config.settings;
+    let metrics = Metrics::default();
+    let readiness = Readiness::new();
     let (inventory, inventory_seen) = watch::channel(Arc::new(Inventory::default()));
     let (changes, changes_seen) = mpsc::channel(MAX_CHANGES);
     let mut monitor = Monitor::new(
         ctx.clone(),
         config.driver.clone(),
         (settings.xid_policy.clone(), config.intervals.clone()),
-        config.metrics.clone(),
+        metrics.clone(),
         Outputs { inventory, changes },
     );
+    publish_admin(&ctx, &config, &metrics, &readiness, &inventory_seen).await?;
     monitor.start().await;
     let driver_error = inventory_seen.borrow().driver_error().cloned();
     if let Some(error) = driver_error.filter(|_| settings.fail_on_init_error) {
@@ -94,14 +108,14 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         config.node_name.clone(),
         (config.sockets.clone(), config.pod_resources_socket.clone()),
         config.intervals.placement_wait,
-        config.metrics.clone(),
+        metrics.clone(),
     ));
     let plugin = Plugin::new(
         GPU,
         inventory_seen.clone(),
         (settings.mig_strategy, settings.response()),
         placement.clone(),
-        config.metrics.clone(),
+        metrics.clone(),
     );
     let (node, node_seen) = watch::channel(None);
     let registrar = Registrar {
@@ -114,7 +128,8 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         },
         intervals: config.intervals.clone(),
         node: node_seen.clone(),
-        metrics: config.metrics.clone(),
+        metrics: metrics.clone(),
+        ready: readiness.require("kubelet", "not registered with the kubelet yet"),
     };
     let publisher = Publisher {
         ctx: ctx.clone(),
@@ -127,7 +142,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
             .clone()
             .unwrap_or_else(|| config.sys_root.join("class/dmi/id/product_name")),
         timestamps: !settings.no_timestamp,
-        metrics: config.metrics.clone(),
+        metrics: metrics.clone(),
     };
     let tasks = [
         ctx.tasks.spawn(monitor.run()),
@@ -144,4 +159,23 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+async fn publish_admin(
+    ctx: &Context,
+    config: &Config,
+    metrics: &Metrics,
+    readiness: &Readiness,
+    inventory: &watch::Receiver<Arc<Inventory>>,
+) -> Result<(), http::ListenError> {
+    let Some(listen) = &config.admin else { return Ok(()) };
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let inventory = inventory.clone();
+    let state: admin::StateSource = Arc::new(move || {
+        let status = gpu_node::status(&inventory.borrow());
+        Box::pin(async move { serde_json::json!({ "gpuNode": status }) })
+    });
+    let router = admin::router(readiness.clone(), Arc::new(registry), Some(state));
+    http::publish(ctx, NAMESPACE, SERVICE, listen, router).await.map(drop)
 }
