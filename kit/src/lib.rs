@@ -6,8 +6,10 @@
 pub mod admin;
 pub mod backoff;
 pub mod client;
+pub mod conditions;
 pub mod config;
 pub mod context;
+pub mod events;
 pub mod http;
 pub mod lease;
 pub mod patch;

@@ -1,0 +1,218 @@
+//! Events: what people read with `kubectl describe`. Merged, late, limited, and the first to be given up.
+//!
+//! They are `v1` Events, which the API server shows as `events.k8s.io/v1` too. kube's recorder is not used: it takes
+//! wall clock and names of its own.
+
+mod merge;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1 as core;
+use kube::api::Api;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::Context;
+use crate::patch::{self, Subresource, Target, WriteError, Written};
+use crate::writes::Gate;
+use merge::{Merger, Repeat, Verdict};
+
+/// How many events wait to be written: what a burst of one decision per member of a large gang needs. Whoever comes
+/// later is dropped and counted.
+const QUEUE: usize = 1_000;
+/// How often repeats are written: client-go's order of magnitude for series, and late enough to merge a burst.
+const FLUSH_EVERY: Duration = Duration::from_secs(10);
+/// Events are not worth waiting for.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+/// The longest message of an event the API accepts.
+const MAX_NOTE: usize = 1_024;
+
+/// The object an event is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Regarding {
+    /// Its apiVersion.
+    pub api_version: Cow<'static, str>,
+    /// Its kind.
+    pub kind: Cow<'static, str>,
+    /// Its namespace; empty for cluster-scoped objects, whose events live in `default`.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// Good news or bad news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// `Normal`.
+    Normal,
+    /// `Warning`.
+    Warning,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Event {
+    /// What it is about.
+    pub regarding: Regarding,
+    /// How bad it is.
+    pub severity: Severity,
+    /// A CamelCase token.
+    pub reason: Cow<'static, str>,
+    /// A sentence; cut at 1,024 bytes, the API's limit.
+    pub note: String,
+}
+
+/// Takes events without waiting. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Events {
+    queue: mpsc::Sender<Event>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Events {
+    /// Starts the writer in the context's tasks; it ends when they stop. `component` names the program to the reader
+    /// (`gang-scheduler`); events are dropped while the gate is closed.
+    pub fn start(ctx: &Context, component: &'static str, gate: Gate) -> Self {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let names = ctx.rng.u64(..=u64::from(u32::MAX));
+        let merger = Merger::new(names);
+        let writer = Writer { ctx: ctx.clone(), component, gate, merger, dropped: dropped.clone() };
+        ctx.tasks.spawn(writer.run(waiting));
+        Self { queue, dropped }
+    }
+
+    /// Accepts an event, or drops it when too many wait.
+    pub fn publish(&self, mut event: Event) {
+        event.note.truncate(event.note.floor_char_boundary(MAX_NOTE));
+        if self.queue.try_send(event).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many events were dropped: for want of room, by the limit per object, or because the server was unavailable.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+struct Writer {
+    ctx: Context,
+    component: &'static str,
+    gate: Gate,
+    merger: Merger,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Writer {
+    async fn run(mut self, mut waiting: mpsc::Receiver<Event>) {
+        let mut flush_at = None;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.ctx.tasks.stopping() => return,
+                event = waiting.recv() => match event {
+                    Some(event) => self.take(event).await,
+                    None => return,
+                },
+                () = self.ctx.clock.sleep_until(flush_at.unwrap_or_else(|| self.ctx.clock.monotonic())), if flush_at.is_some() => {
+                    flush_at = None;
+                    self.flush().await;
+                }
+            }
+            if flush_at.is_none() && self.merger.has_repeats() {
+                flush_at = Some(self.ctx.clock.monotonic() + FLUSH_EVERY);
+            }
+        }
+    }
+
+    async fn take(&mut self, event: Event) {
+        let now = self.ctx.clock.now();
+        match self.merger.take(now, event) {
+            Verdict::Counted => {}
+            Verdict::Limited => self.drop_one(),
+            Verdict::First { name, event } => {
+                let object = json!({
+                    "apiVersion": "v1",
+                    "kind": "Event",
+                    "metadata": { "name": name, "namespace": namespace(&event) },
+                    "involvedObject": {
+                        "apiVersion": event.regarding.api_version,
+                        "kind": event.regarding.kind,
+                        "namespace": event.regarding.namespace,
+                        "name": event.regarding.name,
+                        "uid": event.regarding.uid,
+                    },
+                    "type": match event.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
+                    "reason": event.reason,
+                    "message": event.note,
+                    "source": { "component": self.component },
+                    "reportingComponent": self.component,
+                    "reportingInstance": self.ctx.identity.as_str(),
+                    "firstTimestamp": seconds(now),
+                    "lastTimestamp": seconds(now),
+                    "count": 1,
+                });
+                let api = self.api(&event);
+                match self.in_time(patch::create::<_, Written>(&api, &object)).await {
+                    Some(written) => self.merger.written(&event, Some(written.uid)),
+                    None => self.merger.written(&event, None),
+                }
+            }
+        }
+    }
+
+    async fn flush(&mut self) {
+        let now = self.ctx.clock.now();
+        for Repeat { name, uid, event, count, last } in self.merger.repeats(now) {
+            let body = json!({ "count": count, "lastTimestamp": seconds(last) });
+            let (api, target) = (self.api(&event), Target::new(name, uid));
+            let written =
+                self.in_time(patch::merge::<_, Written>(&api, &target, body, Subresource::Main)).await;
+            if written.is_none() {
+                // It may have expired on the server: the next one begins anew.
+                self.merger.written(&event, None);
+            }
+        }
+    }
+
+    /// One attempt: an event that cannot be written now is not worth a second.
+    async fn in_time<T>(&self, write: impl Future<Output = Result<T, WriteError>>) -> Option<T> {
+        if !(self.gate)() {
+            self.drop_one();
+            return None;
+        }
+        let error = match tokio::time::timeout(REQUEST_TIMEOUT, write).await {
+            Ok(Ok(written)) => return Some(written),
+            Ok(Err(error)) => error,
+            Err(_elapsed) => WriteError::timed_out(REQUEST_TIMEOUT),
+        };
+        tracing::debug!(%error, "an event was not written");
+        self.drop_one();
+        None
+    }
+
+    fn drop_one(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn api(&self, event: &Event) -> Api<core::Event> {
+        Api::namespaced(self.ctx.clients.write.clone(), namespace(event))
+    }
+}
+
+fn namespace(event: &Event) -> &str {
+    if event.regarding.namespace.is_empty() { "default" } else { &event.regarding.namespace }
+}
+
+fn seconds(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests;
