@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
+use model::planted::{Bug, Planted};
 use proto::deviceplugin::device_plugin_server::DevicePlugin;
 use proto::deviceplugin::{
     AllocateRequest, AllocateResponse, ContainerPreferredAllocationRequest,
@@ -46,6 +47,7 @@ struct Inner {
     placement: Arc<Placement>,
     metrics: Metrics,
     listeners: watch::Sender<usize>,
+    planted: Planted,
 }
 
 impl Plugin {
@@ -54,10 +56,19 @@ impl Plugin {
         inventory: watch::Receiver<Arc<Inventory>>,
         (strategy, response): (MigStrategy, ResponseSettings),
         placement: Arc<Placement>,
-        metrics: Metrics,
+        (metrics, planted): (Metrics, Planted),
     ) -> Self {
         let listeners = watch::Sender::new(0);
-        Self(Arc::new(Inner { resource, inventory, strategy, response, placement, metrics, listeners }))
+        Self(Arc::new(Inner {
+            resource,
+            inventory,
+            strategy,
+            response,
+            placement,
+            metrics,
+            listeners,
+            planted,
+        }))
     }
 
     /// The resource's name.
@@ -122,10 +133,12 @@ fn indices(inventory: &Inventory, ids: &[String]) -> Result<BTreeSet<u32>, Statu
         .collect()
 }
 
-fn list(inventory: &Inventory, strategy: MigStrategy) -> ListAndWatchResponse {
+fn list(inventory: &Inventory, strategy: MigStrategy, planted: Planted) -> ListAndWatchResponse {
+    let healthy =
+        |device: &inventory::Device| device.health.is_healthy() || planted.is(Bug::HandOutUnhealthy);
     let devices = offered(inventory, strategy).map(|device| Device {
         id: device.gpu.uuid.to_string(),
-        health: if device.health.is_healthy() { HEALTHY } else { UNHEALTHY }.to_owned(),
+        health: if healthy(device) { HEALTHY } else { UNHEALTHY }.to_owned(),
         topology: device
             .gpu
             .numa_node
@@ -163,9 +176,9 @@ impl DevicePlugin for Plugin {
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<Self::ListAndWatchStream>, Status> {
         let listening = Listening::new(self.0.clone());
-        let strategy = self.0.strategy;
-        let lists =
-            WatchStream::new(self.0.inventory.clone()).map(move |inventory| list(&inventory, strategy));
+        let (strategy, planted) = (self.0.strategy, self.0.planted);
+        let lists = WatchStream::new(self.0.inventory.clone())
+            .map(move |inventory| list(&inventory, strategy, planted));
         // Not every change of the inventory is one of the list.
         let mut last = None;
         let news = lists.filter_map(move |list| {
@@ -203,7 +216,10 @@ impl DevicePlugin for Plugin {
             .container_requests
             .iter()
             .map(|container| {
-                let gpus = allocation::resolve_ids(&container.devices_ids, &inventory)?;
+                let mut gpus = allocation::resolve_ids(&container.devices_ids, &inventory)?;
+                if self.0.planted.is(Bug::TellWrongDevices) {
+                    gpus = inventory.devices().iter().map(|device| &device.gpu).take(gpus.len()).collect();
+                }
                 Ok(allocation::container_response(&gpus, &self.0.response))
             })
             .collect::<Result<Vec<_>, allocation::AllocateError>>()

@@ -10,6 +10,7 @@ use std::time::Duration;
 use kit::admin::Requirement;
 use kit::backoff::Backoff;
 use kit::{Context, Tasks};
+use model::planted::{Bug, Planted};
 use proto::deviceplugin::device_plugin_server::DevicePluginServer;
 use proto::deviceplugin::registration_client::RegistrationClient;
 use proto::deviceplugin::{RegisterRequest, VERSION};
@@ -53,6 +54,7 @@ pub(crate) struct Registrar {
     pub(crate) metrics: Metrics,
     /// Met while the kubelet has taken our registration.
     pub(crate) ready: Requirement,
+    pub(crate) planted: Planted,
 }
 
 /// Why something must be done.
@@ -102,6 +104,9 @@ impl Registrar {
             };
             if self.ctx.tasks.is_stopping() {
                 break;
+            }
+            if self.planted.is(Bug::ForgetToReregister) {
+                return;
             }
             match trouble {
                 Some(trouble) => tracing::warn!(?trouble, "serving the device plugin anew"),

@@ -6,6 +6,7 @@ use crds::names::trireme::NAMESPACE;
 use kit::Context;
 use kit::admin::{self, Readiness};
 use kit::http::{self, Listen};
+use model::planted::Planted;
 use prometheus_client::registry::Registry;
 use proto::sockets::Sockets;
 use tokio::sync::{mpsc, watch};
@@ -48,6 +49,8 @@ pub struct Config {
     pub intervals: Intervals,
     /// Where the pages for those who run it are served, if at all.
     pub admin: Option<Listen>,
+    /// A bug on purpose, for testing the fuzzer.
+    pub planted: Planted,
 }
 
 impl Config {
@@ -64,6 +67,7 @@ impl Config {
             settings: Settings::default(),
             intervals: Intervals::default(),
             admin: None,
+            planted: Planted::NONE,
         }
     }
 }
@@ -115,7 +119,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         inventory_seen.clone(),
         (settings.mig_strategy, settings.response()),
         placement.clone(),
-        metrics.clone(),
+        (metrics.clone(), config.planted),
     );
     let (node, node_seen) = watch::channel(None);
     let registrar = Registrar {
@@ -130,6 +134,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         node: node_seen.clone(),
         metrics: metrics.clone(),
         ready: readiness.require("kubelet", "not registered with the kubelet yet"),
+        planted: config.planted,
     };
     let publisher = Publisher {
         ctx: ctx.clone(),
