@@ -17,6 +17,7 @@ pub mod process;
 pub mod telemetry;
 #[cfg(test)]
 mod test_support;
+pub mod tls;
 pub mod watch;
 pub mod writes;
 

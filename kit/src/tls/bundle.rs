@@ -1,0 +1,154 @@
+//! Telling the API server whom to trust: `caBundle` in webhook configurations and CRDs.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Value, json};
+
+use super::Certificates;
+use crate::lease::Leadership;
+use crate::patch::{self, Subresource, Target, WriteError, Written};
+use crate::{Context, backoff::Backoff};
+
+/// How often the leader looks whether somebody (a chart's upgrade) took the bundle out again.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Which objects get the bundle: only those whose webhooks name a service, never a URL.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CaTargets {
+    /// Names of ValidatingWebhookConfigurations.
+    pub validating: Vec<String>,
+    /// Names of MutatingWebhookConfigurations.
+    pub mutating: Vec<String>,
+    /// Names of CustomResourceDefinitions with a conversion webhook.
+    pub crds: Vec<String>,
+}
+
+/// Writes the bundle while this replica leads: at once, when it changes, and when somebody took it out. Ends when the
+/// context's tasks stop; spawn it.
+pub async fn keep_ca_bundle(
+    ctx: Context,
+    mut leadership: Leadership,
+    certificates: Certificates,
+    targets: CaTargets,
+) {
+    let mut bundle = certificates.ca_bundle();
+    let mut backoff = Backoff::for_watches();
+    loop {
+        let mut wait = LOOK_EVERY;
+        if leadership.may_write() {
+            let pem = bundle.borrow_and_update().clone();
+            match write_ca_bundle(&ctx, &leadership, &targets, &pem).await {
+                Ok(()) => backoff.reset(),
+                Err(error) => {
+                    tracing::warn!(%error, "the CA bundle was not written everywhere; trying again");
+                    wait = backoff.next(&ctx.rng);
+                }
+            }
+        }
+        tokio::select! {
+            biased;
+            () = ctx.tasks.stopping() => return,
+            _gained = leadership.changed() => {}
+            Ok(()) = bundle.changed() => {}
+            () = ctx.clock.sleep(wait) => {}
+        }
+    }
+}
+
+/// Writes the bundle into each target where it is not yet; targets that do not exist are skipped.
+///
+/// # Errors
+/// The last one, after all targets were tried.
+pub async fn write_ca_bundle(
+    ctx: &Context,
+    leadership: &Leadership,
+    targets: &CaTargets,
+    pem: &str,
+) -> Result<(), WriteError> {
+    let admission = "admissionregistration.k8s.io";
+    let kinds = [
+        (&targets.validating, admission, "ValidatingWebhookConfiguration"),
+        (&targets.mutating, admission, "MutatingWebhookConfiguration"),
+        (&targets.crds, "apiextensions.k8s.io", "CustomResourceDefinition"),
+    ];
+    let mut result = Ok(());
+    for (names, group, kind) in kinds {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        let api: Api<DynamicObject> = Api::all_with(ctx.clients.write.clone(), &resource);
+        for name in names {
+            match write_one(&api, leadership, name, &STANDARD.encode(pem)).await {
+                Ok(()) | Err(WriteError::Gone) => {}
+                Err(error) => result = Err(error),
+            }
+        }
+    }
+    result
+}
+
+async fn write_one(
+    api: &Api<DynamicObject>,
+    leadership: &Leadership,
+    name: &str,
+    bundle: &str,
+) -> Result<(), WriteError> {
+    let object = api.get(name).await?;
+    let Some(body) = with_bundle(&object.data, bundle) else { return Ok(()) };
+    if !leadership.may_write() {
+        return Ok(());
+    }
+    let target = Target::of(&object);
+    patch::merge::<_, Written>(api, &target, body, Subresource::Main).await?;
+    tracing::info!(name, "wrote the CA bundle");
+    Ok(())
+}
+
+/// The patch that puts the bundle in, or none if it is there.
+fn with_bundle(object: &Value, bundle: &str) -> Option<Value> {
+    if let Some(seen) = object.get("webhooks").and_then(Value::as_array) {
+        // A list is replaced as a whole.
+        let mut webhooks = seen.clone();
+        for webhook in &mut webhooks {
+            set(&mut webhook["clientConfig"], bundle);
+        }
+        return (webhooks != *seen).then(|| json!({ "webhooks": webhooks }));
+    }
+    let seen = object.pointer("/spec/conversion/webhook/clientConfig")?;
+    let mut config = seen.clone();
+    set(&mut config, bundle);
+    (config != *seen).then(
+        || json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": bundle } } } } }),
+    )
+}
+
+fn set(config: &mut Value, bundle: &str) {
+    if config.get("service").is_some_and(Value::is_object) {
+        config["caBundle"] = json!(bundle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_is_written_where_a_service_is_called_and_only_when_it_differs() {
+        let service = json!({"service": {"name": "s", "namespace": "n"}});
+        let webhooks = json!({"webhooks": [{"name": "a", "clientConfig": service}, {"name": "b", "clientConfig": {"url": "https://x"}}]});
+        let patch = with_bundle(&webhooks, "Q0E=").unwrap();
+        assert_eq!(patch["webhooks"][0]["clientConfig"]["caBundle"], "Q0E=");
+        assert_eq!(patch["webhooks"][1], webhooks["webhooks"][1]);
+        assert_eq!(with_bundle(&patch, "Q0E="), None);
+
+        let crd =
+            json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": service}}}});
+        let patch = with_bundle(&crd, "Q0E=").unwrap();
+        assert_eq!(
+            patch,
+            json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": "Q0E="}}}}})
+        );
+        assert_eq!(with_bundle(&json!({"spec": {"conversion": {"strategy": "None"}}}), "Q0E="), None);
+    }
+}
