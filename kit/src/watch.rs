@@ -399,3 +399,6 @@ impl Trouble {
         self.code() == Some(404)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Body;
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::test_support::context_with;
+
+enum Answer {
+    Ok(Value),
+    Status(u16),
+    /// The lines of a watch, after which it ends at once.
+    Lines(Vec<String>),
+    /// The lines of a watch, after which it stays open.
+    Open(Vec<String>),
+}
+
+type Asked = Arc<Mutex<Vec<(Timestamp, String)>>>;
+
+/// A server that gives these answers in turn, then 500, and notes what it was asked when.
+fn server(answers: Vec<Answer>) -> (Context, Asked) {
+    let asked = Asked::default();
+    let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
+    let (log, clock) = (asked.clone(), Arc::new(Mutex::new(None::<crate::Clock>)));
+    let shared_clock = clock.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let now = shared_clock.lock().unwrap().as_ref().unwrap().now();
+        log.lock().unwrap().push((now, request.uri().query().unwrap_or_default().to_owned()));
+        let (code, body) = match answers.lock().unwrap().pop_front() {
+            Some(Answer::Ok(value)) => (200, Body::from(value.to_string().into_bytes())),
+            Some(Answer::Lines(lines)) => (200, stream(lines, false)),
+            Some(Answer::Open(lines)) => (200, stream(lines, true)),
+            Some(Answer::Status(code)) => (code, status(code)),
+            None => (500, status(500)),
+        };
+        std::future::ready(Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap()))
+    });
+    let ctx = context_with(kube::Client::new(service, "default"));
+    *clock.lock().unwrap() = Some(ctx.clock.clone());
+    (ctx, asked)
+}
+
+fn status(code: u16) -> Body {
+    Body::from(json!({"kind": "Status", "code": code, "message": "no"}).to_string().into_bytes())
+}
+
+fn stream(lines: Vec<String>, open: bool) -> Body {
+    let frames = lines.into_iter().map(|line| Ok::<_, Infallible>(format!("{line}\n")));
+    let rest = if open { stream::pending().left_stream() } else { stream::empty().right_stream() };
+    Body::from_stream(stream::iter(frames).chain(rest))
+}
+
+fn object(name: &str, version: u32) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "uid": format!("uid-{name}"), "resourceVersion": version.to_string()}})
+}
+
+/// `data` must be a map of strings.
+fn bad(name: &str, version: u32) -> Value {
+    let mut object = object(name, version);
+    object["data"] = json!(7);
+    object
+}
+
+fn list(version: u32, next: &str, items: &[Value]) -> Answer {
+    Answer::Ok(
+        json!({"metadata": {"resourceVersion": version.to_string(), "continue": next}, "items": items}),
+    )
+}
+
+fn event(kind: &str, object: &Value) -> String {
+    json!({"type": kind, "object": object}).to_string()
+}
+
+fn gone() -> String {
+    event("ERROR", &json!({"kind": "Status", "code": 410, "reason": "Expired"}))
+}
+
+/// The next changes, in short.
+async fn told(stream: &mut (impl Stream<Item = Change<ConfigMap>> + Unpin), count: usize) -> Vec<String> {
+    let name = |object: ConfigMap| object.metadata.name.unwrap_or_default();
+    let changes: Vec<_> = stream.take(count).collect().await;
+    let brief = |change| match change {
+        Change::Restarted => "restarted".to_owned(),
+        Change::Synced => "synced".to_owned(),
+        Change::Applied(object) => format!("+{}", name(object)),
+        Change::Deleted(object) => format!("-{}", name(object)),
+    };
+    changes.into_iter().map(brief).collect()
+}
+
+fn start(ctx: &Context) -> Pin<Box<dyn Stream<Item = Change<ConfigMap>> + Send>> {
+    Box::pin(watch(ctx, Api::all(ctx.clients.watch.clone()), Config::default().labels("a=b")))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paged_list_then_a_watch_that_is_resumed_where_it_was() {
+    let (ctx, asked) = server(vec![
+        list(5, "token", &[object("a", 1)]),
+        list(5, "", &[object("b", 2)]),
+        Answer::Lines(vec![
+            event("ADDED", &object("c", 6)),
+            event("DELETED", &object("a", 7)),
+            event("BOOKMARK", &json!({"metadata": {"resourceVersion": "9"}})),
+        ]),
+        Answer::Open(vec![event("MODIFIED", &object("b", 10))]),
+    ]);
+    let told = told(&mut start(&ctx), 7).await;
+    assert_eq!(told, ["restarted", "+a", "+b", "synced", "+c", "-a", "+b"]);
+    let queries: Vec<_> = asked.lock().unwrap().iter().map(|(_, query)| query.clone()).collect();
+    assert!(
+        queries[0].contains("labelSelector=a%3Db") && !queries[0].contains("resourceVersion"),
+        "{queries:?}"
+    );
+    assert!(queries[1].contains("continue=token"), "{queries:?}");
+    assert!(
+        queries[2].contains("resourceVersion=5") && queries[2].contains("allowWatchBookmarks=true"),
+        "{queries:?}"
+    );
+    assert!(queries[3].contains("resourceVersion=9"), "{queries:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_version_lists_again() {
+    let (ctx, _) = server(vec![
+        list(5, "", &[object("a", 1)]),
+        Answer::Open(vec![gone()]),
+        list(8, "", &[]),
+        Answer::Status(410),
+        list(9, "token", &[]),
+        Answer::Status(410),
+        list(9, "", &[object("z", 1)]),
+    ]);
+    let told = told(&mut start(&ctx), 9).await;
+    assert_eq!(
+        told,
+        ["restarted", "+a", "synced", "restarted", "synced", "restarted", "restarted", "+z", "synced"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_waited_out_longer_each_time_and_never_told() {
+    let mut answers: Vec<_> = (0..8).map(|_| Answer::Status(500)).collect();
+    answers.push(list(1, "", &[]));
+    let (ctx, asked) = server(answers);
+    assert_eq!(told(&mut start(&ctx), 2).await, ["restarted", "synced"]);
+    let times: Vec<_> = asked.lock().unwrap().iter().map(|(time, _)| time.as_millisecond()).collect();
+    let waits: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!((800..=1_201).contains(&waits[0]) && (30_000..=45_001).contains(&waits[7]), "{waits:?}");
+    assert!(waits[..6].windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_connection_is_given_up() {
+    let (ctx, asked) = server(vec![
+        list(1, "", &[]),
+        Answer::Open(vec![]),
+        Answer::Open(vec![event("ADDED", &object("a", 2))]),
+    ]);
+    assert_eq!(told(&mut start(&ctx), 3).await, ["restarted", "synced", "+a"]);
+    let times: Vec<_> = asked.lock().unwrap().iter().map(|(time, _)| time.as_second()).collect();
+    assert_eq!(times[2] - times[1], 295);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_understood_harms_nobody_else() {
+    let (ctx, asked) = server(vec![
+        list(5, "", &[bad("x", 1), object("a", 2)]),
+        Answer::Open(vec![
+            event("MODIFIED", &bad("x", 6)),
+            event("DELETED", &bad("x", 7)),
+            event("ADDED", &bad("y", 8)),
+            event("MODIFIED", &object("y", 9)),
+            // It was told before: only a list can take it back.
+            event("MODIFIED", &bad("a", 10)),
+            event("DELETED", &bad("a", 11)),
+        ]),
+        list(12, "", &[object("y", 9)]),
+    ]);
+    let told = told(&mut start(&ctx), 7).await;
+    assert_eq!(told, ["restarted", "+a", "synced", "+y", "restarted", "+y", "synced"]);
+    assert_eq!(asked.lock().unwrap().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_is_an_empty_list_until_it_is() {
+    let answers = || vec![Answer::Status(404), Answer::Status(404), list(5, "", &[object("a", 1)])];
+    let (ctx, asked) = server(answers());
+    let api: Api<ConfigMap> = Api::all(ctx.clients.watch.clone());
+    let mut stream = Box::pin(Watch::new(&ctx, api, Config::default()).optional().stream());
+    assert_eq!(told(&mut stream, 2).await, ["restarted", "synced"]);
+    assert_eq!(asked.lock().unwrap().len(), 1);
+    assert_eq!(told(&mut stream, 3).await, ["restarted", "+a", "synced"]);
+    assert_eq!(asked.lock().unwrap().len(), 3);
+
+    let (ctx, asked) = server(answers());
+    assert_eq!(told(&mut start(&ctx), 3).await, ["restarted", "+a", "synced"]);
+    assert_eq!(asked.lock().unwrap().len(), 3);
+}
