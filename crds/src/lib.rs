@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`api`] | full types: schema, conversion, the command line. Readability before size |
+//! | [`validation`] | what schemas cannot say: the rules of the validating webhooks |
 //! | [`view`] | lean read-only structs that watches decode into; one file per watched kind |
 //! | [`definition`] | the CustomResourceDefinitions made of `api`, as checked in under `crds/generated` |
 //! | [`conversion`] | v1beta1 ↔ v1beta2 of `kueue.x-k8s.io`, and the webhook body around it |
@@ -16,6 +17,7 @@ pub mod definition;
 pub mod names;
 pub mod reasons;
 pub mod schema;
+pub mod validation;
 pub mod view;
 
 pub use definition::{all, all_unconverted};

@@ -1,0 +1,72 @@
+//! Names, as Kubernetes spells them (`apimachinery/pkg/util/validation`).
+
+/// Longest part of a qualified name after the slash, and longest label value.
+const NAME_LENGTH: usize = 63;
+/// Longest DNS subdomain.
+const SUBDOMAIN_LENGTH: usize = 253;
+
+/// `[prefix/]name`: keys of labels and annotations, resources.
+pub(super) fn is_qualified_name(text: &str) -> bool {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_value(name)
+}
+
+/// A label's value; empty is one.
+pub(super) fn is_label_value(text: &str) -> bool {
+    text.len() <= NAME_LENGTH
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && has_alphanumeric_ends(text)
+}
+
+/// Lower-case labels with dots between them.
+pub(super) fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= SUBDOMAIN_LENGTH
+        && text.split('.').all(|label| {
+            !label.is_empty()
+                && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+                && has_alphanumeric_ends(label)
+        })
+}
+
+/// `domain/path`: names of controllers.
+pub(super) fn is_domain_path(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(domain, path)| {
+        is_dns_subdomain(domain)
+            && !path.is_empty()
+            && path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b))
+    })
+}
+
+fn has_alphanumeric_ends(text: &str) -> bool {
+    let alphanumeric = |b: Option<u8>| b.is_none_or(|b| b.is_ascii_alphanumeric());
+    alphanumeric(text.bytes().next()) && alphanumeric(text.bytes().last())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qualified_names() {
+        for good in ["cpu", "nvidia.com/gpu", "a", "A_b-c.d", "example.com/A_b"] {
+            assert!(is_qualified_name(good), "{good}");
+        }
+        let long = "a".repeat(64);
+        for bad in ["", "@cpu", "-a", "a-", "/a", "a/", "A.com/a", "a..b/c", "a/b/c", "é", long.as_str()] {
+            assert!(!is_qualified_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn label_values_and_controllers() {
+        assert!(is_label_value(""));
+        assert!(!is_label_value("@abc"));
+        assert!(is_domain_path("example.com/gate"));
+        for bad in ["gate", "example.com/", "example.com/a gate", "Example.com/gate"] {
+            assert!(!is_domain_path(bad), "{bad}");
+        }
+    }
+}
