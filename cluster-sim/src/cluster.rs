@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
 use kit::{Clock, Rng, ServiceTable, Tasks};
 use tokio::sync::Notify;
 
@@ -62,7 +61,6 @@ pub(crate) struct Inner {
     logs: Mutex<BTreeMap<String, Arc<dyn PodLogs>>>,
     /// Told when an object was deleted or began to be: work for garbage collection and namespace termination.
     pub(crate) housekeeping: Notify,
-    pub(crate) started: Timestamp,
 }
 
 impl fmt::Debug for Cluster {
@@ -76,7 +74,6 @@ impl Cluster {
     /// termination. Must be called inside a tokio runtime.
     pub fn new(config: SimConfig) -> Self {
         let cluster = Self(Arc::new(Inner {
-            started: config.clock.now(),
             faults: Faults::new(config.rng.fork()),
             clock: config.clock,
             tasks: config.tasks,

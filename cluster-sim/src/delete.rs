@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::admission::Operation;
 use crate::cluster::Cluster;
-use crate::error::ApiError;
+use crate::error::{ApiError, FieldError};
 use crate::http::parse;
 use crate::object::{Object, ObjectKey, at, items, metadata_mut, text, to_bytes};
 use crate::read::{Selectors, shown};
@@ -65,10 +65,9 @@ impl DeleteOptions {
             Some("Foreground") => Some(Propagation::Foreground),
             Some("Orphan") => Some(Propagation::Orphan),
             Some(other) => {
-                return Err(ApiError::bad_request(format!(
-                    "propagationPolicy: Unsupported value: \"{other}\": supported values: \"Foreground\", \
-                     \"Background\", \"Orphan\""
-                )));
+                let supported = ["Foreground", "Background", "Orphan"].map(str::to_owned);
+                let error = FieldError::not_supported("propagationPolicy", &other.into(), &supported);
+                return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]));
             }
         };
         let grace = query.get("gracePeriodSeconds").and_then(|g| g.parse().ok());

@@ -136,7 +136,7 @@ impl Store {
     }
 
     fn caller(&self, verb: Verb) -> Caller {
-        Caller { writer: self.writer.clone(), verb, dry_run: false, field_manager: None }
+        Caller::internal(&self.writer, verb)
     }
 }
 

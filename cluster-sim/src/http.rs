@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use crate::object::to_bytes;
 use crate::patch::PatchKind;
 use crate::request::{Query, Target, View};
 use crate::store::Verb;
-use crate::write::Caller;
+use crate::write::{Caller, UnknownFields};
 
 /// Bodies above this are refused, as a real server does (3 MiB, `MaxRequestBodyBytes`).
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -151,11 +151,31 @@ impl ApiService {
         let content_type =
             headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let caller = Caller {
-            writer: self.writer.clone(),
-            verb: call.verb,
             dry_run: query.dry_run()?,
             field_manager: query.get("fieldManager").map(str::to_owned),
+            unknown_fields: UnknownFields::parse(query.get("fieldValidation"))?,
+            ..Caller::internal(&self.writer, call.verb)
         };
+        let warnings = caller.warnings.clone();
+        let mut response = self.perform(call, query, view, content_type, &caller, body).await?;
+        for warning in warnings.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let text = format!("299 - {}", Value::from(warning.as_str()));
+            if let Ok(value) = header::HeaderValue::from_str(&text) {
+                response.headers_mut().append(header::WARNING, value);
+            }
+        }
+        Ok(response)
+    }
+
+    async fn perform(
+        &self,
+        call: &Routed,
+        query: &Query,
+        view: View,
+        content_type: &str,
+        caller: &Caller,
+        body: Bytes,
+    ) -> Result<Response<ResponseBody>, ApiError> {
         let cluster = &self.cluster;
         let target = &call.target;
         match call.verb {
@@ -167,22 +187,22 @@ impl ApiService {
             Verb::Get => crate::read::get(cluster, target, view).await,
             Verb::Create => {
                 let body = parse(&body, content_type)?;
-                let (code, bytes) = crate::write::post(cluster, &caller, target, body).await?;
+                let (code, bytes) = crate::write::post(cluster, caller, target, body).await?;
                 Ok(json_response(code, bytes))
             }
             Verb::Update => {
                 let body = parse(&body, content_type)?;
-                let bytes = crate::write::put(cluster, &caller, target, body).await?;
+                let bytes = crate::write::put(cluster, caller, target, body).await?;
                 Ok(json_response(StatusCode::OK, bytes))
             }
             Verb::Patch => {
                 let patch = PatchKind::parse(content_type, &body)?;
-                let (code, bytes) = crate::write::patch(cluster, &caller, target, patch).await?;
+                let (code, bytes) = crate::write::patch(cluster, caller, target, patch).await?;
                 Ok(json_response(code, bytes))
             }
             Verb::Delete | Verb::DeleteCollection => {
                 let options = DeleteOptions::parse(&body, content_type, query)?;
-                let bytes = crate::delete::serve(cluster, &caller, target, options, query).await?;
+                let bytes = crate::delete::serve(cluster, caller, target, options, query).await?;
                 Ok(json_response(StatusCode::OK, bytes))
             }
         }
@@ -203,7 +223,8 @@ pub(crate) fn parse(body: &[u8], content_type: &str) -> Result<Value, ApiError> 
         return serde_saphyr::from_str(text)
             .map_err(|e| ApiError::bad_request(format!("the object provided is unrecognized: {e}")));
     }
-    if content_type.contains("protobuf") {
+    let media = content_type.split(';').next().unwrap_or_default().trim();
+    if !matches!(media, "" | "application/json") && !media.ends_with("+json") {
         return Err(ApiError::unsupported_media_type(content_type));
     }
     serde_json::from_slice(body).map_err(|e| {

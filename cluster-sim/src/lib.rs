@@ -5,8 +5,6 @@
 //! the same over TLS on loopback. Time, randomness and tasks come from the [`SimConfig`], so that a paused runtime
 //! replays a seed exactly.
 
-#![allow(dead_code)]
-
 mod admission;
 mod cluster;
 mod crd;

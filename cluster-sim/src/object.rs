@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -39,6 +40,7 @@ pub struct Object {
     uid: Arc<str>,
     resource_version: u64,
     bytes: OnceLock<Bytes>,
+    bare: OnceLock<Bytes>,
 }
 
 impl Object {
@@ -46,7 +48,14 @@ impl Object {
     pub(crate) fn new(value: Value, resource_version: u64) -> Self {
         let key = ObjectKey::new(namespace(&value), name(&value));
         let uid = text(&value, &["metadata", "uid"]).into();
-        Self { value, key, uid, resource_version, bytes: OnceLock::new() }
+        Self { value, key, uid, resource_version, bytes: OnceLock::new(), bare: OnceLock::new() }
+    }
+
+    /// The same state under another revision.
+    pub(crate) fn relabelled(other: &Self, resource_version: u64) -> Self {
+        let mut value = other.value.clone();
+        metadata_mut(&mut value).insert("resourceVersion".into(), resource_version.to_string().into());
+        Self::new(value, resource_version)
     }
 
     /// The object, in the storage version of its resource.
@@ -72,6 +81,19 @@ impl Object {
     /// The JSON text of the storage version.
     pub fn bytes(&self) -> Bytes {
         self.bytes.get_or_init(|| to_bytes(&self.value)).clone()
+    }
+
+    /// The JSON text without `kind` and `apiVersion`, as items of built-in kinds stand in lists.
+    pub(crate) fn bare(&self) -> Bytes {
+        let make = || {
+            let fields = self.value.as_object().into_iter().flatten();
+            let kept: BTreeMap<&str, &Value> = fields
+                .filter(|(key, _)| *key != "kind" && *key != "apiVersion")
+                .map(|(k, v)| (k.as_str(), v))
+                .collect();
+            serde_json::to_vec(&kept).map(Bytes::from).unwrap_or_default()
+        };
+        self.bare.get_or_init(make).clone()
     }
 
     /// Whether deletion has begun.

@@ -161,7 +161,11 @@ pub(crate) async fn list(
         if i > 0 {
             body.put_u8(b',');
         }
-        body.put_slice(&shown(cluster, resource, target.version, object, view).await?);
+        if view == View::Object && resource.builtin().is_some() && !resource.converts(target.version) {
+            body.put_slice(&object.bare());
+        } else {
+            body.put_slice(&shown(cluster, resource, target.version, object, view).await?);
+        }
     }
     body.put_slice(b"]}");
     Ok(json_response(StatusCode::OK, body.freeze()))

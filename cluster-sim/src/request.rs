@@ -4,7 +4,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 
 use crate::cluster::Cluster;
-use crate::error::ApiError;
+use crate::error::{ApiError, FieldError};
 use crate::resources::{GroupResource, Resource};
 use crate::store::Verb;
 
@@ -17,6 +17,8 @@ pub(crate) struct Target {
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Arc<str>,
+    /// The path is of the old form `…/watch/pods`.
+    watching: bool,
 }
 
 impl Target {
@@ -37,7 +39,15 @@ impl Target {
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
             _ => return Err(ApiError::no_such_path()),
         };
+        let (watching, rest) = match rest {
+            ["watch", rest @ ..] => (true, rest),
+            rest => (false, rest),
+        };
         let (namespace, plural, name, subresource) = match rest {
+            // A binding may be posted without naming the pod in the path.
+            ["namespaces", namespace, "bindings"] if group.is_empty() => {
+                (Some(*namespace), "pods", None, "binding")
+            }
             ["namespaces", name] if group.is_empty() => (None, "namespaces", Some(*name), ""),
             ["namespaces", name, sub @ ("status" | "finalize")] if group.is_empty() => {
                 (None, "namespaces", Some(*name), *sub)
@@ -61,13 +71,14 @@ impl Target {
             namespace: namespace.map(str::to_owned),
             name: name.map(str::to_owned),
             subresource: subresource.into(),
+            watching,
         })
     }
 
     pub(crate) fn verb(&self, method: &Method, query: &Query) -> Result<Verb, ApiError> {
         let named = self.name.is_some();
         Ok(match (method.as_str(), named) {
-            ("GET" | "HEAD", _) if query.flag("watch") => Verb::Watch,
+            ("GET" | "HEAD", _) if self.watching || query.flag("watch") => Verb::Watch,
             ("GET" | "HEAD", true) => Verb::Get,
             ("GET" | "HEAD", false) => Verb::List,
             ("POST", _) => Verb::Create,
@@ -117,9 +128,10 @@ impl Query {
         match self.get("dryRun") {
             None => Ok(false),
             Some("All") => Ok(true),
-            Some(other) => Err(ApiError::bad_request(format!(
-                "dryRun: Unsupported value: \"{other}\": supported values: \"All\""
-            ))),
+            Some(other) => {
+                let error = FieldError::not_supported("dryRun", &other.into(), &["All".to_owned()]);
+                Err(ApiError::invalid("meta.k8s.io", "CreateOptions", "", &[error]))
+            }
         }
     }
 }

@@ -2,6 +2,7 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::object::text;
+use crate::validation::is_label_value;
 
 /// One requirement of a label selector in its query form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,17 @@ enum Requirement {
     Less(String, i64),
 }
 
+impl Requirement {
+    /// Whether its values can be values of labels.
+    fn is_well_formed(&self) -> bool {
+        match self {
+            Self::Equals(_, value) | Self::NotEquals(_, value) => is_label_value(value),
+            Self::In(_, values) | Self::NotIn(_, values) => values.iter().all(|v| is_label_value(v)),
+            _ => true,
+        }
+    }
+}
+
 /// `labelSelector` of a request; the default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LabelFilter(Vec<Requirement>);
@@ -23,12 +35,11 @@ pub(crate) struct LabelFilter(Vec<Requirement>);
 impl LabelFilter {
     pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let mut requirements = Vec::new();
-        for part in split_outside_parentheses(text) {
-            let part = part.trim();
-            if part.is_empty() {
-                continue;
-            }
-            requirements.push(requirement(part).ok_or_else(|| {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        for part in split_outside_parentheses(text).into_iter().map(str::trim) {
+            requirements.push(requirement(part).filter(Requirement::is_well_formed).ok_or_else(|| {
                 ApiError::bad_request(format!(
                     "unable to parse requirement: found '{part}' in the label selector"
                 ))

@@ -231,7 +231,14 @@ impl Watch {
     }
 
     async fn push_change(&mut self, kind: ChangeKind, change: &Arc<Change>) {
-        self.push(kind, &change.object, Some(change)).await;
+        match &change.previous {
+            // Who watched by a selector last saw the state that still matched.
+            Some(previous) if kind == ChangeKind::Deleted && change.kind == ChangeKind::Modified => {
+                let last = Object::relabelled(previous, change.object.resource_version());
+                self.push(kind, &last, None).await;
+            }
+            _ => self.push(kind, &change.object, Some(change)).await,
+        }
     }
 
     async fn push(&mut self, kind: ChangeKind, object: &Object, change: Option<&Arc<Change>>) {

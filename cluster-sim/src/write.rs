@@ -3,7 +3,7 @@
 //! What is decided from the stored object is decided without the lock (webhooks may be asked meanwhile) and committed
 //! only if the object is still the same; a caller that gave no resourceVersion is retried, one that did gets 409.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -31,12 +31,63 @@ pub(crate) struct Caller {
     pub(crate) verb: Verb,
     pub(crate) dry_run: bool,
     pub(crate) field_manager: Option<String>,
+    pub(crate) unknown_fields: UnknownFields,
+    /// Sentences for the `Warning` headers of the response.
+    pub(crate) warnings: Arc<Mutex<Vec<String>>>,
+}
+
+/// What becomes of fields that a kind does not have (`fieldValidation`); they are dropped in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum UnknownFields {
+    Ignore,
+    Warn,
+    Refuse,
+}
+
+impl UnknownFields {
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, ApiError> {
+        match text {
+            None | Some("Warn") => Ok(Self::Warn),
+            Some("Ignore") => Ok(Self::Ignore),
+            Some("Strict") => Ok(Self::Refuse),
+            Some(other) => {
+                let supported = ["Ignore", "Warn", "Strict"].map(str::to_owned);
+                let error = FieldError::not_supported("fieldValidation", &other.into(), &supported);
+                Err(ApiError::invalid("meta.k8s.io", "CreateOptions", "", &[error]))
+            }
+        }
+    }
 }
 
 impl Caller {
     /// One of the cluster's own controllers.
     pub(crate) fn internal(writer: &str, verb: Verb) -> Self {
-        Self { writer: writer.into(), verb, dry_run: false, field_manager: None }
+        Self {
+            writer: writer.into(),
+            verb,
+            dry_run: false,
+            field_manager: None,
+            unknown_fields: UnknownFields::Ignore,
+            warnings: Arc::default(),
+        }
+    }
+
+    pub(crate) fn warn(&self, sentence: &str) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(sentence.to_owned());
+    }
+
+    /// Judges fields that the kind does not have.
+    fn judge_unknown(&self, unknown: &[String]) -> Result<(), ApiError> {
+        let named = || unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect::<Vec<_>>();
+        match self.unknown_fields {
+            UnknownFields::Ignore => {}
+            UnknownFields::Warn => named().iter().for_each(|sentence| self.warn(sentence)),
+            UnknownFields::Refuse if unknown.is_empty() => {}
+            UnknownFields::Refuse => {
+                return Err(ApiError::bad_request(format!("strict decoding error: {}", named().join(", "))));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn origin(&self, cluster: &Cluster, subresource: &str) -> Origin {
@@ -170,7 +221,9 @@ pub(crate) async fn create(
     if !text(&value, &["metadata", "resourceVersion"]).is_empty() {
         return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
     }
-    let mut value = crate::crd::to_storage(cluster, resource, version, value).await?;
+    let mut unknown = Vec::new();
+    let mut value = crate::crd::to_storage(cluster, resource, version, value, &mut unknown).await?;
+    caller.judge_unknown(&unknown)?;
     metadata::stamp_new(cluster, resource, &mut value)?;
     crate::validation::prepare_new(resource, &mut value);
     crate::validation::default(resource, &mut value);
@@ -314,7 +367,9 @@ async fn once(
     check_type(resource, subject.version, &changed)?;
     check_same_object(subject, &changed)?;
     check_preconditions(subject, old, &changed)?;
-    let mut new = crate::crd::to_storage(cluster, resource, subject.version, changed).await?;
+    let mut unknown = Vec::new();
+    let mut new = crate::crd::to_storage(cluster, resource, subject.version, changed, &mut unknown).await?;
+    caller.judge_unknown(&unknown)?;
     metadata::carry_over(old.value(), &mut new);
     split(subject, old.value(), &mut new);
     crate::validation::default(resource, &mut new);
@@ -372,34 +427,38 @@ fn check_same_object(subject: &Subject, changed: &Value) -> Result<(), ApiError>
 fn check_preconditions(subject: &Subject, old: &Object, changed: &Value) -> Result<(), ApiError> {
     let resource = &subject.resource;
     let uid = text(changed, &["metadata", "uid"]);
-    if !uid.is_empty() && uid != &**old.uid() {
-        if subject.whole {
-            let why =
-                format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.uid());
-            return Err(ApiError::conflict(&resource.id, &subject.key.name, why));
-        }
-        let error = FieldError::invalid("metadata.uid", &uid.into(), "field is immutable");
-        return Err(ApiError::invalid(&resource.id.group, &resource.kind, &subject.key.name, &[error]));
+    let foreign = !uid.is_empty() && uid != &**old.uid();
+    if foreign && subject.whole {
+        let why =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.uid());
+        return Err(ApiError::conflict(&resource.id, &subject.key.name, why));
     }
+    let invalid = |error| ApiError::invalid(&resource.id.group, &resource.kind, &subject.key.name, &[error]);
     let revision = at(changed, &["metadata", "resourceVersion"]);
-    match revision {
-        Value::Null => {}
-        Value::String(text) if text.is_empty() => {}
-        Value::String(text) if text.parse() == Ok(old.resource_version()) => return Ok(()),
+    let conditional = match revision {
+        Value::Null => false,
+        Value::String(text) if text.is_empty() => false,
+        Value::String(text) if text.parse() == Ok(old.resource_version()) => true,
         Value::String(text) if text.parse::<u64>().is_ok() => {
             return Err(ApiError::stale(&resource.id, &subject.key.name));
         }
         other => {
-            let error =
-                FieldError::invalid("metadata.resourceVersion", other, "must be a number in a string");
-            return Err(ApiError::invalid(&resource.id.group, &resource.kind, &subject.key.name, &[error]));
+            let why = "must be a number in a string";
+            return Err(invalid(FieldError::invalid("metadata.resourceVersion", other, why)));
         }
+    };
+    // A patch is applied to whatever is there; that it brings another uid is only seen when the result is validated.
+    if foreign {
+        return Err(invalid(FieldError::invalid("metadata.uid", &uid.into(), "field is immutable")));
     }
     let conditional_only = resource.builtin().is_none() || resource.has(Feature::ConditionalUpdateOnly);
-    if subject.whole && conditional_only {
+    if subject.whole && conditional_only && !conditional {
         let zero = serde_json::json!(0);
-        let error = FieldError::invalid("metadata.resourceVersion", &zero, "must be specified for an update");
-        return Err(ApiError::invalid(&resource.id.group, &resource.kind, &subject.key.name, &[error]));
+        return Err(invalid(FieldError::invalid(
+            "metadata.resourceVersion",
+            &zero,
+            "must be specified for an update",
+        )));
     }
     Ok(())
 }

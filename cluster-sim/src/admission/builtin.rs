@@ -1,4 +1,4 @@
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::cluster::Cluster;
 use crate::error::ApiError;
@@ -9,8 +9,31 @@ use crate::resources::{GroupResource, Resource};
 pub(crate) fn on_create(cluster: &Cluster, resource: &Resource, value: &mut Value) -> Result<(), ApiError> {
     if resource.id.is("", "pods") {
         priority(cluster, resource, value)?;
+        tolerations(entry(value, "spec"));
+        let spec = entry(value, "spec");
+        let account = spec.get("serviceAccountName").and_then(Value::as_str).filter(|a| !a.is_empty());
+        let account = account.unwrap_or("default").to_owned();
+        spec.insert("serviceAccountName".into(), account.as_str().into());
+        spec.insert("serviceAccount".into(), account.into());
     }
     Ok(())
+}
+
+/// The DefaultTolerationSeconds plugin: a pod stays for five minutes on a node that is lost, unless it says otherwise.
+fn tolerations(spec: &mut Map<String, Value>) {
+    let list = spec.entry("tolerations").or_insert_with(|| json!([]));
+    let Some(list) = list.as_array_mut() else { return };
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let tolerated = |t: &Value| {
+            (text(t, &["key"]) == key || text(t, &["key"]).is_empty())
+                && matches!(text(t, &["effect"]), "" | "NoExecute")
+        };
+        if !list.iter().any(tolerated) {
+            list.push(
+                json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 }),
+            );
+        }
+    }
 }
 
 /// The Priority plugin: resolves the class, and refuses a priority that contradicts it.

@@ -28,7 +28,6 @@ pub(crate) enum Operation {
     Create,
     Update,
     Delete,
-    Connect,
 }
 
 impl Operation {
@@ -37,13 +36,12 @@ impl Operation {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
             Self::Delete => "DELETE",
-            Self::Connect => "CONNECT",
         }
     }
 
     fn options(self) -> &'static str {
         match self {
-            Self::Create | Self::Connect => "CreateOptions",
+            Self::Create => "CreateOptions",
             Self::Update => "UpdateOptions",
             Self::Delete => "DeleteOptions",
         }
@@ -160,6 +158,9 @@ impl Attempt<'_> {
                 format!("failed calling webhook \"{}\": response.uid does not match the request", hook.name);
             return Err(ApiError::internal(why));
         }
+        for warning in crate::object::items(response, &["warnings"]).iter().filter_map(Value::as_str) {
+            self.caller.warn(warning);
+        }
         if at(response, &["allowed"]) != &Value::Bool(true) {
             return Err(denied(&hook.name, at(response, &["status"])));
         }
@@ -167,7 +168,8 @@ impl Attempt<'_> {
             return Ok(None);
         }
         let patched = apply(&hook.name, object, text(response, &["patch"]))?;
-        let mut patched = crate::crd::to_storage(self.cluster, self.resource, version, patched).await?;
+        let mut patched =
+            crate::crd::to_storage(self.cluster, self.resource, version, patched, &mut Vec::new()).await?;
         crate::validation::default(self.resource, &mut patched);
         Ok(Some(patched))
     }

@@ -5,18 +5,20 @@ use crate::error::ApiError;
 use crate::object::{items, object_mut, text};
 use crate::resources::{Conversion, Origin, Resource};
 
-/// A value as given in `version`, pruned, defaulted, and in the form in which it is stored.
+/// A value as given in `version`, pruned, defaulted, and in the form in which it is stored. Fields that the kind does not
+/// have are named in `unknown`.
 pub(crate) async fn to_storage(
     cluster: &Cluster,
     resource: &Resource,
     version: usize,
     mut value: Value,
+    unknown: &mut Vec<String>,
 ) -> Result<Value, ApiError> {
     let api_version = resource.api_version(version);
     let map = object_mut(&mut value);
     map.insert("apiVersion".into(), api_version.into());
     map.insert("kind".into(), (*resource.kind).into());
-    settle(resource, version, &mut value);
+    settle(resource, version, &mut value, unknown)?;
     if !resource.converts(version) {
         return Ok(value);
     }
@@ -25,7 +27,7 @@ pub(crate) async fn to_storage(
     }
     let storage = resource.storage_version();
     let mut value = convert(cluster, resource, storage, value).await?;
-    settle(resource, storage, &mut value);
+    settle(resource, storage, &mut value, &mut Vec::new())?;
     Ok(value)
 }
 
@@ -43,15 +45,24 @@ pub(crate) async fn from_storage(
         return Ok(new_event(value.clone()));
     }
     let mut value = convert(cluster, resource, version, value.clone()).await?;
-    settle(resource, version, &mut value);
+    settle(resource, version, &mut value, &mut Vec::new())?;
     Ok(value)
 }
 
-fn settle(resource: &Resource, version: usize, value: &mut Value) {
+fn settle(
+    resource: &Resource,
+    version: usize,
+    value: &mut Value,
+    unknown: &mut Vec<String>,
+) -> Result<(), ApiError> {
+    if let Some(builtin) = resource.builtin() {
+        return builtin.shape().settle(value, unknown);
+    }
     if let Some(schema) = &resource.versions[version].schema {
-        schema.prune(value);
+        schema.prune(value, unknown);
         schema.default(value);
     }
+    Ok(())
 }
 
 async fn convert(

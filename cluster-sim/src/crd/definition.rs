@@ -9,14 +9,22 @@ use crate::resources::{Column, Conversion, GroupResource, Origin, Registry, Reso
 use crate::store::{Commit, Expected, Verb};
 use crate::write::Caller;
 
-/// Keeps the registry in step with the stored CRDs.
-pub(crate) fn react(registry: &mut Registry, commit: &Commit) {
+/// Keeps the registry in step with the stored CRDs. Returns the resource that is served now, if that changed.
+pub(crate) fn react(registry: &mut Registry, commit: &Commit) -> Option<GroupResource> {
     let same_spec = |old: &Object, new: &Object| old.value().get("spec") == new.value().get("spec");
     match (&commit.old, &commit.new) {
-        (Some(old), Some(new)) if same_spec(old, new) => {}
-        (_, Some(new)) => registry.insert(resource(new.value())),
-        (Some(old), None) => registry.remove(&id(old.value())),
-        (None, None) => {}
+        (Some(old), Some(new)) if same_spec(old, new) => None,
+        (_, Some(new)) => {
+            let resource = resource(new.value());
+            let id = resource.id.clone();
+            registry.insert(resource);
+            Some(id)
+        }
+        (Some(old), None) => {
+            registry.remove(&id(old.value()));
+            None
+        }
+        (None, None) => None,
     }
 }
 

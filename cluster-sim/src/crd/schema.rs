@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use crate::error::FieldError;
+use crate::error::{FieldError, Path};
 use crate::object::{at, items, text};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,9 +136,9 @@ impl Schema {
         Self(Node::compile(schema))
     }
 
-    /// Removes what the schema does not know.
-    pub(crate) fn prune(&self, value: &mut Value) {
-        self.0.prune(value, true);
+    /// Removes what the schema does not know, and names it in `unknown`.
+    pub(crate) fn prune(&self, value: &mut Value, unknown: &mut Vec<String>) {
+        self.0.prune(value, true, &Path::Root, unknown);
     }
 
     /// Sets what is absent and has a default.
@@ -237,23 +237,31 @@ impl Node {
         node
     }
 
-    fn prune(&self, value: &mut Value, root: bool) {
+    fn prune(&self, value: &mut Value, root: bool, path: &Path<'_>, unknown: &mut Vec<String>) {
         match value {
             Value::Object(map) => {
                 let object = root || self.embedded;
-                map.retain(|key, child| self.keeps(key, child, object));
+                map.retain(|key, child| {
+                    let keeps = self.keeps(key, child, object);
+                    if !keeps && !child.is_null() {
+                        unknown.push(Path::Field(path, key).to_string());
+                    }
+                    keeps
+                });
                 for (key, child) in map.iter_mut() {
                     if object && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
                         continue;
                     }
                     if let Some(node) = self.properties.get(key).or(self.additional.as_deref()) {
-                        node.prune(child, false);
+                        node.prune(child, false, &Path::Field(path, key), unknown);
                     }
                 }
             }
             Value::Array(list) => {
                 if let Some(node) = &self.items {
-                    list.iter_mut().for_each(|item| node.prune(item, false));
+                    for (i, item) in list.iter_mut().enumerate() {
+                        node.prune(item, false, &Path::Index(path, i), unknown);
+                    }
                 }
             }
             _ => {}
@@ -518,7 +526,10 @@ mod tests {
             "spec": { "size": 1, "mode": null, "gone": true, "free": { "any": { "thing": 1 } }, "list": [{ "k": "a", "z": 1 }] },
         });
         let schema = schema();
-        schema.prune(&mut value);
+        let mut unknown = Vec::new();
+        schema.prune(&mut value, &mut unknown);
+        unknown.sort();
+        assert_eq!(unknown, ["extra", "spec.gone", "spec.list[0].z"]);
         schema.default(&mut value);
         assert_eq!(
             value,

@@ -1,5 +1,6 @@
 //! What happens to objects over time: stamping, generations, garbage collection, namespace termination.
 
+mod budgets;
 mod gc;
 pub(crate) mod metadata;
 mod namespaces;
@@ -57,6 +58,7 @@ pub(crate) fn start(cluster: &Cluster) {
             housekeeper.0.housekeeping.notified().await;
             gc::sweep(&housekeeper).await;
             namespaces::sweep(&housekeeper).await;
+            budgets::sweep(&housekeeper).await;
         }
     });
 }
@@ -89,6 +91,9 @@ pub(crate) fn after_create(cluster: &Cluster, resource: &Arc<Resource>, created:
     if resource.id.is("apiextensions.k8s.io", "customresourcedefinitions") {
         crate::crd::establish(cluster, created.key());
     }
+    if budgets::concerns(cluster, &resource.id) {
+        cluster.0.housekeeping.notify_one();
+    }
     if !items(created.value(), &["metadata", "ownerReferences"]).is_empty() {
         // The owner may be gone already.
         gc::check_owners(cluster, created);
@@ -100,7 +105,7 @@ pub(crate) fn after_update(cluster: &Cluster, resource: &Arc<Resource>, old: &Ob
     if resource.id.is("apiextensions.k8s.io", "customresourcedefinitions") {
         crate::crd::establish(cluster, new.key());
     }
-    if old.is_terminating() || new.is_terminating() {
+    if old.is_terminating() || new.is_terminating() || budgets::concerns(cluster, &resource.id) {
         cluster.0.housekeeping.notify_one();
     }
 }

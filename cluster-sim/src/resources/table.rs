@@ -1,3 +1,7 @@
+use std::sync::OnceLock;
+
+use super::shape::Shape;
+
 /// What a built-in resource can do beyond create, read, update and delete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Feature {
@@ -32,6 +36,14 @@ pub(crate) struct Builtin {
     pub(crate) features: &'static [Feature],
     /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
+    shape: OnceLock<Shape>,
+}
+
+impl Builtin {
+    /// The fields of the kind. Derived once in a process, when the kind is first written: a pure function of the table.
+    pub(crate) fn shape(&self) -> &Shape {
+        self.shape.get_or_init(|| Shape::of(self.group, self.kind))
+    }
 }
 
 const fn row(
@@ -43,7 +55,18 @@ const fn row(
     namespaced: bool,
     features: &'static [Feature],
 ) -> Builtin {
-    Builtin { group, version, kind, plural, short_names, categories: &[], namespaced, features, fields: &[] }
+    Builtin {
+        group,
+        version,
+        kind,
+        plural,
+        short_names,
+        categories: &[],
+        namespaced,
+        features,
+        fields: &[],
+        shape: OnceLock::new(),
+    }
 }
 
 const fn selectable(mut builtin: Builtin, fields: &'static [&'static str]) -> Builtin {
@@ -87,7 +110,7 @@ const POD_FIELDS: &[&str] = &[
 ];
 
 /// Every built-in resource: group, version, kind, plural, short names, namespaced, features.
-pub(crate) const BUILTINS: &[Builtin] = &[
+pub(crate) static BUILTINS: [Builtin; 52] = [
     in_all(selectable(
         row("", "v1", "Pod", "pods", &["po"], true, &[Status, Generation, ReturnsDeleted]),
         POD_FIELDS,

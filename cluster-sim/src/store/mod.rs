@@ -274,9 +274,7 @@ impl State {
             return Err(ApiError::stale(resource, &key.name));
         }
         self.revision += 1;
-        let mut last = old.value().clone();
-        metadata_mut(&mut last).insert("resourceVersion".into(), self.revision.to_string().into());
-        let last = Arc::new(Object::new(last, self.revision));
+        let last = Arc::new(Object::relabelled(&old, self.revision));
         self.index(resource, Some(&old), None);
         let change = Arc::new(Change::new(ChangeKind::Deleted, last.clone(), Some(old.clone())));
         self.collection(resource).apply(change);
@@ -352,7 +350,11 @@ impl State {
     /// What the server itself derives from certain objects, in the same step as the write.
     fn react(&mut self, commit: &Commit) {
         if commit.resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-            crate::crd::react(&mut self.registry, commit);
+            let first = commit.old.is_none();
+            if let Some(id) = crate::crd::react(&mut self.registry, commit).filter(|_| first) {
+                // A custom resource has no history from before its definition.
+                self.collection(&id).compact(commit.revision);
+            }
         } else if &*commit.resource.group == "admissionregistration.k8s.io" {
             self.hooks = Arc::new(Hooks::compile(self));
         }

@@ -16,8 +16,8 @@ pub(super) async fn bind(
     body: &Value,
 ) -> Result<(), ApiError> {
     let resource = &target.resource;
-    let name = target.name.as_deref().unwrap_or_default();
     let given = text(body, &["metadata", "name"]);
+    let name = target.name.as_deref().unwrap_or(given);
     if !given.is_empty() && given != name {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"

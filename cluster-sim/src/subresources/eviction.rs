@@ -36,7 +36,43 @@ pub(super) async fn evict(
     if caller.dry_run || options.dry_run {
         return Ok(());
     }
+    if !text(pod.value(), &["spec", "nodeName"]).is_empty()
+        && options.uid.as_deref().is_none_or(|u| u == &**pod.uid())
+    {
+        say_why(cluster, caller, target, &key).await?;
+    }
     crate::delete::delete(cluster, caller, &target.resource, &key, &options).await.map(|_| ())
+}
+
+/// Puts the condition DisruptionTarget on the pod (KEP-3329).
+async fn say_why(
+    cluster: &Cluster,
+    caller: &Caller,
+    target: &Target,
+    key: &ObjectKey,
+) -> Result<(), ApiError> {
+    let subject = Subject {
+        resource: target.resource.clone(),
+        version: target.version,
+        key: key.clone(),
+        part: Part::Status,
+        whole: false,
+    };
+    let condition = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": cluster.timestamp(),
+    });
+    let mut change = |pod: &Value| {
+        let mut pod = pod.clone();
+        let conditions = entry(&mut pod, "status").entry("conditions").or_insert_with(|| json!([]));
+        if let Some(list) = conditions.as_array_mut() {
+            list.retain(|c| text(c, &["type"]) != "DisruptionTarget");
+            list.push(condition.clone());
+        }
+        Ok(pod)
+    };
+    let caller = Caller { verb: Verb::Patch, ..caller.clone() };
+    crate::write::update(cluster, &caller, &subject, &mut change).await.map(|_| ())
 }
 
 async fn spend(cluster: &Cluster, caller: &Caller, pod: &Arc<Object>) -> Result<(), ApiError> {

@@ -15,7 +15,8 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-fn label_value_ok(value: &str) -> bool {
+/// Whether a string may be the value of a label.
+pub(crate) fn is_label_value(value: &str) -> bool {
     static PATTERN: OnceLock<Option<Regex>> = OnceLock::new();
     let pattern = PATTERN.get_or_init(|| Regex::new("^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$").ok());
     value.len() <= 63 && pattern.as_ref().is_none_or(|p| p.is_match(value))
@@ -56,7 +57,7 @@ pub(super) fn qualified_name(value: &str) -> Option<String> {
     if name.len() > 63 {
         return Some("name part must be no more than 63 bytes".into());
     }
-    (!label_value_ok(name)).then(|| QUALIFIED.to_owned())
+    (!is_label_value(name)).then(|| QUALIFIED.to_owned())
 }
 
 /// Kinds whose names may hold almost anything (`path.ValidatePathSegmentName`).
@@ -81,9 +82,9 @@ pub(super) fn validate(resource: &Resource, new: &Value, old: Option<&Value>) ->
         validate_annotations(new, &mut errors);
     }
     if !unchanged("finalizers") {
-        for (i, finalizer) in items(new, &["metadata", "finalizers"]).iter().enumerate() {
+        for finalizer in items(new, &["metadata", "finalizers"]) {
             if let Some(why) = qualified_name(finalizer.as_str().unwrap_or_default()) {
-                errors.push(FieldError::invalid(format!("metadata.finalizers[{i}]"), finalizer, why));
+                errors.push(FieldError::invalid("metadata.finalizers", finalizer, why));
             }
         }
     }
@@ -121,7 +122,7 @@ pub(super) fn validate_labels(labels: &Value, path: &str, errors: &mut Vec<Field
             errors.push(FieldError::invalid(path, &key.as_str().into(), why));
         }
         let text = value.as_str().unwrap_or_default();
-        if !label_value_ok(text) {
+        if !is_label_value(text) {
             let why = if text.len() > 63 { "must be no more than 63 bytes" } else { LABEL_VALUE };
             errors.push(FieldError::invalid(path, value, why));
         }
