@@ -5,7 +5,9 @@
 
 #![expect(dead_code, reason = "the tests of the node and of the programs come next")]
 
+mod cluster;
 mod control_plane;
+mod node;
 mod pki;
 mod process;
 mod registry;

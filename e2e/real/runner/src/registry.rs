@@ -25,7 +25,7 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
-type Run = Box<dyn Fn(Arc<World>) -> Pin<Box<dyn Future<Output = Result<Outcome>> + Send>> + Send + Sync>;
+type Run = Box<dyn Fn(Arc<World>) -> Pin<Box<dyn Future<Output = Result<Outcome>>>>>;
 
 /// One test.
 pub(crate) struct Test {
@@ -38,10 +38,10 @@ impl Test {
     /// A test that may run beside others.
     pub(crate) fn new<F>(
         name: impl Into<String>,
-        run: impl Fn(Arc<World>) -> F + Send + Sync + 'static,
+        run: impl Fn(Arc<World>) -> F + 'static,
     ) -> Self
     where
-        F: Future<Output = Result<Outcome>> + Send + 'static,
+        F: Future<Output = Result<Outcome>> + 'static,
     {
         Self { name: name.into(), alone: false, run: Box::new(move |world| Box::pin(run(world))) }
     }
@@ -71,7 +71,7 @@ pub(crate) async fn run(options: Options) -> Result<Counts> {
     let wanted = |test: &Test| {
         options.only.is_empty() || options.only.iter().any(|part| test.name.contains(part.as_str()))
     };
-    let tests: Vec<Test> = tests::all().into_iter().filter(wanted).collect();
+    let tests: Vec<Test> = tests::all(&options.repository).into_iter().filter(wanted).collect();
     let mut counts = Counts::default();
     let (alone, together): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| test.alone);
     let mut ended =

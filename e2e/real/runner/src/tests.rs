@@ -1,11 +1,15 @@
 //! Every test of a run.
 
+mod definitions;
 mod manifests;
+mod node;
 mod parity;
+
+use std::path::Path;
 
 use crate::registry::Test;
 
 /// Every test, in the order in which those that run alone are run.
-pub(crate) fn all() -> Vec<Test> {
-    [parity::all(), manifests::all()].into_iter().flatten().collect()
+pub(crate) fn all(repository: &Path) -> Vec<Test> {
+    [parity::all(), definitions::all(repository), manifests::all(), node::all()].into_iter().flatten().collect()
 }

@@ -1,12 +1,16 @@
 //! What the tests of one run share: the control plane, and what else could be started.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::Options;
+use crate::cluster::{self, Applier};
 use crate::control_plane::ControlPlane;
+use crate::node::{self, Node};
 use crate::tools::Tools;
 use crate::webhooks::Webhooks;
 
@@ -21,12 +25,17 @@ pub(crate) struct World {
     /// Spawns what runs beside the tests.
     pub(crate) tasks: kit::Tasks,
     control_plane: Result<Running>,
+    node: Mutex<Option<Node>>,
 }
 
 /// The control plane with what leans on it.
 pub(crate) struct Running {
     pub(crate) plane: ControlPlane,
     pub(crate) webhooks: Arc<Webhooks>,
+    /// Knows the kinds of our definitions and of the peers', when those are there.
+    pub(crate) applier: Applier,
+    /// What came of each definition, by name.
+    pub(crate) definitions: BTreeMap<String, Result<(), String>>,
 }
 
 impl World {
@@ -41,7 +50,9 @@ impl World {
             Ok(()) => {
                 let plane = ControlPlane::start(&options.work, &tools).await?;
                 let webhooks = Webhooks::serve(&plane.authority, &tasks).await?;
-                Ok(Running { plane, webhooks })
+                let definitions = install(&plane.client, &options.repository).await?;
+                let applier = Applier::new(plane.client.clone()).await?;
+                Ok(Running { plane, webhooks, applier, definitions })
             }
         };
         Ok(Self {
@@ -50,6 +61,7 @@ impl World {
             tools,
             tasks,
             control_plane,
+            node: Mutex::new(None),
         })
     }
 
@@ -58,9 +70,34 @@ impl World {
         self.control_plane.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))
     }
 
+    /// Whether this machine can run a node, or why not.
+    pub(crate) fn can_run_a_node(&self) -> Result<()> {
+        self.running()?;
+        node::possible(&self.tools)
+    }
+
+    /// The node, started when it is first asked for.
+    pub(crate) async fn node(&self) -> Result<MappedMutexGuard<'_, Node>> {
+        let mut slot = self.node.lock().await;
+        if slot.is_none() {
+            *slot = Some(Node::start(&self.work, &self.tools, &self.running()?.plane).await?);
+        }
+        MutexGuard::try_map(slot, Option::as_mut).map_err(|_| anyhow::anyhow!("the node is gone"))
+    }
+
     /// A folder of `../shared` (data beside the repository), or an error when it is not there.
     pub(crate) fn shared(&self, path: &str) -> Result<PathBuf> {
         let folder = self.repository.join("../shared").join(path);
         folder.is_dir().then_some(folder).with_context(|| format!("../shared/{path} is not there"))
     }
+}
+
+/// Our own definitions, then those of the peers whose kinds ours do not define.
+async fn install(client: &kube::Client, repository: &std::path::Path) -> Result<BTreeMap<String, Result<(), String>>> {
+    let mut files = cluster::yaml_files(&repository.join("crds/generated"))?;
+    let foreign = repository.join("../shared/conformance/crds");
+    if foreign.is_dir() {
+        files.extend(cluster::yaml_files(&foreign)?);
+    }
+    cluster::install_definitions(client, &files).await
 }

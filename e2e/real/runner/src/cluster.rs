@@ -1,0 +1,183 @@
+//! Documents on the cluster: read from YAML, applied, waited for.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::{Discovery, Scope};
+use kube::{Api, Client};
+use serde_json::Value;
+
+/// What came of applying one document.
+#[derive(Debug)]
+pub(crate) enum Applied {
+    /// The server took it; this is what it stores.
+    Accepted(Box<DynamicObject>),
+    /// The server knows the kind and refused, with this message.
+    Refused(String),
+    /// No such kind is installed.
+    Unknown,
+}
+
+/// The documents of a YAML file that are Kubernetes objects, lists taken apart.
+pub(crate) fn documents(path: &Path) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let all: Vec<Value> = serde_saphyr::from_multiple(&text).with_context(|| format!("{}", path.display()))?;
+    let mut objects = Vec::new();
+    for document in all {
+        match document["items"].as_array() {
+            Some(items) if document["kind"] == "List" => objects.extend(items.iter().cloned()),
+            _ if document["kind"].is_string() && document["apiVersion"].is_string() => objects.push(document),
+            _ => (),
+        }
+    }
+    Ok(objects)
+}
+
+/// Every YAML file below a folder, in name order.
+pub(crate) fn yaml_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "yaml" || end == "yml") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Applies documents, knowing the kinds that were installed when it was made.
+#[derive(Clone)]
+pub(crate) struct Applier {
+    client: Client,
+    kinds: std::sync::Arc<Discovery>,
+}
+
+impl Applier {
+    /// Asks the server for its kinds.
+    pub(crate) async fn new(client: Client) -> Result<Self> {
+        let kinds = Discovery::new(client.clone()).run().await?;
+        Ok(Self { client, kinds: std::sync::Arc::new(kinds) })
+    }
+
+    /// Server-side apply (or a plain create, when there is only a `generateName`), in namespace `default` if none is said.
+    pub(crate) async fn apply(&self, document: &Value, dry_run: bool) -> Result<Applied> {
+        let object: DynamicObject = match serde_json::from_value(document.clone()) {
+            Ok(object) => object,
+            Err(error) => return Ok(Applied::Refused(error.to_string())),
+        };
+        let types = object.types.clone().context("a document without kind")?;
+        let kind = GroupVersionKind::try_from(&types)?;
+        let Some((resource, capabilities)) = self.kinds.resolve_gvk(&kind) else { return Ok(Applied::Unknown) };
+        let api: Api<DynamicObject> = match capabilities.scope {
+            Scope::Cluster => Api::all_with(self.client.clone(), &resource),
+            Scope::Namespaced => {
+                let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
+                self.namespace(namespace).await?;
+                Api::namespaced_with(self.client.clone(), namespace, &resource)
+            }
+        };
+        let answer = match &object.metadata.name {
+            Some(name) => {
+                let mut params = PatchParams::apply("e2e").force();
+                params.dry_run = dry_run;
+                api.patch(name, &params, &Patch::Apply(document)).await
+            }
+            None => api.create(&PostParams { dry_run, ..PostParams::default() }, &object).await,
+        };
+        match answer {
+            Ok(object) => Ok(Applied::Accepted(Box::new(object))),
+            Err(kube::Error::Api(status)) => Ok(Applied::Refused(status.message.clone())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Applies a document that must be accepted.
+    pub(crate) async fn must(&self, document: &Value) -> Result<DynamicObject> {
+        let what = format!("{} {}", document["kind"], document["metadata"]["name"]);
+        match self.apply(document, false).await? {
+            Applied::Accepted(object) => Ok(*object),
+            Applied::Refused(message) => bail!("{what} was refused: {message}"),
+            Applied::Unknown => bail!("{what}: no such kind is installed"),
+        }
+    }
+
+    async fn namespace(&self, name: &str) -> Result<()> {
+        let body = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let request = http::Request::post("/api/v1/namespaces")
+            .header("content-type", "application/json")
+            .body(body.to_string().into_bytes())?;
+        match self.client.request::<Value>(request).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Applies the definitions in these files and waits until each is established. A second definition of a name is left out.
+/// Returns what came of each name: an error text for those that were refused.
+pub(crate) async fn install_definitions(client: &Client, files: &[PathBuf]) -> Result<BTreeMap<String, Result<(), String>>> {
+    let applier = Applier::new(client.clone()).await?;
+    let mut installed = BTreeMap::new();
+    for file in files {
+        for document in documents(file)? {
+            let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if document["kind"] != "CustomResourceDefinition" || installed.contains_key(&name) {
+                continue;
+            }
+            let outcome = match applier.apply(&document, false).await? {
+                Applied::Accepted(_) => Ok(()),
+                Applied::Refused(why) => Err(why),
+                Applied::Unknown => Err("the server has no CustomResourceDefinitions".to_owned()),
+            };
+            installed.insert(name, outcome);
+        }
+    }
+    for (name, _) in installed.iter().filter(|(_, outcome)| outcome.is_ok()) {
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+        wait(&format!("{name} to be established"), Duration::from_secs(30), async || {
+            let definition: Value = client.request(http::Request::get(&path).body(Vec::new())?).await?;
+            Ok(condition(&definition, "Established").is_some_and(|found| found["status"] == "True"))
+        })
+        .await?;
+    }
+    Ok(installed)
+}
+
+/// A condition of an object, by type.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+}
+
+/// GET of a path as JSON.
+pub(crate) async fn get(client: &Client, path: &str) -> Result<Value> {
+    Ok(client.request(http::Request::get(path).body(Vec::new())?).await?)
+}
+
+/// Asks four times a second until the answer is yes; the last error, if any, is in the message.
+pub(crate) async fn wait(what: &str, limit: Duration, mut ready: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    let asks = (limit.as_millis() / 250).max(1);
+    let mut last = None;
+    for _ in 0..asks {
+        match ready().await {
+            Ok(true) => return Ok(()),
+            Ok(false) => last = None,
+            Err(error) => last = Some(error),
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    match last {
+        Some(error) => Err(error.context(format!("waited {} s for {what}", limit.as_secs()))),
+        None => bail!("waited {} s in vain for {what}", limit.as_secs()),
+    }
+}
