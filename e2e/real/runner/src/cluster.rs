@@ -25,7 +25,8 @@ pub(crate) enum Applied {
 /// The documents of a YAML file that are Kubernetes objects, lists taken apart.
 pub(crate) fn documents(path: &Path) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let all: Vec<Value> = serde_saphyr::from_multiple(&text).with_context(|| format!("{}", path.display()))?;
+    let all: Vec<Value> =
+        serde_saphyr::from_multiple(&text).with_context(|| format!("{}", path.display()))?;
     let mut objects = Vec::new();
     for document in all {
         match document["items"].as_array() {
@@ -77,12 +78,16 @@ impl Applier {
         };
         let types = object.types.clone().context("a document without kind")?;
         let kind = GroupVersionKind::try_from(&types)?;
-        let Some((resource, capabilities)) = self.kinds.resolve_gvk(&kind) else { return Ok(Applied::Unknown) };
+        let Some((resource, capabilities)) = self.kinds.resolve_gvk(&kind) else {
+            return Ok(Applied::Unknown);
+        };
         let api: Api<DynamicObject> = match capabilities.scope {
             Scope::Cluster => Api::all_with(self.client.clone(), &resource),
             Scope::Namespaced => {
                 let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
-                self.namespace(namespace).await?;
+                if let Err(error) = self.namespace(namespace).await {
+                    return Ok(Applied::Refused(error.to_string()));
+                }
                 Api::namespaced_with(self.client.clone(), namespace, &resource)
             }
         };
@@ -97,6 +102,8 @@ impl Applier {
         match answer {
             Ok(object) => Ok(Applied::Accepted(Box::new(object))),
             Err(kube::Error::Api(status)) => Ok(Applied::Refused(status.message.clone())),
+            // A name that no path can carry.
+            Err(kube::Error::BuildRequest(error)) => Ok(Applied::Refused(error.to_string())),
             Err(error) => Err(error.into()),
         }
     }
@@ -126,7 +133,10 @@ impl Applier {
 
 /// Applies the definitions in these files and waits until each is established. A second definition of a name is left out.
 /// Returns what came of each name: an error text for those that were refused.
-pub(crate) async fn install_definitions(client: &Client, files: &[PathBuf]) -> Result<BTreeMap<String, Result<(), String>>> {
+pub(crate) async fn install_definitions(
+    client: &Client,
+    files: &[PathBuf],
+) -> Result<BTreeMap<String, Result<(), String>>> {
     let applier = Applier::new(client.clone()).await?;
     let mut installed = BTreeMap::new();
     for file in files {
@@ -165,7 +175,11 @@ pub(crate) async fn get(client: &Client, path: &str) -> Result<Value> {
 }
 
 /// Asks four times a second until the answer is yes; the last error, if any, is in the message.
-pub(crate) async fn wait(what: &str, limit: Duration, mut ready: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+pub(crate) async fn wait(
+    what: &str,
+    limit: Duration,
+    mut ready: impl AsyncFnMut() -> Result<bool>,
+) -> Result<()> {
     let asks = (limit.as_millis() / 250).max(1);
     let mut last = None;
     for _ in 0..asks {

@@ -48,7 +48,10 @@ pub(crate) fn possible(tools: &Tools) -> Result<()> {
 /// Debian, and everybody else.
 fn cni_folder() -> Result<&'static Path> {
     let places = ["/usr/lib/cni", "/opt/cni/bin"].map(Path::new);
-    places.into_iter().find(|place| place.join("bridge").exists()).context("no CNI plugins (containernetworking-plugins)")
+    places
+        .into_iter()
+        .find(|place| place.join("bridge").exists())
+        .context("no CNI plugins (containernetworking-plugins)")
 }
 
 impl Node {
@@ -95,8 +98,13 @@ impl Node {
     /// Kills the kubelet and starts it again, as an upgrade does.
     pub(crate) async fn restart_kubelet(&mut self, client: &kube::Client) -> Result<()> {
         self.kubelet.kill();
-        self.kubelet =
-            start_kubelet(&self.work, &self.binary, &self.kubelet_config, &self.kubeconfig, &self.kubelet_folder)?;
+        self.kubelet = start_kubelet(
+            &self.work,
+            &self.binary,
+            &self.kubelet_config,
+            &self.kubeconfig,
+            &self.kubelet_folder,
+        )?;
         self.wait_ready(client).await
     }
 
@@ -140,7 +148,10 @@ fn start_containerd(work: &Path, folder: &Path, socket: &Path, tools: &Tools) ->
         ("conf_dir = \"/etc/cni/net.d\"", format!("conf_dir = \"{}\"", cni.display())),
         // Without it runc cannot lower the score in a container and fails with "can't get final child's PID from pipe: EOF".
         ("restrict_oom_score_adj = false", "restrict_oom_score_adj = true".to_owned()),
-        ("snapshotter = \"overlayfs\"", format!("snapshotter = \"{}\"", if overlay { "overlayfs" } else { "native" })),
+        (
+            "snapshotter = \"overlayfs\"",
+            format!("snapshotter = \"{}\"", if overlay { "overlayfs" } else { "native" }),
+        ),
     ];
     let mut config = String::new();
     for line in defaults.lines() {
@@ -173,8 +184,16 @@ fn import_image(folder: &Path, tools: &Tools, socket: &Path) -> Result<()> {
     let manifest = json!([{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]);
     std::fs::write(image.join("manifest.json"), manifest.to_string())?;
     let archive = folder.join("image.tar");
-    run(Command::new(tar).arg("-C").arg(&image).arg("-cf").arg(&archive).args(["manifest.json", "config.json", "layer.tar"]))?;
-    run(Command::new(tools.get("ctr")?).arg("--address").arg(socket).args(["-n", "k8s.io", "images", "import"]).arg(&archive))
+    run(Command::new(tar).arg("-C").arg(&image).arg("-cf").arg(&archive).args([
+        "manifest.json",
+        "config.json",
+        "layer.tar",
+    ]))?;
+    run(Command::new(tools.get("ctr")?)
+        .arg("--address")
+        .arg(socket)
+        .args(["-n", "k8s.io", "images", "import"])
+        .arg(&archive))
 }
 
 fn kubelet_settings(socket: &Path) -> Result<serde_json::Value> {
@@ -197,7 +216,13 @@ fn kubelet_settings(socket: &Path) -> Result<serde_json::Value> {
     }))
 }
 
-fn start_kubelet(work: &Path, binary: &Path, config: &Path, kubeconfig: &Path, folder: &Path) -> Result<Process> {
+fn start_kubelet(
+    work: &Path,
+    binary: &Path,
+    config: &Path,
+    kubeconfig: &Path,
+    folder: &Path,
+) -> Result<Process> {
     let mut command = Command::new(binary);
     command
         .arg(format!("--config={}", config.display()))

@@ -36,10 +36,7 @@ pub(crate) struct Test {
 
 impl Test {
     /// A test that may run beside others.
-    pub(crate) fn new<F>(
-        name: impl Into<String>,
-        run: impl Fn(Arc<World>) -> F + 'static,
-    ) -> Self
+    pub(crate) fn new<F>(name: impl Into<String>, run: impl Fn(Arc<World>) -> F + 'static) -> Self
     where
         F: Future<Output = Result<Outcome>> + 'static,
     {

@@ -11,5 +11,8 @@ use crate::registry::Test;
 
 /// Every test, in the order in which those that run alone are run.
 pub(crate) fn all(repository: &Path) -> Vec<Test> {
-    [parity::all(), definitions::all(repository), manifests::all(), node::all()].into_iter().flatten().collect()
+    [parity::all(), definitions::all(repository), manifests::all(), node::all()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

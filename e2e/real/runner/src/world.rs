@@ -93,7 +93,10 @@ impl World {
 }
 
 /// Our own definitions, then those of the peers whose kinds ours do not define.
-async fn install(client: &kube::Client, repository: &std::path::Path) -> Result<BTreeMap<String, Result<(), String>>> {
+async fn install(
+    client: &kube::Client,
+    repository: &std::path::Path,
+) -> Result<BTreeMap<String, Result<(), String>>> {
     let mut files = cluster::yaml_files(&repository.join("crds/generated"))?;
     let foreign = repository.join("../shared/conformance/crds");
     if foreign.is_dir() {

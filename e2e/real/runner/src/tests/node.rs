@@ -23,7 +23,8 @@ pub(crate) fn all() -> Vec<Test> {
 
 /// A pod bound to the node, with this environment.
 pub(crate) fn pod(name: &str, environment: &[(&str, &str)]) -> Value {
-    let variables: Vec<_> = environment.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let variables: Vec<_> =
+        environment.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
         "spec": {"nodeName": NAME, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
             "tolerations": [{"operator": "Exists"}],
