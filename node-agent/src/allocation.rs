@@ -4,6 +4,6 @@ mod matching;
 mod preferred;
 mod response;
 
-pub use matching::{PendingPod, Wish, choose, parse_devices_annotation, wishes};
+pub use matching::{Held, PendingPod, Wish, awaited, choose, parse_devices_annotation, wishes};
 pub use preferred::{PreferredError, preferred};
 pub use response::{AllocateError, ResponseSettings, container_response, resolve_ids};

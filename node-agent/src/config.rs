@@ -18,7 +18,7 @@ pub use flags::Flags;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("the configuration file {path} cannot be read: {source}")]
+    #[error("the configuration file {path} cannot be read")]
     Unreadable {
         /// Its path.
         path: String,

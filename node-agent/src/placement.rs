@@ -16,9 +16,9 @@ use proto::podresources::ListPodResourcesRequest;
 use proto::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use proto::sockets::Sockets;
 
-use crate::allocation::{self, PendingPod, PreferredError, Wish};
+use crate::allocation::{self, Held, PendingPod, PreferredError, Wish};
+use crate::inventory::Inventory;
 use crate::metrics::{Metrics, Source};
-use crate::topology::Links;
 
 /// The pods of this node that a scheduler chose devices for, and the kubelet's word on who holds what.
 pub(crate) struct Placement {
@@ -37,11 +37,8 @@ pub(crate) struct Question<'a> {
     pub(crate) available: BTreeSet<u32>,
     pub(crate) must_include: BTreeSet<u32>,
     pub(crate) size: usize,
-    pub(crate) links: &'a Links,
+    pub(crate) inventory: &'a Inventory,
 }
-
-/// Containers that hold devices of a resource: namespace, pod, container.
-type Holders = BTreeSet<(String, String, String)>;
 
 impl Placement {
     pub(crate) fn new(
@@ -102,10 +99,10 @@ impl Placement {
             let Question { available, must_include, size, .. } = question;
             allocation::choose(wishes, available, must_include, *size).map(|wish| wish.indices.clone())
         };
-        let mut wishes = self.wishes(question.resource).await;
+        let mut wishes = self.wishes(question).await;
         let mut chosen = fits(&wishes);
         if chosen.is_none() && self.list().await {
-            wishes = self.wishes(question.resource).await;
+            wishes = self.wishes(question).await;
             chosen = fits(&wishes);
         }
         if let Some(indices) = chosen {
@@ -113,7 +110,7 @@ impl Placement {
             return Ok(indices.into_iter().collect());
         }
         self.metrics.chosen(Source::Agent);
-        let awaited: BTreeSet<u32> = wishes.iter().flat_map(|wish| wish.indices.clone()).collect();
+        let awaited = allocation::awaited(&wishes, &question.available);
         let free: BTreeSet<u32> = question
             .available
             .iter()
@@ -121,19 +118,17 @@ impl Placement {
             .filter(|index| !awaited.contains(index) || question.must_include.contains(index))
             .collect();
         let out_of = if free.len() < question.size { &question.available } else { &free };
-        allocation::preferred(out_of, &question.must_include, question.size, question.links)
+        allocation::preferred(out_of, &question.must_include, question.size, question.inventory.links())
     }
 
     /// What the pods that are known wish for and do not hold yet.
-    async fn wishes(&self, resource: &str) -> Vec<Wish> {
+    async fn wishes(&self, question: &Question<'_>) -> Vec<Wish> {
         let pods: Vec<PendingPod> = self.known().values().cloned().collect();
         if pods.is_empty() {
             return Vec::new();
         }
-        let holders = self.holders(resource).await;
-        allocation::wishes(&pods, resource, &|pod, container| {
-            holders.contains(&(pod.name.0.clone(), pod.name.1.clone(), container.to_owned()))
-        })
+        let held = self.held(question).await;
+        allocation::wishes(&pods, question.resource, &held)
     }
 
     /// Asks the API server for the pods of this node, once, and not for long. Whether there was anything new.
@@ -164,42 +159,41 @@ impl Placement {
         }
     }
 
-    /// Who holds devices of a resource, by the kubelet's word. Nobody, when it cannot be asked: a choice then rests on
-    /// what is available alone.
-    async fn holders(&self, resource: &str) -> Holders {
-        match tokio::time::timeout(self.wait, self.ask_pod_resources(resource)).await {
-            Ok(Ok(holders)) => holders,
-            Ok(Err(error)) => {
-                self.metrics.failed("pod_resources");
-                tracing::debug!(error, "the kubelet does not say who holds which devices");
-                Holders::new()
-            }
-            Err(_) => {
-                self.metrics.failed("pod_resources");
-                Holders::new()
-            }
-        }
+    /// Who holds what of a resource, by the kubelet's word. Nobody, when it cannot be asked: a choice then rests on what
+    /// is available alone.
+    async fn held(&self, question: &Question<'_>) -> Held {
+        let answer = tokio::time::timeout(self.wait, self.ask_pod_resources(question)).await;
+        answer.unwrap_or_else(|_| Err("no answer in time".to_owned())).unwrap_or_else(|error| {
+            self.metrics.failed("pod_resources");
+            tracing::debug!(error, "the kubelet does not say who holds which devices");
+            Held::new()
+        })
     }
 
-    async fn ask_pod_resources(&self, resource: &str) -> Result<Holders, String> {
+    async fn ask_pod_resources(&self, question: &Question<'_>) -> Result<Held, String> {
         let channel = self.sockets.connect(&self.pod_resources).await.map_err(|error| error.to_string())?;
         let answer = PodResourcesListerClient::new(channel)
             .list(ListPodResourcesRequest {})
             .await
             .map_err(|status| status.to_string())?;
-        let mut holders = Holders::new();
+        let mut held = Held::new();
         for pod in answer.into_inner().pod_resources {
             for container in pod.containers {
-                let holds = container
+                let ids = container
                     .devices
                     .iter()
-                    .any(|devices| devices.resource_name == resource && !devices.device_ids.is_empty());
-                if holds {
-                    holders.insert((pod.namespace.clone(), pod.name.clone(), container.name));
+                    .filter(|devices| devices.resource_name == question.resource)
+                    .flat_map(|devices| &devices.device_ids);
+                let indices: BTreeSet<u32> = ids
+                    .filter_map(|id| question.inventory.by_id(id))
+                    .map(|device| device.gpu.index)
+                    .collect();
+                if !indices.is_empty() {
+                    held.insert((pod.namespace.clone(), pod.name.clone(), container.name), indices);
                 }
             }
         }
-        Ok(holders)
+        Ok(held)
     }
 }
 

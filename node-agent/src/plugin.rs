@@ -101,7 +101,7 @@ impl Plugin {
             size: usize::try_from(request.allocation_size).map_err(|_| {
                 Status::invalid_argument(format!("{} devices cannot be asked for", request.allocation_size))
             })?,
-            links: inventory.links(),
+            inventory: &inventory,
         };
         let chosen = self
             .0

@@ -10,6 +10,7 @@ use crds::view::Node;
 use futures::StreamExt;
 use kit::Context;
 use kit::backoff::Backoff;
+use kit::events::{Event, Events, Regarding, Severity};
 use kit::patch::{self, Subresource, Target, WriteError, Written};
 use kit::watch::Change;
 use kube::api::Api;
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::config::MigStrategy;
 use crate::gpu_node;
+use crate::health;
 use crate::inventory::{HealthChange, Inventory};
 use crate::labels;
 use crate::metrics::Metrics;
@@ -212,18 +214,51 @@ impl Publisher {
     }
 }
 
-/// Reports changes of health until the context stops.
-pub(crate) async fn report_changes(ctx: Context, node: String, mut changes: mpsc::Receiver<HealthChange>) {
+/// Reports changes of health as events on the Node until the context stops. What happens before the node was seen is in
+/// the log and in the `GpuNode` only.
+pub(crate) async fn report_changes(
+    ctx: Context,
+    node: String,
+    seen: watch::Receiver<Option<SeenNode>>,
+    mut changes: mpsc::Receiver<HealthChange>,
+) {
+    // One agent a node: nobody else writes these, so there is no gate to ask.
+    let events = Events::start(&ctx, "node-agent", Arc::new(|| true));
     loop {
-        tokio::select! {
+        let change = tokio::select! {
             biased;
             () = ctx.tasks.stopping() => return,
-            change = changes.recv() => match change {
-                None => return,
-                Some(change) => tracing::debug!(node, index = change.index, "health changed"),
-            },
+            change = changes.recv() => change,
+        };
+        let Some(change) = change else { return };
+        let uid = seen.borrow().as_ref().map(|seen| seen.uid.clone());
+        if let Some(uid) = uid {
+            events.publish(event(&node, uid, &change));
         }
     }
+}
+
+fn event(node: &str, uid: String, change: &HealthChange) -> Event {
+    let gpu = format!("GPU {} ({})", change.index, change.uuid);
+    let (severity, reason, note) = match change.health.ailment() {
+        None => (Severity::Normal, "GpuHealthy", format!("{gpu} is healthy again and may be given out")),
+        Some(ailment) => {
+            let xid = ailment.xid.map(|code| match health::xid(code) {
+                Some(known) => format!(", XID {code}: {}; {}", known.meaning, known.action.advice()),
+                None => format!(", XID {code}"),
+            });
+            let why = format!("{}{}", ailment.reason.as_str(), xid.unwrap_or_default());
+            (Severity::Warning, "GpuUnhealthy", format!("{gpu} is not given out: {why}"))
+        }
+    };
+    let regarding = Regarding {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        namespace: String::new(),
+        name: node.to_owned(),
+        uid,
+    };
+    Event { regarding, severity, reason: reason.into(), note }
 }
 
 /// A merge patch leaves out what is absent, so fields that went away are nulled.

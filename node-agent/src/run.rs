@@ -140,7 +140,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         ctx: ctx.clone(),
         node: config.node_name.clone(),
         inventory: inventory_seen,
-        seen: node_seen,
+        seen: node_seen.clone(),
         strategy: settings.mig_strategy,
         machine_file: settings
             .machine_type_file
@@ -154,7 +154,12 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         ctx.tasks.spawn(placement.follow(ctx.clone())),
         ctx.tasks.spawn(publish::follow_node(ctx.clone(), config.node_name.clone(), GPU, node)),
         ctx.tasks.spawn(publisher.run()),
-        ctx.tasks.spawn(publish::report_changes(ctx.clone(), config.node_name.clone(), changes_seen)),
+        ctx.tasks.spawn(publish::report_changes(
+            ctx.clone(),
+            config.node_name.clone(),
+            node_seen.clone(),
+            changes_seen,
+        )),
         ctx.tasks.spawn(registrar.run()),
     ];
     for task in tasks {

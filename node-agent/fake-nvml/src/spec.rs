@@ -158,7 +158,7 @@ fn default_cuda_version() -> ComputeCapability {
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
     /// Neither a built-in profile nor a readable file.
-    #[error("`{name}` is neither a profile ({}) nor a readable file: {source}", profiles::NAMES.join(", "))]
+    #[error("`{name}` is neither a profile ({}) nor a readable file", profiles::NAMES.join(", "))]
     NotFound {
         /// What was asked for.
         name: String,

@@ -40,26 +40,47 @@ pub fn parse_devices_annotation(text: &str) -> Result<BTreeMap<String, BTreeMap<
     })
 }
 
-/// What is wished for of one resource, in the order in which the kubelet is likely to ask: older pods first, then by UID,
-/// then by container. `held` says which containers (namespace, pod, container) have devices already.
-pub fn wishes(pods: &[PendingPod], resource: &str, held: &dyn Fn(&PendingPod, &str) -> bool) -> Vec<Wish> {
+/// What containers hold of one resource by the kubelet's word: namespace, pod and container, to GPU indices.
+pub type Held = BTreeMap<(String, String, String), BTreeSet<u32>>;
+
+/// The wishes for one resource that are still open, in the order in which the kubelet is likely to ask: older pods
+/// first, then by UID, then by container; last those of containers that hold somebody else's.
+///
+/// The kubelet may have given one pod's choice to another that looked the same. Then the other's choice is the first
+/// one's: so a wish is closed when any container holds just that, and stays open although its own container holds
+/// devices, if those were somebody else's wish.
+pub fn wishes(pods: &[PendingPod], resource: &str, held: &Held) -> Vec<Wish> {
     let mut ordered: Vec<&PendingPod> = pods.iter().collect();
     ordered.sort_by(|a, b| (a.created, &a.uid).cmp(&(b.created, &b.uid)));
-    let mut wishes = Vec::new();
+    let mut all = Vec::new();
     for pod in ordered {
         for container in &pod.containers {
             let chosen = pod.chosen.get(container).and_then(|resources| resources.get(resource));
             let Some(indices) = chosen.filter(|list| !list.is_empty()) else { continue };
-            if !held(pod, container) {
-                wishes.push(Wish {
-                    pod: pod.uid.clone(),
-                    container: container.clone(),
-                    indices: indices.iter().copied().collect(),
-                });
-            }
+            let key = (pod.name.0.clone(), pod.name.1.clone(), container.clone());
+            let wish = Wish {
+                pod: pod.uid.clone(),
+                container: container.clone(),
+                indices: indices.iter().copied().collect(),
+            };
+            all.push((held.get(&key), wish));
         }
     }
-    wishes
+    let fulfilled: BTreeSet<&BTreeSet<u32>> = held.values().collect();
+    let is_wished = |set: &BTreeSet<u32>| all.iter().any(|(_, wish)| wish.indices == *set);
+    let mut open: Vec<_> = all
+        .iter()
+        .filter(|(own, wish)| !fulfilled.contains(&wish.indices) && own.is_none_or(is_wished))
+        .collect();
+    open.sort_by_key(|(own, _)| own.is_some());
+    open.into_iter().map(|(_, wish)| wish.clone()).collect()
+}
+
+/// The devices that open wishes still wait for, so that others are given different ones. A wish that cannot be fulfilled
+/// any more reserves nothing.
+pub fn awaited(wishes: &[Wish], available: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let possible = wishes.iter().filter(|wish| wish.indices.is_subset(available));
+    possible.flat_map(|wish| wish.indices.iter().copied()).collect()
 }
 
 /// The first wish that a call for `size` of `available` with `must_include` can be for.
@@ -79,6 +100,7 @@ pub fn choose<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const GPU: &str = "nvidia.com/gpu";
 
@@ -101,22 +123,33 @@ mod tests {
         indices.iter().copied().collect()
     }
 
+    fn held(entries: &[(&str, &str, &[u32])]) -> Held {
+        let key = |pod: &str, container: &str| ("ns".to_owned(), pod.to_owned(), container.to_owned());
+        entries.iter().map(|(pod, container, list)| (key(pod, container), set(list))).collect()
+    }
+
+    fn none() -> Held {
+        Held::new()
+    }
+
     #[test]
-    fn wishes_come_in_the_kubelets_order_without_what_is_held() {
+    fn wishes_come_in_the_kubelets_order_without_what_is_fulfilled() {
         let pods =
             [pod("young", 20, &[("main", &[6])]), pod("old", 10, &[("init", &[0]), ("main", &[1, 2])])];
-        let listed = |held: &dyn Fn(&PendingPod, &str) -> bool| {
+        let listed = |held: &Held| -> Vec<String> {
             let wishes = wishes(&pods, GPU, held);
-            wishes.iter().map(|wish| (wish.pod.clone(), wish.container.clone())).collect::<Vec<_>>()
+            wishes.iter().map(|wish| format!("{}/{}", wish.pod, wish.container)).collect()
         };
-        let entry = |pod: &str, container: &str| (format!("uid-{pod}"), container.to_owned());
+        assert_eq!(listed(&none()), ["uid-old/init", "uid-old/main", "uid-young/main"]);
+        assert_eq!(listed(&held(&[("old", "init", &[0])])), ["uid-old/main", "uid-young/main"], "fulfilled");
+        let swapped = held(&[("old", "init", &[6])]);
         assert_eq!(
-            listed(&|_, _| false),
-            [entry("old", "init"), entry("old", "main"), entry("young", "main")]
+            listed(&swapped),
+            ["uid-old/main", "uid-old/init"],
+            "it holds the young one's, which has its"
         );
-        let held = |pod: &PendingPod, container: &str| pod.name.1 == "old" && container == "init";
-        assert_eq!(listed(&held), [entry("old", "main"), entry("young", "main")]);
-        assert_eq!(wishes(&pods, "example.com/fpga", &|_, _| false), []);
+        assert_eq!(listed(&held(&[("old", "init", &[7])])), ["uid-old/main", "uid-young/main"], "given up");
+        assert_eq!(wishes(&pods, "example.com/fpga", &none()), []);
     }
 
     #[test]
@@ -126,7 +159,7 @@ mod tests {
             pod("b", 2, &[("main", &[2])]),
             pod("c", 3, &[("main", &[4, 5])]),
         ];
-        let wishes = wishes(&pods, GPU, &|_, _| false);
+        let wishes = wishes(&pods, GPU, &none());
         let ask = |available: &[u32], must: &[u32], size| {
             choose(&wishes, &set(available), &set(must), size).map(|wish| wish.pod.as_str())
         };
@@ -141,21 +174,31 @@ mod tests {
         );
         assert_eq!(ask(&all, &[], 3), None, "no wish of this size");
         assert_eq!(ask(&[0, 1, 3], &[3], 2), None);
+        assert_eq!(
+            awaited(&wishes, &set(&[1, 2, 4, 5])),
+            set(&[2, 4, 5]),
+            "the first one cannot be fulfilled"
+        );
     }
 
-    #[test]
-    fn equal_calls_consume_the_same_multiset_in_any_order() {
-        let pods =
-            [pod("a", 1, &[("m", &[0, 1])]), pod("b", 1, &[("m", &[2, 3])]), pod("c", 1, &[("m", &[6, 7])])];
-        let mut available = set(&[0, 1, 2, 3, 4, 5, 6, 7]);
-        let mut given = BTreeSet::new();
-        for _ in 0..3 {
-            let open = wishes(&pods, GPU, &|_, _| false);
-            let wish = choose(&open, &available, &BTreeSet::new(), 2).unwrap();
-            available = available.difference(&wish.indices).copied().collect();
-            assert!(given.insert(wish.indices.clone()));
+    proptest! {
+        /// Whoever is admitted when: every group that was chosen is given, and to a container of its size.
+        #[test]
+        fn the_multiset_of_groups_is_kept(order in Just((0..6usize).collect::<Vec<_>>()).prop_shuffle()) {
+            let groups: [&[u32]; 6] = [&[0, 5], &[1], &[2, 7], &[3, 4], &[6], &[8]];
+            let pods: Vec<PendingPod> =
+                groups.iter().enumerate().map(|(at, group)| pod(&format!("p{at}"), 1, &[("main", group)])).collect();
+            let mut held = none();
+            let mut available: BTreeSet<u32> = (0..10).collect();
+            for at in order {
+                let open = wishes(&pods, GPU, &held);
+                let wish = choose(&open, &available, &BTreeSet::new(), groups[at].len()).unwrap();
+                available = available.difference(&wish.indices).copied().collect();
+                held.insert(("ns".to_owned(), format!("p{at}"), "main".to_owned()), wish.indices.clone());
+            }
+            let given: BTreeSet<_> = held.into_values().collect();
+            prop_assert_eq!(given, groups.iter().map(|group| set(group)).collect::<BTreeSet<_>>());
         }
-        assert_eq!(given, BTreeSet::from([set(&[0, 1]), set(&[2, 3]), set(&[6, 7])]));
     }
 
     #[test]
