@@ -29,6 +29,10 @@ pub fn structural<K: JsonSchema>() -> Value {
     });
     let mut schema = settings.into_generator().into_root_schema_for::<K>().to_value();
     translate(&mut schema);
+    if let Some(Value::Object(metadata)) = schema.pointer_mut("/properties/metadata") {
+        // The server refuses a schema that says more about it than its type.
+        metadata.remove("description");
+    }
     schema
 }
 

@@ -56,6 +56,7 @@ fn schemas_are_structural() {
             let name = format!("{}/{}", crds::definition::file_name(definition), version.name);
             let schema = serde_json::to_value(schema).unwrap();
             assert_structural(&schema, &name);
+            assert_eq!(schema["properties"]["metadata"], json!({ "type": "object" }), "{name}");
         }
     }
 }
