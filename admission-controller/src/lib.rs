@@ -1,1 +1,95 @@
-//! Layer 1: may this workload take its share of quota now?.
+//! Layer 1: may this workload take its share of quota now?
+//!
+//! | module | what |
+//! |---|---|
+//! | [`jobs`] | kinds of jobs, as a table; how each is read, started and stopped |
+//! | [`reconcile`] | what a job and its Workload need next, as a pure step function |
+//! | [`input`], [`words`], [`status`] | between the API's objects and the engine's data |
+//! | `controller` | the one task that owns the engine: watches in, decisions out |
+//! | [`webhook`] | admission webhooks and conversion, which need no state |
+//!
+//! The decisions themselves are made in `quota_engine`.
+
+pub mod compose;
+pub mod config;
+mod controller;
+pub mod explain;
+pub mod input;
+pub mod jobs;
+pub mod names;
+pub mod reconcile;
+pub mod status;
+pub mod webhook;
+pub mod words;
+
+use std::sync::Arc;
+
+use crds::names::trireme;
+use kit::Context;
+use kit::admin::{self, Readiness};
+use kit::http::{self, ListenError};
+use kit::lease::{Leadership, Lease, Terms};
+use kit::watch::WatchMetrics;
+use prometheus_client::registry::Registry;
+use tokio::sync::{mpsc, oneshot};
+
+pub use config::{Config, Configuration};
+pub use webhook::webhook_configurations;
+
+/// The name of the lease, and of the admin pages in the table of services.
+pub const LEASE: &str = "admission-controller";
+/// The Service under which the admin pages are reached in process.
+pub const ADMIN_SERVICE: &str = "admission-controller-admin";
+/// Askers for the state that may wait.
+const STATE_REQUESTS: usize = 8;
+
+/// Why the program cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An address is taken.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+}
+
+/// Runs until the context's tasks stop. Webhooks and conversion are served at once; what is written waits for the lease.
+///
+/// # Errors
+/// When an address cannot be listened on.
+pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
+    let config = Arc::new(config);
+    let namespace = config.file.namespace.clone();
+    let router = webhook::router(Arc::new(config.file.clone()));
+    http::publish(&ctx, &namespace, trireme::ADMISSION_SERVICE, &config.webhooks, router).await?;
+
+    let readiness = Readiness::new();
+    let synced = readiness.require("caches", "the first lists are not complete");
+    let mut registry = Registry::default();
+    let metrics = WatchMetrics::default();
+    metrics.register(&mut registry);
+    let (ask, asked) = mpsc::channel(STATE_REQUESTS);
+    if let Some(listen) = &config.admin {
+        let router = admin::router(readiness, Arc::new(registry), Some(state_source(ask)));
+        http::publish(&ctx, &namespace, ADMIN_SERVICE, listen, router).await?;
+    }
+
+    let lease = config.leader_election.then(|| Lease::campaign(&ctx, &namespace, LEASE, Terms::default()));
+    let leadership = lease.as_ref().map_or_else(|| Leadership::always(&ctx), Lease::leadership);
+    controller::Controller::new(ctx, config, leadership, synced).run(metrics, asked).await;
+    if let Some(lease) = lease {
+        lease.release().await;
+    }
+    Ok(())
+}
+
+fn state_source(ask: mpsc::Sender<controller::StateRequest>) -> admin::StateSource {
+    Arc::new(move || {
+        let ask = ask.clone();
+        Box::pin(async move {
+            let (send, receive) = oneshot::channel();
+            if ask.send(send).await.is_err() {
+                return serde_json::Value::Null;
+            }
+            receive.await.unwrap_or_default()
+        })
+    })
+}

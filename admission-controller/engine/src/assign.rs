@@ -8,7 +8,7 @@ use model::node::{NodeSelector, NodeSelectorTerm, Toleration, first_untolerated}
 use model::selector::Labels;
 use model::{ResourceList, ResourceName};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Undeclared};
 use crate::input::{
     Admission, BorrowWithinCohort, ClusterQueue, Flavor, FlavorQuotas, Fungibility, PodSet, PodSetAssignment,
     Preference, ReclaimWithinCohort, ResourceGroup, Search,
@@ -219,7 +219,8 @@ impl Assigner<'_> {
         let totals = self.totals(pod_set);
         let queue = self.queue;
         let covered: BTreeSet<&ResourceName> = queue.groups.iter().flat_map(|group| &group.covered).collect();
-        for (resource, amount) in &totals {
+        let ignore = self.engine.settings.undeclared == Undeclared::Ignore;
+        for (resource, amount) in totals.iter().filter(|_| !ignore) {
             if *amount > 0 && !covered.contains(resource) && resource.as_str() != ResourceName::PODS {
                 obstacles.push(Obstacle::ResourceNotCovered(resource.clone()));
                 self.grade.mode = Mode::NoFit;

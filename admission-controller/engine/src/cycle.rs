@@ -40,12 +40,13 @@ impl Engine {
                 heads => looked_at += heads,
             }
         }
+        self.cut_short = looked_at >= HEADS_PER_CALL;
         for uid in std::mem::take(&mut self.unsaid) {
             let waits_behind = self
                 .workloads
                 .get(&uid)
                 .is_some_and(|record| matches!(record.phase, Phase::Queued(_)) && record.said.is_none());
-            if waits_behind && looked_at < HEADS_PER_CALL {
+            if waits_behind && !self.cut_short {
                 let name = self.queue_of(&uid);
                 self.say(&uid, name, PendingReason::Behind);
             }
@@ -55,11 +56,7 @@ impl Engine {
 
     /// Whether the last call of [`Engine::decide`] stopped before everything was looked at.
     pub fn has_more(&self) -> bool {
-        self.ready.iter().any(|name| {
-            self.queues
-                .get(name)
-                .is_some_and(|queue| queue.head().is_some_and(|head| queue.blocked.as_ref() != Some(head)))
-        })
+        self.cut_short
     }
 
     fn queue_of(&self, uid: &Uid) -> Option<ClusterQueueName> {

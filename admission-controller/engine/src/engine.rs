@@ -20,6 +20,7 @@ use crate::tree::{Ledger, NodeName, Tree, Usage};
 /// what it only assumes.
 #[derive(Debug, Default)]
 pub struct Engine {
+    pub(crate) settings: Settings,
     pub(crate) tree: Tree,
     pub(crate) flavors: BTreeMap<FlavorName, Flavor>,
     pub(crate) queues: BTreeMap<ClusterQueueName, Queue>,
@@ -40,15 +41,33 @@ pub struct Engine {
     pub(crate) released: bool,
     /// Queued in a StrictFIFO queue since the last decision, and told nothing yet.
     pub(crate) unsaid: Vec<Uid>,
+    pub(crate) cut_short: bool,
     pub(crate) touched_queues: BTreeSet<ClusterQueueName>,
     pub(crate) touched_local_queues: BTreeSet<LocalQueueKey>,
     pub(crate) planted: Planted,
 }
 
+/// What an administrator chooses once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// What to do about resources that a ClusterQueue has no quota for.
+    pub undeclared: Undeclared,
+}
+
+/// Kueue's `resources.quotaCheckStrategy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Undeclared {
+    /// `BlockUndeclared`: a workload that asks for them is not admitted.
+    #[default]
+    Block,
+    /// `IgnoreUndeclared`: they are not counted.
+    Ignore,
+}
+
 impl Engine {
     /// An engine that knows nothing.
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
     }
 
     /// With a deliberate bug switched on, for testing the fuzzer.
@@ -131,6 +150,14 @@ impl Engine {
             },
             _ => {}
         }
+    }
+
+    /// Every reason to wait is worked out and given anew: a new leader does not know which were written.
+    pub fn forget_what_was_said(&mut self) {
+        for record in self.workloads.values_mut() {
+            record.said = None;
+        }
+        self.reconfigured = true;
     }
 
     /// Whether the engine waits for the outcome of anything.

@@ -24,7 +24,7 @@ mod tree;
 pub use decision::{
     Decision, DecisionId, Evict, EvictReason, Outcome, PreemptionReason, Reserve, SetPending,
 };
-pub use engine::Engine;
+pub use engine::{Engine, Settings, Undeclared};
 pub use explain::{ClusterQueueState, Explanation, WorkloadState};
 pub use input::Event;
 pub use names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};

@@ -101,7 +101,7 @@ pub struct World {
 
 impl World {
     pub fn new(events: impl IntoIterator<Item = Event>) -> Self {
-        let mut engine = Engine::new();
+        let mut engine = Engine::new(Settings::default());
         engine.apply(Event::Namespace("ns".into(), BTreeMap::new()));
         for event in events {
             engine.apply(event);

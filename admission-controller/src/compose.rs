@@ -1,0 +1,161 @@
+//! A job, described as a Workload.
+
+use std::collections::BTreeMap;
+
+use crds::names::kueue;
+use serde_json::{Map, Value, json};
+
+use crate::names::workload_name;
+use crate::reconcile::Job;
+
+/// Wishes that are not supported yet, by annotation on the job or its templates. Ignoring them would admit something else
+/// than was asked for.
+const UNSUPPORTED: &[&str] = &[
+    kueue::PODSET_REQUIRED_TOPOLOGY,
+    kueue::PODSET_PREFERRED_TOPOLOGY,
+    kueue::PODSET_UNCONSTRAINED_TOPOLOGY,
+    kueue::PODSET_SLICE_REQUIRED_TOPOLOGY,
+    kueue::PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS,
+    kueue::PODSET_GROUP_NAME,
+    kueue::ELASTIC_JOB,
+    kueue::JOB_MIN_PARALLELISM,
+    kueue::ADMISSION_GATED_BY,
+    kueue::PREBUILT_WORKLOAD_NAME,
+];
+
+/// What the priority classes of the cluster say.
+#[derive(Debug, Default)]
+pub struct Priorities {
+    /// WorkloadPriorityClasses by name.
+    pub workload: BTreeMap<String, i32>,
+    /// PriorityClasses by name.
+    pub pod: BTreeMap<String, i32>,
+    /// The PriorityClass of pods that name none.
+    pub default: Option<(String, i32)>,
+}
+
+/// A priority and the class it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Priority {
+    /// The number.
+    pub value: i32,
+    /// Group, kind and name of the class.
+    pub class: Option<(&'static str, &'static str, String)>,
+}
+
+impl Priority {
+    /// `spec.priorityClassRef`.
+    pub fn class_ref(&self) -> Value {
+        match &self.class {
+            Some((group, kind, name)) => json!({ "group": group, "kind": kind, "name": name }),
+            None => Value::Null,
+        }
+    }
+}
+
+impl Priorities {
+    /// A job's priority: of its WorkloadPriorityClass, else of its PriorityClass, else the cluster's default, else 0.
+    ///
+    /// # Errors
+    /// A class that does not exist.
+    pub fn of(&self, job: &Job) -> Result<Priority, String> {
+        if let Some(name) = &job.view.workload_priority_class {
+            let value = *self.workload.get(name).ok_or_else(|| {
+                format!(
+                    "WorkloadPriorityClass {name} does not exist; create it or correct the label {}",
+                    kueue::PRIORITY_CLASS
+                )
+            })?;
+            return Ok(Priority {
+                value,
+                class: Some((kueue::GROUP, "WorkloadPriorityClass", name.clone())),
+            });
+        }
+        let pod_class = |name: &String, value| Priority {
+            value,
+            class: Some(("scheduling.k8s.io", "PriorityClass", name.clone())),
+        };
+        if let Some(name) = &job.view.pod_priority_class {
+            let value = *self.pod.get(name).ok_or_else(|| format!("PriorityClass {name} does not exist"))?;
+            return Ok(pod_class(name, value));
+        }
+        Ok(match &self.default {
+            Some((name, value)) => pod_class(name, *value),
+            None => Priority { value: 0, class: None },
+        })
+    }
+}
+
+/// The Workload of a job, ready to be created.
+///
+/// # Errors
+/// Why the job cannot be described, in words for its owner.
+pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
+    let sets = job.view.pod_sets.as_ref().map_err(Clone::clone)?;
+    refuse_unsupported(job.object.metadata.annotations.as_ref(), "the job")?;
+    let priority = priorities.of(job)?;
+    let metadata = &job.object.metadata;
+    let (name, job_uid) = (metadata.name.as_deref().unwrap_or_default(), job.object.uid());
+    let mut pod_sets = Vec::new();
+    for set in sets {
+        let template = job.object.at(&set.template).cloned().unwrap_or_default();
+        let annotations: Option<BTreeMap<String, String>> = template
+            .pointer("/metadata/annotations")
+            .and_then(|annotations| serde_json::from_value(annotations.clone()).ok());
+        refuse_unsupported(annotations.as_ref(), &format!("pod set {}", set.name))?;
+        pod_sets.push(json!({ "name": set.name, "count": set.count, "template": template }));
+    }
+    let mut spec = json!({ "podSets": pod_sets, "priority": priority.value });
+    if let Some(queue) = &job.view.queue {
+        spec["queueName"] = json!(queue);
+    }
+    if priority.class.is_some() {
+        spec["priorityClassRef"] = priority.class_ref();
+    }
+    if let Some(seconds) = job.object.label(kueue::MAX_EXEC_TIME_SECONDS) {
+        let seconds: i32 = seconds.parse().map_err(|_| {
+            format!(
+                "label {} is {seconds:?}, which is no whole number of seconds",
+                kueue::MAX_EXEC_TIME_SECONDS
+            )
+        })?;
+        spec["maximumExecutionTimeSeconds"] = json!(seconds);
+    }
+    let kind = job.kind;
+    let api_version = if kind.group.is_empty() {
+        kind.version.to_owned()
+    } else {
+        format!("{}/{}", kind.group, kind.version)
+    };
+    let mut labels = Map::new();
+    // A uid is a valid label value; anything else is left out rather than refused by the server.
+    labels.insert(kueue::JOB_UID.to_owned(), json!(job_uid));
+    Ok(json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {
+            "name": workload_name(kind.group, kind.kind, name, job_uid),
+            "namespace": metadata.namespace,
+            "labels": labels,
+            "finalizers": [kueue::FINALIZER_RESOURCE_IN_USE],
+            "ownerReferences": [{
+                "apiVersion": api_version,
+                "kind": kind.kind,
+                "name": name,
+                "uid": job_uid,
+                "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": spec,
+    }))
+}
+
+fn refuse_unsupported(annotations: Option<&BTreeMap<String, String>>, place: &str) -> Result<(), String> {
+    let found =
+        annotations.into_iter().flatten().map(|(key, _)| key).find(|key| UNSUPPORTED.contains(&key.as_str()));
+    match found {
+        Some(key) => Err(format!("{place} asks for {key}, which is not supported; remove the annotation")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,204 @@
+//! The configuration: a subset of Kueue's `Configuration` file, by the same names.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crds::names::trireme;
+use kit::config::{self, ConfigError};
+use kit::http::Listen;
+use model::planted::Planted;
+use serde::Deserialize;
+
+use crate::jobs::{JobKind, TABLE};
+
+/// What the program is started with.
+#[derive(Clone)]
+pub struct Config {
+    /// The configuration file's content.
+    pub file: Configuration,
+    /// How webhooks and conversion are reached.
+    pub webhooks: Listen,
+    /// How health, metrics and state are reached; `None` nowhere.
+    pub admin: Option<Listen>,
+    /// Whether other replicas may run: then the one with the lease writes.
+    pub leader_election: bool,
+    /// A bug on purpose, for testing the tests.
+    pub planted: Planted,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            file: Configuration::default(),
+            webhooks: Listen::InProcess,
+            admin: None,
+            leader_election: true,
+            planted: Planted::NONE,
+        }
+    }
+}
+
+/// What an administrator chooses. In a file: YAML; a field that is not listed here is refused by name.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Configuration {
+    /// `apiVersion`, as Kueue's file has it; not looked at.
+    pub api_version: Option<String>,
+    /// `kind`: `Configuration` or absent.
+    pub kind: Option<String>,
+    /// Namespace of the lease and of the Service.
+    pub namespace: String,
+    /// Whether jobs without the queue-name label are managed too (in `managedJobsNamespaceSelector`'s absence: all but
+    /// `kube-system` and the own namespace).
+    pub manage_jobs_without_queue_name: bool,
+    /// Which kinds of jobs are managed.
+    pub integrations: Integrations,
+    /// Which resources are counted.
+    pub resources: Resources,
+    /// The scheduler that jobs without a wish of their own are given to. Empty leaves them as they are.
+    pub scheduler_name: String,
+    /// Where webhooks listen.
+    pub webhook: Webhook,
+}
+
+/// `integrations`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Integrations {
+    /// Kinds by Kueue's names, such as `kubeflow.org/pytorchjob`.
+    pub frameworks: Vec<String>,
+}
+
+/// `resources`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Resources {
+    /// Resources whose names begin so are not counted.
+    pub exclude_resource_prefixes: Vec<String>,
+    /// What happens to resources that a ClusterQueue has no quota for.
+    pub quota_check_strategy: QuotaCheckStrategy,
+}
+
+/// `resources.quotaCheckStrategy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum QuotaCheckStrategy {
+    /// Who asks for them is not admitted.
+    #[default]
+    BlockUndeclared,
+    /// They are not counted.
+    IgnoreUndeclared,
+}
+
+/// `webhook`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Webhook {
+    /// The port of webhooks and conversion.
+    pub port: u16,
+}
+
+impl Default for Webhook {
+    fn default() -> Self {
+        Self { port: 9443 }
+    }
+}
+
+impl Default for Integrations {
+    fn default() -> Self {
+        Self { frameworks: TABLE.iter().map(|kind| kind.framework.to_owned()).collect() }
+    }
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            api_version: None,
+            kind: None,
+            namespace: trireme::NAMESPACE.to_owned(),
+            manage_jobs_without_queue_name: false,
+            integrations: Integrations::default(),
+            resources: Resources::default(),
+            scheduler_name: trireme::SCHEDULER_NAME.to_owned(),
+            webhook: Webhook::default(),
+        }
+    }
+}
+
+impl Configuration {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Each names the file, the field and the reason.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let configuration: Self = config::read(path)?;
+        configuration.check(path)
+    }
+
+    /// Reads a file's text; `path` is for the messages.
+    ///
+    /// # Errors
+    /// See [`Configuration::read`].
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let configuration: Self = config::parse(path, text)?;
+        configuration.check(path)
+    }
+
+    fn check(self, path: &Path) -> Result<Self, ConfigError> {
+        if self.kind.as_deref().is_some_and(|kind| kind != "Configuration") {
+            return Err(ConfigError::invalid(path, "kind", "it must be Configuration"));
+        }
+        if self.namespace.is_empty() {
+            return Err(ConfigError::invalid(path, "namespace", "it must not be empty"));
+        }
+        for (index, name) in self.integrations.frameworks.iter().enumerate() {
+            if !TABLE.iter().any(|kind| kind.framework == name) {
+                let known: Vec<&str> = TABLE.iter().map(|kind| kind.framework).collect();
+                let reason = format!("{name:?} is not supported; supported are {}", known.join(", "));
+                return Err(ConfigError::invalid(path, &format!("integrations.frameworks[{index}]"), reason));
+            }
+        }
+        Ok(self)
+    }
+
+    /// The kinds of jobs that are managed.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static JobKind> {
+        let wanted: BTreeSet<String> = self.integrations.frameworks.iter().cloned().collect();
+        TABLE.iter().filter(move |kind| wanted.contains(kind.framework))
+    }
+
+    /// Whether a job with this queue name in this namespace is managed.
+    pub fn manages(&self, namespace: &str, queue: Option<&str>) -> bool {
+        queue.is_some()
+            || (self.manage_jobs_without_queue_name
+                && namespace != "kube-system"
+                && namespace != self.namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kueues_names_are_understood_and_unknown_ones_refused_by_name() {
+        let path = Path::new("config.yaml");
+        let config = Configuration::parse(
+            path,
+            "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nmanageJobsWithoutQueueName: true\n\
+             integrations:\n  frameworks: [\"batch/job\"]\nresources:\n  quotaCheckStrategy: IgnoreUndeclared\n",
+        )
+        .unwrap();
+        assert!(config.manages("team-a", None) && !config.manages("kube-system", None));
+        assert_eq!(config.kinds().map(|kind| kind.kind).collect::<Vec<_>>(), ["Job"]);
+        for (text, words) in [
+            ("waitForPodsReady: {}", "waitForPodsReady"),
+            ("integrations:\n  frameworks: [pod]", "integrations.frameworks[0]"),
+            ("kind: Deployment", "kind"),
+            ("namespace: \"\"", "namespace"),
+            ("resources:\n  quotaCheckStrategy: Sometimes", "Sometimes"),
+        ] {
+            let error = Configuration::parse(path, text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text:?} gives {error:?}");
+        }
+    }
+}

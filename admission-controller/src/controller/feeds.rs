@@ -1,0 +1,65 @@
+use std::pin::Pin;
+
+use crds::view::cluster_queue::ClusterQueue;
+use crds::view::cohort::Cohort;
+use crds::view::flavor::ResourceFlavor;
+use crds::view::local_queue::LocalQueue;
+use crds::view::namespace::Namespace;
+use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
+use crds::view::workload::Workload;
+use futures::stream::{SelectAll, Stream, StreamExt, select_all};
+use kit::Context;
+use kit::watch::{Change, Watch, WatchMetrics};
+use kube::Api;
+use kube::runtime::watcher::Config as WatchConfig;
+
+use crate::config::Configuration;
+use crate::jobs::{JobKind, JobObject, JobResource};
+
+/// What some watch told.
+pub(super) enum Seen {
+    Workload(Change<Workload>),
+    ClusterQueue(Change<ClusterQueue>),
+    LocalQueue(Change<LocalQueue>),
+    Flavor(Change<ResourceFlavor>),
+    Cohort(Change<Cohort>),
+    Namespace(Change<Namespace>),
+    WorkloadPriorityClass(Change<WorkloadPriorityClass>),
+    PriorityClass(Change<PriorityClass>),
+    Job(&'static JobKind, Change<JobObject>),
+}
+
+pub(super) type Feeds = SelectAll<Pin<Box<dyn Stream<Item = Seen> + Send>>>;
+
+/// All watches, each begun when first polled. Kinds of jobs whose CRD is not there yet are asked for from time to time.
+pub(super) fn feeds(ctx: &Context, config: &Configuration, metrics: &WatchMetrics) -> Feeds {
+    let client = ctx.clients.watch.clone();
+    macro_rules! all {
+        ($($view:ident),*) => {
+            vec![$(
+                Watch::new(ctx, Api::<$view>::all(client.clone()), WatchConfig::default())
+                    .metrics(metrics)
+                    .stream()
+                    .map(Seen::$view)
+                    .boxed()
+            ),*]
+        };
+    }
+    type Flavor = ResourceFlavor;
+    let mut feeds = all!(
+        Flavor,
+        Cohort,
+        ClusterQueue,
+        LocalQueue,
+        Namespace,
+        WorkloadPriorityClass,
+        PriorityClass,
+        Workload
+    );
+    for kind in config.kinds() {
+        let api = Api::<JobObject>::all_with(client.clone(), &JobResource::from(kind));
+        let watch = Watch::new(ctx, api, WatchConfig::default()).metrics(metrics).optional();
+        feeds.push(watch.stream().map(move |change| Seen::Job(kind, change)).boxed());
+    }
+    select_all(feeds)
+}

@@ -1,0 +1,258 @@
+//! The one task that owns the engine: watches in, decisions out.
+
+mod feeds;
+mod pump;
+mod store;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crds::view::workload::Workload;
+use futures::FutureExt;
+use futures::stream::StreamExt;
+use kit::Context;
+use kit::admin::Requirement;
+use kit::lease::Leadership;
+use kit::watch::{Change, WatchMetrics};
+use kit::writes::{Done, Limits, Writes};
+use kube::api::{Api, ListParams};
+use quota_engine::{
+    Decision, DecisionId, Engine, Evict, Outcome, PendingReason, Reserve, Settings, Uid, Undeclared,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::config::{Config, QuotaCheckStrategy};
+use crate::explain;
+use feeds::{Feeds, Seen, feeds};
+use pump::{Answer, Op};
+use world::{Unit, World};
+
+/// So many events are taken in before the next decision: a list of thousands is decided on a few times, not thousands.
+const BATCH: usize = 512;
+/// A page of the list that a new leader makes. Kubernetes' own page size of kubectl.
+const PAGE: u32 = 500;
+/// A reason to wait is written this long after it arose, if it still holds: most workloads are admitted sooner.
+const PENDING_DELAY: Duration = Duration::from_millis(200);
+/// A queue's counts are written at most once in this time.
+const STATUS_DELAY: Duration = Duration::from_secs(1);
+
+/// Asks the controller for its state.
+pub(crate) type StateRequest = oneshot::Sender<serde_json::Value>;
+
+pub(crate) struct Controller {
+    ctx: Context,
+    config: Arc<Config>,
+    engine: Engine,
+    world: World,
+    writes: Writes<Unit, Answer>,
+    leadership: Leadership,
+    /// Whether this replica leads and has seen everything that earlier leaders wrote.
+    leads: bool,
+    /// The write under way, by unit.
+    busy: BTreeMap<Unit, Op>,
+    /// Decisions that wait for their unit.
+    reserves: BTreeMap<Uid, Reserve>,
+    evictions: BTreeMap<Uid, Evict>,
+    reasons: BTreeMap<Uid, PendingReason>,
+    /// Units whose last step the API server refused, and the versions it saw: not tried again on those.
+    refused: BTreeMap<Unit, String>,
+    /// Decisions of which nobody knows whether they were written; settled by the next list.
+    unsettled: BTreeSet<DecisionId>,
+    /// Statuses and reasons, by when they are due.
+    due: BTreeSet<(Instant, Unit)>,
+    scheduled: BTreeSet<Unit>,
+    ready: Requirement,
+}
+
+/// What the loop woke up for.
+enum Wake {
+    Stop,
+    Led(bool),
+    Done(Box<Done<Unit, Answer>>),
+    Due,
+    Seen(Box<Seen>),
+    State(StateRequest),
+}
+
+impl Controller {
+    pub(crate) fn new(ctx: Context, config: Arc<Config>, leadership: Leadership, ready: Requirement) -> Self {
+        let undeclared = match config.file.resources.quota_check_strategy {
+            QuotaCheckStrategy::BlockUndeclared => Undeclared::Block,
+            QuotaCheckStrategy::IgnoreUndeclared => Undeclared::Ignore,
+        };
+        let writes = Writes::start(&ctx, Limits::default(), leadership.gate());
+        Self {
+            engine: Engine::new(Settings { undeclared }).with_planted(config.planted),
+            world: World::new(&config.file),
+            writes,
+            leadership,
+            leads: false,
+            busy: BTreeMap::new(),
+            reserves: BTreeMap::new(),
+            evictions: BTreeMap::new(),
+            reasons: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
+            due: BTreeSet::new(),
+            scheduled: BTreeSet::new(),
+            ready,
+            ctx,
+            config,
+        }
+    }
+
+    /// Runs until the context's tasks stop.
+    pub(crate) async fn run(mut self, metrics: WatchMetrics, mut states: mpsc::Receiver<StateRequest>) {
+        let mut feeds = feeds(&self.ctx, &self.config.file, &metrics);
+        loop {
+            match self.wake(&mut feeds, &mut states).await {
+                Wake::Stop => break,
+                Wake::Led(leads) => self.lead(leads).await,
+                Wake::Done(done) => self.done(*done),
+                Wake::Due => {}
+                Wake::Seen(seen) => self.world.take(&mut self.engine, *seen),
+                Wake::State(request) => {
+                    let _asker_gone = request.send(explain::state(&self.engine, self.leads));
+                    continue;
+                }
+            }
+            self.take_what_is_there(&mut feeds);
+            if self.world.is_synced() {
+                self.ready.met();
+            }
+            if self.leads && self.world.is_synced() {
+                self.decide();
+                self.pump();
+            }
+        }
+        self.writes.drain().await;
+    }
+
+    async fn wake(&mut self, feeds: &mut Feeds, states: &mut mpsc::Receiver<StateRequest>) -> Wake {
+        if self.leads && self.world.is_synced() && self.engine.has_more() {
+            tokio::task::yield_now().await;
+            return Wake::Due;
+        }
+        let due = self.due.first().map(|(at, _)| *at);
+        let (clock, tasks) = (self.ctx.clock.clone(), self.ctx.tasks.clone());
+        tokio::select! {
+            biased;
+            () = tasks.stopping() => Wake::Stop,
+            leads = self.leadership.changed() => Wake::Led(leads),
+            done = self.writes.next() => Wake::Done(Box::new(done)),
+            () = async { clock.sleep_until(due.unwrap_or_else(|| clock.monotonic())).await }, if due.is_some() => Wake::Due,
+            Some(request) = states.recv() => Wake::State(request),
+            Some(seen) = feeds.next() => Wake::Seen(Box::new(seen)),
+        }
+    }
+
+    fn take_what_is_there(&mut self, feeds: &mut Feeds) {
+        for _ in 0..BATCH {
+            match feeds.next().now_or_never() {
+                Some(Some(seen)) => self.world.take(&mut self.engine, seen),
+                _ => return,
+            }
+        }
+    }
+
+    /// A new leader first sees everything that earlier ones wrote: the API server has no fencing tokens, and a watch may lag.
+    async fn lead(&mut self, leads: bool) {
+        self.leads = false;
+        for id in std::mem::take(&mut self.reserves).into_values().map(|one| one.id) {
+            self.engine.written(id, Outcome::NotWritten);
+        }
+        for id in std::mem::take(&mut self.evictions).into_values().map(|one| one.id) {
+            self.engine.written(id, Outcome::NotWritten);
+        }
+        if !leads {
+            tracing::info!("this replica no longer leads");
+            return;
+        }
+        while self.leadership.may_write() && !self.ctx.tasks.is_stopping() {
+            match self.list_workloads().await {
+                Ok(workloads) => {
+                    self.world.take(&mut self.engine, Seen::Workload(Change::Restarted));
+                    for view in workloads {
+                        self.world.take(&mut self.engine, Seen::Workload(Change::Applied(view)));
+                    }
+                    for id in std::mem::take(&mut self.unsettled) {
+                        self.engine.written(id, Outcome::NotWritten);
+                    }
+                    self.leads = true;
+                    self.refused.clear();
+                    self.world.all_dirty();
+                    self.engine.forget_what_was_said();
+                    tracing::info!("this replica leads");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the Workloads cannot be listed; trying again");
+                    let wait = self.ctx.rng.jitter(Duration::from_secs(1), 0.5);
+                    self.ctx.clock.sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    async fn list_workloads(&self) -> Result<Vec<Workload>, kube::Error> {
+        let api = Api::<Workload>::all(self.ctx.clients.write.clone());
+        let mut all = Vec::new();
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let page = api.list(&params).await?;
+            all.extend(page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    fn decide(&mut self) {
+        for decision in self.engine.decide(self.ctx.clock.unix_millis()) {
+            match decision {
+                Decision::Reserve(reserve) => {
+                    self.reasons.remove(&reserve.workload);
+                    self.mark(&reserve.workload.clone());
+                    if let Some(old) = self.reserves.insert(reserve.workload.clone(), reserve) {
+                        self.engine.written(old.id, Outcome::Unsettled);
+                    }
+                }
+                Decision::Evict(evict) => {
+                    self.mark(&evict.victim.clone());
+                    if let Some(old) = self.evictions.insert(evict.victim.clone(), evict) {
+                        self.engine.written(old.id, Outcome::Unsettled);
+                    }
+                }
+                Decision::SetPending(set) => {
+                    self.reasons.insert(set.workload.clone(), set.reason);
+                    if let Some(unit) = self.world.unit_of_workload(&set.workload) {
+                        self.schedule(unit, PENDING_DELAY);
+                    }
+                }
+            }
+        }
+        let (queues, local_queues) = self.engine.take_touched();
+        for name in queues {
+            self.schedule(Unit::ClusterQueue(name), STATUS_DELAY);
+        }
+        for key in local_queues {
+            self.schedule(Unit::LocalQueue(key), STATUS_DELAY);
+        }
+    }
+
+    fn mark(&mut self, workload: &Uid) {
+        if let Some(unit) = self.world.unit_of_workload(workload) {
+            self.world.dirty.insert(unit);
+        }
+    }
+
+    fn schedule(&mut self, unit: Unit, delay: Duration) {
+        if self.scheduled.insert(unit.clone()) {
+            self.due.insert((self.ctx.clock.monotonic() + delay, unit));
+        }
+    }
+}

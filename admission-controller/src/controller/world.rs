@@ -1,0 +1,376 @@
+//! What the watches say, indexed as the controller needs it, and passed on to the engine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crds::view::cluster_queue::ClusterQueue;
+use crds::view::cohort::Cohort;
+use crds::view::flavor::ResourceFlavor;
+use crds::view::local_queue::LocalQueue;
+use crds::view::namespace::Namespace;
+use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
+use crds::view::workload::Workload;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kit::watch::Change;
+use quota_engine::{ClusterQueueName, Engine, Event, LocalQueueKey, Uid};
+
+use super::feeds::Seen;
+use super::store::{Delta, Store, StoredJob};
+use crate::compose::Priorities;
+use crate::config::Configuration;
+use crate::input;
+use crate::jobs::{JobKind, JobObject, read, table};
+use crate::reconcile::Job;
+
+/// What is written one after another: a job with its Workload, a Workload alone, a queue's status.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unit {
+    Job(Uid),
+    Workload(Uid),
+    ClusterQueue(ClusterQueueName),
+    LocalQueue(LocalQueueKey),
+}
+
+pub(super) struct World {
+    pub(super) workloads: Store<Workload>,
+    cluster_queues: Store<ClusterQueue>,
+    local_queues: Store<LocalQueue>,
+    flavors: Store<ResourceFlavor>,
+    cohorts: Store<Cohort>,
+    namespaces: Store<Namespace>,
+    workload_classes: Store<WorkloadPriorityClass>,
+    pod_classes: Store<PriorityClass>,
+    jobs: BTreeMap<&'static str, Store<StoredJob>>,
+    kind_of_job: BTreeMap<Uid, &'static str>,
+    workloads_of_job: BTreeMap<Uid, BTreeSet<Uid>>,
+    queues_by_name: BTreeMap<ClusterQueueName, Uid>,
+    local_queues_by_key: BTreeMap<LocalQueueKey, Uid>,
+    pub(super) flavors_by_name: BTreeMap<String, ResourceFlavor>,
+    pub(super) priorities: Priorities,
+    /// Units that something happened to.
+    pub(super) dirty: BTreeSet<Unit>,
+    excluded: Vec<String>,
+}
+
+impl World {
+    pub(super) fn new(config: &Configuration) -> Self {
+        Self {
+            workloads: Store::new(),
+            cluster_queues: Store::new(),
+            local_queues: Store::new(),
+            flavors: Store::new(),
+            cohorts: Store::new(),
+            namespaces: Store::new(),
+            workload_classes: Store::new(),
+            pod_classes: Store::new(),
+            jobs: config.kinds().map(|kind| (kind.framework, Store::of_jobs())).collect(),
+            kind_of_job: BTreeMap::new(),
+            workloads_of_job: BTreeMap::new(),
+            queues_by_name: BTreeMap::new(),
+            local_queues_by_key: BTreeMap::new(),
+            flavors_by_name: BTreeMap::new(),
+            priorities: Priorities::default(),
+            dirty: BTreeSet::new(),
+            excluded: config.resources.exclude_resource_prefixes.clone(),
+        }
+    }
+
+    /// Whether every first list is complete: before that, nothing may be decided.
+    pub(super) fn is_synced(&self) -> bool {
+        self.workloads.is_synced()
+            && self.cluster_queues.is_synced()
+            && self.local_queues.is_synced()
+            && self.flavors.is_synced()
+            && self.cohorts.is_synced()
+            && self.namespaces.is_synced()
+            && self.workload_classes.is_synced()
+            && self.pod_classes.is_synced()
+            && self.jobs.values().all(Store::is_synced)
+    }
+
+    pub(super) fn take(&mut self, engine: &mut Engine, seen: Seen) {
+        match seen {
+            Seen::Workload(change) => {
+                for delta in self.workloads.take(change) {
+                    self.workload_changed(engine, delta);
+                }
+            }
+            Seen::Job(kind, change) => self.take_job(kind, change),
+            Seen::ClusterQueue(change) => {
+                for delta in self.cluster_queues.take(change) {
+                    self.cluster_queue_changed(engine, delta);
+                }
+            }
+            Seen::LocalQueue(change) => {
+                for delta in self.local_queues.take(change) {
+                    self.local_queue_changed(engine, delta);
+                }
+            }
+            Seen::Flavor(change) => {
+                for delta in self.flavors.take(change) {
+                    self.flavor_changed(engine, delta);
+                }
+            }
+            Seen::Cohort(change) => {
+                for delta in self.cohorts.take(change) {
+                    match delta {
+                        Delta::Upsert(uid) => {
+                            engine.apply(Event::Cohort(input::cohort(&self.cohorts_get(&uid))));
+                        }
+                        Delta::Gone(view) => {
+                            let name = view.metadata.name.as_deref().unwrap_or_default();
+                            engine.apply(Event::CohortGone(name.into(), input::uid(&view.metadata)));
+                        }
+                    }
+                }
+            }
+            Seen::Namespace(change) => {
+                for delta in self.namespaces.take(change) {
+                    self.namespace_changed(engine, delta);
+                }
+            }
+            Seen::WorkloadPriorityClass(change) => {
+                self.workload_classes.take(change);
+                self.priorities.workload = named(self.workload_classes.iter(), |one| &one.metadata)
+                    .map(|(name, one)| (name, one.value))
+                    .collect();
+                self.all_jobs_dirty();
+            }
+            Seen::PriorityClass(change) => {
+                self.pod_classes.take(change);
+                self.priorities.pod = named(self.pod_classes.iter(), |one| &one.metadata)
+                    .map(|(name, one)| (name, one.value))
+                    .collect();
+                self.priorities.default = named(self.pod_classes.iter(), |one| &one.metadata)
+                    .filter(|(_, one)| one.global_default)
+                    .map(|(name, one)| (name, one.value))
+                    .min_by_key(|(name, value)| (*value, name.clone()));
+                self.all_jobs_dirty();
+            }
+        }
+    }
+
+    fn cohorts_get(&self, uid: &Uid) -> Cohort {
+        self.cohorts.get(uid).cloned().unwrap_or_default()
+    }
+
+    /// Takes the answer to a write, which is as good as an event.
+    pub(super) fn take_workload(&mut self, engine: &mut Engine, view: Workload) {
+        if let Some(uid) = self.workloads.upsert(view) {
+            self.workload_changed(engine, Delta::Upsert(uid));
+        }
+    }
+
+    /// Takes the answer to a write of a job.
+    pub(super) fn take_job_answer(&mut self, kind: &'static JobKind, object: JobObject) {
+        let view = read(kind, &object);
+        let Some(store) = self.jobs.get_mut(kind.framework) else { return };
+        if let Some(uid) = store.upsert(StoredJob(Job { kind, object, view })) {
+            self.kind_of_job.insert(uid.clone(), kind.framework);
+            self.dirty.insert(Unit::Job(uid));
+        }
+    }
+
+    /// Takes the answer to a write of a queue's status.
+    pub(super) fn take_cluster_queue(&mut self, view: ClusterQueue) {
+        self.cluster_queues.upsert(view);
+    }
+
+    /// Takes the answer to a write of a queue's status.
+    pub(super) fn take_local_queue(&mut self, view: LocalQueue) {
+        self.local_queues.upsert(view);
+    }
+
+    fn workload_changed(&mut self, engine: &mut Engine, delta: Delta<Workload>) {
+        match delta {
+            Delta::Upsert(uid) => {
+                let Some(view) = self.workloads.get(&uid) else { return };
+                engine.apply(Event::Workload(Box::new(input::workload(view, &self.excluded))));
+                let unit = match job_uid(&view.metadata) {
+                    Some(job) => {
+                        self.workloads_of_job.entry(job.clone()).or_default().insert(uid);
+                        Unit::Job(job)
+                    }
+                    None => Unit::Workload(uid),
+                };
+                self.dirty.insert(unit);
+            }
+            Delta::Gone(view) => {
+                let uid = input::uid(&view.metadata);
+                engine.apply(Event::WorkloadGone(uid.clone()));
+                if let Some(job) = job_uid(&view.metadata) {
+                    if let Some(of_job) = self.workloads_of_job.get_mut(&job) {
+                        of_job.remove(&uid);
+                        if of_job.is_empty() {
+                            self.workloads_of_job.remove(&job);
+                        }
+                    }
+                    self.dirty.insert(Unit::Job(job));
+                }
+            }
+        }
+    }
+
+    fn take_job(&mut self, kind: &'static JobKind, change: Change<JobObject>) {
+        let read = |object: JobObject| {
+            let view = read(kind, &object);
+            StoredJob(Job { kind, object, view })
+        };
+        let change = match change {
+            Change::Restarted => Change::Restarted,
+            Change::Synced => Change::Synced,
+            Change::Applied(object) => Change::Applied(read(object)),
+            Change::Deleted(object) => Change::Deleted(read(object)),
+        };
+        let Some(store) = self.jobs.get_mut(kind.framework) else { return };
+        for delta in store.take(change) {
+            let uid = match delta {
+                Delta::Upsert(uid) => {
+                    self.kind_of_job.insert(uid.clone(), kind.framework);
+                    uid
+                }
+                Delta::Gone(job) => {
+                    let uid = input::uid(&job.0.object.metadata);
+                    self.kind_of_job.remove(&uid);
+                    uid
+                }
+            };
+            self.dirty.insert(Unit::Job(uid));
+        }
+    }
+
+    fn cluster_queue_changed(&mut self, engine: &mut Engine, delta: Delta<ClusterQueue>) {
+        match delta {
+            Delta::Upsert(uid) => {
+                let Some(view) = self.cluster_queues.get(&uid) else { return };
+                let spec = input::cluster_queue(view);
+                self.queues_by_name.insert(spec.name.clone(), uid);
+                engine.apply(Event::ClusterQueue(spec));
+            }
+            Delta::Gone(view) => {
+                let uid = input::uid(&view.metadata);
+                let name = ClusterQueueName::from(view.metadata.name.as_deref().unwrap_or_default());
+                if self.queues_by_name.get(&name) == Some(&uid) {
+                    self.queues_by_name.remove(&name);
+                }
+                engine.apply(Event::ClusterQueueGone(name, uid));
+            }
+        }
+    }
+
+    fn local_queue_changed(&mut self, engine: &mut Engine, delta: Delta<LocalQueue>) {
+        match delta {
+            Delta::Upsert(uid) => {
+                let Some(view) = self.local_queues.get(&uid) else { return };
+                let queue = input::local_queue(view);
+                self.local_queues_by_key.insert(queue.key.clone(), uid);
+                engine.apply(Event::LocalQueue(queue));
+            }
+            Delta::Gone(view) => {
+                let (uid, key) = (input::uid(&view.metadata), input::local_queue_key(&view.metadata));
+                if self.local_queues_by_key.get(&key) == Some(&uid) {
+                    self.local_queues_by_key.remove(&key);
+                }
+                engine.apply(Event::LocalQueueGone(key, uid));
+            }
+        }
+    }
+
+    fn flavor_changed(&mut self, engine: &mut Engine, delta: Delta<ResourceFlavor>) {
+        match delta {
+            Delta::Upsert(uid) => {
+                let Some(view) = self.flavors.get(&uid) else { return };
+                let name = view.metadata.name.clone().unwrap_or_default();
+                self.flavors_by_name.insert(name, view.clone());
+                engine.apply(Event::Flavor(input::flavor(view)));
+                // A job that was admitted to it can start now.
+                self.all_jobs_dirty();
+            }
+            Delta::Gone(view) => {
+                let (uid, name) =
+                    (input::uid(&view.metadata), view.metadata.name.clone().unwrap_or_default());
+                if self.flavors_by_name.get(&name).is_some_and(|known| input::uid(&known.metadata) == uid) {
+                    self.flavors_by_name.remove(&name);
+                }
+                engine.apply(Event::FlavorGone(name.as_str().into(), uid));
+            }
+        }
+    }
+
+    fn namespace_changed(&mut self, engine: &mut Engine, delta: Delta<Namespace>) {
+        let name = |metadata: &ObjectMeta| Arc::from(metadata.name.as_deref().unwrap_or_default());
+        match delta {
+            Delta::Upsert(uid) => {
+                let Some(view) = self.namespaces.get(&uid) else { return };
+                let labels = view.metadata.labels.clone().unwrap_or_default();
+                engine.apply(Event::Namespace(name(&view.metadata), labels));
+            }
+            Delta::Gone(view) => engine.apply(Event::NamespaceGone(name(&view.metadata))),
+        }
+    }
+
+    pub(super) fn all_jobs_dirty(&mut self) {
+        self.dirty.extend(self.kind_of_job.keys().cloned().map(Unit::Job));
+    }
+
+    /// Everything is looked at: after leadership was gained.
+    pub(super) fn all_dirty(&mut self) {
+        self.all_jobs_dirty();
+        let units: Vec<Unit> = self
+            .workloads
+            .iter()
+            .map(|(uid, view)| job_uid(&view.metadata).map_or_else(|| Unit::Workload(uid.clone()), Unit::Job))
+            .collect();
+        self.dirty.extend(units);
+    }
+
+    pub(super) fn job(&self, uid: &Uid) -> Option<&Job> {
+        let store = self.jobs.get(self.kind_of_job.get(uid)?)?;
+        store.get(uid).map(|job| &job.0)
+    }
+
+    /// The Workloads that a job controls, by uid.
+    pub(super) fn workloads_of(&self, job: &Uid) -> Vec<&Workload> {
+        let uids = self.workloads_of_job.get(job);
+        uids.into_iter().flatten().filter_map(|uid| self.workloads.get(uid)).collect()
+    }
+
+    /// The unit in which a Workload is written.
+    pub(super) fn unit_of_workload(&self, uid: &Uid) -> Option<Unit> {
+        let view = self.workloads.get(uid)?;
+        Some(job_uid(&view.metadata).map_or_else(|| Unit::Workload(uid.clone()), Unit::Job))
+    }
+
+    pub(super) fn cluster_queue(&self, name: &ClusterQueueName) -> Option<&ClusterQueue> {
+        self.cluster_queues.get(self.queues_by_name.get(name)?)
+    }
+
+    pub(super) fn local_queue(&self, key: &LocalQueueKey) -> Option<&LocalQueue> {
+        self.local_queues.get(self.local_queues_by_key.get(key)?)
+    }
+}
+
+fn named<'a, V: 'a>(
+    items: impl Iterator<Item = (&'a Uid, &'a V)>,
+    metadata: fn(&V) -> &ObjectMeta,
+) -> impl Iterator<Item = (String, &'a V)> {
+    items.map(move |(_, one)| (metadata(one).name.clone().unwrap_or_default(), one))
+}
+
+/// The controller of this object, if it has one.
+pub(super) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// The uid of the job of a kind we know that controls this Workload.
+fn job_uid(metadata: &ObjectMeta) -> Option<Uid> {
+    let owner = controller_of(metadata)?;
+    table::of_owner(&owner.api_version, &owner.kind)?;
+    Some(Uid::from(owner.uid.as_str()))
+}
+
+/// Whether the job is part of a larger one that is managed instead of it.
+pub(super) fn is_part_of_a_job(job: &Job) -> bool {
+    controller_of(&job.object.metadata)
+        .is_some_and(|owner| table::of_owner(&owner.api_version, &owner.kind).is_some())
+}

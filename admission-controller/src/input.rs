@@ -1,0 +1,332 @@
+//! What the watches read, checked and put into the engine's terms. A user's mistake becomes a defect of that object.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crds::reasons::workload as conditions;
+use crds::view::cluster_queue::ClusterQueue;
+use crds::view::cohort::Cohort;
+use crds::view::flavor::ResourceFlavor;
+use crds::view::local_queue::LocalQueue;
+use crds::view::quota::ResourceGroup;
+use crds::view::workload::{PodSet, Workload};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use model::ResourceName;
+use model::quantity::Written;
+use model::resources::{self, ResourceList};
+use quota_engine::input;
+use quota_engine::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
+
+/// The engine's uid of an object; empty where the object has none.
+pub fn uid(metadata: &ObjectMeta) -> Uid {
+    Uid::new(metadata.uid.as_deref().unwrap_or_default())
+}
+
+/// The object's resourceVersion as a number. Kubernetes guarantees since 1.35 that it is one (KEP-5504); etcd's always was.
+pub fn version(metadata: &ObjectMeta) -> u64 {
+    metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+fn text(value: Option<&String>) -> &str {
+    value.map(String::as_str).unwrap_or_default()
+}
+
+fn name(metadata: &ObjectMeta) -> &str {
+    text(metadata.name.as_ref())
+}
+
+/// Milliseconds since the epoch.
+pub fn millis(time: &Time) -> i64 {
+    time.0.as_millisecond()
+}
+
+/// A ResourceFlavor.
+pub fn flavor(view: &ResourceFlavor) -> input::Flavor {
+    input::Flavor {
+        name: name(&view.metadata).into(),
+        uid: uid(&view.metadata),
+        node_labels: view.spec.node_labels.clone(),
+        taints: view.spec.node_taints.clone(),
+        tolerations: view.spec.tolerations.clone(),
+        topology: view.spec.topology_name.clone(),
+    }
+}
+
+/// A ClusterQueue.
+pub fn cluster_queue(view: &ClusterQueue) -> input::ClusterQueue {
+    let mut defects = Vec::new();
+    let spec = &view.spec;
+    if spec.concurrent_admission_policy.is_some() {
+        defects.push("concurrentAdmissionPolicy is not supported; remove it".to_owned());
+    }
+    let groups = groups(&spec.resource_groups, &mut defects);
+    input::ClusterQueue {
+        name: name(&view.metadata).into(),
+        uid: uid(&view.metadata),
+        cohort: spec.cohort_name.as_deref().filter(|name| !name.is_empty()).map(Into::into),
+        groups,
+        strategy: match spec.queueing_strategy.as_deref() {
+            Some("StrictFIFO") => input::QueueingStrategy::StrictFifo,
+            _ => input::QueueingStrategy::BestEffortFifo,
+        },
+        namespace_selector: spec.namespace_selector.clone(),
+        preemption: preemption(view),
+        fungibility: fungibility(view),
+        stop: stop_policy(spec.stop_policy.as_deref()),
+        terminating: view.metadata.deletion_timestamp.is_some(),
+        admission_checks: spec
+            .admission_checks_strategy
+            .admission_checks
+            .iter()
+            .map(|check| check.name.clone())
+            .collect(),
+        defects,
+    }
+}
+
+fn preemption(view: &ClusterQueue) -> input::Preemption {
+    let written = &view.spec.preemption;
+    input::Preemption {
+        within_cluster_queue: match written.within_cluster_queue.as_deref() {
+            Some("LowerPriority") => input::WithinClusterQueue::LowerPriority,
+            Some("LowerOrNewerEqualPriority") => input::WithinClusterQueue::LowerOrNewerEqualPriority,
+            _ => input::WithinClusterQueue::Never,
+        },
+        reclaim_within_cohort: match written.reclaim_within_cohort.as_deref() {
+            Some("LowerPriority") => input::ReclaimWithinCohort::LowerPriority,
+            Some("Any") => input::ReclaimWithinCohort::Any,
+            _ => input::ReclaimWithinCohort::Never,
+        },
+        borrow_within_cohort: match written.borrow_within_cohort.policy.as_deref() {
+            Some("LowerPriority") => input::BorrowWithinCohort::LowerPriority {
+                threshold: written.borrow_within_cohort.max_priority_threshold,
+            },
+            _ => input::BorrowWithinCohort::Never,
+        },
+    }
+}
+
+fn fungibility(view: &ClusterQueue) -> input::Fungibility {
+    let written = &view.spec.flavor_fungibility;
+    let search = |value: &Option<String>, default: input::Search| match value.as_deref() {
+        Some("TryNextFlavor") => input::Search::TryNext,
+        // v1beta1 said Borrow and Preempt.
+        Some("MayStopSearch" | "Borrow" | "Preempt") => input::Search::MayStop,
+        _ => default,
+    };
+    let default = input::Fungibility::default();
+    input::Fungibility {
+        when_can_borrow: search(&written.when_can_borrow, default.when_can_borrow),
+        when_can_preempt: search(&written.when_can_preempt, default.when_can_preempt),
+        preference: match written.preference.as_deref() {
+            Some("PreemptionOverBorrowing") => input::Preference::PreemptionOverBorrowing,
+            _ => input::Preference::BorrowingOverPreemption,
+        },
+    }
+}
+
+fn stop_policy(value: Option<&str>) -> input::StopPolicy {
+    match value {
+        Some("Hold") => input::StopPolicy::Hold,
+        Some("HoldAndDrain") => input::StopPolicy::HoldAndDrain,
+        _ => input::StopPolicy::None,
+    }
+}
+
+fn groups(written: &[ResourceGroup], defects: &mut Vec<String>) -> Vec<input::ResourceGroup> {
+    let mut groups = Vec::new();
+    for group in written {
+        let mut flavors = Vec::new();
+        for flavor in &group.flavors {
+            let mut quotas = BTreeMap::new();
+            for resource in &flavor.resources {
+                let place = format!("flavor {}, {}", flavor.name, resource.name);
+                let quota = input::Quota {
+                    nominal: amount(&resource.name, &resource.nominal_quota, &place, "nominalQuota", defects)
+                        .unwrap_or(0),
+                    borrowing_limit: resource.borrowing_limit.as_ref().map(|limit| {
+                        amount(&resource.name, limit, &place, "borrowingLimit", defects).unwrap_or(0)
+                    }),
+                    lending_limit: resource.lending_limit.as_ref().map(|limit| {
+                        amount(&resource.name, limit, &place, "lendingLimit", defects).unwrap_or(0)
+                    }),
+                };
+                quotas.insert(resource.name.clone(), quota);
+            }
+            let uncovered = group.covered_resources.iter().find(|resource| !quotas.contains_key(*resource));
+            if let Some(resource) = uncovered {
+                defects
+                    .push(format!("flavor {} has no quota for the covered resource {resource}", flavor.name));
+            }
+            flavors.push(input::FlavorQuotas { flavor: flavor.name.as_str().into(), resources: quotas });
+        }
+        groups.push(input::ResourceGroup { covered: group.covered_resources.clone(), flavors });
+    }
+    groups
+}
+
+fn amount(
+    resource: &ResourceName,
+    written: &Written,
+    place: &str,
+    field: &str,
+    defects: &mut Vec<String>,
+) -> Option<i64> {
+    let problem = match written.quantity() {
+        Err(text) => format!("{place}: {field} {text:?} is no quantity"),
+        Ok(quantity) if quantity.is_negative() => format!("{place}: {field} {quantity} is negative"),
+        Ok(quantity) => match resource.amount(&quantity) {
+            Some(amount) => return Some(amount),
+            None => format!("{place}: {field} {quantity} exceeds 64 bits"),
+        },
+    };
+    defects.push(problem);
+    None
+}
+
+/// A Cohort. Quotas that cannot be read count as nothing; its status has no place to say so.
+pub fn cohort(view: &Cohort) -> input::Cohort {
+    let mut defects = Vec::new();
+    let groups = groups(&view.spec.resource_groups, &mut defects);
+    for defect in defects {
+        tracing::warn!(cohort = name(&view.metadata), defect, "a quota of a Cohort is left out");
+    }
+    input::Cohort {
+        name: name(&view.metadata).into(),
+        uid: uid(&view.metadata),
+        parent: view.spec.parent_name.as_deref().filter(|name| !name.is_empty()).map(Into::into),
+        groups,
+    }
+}
+
+/// Namespace and name of a LocalQueue.
+pub fn local_queue_key(metadata: &ObjectMeta) -> LocalQueueKey {
+    LocalQueueKey::new(text(metadata.namespace.as_ref()), name(metadata))
+}
+
+/// A LocalQueue.
+pub fn local_queue(view: &LocalQueue) -> input::LocalQueue {
+    input::LocalQueue {
+        key: local_queue_key(&view.metadata),
+        uid: uid(&view.metadata),
+        cluster_queue: ClusterQueueName::from(view.spec.cluster_queue.as_str()),
+        stop: stop_policy(view.spec.stop_policy.as_deref()),
+    }
+}
+
+/// A Workload. `excluded` are prefixes of resources that are not counted.
+pub fn workload(view: &Workload, excluded: &[String]) -> input::Workload {
+    let mut defects = Vec::new();
+    let pod_sets = view.spec.pod_sets.iter().map(|one| pod_set(one, excluded, &mut defects)).collect();
+    if !view.spec.preemption_gates.is_empty() {
+        defects.push("preemptionGates are not supported; remove them".to_owned());
+    }
+    input::Workload {
+        uid: uid(&view.metadata),
+        version: version(&view.metadata),
+        namespace: Arc::from(text(view.metadata.namespace.as_ref())),
+        name: Arc::from(name(&view.metadata)),
+        queue: view.spec.queue_name.as_deref().filter(|name| !name.is_empty()).map(Arc::from),
+        priority: view.spec.priority.unwrap_or(0),
+        queued_at_ms: queued_at(view),
+        active: view.spec.active.unwrap_or(true),
+        pod_sets,
+        defect: (!defects.is_empty()).then(|| defects.join("; ")),
+        standing: standing(view),
+    }
+}
+
+/// Its creation; but after its pods did not get ready or a check sent it back, the eviction (Kueue's queue order).
+fn queued_at(view: &Workload) -> i64 {
+    let to_the_back = [conditions::evicted::PODS_READY_TIMEOUT, conditions::evicted::ADMISSION_CHECK];
+    view.condition(conditions::EVICTED)
+        .filter(|one| one.status == "True" && to_the_back.contains(&one.reason.as_str()))
+        .map(|one| millis(&one.last_transition_time))
+        .or_else(|| view.metadata.creation_timestamp.as_ref().map(millis))
+        .unwrap_or(0)
+}
+
+fn standing(view: &Workload) -> input::Standing {
+    if view.holds(conditions::FINISHED) {
+        return input::Standing::Finished;
+    }
+    let Some(reserved) = view.condition(conditions::QUOTA_RESERVED).filter(|one| one.status == "True") else {
+        return input::Standing::Pending;
+    };
+    let Some(admission) = &view.status.admission else { return input::Standing::Pending };
+    input::Standing::Reserved {
+        admission: input::Admission {
+            cluster_queue: ClusterQueueName::from(admission.cluster_queue.as_str()),
+            pod_sets: admission
+                .pod_set_assignments
+                .iter()
+                .map(|one| input::PodSetAssignment {
+                    name: one.name.clone(),
+                    flavors: one
+                        .flavors
+                        .iter()
+                        .map(|(resource, flavor)| (resource.clone(), FlavorName::from(flavor.as_str())))
+                        .collect(),
+                    usage: usage(&one.resource_usage),
+                    count: one.count.unwrap_or(0),
+                })
+                .collect(),
+        },
+        admitted: view.holds(conditions::ADMITTED),
+        evicted: view.holds(conditions::EVICTED),
+        since_ms: millis(&reserved.last_transition_time),
+    }
+}
+
+/// What is held according to a status: what cannot be read there, which nobody but an administrator can write, is nothing.
+fn usage(written: &BTreeMap<ResourceName, Written>) -> ResourceList {
+    written
+        .iter()
+        .filter_map(|(resource, amount)| Some((resource.clone(), resource.amount(&amount.quantity().ok()?)?)))
+        .collect()
+}
+
+fn pod_set(view: &PodSet, excluded: &[String], defects: &mut Vec<String>) -> input::PodSet {
+    let count = view.count.unwrap_or(1);
+    let mut defect = |words: String| defects.push(format!("pod set {}: {words}", view.name));
+    if count < 0 {
+        defect(format!("count {count} is negative"));
+    }
+    if view.min_count.is_some() {
+        defect("minCount (partial admission) is not supported; remove it".to_owned());
+    }
+    if view.topology_request.is_some() {
+        defect(
+            "topologyRequest is not supported; remove the topology annotations from the pod template"
+                .to_owned(),
+        );
+    }
+    let spec = &view.template.spec;
+    if !spec.resource_claims.is_empty() {
+        defect("resourceClaims are not supported; ask for devices as extended resources".to_owned());
+    }
+    let mut requests = match spec.resources.effective_requests() {
+        Ok(requests) => requests,
+        Err(error) => {
+            defect(error.to_string());
+            ResourceList::new()
+        }
+    };
+    requests
+        .retain(|resource, _| !excluded.iter().any(|prefix| resource.as_str().starts_with(prefix.as_str())));
+    if requests.contains_key(ResourceName::PODS) {
+        defect("the resource \"pods\" is counted by itself and must not be asked for".to_owned());
+        requests.remove(ResourceName::PODS);
+    }
+    if resources::checked_scale(&requests, count.max(0)).is_err() {
+        defect(format!("{count} pods together ask for more than 64 bits can count"));
+    }
+    input::PodSet {
+        name: view.name.clone(),
+        count: count.max(0),
+        requests,
+        node_selector: spec.node_selector.clone(),
+        affinity: spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution.clone(),
+        tolerations: spec.tolerations.clone(),
+    }
+}

@@ -1,0 +1,15 @@
+//! Kinds of jobs, as data: where each keeps what admission needs, and how it is started and stopped.
+//!
+//! A kind is one entry of [`table`]; nothing else knows kinds by name.
+
+mod object;
+mod patch;
+mod read;
+mod start;
+pub mod table;
+
+pub use object::{JobObject, JobResource};
+pub use patch::merge_diff;
+pub use read::{Finish, JobPodSet, JobView, read};
+pub use start::{Conflict, start, stop};
+pub use table::{JobKind, TABLE};

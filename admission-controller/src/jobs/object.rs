@@ -1,0 +1,87 @@
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DynamicResourceScope;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::JobKind;
+
+/// A job of any kind, as read: its templates are copied to its Workload word for word.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct JobObject {
+    /// Metadata without `managedFields`.
+    #[serde(deserialize_with = "crds::view::meta::lean")]
+    pub metadata: ObjectMeta,
+    /// `spec`.
+    pub spec: Value,
+    /// `status`.
+    pub status: Value,
+}
+
+impl JobObject {
+    /// What a JSON pointer that begins with `/spec` or `/status` leads to.
+    pub fn at(&self, pointer: &str) -> Option<&Value> {
+        if let Some(rest) = pointer.strip_prefix("/spec") {
+            return self.spec.pointer(rest);
+        }
+        self.status.pointer(pointer.strip_prefix("/status")?)
+    }
+
+    /// A label's value.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// The uid; empty where the object has none.
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+}
+
+/// Which kind an [`Api`](kube::Api) of jobs is about.
+#[derive(Clone, Copy, Debug)]
+pub struct JobResource {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+}
+
+impl Default for JobResource {
+    /// Jobs of no kind in particular: for logs and metrics of watches.
+    fn default() -> Self {
+        Self { group: "", version: "", kind: "job", plural: "jobs" }
+    }
+}
+
+impl From<&JobKind> for JobResource {
+    fn from(kind: &JobKind) -> Self {
+        Self { group: kind.group, version: kind.version, kind: kind.kind, plural: kind.plural }
+    }
+}
+
+impl kube::Resource for JobObject {
+    type DynamicType = JobResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &JobResource) -> Cow<'_, str> {
+        resource.kind.into()
+    }
+    fn group(resource: &JobResource) -> Cow<'_, str> {
+        resource.group.into()
+    }
+    fn version(resource: &JobResource) -> Cow<'_, str> {
+        resource.version.into()
+    }
+    fn plural(resource: &JobResource) -> Cow<'_, str> {
+        resource.plural.into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

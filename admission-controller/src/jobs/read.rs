@@ -1,0 +1,169 @@
+use crds::names::kueue;
+use serde_json::Value;
+
+use super::table::{Active, PodSets};
+use super::{JobKind, JobObject};
+
+/// The API server's bound on `podSets` of a Workload.
+const MAX_POD_SETS: usize = 18;
+
+/// What admission needs to know of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobView {
+    /// Whether it is kept from having pods.
+    pub suspended: bool,
+    /// Whether it has running pods.
+    pub active: bool,
+    /// How it ended, if it has.
+    pub finished: Option<Finish>,
+    /// The LocalQueue it was submitted to.
+    pub queue: Option<String>,
+    /// The WorkloadPriorityClass it asks for.
+    pub workload_priority_class: Option<String>,
+    /// The PriorityClass of the job, or of the first of its templates that names one.
+    pub pod_priority_class: Option<String>,
+    /// Its pod sets, or why they cannot be made out.
+    pub pod_sets: Result<Vec<JobPodSet>, String>,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finish {
+    /// Whether it succeeded.
+    pub succeeded: bool,
+    /// What its own condition says.
+    pub message: String,
+}
+
+/// One pod set of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobPodSet {
+    /// Its name in the Workload.
+    pub name: String,
+    /// How many pods it has.
+    pub count: i64,
+    /// Where its pod template is, as a JSON pointer.
+    pub template: String,
+}
+
+/// Reads a job.
+pub fn read(kind: &JobKind, object: &JobObject) -> JobView {
+    let pod_sets = pod_sets(kind, object);
+    let class_at = |pointer: &str| {
+        object.at(pointer).and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned)
+    };
+    let pod_priority_class = kind.priority_class.iter().find_map(|pointer| class_at(pointer)).or_else(|| {
+        let sets = pod_sets.as_ref().ok()?;
+        sets.iter().find_map(|set| class_at(&format!("{}/spec/priorityClassName", set.template)))
+    });
+    let label = |name: &str| object.label(name).filter(|value| !value.is_empty()).map(str::to_owned);
+    JobView {
+        suspended: object.at(kind.suspend).and_then(Value::as_bool).unwrap_or(false),
+        active: is_active(kind, object),
+        finished: finish(kind, object),
+        queue: label(kueue::QUEUE_NAME),
+        workload_priority_class: label(kueue::PRIORITY_CLASS),
+        pod_priority_class,
+        pod_sets,
+    }
+}
+
+fn is_active(kind: &JobKind, object: &JobObject) -> bool {
+    let positive = |value: &Value| value.as_i64().is_some_and(|count| count > 0);
+    match kind.active {
+        Active::Count(at) => object.at(at).is_some_and(positive),
+        Active::Each { at, field } => match object.at(at) {
+            Some(Value::Object(map)) => map.values().filter_map(|one| one.pointer(field)).any(positive),
+            Some(Value::Array(list)) => list.iter().filter_map(|one| one.pointer(field)).any(positive),
+            _ => false,
+        },
+    }
+}
+
+fn finish(kind: &JobKind, object: &JobObject) -> Option<Finish> {
+    let conditions = object.at("/status/conditions")?.as_array()?;
+    let text = |condition: &Value, field: &str| {
+        condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    kind.finished.iter().find_map(|(name, succeeded)| {
+        conditions
+            .iter()
+            .find(|one| text(one, "type") == *name && text(one, "status") == "True")
+            .map(|one| Finish { succeeded: *succeeded, message: text(one, "message") })
+    })
+}
+
+fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String> {
+    let sets = match &kind.pod_sets {
+        PodSets::Single { template, parallelism, completions } => vec![JobPodSet {
+            name: kueue::DEFAULT_PODSET.to_owned(),
+            count: parallel(object, parallelism, completions)?,
+            template: (*template).to_owned(),
+        }],
+        PodSets::Roles { at, roles, template, replicas } => roles
+            .iter()
+            .filter(|role| object.at(&format!("{at}/{role}")).is_some_and(Value::is_object))
+            .map(|role| {
+                Ok(JobPodSet {
+                    name: role.to_lowercase(),
+                    count: count(object, &format!("{at}/{role}{replicas}"))?.unwrap_or(1),
+                    template: format!("{at}/{role}{template}"),
+                })
+            })
+            .collect::<Result<_, String>>()?,
+        PodSets::Jobs { at, name, replicas, template, parallelism, completions } => {
+            let length = object.at(at).and_then(Value::as_array).map_or(0, Vec::len);
+            (0..length.min(MAX_POD_SETS + 1))
+                .map(|index| {
+                    let here = |rest: &str| format!("{at}/{index}{rest}");
+                    let pods = parallel(object, &here(parallelism), &here(completions))?;
+                    let jobs = count(object, &here(replicas))?.unwrap_or(1);
+                    Ok(JobPodSet {
+                        name: object.at(&here(name)).and_then(Value::as_str).unwrap_or_default().to_owned(),
+                        count: pods
+                            .checked_mul(jobs)
+                            .filter(|pods| *pods <= i64::from(i32::MAX))
+                            .ok_or_else(|| format!("{}: {jobs} times {pods} pods are too many", here("")))?,
+                        template: here(template),
+                    })
+                })
+                .collect::<Result<_, String>>()?
+        }
+    };
+    check(kind, object, sets)
+}
+
+fn check(kind: &JobKind, object: &JobObject, sets: Vec<JobPodSet>) -> Result<Vec<JobPodSet>, String> {
+    if sets.is_empty() {
+        return Err(format!("the {} describes no pods; give it at least one replica spec", kind.kind));
+    }
+    if sets.len() > MAX_POD_SETS {
+        return Err(format!(
+            "the {} has more than {MAX_POD_SETS} kinds of pods, which a Workload cannot hold",
+            kind.kind
+        ));
+    }
+    for set in &sets {
+        if !object.at(&set.template).is_some_and(Value::is_object) {
+            return Err(format!("{} is missing: pod set {:?} has no pod template", set.template, set.name));
+        }
+    }
+    Ok(sets)
+}
+
+/// Pods at once: `parallelism`, but no more than `completions`.
+fn parallel(object: &JobObject, parallelism: &str, completions: &str) -> Result<i64, String> {
+    let at_once = count(object, parallelism)?.unwrap_or(1);
+    Ok(count(object, completions)?.map_or(at_once, |in_all| at_once.min(in_all)))
+}
+
+fn count(object: &JobObject, pointer: &str) -> Result<Option<i64>, String> {
+    match object.at(pointer) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            value.as_i64().filter(|count| (0..=i64::from(i32::MAX)).contains(count)).map(Some).ok_or_else(
+                || format!("{pointer} is {value}; it must be a whole number from 0 to {}", i32::MAX),
+            )
+        }
+    }
+}

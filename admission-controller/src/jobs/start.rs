@@ -1,0 +1,172 @@
+use std::collections::BTreeMap;
+
+use crds::names::kueue;
+use crds::view::flavor::ResourceFlavor;
+use crds::view::workload::{PodTemplate, Workload};
+use model::node::Toleration;
+use model::selector::Labels;
+use serde_json::{Map, Value, json};
+
+use super::{JobKind, JobObject, JobPodSet, merge_diff};
+
+/// The flavors contradict the job: it can never start as it was admitted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("pod set {pod_set:?} selects nodes with {key}={wanted}, but its flavor {flavor:?} has {key}={given}")]
+pub struct Conflict {
+    pod_set: String,
+    flavor: String,
+    key: String,
+    wanted: String,
+    given: String,
+}
+
+/// The merge patch that starts an admitted job: unsuspended, with each pod set's flavors as node selectors and
+/// tolerations. Templates are made from the Workload's, which are as the user wrote them, so what an earlier admission
+/// added is gone.
+///
+/// # Errors
+/// See [`Conflict`].
+pub fn start(
+    kind: &JobKind,
+    job: &JobObject,
+    pod_sets: &[JobPodSet],
+    workload: &Workload,
+    flavors: &BTreeMap<String, ResourceFlavor>,
+) -> Result<Option<Value>, Conflict> {
+    let mut spec = json!({ "spec": job.spec });
+    set(&mut spec, kind.suspend, json!(false));
+    for pod_set in pod_sets {
+        let Some(template) = template_of(workload, &pod_set.name) else { continue };
+        let mut selector = template.spec.node_selector.clone();
+        let mut tolerations = template.spec.tolerations.clone();
+        for flavor in flavors_of(workload, &pod_set.name).filter_map(|name| flavors.get(name)) {
+            let name = flavor.metadata.name.clone().unwrap_or_default();
+            add_labels(&pod_set.name, &name, &flavor.spec.node_labels, &mut selector)?;
+            for toleration in &flavor.spec.tolerations {
+                if !tolerations.contains(toleration) {
+                    tolerations.push(toleration.clone());
+                }
+            }
+        }
+        let mut labels = template.metadata.labels.clone();
+        labels.insert(kueue::PODSET.to_owned(), pod_set.name.clone());
+        rewrite(&mut spec, &pod_set.template, &selector, &tolerations, &labels);
+    }
+    Ok(merge_diff(&json!({ "spec": job.spec }), &spec))
+}
+
+/// The merge patch that stops a job, with its templates as the user wrote them where the kind allows it at once.
+pub fn stop(
+    kind: &JobKind,
+    job: &JobObject,
+    pod_sets: &[JobPodSet],
+    workload: Option<&Workload>,
+) -> Option<Value> {
+    let mut spec = json!({ "spec": job.spec });
+    set(&mut spec, kind.suspend, json!(true));
+    for pod_set in pod_sets.iter().filter(|_| kind.restores_at_stop) {
+        let Some(template) = workload.and_then(|workload| template_of(workload, &pod_set.name)) else {
+            continue;
+        };
+        let written = &template.spec;
+        rewrite(
+            &mut spec,
+            &pod_set.template,
+            &written.node_selector,
+            &written.tolerations,
+            &template.metadata.labels,
+        );
+    }
+    merge_diff(&json!({ "spec": job.spec }), &spec)
+}
+
+fn template_of<'a>(workload: &'a Workload, pod_set: &str) -> Option<&'a PodTemplate> {
+    workload.spec.pod_sets.iter().find(|one| one.name == pod_set).map(|one| &one.template)
+}
+
+fn flavors_of<'a>(workload: &'a Workload, pod_set: &'a str) -> impl Iterator<Item = &'a String> {
+    let mut names: Vec<&String> = workload
+        .status
+        .admission
+        .iter()
+        .flat_map(|admission| &admission.pod_set_assignments)
+        .filter(move |one| one.name == pod_set)
+        .flat_map(|one| one.flavors.values())
+        .collect();
+    names.sort();
+    names.dedup();
+    names.into_iter()
+}
+
+fn add_labels(pod_set: &str, flavor: &str, labels: &Labels, selector: &mut Labels) -> Result<(), Conflict> {
+    for (key, given) in labels {
+        match selector.get(key) {
+            Some(wanted) if wanted != given => {
+                return Err(Conflict {
+                    pod_set: pod_set.to_owned(),
+                    flavor: flavor.to_owned(),
+                    key: key.clone(),
+                    wanted: wanted.clone(),
+                    given: given.clone(),
+                });
+            }
+            _ => selector.insert(key.clone(), given.clone()),
+        };
+    }
+    Ok(())
+}
+
+/// Sets three fields of a pod template; an empty one that was not there stays away.
+fn rewrite(root: &mut Value, template: &str, selector: &Labels, tolerations: &[Toleration], labels: &Labels) {
+    let fields = [
+        ("/spec/nodeSelector", json!(selector), selector.is_empty()),
+        ("/spec/tolerations", json!(tolerations), tolerations.is_empty()),
+        ("/metadata/labels", json!(labels), labels.is_empty()),
+    ];
+    for (field, value, is_empty) in fields {
+        let pointer = format!("{template}{field}");
+        if !is_empty {
+            // Tolerations that mean the same are left as they are written.
+            if field != "/spec/tolerations" || !same_tolerations(root.pointer(&pointer), tolerations) {
+                set(root, &pointer, value);
+            }
+        } else if root.pointer(&pointer).is_some_and(|there| !there.is_null()) {
+            remove(root, &pointer);
+        }
+    }
+}
+
+fn same_tolerations(there: Option<&Value>, wanted: &[Toleration]) -> bool {
+    there.is_some_and(|there| {
+        serde_json::from_value::<Vec<Toleration>>(there.clone()).is_ok_and(|there| there == wanted)
+    })
+}
+
+/// Sets what a pointer leads to, making objects on the way.
+fn set(root: &mut Value, pointer: &str, value: Value) {
+    let mut at = root;
+    for token in pointer.split('/').skip(1) {
+        let token = token.replace("~1", "/").replace("~0", "~");
+        let is_index = at.is_array();
+        at = match (is_index, token.parse::<usize>()) {
+            (true, Ok(index)) => match at.get_mut(index) {
+                Some(there) => there,
+                None => return,
+            },
+            _ => {
+                if !at.is_object() {
+                    *at = Value::Object(Map::new());
+                }
+                &mut at[token.as_str()]
+            }
+        };
+    }
+    *at = value;
+}
+
+fn remove(root: &mut Value, pointer: &str) {
+    let Some((parent, last)) = pointer.rsplit_once('/') else { return };
+    if let Some(Value::Object(parent)) = root.pointer_mut(parent) {
+        parent.remove(last);
+    }
+}

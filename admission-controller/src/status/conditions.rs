@@ -1,0 +1,83 @@
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// A condition to be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its type.
+    pub kind: &'static str,
+    /// True or False.
+    pub status: bool,
+    /// The token.
+    pub reason: String,
+    /// The words.
+    pub message: String,
+}
+
+impl Change {
+    /// A condition that becomes (or stays) true or false for this reason.
+    pub fn new(
+        kind: &'static str,
+        status: bool,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { kind, status, reason: reason.into(), message: message.into() }
+    }
+}
+
+/// The list as last seen with these changes. Conditions of others stay as they are, word for word; the time changes with
+/// the status only, to whole seconds as the API server keeps it.
+pub fn merged(
+    seen: &[Condition],
+    changes: &[Change],
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut list = seen.to_vec();
+    for change in changes {
+        let status = if change.status { "True" } else { "False" };
+        let before = list.iter().position(|one| one.type_ == change.kind);
+        let since = before
+            .map(|index| &list[index])
+            .filter(|one| one.status == status)
+            .map_or_else(|| whole_second(now), |one| one.last_transition_time.clone());
+        let condition = Condition {
+            type_: change.kind.to_owned(),
+            status: status.to_owned(),
+            reason: change.reason.clone(),
+            message: change.message.clone(),
+            last_transition_time: since,
+            observed_generation: generation,
+        };
+        match before {
+            Some(index) => list[index] = condition,
+            None => list.push(condition),
+        }
+    }
+    list
+}
+
+fn whole_second(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_stay_and_time_changes_with_the_status_only() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let set = |status, reason: &str| [Change::new("Admitted", status, reason, "words")];
+        let foreign = merged(&[], &[Change::new("Foreign", true, "Kept", "as it is")], None, at(1));
+        let first = merged(&foreign, &set(false, "NoReservation"), Some(1), at(2));
+        let second = merged(&first, &set(false, "Other"), Some(2), at(3));
+        let third = merged(&second, &set(true, "Admitted"), Some(2), at(4));
+        assert_eq!(third[0], foreign[0]);
+        let times: Vec<i64> =
+            [&first, &second, &third].map(|list| list[1].last_transition_time.0.as_second()).into();
+        assert_eq!(times, [2, 2, 4]);
+        assert_eq!(third.len(), 2);
+    }
+}

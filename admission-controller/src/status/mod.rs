@@ -1,0 +1,9 @@
+//! Status patches: what is written to Workloads and queues, as merge patches.
+
+mod conditions;
+mod queues;
+mod workload;
+
+pub use conditions::{Change, merged};
+pub use queues::{cluster_queue, local_queue};
+pub use workload::{evicted, finished, pending, released, reserved};

@@ -1,0 +1,96 @@
+use std::collections::BTreeMap;
+
+use crds::reasons::queue as tokens;
+use crds::view::cluster_queue::{ClusterQueue, QueueStatus};
+use crds::view::local_queue::LocalQueue;
+use jiff::Timestamp;
+use quota_engine::{ClusterQueueReport, FlavorUsage, LocalQueueReport};
+use serde_json::{Map, Value, json};
+
+use super::{Change, merged};
+use crate::words;
+
+/// The status of a ClusterQueue; `None` where it says so already.
+pub fn cluster_queue(view: &ClusterQueue, report: &ClusterQueueReport, now: Timestamp) -> Option<Value> {
+    let active = match &report.inactive {
+        None => Change::new(tokens::ACTIVE, true, tokens::active::READY, "it admits workloads"),
+        Some(inactive) => Change::new(
+            tokens::ACTIVE,
+            false,
+            inactive.token(),
+            words::truncated(format!("it admits nothing: {}", words::inactive(inactive))),
+        ),
+    };
+    let wanted = json!({
+        "flavorsReservation": flavors(&report.reservation, true),
+        "flavorsUsage": flavors(&report.usage, true),
+        "pendingWorkloads": report.pending,
+        "reservingWorkloads": report.reserving,
+        "admittedWorkloads": report.admitted,
+    });
+    changed(&view.status, active, wanted, view.metadata.generation, now)
+}
+
+/// The status of a LocalQueue; `None` where it says so already.
+pub fn local_queue(view: &LocalQueue, report: &LocalQueueReport, now: Timestamp) -> Option<Value> {
+    let queue = &report.cluster_queue;
+    let not = |reason: &str, message: String| Change::new(tokens::ACTIVE, false, reason, message);
+    let active = if report.stopped {
+        not(tokens::active::STOPPED, "it is stopped by its stopPolicy".to_owned())
+    } else if !report.cluster_queue_exists {
+        not(tokens::active::CLUSTER_QUEUE_DOES_NOT_EXIST, format!("ClusterQueue {queue} does not exist"))
+    } else if !report.cluster_queue_active {
+        not(tokens::active::CLUSTER_QUEUE_IS_INACTIVE, format!("ClusterQueue {queue} admits nothing"))
+    } else {
+        Change::new(tokens::ACTIVE, true, tokens::active::READY, "it takes workloads")
+    };
+    let wanted = json!({
+        "flavorsReservation": flavors(&report.reservation, false),
+        "flavorsUsage": flavors(&report.usage, false),
+        "pendingWorkloads": report.pending,
+        "reservingWorkloads": report.reserving,
+        "admittedWorkloads": report.admitted,
+    });
+    changed(&view.status, active, wanted, view.metadata.generation, now)
+}
+
+fn flavors(rows: &[FlavorUsage], with_borrowed: bool) -> Value {
+    let mut by_flavor: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for row in rows {
+        let mut entry = json!({ "name": row.resource.as_str(), "total": row.resource.quantity(row.total) });
+        if with_borrowed {
+            entry["borrowed"] = json!(row.resource.quantity(row.borrowed));
+        }
+        by_flavor.entry(row.flavor.as_str()).or_default().push(entry);
+    }
+    by_flavor.into_iter().map(|(name, resources)| json!({ "name": name, "resources": resources })).collect()
+}
+
+/// A patch of the fields that differ.
+fn changed(
+    seen: &QueueStatus,
+    active: Change,
+    wanted: Value,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Option<Value> {
+    let mut patch = Map::new();
+    if let Value::Object(wanted) = wanted {
+        for (field, value) in wanted {
+            if seen.rest.get(&field) != Some(&value) {
+                patch.insert(field, value);
+            }
+        }
+    }
+    let status = if active.status { "True" } else { "False" };
+    let said = seen.conditions.iter().any(|one| {
+        one.type_ == active.kind
+            && one.status == status
+            && one.reason == active.reason
+            && one.message == active.message
+    });
+    if !said {
+        patch.insert("conditions".to_owned(), json!(merged(&seen.conditions, &[active], generation, now)));
+    }
+    (!patch.is_empty()).then(|| json!({ "status": patch }))
+}

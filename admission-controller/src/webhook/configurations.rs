@@ -1,0 +1,124 @@
+use crds::names::{kueue, trireme};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
+    ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+
+use super::paths;
+use crate::config::Configuration;
+use crate::jobs::JobKind;
+
+/// How long the API server waits: Kubernetes' default.
+const TIMEOUT_SECONDS: i32 = 10;
+
+/// The webhook configurations that send reviews to this program's Service. The embedded cluster creates them; a chart has
+/// the same.
+pub fn webhook_configurations(
+    config: &Configuration,
+    ca_bundle: Option<&[u8]>,
+) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
+    let client = |path: &str| WebhookClientConfig {
+        ca_bundle: ca_bundle.map(|bytes| ByteString(bytes.to_vec())),
+        service: Some(ServiceReference {
+            namespace: config.namespace.clone(),
+            name: trireme::ADMISSION_SERVICE.to_owned(),
+            path: Some(path.to_owned()),
+            port: None,
+        }),
+        url: None,
+    };
+    let mutating = [("mutate-job.trireme.dev", paths::MUTATE_JOB, job_rules(config, &["CREATE"]))];
+    let validating = [
+        ("validate-job.trireme.dev", paths::VALIDATE_JOB, job_rules(config, &["CREATE", "UPDATE"])),
+        ("validate-kueue.trireme.dev", paths::VALIDATE_KUEUE, kueue_rules()),
+    ];
+    let of_jobs = |name: &str| name.contains("-job.");
+    let metadata = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let mutating = MutatingWebhookConfiguration {
+        metadata: metadata("trireme-admission-controller"),
+        webhooks: Some(
+            mutating
+                .into_iter()
+                .map(|(name, path, rules)| MutatingWebhook {
+                    name: name.to_owned(),
+                    admission_review_versions: vec!["v1".to_owned()],
+                    client_config: client(path),
+                    failure_policy: Some("Fail".to_owned()),
+                    namespace_selector: Some(namespaces(config)),
+                    object_selector: of_jobs(name).then(|| labelled(config)).flatten(),
+                    rules: Some(rules),
+                    side_effects: "None".to_owned(),
+                    timeout_seconds: Some(TIMEOUT_SECONDS),
+                    ..MutatingWebhook::default()
+                })
+                .collect(),
+        ),
+    };
+    let validating = ValidatingWebhookConfiguration {
+        metadata: metadata("trireme-admission-controller"),
+        webhooks: Some(
+            validating
+                .into_iter()
+                .map(|(name, path, rules)| ValidatingWebhook {
+                    name: name.to_owned(),
+                    admission_review_versions: vec!["v1".to_owned()],
+                    client_config: client(path),
+                    failure_policy: Some("Fail".to_owned()),
+                    namespace_selector: of_jobs(name).then(|| namespaces(config)),
+                    object_selector: of_jobs(name).then(|| labelled(config)).flatten(),
+                    rules: Some(rules),
+                    side_effects: "None".to_owned(),
+                    timeout_seconds: Some(TIMEOUT_SECONDS),
+                    ..ValidatingWebhook::default()
+                })
+                .collect(),
+        ),
+    };
+    (mutating, validating)
+}
+
+/// Jobs of the control plane must never wait for this program.
+fn namespaces(config: &Configuration) -> LabelSelector {
+    LabelSelector {
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: "kubernetes.io/metadata.name".to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(vec!["kube-system".to_owned(), config.namespace.clone()]),
+        }]),
+        match_labels: None,
+    }
+}
+
+/// Where only labelled jobs are managed, only they depend on this program.
+fn labelled(config: &Configuration) -> Option<LabelSelector> {
+    (!config.manage_jobs_without_queue_name).then(|| LabelSelector {
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: kueue::QUEUE_NAME.to_owned(),
+            operator: "Exists".to_owned(),
+            values: None,
+        }]),
+        match_labels: None,
+    })
+}
+
+fn job_rules(config: &Configuration, operations: &[&str]) -> Vec<RuleWithOperations> {
+    config.kinds().map(|kind: &JobKind| rule(kind.group, kind.version, &[kind.plural], operations)).collect()
+}
+
+fn kueue_rules() -> Vec<RuleWithOperations> {
+    let resources = ["clusterqueues", "cohorts", "resourceflavors", "workloads", "workloads/status"];
+    vec![rule(kueue::GROUP, "v1beta2", &resources, &["CREATE", "UPDATE"])]
+}
+
+fn rule(group: &str, version: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {
+    let list = |items: &[&str]| Some(items.iter().map(|one| (*one).to_owned()).collect());
+    RuleWithOperations {
+        api_groups: list(&[group]),
+        api_versions: list(&[version]),
+        resources: list(resources),
+        operations: list(operations),
+        scope: Some("*".to_owned()),
+    }
+}

@@ -1,0 +1,170 @@
+use crds::names::kueue;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+
+use super::review::{Request, Verdict};
+use crate::config::Configuration;
+use crate::jobs::{JobKind, JobObject, JobView, read, table};
+
+/// Kubernetes' own scheduler: a name nobody chose.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+fn parsed(request: &Request, object: &Value) -> Option<(&'static JobKind, JobObject, JobView)> {
+    let kind = table::of_owner(&format!("{}/", request.group), &request.kind)?;
+    let object: JobObject = serde_json::from_value(object.clone()).ok()?;
+    let view = read(kind, &object);
+    Some((kind, object, view))
+}
+
+/// A managed job is created suspended, and its pods are given to our scheduler unless somebody chose another.
+pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
+    if request.operation != "CREATE" {
+        return Verdict::Allow;
+    }
+    let Some((kind, object, view)) = parsed(request, &request.object) else { return Verdict::Allow };
+    let owned = object.metadata.owner_references.iter().flatten().any(belongs_to_a_job);
+    if owned || !config.manages(&request.namespace, view.queue.as_deref()) {
+        return Verdict::Allow;
+    }
+    let mut changed = request.object.clone();
+    if !view.suspended {
+        set_existing_parent(&mut changed, kind.suspend, json!(true));
+    }
+    for set in view.pod_sets.iter().flatten().filter(|_| !config.scheduler_name.is_empty()) {
+        let pointer = format!("{}/spec/schedulerName", set.template);
+        let chosen = changed.pointer(&pointer).and_then(Value::as_str).unwrap_or_default();
+        if chosen.is_empty() || chosen == DEFAULT_SCHEDULER {
+            set_existing_parent(&mut changed, &pointer, json!(config.scheduler_name));
+        }
+    }
+    if changed == request.object { Verdict::Allow } else { Verdict::Change(changed) }
+}
+
+fn belongs_to_a_job(owner: &OwnerReference) -> bool {
+    owner.controller == Some(true) && table::of_owner(&owner.api_version, &owner.kind).is_some()
+}
+
+/// Sets a field of an object; an absent parent is made, one that is no object is left to the API server's schema.
+fn set_existing_parent(root: &mut Value, pointer: &str, value: Value) {
+    let Some((parent, field)) = pointer.rsplit_once('/') else { return };
+    if root.pointer(parent).is_none_or(Value::is_null) && !parent.is_empty() {
+        set_existing_parent(root, parent, json!({}));
+    }
+    if let Some(Value::Object(parent)) = root.pointer_mut(parent) {
+        parent.insert(field.to_owned(), value);
+    }
+}
+
+/// The queue and the priority class of a job that runs stay what they were when it was admitted.
+pub(super) fn validate(config: &Configuration, request: &Request) -> Verdict {
+    let Some((_, object, view)) = parsed(request, &request.object) else { return Verdict::Allow };
+    let mut reasons = Vec::new();
+    if request.operation == "UPDATE"
+        && let Some((_, _, old)) = parsed(request, &request.old)
+        && !old.suspended
+        && !view.suspended
+        && config.manages(&request.namespace, old.queue.as_deref())
+    {
+        if old.queue != view.queue {
+            reasons.push(format!(
+                "metadata.labels[{}]: cannot change from {:?} to {:?} while the job runs; suspend it first",
+                kueue::QUEUE_NAME,
+                old.queue.unwrap_or_default(),
+                view.queue.clone().unwrap_or_default()
+            ));
+        }
+        if old.workload_priority_class != view.workload_priority_class {
+            reasons.push(format!(
+                "metadata.labels[{}]: cannot change while the job runs; suspend it first",
+                kueue::PRIORITY_CLASS
+            ));
+        }
+    }
+    if let Some(seconds) = object.label(kueue::MAX_EXEC_TIME_SECONDS)
+        && seconds.parse::<i32>().is_ok_and(|seconds| seconds < 1)
+    {
+        reasons.push(format!("metadata.labels[{}]: must be 1 or more", kueue::MAX_EXEC_TIME_SECONDS));
+    }
+    Verdict::of(reasons)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(operation: &str, object: Value, old: Value) -> Request {
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "u", "operation": operation, "namespace": "team-a",
+                "kind": { "group": "kubeflow.org", "version": "v1", "kind": "PyTorchJob" },
+                "object": object, "oldObject": old,
+            },
+        });
+        Request::parse(review.to_string().as_bytes()).unwrap()
+    }
+
+    fn job(queue: &str, suspend: Option<bool>, scheduler: &str) -> Value {
+        let mut template = json!({ "spec": { "containers": [] } });
+        if !scheduler.is_empty() {
+            template["spec"]["schedulerName"] = json!(scheduler);
+        }
+        let mut job = json!({
+            "metadata": { "name": "llama", "labels": {} },
+            "spec": { "pytorchReplicaSpecs": { "Worker": { "template": template } } },
+        });
+        if !queue.is_empty() {
+            job["metadata"]["labels"][kueue::QUEUE_NAME] = json!(queue);
+        }
+        if let Some(suspend) = suspend {
+            job["spec"]["runPolicy"] = json!({ "suspend": suspend });
+        }
+        job
+    }
+
+    #[test]
+    fn a_managed_job_is_created_suspended_for_our_scheduler() {
+        let config = Configuration::default();
+        let scheduler = "/spec/pytorchReplicaSpecs/Worker/template/spec/schedulerName";
+        for (wanted, given) in [("trireme", ""), ("trireme", "default-scheduler"), ("volcano", "volcano")] {
+            let verdict = mutate(&config, &request("CREATE", job("q", None, given), Value::Null));
+            let Verdict::Change(changed) = verdict else { panic!("{verdict:?}") };
+            assert_eq!(changed.pointer("/spec/runPolicy/suspend"), Some(&json!(true)));
+            assert_eq!(changed.pointer(scheduler), Some(&json!(wanted)));
+        }
+        for untouched in [job("", None, ""), job("q", Some(true), "trireme")] {
+            assert_eq!(mutate(&config, &request("CREATE", untouched, Value::Null)), Verdict::Allow);
+        }
+        let mut child = job("q", None, "");
+        child["metadata"]["ownerReferences"] = json!([
+            { "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "1", "controller": true }
+        ]);
+        assert_eq!(mutate(&config, &request("CREATE", child, Value::Null)), Verdict::Allow);
+    }
+
+    #[test]
+    fn the_queue_changes_only_while_the_job_is_suspended() {
+        let config = Configuration::default();
+        for (old, new, allowed) in [
+            (job("a", Some(false), ""), job("b", Some(false), ""), false),
+            (job("a", Some(true), ""), job("b", Some(true), ""), true),
+            (job("a", Some(false), ""), job("a", Some(false), ""), true),
+            (job("", Some(false), ""), job("b", Some(false), ""), true),
+        ] {
+            let verdict = validate(&config, &request("UPDATE", new, old));
+            assert_eq!(verdict == Verdict::Allow, allowed, "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_review_is_the_senders_mistake() {
+        for body in ["", "{", "[]", "{}", r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#]
+        {
+            assert!(Request::parse(body.as_bytes()).is_err(), "{body:?}");
+        }
+        // A job that is none is left to the API server's schema.
+        let odd = request("CREATE", json!("text"), Value::Null);
+        assert_eq!(mutate(&Configuration::default(), &odd), Verdict::Allow);
+    }
+}

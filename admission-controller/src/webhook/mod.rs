@@ -1,0 +1,61 @@
+//! Admission webhooks and conversion: served by every replica, before caches and leadership, since they need neither.
+
+mod configurations;
+mod defaults;
+mod jobs;
+mod review;
+mod validate;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use crds::names::trireme;
+
+pub use configurations::webhook_configurations;
+use review::{Request, Verdict};
+
+use crate::config::Configuration;
+
+/// The paths of the webhooks.
+pub(crate) mod paths {
+    /// Suspends jobs and names their scheduler.
+    pub(crate) const MUTATE_JOB: &str = "/mutate-job";
+    /// Keeps queue names in place.
+    pub(crate) const VALIDATE_JOB: &str = "/validate-job";
+    /// Adds finalizers to Kueue's kinds.
+    pub(crate) const MUTATE_KUEUE: &str = "/mutate-kueue";
+    /// Checks Kueue's kinds.
+    pub(crate) const VALIDATE_KUEUE: &str = "/validate-kueue";
+}
+
+/// All of them.
+pub fn router(config: Arc<Configuration>) -> Router {
+    let handler = |judge: fn(&Configuration, &Request) -> Verdict| {
+        let config = config.clone();
+        post(move |body: Bytes| std::future::ready(answer(&body, |request| judge(&config, request))))
+    };
+    Router::new()
+        .route(paths::MUTATE_JOB, handler(jobs::mutate))
+        .route(paths::VALIDATE_JOB, handler(jobs::validate))
+        .route(paths::MUTATE_KUEUE, handler(|_, request| defaults::mutate(request)))
+        .route(paths::VALIDATE_KUEUE, handler(|_, request| validate::validate(request)))
+        .route(
+            trireme::CONVERT_PATH,
+            post(|body: Bytes| std::future::ready(json(crds::conversion::convert_review(&body)))),
+        )
+}
+
+fn answer(body: &[u8], judge: impl FnOnce(&Request) -> Verdict) -> Response {
+    match Request::parse(body) {
+        Ok(request) => json(judge(&request).review(&request)),
+        Err(words) => (StatusCode::BAD_REQUEST, format!("{words}\n")).into_response(),
+    }
+}
+
+fn json(body: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}

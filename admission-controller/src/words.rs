@@ -1,0 +1,176 @@
+//! Words for what the engine decided. The tokens beside them are Kueue's, the sentences are ours.
+
+use model::ResourceName;
+use quota_engine::{EvictReason, Inactive, Obstacle, PendingReason, PreemptionReason};
+
+/// The longest message of a condition (`metav1.Condition`).
+const MAX_MESSAGE: usize = 32_768;
+
+/// Why a workload waits.
+pub fn pending(reason: &PendingReason) -> String {
+    let text = match reason {
+        PendingReason::Behind => "workloads before it in the StrictFIFO queue come first".to_owned(),
+        PendingReason::Deactivated => {
+            "the workload is deactivated; set spec.active to true to queue it again".to_owned()
+        }
+        PendingReason::Defect(defect) => defect.clone(),
+        PendingReason::AdmissionRefused(words) => format!("the API server refused the admission: {words}"),
+        PendingReason::NoQueueName => {
+            "it names no LocalQueue; label its job with kueue.x-k8s.io/queue-name".to_owned()
+        }
+        PendingReason::LocalQueueMissing(key) => {
+            format!("LocalQueue {key} does not exist; create it or correct the queue name")
+        }
+        PendingReason::LocalQueueStopped(key) => format!("LocalQueue {key} is stopped by its stopPolicy"),
+        PendingReason::ClusterQueueMissing(name) => format!("ClusterQueue {name} does not exist"),
+        PendingReason::ClusterQueueInactive(name, inactive) => {
+            format!("ClusterQueue {name} admits nothing: {}", self::inactive(inactive))
+        }
+        PendingReason::NamespaceMismatch(name) => {
+            format!("ClusterQueue {name} does not serve this namespace (spec.namespaceSelector)")
+        }
+        PendingReason::NoFit(pod_sets) => pod_sets
+            .iter()
+            .map(|one| {
+                let obstacles: Vec<String> = one.obstacles.iter().map(obstacle).collect();
+                format!("no flavor for pod set {}: {}", one.pod_set, obstacles.join(", "))
+            })
+            .collect::<Vec<_>>()
+            .join("; "),
+        PendingReason::WaitingForPreempted { victims } => {
+            format!("it will be admitted when {victims} preempted workload(s) have released their quota")
+        }
+    };
+    truncated(text)
+}
+
+fn obstacle(obstacle: &Obstacle) -> String {
+    match obstacle {
+        Obstacle::FlavorNotFound(flavor) => format!("flavor {flavor} does not exist"),
+        Obstacle::UntoleratedTaint(flavor, taint) => {
+            format!(
+                "taint {}={}:{:?} of flavor {flavor} is not tolerated",
+                taint.key, taint.value, taint.effect
+            )
+        }
+        Obstacle::AffinityMismatch(flavor) => {
+            format!("the pods' node selector or affinity excludes flavor {flavor}")
+        }
+        Obstacle::NeedsTopology(flavor) => {
+            format!("flavor {flavor} names a topology, which is not supported")
+        }
+        Obstacle::ResourceNotCovered(resource) => format!("the ClusterQueue has no quota for {resource}"),
+        Obstacle::ExceedsMaximum { flavor, resource, requested, previously, maximum } => {
+            let besides = if *previously > 0 {
+                format!(" beside {} of its other pod sets", quantity(resource, *previously))
+            } else {
+                String::new()
+            };
+            format!(
+                "{} {resource} of flavor {flavor}{besides} are more than the {} the queue could ever have",
+                quantity(resource, *requested),
+                quantity(resource, *maximum)
+            )
+        }
+        Obstacle::Insufficient { flavor, resource, missing } => {
+            format!("{} more {resource} of flavor {flavor} needed", quantity(resource, *missing))
+        }
+    }
+}
+
+fn quantity(resource: &ResourceName, amount: i64) -> String {
+    resource.quantity(amount).to_string()
+}
+
+/// Why a ClusterQueue admits nothing.
+pub fn inactive(inactive: &Inactive) -> String {
+    match inactive {
+        Inactive::Terminating => "it is being deleted".to_owned(),
+        Inactive::Stopped => "it is stopped by its stopPolicy".to_owned(),
+        Inactive::FlavorNotFound(flavors) => {
+            let names: Vec<&str> = flavors.iter().map(|name| name.as_str()).collect();
+            format!("it names ResourceFlavors that do not exist: {}", names.join(", "))
+        }
+        Inactive::AdmissionChecks(checks) => {
+            format!("its admission checks are not supported: {}", checks.join(", "))
+        }
+        Inactive::CohortCycle(cohort) => {
+            format!("its cohort {cohort} is part of a cycle or hangs on one; correct spec.parentName")
+        }
+        Inactive::Defects(defects) => defects.join("; "),
+    }
+}
+
+/// Why a workload is evicted.
+pub fn eviction(reason: EvictReason, preemptor: Option<(&str, &str)>, paths: (&str, &str)) -> String {
+    let text = match reason {
+        EvictReason::Preempted(right) => {
+            let by = match right {
+                PreemptionReason::InClusterQueue => "its priority in the ClusterQueue",
+                PreemptionReason::InCohortReclamation => {
+                    "its ClusterQueue taking back what it lent to the cohort"
+                }
+                PreemptionReason::InCohortReclaimWhileBorrowing => {
+                    "its priority in the cohort while borrowing"
+                }
+            };
+            let (uid, job) = preemptor.unwrap_or(("UNKNOWN", "UNKNOWN"));
+            format!(
+                "makes room for a workload (UID: {uid}, JobUID: {job}) by {by}; preemptor path: {}; preemptee path: {}",
+                paths.0, paths.1
+            )
+        }
+        EvictReason::ClusterQueueStopped => "the ClusterQueue is stopped and drained".to_owned(),
+        EvictReason::LocalQueueStopped => "the LocalQueue is stopped and drained".to_owned(),
+        EvictReason::Deactivated => "the workload is deactivated".to_owned(),
+    };
+    truncated(text)
+}
+
+/// Cut to what a condition holds, at a character.
+pub fn truncated(mut text: String) -> String {
+    if text.len() > MAX_MESSAGE {
+        let mut end = MAX_MESSAGE - 3;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use quota_engine::reason::PodSetObstacles;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_told_in_the_users_units() {
+        let reason = PendingReason::NoFit(vec![PodSetObstacles {
+            pod_set: "worker".into(),
+            obstacles: vec![
+                Obstacle::Insufficient { flavor: "a100".into(), resource: "cpu".into(), missing: 1500 },
+                Obstacle::ExceedsMaximum {
+                    flavor: "a100".into(),
+                    resource: "memory".into(),
+                    requested: 2 << 30,
+                    previously: 1 << 30,
+                    maximum: 2 << 30,
+                },
+            ],
+        }]);
+        assert_eq!(
+            pending(&reason),
+            "no flavor for pod set worker: 1500m more cpu of flavor a100 needed, 2Gi memory of flavor a100 beside 1Gi \
+             of its other pod sets are more than the 2Gi the queue could ever have"
+        );
+    }
+
+    #[test]
+    fn long_words_are_cut_at_a_character() {
+        let cut = truncated("\u{e9}".repeat(MAX_MESSAGE));
+        assert!(cut.len() <= MAX_MESSAGE && cut.ends_with("..."));
+    }
+}
