@@ -97,6 +97,8 @@ pub(super) struct State {
     claimed: Option<Duration>,
     /// When this process began the last request that certainly made or kept the record ours.
     renewed: Option<Duration>,
+    /// `spec.leaseTransitions` when the record was seen last.
+    transitions: i32,
     not_before: Duration,
 }
 
@@ -116,6 +118,7 @@ impl State {
             seen: Seen::Unknown,
             claimed: None,
             renewed: None,
+            transitions: 0,
             not_before: Duration::ZERO,
         }
     }
@@ -201,10 +204,7 @@ impl State {
 
     /// `spec.leaseTransitions` while this process holds the lease: grows with each change of holder.
     pub(super) fn transitions(&self) -> Option<i32> {
-        match (&self.seen, self.renewed) {
-            (Seen::Record { record, .. }, Some(_)) => Some(record.transitions),
-            _ => None,
-        }
+        self.renewed.and(Some(self.transitions))
     }
 
     /// The version to write a release over, if this process holds the lease for certain.
@@ -220,6 +220,7 @@ impl State {
             Seen::Record { record: before, since } if before.version == record.version => *since,
             _ => now,
         };
+        self.transitions = record.transitions;
         self.seen = Seen::Record { record, since };
     }
 

@@ -77,9 +77,10 @@ fn an_unanswered_request_counts_from_its_beginning_once_it_is_seen_to_be_done() 
     state.read(s(10), Some(record(8, "b")));
     assert_eq!(state.may_write_until(), Some(s(15)));
     assert_eq!(state.next(s(10)), write(8, 3, false));
-    // Two unanswered renewals: nothing is gained by them until one is certain.
+    // Two unanswered renewals: nothing is gained by them until one is certain, nor lost.
     state.wrote(s(10), s(14), Outcome::Unknown);
     state.wrote(s(14), s(18), Outcome::Unknown);
+    assert_eq!(state.transitions(), Some(3));
     assert_eq!(state.may_write_until(), Some(s(15)));
     state.read(s(19), Some(record(9, "b")));
     assert_eq!(state.may_write_until(), Some(s(15)));

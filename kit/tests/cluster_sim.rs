@@ -1,0 +1,297 @@
+//! kit against an API server that behaves as Kubernetes' does, in virtual time, with faults.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cluster_sim::faults::{Aim, Fault, WatchFault};
+use cluster_sim::{Cluster, GroupResource, SimConfig};
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kit::lease::{Lease, Terms};
+use kit::patch::{self, Subresource, Target, WriteError, Written};
+use kit::watch::{Change, watch};
+use kit::writes::{Limits, Priority, Writes};
+use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
+use kube::runtime::watcher::Config;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+fn cluster(seed: u64) -> Cluster {
+    let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap());
+    Cluster::new(SimConfig::new(clock, Tasks::new(), Rng::seeded(seed), ServiceTable::new()))
+}
+
+fn context(cluster: &Cluster, name: &str) -> Context {
+    Context {
+        clients: Clients::shared(cluster.client_as(name)),
+        clock: cluster.clock().clone(),
+        rng: cluster.rng().fork(),
+        tasks: Tasks::new(),
+        identity: Identity::new(name),
+        services: ServiceTable::new(),
+    }
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": "0"}})
+}
+
+fn pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "main", "image": "x"}]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_hit_what_they_were_meant_for_or_say_why_not() {
+    let cluster = cluster(1);
+    let api: Api<ConfigMap> = Api::namespaced(cluster.client(), "default");
+    let first: Written = patch::create(&api, &config_map("a")).await.unwrap();
+    let taken = patch::create::<_, Written>(&api, &config_map("a")).await;
+    assert!(matches!(taken, Err(WriteError::Conflict(_))), "{taken:?}");
+
+    let now = Target::new("a", &first.uid).at(&first.resource_version);
+    let body = json!({"data": {"n": "1"}});
+    let second: Written = patch::merge(&api, &now, body.clone(), Subresource::Main).await.unwrap();
+    assert_ne!(second.resource_version, first.resource_version);
+    let stale = patch::merge::<_, Written>(&api, &now, json!({"data": {"n": "2"}}), Subresource::Main).await;
+    assert!(matches!(stale, Err(WriteError::Conflict(_))), "{stale:?}");
+    let namesake = Target::new("a", "another");
+    let result = patch::merge::<_, Written>(&api, &namesake, body.clone(), Subresource::Main).await;
+    assert!(matches!(result, Err(WriteError::Gone)), "{result:?}");
+    let result = patch::delete(&api, &namesake, None).await;
+    assert!(matches!(result, Err(WriteError::Gone)), "{result:?}");
+    let result = patch::delete(&api, &now, None).await;
+    assert!(matches!(result, Err(WriteError::Conflict(_))), "{result:?}");
+    let wrong = patch::create::<_, Written>(&api, &config_map("Not A Name")).await;
+    assert!(matches!(wrong, Err(WriteError::Refused(_))), "{wrong:?}");
+    patch::delete(&api, &Target::new("a", &first.uid), None).await.unwrap();
+    let result = patch::delete(&api, &Target::new("a", &first.uid), None).await;
+    assert!(matches!(result, Err(WriteError::Gone)), "{result:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_carries_uid_version_and_annotations() {
+    let cluster = cluster(2);
+    let api: Api<Pod> = Api::namespaced(cluster.client(), "default");
+    let created: Written = patch::create(&api, &pod("p")).await.unwrap();
+    let annotations = BTreeMap::from([("trireme.dev/devices".to_owned(), "{}".to_owned())]);
+    let stranger = patch::bind(&api, &Target::new("p", "another"), "n1", &annotations).await;
+    assert!(matches!(stranger, Err(WriteError::Gone)), "{stranger:?}");
+    let stale = patch::bind(&api, &Target::new("p", &created.uid).at("1"), "n1", &annotations).await;
+    assert!(matches!(stale, Err(WriteError::Conflict(_))), "{stale:?}");
+    let target = Target::new("p", &created.uid).at(&created.resource_version);
+    patch::bind(&api, &target, "n1", &annotations).await.unwrap();
+    let bound = api.get("p").await.unwrap();
+    assert_eq!(bound.spec.as_ref().unwrap().node_name.as_deref(), Some("n1"));
+    assert_eq!(bound.annotations()["trireme.dev/devices"], "{}");
+    let twice = patch::bind(&api, &Target::new("p", &created.uid), "n2", &annotations).await;
+    assert!(matches!(twice, Err(WriteError::Conflict(_))), "{twice:?}");
+    patch::evict(&api, &Target::new("p", &created.uid), Some(0)).await.unwrap();
+}
+
+/// What a watcher believes, by replaying changes.
+#[derive(Default)]
+struct Mirror {
+    objects: BTreeMap<String, String>,
+    fresh: BTreeMap<String, String>,
+    listing: bool,
+}
+
+impl Mirror {
+    fn apply(&mut self, change: Change<ConfigMap>) {
+        let n = |object: &ConfigMap| {
+            object.data.as_ref().and_then(|data| data.get("n")).cloned().unwrap_or_default()
+        };
+        match change {
+            Change::Restarted => (self.listing, self.fresh) = (true, BTreeMap::new()),
+            Change::Applied(object) if self.listing => drop(self.fresh.insert(object.name_any(), n(&object))),
+            Change::Applied(object) => drop(self.objects.insert(object.name_any(), n(&object))),
+            Change::Synced => (self.listing, self.objects) = (false, std::mem::take(&mut self.fresh)),
+            Change::Deleted(object) => drop(self.objects.remove(&object.name_any())),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_at_the_truth_whatever_happens_on_the_way() {
+    for seed in 0..20 {
+        let cluster = cluster(seed);
+        let configmaps = GroupResource::core("configmaps");
+        for fault in [
+            WatchFault::Delay(Duration::from_secs(3)),
+            WatchFault::Duplicate,
+            WatchFault::Silence,
+            WatchFault::Close,
+            WatchFault::Expire,
+        ] {
+            cluster.faults().add_watch(
+                Aim::default().by("watcher").on(configmaps.clone()),
+                30_000,
+                u64::MAX,
+                fault,
+            );
+        }
+        for fault in [Fault::ServerError(503), Fault::LostRequest, Fault::TooManyRequests(1)] {
+            cluster.faults().add(Aim::default().by("watcher"), 100_000, u64::MAX, fault);
+        }
+        let ctx = context(&cluster, "watcher");
+        let config = Config::default().page_size(3);
+        let mut stream = Box::pin(watch(&ctx, Api::<ConfigMap>::all(ctx.clients.watch.clone()), config));
+        let (mut mirror, dice) = (Mirror::default(), Rng::seeded(seed));
+        let api: Api<ConfigMap> = Api::namespaced(cluster.client_as("user"), "default");
+        for step in 0..150 {
+            let name = format!("m{}", dice.u64(..10));
+            match api.get(&name).await {
+                Err(_) => drop(patch::create::<_, Written>(&api, &config_map(&name)).await.unwrap()),
+                Ok(object) if dice.u64(..4) == 0 => {
+                    patch::delete(&api, &Target::of(&object), None).await.unwrap();
+                }
+                Ok(object) => {
+                    let body = json!({"data": {"n": step.to_string()}});
+                    patch::merge::<_, Written>(&api, &Target::of(&object), body, Subresource::Main)
+                        .await
+                        .unwrap();
+                }
+            }
+            if dice.u64(..40) == 0 {
+                cluster.compact();
+            }
+            let until = ctx.clock.monotonic() + Duration::from_millis(dice.u64(..2_000));
+            while let Ok(Some(change)) = tokio::time::timeout_at(until, stream.next()).await {
+                mirror.apply(change);
+            }
+        }
+        cluster.faults().clear();
+        // The longest a dead connection stays unnoticed, and the longest wait after failures.
+        let until = ctx.clock.monotonic() + Duration::from_secs(295 + 60);
+        while let Ok(Some(change)) = tokio::time::timeout_at(until, stream.next()).await {
+            mirror.apply(change);
+        }
+        let truth: BTreeMap<_, _> = api
+            .list(&Default::default())
+            .await
+            .unwrap()
+            .into_iter()
+            .filter(|m| m.name_any().starts_with('m'))
+            .map(|m| (m.name_any(), m.data.unwrap()["n"].clone()))
+            .collect();
+        assert!(!mirror.listing, "seed {seed}");
+        mirror.objects.retain(|name, _| name.starts_with('m'));
+        assert_eq!(mirror.objects, truth, "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_write_is_done_once_through_an_unreliable_server() {
+    let cluster = cluster(3);
+    for fault in [
+        Fault::ServerError(500),
+        Fault::LostRequest,
+        Fault::LostResponse,
+        Fault::TimeoutAfterWrite,
+        Fault::TooManyRequests(2),
+    ] {
+        cluster.faults().add(Aim::writes().by("writer"), 60_000, u64::MAX, fault);
+    }
+    let ctx = context(&cluster, "writer");
+    let api: Api<ConfigMap> = Api::namespaced(ctx.clients.write.clone(), "default");
+    let limits = Limits { attempts: 20, ..Limits::default() };
+    let mut writes = Writes::<u32, Written>::start(&ctx, limits, Arc::new(|| true));
+    for key in 0..300 {
+        let api = api.clone();
+        let send = move || {
+            let api = api.clone();
+            async move { patch::create(&api, &config_map(&format!("m{key}"))).await }
+        };
+        writes.submit(Priority::Normal, key, send).unwrap();
+    }
+    let (mut done, mut again) = (0, 0);
+    while writes.outstanding() > 0 {
+        let ended = writes.next().await;
+        match ended.result {
+            Ok(_) => done += 1,
+            Err(failure) => {
+                assert!(failure.may_have_applied(ended.attempts), "{failure}");
+                again += 1;
+            }
+        }
+    }
+    assert!(done > 200 && again > 5, "{done} {again}");
+    let list =
+        Api::<ConfigMap>::namespaced(cluster.client(), "default").list(&Default::default()).await.unwrap();
+    assert_eq!(list.items.iter().filter(|map| map.name_any().starts_with('m')).count(), 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leadership_moves_on_and_is_never_double_through_faults_and_crashes() {
+    let mut moved = 0;
+    for seed in 0..5 {
+        let cluster = cluster(seed);
+        let lease = GroupResource::new("coordination.k8s.io", "leases");
+        for fault in [
+            Fault::ServerError(503),
+            Fault::LostRequest,
+            Fault::LostResponse,
+            Fault::Conflict,
+            Fault::Latency(Duration::from_secs(6)),
+        ] {
+            cluster.faults().add(Aim::default().on(lease.clone()), 50_000, u64::MAX, fault);
+        }
+        let dice = Rng::seeded(seed);
+        let mut replicas = Vec::new();
+        let (mut terms, mut leaderless) = (Vec::new(), 0);
+        for second in 0..600 {
+            while replicas.len() < 3 {
+                // A restarted replica has a new name, as the process frame gives it.
+                let ctx = context(&cluster, &format!("r{}", dice.suffix(6)));
+                let candidacy = Lease::campaign(&ctx, "default", "leader", Terms::default());
+                replicas.push((ctx, candidacy));
+            }
+            if dice.u64(..60) == 0 {
+                let index = usize::try_from(dice.u64(..3)).unwrap();
+                let (ctx, candidacy) = replicas.swap_remove(index);
+                if dice.u64(..2) == 0 {
+                    ctx.tasks.kill();
+                } else {
+                    candidacy.release().await;
+                }
+                continue;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let leaders: Vec<_> =
+                replicas.iter().filter_map(|(_, candidacy)| candidacy.leadership().term()).collect();
+            assert!(leaders.len() <= 1, "seed {seed}, second {second}");
+            leaderless = if leaders.is_empty() { leaderless + 1 } else { 0 };
+            // A lease, a time-out, a look; twice, since the next may be killed at once.
+            assert!(leaderless < 60, "seed {seed}, second {second}: nobody leads");
+            terms.extend(leaders);
+        }
+        assert!(terms.is_sorted(), "terms only grow: {terms:?}");
+        terms.dedup();
+        moved += terms.len() - 1;
+    }
+    assert!(moved > 10, "leadership has to move for this to prove anything: {moved}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_gate_keeps_every_write_in() {
+    let cluster = cluster(4);
+    let ctx = context(&cluster, "writer");
+    let open = Arc::new(AtomicBool::new(false));
+    let gate = open.clone();
+    let mut writes =
+        Writes::<u32, Written>::start(&ctx, Limits::default(), Arc::new(move || gate.load(Ordering::SeqCst)));
+    let api: Api<ConfigMap> = Api::namespaced(ctx.clients.write.clone(), "default");
+    let send = move || {
+        let api = api.clone();
+        async move { patch::create(&api, &config_map("m")).await }
+    };
+    writes.submit(Priority::Urgent, 1, send).unwrap();
+    writes.drain().await;
+    assert_eq!(cluster.faults().writes_by("writer"), 0);
+}
