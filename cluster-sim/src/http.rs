@@ -147,7 +147,7 @@ impl ApiService {
                 format!("Request entity too large: limit is {MAX_BODY}"),
             ));
         }
-        let view = View::parse(headers);
+        let view = View::negotiate(headers)?;
         let content_type =
             headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let caller = Caller {

@@ -68,7 +68,6 @@ pub(crate) async fn shown(
                 version,
                 &[value],
                 object.resource_version(),
-                true,
             )))
         }
     }
@@ -136,7 +135,7 @@ pub(crate) async fn list(
         for object in &page.objects {
             values.push(converted(cluster, resource, target.version, object).await?);
         }
-        let mut table = crate::table::table(cluster, resource, target.version, &values, page.revision, false);
+        let mut table = crate::table::table(cluster, resource, target.version, &values, page.revision);
         if let Some(next) = page.next {
             table["metadata"]["continue"] = next.into();
         }

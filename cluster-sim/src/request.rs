@@ -175,7 +175,24 @@ pub(crate) enum View {
 }
 
 impl View {
-    pub(crate) fn parse(headers: &HeaderMap) -> Self {
+    /// Negotiates; refuses a caller who takes nothing that is served.
+    pub(crate) fn negotiate(headers: &HeaderMap) -> Result<Self, ApiError> {
+        let accept = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let served = |option: &str| {
+            let media = option.split(';').next().unwrap_or_default().trim();
+            matches!(
+                media,
+                "" | "*/*" | "application/*" | "application/json" | "application/yaml" | "text/plain"
+            ) || media.starts_with("application/vnd.kubernetes.protobuf")
+        };
+        if !accept.split(',').any(served) {
+            let message = "only the following media types are accepted: application/json";
+            return Err(ApiError::new(406, "NotAcceptable", message));
+        }
+        Ok(Self::parse(headers))
+    }
+
+    fn parse(headers: &HeaderMap) -> Self {
         let accept = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         for option in accept.split(',') {
             let mut parameters = option.split(';').map(str::trim);

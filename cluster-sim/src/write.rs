@@ -260,6 +260,11 @@ fn check_type(resource: &Resource, version: usize, value: &Value) -> Result<(), 
             "Object 'Kind' is missing in the body: custom resources must name kind and apiVersion",
         ));
     }
+    if kind != &*resource.kind && resource.builtin().is_none() {
+        let why = format!("must be {}", resource.kind);
+        let error = FieldError::invalid("kind", &kind.into(), why);
+        return Err(ApiError::invalid(&resource.id.group, &resource.kind, name(value), &[error]));
+    }
     if !kind.is_empty() && kind != &*resource.kind {
         return Err(ApiError::bad_request(format!(
             "{kind} in version \"{api_version}\" cannot be handled as a {}: the object has another kind",

@@ -47,8 +47,6 @@ impl fmt::Display for GroupResource {
         }
     }
 }
-
-#[expect(dead_code, reason = "the tables of custom kinds come next")]
 /// A column of the table that `kubectl get` prints.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
@@ -72,7 +70,6 @@ pub(crate) struct Version {
     pub(crate) scale: Option<ScalePaths>,
     /// Absent for built-ins.
     pub(crate) schema: Option<Arc<Schema>>,
-    #[expect(dead_code, reason = "the tables of custom kinds come next")]
     pub(crate) columns: Vec<Column>,
     pub(crate) selectable: Vec<String>,
 }

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use model::quantity::Quantity;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
@@ -16,6 +18,10 @@ use crate::object::{at, text};
 pub(crate) enum Shape {
     Any,
     Text,
+    /// A time; RFC 3339.
+    Time,
+    /// Bytes; base64.
+    Bytes,
     Integer,
     Number,
     Flag,
@@ -102,7 +108,11 @@ impl Shape {
             return Self::compile(only, root, refs);
         }
         match text(schema, &["type"]) {
-            "string" => Self::Text,
+            "string" => match text(schema, &["format"]) {
+                "date-time" => Self::Time,
+                "byte" => Self::Bytes,
+                _ => Self::Text,
+            },
             "integer" => Self::Integer,
             "number" => Self::Number,
             "boolean" => Self::Flag,
@@ -134,6 +144,8 @@ impl Shape {
     fn walk(&self, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) -> Result<(), ApiError> {
         match (self, &mut *value) {
             (Self::Any, _) | (Self::Text, Value::String(_)) | (Self::Flag, Value::Bool(_)) => Ok(()),
+            (Self::Time, Value::String(time)) if time.parse::<jiff::Timestamp>().is_ok() => Ok(()),
+            (Self::Bytes, Value::String(text)) if STANDARD.decode(text.as_str()).is_ok() => Ok(()),
             (Self::Integer, Value::Number(n)) if !n.is_f64() => Ok(()),
             (Self::Number, Value::Number(_)) | (Self::IntOrString, Value::String(_) | Value::Number(_)) => {
                 Ok(())

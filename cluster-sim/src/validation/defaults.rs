@@ -23,9 +23,27 @@ pub(crate) fn prepare_new(resource: &Resource, value: &mut Value) {
         object_mut(value).insert("status".into(), json!({ "phase": "Active" }));
     } else if id.is("", "persistentvolumeclaims") || id.is("", "persistentvolumes") {
         object_mut(value).insert("status".into(), json!({ "phase": "Pending" }));
+    } else if id.is("", "services") {
+        give_address(value);
     } else if id.is("batch", "jobs") {
         generate_job_selector(value);
     }
+}
+
+/// Gives a Service an address from 10.96.0.0/12, derived from its uid: nothing listens there.
+fn give_address(service: &mut Value) {
+    let uid = text(service, &["metadata", "uid"]);
+    let number = u32::from_str_radix(uid.get(..8).unwrap_or_default(), 16).unwrap_or(1) & 0x000f_ffff;
+    let address = format!("10.{}.{}.{}", 96 + (number >> 16), (number >> 8) & 0xff, number & 0xff);
+    let spec = entry(service, "spec");
+    if spec.get("type").and_then(Value::as_str) == Some("ExternalName") {
+        return;
+    }
+    default_to(spec, "clusterIP", address);
+    let address = spec.get("clusterIP").cloned().unwrap_or_default();
+    default_to(spec, "clusterIPs", json!([address]));
+    default_to(spec, "ipFamilies", json!(["IPv4"]));
+    default_to(spec, "ipFamilyPolicy", "SingleStack");
 }
 
 fn new_pod_status(pod: &mut Value) {

@@ -31,6 +31,12 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
             errors.push(FieldError::invalid(format!("spec.{field}"), value, why));
         }
     }
+    let uid = text(new, &["metadata", "uid"]);
+    let own = ["spec", "selector", "matchLabels", "batch.kubernetes.io/controller-uid"];
+    if old.is_none() && at(spec, &["manualSelector"]) != &json!(true) && text(new, &own) != uid {
+        let why = "`selector` not auto-generated";
+        errors.push(FieldError::invalid("spec.selector", at(spec, &["selector"]), why));
+    }
     let mode = text(spec, &["completionMode"]);
     if !matches!(mode, "Indexed" | "NonIndexed") {
         let supported = ["NonIndexed", "Indexed"].map(str::to_owned);
@@ -41,9 +47,8 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     }
     match text(spec, &["template", "spec", "restartPolicy"]) {
         "Always" => {
-            let supported = ["OnFailure", "Never"].map(str::to_owned);
             let path = "spec.template.spec.restartPolicy";
-            errors.push(FieldError::not_supported(path, &"Always".into(), &supported));
+            errors.push(FieldError::required(path, "valid values: \"OnFailure\", \"Never\""));
         }
         _ => validate_spec(at(spec, &["template", "spec"]), "spec.template.spec", errors),
     }
@@ -82,7 +87,10 @@ fn validate_change(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
         template
     };
     if template(was) != template(is) {
-        errors.push(FieldError::invalid("spec.template", at(is, &["template"]), "field is immutable"));
+        // A suspended Job's template is compared part by part, a running one's as a whole.
+        let field: &[&str] = if directives { &["template", "spec"] } else { &["template"] };
+        let path = format!("spec.{}", field.join("."));
+        errors.push(FieldError::invalid(path, at(is, field), "field is immutable"));
     }
 }
 

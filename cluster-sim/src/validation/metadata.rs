@@ -144,10 +144,10 @@ fn validate_annotations(new: &Value, errors: &mut Vec<FieldError>) {
 
 fn validate_owners(new: &Value, errors: &mut Vec<FieldError>) {
     let owners = items(new, &["metadata", "ownerReferences"]);
-    for (i, owner) in owners.iter().enumerate() {
+    for owner in owners {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if text(owner, &[field]).is_empty() {
-                let path = format!("metadata.ownerReferences[{i}].{field}");
+                let path = format!("metadata.ownerReferences.{field}");
                 errors.push(FieldError::invalid(path, &"".into(), format!("{field} must not be empty")));
             }
         }

@@ -6,8 +6,28 @@ use crate::object::{at, items, text};
 /// Rules of the smaller built-in kinds.
 pub(super) fn validate(kind: &str, new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     match kind {
-        "ConfigMap" => frozen_when_immutable(&["data", "binaryData"], new, old, errors),
+        "ConfigMap" => {
+            data(&["data", "binaryData"], new, errors);
+            frozen_when_immutable(&["data", "binaryData"], new, old, errors);
+        }
+        "Event" => {
+            let of = text(new, &["involvedObject", "namespace"]);
+            // Events about cluster-scoped objects lie in the namespace `default`.
+            let wanted = if of.is_empty() { "default" } else { of };
+            if old.is_none() && wanted != crate::object::namespace(new) {
+                let why = "does not match event.namespace";
+                errors.push(FieldError::invalid("involvedObject.namespace", &of.into(), why));
+            }
+        }
+        "PodDisruptionBudget" => {
+            let spec = at(new, &["spec"]);
+            if !at(spec, &["minAvailable"]).is_null() && !at(spec, &["maxUnavailable"]).is_null() {
+                let why = "minAvailable and maxUnavailable cannot be both set";
+                errors.push(FieldError::invalid("spec", spec, why));
+            }
+        }
         "Secret" => {
+            data(&["data"], new, errors);
             frozen_when_immutable(&["data"], new, old, errors);
             unchanging("type", new, old, errors);
         }
@@ -41,6 +61,29 @@ pub(super) fn validate(kind: &str, new: &Value, old: Option<&Value>, errors: &mu
             super::pods::validate_spec(at(new, &["spec", "template", "spec"]), "spec.template.spec", errors);
         }
         _ => {}
+    }
+}
+
+/// Checks keys and size (1 MiB) of the data of a ConfigMap or Secret.
+fn data(fields: &[&str], new: &Value, errors: &mut Vec<FieldError>) {
+    const LIMIT: usize = 1024 * 1024;
+    let mut size = 0;
+    for field in fields {
+        for (key, value) in at(new, &[field]).as_object().into_iter().flatten() {
+            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            if key.is_empty()
+                || key.len() > 253
+                || !key.chars().all(plain)
+                || matches!(key.as_str(), "." | "..")
+            {
+                let why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
+                errors.push(FieldError::invalid(format!("{field}[{key}]"), &key.as_str().into(), why));
+            }
+            size += value.as_str().map_or(0, str::len);
+        }
+    }
+    if size > LIMIT {
+        errors.push(FieldError::too_long("[]", LIMIT));
     }
 }
 
