@@ -1,0 +1,489 @@
+//! Which pods belong together: from objects of the API to the engine's events. Pure.
+//!
+//! A pod that names a PodGroup is a member of it. Otherwise, a pod whose owner chain leads to a Workload is a member of
+//! the Workload's gang: all its pod sets, as many pods as were granted. Otherwise it is on its own. Where a PodGroup's
+//! pods have a Workload, too, the larger minimum holds, and the Workload must be admitted in any case.
+//!
+//! A pod that carries the marks of a released job (`kueue.x-k8s.io/podset`, `…/workload`, `…/cluster-queue-name`) waits
+//! until its Workload is known: the two arrive on different watches, in either order (Volcano #6010 is that race).
+
+mod grant;
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crds::view;
+use model::planted::{Bug, Planted};
+use placement_engine::{Event, GangId, GangSpec, Hold, PodInfo, PodPhase, PodUid};
+
+pub use read::{device_events, node_info};
+
+/// An object's namespace and name.
+pub type Key = (Arc<str>, Arc<str>);
+
+/// What is remembered of a pod besides what the engine knows.
+#[derive(Clone, Debug)]
+pub struct PodRecord {
+    /// As the engine is told, without gang and hold.
+    pub(crate) info: PodInfo,
+    /// Its resourceVersion as last seen.
+    pub resource_version: String,
+    /// Its conditions as last seen.
+    pub conditions: Vec<serde_json::Value>,
+    ours: bool,
+    created_ms: i64,
+    group: Option<Key>,
+    owner: Option<Arc<str>>,
+    workload_name: Option<Key>,
+    marked: bool,
+    /// Names of the pod set it may belong to, the most reliable one first.
+    pod_sets: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct WorkloadRecord {
+    key: Key,
+    owners: Vec<Arc<str>>,
+    created_ms: i64,
+    admitted: bool,
+    finished: bool,
+    grants: Vec<grant::Grant>,
+}
+
+/// A PodGroup as last seen.
+#[derive(Clone, Debug)]
+pub struct GroupRecord {
+    /// The object.
+    pub view: view::PodGroup,
+    uid: Arc<str>,
+}
+
+/// The object that defines a gang.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GangOwner {
+    /// API group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace and name.
+    pub key: Key,
+    /// Uid.
+    pub uid: String,
+}
+
+/// Everything grouping depends on.
+#[derive(Debug, Default)]
+pub struct Index {
+    schedulers: BTreeSet<String>,
+    planted: Planted,
+    pods: BTreeMap<PodUid, PodRecord>,
+    groups: BTreeMap<Key, GroupRecord>,
+    workloads: BTreeMap<Arc<str>, WorkloadRecord>,
+    /// Workloads by the uid of the object they stand for.
+    by_owner: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    by_name: BTreeMap<Key, Arc<str>>,
+    /// A Job's uid to its own owner's.
+    parents: BTreeMap<Arc<str>, Arc<str>>,
+    children: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    pods_of_group: BTreeMap<Key, BTreeSet<PodUid>>,
+    pods_of_owner: BTreeMap<Arc<str>, BTreeSet<PodUid>>,
+    pods_of_name: BTreeMap<Key, BTreeSet<PodUid>>,
+    gang_of: BTreeMap<PodUid, GangId>,
+    members: BTreeMap<GangId, BTreeSet<PodUid>>,
+    owners: BTreeMap<GangId, GangOwner>,
+}
+
+impl Index {
+    /// An index that knows nothing, for pods of these schedulers.
+    pub fn new(schedulers: BTreeSet<String>, planted: Planted) -> Self {
+        Self { schedulers, planted, ..Self::default() }
+    }
+
+    /// A pod as last seen.
+    pub fn pod(&self, uid: &PodUid) -> Option<&PodRecord> {
+        self.pods.get(uid)
+    }
+
+    /// Remembers the version of a pod that a write of ours made.
+    pub fn pod_written(&mut self, uid: &PodUid, resource_version: &str) {
+        if let Some(record) = self.pods.get_mut(uid) {
+            resource_version.clone_into(&mut record.resource_version);
+        }
+    }
+
+    /// The gang of a pod.
+    pub fn gang_of(&self, uid: &PodUid) -> Option<&GangId> {
+        self.gang_of.get(uid)
+    }
+
+    /// The object that defines a gang.
+    pub fn owner(&self, gang: &GangId) -> Option<&GangOwner> {
+        self.owners.get(gang)
+    }
+
+    /// A PodGroup as last seen.
+    pub fn group(&self, key: &Key) -> Option<&GroupRecord> {
+        self.groups.get(key)
+    }
+
+    /// A pod is there, or changed.
+    pub fn pod_applied(&mut self, pod: &view::Pod) -> Vec<Event> {
+        let record = read::pod_record(pod, &self.schedulers);
+        let uid = record.info.uid.clone();
+        let mut affected = BTreeSet::from([uid.clone()]);
+        let same = self.pods.get(&uid).is_some_and(|old| {
+            old.info == record.info
+                && (old.ours, &old.group, &old.owner) == (record.ours, &record.group, &record.owner)
+                && (old.marked, &old.workload_name) == (record.marked, &record.workload_name)
+        });
+        if !same {
+            affected.extend(self.siblings(&uid));
+            self.unlink(&uid);
+            self.link(&record);
+        }
+        self.pods.insert(uid.clone(), record);
+        if same {
+            return Vec::new();
+        }
+        affected.extend(self.siblings(&uid));
+        self.refresh(affected)
+    }
+
+    /// A pod is gone.
+    pub fn pod_deleted(&mut self, uid: &PodUid) -> Vec<Event> {
+        let mut affected = self.siblings(uid);
+        self.unlink(uid);
+        if self.pods.remove(uid).is_none() {
+            return Vec::new();
+        }
+        affected.remove(uid);
+        let mut events = vec![Event::PodDeleted(uid.clone())];
+        if let Some(gang) = self.gang_of.remove(uid) {
+            self.leave(uid, &gang, &mut events);
+        }
+        events.extend(self.refresh(affected));
+        events
+    }
+
+    /// A PodGroup is there, or changed.
+    pub fn group_applied(&mut self, group: view::PodGroup) -> Vec<Event> {
+        let key = read::key_of(&group.metadata);
+        let uid: Arc<str> = group.metadata.uid.clone().unwrap_or_default().into();
+        let mut events = Vec::new();
+        if let Some(old) = self.groups.insert(key.clone(), GroupRecord { view: group, uid: uid.clone() })
+            && old.uid != uid
+        {
+            events.push(Event::GangDeleted(group_gang(&old.uid)));
+        }
+        let members = self.pods_of_group.get(&key).cloned().unwrap_or_default();
+        self.define(&group_gang(&uid), &mut events);
+        events.extend(self.refresh(members));
+        events
+    }
+
+    /// A PodGroup is gone.
+    pub fn group_deleted(&mut self, key: &Key, uid: &str) -> Vec<Event> {
+        if self.groups.get(key).is_none_or(|group| group.uid.as_ref() != uid) {
+            return Vec::new();
+        }
+        self.groups.remove(key);
+        let gang = group_gang(uid);
+        self.owners.remove(&gang);
+        let members = self.pods_of_group.get(key).cloned().unwrap_or_default();
+        let mut events = self.refresh(members);
+        events.push(Event::GangDeleted(gang));
+        events
+    }
+
+    /// A Workload is there, or changed.
+    pub fn workload_applied(&mut self, workload: &view::WorkloadPlacement) -> Vec<Event> {
+        let uid: Arc<str> = workload.metadata.uid.clone().unwrap_or_default().into();
+        let record = read::workload_record(workload);
+        let mut affected = self.pods_of_workload(&uid);
+        self.forget_workload(&uid);
+        for owner in &record.owners {
+            self.by_owner.entry(owner.clone()).or_default().insert(uid.clone());
+        }
+        self.by_name.insert(record.key.clone(), uid.clone());
+        self.workloads.insert(uid.clone(), record);
+        affected.extend(self.pods_of_workload(&uid));
+        self.refresh(affected)
+    }
+
+    /// A Workload is gone.
+    pub fn workload_deleted(&mut self, uid: &str) -> Vec<Event> {
+        let affected = self.pods_of_workload(uid);
+        self.forget_workload(uid);
+        self.refresh(affected)
+    }
+
+    /// A batch Job is there: its owner is one step of the owner chain.
+    pub fn job_applied(&mut self, job: &view::JobOwner) -> Vec<Event> {
+        let uid: Arc<str> = job.metadata.uid.clone().unwrap_or_default().into();
+        let Some(parent) = read::controller_of(&job.metadata) else { return Vec::new() };
+        if self.parents.get(&uid) == Some(&parent) {
+            return Vec::new();
+        }
+        self.parents.insert(uid.clone(), parent.clone());
+        self.children.entry(parent).or_default().insert(uid.clone());
+        let affected = self.pods_of_owner.get(&uid).cloned().unwrap_or_default();
+        self.refresh(affected)
+    }
+
+    /// A batch Job is gone.
+    pub fn job_deleted(&mut self, uid: &str) {
+        if let Some(parent) = self.parents.remove(uid)
+            && let Some(children) = self.children.get_mut(&parent)
+        {
+            children.remove(uid);
+            if children.is_empty() {
+                self.children.remove(&parent);
+            }
+        }
+    }
+
+    fn forget_workload(&mut self, uid: &str) {
+        let Some(record) = self.workloads.remove(uid) else { return };
+        if self.by_name.get(&record.key).is_some_and(|named| named.as_ref() == uid) {
+            self.by_name.remove(&record.key);
+        }
+        for owner in &record.owners {
+            if let Some(workloads) = self.by_owner.get_mut(owner) {
+                workloads.remove(uid);
+                if workloads.is_empty() {
+                    self.by_owner.remove(owner);
+                }
+            }
+        }
+    }
+
+    fn link(&mut self, record: &PodRecord) {
+        let uid = &record.info.uid;
+        if let Some(group) = &record.group {
+            self.pods_of_group.entry(group.clone()).or_default().insert(uid.clone());
+        }
+        if let Some(owner) = &record.owner {
+            self.pods_of_owner.entry(owner.clone()).or_default().insert(uid.clone());
+        }
+        if let Some(name) = &record.workload_name {
+            self.pods_of_name.entry(name.clone()).or_default().insert(uid.clone());
+        }
+    }
+
+    fn unlink(&mut self, uid: &PodUid) {
+        let Some(record) = self.pods.get(uid) else { return };
+        if let Some(group) = &record.group {
+            remove_from(&mut self.pods_of_group, group, uid);
+        }
+        if let Some(owner) = &record.owner {
+            remove_from(&mut self.pods_of_owner, owner, uid);
+        }
+        if let Some(name) = &record.workload_name {
+            remove_from(&mut self.pods_of_name, name, uid);
+        }
+    }
+
+    /// Pods whose hold depends on this one: those of the same Workload.
+    fn siblings(&self, uid: &PodUid) -> BTreeSet<PodUid> {
+        let workload = self.pods.get(uid).and_then(|record| self.workload_of(record));
+        workload.map(|workload| self.pods_of_workload(&workload)).unwrap_or_default()
+    }
+
+    fn pods_of_workload(&self, uid: &str) -> BTreeSet<PodUid> {
+        let Some(record) = self.workloads.get(uid) else { return BTreeSet::new() };
+        let jobs = record.owners.iter().flat_map(|owner| self.children.get(owner)).flatten();
+        let owned =
+            record.owners.iter().chain(jobs).filter_map(|owner| self.pods_of_owner.get(owner)).flatten();
+        let named = self.pods_of_name.get(&record.key).into_iter().flatten();
+        let plain = record.owners.iter().map(|owner| PodUid::new(owner.clone()));
+        let plain = plain.filter(|pod| self.pods.contains_key(pod));
+        owned.chain(named).cloned().chain(plain).collect()
+    }
+
+    /// The Workload a pod belongs to: by its owner, its owner's owner, itself, or the name it was released with.
+    fn workload_of(&self, record: &PodRecord) -> Option<Arc<str>> {
+        let chain =
+            record.owner.iter().flat_map(|owner| std::iter::once(owner).chain(self.parents.get(owner)));
+        let by_owner = chain
+            .map(AsRef::as_ref)
+            .chain([record.info.uid.as_str()])
+            .find_map(|owner: &str| self.by_owner.get(owner));
+        match by_owner {
+            Some(workloads) => workloads
+                .iter()
+                .max_by_key(|uid| {
+                    self.workloads
+                        .get(*uid)
+                        .map(|one| (!one.finished, one.admitted, one.created_ms, (*uid).clone()))
+                })
+                .cloned(),
+            None => self.by_name.get(record.workload_name.as_ref()?).cloned(),
+        }
+    }
+
+    /// Works out anew where these pods belong, and tells the engine.
+    fn refresh(&mut self, pods: BTreeSet<PodUid>) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut gangs = BTreeSet::new();
+        for uid in &pods {
+            let Some(record) = self.pods.get(uid) else { continue };
+            let gang = record.ours.then(|| self.gang_for(record));
+            let old = self.gang_of.get(uid).cloned();
+            if old != gang {
+                if let Some(old) = old {
+                    self.gang_of.remove(uid);
+                    self.leave(uid, &old, &mut events);
+                }
+                if let Some(gang) = &gang {
+                    self.gang_of.insert(uid.clone(), gang.clone());
+                    self.members.entry(gang.clone()).or_default().insert(uid.clone());
+                }
+            }
+            gangs.extend(gang);
+        }
+        for gang in gangs {
+            self.define(&gang, &mut events);
+        }
+        let holds = self.grant_holds(&pods);
+        for uid in &pods {
+            let Some(record) = self.pods.get(uid) else { continue };
+            let mut info = record.info.clone();
+            info.gang = self.gang_of.get(uid).cloned();
+            info.hold = info.hold.or_else(|| holds.get(uid).cloned());
+            events.push(Event::PodApplied(Box::new(info)));
+        }
+        events
+    }
+
+    fn leave(&mut self, uid: &PodUid, gang: &GangId, events: &mut Vec<Event>) {
+        if let Some(members) = self.members.get_mut(gang) {
+            members.remove(uid);
+            if members.is_empty() {
+                self.members.remove(gang);
+                let lasting = self
+                    .owners
+                    .get(gang)
+                    .is_some_and(|owner| owner.kind == "PodGroup" && self.groups.contains_key(&owner.key));
+                if !lasting {
+                    self.owners.remove(gang);
+                    events.push(Event::GangDeleted(gang.clone()));
+                }
+            }
+        }
+    }
+
+    fn gang_for(&self, record: &PodRecord) -> GangId {
+        if let Some(key) = &record.group {
+            return match self.groups.get(key) {
+                Some(group) => group_gang(&group.uid),
+                None => GangId::new(format!("missing-podgroup/{}/{}", key.0, key.1)),
+            };
+        }
+        match self.workload_of(record) {
+            Some(workload) => GangId::new(format!("workload/{workload}")),
+            None => GangId::new(format!("pod/{}", record.info.uid)),
+        }
+    }
+
+    /// Tells the engine the rules of a gang, and remembers its owner.
+    fn define(&mut self, gang: &GangId, events: &mut Vec<Event>) {
+        let members = self.members.get(gang).cloned().unwrap_or_default();
+        let first = members.iter().find_map(|uid| self.pods.get(uid));
+        let workload = first.and_then(|record| self.workload_of(record));
+        let workload = workload.and_then(|uid| Some((uid.clone(), self.workloads.get(&uid)?)));
+        let mut spec = GangSpec {
+            id: gang.clone(),
+            min_member: 1,
+            expected: 1,
+            created_ms: first.map_or(0, |record| record.created_ms),
+            hold: None,
+        };
+        if let Some((uid, record)) = &workload {
+            let granted: i64 =
+                record.grants.iter().fold(0, |sum: i64, grant| sum.saturating_add(grant.count));
+            spec.min_member = u32::try_from(granted.max(0)).unwrap_or(u32::MAX);
+            spec.created_ms = record.created_ms;
+            if !record.admitted && !self.planted.is(Bug::BindUnadmitted) {
+                spec.hold = Some(Hold::WorkloadNotAdmitted { workload: record.key.1.clone() });
+            }
+            self.owners.insert(gang.clone(), read::workload_owner(&record.key, uid));
+        } else if first.is_some_and(|record| record.marked) && !self.planted.is(Bug::BindUnadmitted) {
+            spec.hold = Some(Hold::WorkloadMissing);
+        }
+        let key = first.and_then(|record| record.group.clone());
+        let group = match key {
+            Some(key) => Some((self.groups.get(&key), key)),
+            None => self
+                .groups
+                .iter()
+                .find(|(_, group)| members.is_empty() && group_gang(&group.uid) == *gang)
+                .map(|(key, group)| (Some(group), key.clone())),
+        };
+        if let Some((group, key)) = group {
+            match group {
+                Some(group) => {
+                    let minimum = group.view.spec.min_member;
+                    if minimum < 0 {
+                        let problem =
+                            format!("PodGroup {}: spec.minMember is {minimum}; it must be 0 or more", key.1);
+                        spec.hold = Some(Hold::Invalid { problem: problem.into() });
+                    }
+                    let minimum = u32::try_from(minimum.max(0)).unwrap_or(u32::MAX);
+                    spec.min_member = if workload.is_some() { spec.min_member.max(minimum) } else { minimum };
+                    spec.created_ms = read::created_ms(&group.view.metadata);
+                    self.owners.insert(gang.clone(), read::group_owner(&key, &group.uid));
+                }
+                None => spec.hold = Some(Hold::PodGroupMissing { name: key.1 }),
+            }
+        }
+        spec.expected = spec.min_member;
+        events.push(Event::GangApplied(spec));
+    }
+
+    /// Why pods exceed what their Workload was granted.
+    fn grant_holds(&self, pods: &BTreeSet<PodUid>) -> BTreeMap<PodUid, Hold> {
+        if self.planted.is(Bug::BindMoreThanGranted) {
+            return BTreeMap::new();
+        }
+        let workloads: BTreeSet<Arc<str>> = pods
+            .iter()
+            .filter_map(|uid| self.pods.get(uid))
+            .filter(|record| record.ours)
+            .filter_map(|record| self.workload_of(record))
+            .collect();
+        let mut holds = BTreeMap::new();
+        for uid in workloads {
+            let Some(workload) = self.workloads.get(&uid).filter(|workload| workload.admitted) else {
+                continue;
+            };
+            let mut living: Vec<&PodRecord> = self
+                .pods_of_workload(&uid)
+                .iter()
+                .filter_map(|pod| self.pods.get(pod))
+                .filter(|record| record.info.phase == PodPhase::Active)
+                .collect();
+            living.sort_by_key(|record| {
+                let info = &record.info;
+                (info.node.is_none(), info.name.len(), info.name.clone(), info.uid.clone())
+            });
+            holds.extend(grant::exceeding(&workload.key.1, &workload.grants, &living));
+        }
+        holds
+    }
+}
+
+fn group_gang(uid: &str) -> GangId {
+    GangId::new(format!("podgroup/{uid}"))
+}
+
+fn remove_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<PodUid>>, key: &K, uid: &PodUid) {
+    if let Some(pods) = index.get_mut(key) {
+        pods.remove(uid);
+        if pods.is_empty() {
+            index.remove(key);
+        }
+    }
+}

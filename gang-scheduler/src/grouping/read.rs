@@ -1,0 +1,268 @@
+//! From views of API objects to what grouping and the engine need.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crds::api::trireme::v1alpha1::{GpuHealth, GpuLinkKind, GpuNode};
+use crds::names::{kueue, trireme, volcano};
+use crds::view;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use model::resources::{self, ResourceList, ResourceName};
+use placement_engine::{
+    Device, DeviceChoice, Event, Hold, HostPort, Link, NodeInfo, PodInfo, PodPhase, PodRules, PodUid,
+    Unsupported,
+};
+
+use super::grant::Grant;
+use super::{GangOwner, Key, PodRecord, WorkloadRecord};
+
+pub(super) fn key_of(metadata: &ObjectMeta) -> Key {
+    let text = |text: &Option<String>| Arc::from(text.as_deref().unwrap_or_default());
+    (text(&metadata.namespace), text(&metadata.name))
+}
+
+pub(super) fn created_ms(metadata: &ObjectMeta) -> i64 {
+    metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond())
+}
+
+/// The uid of the owner that controls the object.
+pub(super) fn controller_of(metadata: &ObjectMeta) -> Option<Arc<str>> {
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str().into())
+}
+
+/// What the engine needs of a Node. Amounts that cannot be read count as none.
+pub fn node_info(node: &view::Node) -> NodeInfo {
+    let allocatable = node.status.allocatable.iter().filter_map(|(name, written)| {
+        let amount = name.amount(&written.quantity().ok()?)?;
+        Some((name.clone(), amount))
+    });
+    NodeInfo {
+        name: key_of(&node.metadata).1,
+        labels: node.metadata.labels.clone().unwrap_or_default(),
+        taints: node.spec.taints.clone(),
+        unschedulable: node.spec.unschedulable,
+        ready: node.is_ready(),
+        allocatable: allocatable.collect(),
+    }
+}
+
+/// What the engine needs of a GpuNode.
+pub fn device_events(node: &GpuNode) -> Event {
+    let devices = node.status.iter().flat_map(|status| &status.devices);
+    let devices = devices.map(|device| Device {
+        index: device.index,
+        healthy: device.health == GpuHealth::Healthy,
+        links: device
+            .links
+            .iter()
+            .map(|link| Link { to: link.to, weight: weight(link.kind, link.count) })
+            .collect(),
+    });
+    Event::DevicesApplied { node: key_of(&node.metadata).1, devices: devices.collect() }
+}
+
+/// Any NVLink beats any path over the bus; among those fewer bridges are better (`nvidia-smi topo -m`).
+fn weight(kind: GpuLinkKind, count: u32) -> u32 {
+    match kind {
+        GpuLinkKind::NvLink => count.saturating_mul(100),
+        GpuLinkKind::Pix => 50,
+        GpuLinkKind::Pxb => 40,
+        GpuLinkKind::Phb => 30,
+        GpuLinkKind::Node => 20,
+        GpuLinkKind::Sys => 10,
+    }
+}
+
+pub(super) fn pod_record(pod: &view::Pod, schedulers: &BTreeSet<String>) -> PodRecord {
+    let meta = &pod.metadata;
+    let (namespace, name) = key_of(meta);
+    let empty = BTreeMap::new();
+    let labels = meta.labels.as_ref().unwrap_or(&empty);
+    let annotations = meta.annotations.as_ref().unwrap_or(&empty);
+    let group = [volcano::GROUP_NAME, volcano::VOLCANO_GROUP_NAME]
+        .iter()
+        .find_map(|key| annotations.get(*key).filter(|name| !name.is_empty()))
+        .map(|name| (namespace.clone(), Arc::from(name.as_str())));
+    let workload_name =
+        annotations.get(kueue::WORKLOAD).map(|name| (namespace.clone(), Arc::from(name.as_str())));
+    let released = [kueue::PODSET, kueue::CLUSTER_QUEUE_NAME];
+    let marked = workload_name.is_some() || released.iter().any(|label| labels.contains_key(*label));
+    let pod_sets =
+        [kueue::PODSET, "training.kubeflow.org/replica-type", "jobset.sigs.k8s.io/replicatedjob-name"];
+    PodRecord {
+        info: pod_info(pod, namespace, name, annotations),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+        conditions: pod.status.conditions.clone(),
+        ours: schedulers.contains(&pod.spec.scheduler_name),
+        created_ms: created_ms(meta),
+        group,
+        owner: controller_of(meta),
+        workload_name,
+        marked,
+        pod_sets: pod_sets.iter().filter_map(|key| labels.get(*key)).cloned().collect(),
+    }
+}
+
+fn pod_info(
+    pod: &view::Pod,
+    namespace: Arc<str>,
+    name: Arc<str>,
+    annotations: &BTreeMap<String, String>,
+) -> PodInfo {
+    let spec = &pod.spec;
+    let (requests, problem) = match spec.pod_resources().effective_requests() {
+        Ok(requests) => (requests, None),
+        Err(error) => (ResourceList::new(), Some(Hold::Invalid { problem: format!("spec: {error}").into() })),
+    };
+    PodInfo {
+        uid: PodUid::new(pod.metadata.uid.clone().unwrap_or_default()),
+        namespace,
+        name,
+        gang: None,
+        node: (!spec.node_name.is_empty()).then(|| Arc::from(spec.node_name.as_str())),
+        phase: phase(pod),
+        gated: !spec.scheduling_gates.is_empty(),
+        deleting: pod.metadata.deletion_timestamp.is_some(),
+        has_controller: controller_of(&pod.metadata).is_some(),
+        priority: spec.priority.unwrap_or(0),
+        requests,
+        rules: rules(spec),
+        devices_asked: devices_asked(spec),
+        devices: annotations.get(trireme::DEVICES).map(|text| read_devices(text)).unwrap_or_default(),
+        hold: problem.or_else(|| unsupported(spec).map(Hold::Unsupported)),
+    }
+}
+
+/// `Failed` with a reason of the kubelet's admission means that the pod never ran there
+/// (`pkg/kubelet/lifecycle/predicate.go`, `pkg/kubelet/cm/admission/errors.go`).
+fn phase(pod: &view::Pod) -> PodPhase {
+    let rejections = [
+        crds::reasons::pod::UNEXPECTED_ADMISSION_ERROR,
+        "TopologyAffinityError",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "TaintToleration",
+        "InvalidNodeInfo",
+    ];
+    let reason = pod.status.reason.as_str();
+    match pod.status.phase.as_str() {
+        "Succeeded" => PodPhase::Succeeded,
+        "Failed" if reason.starts_with("OutOf") || rejections.contains(&reason) => PodPhase::Rejected,
+        "Failed" => PodPhase::Failed,
+        _ => PodPhase::Active,
+    }
+}
+
+fn rules(spec: &view::PodSpec) -> PodRules {
+    let containers = spec.containers.iter().chain(&spec.init_containers);
+    let mut host_ports: Vec<HostPort> = containers
+        .flat_map(|container| &container.ports)
+        .filter(|port| port.host_port != 0)
+        .map(|port| HostPort {
+            protocol: if port.protocol.is_empty() { "TCP".to_owned() } else { port.protocol.clone() },
+            ip: port.host_ip.clone(),
+            port: port.host_port,
+        })
+        .collect();
+    host_ports.sort();
+    host_ports.dedup();
+    PodRules {
+        node_selector: spec.node_selector.clone(),
+        node_affinity: spec.affinity.node_affinity.required.clone(),
+        tolerations: spec.tolerations.clone(),
+        host_ports,
+    }
+}
+
+fn unsupported(spec: &view::PodSpec) -> Option<Unsupported> {
+    if !spec.resource_claims.is_empty() {
+        return Some(Unsupported::ResourceClaims);
+    }
+    if !spec.affinity.pod_affinity.required.is_empty() {
+        return Some(Unsupported::PodAffinity);
+    }
+    if !spec.affinity.pod_anti_affinity.required.is_empty() {
+        return Some(Unsupported::PodAntiAffinity);
+    }
+    let claims =
+        |volume: &view::Volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
+    if spec.volumes.iter().any(claims) {
+        return Some(Unsupported::PersistentVolumeClaim);
+    }
+    // An unknown policy may be as strict: fail closed.
+    let strict =
+        |constraint: &view::TopologySpreadConstraint| constraint.when_unsatisfiable != "ScheduleAnyway";
+    spec.topology_spread_constraints.iter().any(strict).then_some(Unsupported::TopologySpread)
+}
+
+fn devices_asked(spec: &view::PodSpec) -> BTreeMap<String, ResourceList> {
+    let gpu = ResourceName::from(crds::names::nvidia::GPU);
+    let asked = spec.containers.iter().filter_map(|container| {
+        let amount = *container.resources.effective().ok()?.get(&gpu)?;
+        (amount > 0).then(|| (container.name.clone(), [(gpu.clone(), amount)].into()))
+    });
+    asked.collect()
+}
+
+/// The annotation `trireme.dev/devices`; what cannot be read names no devices.
+fn read_devices(text: &str) -> DeviceChoice {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+pub(super) fn workload_record(workload: &view::WorkloadPlacement) -> WorkloadRecord {
+    let meta = &workload.metadata;
+    let owners = meta.owner_references.as_deref().unwrap_or_default();
+    let controllers: Vec<Arc<str>> = owners
+        .iter()
+        .filter(|owner| owner.controller == Some(true))
+        .map(|owner| owner.uid.as_str().into())
+        .collect();
+    let owners = match controllers.is_empty() {
+        true => owners.iter().map(|owner| owner.uid.as_str().into()).collect(),
+        false => controllers,
+    };
+    let admission = workload.status.admission.as_ref();
+    let assigned = |name: &str| {
+        admission.and_then(|admission| admission.pod_set_assignments.iter().find(|one| one.name == name))
+    };
+    let grants = workload.spec.pod_sets.iter().map(|set| {
+        let assigned = assigned(&set.name);
+        Grant {
+            pod_set: set.name.clone(),
+            count: assigned.and_then(|one| one.count).unwrap_or(set.count),
+            usage: assigned.and_then(|one| resources::amounts(&one.resource_usage).ok()).unwrap_or_default(),
+        }
+    });
+    WorkloadRecord {
+        key: key_of(meta),
+        owners,
+        created_ms: created_ms(meta),
+        admitted: workload.has(crds::reasons::workload::ADMITTED)
+            && admission.is_some()
+            && !workload.has(crds::reasons::workload::FINISHED),
+        finished: workload.has(crds::reasons::workload::FINISHED),
+        grants: grants.collect(),
+    }
+}
+
+pub(super) fn workload_owner(key: &Key, uid: &str) -> GangOwner {
+    GangOwner {
+        group: kueue::GROUP.to_owned(),
+        version: "v1beta2".to_owned(),
+        kind: "Workload".to_owned(),
+        key: key.clone(),
+        uid: uid.to_owned(),
+    }
+}
+
+pub(super) fn group_owner(key: &Key, uid: &str) -> GangOwner {
+    GangOwner {
+        group: volcano::GROUP.to_owned(),
+        version: "v1beta1".to_owned(),
+        kind: "PodGroup".to_owned(),
+        key: key.clone(),
+        uid: uid.to_owned(),
+    }
+}

@@ -1,0 +1,39 @@
+//! `gang-scheduler`: places the pods of a job together, or none of them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use gang_scheduler::Config;
+
+/// Places the pods of a job together, or none of them: for pods whose schedulerName is one of those configured
+/// (trireme, volcano, kai-scheduler, kube-batch and ml-scheduler without a file).
+#[derive(Parser)]
+#[command(name = "gang-scheduler", version)]
+struct Cli {
+    #[command(flatten)]
+    process: kit::process::Args,
+    /// Configuration file (YAML). Without it every setting has its default.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the pages /healthz, /readyz, /metrics and /debug/state are served; beats the file's adminAddress.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin_address: Option<std::net::SocketAddr>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let config = match &cli.config {
+        Some(path) => Config::read(path),
+        None => Ok(Config::default()),
+    };
+    let mut config = match config {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("gang-scheduler: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    config.admin_address = cli.admin_address.or(config.admin_address);
+    kit::process::run("gang-scheduler", &cli.process, move |ctx| gang_scheduler::run(ctx, config))
+}

@@ -1,0 +1,167 @@
+//! One task that owns the core, from the first watch to the last write.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use kit::Context;
+use kit::admin::{self, Readiness, StateSource};
+use kit::http::Listen;
+use kit::lease::{Leadership, Lease, Terms};
+use kit::writes::{Limits, Writes};
+use model::planted::Bug;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::Config;
+use crate::core::{Answer, Core, Write, WriteId};
+use crate::shell::{Watches, outcome_of, send};
+
+/// Why the program ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The admin pages cannot be served.
+    #[error("the admin pages cannot be served: {0}")]
+    Admin(#[from] kit::http::ListenError),
+}
+
+/// The Service under which the admin pages are found in a simulation.
+const SERVICE: &str = "gang-scheduler";
+
+/// Schedules until the context's tasks are asked to stop.
+///
+/// # Errors
+/// See [`Error`]; everything else is retried for ever, and said in the logs.
+pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
+    let (questions, asked) = mpsc::channel(8);
+    let readiness = Readiness::new();
+    let synced = readiness.require("watches", "not everything has been listed yet");
+    let registry = Arc::new(prometheus_client::registry::Registry::with_prefix("trireme"));
+    let listen = match config.admin_address {
+        Some(address) => Some(Listen::Plain(address)),
+        None if matches!(ctx.clock, kit::Clock::Virtual { .. }) => Some(Listen::InProcess),
+        None => None,
+    };
+    if let Some(listen) = listen {
+        let router = admin::router(readiness, registry, Some(state_source(questions.clone())));
+        kit::http::publish(&ctx, &config.lease_namespace, SERVICE, &listen, router).await?;
+    }
+    let lease = Lease::campaign(&ctx, &config.lease_namespace, &config.lease_name, Terms::default());
+    let leadership = lease.leadership();
+    let gate = match config.planted.is(Bug::WriteWithoutLease) {
+        true => Arc::new(|| true),
+        false => leadership.gate(),
+    };
+    let mut program = Program {
+        core: Core::new(&config),
+        watches: Watches::new(&ctx),
+        writes: Writes::start(&ctx, Limits::default(), gate),
+        waiting: VecDeque::new(),
+        leadership,
+        wants_to_lead: false,
+        careless: config.planted.is(Bug::WriteWithoutLease),
+        asked,
+        ctx,
+    };
+    program.work(&synced).await;
+    program.writes.drain().await;
+    lease.release().await;
+    Ok(())
+}
+
+fn state_source(questions: mpsc::Sender<oneshot::Sender<Value>>) -> StateSource {
+    Arc::new(move || {
+        let questions = questions.clone();
+        async move {
+            let (answer, answered) = oneshot::channel();
+            match questions.send(answer).await {
+                Ok(()) => answered.await.unwrap_or(Value::Null),
+                Err(_) => Value::Null,
+            }
+        }
+        .boxed()
+    })
+}
+
+struct Program {
+    ctx: Context,
+    core: Core,
+    watches: Watches,
+    writes: Writes<WriteId, Answer>,
+    /// Decided, and waiting for room in `writes`.
+    waiting: VecDeque<(WriteId, Write)>,
+    leadership: Leadership,
+    wants_to_lead: bool,
+    /// Planted: goes on as if it still led.
+    careless: bool,
+    asked: mpsc::Receiver<oneshot::Sender<Value>>,
+}
+
+impl Program {
+    async fn work(&mut self, synced: &kit::admin::Requirement) {
+        while !self.ctx.tasks.is_stopping() {
+            self.wait().await;
+            if self.watches.synced() {
+                synced.met();
+                if self.wants_to_lead && !self.core.leading() {
+                    self.core.lead(self.ctx.clock.unix_millis());
+                }
+            }
+            if self.careless || self.leadership.may_write() {
+                self.core.settle(self.ctx.clock.unix_millis());
+                self.submit();
+            }
+        }
+    }
+
+    /// Until something has happened, and takes it in.
+    async fn wait(&mut self) {
+        let clock = self.ctx.clock.clone();
+        let now = || clock.unix_millis();
+        let pause = self
+            .core
+            .next_deadline()
+            .map(|at| Duration::from_millis(at.saturating_sub(now()).max(0).unsigned_abs()));
+        tokio::select! {
+            biased;
+            () = self.ctx.tasks.stopping() => {}
+            leads = self.leadership.changed() => self.leadership_changed(leads),
+            done = self.writes.next() => {
+                let outcome = outcome_of(done.result, done.attempts);
+                self.core.wrote(now(), &done.key, outcome);
+            }
+            () = self.watches.tell(&mut self.core, now) => {}
+            Some(answer) = self.asked.recv() => {
+                // Whoever asked may have gone.
+                let _gone = answer.send(self.core.state());
+            }
+            () = clock.sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+        }
+    }
+
+    fn leadership_changed(&mut self, leads: bool) {
+        if leads {
+            self.wants_to_lead = true;
+            self.watches.refresh(&self.ctx);
+        } else if !self.careless {
+            self.wants_to_lead = false;
+            self.core.stand_down(self.ctx.clock.unix_millis());
+            self.waiting.clear();
+        }
+    }
+
+    fn submit(&mut self) {
+        self.waiting.extend(self.core.take_writes());
+        self.core.take_notices();
+        while self.writes.room() > 0
+            && let Some((id, write)) = self.waiting.pop_front()
+        {
+            let (priority, attempt) = send(&self.ctx, write);
+            if self.writes.submit(priority, id.clone(), attempt).is_err() {
+                tracing::error!("a write found no room although there was some");
+                self.core.wrote(self.ctx.clock.unix_millis(), &id, crate::core::Outcome::NotSent);
+            }
+        }
+    }
+}
