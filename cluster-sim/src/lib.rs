@@ -7,6 +7,7 @@
 
 mod admission;
 mod cluster;
+mod controllers;
 mod crd;
 mod delete;
 mod discovery;
@@ -15,6 +16,7 @@ pub mod faults;
 mod handle;
 mod http;
 mod lifecycle;
+pub mod node;
 mod object;
 mod pages;
 mod patch;
