@@ -152,3 +152,44 @@ where
         _ => ExitCode::FAILURE,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::context;
+
+    fn same(left: ExitCode, right: ExitCode) -> bool {
+        // ExitCode cannot be compared otherwise.
+        format!("{left:?}") == format!("{right:?}")
+    }
+
+    #[tokio::test]
+    async fn the_exit_code_tells_how_it_went() {
+        let ended = supervise(|_ctx| async { Ok::<_, String>(()) }, context()).await;
+        assert!(same(ended, ExitCode::SUCCESS));
+        let failed = supervise(|_ctx| async { Err("broken") }, context()).await;
+        assert!(same(failed, ExitCode::FAILURE));
+    }
+
+    #[tokio::test]
+    async fn a_signal_stops_the_tasks_and_what_they_began_is_finished() {
+        let ctx = context();
+        let tasks = ctx.tasks.clone();
+        let finished = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let note = finished.clone();
+        let code = supervise(
+            |ctx: Context| async move {
+                // The handlers are in place by now: the test's process survives its own signal.
+                let sent = std::process::Command::new("sh").args(["-c", "kill -TERM $PPID"]).status();
+                assert!(sent.is_ok_and(|status| status.success()));
+                ctx.tasks.stopping().await;
+                note.store(true, std::sync::atomic::Ordering::SeqCst);
+                Ok::<_, String>(())
+            },
+            ctx,
+        )
+        .await;
+        assert!(same(code, ExitCode::SUCCESS) && tasks.is_stopping());
+        assert!(finished.load(std::sync::atomic::Ordering::SeqCst));
+    }
+}

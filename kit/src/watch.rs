@@ -298,6 +298,7 @@ impl<K: DeserializeOwned + Send> Machine<K> {
             if since.elapsed() < SHORT_WATCH {
                 return Err((trouble, State::Resume { version }));
             }
+            self.backoff.reset();
             tracing::debug!(kind = self.kind, reason = %trouble, "watch ended; resuming");
             return Ok(State::Resume { version });
         }

@@ -5,6 +5,7 @@
 //! usually the object's uid.
 
 mod executor;
+mod metrics;
 mod queue;
 
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::Context;
 use crate::patch::WriteError;
 use executor::Executor;
+pub use metrics::WriteMetrics;
 use queue::Queue;
 
 /// What goes first, and what is given up last when there is no room.
@@ -116,6 +118,7 @@ pub struct Writes<K, T> {
     shed: VecDeque<Done<K, T>>,
     outstanding: usize,
     limits: Limits,
+    metrics: WriteMetrics,
 }
 
 struct Shared<K, T> {
@@ -137,13 +140,18 @@ where
 {
     /// Starts the executor in the context's tasks.
     pub fn start(ctx: &Context, limits: Limits, gate: Gate) -> Self {
+        Self::start_counted(ctx, limits, gate, &WriteMetrics::default())
+    }
+
+    /// Starts the executor and counts into these metrics.
+    pub fn start_counted(ctx: &Context, limits: Limits, gate: Gate, metrics: &WriteMetrics) -> Self {
         let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), submitted: Notify::new() });
         // Everything accepted and not reported fits, so reporting never waits.
         let (report, done) = mpsc::channel(limits.accepted.max(1));
-        let executor = Executor::new(shared.clone(), report, limits.clone(), gate, ctx.rng.fork());
+        let executor = Executor::new(ctx, shared.clone(), report, limits.clone(), gate, metrics.clone());
         let tasks = ctx.tasks.clone();
         ctx.tasks.spawn(async move { executor.run(tasks).await });
-        Self { shared, done, shed: VecDeque::new(), outstanding: 0, limits }
+        Self { shared, done, shed: VecDeque::new(), outstanding: 0, limits, metrics: metrics.clone() }
     }
 
     /// Accepts a write. `send` makes one attempt each time it is called; it is called again when the server was
@@ -164,6 +172,7 @@ where
             } else {
                 // The new one takes the place of the dropped one.
                 let key = queue.shed(priority).ok_or(Full)?;
+                self.metrics.ended(Some(&Failure::Shed));
                 self.shed.push_back(Done { key, result: Err(Failure::Shed), attempts: 0 });
             }
             queue.push(priority, key, Box::new(move || Box::pin(send())));

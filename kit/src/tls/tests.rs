@@ -51,6 +51,19 @@ fn client(store: &Arc<Mutex<Option<Value>>>) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
+/// Makes the stored certificates look older.
+fn age(store: &Mutex<Option<Value>>, seconds: i64) {
+    let mut store = store.lock().unwrap();
+    let state = &mut store.as_mut().unwrap()["data"][STATE_KEY];
+    let mut generations: Value =
+        serde_json::from_slice(&STANDARD.decode(state.as_str().unwrap()).unwrap()).unwrap();
+    for key in ["made", "serveFrom"] {
+        let time = generations[0][key].as_i64().unwrap();
+        generations[0][key] = json!(time - seconds);
+    }
+    *state = json!(STANDARD.encode(generations.to_string()));
+}
+
 fn settings() -> Settings {
     Settings { namespace: "ns".into(), secret: "cert".into(), service: "hooks".into() }
 }
@@ -102,6 +115,7 @@ async fn a_rotation_reaches_running_replicas_and_a_spoilt_secret_is_made_anew() 
     let before = certificates.served.0.read().unwrap().clone().unwrap();
     let mut bundle = certificates.ca_bundle();
     assert_eq!(bundle.borrow_and_update().matches("BEGIN CERTIFICATE").count(), 1);
+    age(&store, 61 * 86_400);
     bundle.changed().await.unwrap();
     assert_eq!(bundle.borrow_and_update().matches("BEGIN CERTIFICATE").count(), 2);
     assert_eq!(certificates.served.0.read().unwrap().clone().unwrap().cert, before.cert);

@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::queue::Job;
-use super::{Done, Failure, Gate, Limits, Shared};
+use super::{Done, Failure, Gate, Limits, Shared, WriteMetrics};
 use crate::patch::WriteError;
-use crate::{Rng, Tasks};
+use crate::{Context, Rng, Tasks};
 
 /// The longest `Retry-After` that is honoured: a server that asks for more is reported as unavailable earlier.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -25,6 +25,7 @@ pub(super) struct Executor<K, T> {
     limits: Limits,
     gate: Gate,
     rng: Rng,
+    metrics: WriteMetrics,
     /// Writes that will be sent again, by when. They hold their key, but no place in flight.
     waiting: BTreeMap<(Instant, u64), (K, Job<T>)>,
     running: FuturesUnordered<Sent<K, T>>,
@@ -37,14 +38,16 @@ where
     T: Send + 'static,
 {
     pub(super) fn new(
+        ctx: &Context,
         shared: Arc<Shared<K, T>>,
         report: mpsc::Sender<Done<K, T>>,
         limits: Limits,
         gate: Gate,
-        rng: Rng,
+        metrics: WriteMetrics,
     ) -> Self {
         let (waiting, running) = (BTreeMap::new(), FuturesUnordered::new());
-        Self { shared, report, limits, gate, rng, waiting, running, stopping: false }
+        let rng = ctx.rng.fork();
+        Self { shared, report, limits, gate, rng, metrics, waiting, running, stopping: false }
     }
 
     /// Runs until the owner of the [`super::Writes`] has dropped it and nothing is in flight.
@@ -102,6 +105,10 @@ where
 
     fn send(&mut self, key: K, mut job: Job<T>) {
         job.attempts += 1;
+        self.metrics.in_flight.inc();
+        if job.attempts > 1 {
+            self.metrics.repeated.inc();
+        }
         let attempt = (job.send)();
         let limit = self.limits.request_timeout;
         self.running.push(Box::pin(async move {
@@ -114,6 +121,7 @@ where
     }
 
     fn answered(&mut self, key: K, mut job: Job<T>, result: Result<T, WriteError>) {
+        self.metrics.in_flight.dec();
         match result {
             Err(WriteError::Unavailable { retry_after, ref cause, .. })
                 if job.attempts < self.limits.attempts =>
@@ -133,6 +141,7 @@ where
     }
 
     fn report(&self, key: K, job: &Job<T>, result: Result<T, Failure>) {
+        self.metrics.ended(result.as_ref().err());
         // There is room for everything accepted; if the owner is gone, nobody wants to know.
         let _closed = self.report.try_send(Done { key, result, attempts: job.attempts });
     }
