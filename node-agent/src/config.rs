@@ -164,6 +164,8 @@ pub struct Settings {
     pub dev_root: String,
     /// Prefix of CDI annotations.
     pub cdi_annotation_prefix: String,
+    /// Where to write a CDI specification, if at all.
+    pub cdi_folder: Option<PathBuf>,
     /// Environment of runtime features.
     pub feature_env: BTreeMap<String, String>,
     /// Whether to leave `nvidia.com/gfd.timestamp` out.
@@ -184,6 +186,7 @@ impl Default for Settings {
             pass_device_specs: false,
             dev_root: "/".to_owned(),
             cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
+            cdi_folder: None,
             feature_env: BTreeMap::new(),
             no_timestamp: false,
             machine_type_file: None,
@@ -237,6 +240,7 @@ impl Settings {
                 .unwrap_or(defaults.dev_root),
             cdi_annotation_prefix: pick(&flags.cdi_annotation_prefix, &plugin.cdi_annotation_prefix)
                 .unwrap_or(defaults.cdi_annotation_prefix),
+            cdi_folder: flags.cdi_folder.clone(),
             feature_env: features
                 .into_iter()
                 .filter(|(_, enabled)| *enabled == Some(true))

@@ -1,7 +1,11 @@
 //! The inventory as a `GpuNode`'s status.
 
+use std::collections::BTreeMap;
+
 use crds::api::trireme::v1alpha1::{GpuDevice, GpuHealth, GpuLink, GpuLinkKind, GpuNodeStatus};
 
+use crate::driver::GpuUuid;
+use crate::health::{Ailment, Reason};
 use crate::inventory::{Device, Inventory};
 use crate::topology::{Link, Links, PciePath};
 
@@ -14,6 +18,16 @@ pub fn status(inventory: &Inventory) -> GpuNodeStatus {
         devices: inventory.devices().iter().map(|known| device(known, inventory.links())).collect(),
         conditions: Vec::new(),
     }
+}
+
+/// What a status says that GPUs suffer from.
+pub fn ailments(status: &GpuNodeStatus) -> BTreeMap<GpuUuid, Ailment> {
+    let ailment = |device: &GpuDevice| {
+        let reason = Reason::from_token(device.reason.as_deref()?)?;
+        let xid = device.xid.and_then(|code| u32::try_from(code).ok());
+        Some((GpuUuid::new(device.uuid.as_str()), Ailment { reason, xid, good_probes: 0 }))
+    };
+    status.devices.iter().filter(|device| device.health == GpuHealth::Unhealthy).filter_map(ailment).collect()
 }
 
 fn device(device: &Device, links: &Links) -> GpuDevice {
@@ -66,6 +80,8 @@ mod tests {
         let health: Vec<_> = status.devices.iter().map(|device| device.health).collect();
         assert_eq!(health.iter().filter(|health| **health == GpuHealth::Unhealthy).count(), 1);
         assert_eq!((status.devices[2].reason.as_deref(), status.devices[2].xid), (Some("Xid"), Some(79)));
+        let ailment = Ailment { reason: Reason::Xid, xid: Some(79), good_probes: 0 };
+        assert_eq!(ailments(&status), BTreeMap::from([(ill, ailment)]), "it can be recalled from there");
         let links: Vec<_> = status.devices[0].links.iter().map(|link| (link.to, link.kind)).collect();
         assert_eq!(links, [(1, GpuLinkKind::Phb), (2, GpuLinkKind::Sys), (3, GpuLinkKind::Sys)]);
     }

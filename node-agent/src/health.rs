@@ -114,6 +114,19 @@ impl Reason {
             Self::RowRemapFailure => "RowRemapFailure",
         }
     }
+
+    /// The reason with this token.
+    pub fn from_token(token: &str) -> Option<Self> {
+        const ALL: [Reason; 6] = [
+            Reason::Xid,
+            Reason::DoubleBitEcc,
+            Reason::GpuLost,
+            Reason::DriverUnavailable,
+            Reason::ResetPending,
+            Reason::RowRemapFailure,
+        ];
+        ALL.into_iter().find(|reason| reason.as_str() == token)
+    }
 }
 
 /// What is wrong with a GPU.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::driver::{DriverError, Enumeration, Gpu, GpuUuid, Probe, Versions};
-use crate::health::{self, Health, Signal, XidPolicy};
+use crate::health::{self, Ailment, Health, Signal, XidPolicy};
 use crate::topology::Links;
 
 /// One GPU and its health.
@@ -34,6 +34,7 @@ pub struct Inventory {
     links: Links,
     versions: Option<Versions>,
     driver_error: Option<DriverError>,
+    recalled: BTreeMap<GpuUuid, Ailment>,
 }
 
 impl Inventory {
@@ -72,7 +73,12 @@ impl Inventory {
         self.devices.iter().filter(|device| device.health.is_healthy()).count()
     }
 
-    /// Takes in what the driver shows. New GPUs are healthy until something says otherwise; one that is silent or gone
+    /// Takes in what GPUs that will be seen suffered from before this process.
+    pub fn recall(&mut self, ailments: BTreeMap<GpuUuid, Ailment>) {
+        self.recalled = ailments;
+    }
+
+    /// Takes in what the driver shows. New GPUs are healthy unless something is recalled of them; one that is silent or gone
     /// is unhealthy; one that is back must pass its probes.
     pub fn enumerated(&mut self, answer: Result<Enumeration, DriverError>) -> Vec<HealthChange> {
         let before = self.healths();
@@ -112,7 +118,11 @@ impl Inventory {
             self.devices.retain(|device| device.gpu.index != gpu.index || device.gpu.uuid == gpu.uuid);
             match self.devices.iter_mut().find(|device| device.gpu.uuid == gpu.uuid) {
                 Some(known) => known.gpu = gpu,
-                None => self.devices.push(Device { gpu, health: Health::Healthy }),
+                None => {
+                    let ailment = self.recalled.remove(&gpu.uuid);
+                    let health = ailment.map_or(Health::Healthy, Health::Unhealthy);
+                    self.devices.push(Device { gpu, health });
+                }
             }
         }
         self.devices.sort_by(|a, b| (a.gpu.index, &a.gpu.uuid).cmp(&(b.gpu.index, &b.gpu.uuid)));
@@ -213,6 +223,20 @@ mod tests {
         world.inject(Fault::DriverLoaded);
         inventory.enumerated(driver.enumerate());
         assert_eq!(inventory.driver_error(), None);
+    }
+
+    #[test]
+    fn what_was_ill_before_a_restart_is_ill_after_it() {
+        let (world, driver, seen) = node();
+        let uuid = seen.by_index(2).unwrap().gpu.uuid.clone();
+        let ailment = Ailment { reason: Reason::Xid, xid: Some(74), good_probes: 0 };
+        let mut inventory = Inventory::default();
+        inventory.recall(BTreeMap::from([(uuid.clone(), ailment.clone())]));
+        inventory.enumerated(driver.enumerate());
+        assert_eq!(inventory.by_index(2).unwrap().health, Health::Unhealthy(ailment));
+        assert_eq!(inventory.healthy(), 3);
+        assert!(inventory.probed(&uuid, &driver.probe(&uuid), 1).unwrap().health.is_healthy());
+        drop(world);
     }
 
     #[test]

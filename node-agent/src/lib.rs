@@ -4,6 +4,7 @@
 //! labels are readers of it. What is decided is decided by pure functions: [`health`], [`allocation`], [`labels`].
 
 pub mod allocation;
+pub mod cdi;
 pub mod config;
 pub mod driver;
 pub mod gpu_node;

@@ -1,6 +1,6 @@
 //! The one task that changes the inventory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::config::{GOOD_PROBES, Intervals};
 use crate::driver::{self, DriverEvent, GpuDriver, GpuUuid, WatchGuard};
-use crate::health::{Signal, XidPolicy, xid};
+use crate::health::{Ailment, Signal, XidPolicy, xid};
 use crate::inventory::{HealthChange, Inventory};
 use crate::metrics::Metrics;
 
@@ -61,6 +61,11 @@ impl Monitor {
             sink,
             watching: None,
         }
+    }
+
+    /// What this node's GPUs suffered from when an agent last published it: a restart of the agent cures nothing.
+    pub(crate) fn recall(&mut self, ailments: BTreeMap<GpuUuid, Ailment>) {
+        self.inventory.recall(ailments);
     }
 
     /// The first look, after which readers know what there is.

@@ -20,14 +20,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::config::MigStrategy;
+use crate::driver::GpuUuid;
 use crate::gpu_node;
-use crate::health;
+use crate::health::{self, Ailment};
 use crate::inventory::{HealthChange, Inventory};
 use crate::labels;
 use crate::metrics::Metrics;
 
 /// One request may take so long: the watch of the node must not wait behind a server that does not answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// At the start the kubelet must not wait long for its devices because the API server is away.
+const RECALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The node as it was last seen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -78,6 +82,21 @@ fn view(node: &Node, resource: &str) -> SeenNode {
         allocatable: allocatable
             .and_then(|(_, written)| written.quantity().ok())
             .map_or(0, |quantity| quantity.value()),
+    }
+}
+
+/// What GPUs suffered from by this node's `GpuNode`, if it can be read soon.
+pub(crate) async fn recall(ctx: &Context, node: &str) -> BTreeMap<GpuUuid, Ailment> {
+    let api: Api<GpuNode> = Api::all(ctx.clients.write.clone());
+    match tokio::time::timeout(RECALL_TIMEOUT, api.get_opt(node)).await {
+        Ok(Ok(found)) => {
+            found.and_then(|found| found.status).map(|status| gpu_node::ailments(&status)).unwrap_or_default()
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "which GPUs were ill before cannot be read; probes will tell");
+            BTreeMap::new()
+        }
+        Err(_) => BTreeMap::new(),
     }
 }
 

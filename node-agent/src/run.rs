@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 use proto::sockets::Sockets;
 use tokio::sync::{mpsc, watch};
 
+use crate::cdi;
 use crate::config::{Intervals, Settings};
 use crate::driver::{DriverError, GpuDriver};
 use crate::gpu_node;
@@ -101,6 +102,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         Outputs { inventory, changes },
     );
     publish_admin(&ctx, &config, &metrics, &readiness, &inventory_seen).await?;
+    monitor.recall(publish::recall(&ctx, &config.node_name).await);
     monitor.start().await;
     let driver_error = inventory_seen.borrow().driver_error().cloned();
     if let Some(error) = driver_error.filter(|_| settings.fail_on_init_error) {
@@ -121,6 +123,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         placement.clone(),
         (metrics.clone(), config.planted),
     );
+    let inventory_for_cdi = inventory_seen.clone();
     let (node, node_seen) = watch::channel(None);
     let registrar = Registrar {
         ctx: ctx.clone(),
@@ -149,7 +152,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         timestamps: !settings.no_timestamp,
         metrics: metrics.clone(),
     };
-    let tasks = [
+    let mut tasks = vec![
         ctx.tasks.spawn(monitor.run()),
         ctx.tasks.spawn(placement.follow(ctx.clone())),
         ctx.tasks.spawn(publish::follow_node(ctx.clone(), config.node_name.clone(), GPU, node)),
@@ -162,6 +165,11 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         )),
         ctx.tasks.spawn(registrar.run()),
     ];
+    if let Some(folder) = &settings.cdi_folder {
+        let keeper =
+            cdi::keep(ctx.clone(), folder.clone(), settings.response(), inventory_for_cdi, metrics.clone());
+        tasks.push(ctx.tasks.spawn(keeper));
+    }
     for task in tasks {
         // A task that panicked has said so; the others go on without it until the context stops.
         if let Err(error) = task.await {

@@ -7,7 +7,7 @@ use crate::driver::Gpu;
 use crate::inventory::Inventory;
 
 /// Vendor and class of the CDI names, those of NVIDIA's plugin: runtimes set up for it find the same devices.
-const CDI_KIND: &str = "k8s.device-plugin.nvidia.com/gpu";
+pub(crate) const CDI_KIND: &str = "k8s.device-plugin.nvidia.com/gpu";
 
 /// The runtime looks for mounts below this path when volume mounts are the strategy.
 const MOUNT_LIST_ROOT: &str = "/var/run/nvidia-container-devices";
@@ -90,13 +90,7 @@ pub fn resolve_ids<'a>(ids: &[String], inventory: &'a Inventory) -> Result<Vec<&
 
 /// What the container is given, as NVIDIA's plugin gives it (internal/plugin/server.go).
 pub fn container_response(gpus: &[&Gpu], settings: &ResponseSettings) -> ContainerAllocateResponse {
-    let names: Vec<String> = gpus
-        .iter()
-        .map(|gpu| match settings.id_strategy {
-            DeviceIdStrategy::Uuid => gpu.uuid.to_string(),
-            DeviceIdStrategy::Index => gpu.index.to_string(),
-        })
-        .collect();
+    let names: Vec<String> = gpus.iter().map(|gpu| device_name(gpu, settings.id_strategy)).collect();
     let mut response = ContainerAllocateResponse::default();
     for strategy in &settings.strategies {
         match strategy {
@@ -146,7 +140,16 @@ fn label(names: &[String]) -> &str {
     names.first().map_or("none", String::as_str)
 }
 
-fn on_host(dev_root: &str, path: &str) -> String {
+/// The name by which a runtime knows a GPU.
+pub(crate) fn device_name(gpu: &Gpu, strategy: DeviceIdStrategy) -> String {
+    match strategy {
+        DeviceIdStrategy::Uuid => gpu.uuid.to_string(),
+        DeviceIdStrategy::Index => gpu.index.to_string(),
+    }
+}
+
+/// The host's path of a device node.
+pub(crate) fn on_host(dev_root: &str, path: &str) -> String {
     format!("{}{path}", dev_root.trim_end_matches('/'))
 }
 

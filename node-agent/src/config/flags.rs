@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use clap::{ArgAction, Args};
 
 /// The device plugin's flags and environment variables, by the same names. A flag beats its variable, a variable beats
@@ -30,6 +32,10 @@ pub struct Flags {
     /// Prefix of the annotation that the cdi-annotations strategy sets [default: cdi.k8s.io/].
     #[arg(long, env = "CDI_ANNOTATION_PREFIX")]
     pub cdi_annotation_prefix: Option<String>,
+    /// Write a CDI specification of the GPUs' device nodes into this folder, e.g. /var/run/cdi. Without it, somebody else
+    /// must define the names that the CDI strategies give.
+    #[arg(long, value_name = "FOLDER")]
+    pub cdi_folder: Option<PathBuf>,
     /// Ask the runtime for GDRCopy in every GPU container.
     #[arg(long, env = "GDRCOPY_ENABLED", action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub gdrcopy_enabled: Option<bool>,
