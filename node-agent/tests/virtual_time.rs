@@ -1,0 +1,359 @@
+//! The agent against a simulated API server and kubelet, the real services between them, in virtual time.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster_sim::node::{Kubelet, NodeSpec};
+use cluster_sim::{Cluster, GroupResource, SimConfig, Store};
+use fake_nvml::{Fault, Handle, World, WorldSpec};
+use jiff::Timestamp;
+use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
+use node_agent::Config;
+use node_agent::driver::FakeDriver;
+use serde_json::{Value, json};
+
+const GPU: &str = "nvidia.com/gpu";
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// One node with one agent.
+struct Bench {
+    cluster: Cluster,
+    store: Store,
+    kubelet: Kubelet,
+    world: Handle,
+    tasks: Tasks,
+}
+
+impl Bench {
+    /// After the agent has registered.
+    async fn new(profile: &str) -> Self {
+        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+        let cluster = Cluster::new(SimConfig::new(clock, Tasks::new(), Rng::seeded(1), ServiceTable::new()));
+        let store = cluster.store("test");
+        let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+        for definition in crds::all_unconverted() {
+            store.create(&definitions, serde_json::to_value(definition).unwrap()).await.unwrap();
+        }
+        let kubelet = cluster.add_node(NodeSpec::new("n1")).unwrap();
+        pass(1).await;
+        let world = Handle::new(World::new(WorldSpec::profile(profile).unwrap(), "n1"));
+        let mut bench = Self { cluster, store, kubelet, world, tasks: Tasks::new() };
+        bench.start_agent();
+        pass(3).await;
+        bench
+    }
+
+    fn start_agent(&mut self) {
+        let (ctx, config) = self.agent();
+        self.tasks.spawn(async move { node_agent::run(ctx, config).await.unwrap() });
+    }
+
+    /// What a new agent is started with.
+    fn agent(&mut self) -> (Context, Config) {
+        self.tasks = Tasks::new();
+        let ctx = Context {
+            clients: Clients::shared(self.cluster.client_as("node-agent/n1")),
+            clock: self.cluster.clock().clone(),
+            rng: Rng::seeded(7),
+            tasks: self.tasks.clone(),
+            identity: Identity::new("node-agent-n1"),
+            services: ServiceTable::new(),
+        };
+        let driver = Arc::new(FakeDriver::new(self.world.clone()));
+        let spec = self.kubelet.spec();
+        let config = Config {
+            kubelet_socket: spec.plugin_directory().join("kubelet.sock"),
+            pod_resources_socket: spec.pod_resources_socket(),
+            sys_root: "/nowhere".into(),
+            ..Config::new("n1", driver, spec.sockets.clone())
+        };
+        (ctx, config)
+    }
+
+    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Value {
+        let found = self.store.get(&GroupResource::new(group, plural), namespace, name);
+        found.map_or(Value::Null, |object| object.value().clone())
+    }
+
+    fn node(&self) -> Value {
+        self.get("", "nodes", "", "n1")
+    }
+
+    fn allocatable(&self) -> String {
+        self.node()["status"]["allocatable"][GPU].as_str().unwrap_or("none").to_owned()
+    }
+
+    fn gpu_node(&self) -> Value {
+        self.get("trireme.dev", "gpunodes", "", "n1")
+    }
+
+    /// A pod that is on the node from the first moment: the kubelet may call before the agent has seen it.
+    async fn pod(&self, name: &str, gpus: usize, chosen: Option<&[u32]>) {
+        let annotations = chosen
+            .map(|indices| json!({ "trireme.dev/devices": json!({ "main": { GPU: indices } }).to_string() }));
+        let amount = json!({ GPU: gpus.to_string() });
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "namespace": "default", "annotations": annotations },
+            "spec": {
+                "restartPolicy": "Never",
+                "nodeName": "n1",
+                "containers": [{
+                    "name": "main", "image": "i", "resources": { "limits": amount, "requests": amount },
+                }],
+            },
+        });
+        self.store.create(&GroupResource::core("pods"), pod).await.unwrap();
+    }
+
+    fn phase(&self, name: &str) -> String {
+        let pod = self.get("", "pods", "default", name);
+        pod["status"]["phase"].as_str().unwrap_or("gone").to_owned()
+    }
+
+    /// The indices of the GPUs that a container sees in its environment.
+    fn given(&self, name: &str) -> BTreeSet<u32> {
+        let Some(start) = self.kubelet.container("default", name, "main") else { return BTreeSet::new() };
+        let index: BTreeMap<String, u32> = self
+            .world
+            .read(|world| world.all_gpus().iter().map(|gpu| (gpu.uuid.clone(), gpu.index)).collect());
+        start.env["NVIDIA_VISIBLE_DEVICES"].split(',').map(|uuid| index[uuid]).collect()
+    }
+
+    /// Writes of the agent so far, as `verb resource`.
+    fn writes(&self) -> Vec<String> {
+        let log = self.cluster.log();
+        let own = log.iter().filter(|commit| commit.writer.as_ref() == "node-agent/n1");
+        own.map(|commit| format!("{:?}", commit.verb)).collect()
+    }
+}
+
+fn set(indices: &[u32]) -> BTreeSet<u32> {
+    indices.iter().copied().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_gets_its_gpus_and_the_cluster_knows_the_node() {
+    let bench = Bench::new("8xA100").await;
+    assert_eq!(bench.allocatable(), "8");
+    let labels = bench.node()["metadata"]["labels"].clone();
+    assert_eq!(labels["nvidia.com/gpu.product"], "NVIDIA-A100-SXM4-80GB");
+    assert_eq!(labels["nvidia.com/gpu.count"], "8");
+    let status = bench.gpu_node()["status"].clone();
+    assert_eq!(status["devices"].as_array().unwrap().len(), 8);
+    assert_eq!(status["devices"][0]["health"], "Healthy");
+    assert_eq!(status["devices"][0]["links"][0], json!({ "to": 1, "kind": "NVLink", "count": 12 }));
+    assert_eq!(bench.gpu_node()["metadata"]["ownerReferences"][0]["kind"], "Node");
+
+    bench.pod("pair", 2, None).await;
+    bench.pod("single", 1, None).await;
+    bench.pod("rest", 5, None).await;
+    pass(2).await;
+    for name in ["pair", "single", "rest"] {
+        assert_eq!(bench.phase(name), "Running", "{name}");
+    }
+    let all: BTreeSet<u32> =
+        ["pair", "single", "rest"].into_iter().flat_map(|name| bench.given(name)).collect();
+    assert_eq!(all.len(), 8, "nothing is given twice");
+
+    assert_eq!(bench.writes().len(), 3, "GpuNode, its status, the labels: {:?}", bench.writes());
+    let before = bench.cluster.revision();
+    pass(3600).await;
+    assert_eq!(bench.cluster.revision(), before, "no write in a quiet hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_schedulers_choice_is_honoured_whoever_is_admitted_first() {
+    let bench = Bench::new("8xA100").await;
+    bench.pod("a", 2, Some(&[3, 6])).await;
+    bench.pod("b", 2, Some(&[0, 5])).await;
+    bench.pod("c", 1, Some(&[7])).await;
+    bench.pod("d", 1, None).await;
+    pass(2).await;
+    let groups: BTreeSet<_> = [bench.given("a"), bench.given("b")].into();
+    assert_eq!(groups, BTreeSet::from([set(&[3, 6]), set(&[0, 5])]), "the multiset of groups is the promise");
+    let singles: BTreeSet<u32> = ["c", "d"].into_iter().flat_map(|name| bench.given(name)).collect();
+    assert_eq!(singles.len(), 2);
+    assert!(singles.contains(&7), "{singles:?}");
+    assert!(singles.is_disjoint(&set(&[0, 3, 5, 6])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_choice_that_cannot_be_had_falls_back_to_the_best_set() {
+    let bench = Bench::new("8xA100").await;
+    bench.pod("first", 2, Some(&[0, 1])).await;
+    pass(2).await;
+    bench.pod("second", 2, Some(&[1, 2])).await;
+    pass(2).await;
+    assert_eq!(bench.given("first"), set(&[0, 1]));
+    assert_eq!(bench.given("second"), set(&[2, 3]), "a pair behind one switch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_restarts_has_its_gpus_back_at_once() {
+    let bench = Bench::new("4xL40S").await;
+    bench.pod("before", 1, Some(&[2])).await;
+    pass(2).await;
+    bench.kubelet.restart().unwrap();
+    pass(3).await;
+    assert_eq!(bench.allocatable(), "4");
+    bench.pod("after", 3, None).await;
+    pass(2).await;
+    assert_eq!((bench.phase("before"), bench.phase("after")), ("Running".into(), "Running".into()));
+    assert_eq!(bench.given("after"), set(&[0, 1, 3]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_was_away_is_found_again() {
+    let bench = Bench::new("4xL40S").await;
+    bench.kubelet.stop();
+    pass(120).await;
+    bench.kubelet.start().unwrap();
+    pass(3).await;
+    assert_eq!(bench.allocatable(), "4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_socket_that_vanished_is_made_anew() {
+    let bench = Bench::new("4xL40S").await;
+    let own = bench.kubelet.spec().plugin_directory().join("nvidia-gpu.sock");
+    bench.kubelet.sockets().remove(&own).unwrap();
+    pass(4).await;
+    assert!(bench.kubelet.sockets().exists(&own));
+    bench.pod("p", 1, None).await;
+    pass(2).await;
+    assert_eq!(bench.phase("p"), "Running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ill_gpu_is_withdrawn_and_comes_back_when_it_recovered() {
+    let bench = Bench::new("8xH100").await;
+    bench.world.inject(Fault::Xid { gpu: 3, code: 13 });
+    pass(2).await;
+    assert_eq!(bench.allocatable(), "8", "an application's XID");
+    bench.world.inject(Fault::Xid { gpu: 3, code: 95 });
+    pass(2).await;
+    assert_eq!(bench.allocatable(), "7");
+    let device = bench.gpu_node()["status"]["devices"][3].clone();
+    assert_eq!(
+        (&device["health"], &device["reason"], &device["xid"]),
+        (&json!("Unhealthy"), &json!("Xid"), &json!(95))
+    );
+    let events = bench.store.list(&GroupResource::core("events"), None);
+    let notes: Vec<_> =
+        events.iter().filter_map(|event| event.value()["message"].as_str().map(str::to_owned)).collect();
+    assert!(notes.iter().any(|note| note.contains("GPU 3") && note.contains("XID 95")), "{notes:?}");
+    pass(300).await;
+    assert_eq!(bench.allocatable(), "7", "a reset is pending");
+    assert_eq!(bench.gpu_node()["status"]["devices"][3]["reason"], "ResetPending");
+    bench.world.inject(Fault::Recover { gpu: 3 });
+    pass(35).await;
+    assert_eq!(bench.allocatable(), "8");
+    let device = bench.gpu_node()["status"]["devices"][3].clone();
+    assert_eq!((&device["health"], device.get("reason"), device.get("xid")), (&json!("Healthy"), None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gpu_that_falls_silent_is_noticed_without_an_event() {
+    let bench = Bench::new("4xL40S").await;
+    bench.world.inject(Fault::Lost { gpu: 0 });
+    pass(65).await;
+    assert_eq!(bench.allocatable(), "3");
+    assert_eq!(bench.gpu_node()["status"]["devices"][0]["reason"], "GpuLost");
+    assert_eq!(bench.node()["metadata"]["labels"]["nvidia.com/gpu.count"], "4", "it is still there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_was_killed_starts_where_it_was() {
+    let mut bench = Bench::new("4xL40S").await;
+    bench.pod("p", 2, Some(&[1, 2])).await;
+    pass(2).await;
+    let written = bench.writes().len();
+    bench.tasks.kill();
+    bench.tasks.ended().await;
+    pass(2).await;
+    assert_eq!(bench.allocatable(), "0", "nobody serves");
+    bench.start_agent();
+    pass(4).await;
+    assert_eq!(bench.allocatable(), "4");
+    assert_eq!(bench.given("p"), set(&[1, 2]));
+    assert_eq!(bench.writes().len(), written, "all was written before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_change_is_put_right_and_their_labels_are_left_alone() {
+    let bench = Bench::new("4xL40S").await;
+    let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(bench.cluster.client_as("admin"));
+    let patch = json!({ "metadata": { "labels": {
+        "nvidia.com/gpu.count": "9", "nvidia.com/mig.strategy": "single", "nvidia.com/gpu.present": "true"
+    } } });
+    let merge = kube::api::Patch::Merge(patch);
+    nodes.patch("n1", &kube::api::PatchParams::default(), &merge).await.unwrap();
+    pass(2).await;
+    let labels = bench.node()["metadata"]["labels"].clone();
+    assert_eq!(labels["nvidia.com/gpu.count"], "4");
+    assert_eq!(labels.get("nvidia.com/mig.strategy"), None);
+    assert_eq!(labels["nvidia.com/gpu.present"], "true");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_ill_is_not_given_out_because_the_agent_restarted() {
+    let mut bench = Bench::new("4xL40S").await;
+    bench.world.inject(Fault::Xid { gpu: 1, code: 94 });
+    pass(2).await;
+    assert_eq!(bench.allocatable(), "3");
+    bench.tasks.kill();
+    bench.tasks.ended().await;
+    bench.start_agent();
+    pass(5).await;
+    assert_eq!(bench.allocatable(), "3");
+    assert_eq!(bench.gpu_node()["status"]["devices"][1]["xid"], 94);
+    pass(35).await;
+    assert_eq!(bench.allocatable(), "4", "its probes are good");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_comes_late_is_waited_for_only_if_the_settings_say_so() {
+    let mut bench = Bench::new("4xL40S").await;
+    bench.tasks.kill();
+    bench.tasks.ended().await;
+    bench.world.inject(Fault::DriverUnloaded);
+    let (ctx, config) = bench.agent();
+    let error = node_agent::run(ctx, config).await.unwrap_err().to_string();
+    assert!(error.contains("not loaded") && error.contains("--fail-on-init-error"), "{error}");
+
+    let (ctx, mut config) = bench.agent();
+    config.settings.fail_on_init_error = false;
+    let run = bench.tasks.spawn(node_agent::run(ctx, config));
+    pass(100).await;
+    assert_eq!(bench.allocatable(), "0");
+    bench.world.inject(Fault::DriverLoaded);
+    pass(65).await;
+    assert_eq!(bench.allocatable(), "4");
+    bench.tasks.stop();
+    assert!(run.await.unwrap().unwrap().is_ok(), "it ends when it is asked to");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_story_is_written_the_same_way_twice() {
+    async fn story() -> Vec<String> {
+        let bench = Bench::new("8xA100").await;
+        for (name, chosen) in [("a", &[0u32, 3][..]), ("b", &[1, 2]), ("c", &[4, 7])] {
+            bench.pod(name, 2, Some(chosen)).await;
+        }
+        bench.world.inject(Fault::Xid { gpu: 5, code: 48 });
+        bench.kubelet.restart().unwrap();
+        pass(120).await;
+        let log = bench.cluster.log();
+        log.iter().map(|commit| format!("{commit:?}")).collect()
+    }
+    let first = story().await;
+    assert!(first.len() > 20);
+    assert_eq!(first, story().await);
+}
