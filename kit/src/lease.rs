@@ -132,7 +132,7 @@ impl Lease {
     }
 
     /// Ends leadership and tells the others, so that one of them takes over at once. Call it when nothing is in flight
-    /// any more ([`crate::writes::Writes::drain`]). Takes at most one request time-out.
+    /// any more ([`crate::writes::Writes::drain`]). Takes a few request time-outs at most.
     pub async fn release(self) {
         if self.release.send(()).is_ok() {
             let _killed = self.ended.await;
@@ -245,12 +245,26 @@ impl Candidate {
 
     async fn let_go(&mut self) {
         self.publish.send_replace(None);
-        let Some(record) = self.state.held() else { return };
-        let target = Target::new(self.name.clone(), record.uid.clone()).at(record.version.clone());
-        let spec = json!({ "holderIdentity": "", "renewTime": micro_time(self.ctx.clock.now()) });
-        let result = tokio::time::timeout(self.terms.request_timeout, self.send(Some(target), spec)).await;
-        if let Ok(Err(error)) = result {
-            tracing::info!(lease = self.name, %error, "the lease was not released and will run out");
+        // A renewal under way was dropped and may have been applied all the same: then the version is another, and the
+        // second try knows it.
+        for _ in 0..2 {
+            let Some(record) = self.state.held() else {
+                self.read().await;
+                continue;
+            };
+            let target = Target::new(self.name.clone(), record.uid.clone()).at(record.version.clone());
+            let spec = json!({ "holderIdentity": "", "renewTime": micro_time(self.ctx.clock.now()) });
+            let released =
+                tokio::time::timeout(self.terms.request_timeout, self.send(Some(target), spec)).await;
+            match released {
+                Ok(Ok(_)) => return,
+                Ok(Err(WriteError::Conflict(_))) => self.read().await,
+                Ok(Err(error)) => {
+                    tracing::info!(lease = self.name, %error, "the lease was not released and will run out");
+                    return;
+                }
+                Err(_elapsed) => return,
+            }
         }
     }
 }

@@ -11,9 +11,12 @@ use cluster_sim::faults::{Aim, Fault, WatchFault};
 use cluster_sim::{Cluster, GroupResource, SimConfig};
 use futures::StreamExt;
 use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kit::lease::{Lease, Terms};
+use kit::events::{Event, Events, Regarding, Severity};
+use kit::lease::{Leadership, Lease, Terms};
 use kit::patch::{self, Subresource, Target, WriteError, Written};
+use kit::tls::{CaTargets, Certificates, Settings, keep_ca_bundle};
 use kit::watch::{Change, watch};
 use kit::writes::{Limits, Priority, Writes};
 use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
@@ -294,4 +297,77 @@ async fn a_closed_gate_keeps_every_write_in() {
     writes.submit(Priority::Urgent, 1, send).unwrap();
     writes.drain().await;
     assert_eq!(cluster.faults().writes_by("writer"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_in_the_middle_of_a_renewal_still_hands_over() {
+    for delay_ms in (0..4_000).step_by(250) {
+        let cluster = cluster(5);
+        let leases = GroupResource::new("coordination.k8s.io", "leases");
+        cluster.faults().add(
+            Aim::writes().on(leases),
+            1_000_000,
+            u64::MAX,
+            Fault::Latency(Duration::from_millis(900)),
+        );
+        let (a, b) = (context(&cluster, "a"), context(&cluster, "b"));
+        let first = Lease::campaign(&a, "default", "leader", Terms::default());
+        assert!(first.leadership().changed().await);
+        let second = Lease::campaign(&b, "default", "leader", Terms::default());
+        tokio::time::sleep(Duration::from_millis(20_000 + delay_ms)).await;
+        first.release().await;
+        let before = b.clock.monotonic();
+        assert!(second.leadership().changed().await);
+        let waited = b.clock.monotonic() - before;
+        assert!(waited < Duration::from_secs(5), "released {delay_ms} ms into it: {waited:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_stored_where_people_look() {
+    let cluster = cluster(6);
+    let ctx = context(&cluster, "writer");
+    let events = Events::start(&ctx, "gang-scheduler", Arc::new(|| true));
+    for _ in 0..5 {
+        events.publish(Event {
+            regarding: Regarding {
+                api_version: "v1".into(),
+                kind: "Node".into(),
+                namespace: String::new(),
+                name: "n1".into(),
+                uid: "u".into(),
+            },
+            severity: Severity::Normal,
+            reason: "Checked".into(),
+            note: "all is well".into(),
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let stored = Api::<k8s_openapi::api::core::v1::Event>::namespaced(cluster.client(), "default");
+    let stored = stored.list(&Default::default()).await.unwrap().items;
+    assert_eq!(stored.len(), 1);
+    assert_eq!((stored[0].count, stored[0].involved_object.name.as_deref()), (Some(5), Some("n1")));
+    assert_eq!(cluster.faults().writes_by("writer"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leader_tells_the_api_server_whom_to_trust() {
+    let cluster = cluster(7);
+    let ctx = context(&cluster, "writer");
+    let settings = Settings { namespace: "default".into(), secret: "cert".into(), service: "hooks".into() };
+    let certificates = Certificates::start(&ctx, settings).await.unwrap();
+    let configurations = Api::<MutatingWebhookConfiguration>::all(cluster.client());
+    let webhook = json!({"name": "a.trireme.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "clientConfig": {"service": {"namespace": "default", "name": "hooks"}}});
+    let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "hooks"}, "webhooks": [webhook]});
+    patch::create::<_, Written>(&configurations, &configuration).await.unwrap();
+    let targets = CaTargets { mutating: vec!["hooks".into(), "missing".into()], ..CaTargets::default() };
+    let leadership = Leadership::always(&ctx);
+    ctx.tasks.spawn(keep_ca_bundle(ctx.clone(), leadership, certificates.clone(), targets));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let stored = configurations.get("hooks").await.unwrap().webhooks.unwrap().remove(0);
+    let bundle = certificates.ca_bundle().borrow().clone();
+    assert_eq!(stored.client_config.ca_bundle.unwrap().0, bundle.into_bytes());
+    assert_eq!(cluster.faults().writes_by("writer"), 2, "the Secret once, the configuration once");
 }
