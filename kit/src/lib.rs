@@ -2,6 +2,14 @@
 //!
 //! A program is a value: `run(Context, Config)`, with no process globals, so that three replicas of each run in one
 //! test. Time, randomness and spawning come from the [`Context`] only.
+//!
+//! | what | where |
+//! |---|---|
+//! | reading the cluster | [`watch`] |
+//! | writing to it: one request, many at once, who may | [`patch`], [`writes`], [`lease`] |
+//! | what people read | [`conditions`], [`events`], [`admin`] |
+//! | being called | [`http`], [`tls`] |
+//! | a real process's edges; simulations never touch them | [`process`], [`client`], [`config`], [`telemetry`] |
 
 pub mod admin;
 pub mod backoff;
