@@ -18,7 +18,7 @@ pub struct Config {
     pub file: Configuration,
     /// How webhooks and conversion are reached.
     pub webhooks: Listen,
-    /// How health, metrics and state are reached; `None` nowhere.
+    /// How health, metrics and state are reached; `None`: beside the webhooks.
     pub admin: Option<Listen>,
     /// Whether other replicas may run: then the one with the lease writes.
     pub leader_election: bool,

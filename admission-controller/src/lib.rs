@@ -58,19 +58,22 @@ pub enum Error {
 pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let config = Arc::new(config);
     let namespace = config.file.namespace.clone();
-    let router = webhook::router(Arc::new(config.file.clone()));
-    http::publish(&ctx, &namespace, trireme::ADMISSION_SERVICE, &config.webhooks, router).await?;
-
     let readiness = Readiness::new();
     let synced = readiness.require("caches", "the first lists are not complete");
     let mut registry = Registry::default();
     let metrics = WatchMetrics::default();
     metrics.register(&mut registry);
     let (ask, asked) = mpsc::channel(STATE_REQUESTS);
-    if let Some(listen) = &config.admin {
-        let router = admin::router(readiness, Arc::new(registry), Some(state_source(ask)));
-        http::publish(&ctx, &namespace, ADMIN_SERVICE, listen, router).await?;
-    }
+    let pages = admin::router(readiness, Arc::new(registry), Some(state_source(ask)));
+    let webhooks = webhook::router(Arc::new(config.file.clone()));
+    let router = match &config.admin {
+        Some(listen) => {
+            http::publish(&ctx, &namespace, ADMIN_SERVICE, listen, pages).await?;
+            webhooks
+        }
+        None => webhooks.merge(pages),
+    };
+    http::publish(&ctx, &namespace, trireme::ADMISSION_SERVICE, &config.webhooks, router).await?;
 
     let lease = config.leader_election.then(|| Lease::campaign(&ctx, &namespace, LEASE, Terms::default()));
     let leadership = lease.as_ref().map_or_else(|| Leadership::always(&ctx), Lease::leadership);

@@ -13,9 +13,16 @@ use crate::jobs::JobKind;
 /// How long the API server waits: Kubernetes' default.
 const TIMEOUT_SECONDS: i32 = 10;
 
-/// The webhook configurations that send reviews to this program's Service. The embedded cluster creates them; a chart has
-/// the same.
+/// The webhook configurations that send reviews to this program's Service, for the default configuration. The embedded
+/// cluster creates them; a chart has the same.
 pub fn webhook_configurations(
+    ca_bundle: Option<&[u8]>,
+) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
+    webhook_configurations_for(&Configuration::default(), ca_bundle)
+}
+
+/// The same for another configuration.
+pub fn webhook_configurations_for(
     config: &Configuration,
     ca_bundle: Option<&[u8]>,
 ) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {

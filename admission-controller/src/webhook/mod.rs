@@ -1,7 +1,6 @@
 //! Admission webhooks and conversion: served by every replica, before caches and leadership, since they need neither.
 
 mod configurations;
-mod defaults;
 mod jobs;
 mod review;
 mod validate;
@@ -15,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use crds::names::trireme;
 
-pub use configurations::webhook_configurations;
+pub use configurations::{webhook_configurations, webhook_configurations_for};
 use review::{Request, Verdict};
 
 use crate::config::Configuration;
@@ -26,8 +25,6 @@ pub(crate) mod paths {
     pub(crate) const MUTATE_JOB: &str = "/mutate-job";
     /// Keeps queue names in place.
     pub(crate) const VALIDATE_JOB: &str = "/validate-job";
-    /// Adds finalizers to Kueue's kinds.
-    pub(crate) const MUTATE_KUEUE: &str = "/mutate-kueue";
     /// Checks Kueue's kinds.
     pub(crate) const VALIDATE_KUEUE: &str = "/validate-kueue";
 }
@@ -41,7 +38,6 @@ pub fn router(config: Arc<Configuration>) -> Router {
     Router::new()
         .route(paths::MUTATE_JOB, handler(jobs::mutate))
         .route(paths::VALIDATE_JOB, handler(jobs::validate))
-        .route(paths::MUTATE_KUEUE, handler(|_, request| defaults::mutate(request)))
         .route(paths::VALIDATE_KUEUE, handler(|_, request| validate::validate(request)))
         .route(
             trireme::CONVERT_PATH,

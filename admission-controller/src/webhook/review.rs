@@ -17,8 +17,6 @@ pub(super) struct Request {
     pub(super) object: Value,
     /// The object as it is stored; null on creation.
     pub(super) old: Value,
-    /// The subresource; empty for the object itself.
-    pub(super) subresource: String,
 }
 
 impl Request {
@@ -42,7 +40,6 @@ impl Request {
             group: text("/kind/group"),
             kind: text("/kind/kind"),
             namespace: text("/namespace"),
-            subresource: text("/subResource"),
             object: request["object"].clone(),
             old: request["oldObject"].clone(),
         })

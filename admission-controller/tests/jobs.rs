@@ -1,0 +1,220 @@
+//! The program in a simulated cluster: one job's way, reasons, reclaim, crashes, and how many writes each takes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use serde_json::json;
+use support::{World, pytorch};
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_wrapped_admitted_and_started_with_three_writes() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    world.start("layer1");
+    world.settle().await;
+    let before = world.cluster.revision();
+    let job = world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+
+    let workload = world.workload("llama").unwrap();
+    assert_eq!(workload["spec"]["podSets"][0]["name"], "worker");
+    assert_eq!(workload["spec"]["podSets"][0]["count"], 4);
+    assert_eq!(workload["spec"]["queueName"], "a");
+    assert_eq!(workload["metadata"]["finalizers"], json!(["kueue.x-k8s.io/resource-in-use"]));
+    assert_eq!(workload["metadata"]["ownerReferences"][0]["uid"], job.value()["metadata"]["uid"]);
+    assert!(workload["metadata"]["name"].as_str().unwrap().starts_with("pytorchjob-llama-"));
+    let assignment = &workload["status"]["admission"]["podSetAssignments"][0];
+    assert_eq!(assignment["flavors"], json!({ "nvidia.com/gpu": "a100" }));
+    assert_eq!(assignment["resourceUsage"], json!({ "nvidia.com/gpu": "4" }));
+    assert!(world.is("llama", "QuotaReserved") && world.is("llama", "Admitted"));
+
+    assert!(!world.is_suspended("llama"));
+    let template = world.job("llama")["spec"]["pytorchReplicaSpecs"]["Worker"]["template"].clone();
+    assert_eq!(template["spec"]["nodeSelector"], json!({ "gpu": "a100" }));
+    assert_eq!(template["metadata"]["labels"], json!({ "kueue.x-k8s.io/podset": "worker" }));
+    assert_eq!(
+        world.writes("layer1", before),
+        ["Create workloads/", "Patch workloads/status", "Patch pytorchjobs/"]
+    );
+
+    let queue = world.get("kueue.x-k8s.io", "clusterqueues", "a").unwrap();
+    assert_eq!(queue["status"]["admittedWorkloads"], 1);
+    assert_eq!(queue["status"]["flavorsUsage"][0]["resources"][0]["total"], "4");
+    assert_eq!(queue["status"]["conditions"][0]["reason"], "Ready");
+
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(
+        world.writes("layer1", quiet),
+        Vec::<String>::new(),
+        "nothing is written when nothing happens"
+    );
+
+    let done = json!([{ "type": "Succeeded", "status": "True", "message": "well done" }]);
+    world
+        .update("kubeflow.org", "pytorchjobs", "llama", true, |job| {
+            job["status"] = json!({ "conditions": done })
+        })
+        .await;
+    world.settle().await;
+    let (status, reason, message) = world.condition("llama", "Finished").unwrap();
+    assert_eq!((status.as_str(), reason.as_str(), message.as_str()), ("True", "Succeeded", "well done"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_job_waits_with_a_reason_and_follows_the_first() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("first", "a", 3).await;
+    world.settle().await;
+    world.pytorch("second", "a", 3).await;
+    world.settle().await;
+    let (status, reason, message) = world.condition("second", "QuotaReserved").unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "WaitingForQuota"));
+    assert!(message.contains("2 more nvidia.com/gpu of flavor a100 needed"), "{message}");
+    assert!(world.is_suspended("second"));
+    let failed = json!({ "conditions": [{ "type": "Failed", "status": "True", "message": "no" }] });
+    world.update("kubeflow.org", "pytorchjobs", "first", true, |job| job["status"] = failed.clone()).await;
+    world.settle().await;
+    assert!(world.is("second", "Admitted") && !world.is_suspended("second"));
+    assert_eq!(world.condition("first", "Finished").unwrap().1, "Failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_borrower_is_reclaimed_and_comes_back() {
+    let world = World::new(false).await;
+    let any = json!({ "reclaimWithinCohort": "Any" });
+    world.queue("a", "pool", json!({ "nominalQuota": 4, "borrowingLimit": 4 }), any.clone()).await;
+    world.queue("b", "pool", json!({ "nominalQuota": 8 }), any).await;
+    world.start("layer1");
+    world.pytorch("borrower", "a", 8).await;
+    world.settle().await;
+    assert!(world.is("borrower", "Admitted"));
+    let active = json!({ "replicaStatuses": { "Worker": { "active": 8 } } });
+    world.update("kubeflow.org", "pytorchjobs", "borrower", true, |job| job["status"] = active.clone()).await;
+
+    world.pytorch("owner", "b", 8).await;
+    world.settle().await;
+    let (status, reason, message) = world.condition("borrower", "Preempted").unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "InCohortReclamation"));
+    assert!(message.contains("preemptor path: /pool/b; preemptee path: /pool/a"), "{message}");
+    assert!(world.is_suspended("borrower"), "the evicted job is stopped");
+    let template = world.job("borrower")["spec"]["pytorchReplicaSpecs"]["Worker"]["template"].clone();
+    assert_eq!(template["spec"].get("nodeSelector"), None, "and is as the user wrote it");
+    assert!(world.is("borrower", "QuotaReserved"), "its pods still run, so it holds its quota");
+    assert_eq!(world.condition("owner", "QuotaReserved").unwrap().1, "WaitingForPreemptedWorkloads");
+
+    let gone = json!({ "replicaStatuses": { "Worker": { "active": 0 } } });
+    world.update("kubeflow.org", "pytorchjobs", "borrower", true, |job| job["status"] = gone.clone()).await;
+    world.settle().await;
+    assert!(world.is("owner", "Admitted") && !world.is_suspended("owner"));
+    assert!(!world.is("borrower", "QuotaReserved") && !world.is("borrower", "Admitted"));
+    assert!(world.workload("borrower").unwrap().pointer("/status/admission").is_none());
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+    assert!(world.is("owner", "Admitted"), "nobody strikes back");
+
+    let done = json!({ "conditions": [{ "type": "Succeeded", "status": "True" }] });
+    world.update("kubeflow.org", "pytorchjobs", "owner", true, |job| job["status"] = done.clone()).await;
+    world.settle().await;
+    assert!(world.is("borrower", "Admitted") && !world.is("borrower", "Evicted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_moment_comes_out_the_same() {
+    for crash_after in 1..=4 {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+        let first = world.start("one");
+        world.settle().await;
+        let before = world.cluster.revision();
+        world.pytorch("llama", "a", 4).await;
+        world.pytorch("bert", "a", 4).await;
+        while world.writes("one", before).len() < crash_after {
+            world.cluster.clock().sleep(std::time::Duration::from_millis(1)).await;
+        }
+        first.kill();
+        world.start("two");
+        world.settle().await;
+        world.settle().await;
+        let admitted = ["llama", "bert"].iter().filter(|job| world.is(job, "Admitted")).count();
+        assert_eq!(admitted, 1, "after {crash_after} writes");
+        let running = ["llama", "bert"].iter().filter(|job| !world.is_suspended(job)).count();
+        assert_eq!(running, 1, "after {crash_after} writes");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn webhooks_suspend_name_the_scheduler_and_deny_what_is_wrong() {
+    let world = World::new(true).await;
+    world.start("layer1");
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    let mut job = pytorch("llama", "a", 1);
+    job["spec"].as_object_mut().unwrap().remove("runPolicy");
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    assert!(world.is_suspended("llama"));
+    let template = world.job("llama")["spec"]["pytorchReplicaSpecs"]["Worker"]["template"].clone();
+    assert_eq!(template["spec"]["schedulerName"], "trireme");
+    let wrong = json!({ "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue",
+        "metadata": { "name": "wrong" }, "spec": { "resourceGroups": [{
+        "coveredResources": ["cpu"],
+        "flavors": [{ "name": "a100", "resources": [{ "name": "cpu", "nominalQuota": "-1" }] }],
+    }]}});
+    let id = cluster_sim::GroupResource::new("kueue.x-k8s.io", "clusterqueues");
+    let denied = world.cluster.store("user").create(&id, wrong).await.unwrap_err();
+    assert!(format!("{denied:?}").contains("nominalQuota"), "{denied:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_slipped_past_the_webhook_is_suspended_and_what_is_not_ours_is_left_alone() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    world.start("layer1");
+    let mut slipped = pytorch("slipped", "a", 1);
+    slipped["spec"]["runPolicy"]["suspend"] = json!(false);
+    world.create("kubeflow.org", "pytorchjobs", slipped.clone()).await;
+    slipped["metadata"] = json!({ "name": "free", "namespace": "team" });
+    world.create("kubeflow.org", "pytorchjobs", slipped).await;
+    world.settle().await;
+    assert!(world.is_suspended("slipped"));
+    assert_eq!(world.condition("slipped", "QuotaReserved").unwrap().1, "ExceedsMaxQuota");
+    assert!(!world.is_suspended("free") && world.workload("free").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_job_leaves_nothing_behind_and_frees_its_quota() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("gone", "a", 4).await;
+    world.settle().await;
+    world.pytorch("next", "a", 4).await;
+    world.settle().await;
+    let id = cluster_sim::GroupResource::new("kubeflow.org", "pytorchjobs");
+    world.cluster.store("user").delete(&id, "team", "gone", Default::default()).await.unwrap();
+    world.settle().await;
+    assert!(world.workload("gone").is_none());
+    assert!(world.is("next", "Admitted") && !world.is_suspended("next"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_changed_while_it_waited_is_described_anew() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 8).await;
+    world.settle().await;
+    assert_eq!(world.condition("llama", "QuotaReserved").unwrap().1, "ExceedsMaxQuota");
+    world
+        .update("kubeflow.org", "pytorchjobs", "llama", false, |job| {
+            job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!(2);
+        })
+        .await;
+    world.settle().await;
+    assert_eq!(world.workload("llama").unwrap()["spec"]["podSets"][0]["count"], 2);
+    assert!(world.is("llama", "Admitted"));
+}

@@ -1,0 +1,238 @@
+//! A simulated cluster with queues and one or more replicas of the program, in virtual time.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::Duration;
+
+use admission_controller::{Config, webhook_configurations};
+use cluster_sim::{Cluster, GroupResource, Object, SimConfig};
+use jiff::Timestamp;
+use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    pub(crate) services: ServiceTable,
+    clock: Clock,
+    rng: Rng,
+}
+
+impl World {
+    /// A cluster with the custom resources, namespace `team`, one flavor, and the webhooks if wanted.
+    pub(crate) async fn new(webhooks: bool) -> Self {
+        let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap());
+        let services = ServiceTable::new();
+        let rng = Rng::seeded(7);
+        let config = SimConfig::new(clock.clone(), Tasks::new(), rng.fork(), services.clone());
+        let world = Self { cluster: Cluster::new(config), services, clock, rng };
+        for crd in crds::definition::all_unconverted() {
+            world.create("apiextensions.k8s.io", "customresourcedefinitions", json!(crd)).await;
+        }
+        for crd in [
+            crd("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
+            crd("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
+        ] {
+            world.create("apiextensions.k8s.io", "customresourcedefinitions", crd).await;
+        }
+        for name in ["team", "trireme-system"] {
+            world.create("", "namespaces", json!({ "metadata": { "name": name } })).await;
+        }
+        world
+            .create(
+                "kueue.x-k8s.io",
+                "resourceflavors",
+                json!({
+                    "metadata": { "name": "a100" }, "spec": { "nodeLabels": { "gpu": "a100" } },
+                }),
+            )
+            .await;
+        if webhooks {
+            let (mutating, validating) = webhook_configurations(None);
+            let group = "admissionregistration.k8s.io";
+            world.create(group, "mutatingwebhookconfigurations", json!(mutating)).await;
+            world.create(group, "validatingwebhookconfigurations", json!(validating)).await;
+        }
+        world
+    }
+
+    /// Starts a replica; its tasks can be killed.
+    pub(crate) fn start(&self, name: &str) -> Tasks {
+        self.start_with(name, Config::default())
+    }
+
+    pub(crate) fn start_with(&self, name: &str, config: Config) -> Tasks {
+        let tasks = Tasks::new();
+        let ctx = Context {
+            clients: Clients::shared(self.cluster.client_as(name)),
+            clock: self.clock.clone(),
+            rng: self.rng.fork(),
+            tasks: tasks.clone(),
+            identity: Identity::new(name),
+            services: self.services.clone(),
+        };
+        tasks.spawn(async move { admission_controller::run(ctx, config).await.unwrap() });
+        tasks
+    }
+
+    pub(crate) async fn create(&self, group: &str, resource: &str, object: Value) -> Arc<Object> {
+        let (version, kind) = match resource {
+            "customresourcedefinitions" => ("v1", "CustomResourceDefinition"),
+            "namespaces" => ("v1", "Namespace"),
+            "mutatingwebhookconfigurations" => ("v1", "MutatingWebhookConfiguration"),
+            "validatingwebhookconfigurations" => ("v1", "ValidatingWebhookConfiguration"),
+            "pytorchjobs" => ("v1", "PyTorchJob"),
+            "resourceflavors" => ("v1beta2", "ResourceFlavor"),
+            "clusterqueues" => ("v1beta2", "ClusterQueue"),
+            "localqueues" => ("v1beta2", "LocalQueue"),
+            other => panic!("{other} has no kind here"),
+        };
+        let mut object = object;
+        object["apiVersion"] =
+            if group.is_empty() { json!(version) } else { json!(format!("{group}/{version}")) };
+        object["kind"] = json!(kind);
+        let id = GroupResource::new(group, resource);
+        self.cluster.store("user").create(&id, object).await.unwrap()
+    }
+
+    pub(crate) async fn update(
+        &self,
+        group: &str,
+        resource: &str,
+        name: &str,
+        status: bool,
+        change: impl Fn(&mut Value) + Send + Sync,
+    ) {
+        let id = GroupResource::new(group, resource);
+        let namespace = if group == "kueue.x-k8s.io" && resource != "workloads" { "" } else { "team" };
+        let store = self.cluster.store("job-controller");
+        let part = if status { cluster_sim::Part::Status } else { cluster_sim::Part::Main };
+        let change = |value: &mut Value| {
+            change(value);
+            Ok(())
+        };
+        store.update(&id, namespace, name, part, change).await.unwrap();
+    }
+
+    /// A ClusterQueue of GPUs, and a LocalQueue of the same name.
+    pub(crate) async fn queue(&self, name: &str, cohort: &str, quota: Value, preemption: Value) {
+        let mut quota = quota;
+        quota["name"] = json!("nvidia.com/gpu");
+        let mut spec = json!({
+            "namespaceSelector": {},
+            "preemption": preemption,
+            "resourceGroups": [{
+                "coveredResources": ["nvidia.com/gpu"],
+                "flavors": [{ "name": "a100", "resources": [quota] }],
+            }],
+        });
+        if !cohort.is_empty() {
+            spec["cohortName"] = json!(cohort);
+        }
+        self.create("kueue.x-k8s.io", "clusterqueues", json!({ "metadata": { "name": name }, "spec": spec }))
+            .await;
+        self.create(
+            "kueue.x-k8s.io",
+            "localqueues",
+            json!({
+                "metadata": { "name": name, "namespace": "team" }, "spec": { "clusterQueue": name },
+            }),
+        )
+        .await;
+    }
+
+    /// A suspended PyTorchJob with so many workers of one GPU each.
+    pub(crate) async fn pytorch(&self, name: &str, queue: &str, workers: i64) -> Arc<Object> {
+        self.create("kubeflow.org", "pytorchjobs", pytorch(name, queue, workers)).await
+    }
+
+    pub(crate) fn get(&self, group: &str, resource: &str, name: &str) -> Option<Value> {
+        let id = GroupResource::new(group, resource);
+        let store = self.cluster.store("reader");
+        ["team", ""]
+            .iter()
+            .find_map(|namespace| store.get(&id, namespace, name))
+            .map(|one| one.value().clone())
+    }
+
+    pub(crate) fn job(&self, name: &str) -> Value {
+        self.get("kubeflow.org", "pytorchjobs", name).unwrap()
+    }
+
+    /// The Workload of the PyTorchJob of this name.
+    pub(crate) fn workload(&self, job: &str) -> Option<Value> {
+        let id = GroupResource::new("kueue.x-k8s.io", "workloads");
+        let all = self.cluster.store("reader").list(&id, Some("team"));
+        all.iter()
+            .map(|one| one.value().clone())
+            .find(|one| one.pointer("/metadata/ownerReferences/0/name") == Some(&json!(job)))
+    }
+
+    /// Status and reason of a condition of a job's Workload.
+    pub(crate) fn condition(&self, job: &str, kind: &str) -> Option<(String, String, String)> {
+        let workload = self.workload(job)?;
+        let conditions = workload.pointer("/status/conditions")?.as_array()?;
+        let one = conditions.iter().find(|one| one["type"] == kind)?;
+        let text = |field: &str| one[field].as_str().unwrap_or_default().to_owned();
+        Some((text("status"), text("reason"), text("message")))
+    }
+
+    pub(crate) fn is(&self, job: &str, kind: &str) -> bool {
+        self.condition(job, kind).is_some_and(|(status, ..)| status == "True")
+    }
+
+    pub(crate) fn is_suspended(&self, job: &str) -> bool {
+        self.job(job).pointer("/spec/runPolicy/suspend") == Some(&json!(true))
+    }
+
+    /// Writes of this replica to jobs and Workloads since a revision, as "verb resource/subresource".
+    pub(crate) fn writes(&self, writer: &str, since: u64) -> Vec<String> {
+        self.cluster
+            .log_since(since)
+            .iter()
+            .filter(|commit| &*commit.writer == writer)
+            .map(|commit| format!("{:?} {}/{}", commit.verb, commit.resource.resource, commit.subresource))
+            .filter(|write| write.contains("workloads") || write.contains("jobs"))
+            .collect()
+    }
+
+    pub(crate) async fn settle(&self) {
+        self.clock.sleep(Duration::from_secs(30)).await;
+    }
+}
+
+pub(crate) fn pytorch(name: &str, queue: &str, workers: i64) -> Value {
+    json!({
+        "metadata": { "name": name, "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": queue } },
+        "spec": {
+            "runPolicy": { "suspend": true },
+            "pytorchReplicaSpecs": { "Worker": {
+                "replicas": workers,
+                "template": { "spec": { "containers": [{
+                    "name": "pytorch", "image": "x", "resources": { "limits": { "nvidia.com/gpu": 1 } },
+                }]}},
+            }},
+        },
+    })
+}
+
+fn crd(group: &str, version: &str, kind: &str, plural: &str) -> Value {
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": { "kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase() },
+            "versions": [{
+                "name": version, "served": true, "storage": true,
+                "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": {
+                    "type": "object",
+                    "properties": { "spec": anything, "status": anything },
+                }},
+            }],
+        },
+    })
+}
