@@ -287,3 +287,26 @@ async fn the_store_handle_shares_rules_and_log() {
     let last = cluster.log().pop().unwrap();
     assert_eq!((&*last.writer, &*last.subresource), ("kubelet-n1", "status"));
 }
+
+#[tokio::test]
+async fn a_listening_cluster_lets_in_who_has_the_token() {
+    let tasks = Tasks::new();
+    let cluster =
+        Cluster::new(SimConfig::new(Clock::System, tasks.clone(), Rng::seeded(1), ServiceTable::new()));
+    let served = cluster.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let client = |kubeconfig: String| async move {
+        let config = kube::config::Kubeconfig::from_yaml(&kubeconfig).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await.unwrap();
+        kube::Client::try_from(config).unwrap()
+    };
+    let known = client(served.kubeconfig()).await;
+    assert_eq!(known.apiserver_version().await.unwrap().minor, "36");
+    let pods: Api<Pod> = Api::default_namespaced(known);
+    pods.create(&PostParams::default(), &pod("a")).await.unwrap();
+    let mut watch = pods.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    assert!(matches!(watch.try_next().await.unwrap().unwrap(), WatchEvent::Added(_)));
+    let stranger = client(served.kubeconfig().replace(served.token(), "guess")).await;
+    let pods: Api<Pod> = Api::default_namespaced(stranger);
+    assert_eq!(code(pods.get("a").await.unwrap_err()), 401);
+    tasks.stop();
+}

@@ -1,5 +1,7 @@
 //! What clients ask before they ask for objects: versions, groups, resources, health.
 
+mod openapi;
+
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, Response, StatusCode};
@@ -24,12 +26,16 @@ pub(crate) fn is_resource_path(path: &str) -> bool {
 pub(crate) fn answer(
     cluster: &Cluster,
     path: &str,
-    _headers: &HeaderMap,
+    headers: &HeaderMap,
 ) -> Result<Response<ResponseBody>, ApiError> {
     let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
     let value = match segments.as_slice() {
         ["version"] => version(),
         ["healthz" | "readyz" | "livez", ..] => return Ok(text_response("ok".into())),
+        ["openapi", "v2"] => return Ok(openapi::old(headers)),
+        ["openapi", "v3"] => openapi::index(cluster),
+        ["openapi", "v3", "api", version] => openapi::document(cluster, "", version)?,
+        ["openapi", "v3", "apis", group, version] => openapi::document(cluster, group, version)?,
         ["api"] => json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] }),
         ["apis"] => groups(cluster),
         ["apis", group] => groups(cluster)["groups"]
