@@ -54,6 +54,15 @@ pub enum Write {
         /// Its namespace and name.
         key: Key,
     },
+    /// Read a plan's object whose name is taken.
+    ReadPlan {
+        /// The plan.
+        plan: Key,
+        /// Which of its objects this is.
+        index: usize,
+        /// The object as it should be.
+        object: Box<GangPlacement>,
+    },
     /// Write a plan's outcome.
     ReportPlan {
         /// The plan.
@@ -125,6 +134,8 @@ pub enum Answer {
     },
     /// The pod as it is.
     Pod(Box<view::Pod>),
+    /// The plan's object as it is.
+    Plan(Box<GangPlacement>),
 }
 
 /// How a write ended.
@@ -401,6 +412,7 @@ impl Core {
             Write::CreatePlan { plan, index, object } => {
                 self.plan_created(now, &plan, index, *object, outcome)
             }
+            Write::ReadPlan { plan, index, object } => self.plan_read(&plan, index, object, outcome),
             Write::Bind { pod, key, node, .. } => self.bound(now, &pod, &key, &node, outcome),
             Write::ReadPod { pod, key } => self.pod_read(now, pod, key, outcome),
             Write::ReportPlan { plan, index, object, phase } => {
@@ -614,6 +626,7 @@ impl Write {
         let named = |key: &Key| format!("{}/{}", key.0, key.1);
         let (kind, subject) = match self {
             Self::CreatePlan { plan, index, .. } => ("create-plan", format!("{}/{index}", named(plan))),
+            Self::ReadPlan { plan, index, .. } => ("read-plan", format!("{}/{index}", named(plan))),
             Self::Bind { pod, .. } => ("bind", pod.to_string()),
             Self::ReadPod { pod, .. } => ("read", pod.to_string()),
             Self::ReportPlan { object, .. } => ("report-plan", object.1.clone()),

@@ -98,16 +98,6 @@ impl Plans {
         }
     }
 
-    fn has(&mut self, key: &Key) -> bool {
-        let found = self.seen.iter().find(|(_, seen)| seen.key == *key).map(|(uid, _)| uid.clone());
-        for (name, known) in self.open.values_mut().flat_map(|open| &mut open.objects) {
-            if name == key {
-                known.clone_from(&found);
-            }
-        }
-        found.is_some()
-    }
-
     pub(super) fn unseen(&mut self, uid: &str) {
         let Some(seen) = self.seen.remove(uid) else { return };
         for (pod, ..) in &seen.members {
@@ -348,14 +338,11 @@ impl Core {
                 self.plans.seen(&created);
                 self.on_plan(plan, Happened::Created(index));
             }
-            Outcome::Answered(Answer::Pod(_)) => {}
+            Outcome::Answered(_) => {}
             // A name holds a digest of the plan, so whoever took it wrote the very same plan: this process, when the
-            // answer to an earlier attempt was lost. The watch shows it, if it has not yet.
+            // answer to an earlier attempt was lost.
             Outcome::Conflict => {
-                let name = object.metadata.name.as_deref().unwrap_or_default();
-                if self.plans.has(&(plan.0.clone(), name.into())) {
-                    self.on_plan(plan, Happened::Created(index));
-                }
+                self.outbox.push(Write::ReadPlan { plan: plan.clone(), index, object: Box::new(object) });
             }
             Outcome::Unknown => {
                 self.outbox.push(Write::CreatePlan { plan: plan.clone(), index, object: Box::new(object) });
@@ -377,6 +364,23 @@ impl Core {
                 }
                 self.on_plan(plan, Happened::NotCreated);
             }
+        }
+    }
+
+    /// What a plan's object looks like whose name was taken.
+    pub(super) fn plan_read(
+        &mut self,
+        plan: &Key,
+        index: usize,
+        object: Box<GangPlacement>,
+        outcome: Outcome,
+    ) {
+        match outcome {
+            Outcome::Answered(Answer::Plan(found)) => self.placement_applied(&found),
+            Outcome::Answered(_) | Outcome::Gone => {
+                self.outbox.push(Write::CreatePlan { plan: plan.clone(), index, object });
+            }
+            _ => self.outbox.push(Write::ReadPlan { plan: plan.clone(), index, object }),
         }
     }
 

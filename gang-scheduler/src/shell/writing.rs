@@ -19,7 +19,7 @@ use crate::core::{Answer, Outcome, Write};
 pub(crate) fn priority(write: &Write) -> Priority {
     match write {
         Write::Bind { .. } | Write::ReadPod { .. } | Write::DeletePod { .. } => Priority::Urgent,
-        Write::CreatePlan { .. } | Write::ReportPlan { .. } => Priority::Normal,
+        Write::CreatePlan { .. } | Write::ReadPlan { .. } | Write::ReportPlan { .. } => Priority::Normal,
         Write::DeletePlan { .. } | Write::PodStatus { .. } | Write::GroupStatus { .. } => Priority::Status,
     }
 }
@@ -42,6 +42,11 @@ async fn attempt(client: kube::Client, write: Arc<Write>) -> Result<Answer, Writ
         Write::CreatePlan { plan, object, .. } => {
             let api = Api::<GangPlacement>::namespaced(client, &plan.0);
             patch::create(&api, object).await.map(done)
+        }
+        Write::ReadPlan { plan, object, .. } => {
+            let api = Api::<GangPlacement>::namespaced(client, &plan.0);
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            Ok(Answer::Plan(Box::new(api.get(name).await?)))
         }
         Write::Bind { pod, key, resource_version, node, devices } => {
             let api = Api::<view::Pod>::namespaced(client, &key.0);
