@@ -105,17 +105,87 @@ pub(crate) struct Publisher {
     pub(crate) node: String,
     pub(crate) inventory: watch::Receiver<Arc<Inventory>>,
     pub(crate) seen: watch::Receiver<Option<SeenNode>>,
+    pub(crate) stored: watch::Receiver<Stored>,
     pub(crate) strategy: MigStrategy,
     pub(crate) machine_file: PathBuf,
     pub(crate) timestamps: bool,
     pub(crate) metrics: Metrics,
 }
 
-/// The `GpuNode` as this process knows it.
-#[derive(Default)]
+/// The `GpuNode` as the API server last showed it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Stored {
+    /// It has not been listed yet.
+    #[default]
+    Unknown,
+    /// There is none.
+    Absent,
+    /// There it is.
+    Present(Box<GpuNode>),
+}
+
+/// Follows the node's `GpuNode` until the context stops.
+pub(crate) async fn follow_gpu_node(ctx: Context, node: String, stored: watch::Sender<Stored>) {
+    let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
+    let api: Api<GpuNode> = Api::all(ctx.clients.watch.clone());
+    let mut changes = std::pin::pin!(kit::watch::watch(&ctx, api, config));
+    let mut listed = Stored::Absent;
+    loop {
+        let change = tokio::select! {
+            biased;
+            () = ctx.tasks.stopping() => return,
+            change = changes.next() => change,
+        };
+        match change {
+            None => return,
+            Some(Change::Restarted) => {
+                listed = Stored::Absent;
+                continue;
+            }
+            Some(Change::Applied(object)) => listed = Stored::Present(Box::new(object)),
+            Some(Change::Deleted(_)) => listed = Stored::Absent,
+            Some(Change::Synced) => {}
+        }
+        stored.send_if_modified(|known| {
+            let differs = *known != listed;
+            if differs {
+                known.clone_from(&listed);
+            }
+            differs
+        });
+    }
+}
+
+/// The `GpuNode` as this process knows it: what was seen, or what was written since.
+#[derive(Debug, Default, PartialEq)]
 struct Published {
     uid: Option<String>,
+    version: String,
     status: Option<GpuNodeStatus>,
+}
+
+impl Published {
+    /// Takes in what the API server shows, unless a write of ours is newer.
+    fn observe(&mut self, stored: &Stored) {
+        match stored {
+            Stored::Unknown => {}
+            Stored::Absent => *self = Self::default(),
+            Stored::Present(object) => {
+                let version = object.metadata.resource_version.clone().unwrap_or_default();
+                if object.metadata.uid != self.uid || is_newer(&version, &self.version) {
+                    *self = Self { uid: object.metadata.uid.clone(), version, status: object.status.clone() };
+                }
+            }
+        }
+    }
+}
+
+/// Whether one resourceVersion of an object is newer than another (KEP-5504 makes them comparable as numbers).
+fn is_newer(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version > than,
+        _ => version != than,
+    }
 }
 
 impl Publisher {
@@ -127,6 +197,10 @@ impl Publisher {
         loop {
             let inventory = self.inventory.borrow_and_update().clone();
             let seen = self.seen.borrow_and_update().clone();
+            // A namesake whose creation was refused is taken for ours as soon as it is seen.
+            if published.uid.is_none() || self.stored.has_changed().unwrap_or(false) {
+                published.observe(&self.stored.borrow_and_update());
+            }
             let mut retry_at = None;
             for answer in [
                 self.gpu_node(&inventory, seen.as_ref(), &mut published).await,
@@ -146,12 +220,14 @@ impl Publisher {
                 () = self.ctx.tasks.stopping() => return,
                 Ok(()) = self.inventory.changed() => {}
                 Ok(()) = self.seen.changed() => {}
+                Ok(()) = self.stored.changed() => published.observe(&self.stored.borrow()),
                 () = until(retry_at) => {}
             }
         }
     }
 
-    /// Creates the object if it is not there, and its status if it differs. It belongs to the Node and goes with it.
+    /// Creates the object if it is not there, and patches its status if that differs. It belongs to the Node and goes
+    /// with it.
     async fn gpu_node(
         &self,
         inventory: &Inventory,
@@ -160,25 +236,30 @@ impl Publisher {
     ) -> Result<(), WriteError> {
         let Some(seen) = seen else { return Ok(()) };
         let wanted = gpu_node::status(inventory);
-        if inventory.devices().is_empty() || published.status.as_ref() == Some(&wanted) {
+        let unknown = *self.stored.borrow() == Stored::Unknown;
+        if unknown || inventory.devices().is_empty() || published.status.as_ref() == Some(&wanted) {
             return Ok(());
         }
         let api: Api<GpuNode> = Api::all(self.ctx.clients.write.clone());
-        if published.uid.is_none() {
-            *published = self.adopt(&api, seen).await?;
-            if published.status.as_ref() == Some(&wanted) {
-                return Ok(());
+        let uid = match &published.uid {
+            Some(uid) => uid.clone(),
+            None => {
+                let written = self.create(&api, seen).await?;
+                published.uid = Some(written.uid.clone());
+                published.version = written.resource_version;
+                written.uid
             }
-        }
-        let target = Target::new(self.node.as_str(), published.uid.clone().unwrap_or_default());
+        };
+        let target = Target::new(self.node.as_str(), uid);
         let body = json!({ "status": replacing(&wanted) });
         match timed(patch::merge::<_, Written>(&api, &target, body, Subresource::Status)).await {
-            Ok(_) => {
+            Ok(written) => {
+                published.version = written.resource_version;
                 published.status = Some(wanted);
                 Ok(())
             }
             Err(error) => {
-                // Somebody deleted it, or put another in its place: look again.
+                // Somebody deleted it, or put another in its place.
                 if matches!(error, WriteError::Gone | WriteError::Conflict(_)) {
                     *published = Published::default();
                 }
@@ -187,12 +268,7 @@ impl Publisher {
         }
     }
 
-    /// The object that is there, or a new one.
-    async fn adopt(&self, api: &Api<GpuNode>, seen: &SeenNode) -> Result<Published, WriteError> {
-        let found = timed(async { api.get_opt(&self.node).await.map_err(WriteError::from) }).await?;
-        if let Some(found) = found {
-            return Ok(Published { uid: found.metadata.uid, status: found.status });
-        }
+    async fn create(&self, api: &Api<GpuNode>, seen: &SeenNode) -> Result<Written, WriteError> {
         let object = json!({
             "apiVersion": "trireme.dev/v1alpha1",
             "kind": "GpuNode",
@@ -204,8 +280,7 @@ impl Publisher {
             },
             "spec": {},
         });
-        let written: Written = timed(patch::create(api, &object)).await?;
-        Ok(Published { uid: Some(written.uid), status: None })
+        timed(patch::create(api, &object)).await
     }
 
     async fn labels(
@@ -301,5 +376,46 @@ async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(uid: &str, version: &str, driver: &str) -> Stored {
+        let mut object = GpuNode {
+            status: Some(GpuNodeStatus {
+                driver_version: Some(driver.to_owned()),
+                ..GpuNodeStatus::default()
+            }),
+            ..GpuNode::default()
+        };
+        object.metadata.uid = Some(uid.to_owned());
+        object.metadata.resource_version = Some(version.to_owned());
+        Stored::Present(Box::new(object))
+    }
+
+    #[test]
+    fn what_is_seen_counts_unless_a_write_is_newer() {
+        let mut published = Published::default();
+        published.observe(&stored("u", "9", "a"));
+        let written = Published { version: "12".to_owned(), ..published };
+        let mut published = Published { status: None, uid: written.uid, version: written.version };
+        published.observe(&stored("u", "10", "b"));
+        assert_eq!(published.status, None, "older than the write");
+        published.observe(&stored("u", "13", "c"));
+        let driver = |published: &Published| published.status.clone().unwrap().driver_version.unwrap();
+        assert_eq!(driver(&published), "c", "somebody else wrote later");
+        published.observe(&stored("v", "11", "d"));
+        assert_eq!(
+            (published.uid.as_deref(), driver(&published).as_str()),
+            (Some("v"), "d"),
+            "another object"
+        );
+        published.observe(&Stored::Unknown);
+        assert_eq!(published.uid.as_deref(), Some("v"));
+        published.observe(&Stored::Absent);
+        assert_eq!(published, Published::default());
     }
 }

@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::monitor::{Monitor, Outputs};
 use crate::placement::Placement;
 use crate::plugin::Plugin;
-use crate::publish::{self, Publisher};
+use crate::publish::{self, Publisher, Stored};
 use crate::registration::{self, Places, Registrar};
 
 /// The Service under which the agents' pages are found, where services are found in process.
@@ -139,11 +139,13 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         ready: readiness.require("kubelet", "not registered with the kubelet yet"),
         planted: config.planted,
     };
+    let (gpu_node, gpu_node_seen) = watch::channel(Stored::Unknown);
     let publisher = Publisher {
         ctx: ctx.clone(),
         node: config.node_name.clone(),
         inventory: inventory_seen,
         seen: node_seen.clone(),
+        stored: gpu_node_seen,
         strategy: settings.mig_strategy,
         machine_file: settings
             .machine_type_file
@@ -156,6 +158,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         ctx.tasks.spawn(monitor.run()),
         ctx.tasks.spawn(placement.follow(ctx.clone())),
         ctx.tasks.spawn(publish::follow_node(ctx.clone(), config.node_name.clone(), GPU, node)),
+        ctx.tasks.spawn(publish::follow_gpu_node(ctx.clone(), config.node_name.clone(), gpu_node)),
         ctx.tasks.spawn(publisher.run()),
         ctx.tasks.spawn(publish::report_changes(
             ctx.clone(),

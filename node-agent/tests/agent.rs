@@ -1,4 +1,5 @@
-//! The agent against a simulated API server and kubelet, the real services between them, in virtual time.
+//! The agent against a simulated API server and kubelet, the real services between them: in virtual time, and once over
+//! the operating system's sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -33,6 +34,13 @@ struct Bench {
 impl Bench {
     /// After the agent has registered.
     async fn new(profile: &str) -> Self {
+        let bench = Self::on(profile, NodeSpec::new("n1")).await;
+        pass(3).await;
+        bench
+    }
+
+    /// After the agent was started.
+    async fn on(profile: &str, node: NodeSpec) -> Self {
         let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
         let cluster = Cluster::new(SimConfig::new(clock, Tasks::new(), Rng::seeded(1), ServiceTable::new()));
         let store = cluster.store("test");
@@ -40,12 +48,11 @@ impl Bench {
         for definition in crds::all_unconverted() {
             store.create(&definitions, serde_json::to_value(definition).unwrap()).await.unwrap();
         }
-        let kubelet = cluster.add_node(NodeSpec::new("n1")).unwrap();
+        let kubelet = cluster.add_node(node).unwrap();
         pass(1).await;
         let world = Handle::new(World::new(WorldSpec::profile(profile).unwrap(), "n1"));
         let mut bench = Self { cluster, store, kubelet, world, tasks: Tasks::new() };
         bench.start_agent();
-        pass(3).await;
         bench
     }
 
@@ -166,6 +173,37 @@ async fn a_pod_gets_its_gpus_and_the_cluster_knows_the_node() {
     let before = bench.cluster.revision();
     pass(3600).await;
     assert_eq!(bench.cluster.revision(), before, "no write in a quiet hour");
+}
+
+#[tokio::test]
+async fn unix_sockets_carry_the_same_conversation() {
+    async fn eventually(what: &str, holds: impl Fn() -> bool) {
+        for _ in 0..200 {
+            if holds() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("not within 20 s: {what}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().to_owned();
+    let node = NodeSpec { sockets: proto::sockets::Sockets::Unix, root, ..NodeSpec::new("n1") };
+    for path in [node.plugin_directory(), node.pod_resources_socket().parent().unwrap().to_owned()] {
+        std::fs::create_dir_all(path).unwrap();
+    }
+    let bench = Bench::on("8xH100", node).await;
+    eventually("registered", || bench.allocatable() == "8").await;
+    bench.pod("p", 2, Some(&[5, 1])).await;
+    eventually("running", || bench.phase("p") == "Running").await;
+    assert_eq!(bench.given("p"), set(&[1, 5]));
+    bench.kubelet.restart().unwrap();
+    // The node shows the old number until the kubelet has looked around; a pod that comes now would be rejected.
+    pass(3).await;
+    eventually("registered anew", || bench.allocatable() == "8").await;
+    bench.pod("q", 6, None).await;
+    eventually("running", || bench.phase("q") == "Running").await;
+    assert_eq!(bench.given("q"), set(&[0, 2, 3, 4, 6, 7]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,6 +338,23 @@ async fn what_others_change_is_put_right_and_their_labels_are_left_alone() {
     assert_eq!(labels["nvidia.com/gpu.count"], "4");
     assert_eq!(labels.get("nvidia.com/mig.strategy"), None);
     assert_eq!(labels["nvidia.com/gpu.present"], "true");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gpu_node_that_was_deleted_or_falsified_is_written_again() {
+    let bench = Bench::new("4xL40S").await;
+    let api: kube::Api<crds::api::trireme::v1alpha1::GpuNode> =
+        kube::Api::all(bench.cluster.client_as("admin"));
+    api.delete("n1", &kube::api::DeleteParams::default()).await.unwrap();
+    pass(2).await;
+    assert_eq!(bench.gpu_node()["status"]["devices"].as_array().unwrap().len(), 4);
+    let patch = kube::api::Patch::Merge(json!({ "status": { "driverVersion": "0" } }));
+    api.patch_status("n1", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    pass(2).await;
+    assert_eq!(bench.gpu_node()["status"]["driverVersion"], "570.172.08");
+    let before = bench.cluster.revision();
+    pass(600).await;
+    assert_eq!(bench.cluster.revision(), before);
 }
 
 #[tokio::test(start_paused = true)]
