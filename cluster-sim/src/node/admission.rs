@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::admit::{self, Rejection};
+use super::devices::Millis;
 use super::pod::{Behaviour, Pod, PodUid};
 use super::run::PodRun;
 use super::{Inner, Taken, is_gone, lock, node_status, plugins, pod_status, worker};
@@ -145,15 +146,20 @@ async fn admitted(kubelet: &Inner, pod: &Pod) -> Result<(), Rejection> {
     fits
 }
 
-fn keep(kubelet: &Inner, pod: Pod) -> PodUid {
-    let (uid, now) = (pod.uid.clone(), kubelet.now());
+/// What the pod's containers will do, and what is wrong with its annotations about it.
+pub(super) fn planned(kubelet: &Inner, pod: &Pod, now: Millis) -> (PodRun, Option<String>) {
     let (mut behaviour, trouble) = match Behaviour::read(&pod.meta.annotations) {
         Ok(behaviour) => (behaviour, None),
         Err(trouble) => (Behaviour::default(), Some(trouble)),
     };
     behaviour.stop_after = behaviour.stop_after.or(kubelet.spec.stop_after);
-    let delay = i64::try_from(kubelet.spec.start_delay.as_millis()).unwrap_or(i64::MAX);
-    let run = PodRun::new(&pod, behaviour, now.saturating_add(delay));
+    let delay = Millis::try_from(kubelet.spec.start_delay.as_millis()).unwrap_or(Millis::MAX);
+    (PodRun::new(pod, behaviour, now.saturating_add(delay)), trouble)
+}
+
+fn keep(kubelet: &Inner, pod: Pod) -> PodUid {
+    let (uid, now) = (pod.uid.clone(), kubelet.now());
+    let (run, trouble) = planned(kubelet, &pod, now);
     let mut disk = kubelet.disk();
     let address = kubelet.spec.pod_ip(disk.addresses);
     disk.addresses = disk.addresses.wrapping_add(1);

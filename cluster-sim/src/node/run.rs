@@ -317,15 +317,15 @@ mod tests {
             ("Never", "0", Phase::Succeeded, 0),
             ("Never", "1", Phase::Failed, 0),
             ("OnFailure", "0", Phase::Succeeded, 0),
-            ("OnFailure", "1", Phase::Running, 1),
+            ("OnFailure", "1", Phase::Running, 2),
             ("OnFailure", "1,0", Phase::Succeeded, 1),
-            ("Always", "0", Phase::Running, 1),
+            ("Always", "0", Phase::Running, 2),
         ] {
             let mut pod = one(policy, &[("run-for", "5s"), ("exit-code", code)]);
             pod.advance(0);
             assert_eq!(pod.phase(), Phase::Running);
             pod.advance(5_000);
-            pod.advance(9_999);
+            pod.advance(10_000);
             assert_eq!((pod.phase(), pod.containers[0].restarts), (at_the_end, restarts), "{policy} {code}");
         }
     }

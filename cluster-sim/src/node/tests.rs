@@ -444,6 +444,15 @@ async fn trouble_is_told_and_overcome() {
     pass(301).await;
     assert_eq!(bench.phase("needy"), "Running");
     assert_eq!(bench.env("needy")["S"], "v");
+    let mend = |value: &mut Value| {
+        value["metadata"]["annotations"]["sim.trireme.dev/run-for"] = "10s".into();
+        Ok(())
+    };
+    bench.store.update(&pods(), "default", "wrong", Part::Main, mend).await.unwrap();
+    pass(5).await;
+    assert_eq!(bench.phase("wrong"), "Running");
+    pass(6).await;
+    assert_eq!(bench.phase("wrong"), "Succeeded");
     for name in ["needy", "wrong"] {
         bench.store.delete(&pods(), "default", name, DeleteOptions::default()).await.unwrap();
     }

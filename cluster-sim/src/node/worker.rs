@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use serde_json::Value;
 
-use super::admission::pods;
+use super::admission::{planned, pods};
 use super::devices::Millis;
 use super::env::{self, Surroundings};
 use super::pod::{Container, Pod, PodUid};
@@ -101,11 +101,14 @@ async fn prepare(kubelet: &Inner, uid: &PodUid) -> Result<(), ()> {
     let result = starts(kubelet, &pod).await;
     let mut disk = kubelet.disk();
     let Some(taken) = disk.pods.get_mut(uid) else { return Ok(()) };
-    // A wrong annotation stays wrong: annotations that matter are read once.
-    let wrong = super::pod::Behaviour::read(&taken.pod.meta.annotations).err();
+    let (run, wrong) = planned(kubelet, &taken.pod, kubelet.now());
     match (result, wrong) {
         (Ok(starts), None) => {
-            (taken.starts, taken.trouble) = (starts, None);
+            if taken.trouble.take().is_some() {
+                // The annotations may have been mended; nothing has been started by the old ones.
+                taken.run = run;
+            }
+            taken.starts = starts;
             Ok(())
         }
         (Ok(_), Some(wrong)) => {
