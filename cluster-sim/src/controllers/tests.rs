@@ -288,6 +288,25 @@ async fn suspending_a_running_pytorchjob_removes_its_pods() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_pods_of_a_deleted_job_go_and_its_name_can_be_used_again() {
+    let bench = Bench::new().await;
+    let one =
+        || pytorchjob(&[("Worker", 2)], &json!({ "sim.trireme.dev/stop-after": "5s" }), "OnFailure", false);
+    bench.create(&pytorchjobs(), one()).await;
+    pass(1).await;
+    bench.store.delete(&pytorchjobs(), "default", "j", DeleteOptions::default()).await.unwrap();
+    bench.create(&pytorchjobs(), one()).await;
+    pass(3).await;
+    let terminating = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+    assert!(bench.pods().iter().all(terminating), "the names are still taken by the old ones");
+    pass(120).await;
+    let owner = bench.store.get(&pytorchjobs(), "default", "j").unwrap().uid().to_string();
+    assert_eq!(bench.count("Running"), 2);
+    assert!(bench.pods().iter().all(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == owner.as_str()));
+    bench.assert_quiet().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn deleted_and_failed_pods_come_again_under_their_names() {
     let bench = Bench::new().await;
     bench.create(&pytorchjobs(), pytorchjob(&[("Worker", 2)], &json!({}), "OnFailure", false)).await;

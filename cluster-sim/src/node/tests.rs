@@ -502,6 +502,32 @@ async fn many_pods_on_few_devices_never_share_one() {
     }
 }
 
+/// As a scheduler and `kubectl` see it.
+#[tokio::test(start_paused = true)]
+async fn a_bound_pod_runs_and_its_logs_are_its_environment() {
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::api::{Api, LogParams, PostParams};
+    let bench = Bench::new().await;
+    let _plugin = plug(&bench.kubelet, false).await;
+    pass(1).await;
+    let api: Api<Pod> = Api::default_namespaced(bench.cluster.client());
+    let mut unbound = pod("p", 1, json!({}));
+    unbound["spec"].as_object_mut().unwrap().remove("nodeName");
+    api.create(&PostParams::default(), &serde_json::from_value(unbound).unwrap()).await.unwrap();
+    pass(5).await;
+    assert_eq!(bench.phase("p"), "Pending");
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": { "name": "p" }, "target": { "kind": "Node", "name": "n1" },
+    });
+    let _: Value = api.create_subresource("binding", "p", &PostParams::default(), &binding).await.unwrap();
+    pass(1).await;
+    let conditions = bench.status("p")["conditions"].clone();
+    let scheduled = conditions.as_array().unwrap().iter().find(|one| one["type"] == "PodScheduled").unwrap();
+    assert_eq!(scheduled["lastTransitionTime"], "1970-01-01T00:00:07Z", "the binding's, not the kubelet's");
+    let logs = api.logs("p", &LogParams::default()).await.unwrap();
+    assert_eq!(logs, "HOSTNAME=p\nNODE=n1\nNVIDIA_VISIBLE_DEVICES=gpu-1\n");
+}
+
 /// The same story twice: the same log.
 #[test]
 fn two_runs_are_the_same() {
