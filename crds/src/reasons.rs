@@ -158,7 +158,11 @@ pub mod workload {
         pub const MAXIMUM_EXECUTION_TIME_EXCEEDED: &str = "MaximumExecutionTimeExceeded";
         /// A check rejected it.
         pub const ADMISSION_CHECK: &str = "AdmissionCheck";
-        /// Reason of `BlockedOnPreemptionGates`.
+    }
+
+    /// Reasons of `BlockedOnPreemptionGates`.
+    pub mod blocked_on_preemption_gates {
+        /// It would fit by preempting.
         pub const PREEMPTION_GATED: &str = "PreemptionGated";
     }
 }

@@ -181,6 +181,10 @@ fn cluster_queues() {
     for (spec, wanted) in [
         (quota(json!({ "name": "memory", "nominalQuota": "1" })), format!("{path}.name: Invalid value")),
         (
+            quota(json!({ "name": "cpu", "nominalQuota": "9e18" })),
+            format!("{path}.nominalQuota: Invalid value"),
+        ),
+        (
             quota(json!({ "name": "cpu", "nominalQuota": "1x" })),
             format!("{path}.nominalQuota: Invalid value"),
         ),
@@ -226,4 +230,40 @@ fn resource_flavors() {
             "spec.tolerations[2].effect: Invalid value",
         ]
     );
+    let flavor = serde_json::from_value(json!({ "spec": { "topologyName": "t" } })).unwrap();
+    assert_eq!(found(&validation::resource_flavor(&flavor)), ["spec.nodeLabels: Required value"]);
+}
+
+#[test]
+fn a_reserved_workload_stays_in_its_queue() {
+    let workload = |queue: &str, reserved: &str| -> Workload {
+        let condition = json!({
+            "type": "QuotaReserved", "status": reserved, "reason": "r", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let status = json!({ "conditions": [condition], "admission": { "clusterQueue": "c" } });
+        serde_json::from_value(json!({ "spec": { "queueName": queue }, "status": status })).unwrap()
+    };
+    let update = |reserved| {
+        found(&validation::workload_update(
+            &workload("a", reserved),
+            &workload("b", reserved),
+            Gates::default(),
+        ))
+    };
+    assert_eq!(update("True"), ["spec.queueName: Invalid value"]);
+    assert_eq!(update("False"), [""; 0]);
+}
+
+#[test]
+fn a_grant_is_compared_by_amount() {
+    let workload = |memory: &str| -> Workload {
+        let assignment = json!({ "name": "main", "resourceUsage": { "memory": memory } });
+        let admission = json!({ "clusterQueue": "c", "podSetAssignments": [assignment] });
+        serde_json::from_value(json!({ "spec": { "podSets": [{}] }, "status": { "admission": admission } }))
+            .unwrap()
+    };
+    let update = |to| found(&validation::workload_update(&workload("1Ki"), &workload(to), Gates::default()));
+    assert_eq!(update("1024"), [""; 0]);
+    assert_eq!(update("1025"), ["status.admission: Invalid value"]);
 }

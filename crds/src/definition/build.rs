@@ -103,12 +103,8 @@ pub(super) struct Version(CustomResourceDefinitionVersion);
 
 impl Version {
     fn new<K: Resource<DynamicType = ()> + JsonSchema>(storage: bool) -> Self {
-        let mut props: JSONSchemaProps = serde_json::from_value(schema::structural::<K>())
+        let props: JSONSchemaProps = serde_json::from_value(schema::structural::<K>())
             .expect("`schema::structural` returns an OpenAPI v3 schema");
-        // A server refuses a definition that says anything about `metadata` but its type, a description included.
-        if let Some(metadata) = props.properties.as_mut().and_then(|all| all.get_mut("metadata")) {
-            metadata.description = None;
-        }
         Self(CustomResourceDefinitionVersion {
             name: K::version(&()).to_string(),
             served: true,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::Quantity;
+use model::{Quantity, ResourceName};
 
 use super::{ErrorKind, Findings, syntax::is_qualified_name};
 use crate::api::{
@@ -95,12 +95,20 @@ pub(super) fn resource_groups(groups: &[ResourceGroup], holder: Holder, findings
 }
 
 fn limits(quota: &ResourceQuota, field: &str, holder: Holder, findings: &mut Findings) {
-    let nominal = amount(&quota.nominal_quota, format!("{field}.nominalQuota"), findings);
+    let resource = ResourceName::from(quota.name.as_str());
+    let counted = |quantity: &api::Quantity, field: &str, findings: &mut Findings| {
+        let amount = amount(quantity, field.to_owned(), findings)?;
+        if resource.amount(&amount).is_none() {
+            findings.invalid(field, format!("{} is more than 64 bits can count", quantity.0));
+        }
+        Some(amount)
+    };
+    let nominal = counted(&quota.nominal_quota, &format!("{field}.nominalQuota"), findings);
     for (name, limit) in [("borrowingLimit", &quota.borrowing_limit), ("lendingLimit", &quota.lending_limit)]
     {
         let Some(limit) = limit else { continue };
         let field = format!("{field}.{name}");
-        let limit = amount(limit, field.clone(), findings);
+        let limit = counted(limit, &field, findings);
         if !holder.has_parent {
             findings.invalid(&field, format!("needs a {} to share with", holder.parent));
         }

@@ -14,6 +14,9 @@ pub fn resource_flavor(flavor: &ResourceFlavor) -> Vec<FieldError> {
     let mut findings = Findings::default();
     let spec = &flavor.spec;
     labels(&spec.node_labels, "spec.nodeLabels", &mut findings);
+    if spec.topology_name.is_some() && spec.node_labels.is_empty() {
+        findings.add("spec.nodeLabels", ErrorKind::Required, "a flavor with a topology needs a node label");
+    }
     let mut seen = BTreeSet::new();
     for (index, taint) in spec.node_taints.iter().enumerate() {
         let field = format!("spec.nodeTaints[{index}]");

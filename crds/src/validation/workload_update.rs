@@ -1,5 +1,9 @@
 //! `Workload`, compared with what it was.
 
+use std::collections::BTreeMap;
+
+use model::Quantity;
+
 use super::{
     ErrorKind, FieldError, Findings, Gates,
     workload::{admission_required, gates_of, is_elastic, is_reserved, lacks_admission, object, reclaimable},
@@ -32,6 +36,9 @@ pub fn workload_update(old: &Workload, new: &Workload, gates: Gates) -> Vec<Fiel
     }
     let status = new.status.as_ref().unwrap_or(&nothing);
     if is_reserved(old) && is_reserved(new) {
+        if old.spec.queue_name != new.spec.queue_name {
+            findings.invalid("spec.queueName", "cannot be changed while quota is reserved");
+        }
         reclaimable_only_grow(old, old_status, new, status, gates, &mut findings);
     }
     admission(old_status.admission.as_ref(), status.admission.as_ref(), &mut findings);
@@ -103,19 +110,24 @@ fn reclaimable_only_grow(
 
 /// Quota is granted and withdrawn, not changed; where the pods go may still be decided.
 fn admission(old: Option<&Admission>, new: Option<&Admission>, findings: &mut Findings) {
-    let without_topology = |admission: &Admission| {
-        let mut admission = admission.clone();
-        for assignment in &mut admission.pod_set_assignments {
-            assignment.topology_assignment = None;
-            assignment.delayed_topology_request = None;
-        }
-        admission
-    };
     if let (Some(old), Some(new)) = (old, new)
-        && without_topology(old) != without_topology(new)
+        && grant(old) != grant(new)
     {
         findings.invalid("status.admission", "can be set or unset, not changed");
     }
+}
+
+/// An admission without its topology, and its amounts as such: "1" and "1000m" are the same.
+fn grant(admission: &Admission) -> (Admission, Vec<BTreeMap<String, Option<Quantity>>>) {
+    let mut admission = admission.clone();
+    let amounts = admission.pod_set_assignments.iter_mut().map(|assignment| {
+        assignment.topology_assignment = None;
+        assignment.delayed_topology_request = None;
+        let usage = std::mem::take(&mut assignment.resource_usage);
+        usage.into_iter().map(|(resource, amount)| (resource, amount.0.parse().ok())).collect()
+    });
+    let amounts = amounts.collect();
+    (admission, amounts)
 }
 
 /// The pods are started with what a check added when it got ready.
