@@ -52,8 +52,10 @@ impl Control for Controller {
     }
 
     fn observe(&mut self, owner: &str, change: &Change) {
-        let counts = self.jobs.entry(owner.to_owned()).or_default();
-        counts.note(&change.object, change.kind == ChangeKind::Deleted);
+        // A Job has its counts from its first plan, before its first pod; pods that outlive their Job count for nothing.
+        if let Some(counts) = self.jobs.get_mut(owner) {
+            counts.note(&change.object, change.kind == ChangeKind::Deleted);
+        }
     }
 
     fn forget(&mut self, uid: &str) {
