@@ -1,6 +1,6 @@
 //! Whom a call of the kubelet is for, and what a scheduler chose for him.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,6 +20,9 @@ use crate::allocation::{self, Held, PendingPod, PreferredError, Wish};
 use crate::inventory::Inventory;
 use crate::metrics::{Metrics, Source};
 
+/// Pods that ended, remembered as long as a list may be on its way: twice what a node runs by default (110).
+const MAX_ENDED: usize = 256;
+
 /// The pods of this node that a scheduler chose devices for, and the kubelet's word on who holds what.
 pub(crate) struct Placement {
     pods: Api<Pod>,
@@ -28,7 +31,7 @@ pub(crate) struct Placement {
     pod_resources: PathBuf,
     wait: Duration,
     metrics: Metrics,
-    known: Mutex<BTreeMap<String, PendingPod>>,
+    known: Mutex<Known>,
 }
 
 /// One container's question.
@@ -60,34 +63,25 @@ impl Placement {
     pub(crate) async fn follow(self: Arc<Self>, ctx: Context) {
         let config = watcher::Config::default().fields(&self.selector());
         let mut changes = std::pin::pin!(kit::watch::watch(&ctx, self.pods.clone(), config));
-        let mut listed = BTreeMap::new();
-        let mut listing = false;
+        let mut listed = None;
         loop {
             let change = tokio::select! {
                 biased;
                 () = ctx.tasks.stopping() => return,
                 change = changes.next() => change,
             };
-            match change {
-                None => return,
-                Some(Change::Restarted) => {
-                    listed.clear();
-                    listing = true;
-                }
-                Some(Change::Synced) => {
-                    *self.known() = std::mem::take(&mut listed);
-                    listing = false;
-                }
-                Some(Change::Applied(pod)) if listing => keep(&mut listed, &pod),
-                Some(Change::Applied(pod)) => keep(&mut self.known(), &pod),
-                Some(Change::Deleted(pod)) => {
-                    self.known().remove(pod.metadata.uid.as_deref().unwrap_or_default());
-                }
+            match (change, &mut listed) {
+                (None, _) => return,
+                (Some(Change::Restarted), listed) => *listed = Some(Vec::new()),
+                (Some(Change::Synced), listed) => self.known().replace(listed.take().unwrap_or_default()),
+                (Some(Change::Applied(pod)), Some(listed)) => listed.push(pod),
+                (Some(Change::Applied(pod)), None) => self.known().apply(&pod),
+                (Some(Change::Deleted(pod)), _) => self.known().end(uid(&pod)),
             }
         }
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, PendingPod>> {
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,7 +117,7 @@ impl Placement {
 
     /// What the pods that are known wish for and do not hold yet.
     async fn wishes(&self, question: &Question<'_>) -> Vec<Wish> {
-        let pods: Vec<PendingPod> = self.known().values().cloned().collect();
+        let pods: Vec<PendingPod> = self.known().pods.values().cloned().collect();
         if pods.is_empty() {
             return Vec::new();
         }
@@ -136,12 +130,10 @@ impl Placement {
         let parameters = ListParams::default().fields(&self.selector());
         match tokio::time::timeout(self.wait, self.pods.list(&parameters)).await {
             Ok(Ok(list)) => {
-                let mut listed = BTreeMap::new();
-                list.items.iter().for_each(|pod| keep(&mut listed, pod));
                 let mut known = self.known();
-                let news = listed != *known;
-                *known = listed;
-                news
+                let before = known.pods.len();
+                known.add(&list.items);
+                known.pods.len() > before
             }
             Ok(Err(error)) => {
                 self.metrics.failed("list_pods");
@@ -197,18 +189,58 @@ impl Placement {
     }
 }
 
-/// Keeps a pod that a scheduler chose devices for, forgets one that has ended.
-fn keep(pods: &mut BTreeMap<String, PendingPod>, pod: &Pod) {
-    let uid = pod.metadata.uid.clone().unwrap_or_default();
-    let ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
-    match pending(pod) {
-        Some(pending) if !ended => {
-            pods.insert(uid, pending);
+/// The pods of this node that a scheduler chose devices for and that have not ended.
+#[derive(Default)]
+struct Known {
+    pods: BTreeMap<String, PendingPod>,
+    /// Pods that ended lately: a list that was made before must not bring them back.
+    ended: VecDeque<String>,
+}
+
+impl Known {
+    /// Takes in a whole list of the watch.
+    fn replace(&mut self, listed: Vec<Pod>) {
+        self.pods.clear();
+        listed.iter().for_each(|pod| self.apply(pod));
+    }
+
+    /// Takes in what the watch shows.
+    fn apply(&mut self, pod: &Pod) {
+        if matches!(pod.status.phase.as_str(), "Succeeded" | "Failed") {
+            return self.end(uid(pod));
         }
-        _ => {
-            pods.remove(&uid);
+        match pending(pod) {
+            Some(pending) => {
+                self.pods.insert(uid(pod).to_owned(), pending);
+            }
+            None => {
+                self.pods.remove(uid(pod));
+            }
         }
     }
+
+    /// Takes in a list made beside the watch, which may be older or newer: it only adds.
+    fn add(&mut self, listed: &[Pod]) {
+        for pod in listed {
+            if !self.pods.contains_key(uid(pod)) && !self.ended.iter().any(|ended| ended == uid(pod)) {
+                self.apply(pod);
+            }
+        }
+    }
+
+    fn end(&mut self, uid: &str) {
+        self.pods.remove(uid);
+        if !self.ended.iter().any(|ended| ended == uid) {
+            self.ended.push_back(uid.to_owned());
+        }
+        if self.ended.len() > MAX_ENDED {
+            self.ended.pop_front();
+        }
+    }
+}
+
+fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
 fn pending(pod: &Pod) -> Option<PendingPod> {
@@ -235,4 +267,39 @@ fn pending(pod: &Pod) -> Option<PendingPod> {
         containers: containers.map(|container| container.name.clone()).collect(),
         chosen,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(uid: &str, phase: &str) -> Pod {
+        let value = serde_json::json!({
+            "metadata": {
+                "name": uid, "namespace": "ns", "uid": uid,
+                "annotations": { DEVICES: r#"{"main": {"nvidia.com/gpu": [0]}}"# },
+            },
+            "spec": { "containers": [{ "name": "main" }] },
+            "status": { "phase": phase },
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn an_old_list_brings_nothing_back() {
+        let mut known = Known::default();
+        let names = |known: &Known| known.pods.keys().cloned().collect::<Vec<_>>();
+        known.replace(vec![pod("a", "Running"), pod("b", "Pending"), pod("c", "Failed")]);
+        assert_eq!(names(&known), ["a", "b"]);
+        known.apply(&pod("a", "Succeeded"));
+        known.end("b");
+        known.add(&[pod("a", "Running"), pod("b", "Pending"), pod("c", "Running"), pod("d", "Pending")]);
+        assert_eq!(names(&known), ["d"]);
+        let mut plain = pod("d", "Pending");
+        plain.metadata.annotations = None;
+        known.apply(&plain);
+        assert_eq!(names(&known), [""; 0]);
+        (0..1000).for_each(|at| known.end(&at.to_string()));
+        assert_eq!(known.ended.len(), MAX_ENDED);
+    }
 }
