@@ -7,15 +7,16 @@ use std::time::Duration;
 use futures::FutureExt;
 use kit::Context;
 use kit::admin::{self, Readiness, StateSource};
+use kit::events::{Event, Events, Regarding, Severity};
 use kit::http::Listen;
 use kit::lease::{Leadership, Lease, Terms};
-use kit::writes::{Limits, Writes};
+use kit::writes::{Gate, Limits, Writes};
 use model::planted::Bug;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::Config;
-use crate::core::{Answer, Core, Write, WriteId};
+use crate::core::{Answer, Core, Notice, Write, WriteId};
 use crate::shell::{Watches, outcome_of, send};
 
 /// Why the program ended.
@@ -49,13 +50,14 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     }
     let lease = Lease::campaign(&ctx, &config.lease_namespace, &config.lease_name, Terms::default());
     let leadership = lease.leadership();
-    let gate = match config.planted.is(Bug::WriteWithoutLease) {
+    let gate: Gate = match config.planted.is(Bug::WriteWithoutLease) {
         true => Arc::new(|| true),
         false => leadership.gate(),
     };
     let mut program = Program {
         core: Core::new(&config),
         watches: Watches::new(&ctx),
+        events: Events::start(&ctx, "gang-scheduler", gate.clone()),
         writes: Writes::start(&ctx, Limits::default(), gate),
         waiting: VecDeque::new(),
         leadership,
@@ -88,6 +90,7 @@ struct Program {
     ctx: Context,
     core: Core,
     watches: Watches,
+    events: Events,
     writes: Writes<WriteId, Answer>,
     /// Decided, and waiting for room in `writes`.
     waiting: VecDeque<(WriteId, Write)>,
@@ -153,7 +156,9 @@ impl Program {
 
     fn submit(&mut self) {
         self.waiting.extend(self.core.take_writes());
-        self.core.take_notices();
+        for notice in self.core.take_notices() {
+            self.events.publish(event_of(notice));
+        }
         while self.writes.room() > 0
             && let Some((id, write)) = self.waiting.pop_front()
         {
@@ -163,5 +168,21 @@ impl Program {
                 self.core.wrote(self.ctx.clock.unix_millis(), &id, crate::core::Outcome::NotSent);
             }
         }
+    }
+}
+
+fn event_of(notice: Notice) -> Event {
+    let (api_version, kind, (namespace, name), uid) = notice.about;
+    Event {
+        regarding: Regarding {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            namespace: namespace.to_string(),
+            name: name.to_string(),
+            uid,
+        },
+        severity: if notice.warning { Severity::Warning } else { Severity::Normal },
+        reason: notice.reason.into(),
+        note: notice.message,
     }
 }
