@@ -10,7 +10,8 @@ use cluster_sim::GroupResource;
 use cluster_sim::faults::{Aim, Fault, Moment, Verdict};
 use crds::api::trireme::v1alpha1::GangPhase;
 use harness::Harness;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
 
 /// Long enough for a lease that was not released to run out, and for what follows.
 const TAKEOVER: u64 = 40;
@@ -46,7 +47,7 @@ async fn a_single_pod_takes_one_write() {
     let mut harness = Harness::new().await;
     harness.node("a", 2).await;
     harness.start();
-    harness.pod("one", serde_json::json!({})).await;
+    harness.pod("one", json!({})).await;
     harness.sleep(20).await;
     assert_eq!(harness.bound().await, [("one".to_owned(), "a".to_owned())]);
     assert_eq!(harness.written(), ["create pods/binding"]);
@@ -98,7 +99,7 @@ async fn pods_wait_for_their_pod_group_and_for_each_other() {
     harness.sleep(30).await;
     let (reason, message) = harness.unscheduled("g-0").await;
     assert_eq!((reason.as_str(), message.as_str()), ("NotEnoughTasks", "2 of 3 pods exist"));
-    let metadata = serde_json::json!({ "annotations": { "scheduling.k8s.io/group-name": "g" } });
+    let metadata = json!({ "annotations": { "scheduling.k8s.io/group-name": "g" } });
     harness.pod("g-2", metadata).await;
     harness.sleep(30).await;
     assert_eq!(harness.bound().await.len(), 3);
@@ -255,7 +256,7 @@ async fn a_member_that_comes_back_joins_its_gang() {
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     harness.pods_api().delete("g-3", &now).await.unwrap();
     harness.sleep(5).await;
-    let metadata = serde_json::json!({ "annotations": { "scheduling.k8s.io/group-name": "g" } });
+    let metadata = json!({ "annotations": { "scheduling.k8s.io/group-name": "g" } });
     harness.pod("g-3", metadata).await;
     harness.sleep(200).await;
     assert_eq!(harness.bound().await.len(), 4);
@@ -285,4 +286,115 @@ async fn a_standby_takes_over_and_the_plan_of_a_gone_gang_goes() {
     harness.sleep(20).await;
     let left: Vec<_> = harness.placements().await.into_iter().map(|one| one.spec.gang.name).collect();
     assert_eq!(left, ["h"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_kubelet_rejects_is_placed_again_and_the_plan_ends_bound() {
+    let mut harness = Harness::new().await;
+    for node in ["a", "b", "c"] {
+        harness.node(node, 1).await;
+    }
+    let uid = harness.job("g").await;
+    harness.pod_group("g", 2).await;
+    harness.start();
+    harness.group_pods("g", 2, Some(&uid)).await;
+    harness.sleep(20).await;
+    assert_eq!(harness.bound().await, [("g-0".into(), "a".into()), ("g-1".into(), "b".into())]);
+    let rejected = json!({ "status": { "phase": "Failed", "reason": "UnexpectedAdmissionError" } });
+    harness.pods_api().patch_status("g-0", &PatchParams::default(), &Patch::Merge(rejected)).await.unwrap();
+    harness.sleep(1).await;
+    let metadata = json!({ "annotations": { "scheduling.k8s.io/group-name": "g" } });
+    harness.pod("g-2", metadata).await;
+    harness.sleep(20).await;
+    assert!(harness.bound().await.contains(&("g-2".into(), "c".into())), "{:?}", harness.bound().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_gangs_that_each_need_most_of_the_cluster_do_not_share_it() {
+    let mut harness = Harness::new().await;
+    for node in ["a", "b", "c", "d"] {
+        harness.node(node, 1).await;
+    }
+    harness.start();
+    for group in ["g", "h"] {
+        harness.pod_group(group, 4).await;
+    }
+    for index in 0..4 {
+        for group in ["g", "h"] {
+            let metadata = json!({ "annotations": { "scheduling.k8s.io/group-name": group } });
+            harness.pod(&format!("{group}-{index}"), metadata).await;
+        }
+    }
+    harness.sleep(30).await;
+    let bound = harness.bound().await;
+    assert_eq!(bound.len(), 4);
+    assert!(bound.iter().all(|(pod, _)| pod.starts_with(&bound[0].0[..1])), "{bound:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_filled_by_another_scheduler_is_seen() {
+    let mut harness = Harness::new().await;
+    harness.node("a", 2).await;
+    harness.start();
+    harness.sleep(10).await;
+    let foreign = json!({ "metadata": { "name": "foreign" }, "spec": { "nodeName": "a", "schedulerName": "other",
+        "containers": [{ "name": "main", "image": "x", "resources": { "limits": { harness::GPU: "2" } } }] } });
+    let foreign = serde_json::from_value(foreign).unwrap();
+    harness.pods_api().create(&PostParams::default(), &foreign).await.unwrap();
+    harness.pod("one", json!({})).await;
+    harness.sleep(20).await;
+    assert_eq!(harness.unscheduled("one").await.0, "Unschedulable");
+    harness
+        .pods_api()
+        .delete("foreign", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
+        .await
+        .unwrap();
+    harness.sleep(20).await;
+    assert!(harness.bound().await.contains(&("one".into(), "a".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_with_what_is_not_supported_or_not_a_number_say_so_and_harm_nobody() {
+    let mut harness = Harness::new().await;
+    harness.node("a", 4).await;
+    harness.start();
+    for (name, spec, reason) in [
+        (
+            "claim",
+            json!({ "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }] }),
+            "UnsupportedFeature",
+        ),
+        (
+            "spread",
+            json!({ "topologySpreadConstraints": [{ "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule" }] }),
+            "UnsupportedFeature",
+        ),
+    ] {
+        let mut spec = spec;
+        spec["schedulerName"] = json!("trireme");
+        spec["containers"] = json!([{ "name": "main", "image": "x" }]);
+        let pod = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap();
+        harness.pods_api().create(&PostParams::default(), &pod).await.unwrap();
+        harness.sleep(15).await;
+        assert_eq!(harness.unscheduled(name).await.0, reason, "{name}");
+    }
+    harness.pod("one", json!({})).await;
+    harness.sleep(15).await;
+    assert_eq!(harness.bound().await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn gated_pods_are_not_touched() {
+    let mut harness = Harness::new().await;
+    harness.node("a", 4).await;
+    harness.start();
+    let pod = json!({ "metadata": { "name": "gated" }, "spec": { "schedulerName": "volcano", "schedulingGates": [{ "name": "x/y" }],
+        "containers": [{ "name": "main", "image": "x" }] } });
+    harness.pods_api().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    harness.sleep(30).await;
+    assert!(harness.written().is_empty());
+    let open = json!({ "spec": { "schedulingGates": null } });
+    harness.pods_api().patch("gated", &PatchParams::default(), &Patch::Merge(open)).await.unwrap();
+    harness.sleep(10).await;
+    assert_eq!(harness.bound().await.len(), 1);
 }
