@@ -28,13 +28,26 @@ pub struct SimConfig {
     pub log_limit: usize,
     /// Changes kept per resource for watches to resume from.
     pub history_limit: usize,
+    /// What the cluster begins with; without it, only with what every cluster has.
+    pub image: Option<Image>,
+}
+
+/// Everything a cluster held at a moment. Cheap to clone and to begin a cluster with: a simulation installs its custom
+/// resource definitions once, and not in each of a thousand episodes.
+#[derive(Clone)]
+pub struct Image(Arc<crate::store::Image>);
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Image")
+    }
 }
 
 impl SimConfig {
     /// A configuration with the usual limits: 65,536 commits for readers of the log, and 1,024 changes a resource
     /// (about what a real watch cache holds for a busy one).
     pub fn new(clock: Clock, tasks: Tasks, rng: Rng, services: ServiceTable) -> Self {
-        Self { clock, tasks, rng, services, log_limit: 65_536, history_limit: 1_024 }
+        Self { clock, tasks, rng, services, log_limit: 65_536, history_limit: 1_024, image: None }
     }
 }
 
@@ -73,18 +86,27 @@ impl Cluster {
     /// Starts an empty cluster: the initial namespaces and priority classes, garbage collection and namespace
     /// termination. Must be called inside a tokio runtime.
     pub fn new(config: SimConfig) -> Self {
+        let state = match &config.image {
+            Some(image) => State::from_image(&image.0, config.log_limit, config.history_limit),
+            None => State::new(config.log_limit, config.history_limit),
+        };
         let cluster = Self(Arc::new(Inner {
             faults: Faults::new(config.rng.fork()),
             clock: config.clock,
             tasks: config.tasks,
             rng: config.rng,
             services: config.services,
-            state: Mutex::new(State::new(config.log_limit, config.history_limit)),
+            state: Mutex::new(state),
             logs: Mutex::default(),
             housekeeping: Notify::new(),
         }));
-        crate::lifecycle::start(&cluster);
+        crate::lifecycle::start(&cluster, config.image.is_none());
         cluster
+    }
+
+    /// Everything the cluster holds now, to begin other clusters with.
+    pub fn image(&self) -> Image {
+        Image(Arc::new(self.state().image()))
     }
 
     /// A client without a socket, that writes as `client`.

@@ -32,7 +32,7 @@ mod validation;
 mod watch;
 mod write;
 
-pub use cluster::{Cluster, PodLogs, SimConfig};
+pub use cluster::{Cluster, Image, PodLogs, SimConfig};
 pub use delete::{DeleteOptions, Propagation};
 pub use error::ApiError;
 pub use handle::{Changes, Part, Store};

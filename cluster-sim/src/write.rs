@@ -471,6 +471,9 @@ fn check_preconditions(subject: &Subject, old: &Object, changed: &Value) -> Resu
 /// Leaves alone what the written part does not own.
 fn split(subject: &Subject, old: &Value, new: &mut Value) {
     let copy = |new: &mut Value, key: &str| {
+        if new.get(key) == old.get(key) {
+            return;
+        }
         let map = crate::object::object_mut(new);
         match old.get(key) {
             Some(value) => map.insert(key.to_owned(), value.clone()),

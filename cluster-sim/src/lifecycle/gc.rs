@@ -1,5 +1,8 @@
 //! Garbage collection by owner references.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::cluster::Cluster;
@@ -10,6 +13,8 @@ use crate::write::{Caller, Subject};
 use crate::{ApiError, Part};
 
 const WRITER: &str = "garbage-collector";
+/// When a refused deletion is tried again.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Wakes the collector when an object was created whose owner is gone already.
 pub(super) fn check_owners(cluster: &Cluster, created: &Object) {
@@ -32,8 +37,17 @@ pub(super) async fn sweep(cluster: &Cluster) {
 async fn pass(cluster: &Cluster) -> bool {
     let (orphaned, waiting) = survey(cluster);
     let mut done = false;
+    let mut refused = Vec::new();
     for dependent in orphaned {
-        done |= collect(cluster, &dependent).await;
+        match collect(cluster, &dependent).await {
+            Ok(collected) => done |= collected,
+            // Gone or changed meanwhile: whoever did that leaves new work behind if there is any.
+            Err(error) if matches!(error.code, 404 | 409) => {}
+            Err(_) => refused.push(dependent),
+        }
+    }
+    if !refused.is_empty() {
+        try_again_later(cluster, &refused);
     }
     for owner in waiting {
         done |= release(cluster, &owner).await;
@@ -41,28 +55,35 @@ async fn pass(cluster: &Cluster) -> bool {
     done
 }
 
+/// Puts back what a webhook, say, refused to let go.
+fn try_again_later(cluster: &Cluster, refused: &[Ref]) {
+    let mut state = cluster.state();
+    let objects: Vec<_> = refused.iter().filter_map(|r| state.resolve(r)).collect();
+    for object in objects {
+        let owners = items(object.value(), &["metadata", "ownerReferences"]);
+        let dead: Vec<Arc<str>> = owners.iter().map(|o| text(o, &["uid"]).into()).collect();
+        let dead = dead.into_iter().filter(|uid| !state.by_uid.contains_key(uid)).collect::<Vec<_>>();
+        state.dead_owners.extend(dead);
+    }
+    drop(state);
+    let later = cluster.clone();
+    cluster.0.tasks.spawn(async move {
+        later.0.clock.sleep(RETRY).await;
+        later.0.housekeeping.notify_one();
+    });
+}
+
 /// Dependents of owners that are gone or wait for them, and owners that wait.
 fn survey(cluster: &Cluster) -> (Vec<Ref>, Vec<Ref>) {
-    let state = cluster.state();
-    let mut dependents = Vec::new();
-    let mut owners = Vec::new();
-    for (uid, set) in &state.dependents {
-        match state.by_uid.get(uid).and_then(|r| state.resolve(r).map(|o| (r, o))) {
-            None => dependents.extend(set.iter().cloned()),
-            Some((_, owner)) if waits_for(&owner, "foregroundDeletion") => {
-                dependents.extend(set.iter().cloned())
-            }
-            Some(_) => {}
-        }
-    }
-    for id in state.collection_ids() {
-        for object in state.list(&id, None) {
-            if waits_for(&object, "foregroundDeletion") || waits_for(&object, "orphan") {
-                owners.push(Ref { resource: id.clone(), key: object.key().clone() });
-            }
-        }
-    }
-    (dependents, owners)
+    let mut state = cluster.state();
+    let dead = std::mem::take(&mut state.dead_owners);
+    let waiting: Vec<Ref> = state.waiting_owners.iter().cloned().collect();
+    let foreground =
+        waiting.iter().filter_map(|r| state.resolve(r)).filter(|o| waits_for(o, "foregroundDeletion"));
+    let foreground: Vec<_> = foreground.map(|o| o.uid().clone()).collect();
+    let of = |uid| state.dependents.get(uid).into_iter().flatten().cloned();
+    let dependents = dead.iter().chain(&foreground).flat_map(of).collect();
+    (dependents, waiting)
 }
 
 fn waits_for(object: &Object, finalizer: &str) -> bool {
@@ -71,10 +92,10 @@ fn waits_for(object: &Object, finalizer: &str) -> bool {
 }
 
 /// Deletes an object none of whose owners lives, or drops the references to those that are gone.
-async fn collect(cluster: &Cluster, dependent: &Ref) -> bool {
+async fn collect(cluster: &Cluster, dependent: &Ref) -> Result<bool, ApiError> {
     let (object, dead, foreground) = {
         let state = cluster.state();
-        let Some(object) = state.resolve(dependent) else { return false };
+        let Some(object) = state.resolve(dependent) else { return Ok(false) };
         let mut dead = Vec::new();
         let mut foreground = false;
         let mut alive = false;
@@ -90,17 +111,17 @@ async fn collect(cluster: &Cluster, dependent: &Ref) -> bool {
             }
         }
         if dead.is_empty() {
-            return false;
+            return Ok(false);
         }
         (object, if alive { dead } else { Vec::new() }, foreground)
     };
     if !dead.is_empty() {
-        return drop_owners(cluster, dependent, &dead).await.is_ok();
+        return drop_owners(cluster, dependent, &dead).await.map(|()| true);
     }
     if object.is_terminating() {
-        return false;
+        return Ok(false);
     }
-    let Ok(resource) = cluster.resource(&dependent.resource) else { return false };
+    let resource = cluster.resource(&dependent.resource)?;
     let has_dependents = cluster.state().dependents.contains_key(object.uid());
     let propagation =
         if foreground && has_dependents { Propagation::Foreground } else { Propagation::Background };
@@ -114,7 +135,7 @@ async fn collect(cluster: &Cluster, dependent: &Ref) -> bool {
         ..DeleteOptions::default()
     };
     let caller = Caller::internal(WRITER, Verb::Delete);
-    crate::delete::delete(cluster, &caller, &resource, &dependent.key, &options).await.is_ok()
+    crate::delete::delete(cluster, &caller, &resource, &dependent.key, &options).await.map(|_| true)
 }
 
 /// Lets an owner go when no dependent blocks it any more.

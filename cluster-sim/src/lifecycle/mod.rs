@@ -28,8 +28,23 @@ pub(crate) fn rfc3339(time: Timestamp) -> String {
     whole.to_string()
 }
 
-/// Writes the initial objects and starts the server's own controllers.
-pub(crate) fn start(cluster: &Cluster) {
+/// Writes the initial objects, if the cluster is a new one, and starts the server's own controllers.
+pub(crate) fn start(cluster: &Cluster, new: bool) {
+    if new {
+        seed_all(cluster);
+    }
+    let housekeeper = cluster.clone();
+    cluster.0.tasks.spawn(async move {
+        loop {
+            housekeeper.0.housekeeping.notified().await;
+            gc::sweep(&housekeeper).await;
+            namespaces::sweep(&housekeeper).await;
+            budgets::sweep(&housekeeper).await;
+        }
+    });
+}
+
+fn seed_all(cluster: &Cluster) {
     for name in NAMESPACES {
         seed(
             cluster,
@@ -52,15 +67,6 @@ pub(crate) fn start(cluster: &Cluster) {
             }),
         );
     }
-    let housekeeper = cluster.clone();
-    cluster.0.tasks.spawn(async move {
-        loop {
-            housekeeper.0.housekeeping.notified().await;
-            gc::sweep(&housekeeper).await;
-            namespaces::sweep(&housekeeper).await;
-            budgets::sweep(&housekeeper).await;
-        }
-    });
 }
 
 fn default_account(namespace: &str) -> Value {

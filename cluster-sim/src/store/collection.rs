@@ -31,6 +31,19 @@ impl Collection {
         }
     }
 
+    /// A collection that holds these objects and has no history from before `revision`.
+    pub(crate) fn starting_with(
+        objects: BTreeMap<ObjectKey, Arc<Object>>,
+        revision: u64,
+        history_limit: usize,
+    ) -> Self {
+        Self { objects, compacted: revision, ..Self::new(history_limit) }
+    }
+
+    pub(crate) fn objects(&self) -> &BTreeMap<ObjectKey, Arc<Object>> {
+        &self.objects
+    }
+
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.objects.get(key).cloned()
     }

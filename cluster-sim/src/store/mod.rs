@@ -156,6 +156,24 @@ pub(crate) struct Ref {
     pub(crate) key: ObjectKey,
 }
 
+fn waits_for_dependents(object: &Object) -> bool {
+    object.is_terminating()
+        && items(object.value(), &["metadata", "finalizers"])
+            .iter()
+            .any(|f| matches!(f.as_str(), Some("foregroundDeletion" | "orphan")))
+}
+
+/// What a cluster holds, for further clusters to begin with: see [`crate::Cluster::image`].
+#[derive(Clone)]
+pub(crate) struct Image {
+    revision: u64,
+    registry: Registry,
+    hooks: Arc<Hooks>,
+    collections: BTreeMap<GroupResource, BTreeMap<ObjectKey, Arc<Object>>>,
+    dependents: BTreeMap<Arc<str>, BTreeSet<Ref>>,
+    by_uid: BTreeMap<Arc<str>, Ref>,
+}
+
 type Observer = Box<dyn FnMut(&Commit) + Send>;
 
 /// All state of the API server. Guarded by one lock that is never held across an await.
@@ -168,6 +186,10 @@ pub(crate) struct State {
     pub(crate) dependents: BTreeMap<Arc<str>, BTreeSet<Ref>>,
     /// Every stored object by its uid.
     pub(crate) by_uid: BTreeMap<Arc<str>, Ref>,
+    /// Owners that are gone and may still have dependents: work for garbage collection.
+    pub(crate) dead_owners: BTreeSet<Arc<str>>,
+    /// Objects that wait for their dependents to go, or to be orphaned.
+    pub(crate) waiting_owners: BTreeSet<Ref>,
     log: VecDeque<Arc<Commit>>,
     log_limit: usize,
     history_limit: usize,
@@ -183,6 +205,8 @@ impl State {
             collections: BTreeMap::new(),
             dependents: BTreeMap::new(),
             by_uid: BTreeMap::new(),
+            dead_owners: BTreeSet::new(),
+            waiting_owners: BTreeSet::new(),
             log: VecDeque::new(),
             log_limit,
             history_limit,
@@ -282,6 +306,34 @@ impl State {
         Ok(last)
     }
 
+    /// A state that begins with what an image holds: the same objects and revision, no history.
+    pub(crate) fn from_image(image: &Image, log_limit: usize, history_limit: usize) -> Self {
+        let revision = image.revision;
+        let collections = image.collections.iter().map(|(id, objects)| {
+            (id.clone(), Collection::starting_with(objects.clone(), revision, history_limit))
+        });
+        Self {
+            revision,
+            registry: image.registry.clone(),
+            hooks: image.hooks.clone(),
+            collections: collections.collect(),
+            dependents: image.dependents.clone(),
+            by_uid: image.by_uid.clone(),
+            ..Self::new(log_limit, history_limit)
+        }
+    }
+
+    pub(crate) fn image(&self) -> Image {
+        Image {
+            revision: self.revision,
+            registry: self.registry.clone(),
+            hooks: self.hooks.clone(),
+            collections: self.collections.iter().map(|(id, c)| (id.clone(), c.objects().clone())).collect(),
+            dependents: self.dependents.clone(),
+            by_uid: self.by_uid.clone(),
+        }
+    }
+
     fn index(&mut self, resource: &GroupResource, old: Option<&Object>, new: Option<&Arc<Object>>) {
         let owners = |object: &Object| -> BTreeSet<Arc<str>> {
             items(object.value(), &["metadata", "ownerReferences"])
@@ -307,11 +359,21 @@ impl State {
         match (old, new) {
             (Some(old), None) => {
                 self.by_uid.remove(old.uid());
+                if self.dependents.contains_key(old.uid()) {
+                    self.dead_owners.insert(old.uid().clone());
+                }
             }
             (None, Some(new)) => {
                 self.by_uid.insert(new.uid().clone(), reference());
             }
             _ => {}
+        }
+        let missing = after.iter().filter(|owner| !self.by_uid.contains_key(*owner)).cloned();
+        self.dead_owners.extend(missing);
+        if new.is_some_and(|n| waits_for_dependents(n)) {
+            self.waiting_owners.insert(reference());
+        } else {
+            self.waiting_owners.remove(&reference());
         }
     }
 

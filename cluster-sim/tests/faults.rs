@@ -1,0 +1,172 @@
+//! What goes wrong on purpose, and that it goes wrong the same way twice.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cluster_sim::faults::{Aim, Fault, Moment, Verdict, WatchFault};
+use cluster_sim::{Cluster, GroupResource, SimConfig};
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kit::{Clock, Rng, ServiceTable, Tasks};
+use kube::Api;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use serde_json::json;
+
+fn config(seed: u64) -> SimConfig {
+    let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap());
+    SimConfig::new(clock, Tasks::new(), Rng::seeded(seed), ServiceTable::new())
+}
+
+fn map(name: &str) -> ConfigMap {
+    ConfigMap { metadata: ObjectMeta { name: Some(name.into()), ..Default::default() }, ..Default::default() }
+}
+
+fn maps(cluster: &Cluster, writer: &str) -> Api<ConfigMap> {
+    Api::default_namespaced(cluster.client_as(writer))
+}
+
+fn configmaps() -> GroupResource {
+    GroupResource::core("configmaps")
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_strike_whom_they_are_aimed_at() {
+    let cluster = Cluster::new(config(1));
+    let aim = || Aim::writes().by("victim").on(configmaps());
+    let faults = cluster.faults();
+    faults.add(aim(), 1_000_000, 1, Fault::Conflict);
+    faults.add(aim(), 1_000_000, 1, Fault::TooManyRequests(3));
+    faults.add(aim(), 1_000_000, 1, Fault::ServerError(503));
+    faults.add(aim(), 1_000_000, 1, Fault::LostRequest);
+    faults.add(aim(), 1_000_000, 1, Fault::LostResponse);
+    let post = PostParams::default();
+    maps(&cluster, "other").create(&post, &map("other")).await.unwrap();
+    let victim = maps(&cluster, "victim-0");
+    for code in [409, 429, 503] {
+        match victim.create(&post, &map("a")).await.unwrap_err() {
+            kube::Error::Api(status) => assert_eq!(status.code, code),
+            other => panic!("{other}"),
+        }
+    }
+    assert!(!matches!(victim.create(&post, &map("a")).await.unwrap_err(), kube::Error::Api(_)));
+    assert!(victim.get_opt("a").await.unwrap().is_none(), "a lost request does nothing");
+    assert!(!matches!(victim.create(&post, &map("a")).await.unwrap_err(), kube::Error::Api(_)));
+    assert!(victim.get_opt("a").await.unwrap().is_some(), "a lost response has done it");
+    assert_eq!(faults.writes_by("victim-0"), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_crashes_a_writer_before_or_after_its_write() {
+    for (moment, exists) in [(Moment::Before, false), (Moment::After, true)] {
+        let cluster = Cluster::new(config(1));
+        let program = Tasks::new();
+        let victim = program.clone();
+        cluster.faults().set_hook(move |call, at, number| {
+            if &*call.writer == "program" && number == 1 && at == moment {
+                victim.kill();
+                return Verdict::Hang;
+            }
+            Verdict::Proceed
+        });
+        let seen = Arc::new(AtomicU64::new(0));
+        let (api, count) = (maps(&cluster, "program"), seen.clone());
+        program.spawn(async move {
+            for name in ["a", "b", "c"] {
+                api.create(&PostParams::default(), &map(name)).await.unwrap();
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        program.ended().await;
+        assert_eq!(seen.load(Ordering::SeqCst), 1, "the second answer is never seen");
+        assert_eq!(maps(&cluster, "judge").get_opt("b").await.unwrap().is_some(), exists);
+        assert!(maps(&cluster, "judge").get_opt("c").await.unwrap().is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_break_in_every_way() {
+    let cluster = Cluster::new(config(1));
+    let post = PostParams::default();
+    let writer = maps(&cluster, "writer");
+    let params = || WatchParams::default().timeout(120);
+    for fault in [WatchFault::Close, WatchFault::Expire, WatchFault::Silence, WatchFault::Duplicate] {
+        let version = cluster.revision().to_string();
+        cluster.faults().add_watch(Aim::default().by("watcher"), 1_000_000, 1, fault);
+        let mut watch = maps(&cluster, "watcher").watch(&params(), &version).await.unwrap().boxed();
+        let name = format!("{fault:?}").to_lowercase();
+        writer.create(&post, &map(&name)).await.unwrap();
+        let mut events = Vec::new();
+        while let Some(event) = watch.try_next().await.unwrap() {
+            events.push(match event {
+                WatchEvent::Added(map) => map.metadata.name.unwrap(),
+                WatchEvent::Error(status) => status.code.to_string(),
+                WatchEvent::Bookmark(_) => continue,
+                other => panic!("{other:?}"),
+            });
+        }
+        let expected: &[&str] = match fault {
+            WatchFault::Expire => &["410"],
+            WatchFault::Duplicate => &["duplicate", "duplicate"],
+            _ => &[],
+        };
+        assert_eq!(events, expected, "{fault:?}");
+    }
+    cluster.faults().add_watch(Aim::default(), 1_000_000, 1, WatchFault::Delay(Duration::from_secs(7)));
+    let mut watch =
+        maps(&cluster, "w").watch(&params(), &cluster.revision().to_string()).await.unwrap().boxed();
+    writer.create(&post, &map("late")).await.unwrap();
+    let began = cluster.clock().monotonic();
+    watch.try_next().await.unwrap().unwrap();
+    assert_eq!(began.elapsed(), Duration::from_secs(7));
+}
+
+async fn story(seed: u64) -> Vec<String> {
+    let cluster = Cluster::new(config(seed));
+    cluster.faults().add(Aim::writes(), 300_000, u64::MAX, Fault::ServerError(500));
+    let api = maps(&cluster, "writer");
+    for i in 0..50 {
+        let name = format!("m{}", i % 10);
+        let patch = Patch::Merge(json!({ "data": { "i": i.to_string() } }));
+        if api.patch(&name, &PatchParams::default(), &patch).await.is_err() {
+            let _ = api.create(&PostParams::default(), &map(&name)).await;
+        }
+    }
+    cluster
+        .log()
+        .iter()
+        .map(|c| format!("{} {} {} {} {}", c.revision, c.at, c.writer, c.key, c.uid))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_seed_tells_one_story() {
+    let first = story(7).await;
+    assert!(first.len() > 20);
+    assert_eq!(first, story(7).await);
+    assert_ne!(first, story(8).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_begins_another_cluster() {
+    let first = Cluster::new(config(1));
+    let store = first.store("setup");
+    store
+        .create(&configmaps(), json!({ "metadata": { "name": "a", "namespace": "default" } }))
+        .await
+        .unwrap();
+    let image = first.image();
+    let second = Cluster::new(SimConfig { image: Some(image), ..config(2) });
+    let api = maps(&second, "client");
+    assert!(api.get_opt("a").await.unwrap().is_some());
+    assert_eq!(second.revision(), first.revision());
+    api.create(&PostParams::default(), &map("b")).await.unwrap();
+    assert!(maps(&first, "client").get_opt("b").await.unwrap().is_none(), "they go separate ways");
+    let mut old = api.watch(&WatchParams::default(), "3").await.unwrap().boxed();
+    assert!(
+        matches!(old.try_next().await.unwrap().unwrap(), WatchEvent::Error(status) if status.code == 410)
+    );
+}
