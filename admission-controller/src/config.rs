@@ -1,6 +1,7 @@
 //! The configuration: a subset of Kueue's `Configuration` file, by the same names.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use crds::names::trireme;
@@ -17,7 +18,7 @@ pub struct Config {
     /// The configuration file's content.
     pub file: Configuration,
     /// How webhooks and conversion are reached.
-    pub webhooks: Listen,
+    pub webhooks: Webhooks,
     /// How health, metrics and state are reached; `None`: beside the webhooks.
     pub admin: Option<Listen>,
     /// Whether other replicas may run: then the one with the lease writes.
@@ -26,11 +27,21 @@ pub struct Config {
     pub planted: Planted,
 }
 
+/// How webhooks and conversion are reached.
+#[derive(Clone)]
+pub enum Webhooks {
+    /// So.
+    Listen(Listen),
+    /// Over TLS on this address, with certificates of our own: kept in a Secret that the replicas share, and made known to
+    /// the API server by the leader.
+    OwnCertificates(SocketAddr),
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             file: Configuration::default(),
-            webhooks: Listen::InProcess,
+            webhooks: Webhooks::Listen(Listen::InProcess),
             admin: None,
             leader_election: true,
             planted: Planted::NONE,

@@ -27,12 +27,14 @@ use std::sync::Arc;
 use crds::names::trireme;
 use kit::Context;
 use kit::admin::{self, Readiness};
-use kit::http::{self, ListenError};
+use kit::http::{self, Listen, ListenError};
 use kit::lease::{Leadership, Lease, Terms};
+use kit::tls::{CaTargets, Certificates, Settings, TlsError, keep_ca_bundle};
 use kit::watch::WatchMetrics;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 
+use config::Webhooks;
 pub use config::{Config, Configuration};
 pub use webhook::webhook_configurations;
 
@@ -40,6 +42,8 @@ pub use webhook::webhook_configurations;
 pub const LEASE: &str = "admission-controller";
 /// The Service under which the admin pages are reached in process.
 pub const ADMIN_SERVICE: &str = "admission-controller-admin";
+/// The Secret with the certificates of the webhooks.
+pub const CERTIFICATE_SECRET: &str = "admission-controller-tls";
 /// Askers for the state that may wait.
 const STATE_REQUESTS: usize = 8;
 
@@ -49,6 +53,9 @@ pub enum Error {
     /// An address is taken.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// No certificate can be made.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// Runs until the context's tasks stop. Webhooks and conversion are served at once; what is written waits for the lease.
@@ -64,6 +71,9 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let metrics = WatchMetrics::default();
     metrics.register(&mut registry);
     let (ask, asked) = mpsc::channel(STATE_REQUESTS);
+    let lease = config.leader_election.then(|| Lease::campaign(&ctx, &namespace, LEASE, Terms::default()));
+    let leadership = lease.as_ref().map_or_else(|| Leadership::always(&ctx), Lease::leadership);
+
     let pages = admin::router(readiness, Arc::new(registry), Some(state_source(ask)));
     let webhooks = webhook::router(Arc::new(config.file.clone()));
     let router = match &config.admin {
@@ -73,15 +83,42 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         }
         None => webhooks.merge(pages),
     };
-    http::publish(&ctx, &namespace, trireme::ADMISSION_SERVICE, &config.webhooks, router).await?;
+    let listen = match &config.webhooks {
+        Webhooks::Listen(listen) => listen.clone(),
+        Webhooks::OwnCertificates(address) => {
+            Listen::Tls(*address, certificates(&ctx, &namespace, &leadership).await?)
+        }
+    };
+    http::publish(&ctx, &namespace, trireme::ADMISSION_SERVICE, &listen, router).await?;
 
-    let lease = config.leader_election.then(|| Lease::campaign(&ctx, &namespace, LEASE, Terms::default()));
-    let leadership = lease.as_ref().map_or_else(|| Leadership::always(&ctx), Lease::leadership);
     controller::Controller::new(ctx, config, leadership, synced).run(metrics, asked).await;
     if let Some(lease) = lease {
         lease.release().await;
     }
     Ok(())
+}
+
+/// Certificates that the replicas share; the leader tells the API server whom to trust.
+async fn certificates(
+    ctx: &Context,
+    namespace: &str,
+    leadership: &Leadership,
+) -> Result<Arc<rustls::ServerConfig>, TlsError> {
+    let settings = Settings {
+        namespace: namespace.to_owned(),
+        secret: CERTIFICATE_SECRET.to_owned(),
+        service: trireme::ADMISSION_SERVICE.to_owned(),
+    };
+    let certificates = Certificates::start(ctx, settings).await?;
+    let converted = crds::definition::all().into_iter().filter(|crd| crd.spec.conversion.is_some());
+    let targets = CaTargets {
+        validating: vec![webhook::CONFIGURATION.to_owned()],
+        mutating: vec![webhook::CONFIGURATION.to_owned()],
+        crds: converted.filter_map(|crd| crd.metadata.name).collect(),
+    };
+    let server = certificates.server_config()?;
+    ctx.tasks.spawn(keep_ca_bundle(ctx.clone(), leadership.clone(), certificates, targets));
+    Ok(server)
 }
 
 fn state_source(ask: mpsc::Sender<controller::StateRequest>) -> admin::StateSource {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use admission_controller::config::Webhooks;
 use admission_controller::{Config, Configuration};
 use clap::Parser;
 use kit::http::Listen;
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
         }
     };
     let config = Config {
-        webhooks: Listen::Plain(SocketAddr::from(([127, 0, 0, 1], file.webhook.port))),
+        webhooks: Webhooks::OwnCertificates(SocketAddr::from(([0, 0, 0, 0], file.webhook.port))),
         admin: Some(Listen::Plain(cli.admin_address)),
         leader_election: cli.leader_elect,
         file,

@@ -1,5 +1,6 @@
 //! The one task that owns the engine: watches in, decisions out.
 
+mod announce;
 mod feeds;
 mod pump;
 mod store;
@@ -14,10 +15,12 @@ use futures::FutureExt;
 use futures::stream::StreamExt;
 use kit::Context;
 use kit::admin::Requirement;
+use kit::events::Events;
 use kit::lease::Leadership;
 use kit::watch::{Change, WatchMetrics};
 use kit::writes::{Done, Limits, Writes};
 use kube::api::{Api, ListParams};
+use model::planted::Bug;
 use quota_engine::{
     Decision, DecisionId, Engine, Evict, Outcome, PendingReason, Reserve, Settings, Uid, Undeclared,
 };
@@ -48,6 +51,7 @@ pub(crate) struct Controller {
     engine: Engine,
     world: World,
     writes: Writes<Unit, Answer>,
+    events: Events,
     leadership: Leadership,
     /// Whether this replica leads and has seen everything that earlier leaders wrote.
     leads: bool,
@@ -83,8 +87,12 @@ impl Controller {
             QuotaCheckStrategy::BlockUndeclared => Undeclared::Block,
             QuotaCheckStrategy::IgnoreUndeclared => Undeclared::Ignore,
         };
-        let writes = Writes::start(&ctx, Limits::default(), leadership.gate());
+        let lease_is_ignored = config.planted.is(Bug::WriteWithoutLease);
+        let gate = if lease_is_ignored { Arc::new(|| true) } else { leadership.gate() };
+        let writes = Writes::start(&ctx, Limits::default(), gate);
+        let events = Events::start(&ctx, "admission-controller", leadership.gate());
         Self {
+            events,
             engine: Engine::new(Settings { undeclared }).with_planted(config.planted),
             world: World::new(&config.file),
             writes,
@@ -160,6 +168,9 @@ impl Controller {
 
     /// A new leader first sees everything that earlier ones wrote: the API server has no fencing tokens, and a watch may lag.
     async fn lead(&mut self, leads: bool) {
+        if !leads && self.config.planted.is(Bug::WriteWithoutLease) {
+            return;
+        }
         self.leads = false;
         for id in std::mem::take(&mut self.reserves).into_values().map(|one| one.id) {
             self.engine.written(id, Outcome::NotWritten);

@@ -65,6 +65,16 @@ fn about(workload: &Workload) -> About {
     }
 }
 
+/// The conditions of Workloads that this program writes.
+const OWN_CONDITIONS: &[&str] = &[
+    tokens::QUOTA_RESERVED,
+    tokens::ADMITTED,
+    tokens::EVICTED,
+    tokens::PREEMPTED,
+    tokens::REQUEUED,
+    tokens::FINISHED,
+];
+
 impl Controller {
     /// Begins what can be begun in every unit that something happened to.
     pub(super) fn pump(&mut self) {
@@ -90,6 +100,9 @@ impl Controller {
     fn pump_job(&mut self, unit: &Unit, uid: &Uid) {
         let job = self.world.job(uid).cloned();
         let mut workloads: Vec<Workload> = self.world.workloads_of(uid).into_iter().cloned().collect();
+        if workloads.is_empty() && self.config.planted.is(Bug::NameInsteadOfUid) {
+            workloads = job.as_ref().map(|job| self.world.workloads_of_name(job)).unwrap_or_default();
+        }
         // One that is being deleted comes first; then the oldest.
         workloads.sort_by_key(|one| {
             (
@@ -119,6 +132,7 @@ impl Controller {
         }
         let priority = self.world.priorities.of(&job).ok().map(|priority| priority.value);
         let step = reconcile::next(&job, workload, priority);
+        let step = self.planted_step(step, &job, workload);
         let forgets = self.config.planted.is(Bug::EvictWithoutSuspending) && step == Step::Stop;
         if step != Step::Nothing && !forgets {
             let versions = versions(Some(&job), workload);
@@ -130,6 +144,25 @@ impl Controller {
         if let Some(workload) = workload {
             self.begin_decision(unit, workload);
         }
+    }
+
+    /// The step, or, with a bug planted, a wrong one.
+    fn planted_step(&self, step: Step, job: &Job, workload: Option<&Workload>) -> Step {
+        let decided = workload.is_some_and(|one| self.reserves.contains_key(&input::uid(&one.metadata)));
+        if self.config.planted.is(Bug::ReleaseBeforeAdmission) && decided && job.view.suspended {
+            return Step::Start;
+        }
+        step
+    }
+
+    /// The patch, or, with a bug planted, one that forgets what others wrote.
+    fn planted_body(&self, mut body: Value) -> Value {
+        if self.config.planted.is(Bug::DropForeignConditions)
+            && let Some(Value::Array(conditions)) = body.pointer_mut("/status/conditions")
+        {
+            conditions.retain(|one| OWN_CONDITIONS.iter().any(|kind| one["type"] == *kind));
+        }
+        body
     }
 
     fn is_managed(&self, job: &Job) -> bool {
@@ -276,6 +309,7 @@ impl Controller {
             reason = words,
             "the job cannot be described as a Workload and stays suspended"
         );
+        self.announce_cannot_compose(job, words);
         self.refused.insert(unit.clone(), versions(Some(job), None));
     }
 
@@ -320,6 +354,7 @@ impl Controller {
         );
         let target = target(metadata);
         let about = About::Job { kind, namespace, name: target.name.clone() };
+        let body = self.planted_body(body);
         let op = Op { decision: None, reads: false, about, versions: versions(Some(job), workload) };
         let send = move || {
             let (api, target, body) = (api.clone(), target.clone(), body.clone());
@@ -373,7 +408,14 @@ impl Controller {
             Unit::ClusterQueue(name) => {
                 let Some(view) = self.world.cluster_queue(name) else { return };
                 let Some(report) = self.engine.cluster_queue_report(name) else { return };
-                let Some(body) = status::cluster_queue(view, &report, now) else { return };
+                let Some(body) =
+                    status::cluster_queue(view, &report, now).or_else(|| self.planted_status(view))
+                else {
+                    if self.config.planted.is(Bug::RewriteStatus) {
+                        self.schedule(unit.clone(), super::STATUS_DELAY);
+                    }
+                    return;
+                };
                 let target = target(&view.metadata);
                 let op = op(text(view.metadata.resource_version.as_ref()));
                 let api = Api::<ClusterQueue>::all(client);
@@ -402,6 +444,20 @@ impl Controller {
             }
             Unit::Job(_) | Unit::Workload(_) => {}
         }
+    }
+
+    /// With a bug planted, a status that says nothing new, once a second.
+    fn planted_status(&self, view: &ClusterQueue) -> Option<Value> {
+        let second = self.ctx.clock.now().as_second();
+        let stamp =
+            |time: i64| jiff::Timestamp::from_second(time).map(|time| time.to_string()).unwrap_or_default();
+        let old = view.status.conditions.first()?;
+        let due = old.last_transition_time.0.as_second() < second;
+        (self.config.planted.is(Bug::RewriteStatus) && due).then(|| {
+            let mut conditions = json!(view.status.conditions);
+            conditions[0]["lastTransitionTime"] = json!(stamp(second));
+            json!({ "status": { "conditions": conditions } })
+        })
     }
 
     fn submit<F, A>(&mut self, unit: &Unit, priority: Priority, op: Op, send: F)
@@ -447,9 +503,15 @@ impl Controller {
                 if let Some(id) = decision {
                     self.engine.written(id, Outcome::Written(input::version(&view.metadata)));
                 }
+                self.announce(self.world.workloads.get(&input::uid(&view.metadata)), &view);
                 self.world.take_workload(&mut self.engine, *view);
             }
-            Answer::Job(kind, object) => self.world.take_job_answer(kind, *object),
+            Answer::Job(kind, object) => {
+                let done_uid = Uid::from(object.uid());
+                let before = self.world.job(&done_uid).map(|job| job.view.suspended);
+                self.world.take_job_answer(kind, *object);
+                self.announce_job(&done_uid, before);
+            }
             Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
             Answer::LocalQueue(view) => self.world.take_local_queue(*view),
             Answer::Nothing => {}

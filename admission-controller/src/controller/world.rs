@@ -335,6 +335,18 @@ impl World {
         uids.into_iter().flatten().filter_map(|uid| self.workloads.get(uid)).collect()
     }
 
+    /// The Workloads whose job has this one's name, whatever its uid: what must never be asked for.
+    pub(super) fn workloads_of_name(&self, job: &Job) -> Vec<Workload> {
+        let metadata = &job.object.metadata;
+        let namesake = |one: &&Workload| {
+            one.metadata.namespace == metadata.namespace
+                && controller_of(&one.metadata).is_some_and(|owner| {
+                    owner.kind == job.kind.kind && Some(&owner.name) == metadata.name.as_ref()
+                })
+        };
+        self.workloads.iter().map(|(_, one)| one).filter(namesake).cloned().collect()
+    }
+
     /// The unit in which a Workload is written.
     pub(super) fn unit_of_workload(&self, uid: &Uid) -> Option<Unit> {
         let view = self.workloads.get(uid)?;

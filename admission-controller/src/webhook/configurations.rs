@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 
-use super::paths;
+use super::{CONFIGURATION, paths};
 use crate::config::Configuration;
 use crate::jobs::JobKind;
 
@@ -44,7 +44,7 @@ pub fn webhook_configurations_for(
     let of_jobs = |name: &str| name.contains("-job.");
     let metadata = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let mutating = MutatingWebhookConfiguration {
-        metadata: metadata("trireme-admission-controller"),
+        metadata: metadata(CONFIGURATION),
         webhooks: Some(
             mutating
                 .into_iter()
@@ -64,7 +64,7 @@ pub fn webhook_configurations_for(
         ),
     };
     let validating = ValidatingWebhookConfiguration {
-        metadata: metadata("trireme-admission-controller"),
+        metadata: metadata(CONFIGURATION),
         webhooks: Some(
             validating
                 .into_iter()

@@ -19,6 +19,9 @@ use review::{Request, Verdict};
 
 use crate::config::Configuration;
 
+/// The name of both webhook configurations.
+pub const CONFIGURATION: &str = "trireme-admission-controller";
+
 /// The paths of the webhooks.
 pub(crate) mod paths {
     /// Suspends jobs and names their scheduler.

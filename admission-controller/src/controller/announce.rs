@@ -1,0 +1,100 @@
+//! Events: what people read with `kubectl describe`. Nobody's decision rests on them.
+
+use std::borrow::Cow;
+
+use crds::reasons::event as reasons;
+use crds::reasons::workload as tokens;
+use crds::view::workload::Workload;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kit::events::{Event, Regarding, Severity};
+use quota_engine::Uid;
+
+use super::Controller;
+use crate::reconcile::Job;
+
+/// The reason of an event about a job that cannot be described.
+const CANNOT_COMPOSE: &str = reasons::ERR_WORKLOAD_COMPOSE;
+
+fn regarding(api_version: Cow<'static, str>, kind: &'static str, metadata: &ObjectMeta) -> Regarding {
+    Regarding {
+        api_version,
+        kind: kind.into(),
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+    }
+}
+
+impl Controller {
+    fn about_workload(
+        &self,
+        workload: &Workload,
+        severity: Severity,
+        reason: impl Into<Cow<'static, str>>,
+        note: &str,
+    ) {
+        let regarding = regarding("kueue.x-k8s.io/v1beta2".into(), "Workload", &workload.metadata);
+        self.events.publish(Event { regarding, severity, reason: reason.into(), note: note.to_owned() });
+    }
+
+    pub(super) fn about_job(&self, job: &Job, severity: Severity, reason: &'static str, note: &str) {
+        let kind = job.kind;
+        let version = if kind.group.is_empty() {
+            kind.version.to_owned()
+        } else {
+            format!("{}/{}", kind.group, kind.version)
+        };
+        let regarding = regarding(version.into(), kind.kind, &job.object.metadata);
+        self.events.publish(Event { regarding, severity, reason: reason.into(), note: note.to_owned() });
+    }
+
+    /// Tells that a job was started or stopped.
+    pub(super) fn announce_job(&self, uid: &Uid, was_suspended: Option<bool>) {
+        let Some(job) = self.world.job(uid) else { return };
+        match (was_suspended, job.view.suspended) {
+            (Some(true), false) => {
+                self.about_job(job, Severity::Normal, reasons::STARTED, "admitted and started");
+            }
+            (Some(false), true) => {
+                self.about_job(job, Severity::Normal, reasons::STOPPED, "suspended until it is admitted");
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn announce_cannot_compose(&self, job: &Job, words: &str) {
+        self.about_job(job, Severity::Warning, CANNOT_COMPOSE, words);
+    }
+
+    /// Tells what a written Workload status says that it did not say before.
+    pub(super) fn announce(&self, before: Option<&Workload>, after: &Workload) {
+        let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
+        let message = |kind: &str| after.condition(kind).map_or("", |one| one.message.as_str());
+        if became(tokens::QUOTA_RESERVED) {
+            self.about_workload(
+                after,
+                Severity::Normal,
+                reasons::QUOTA_RESERVED,
+                message(tokens::QUOTA_RESERVED),
+            );
+        }
+        if became(tokens::ADMITTED) {
+            let queue = after.status.admission.as_ref().map_or("", |one| one.cluster_queue.as_str());
+            let note = format!("admitted by ClusterQueue {queue}");
+            self.about_workload(after, Severity::Normal, reasons::ADMITTED, &note);
+        }
+        if became(tokens::EVICTED) {
+            let reason = after.condition(tokens::EVICTED).map_or("", |one| one.reason.as_str());
+            let token = format!("{}{reason}", reasons::EVICTED_DUE_TO);
+            self.about_workload(after, Severity::Normal, token, message(tokens::EVICTED));
+        }
+        if became(tokens::PREEMPTED) {
+            self.about_workload(after, Severity::Normal, reasons::PREEMPTED, message(tokens::PREEMPTED));
+        }
+        let waits = after.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False");
+        let waited = before.and_then(|before| before.condition(tokens::QUOTA_RESERVED));
+        if let Some(waits) = waits.filter(|waits| waited.is_none_or(|waited| waited.reason != waits.reason)) {
+            self.about_workload(after, Severity::Warning, waits.reason.clone(), &waits.message);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The program under faults and with two replicas: whatever happens to single requests, it comes out right.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::time::Duration;
+
+use cluster_sim::faults::{Aim, Fault, WatchFault};
+use serde_json::json;
+use support::World;
+
+async fn jobs_run_in_turn(world: &World, jobs: &[&str]) {
+    for _ in 0..jobs.len() {
+        for _ in 0..40 {
+            world.settle().await;
+            if jobs.iter().any(|job| {
+                world.is(job, "Admitted") && !world.is(job, "Finished") && !world.is_suspended(job)
+            }) {
+                break;
+            }
+        }
+        let running: Vec<&&str> =
+            jobs.iter().filter(|job| world.is(job, "Admitted") && !world.is(job, "Finished")).collect();
+        assert_eq!(running.len(), 1, "one at a time: {running:?}");
+        let done = json!({ "conditions": [{ "type": "Succeeded", "status": "True" }] });
+        world
+            .update("kubeflow.org", "pytorchjobs", running[0], true, |job| job["status"] = done.clone())
+            .await;
+    }
+    for _ in 0..10 {
+        world.settle().await;
+    }
+    assert!(jobs.iter().all(|job| world.is(job, "Finished")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_run_in_turn_under_every_fault() {
+    let faults = [
+        Fault::Conflict,
+        Fault::TooManyRequests(1),
+        Fault::ServerError(500),
+        Fault::ServerError(503),
+        Fault::LostRequest,
+        Fault::LostResponse,
+        Fault::TimeoutAfterWrite,
+        Fault::Latency(Duration::from_secs(6)),
+    ];
+    for fault in faults {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+        let aim = || Aim::writes().by("layer1");
+        let words = format!("{fault:?}");
+        world.cluster.faults().add(aim(), 300_000, 100, fault);
+        world.start("layer1");
+        let jobs = ["one", "two", "three"];
+        for job in jobs {
+            world.pytorch(job, "a", 3).await;
+        }
+        jobs_run_in_turn(&world, &jobs).await;
+        let workloads = jobs.iter().filter_map(|job| world.workload(job)).count();
+        assert_eq!(workloads, 3, "{words}: one Workload a job");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_run_in_turn_with_unreliable_watches() {
+    for fault in [
+        WatchFault::Delay(Duration::from_secs(20)),
+        WatchFault::Duplicate,
+        WatchFault::Close,
+        WatchFault::Expire,
+    ] {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+        let aim = Aim { writer: Some("layer1".to_owned()), ..Aim::default() };
+        world.cluster.faults().add_watch(aim, 300_000, 100, fault);
+        world.start("layer1");
+        let jobs = ["one", "two", "three"];
+        for job in jobs {
+            world.pytorch(job, "a", 3).await;
+        }
+        jobs_run_in_turn(&world, &jobs).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_replica_is_warm_and_takes_over() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let first = world.start("one");
+    world.settle().await;
+    world.start("two");
+    world.pytorch("before", "a", 3).await;
+    world.settle().await;
+    assert!(world.is("before", "Admitted"));
+    assert_eq!(world.writes("two", 0), Vec::<String>::new(), "a follower writes nothing");
+    first.kill();
+    world.pytorch("after", "a", 3).await;
+    world.settle().await;
+    world.settle().await;
+    assert_eq!(world.condition("after", "QuotaReserved").unwrap().1, "WaitingForQuota");
+    let done = json!({ "conditions": [{ "type": "Succeeded", "status": "True" }] });
+    world.update("kubeflow.org", "pytorchjobs", "before", true, |job| job["status"] = done.clone()).await;
+    world.settle().await;
+    assert!(world.is("after", "Admitted") && !world.is_suspended("after"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_leaders_never_write_at_once() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let first = world.start("one");
+    world.settle().await;
+    world.start("two");
+    world.pytorch("llama", "a", 3).await;
+    world.settle().await;
+    first.freeze();
+    world.settle().await;
+    world.pytorch("bert", "a", 3).await;
+    world.settle().await;
+    let frozen_at = world.cluster.revision();
+    first.thaw();
+    world.settle().await;
+    assert_eq!(world.writes("one", frozen_at), Vec::<String>::new(), "the old leader stays silent");
+    assert_eq!(world.condition("bert", "QuotaReserved").unwrap().1, "WaitingForQuota");
+}
