@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster_sim::faults::{Aim, Fault as SimFault};
 use cluster_sim::node::{Kubelet, NodeSpec};
 use cluster_sim::{Cluster, GroupResource, SimConfig, Store};
 use fake_nvml::{Fault, Handle, World, WorldSpec};
@@ -411,4 +412,29 @@ async fn the_same_story_is_written_the_same_way_twice() {
     let first = story().await;
     assert!(first.len() > 20);
     assert_eq!(first, story().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn devices_are_served_while_the_api_server_refuses_the_agent() {
+    let mut bench = Bench::new("4xL40S").await;
+    let all = Aim::default().by("node-agent/n1");
+    bench.cluster.faults().add(all, 1_000_000, u64::MAX, SimFault::ServerError(503));
+    bench.tasks.kill();
+    bench.tasks.ended().await;
+    let written = bench.writes().len();
+    bench.start_agent();
+    pass(10).await;
+    assert_eq!(bench.allocatable(), "4");
+    bench.pod("p", 2, Some(&[1, 3])).await;
+    pass(5).await;
+    assert_eq!(bench.phase("p"), "Running");
+    assert_eq!(bench.given("p"), set(&[0, 1]), "who knows no choice makes the best one");
+    bench.world.inject(Fault::Xid { gpu: 2, code: 94 });
+    pass(5).await;
+    assert_eq!(bench.allocatable(), "3");
+    assert_eq!(bench.writes().len(), written);
+    bench.cluster.faults().clear();
+    pass(120).await;
+    assert_eq!(bench.gpu_node()["status"]["devices"][2]["health"], "Healthy", "it recovered meanwhile");
+    assert_eq!(bench.allocatable(), "4");
 }
