@@ -165,8 +165,11 @@ fn set(root: &mut Value, pointer: &str, value: Value) {
 }
 
 fn remove(root: &mut Value, pointer: &str) {
-    let Some((parent, last)) = pointer.rsplit_once('/') else { return };
-    if let Some(Value::Object(parent)) = root.pointer_mut(parent) {
-        parent.remove(last);
+    let Some((above, last)) = pointer.rsplit_once('/') else { return };
+    let Some(Value::Object(parent)) = root.pointer_mut(above) else { return };
+    parent.remove(last);
+    // The metadata that was made for our label goes with it.
+    if parent.is_empty() && above.ends_with("/metadata") {
+        remove(root, above);
     }
 }
