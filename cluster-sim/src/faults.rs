@@ -114,6 +114,15 @@ pub enum WatchFault {
     Expire,
 }
 
+/// What happens to a webhook when the server calls it.
+#[derive(Clone, Copy, Debug)]
+pub enum WebhookFault {
+    /// No connection: the failure policy decides.
+    Unreachable,
+    /// The answer takes this much longer; beyond its timeout the failure policy decides.
+    Slow(Duration),
+}
+
 /// When, relative to a write, a hook is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moment {
@@ -147,6 +156,7 @@ struct Rule<F> {
 struct Rules {
     calls: Vec<Rule<Fault>>,
     watches: Vec<Rule<WatchFault>>,
+    webhooks: Vec<Rule<WebhookFault>>,
     hook: Option<Hook>,
     /// Writes begun by each writer.
     writes: BTreeMap<Arc<str>, u64>,
@@ -186,6 +196,20 @@ impl Faults {
         self.rules().watches.push(Rule { aim, chance: chance_ppm, left: times, fault });
     }
 
+    /// Adds a fault that strikes calls of the webhooks behind a Service, with a chance given in parts per million, at most
+    /// `times` times.
+    pub fn add_webhook(
+        &self,
+        namespace: &str,
+        service: &str,
+        chance_ppm: u32,
+        times: u64,
+        fault: WebhookFault,
+    ) {
+        let aim = Aim::default().by(&format!("{namespace}/{service}"));
+        self.rules().webhooks.push(Rule { aim, chance: chance_ppm, left: times, fault });
+    }
+
     /// Calls `hook` before and after every write, with the write's number among its writer's, from 0. Replaces the
     /// hook set before. It is called without any lock held.
     pub fn set_hook(&self, hook: impl Fn(&Call, Moment, u64) -> Verdict + Send + Sync + 'static) {
@@ -197,6 +221,7 @@ impl Faults {
         let mut rules = self.rules();
         rules.calls.clear();
         rules.watches.clear();
+        rules.webhooks.clear();
         rules.hook = None;
     }
 
@@ -258,12 +283,7 @@ impl Faults {
         }
     }
 
-    pub(crate) async fn after(
-        &self,
-        _clock: &Clock,
-        call: &Call,
-        ticket: Ticket,
-    ) -> Result<(), std::io::Error> {
+    pub(crate) async fn after(&self, call: &Call, ticket: Ticket) -> Result<(), Refusal> {
         if let Some(number) = ticket.write {
             let hook = self.rules().hook.clone();
             if hook.is_some_and(|hook| hook(call, Moment::After, number) == Verdict::Hang) {
@@ -271,12 +291,32 @@ impl Faults {
             }
         }
         match ticket.fault {
-            Some(Fault::LostResponse) => Err(reset()),
-            Some(Fault::TimeoutAfterWrite) => Err(std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                "the request timed out; the server may have applied it",
-            )),
+            Some(Fault::LostResponse) => Err(Refusal::Broken(reset())),
+            Some(Fault::TimeoutAfterWrite) => Err(Refusal::Answer(server_error(504))),
             _ => Ok(()),
+        }
+    }
+
+    /// What happens to a call of a webhook or conversion.
+    pub(crate) async fn on_webhook(
+        &self,
+        clock: &Clock,
+        namespace: &str,
+        service: &str,
+    ) -> Result<(), String> {
+        let fault = {
+            let mut rules = self.rules();
+            let name = format!("{namespace}/{service}");
+            let resource = GroupResource::core("services");
+            self.strikes(&mut rules.webhooks, &name, None, &resource)
+        };
+        match fault {
+            None => Ok(()),
+            Some(WebhookFault::Unreachable) => Err("dial tcp: connect: connection refused".into()),
+            Some(WebhookFault::Slow(delay)) => {
+                clock.sleep(delay).await;
+                Ok(())
+            }
         }
     }
 

@@ -115,8 +115,11 @@ impl ApiService {
             Err(crate::faults::Refusal::Broken(error)) => return Err(error.into()),
         };
         let response = self.dispatch(&call, &query, &parts.headers, body).await.unwrap_or_else(refused);
-        faults.after(&self.cluster.0.clock, &call.about, ticket).await?;
-        Ok(response)
+        match faults.after(&call.about, ticket).await {
+            Ok(()) => Ok(response),
+            Err(crate::faults::Refusal::Answer(error)) => Ok(refused(error)),
+            Err(crate::faults::Refusal::Broken(error)) => Err(error.into()),
+        }
     }
 
     fn call(&self, method: &http::Method, path: &str, query: &Query) -> Result<Routed, ApiError> {

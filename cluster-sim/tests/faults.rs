@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cluster_sim::faults::{Aim, Fault, Moment, Verdict, WatchFault};
+use cluster_sim::faults::{Aim, Fault, Moment, Verdict, WatchFault, WebhookFault};
 use cluster_sim::{Cluster, GroupResource, SimConfig};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -169,4 +169,39 @@ async fn an_image_begins_another_cluster() {
     assert!(
         matches!(old.try_next().await.unwrap().unwrap(), WatchEvent::Error(status) if status.code == 410)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_fails_is_judged_by_its_policy() {
+    let services = ServiceTable::new();
+    let allow = |body: String| async move {
+        let review: serde_json::Value = serde_json::from_str(&body).unwrap();
+        json!({ "response": { "uid": review["request"]["uid"], "allowed": true } }).to_string()
+    };
+    services.register("ns", "hook", "one", axum::Router::new().route("/", axum::routing::post(allow)));
+    let cluster = Cluster::new(SimConfig { services, ..config(1) });
+    let configuration = |policy: &str| {
+        json!({ "metadata": { "name": policy.to_lowercase() }, "webhooks": [{
+            "name": "hook.test.dev", "failurePolicy": policy, "timeoutSeconds": 5, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "clientConfig": { "service": { "namespace": "ns", "name": "hook" } },
+            "rules": [{ "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"] }],
+        }] })
+    };
+    let hooks = GroupResource::new("admissionregistration.k8s.io", "validatingwebhookconfigurations");
+    let store = cluster.store("setup");
+    let api = maps(&cluster, "client");
+    let post = PostParams::default();
+    for (policy, refused) in [("Ignore", false), ("Fail", true)] {
+        store.create(&hooks, configuration(policy)).await.unwrap();
+        for fault in [WebhookFault::Unreachable, WebhookFault::Slow(Duration::from_secs(6))] {
+            cluster.faults().add_webhook("ns", "hook", 1_000_000, 1, fault);
+            let name = format!("{policy}-{fault:?}")
+                .to_lowercase()
+                .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+            let answer = api.create(&post, &map(name.trim_matches('-'))).await;
+            assert_eq!(answer.is_err(), refused, "{policy} {fault:?}: {answer:?}");
+        }
+    }
+    cluster.faults().add_webhook("ns", "hook", 1_000_000, 2, WebhookFault::Slow(Duration::from_secs(4)));
+    api.create(&post, &map("slow-but-in-time")).await.unwrap();
 }

@@ -42,6 +42,11 @@ pub(crate) async fn call(
         .body(Body::from(to_bytes(review)))
         .map_err(|e| format!("Post \"{url}\": {e}"))?;
     let exchange = async {
+        let faults = cluster.faults();
+        faults
+            .on_webhook(cluster.clock(), namespace, name)
+            .await
+            .map_err(|e| format!("Post \"{url}\": {e}"))?;
         let Ok(response) = replica.oneshot(request).await;
         let status = response.status();
         let body =

@@ -28,7 +28,7 @@ pub(crate) fn react(registry: &mut Registry, commit: &Commit) -> Option<GroupRes
     }
 }
 
-fn id(crd: &Value) -> GroupResource {
+pub(crate) fn id(crd: &Value) -> GroupResource {
     GroupResource::new(text(crd, &["spec", "group"]), text(crd, &["spec", "names", "plural"]))
 }
 

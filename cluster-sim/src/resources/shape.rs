@@ -144,7 +144,7 @@ impl Shape {
     fn walk(&self, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) -> Result<(), ApiError> {
         match (self, &mut *value) {
             (Self::Any, _) | (Self::Text, Value::String(_)) | (Self::Flag, Value::Bool(_)) => Ok(()),
-            (Self::Time, Value::String(time)) if time.parse::<jiff::Timestamp>().is_ok() => Ok(()),
+            (Self::Time, Value::String(time)) if is_time(time) => Ok(()),
             (Self::Bytes, Value::String(text)) if STANDARD.decode(text.as_str()).is_ok() => Ok(()),
             (Self::Integer, Value::Number(n)) if !n.is_f64() => Ok(()),
             (Self::Number, Value::Number(_)) | (Self::IntOrString, Value::String(_) | Value::Number(_)) => {
@@ -176,6 +176,14 @@ impl Shape {
             ))),
         }
     }
+}
+
+/// Whether a text is an RFC 3339 time. The form that Kubernetes itself writes is recognised without being parsed.
+fn is_time(text: &str) -> bool {
+    const FORM: &[u8] = b"0000-00-00T00:00:00Z";
+    let same = |(c, form): (&u8, &u8)| if *form == b'0' { c.is_ascii_digit() } else { c == form };
+    (text.len() == FORM.len() && text.as_bytes().iter().zip(FORM).all(same))
+        || text.parse::<jiff::Timestamp>().is_ok()
 }
 
 /// The canonical form of a quantity, never finer than a thousandth.

@@ -409,6 +409,20 @@ impl State {
         }
     }
 
+    /// Removes the objects of a custom kind whose definition is gone.
+    fn forget_custom(&mut self, id: &GroupResource, commit: &Commit) {
+        let origin = Origin {
+            writer: "crd-controller".into(),
+            verb: Verb::Delete,
+            subresource: "".into(),
+            at: commit.at,
+        };
+        for object in self.list(id, None) {
+            // Nobody else can have written while the state is held.
+            let _ = self.remove(origin.clone(), id, object.key(), object.resource_version());
+        }
+    }
+
     /// What the server itself derives from certain objects, in the same step as the write.
     fn react(&mut self, commit: &Commit) {
         if commit.resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
@@ -416,6 +430,9 @@ impl State {
             if let Some(id) = crate::crd::react(&mut self.registry, commit).filter(|_| first) {
                 // A custom resource has no history from before its definition.
                 self.collection(&id).compact(commit.revision);
+            }
+            if let (Some(old), None) = (&commit.old, &commit.new) {
+                self.forget_custom(&crate::crd::id(old.value()), commit);
             }
         } else if &*commit.resource.group == "admissionregistration.k8s.io" {
             self.hooks = Arc::new(Hooks::compile(self));
