@@ -275,3 +275,11 @@ pub mod pod_group {
     /// A member was deleted.
     pub const POD_DELETED: &str = "PodDeleted";
 }
+
+/// Events of node-agent on its Node.
+pub mod gpu {
+    /// A GPU is not given out any more.
+    pub const UNHEALTHY: &str = "GpuUnhealthy";
+    /// It is given out again.
+    pub const HEALTHY: &str = "GpuHealthy";
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crds::api::trireme::v1alpha1::{GpuNode, GpuNodeStatus};
+use crds::reasons;
 use crds::view::Node;
 use futures::StreamExt;
 use kit::Context;
@@ -335,14 +336,16 @@ pub(crate) async fn report_changes(
 fn event(node: &str, uid: String, change: &HealthChange) -> Event {
     let gpu = format!("GPU {} ({})", change.index, change.uuid);
     let (severity, reason, note) = match change.health.ailment() {
-        None => (Severity::Normal, "GpuHealthy", format!("{gpu} is healthy again and may be given out")),
+        None => {
+            (Severity::Normal, reasons::gpu::HEALTHY, format!("{gpu} is healthy again and may be given out"))
+        }
         Some(ailment) => {
             let xid = ailment.xid.map(|code| match health::xid(code) {
                 Some(known) => format!(", XID {code}: {}; {}", known.meaning, known.action.advice()),
                 None => format!(", XID {code}"),
             });
             let why = format!("{}{}", ailment.reason.as_str(), xid.unwrap_or_default());
-            (Severity::Warning, "GpuUnhealthy", format!("{gpu} is not given out: {why}"))
+            (Severity::Warning, reasons::gpu::UNHEALTHY, format!("{gpu} is not given out: {why}"))
         }
     };
     let regarding = Regarding {
