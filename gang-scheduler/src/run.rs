@@ -39,15 +39,9 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let readiness = Readiness::new();
     let synced = readiness.require("watches", "not everything has been listed yet");
     let registry = Arc::new(prometheus_client::registry::Registry::with_prefix("trireme"));
-    let listen = match config.admin_address {
-        Some(address) => Some(Listen::Plain(address)),
-        None if matches!(ctx.clock, kit::Clock::Virtual { .. }) => Some(Listen::InProcess),
-        None => None,
-    };
-    if let Some(listen) = listen {
-        let router = admin::router(readiness, registry, Some(state_source(questions.clone())));
-        kit::http::publish(&ctx, &config.lease_namespace, SERVICE, &listen, router).await?;
-    }
+    let listen = config.admin_address.map_or(Listen::InProcess, Listen::Plain);
+    let router = admin::router(readiness, registry, Some(state_source(questions.clone())));
+    kit::http::publish(&ctx, &config.lease_namespace, SERVICE, &listen, router).await?;
     let lease = Lease::campaign(&ctx, &config.lease_namespace, &config.lease_name, Terms::default());
     let leadership = lease.leadership();
     let gate: Gate = match config.planted.is(Bug::WriteWithoutLease) {

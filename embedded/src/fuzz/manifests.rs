@@ -135,6 +135,13 @@ pub(super) fn pod(name: &str, namespace: &str, group: Option<&str>, shape: &Shap
     pod
 }
 
+/// A pod that another scheduler has put onto a node.
+pub(super) fn bound_by_another(mut pod: Value, node: &str) -> Value {
+    pod["spec"]["schedulerName"] = json!("default-scheduler");
+    pod["spec"]["nodeName"] = json!(node);
+    pod
+}
+
 fn template(shape: &Shape, restart: &str) -> Value {
     let mut annotations = json!({ "sim.trireme.dev/run-for": format!("{}s", shape.run_for.as_secs()) });
     if shape.fails {

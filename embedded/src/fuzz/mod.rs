@@ -1,6 +1,8 @@
 //! Deterministic simulation: all three programs, an API server, kubelets and job controllers in one paused runtime, with
 //! faults drawn from a seed and invariants checked after every write.
 
+pub mod campaign;
+pub mod episode;
 pub mod invariants;
 mod manifests;
 pub mod scenario;

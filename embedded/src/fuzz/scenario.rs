@@ -8,6 +8,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::manifests as make;
+use crate::stack::Program;
 
 /// The last virtual instant at which anything disturbs the episode; what comes after is for settling down.
 pub const CALM_AFTER: Duration = Duration::from_secs(20 * 60);
@@ -54,6 +55,8 @@ pub enum Act {
         /// The merge patch.
         patch: Value,
     },
+    /// Another controller puts a condition of its own on every Workload.
+    ForeignCondition,
 }
 
 /// Something that goes wrong.
@@ -112,6 +115,13 @@ pub enum Trouble {
         /// For how long.
         lasts: Duration,
     },
+    /// A node has a taint for a while.
+    Taint {
+        /// Index into [`Scenario::nodes`].
+        node: usize,
+        /// For how long.
+        lasts: Duration,
+    },
 }
 
 /// How requests fail.
@@ -125,17 +135,6 @@ pub enum ApiTrouble {
     LostAnswer,
     /// 409, whatever the resourceVersion.
     Conflict,
-}
-
-/// One of the three programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Program {
-    /// Layer 1.
-    AdmissionController,
-    /// Layer 2.
-    GangScheduler,
-    /// Layer 3, on the node with this index.
-    NodeAgent(usize),
 }
 
 /// Which features an episode uses.
@@ -185,7 +184,7 @@ impl Scenario {
         );
         setup
             .extend(queues.iter().flat_map(|queue| [queue.cluster_queue.clone(), queue.local_queue.clone()]));
-        let mut story = story(rng, &swarm, &queues);
+        let mut story = story(rng, &swarm, &queues, &nodes);
         let mut trouble = trouble(rng, &swarm, &nodes);
         story.sort_by_key(|(at, _)| *at);
         trouble.sort_by_key(|(at, _)| *at);
@@ -240,13 +239,13 @@ fn queues(rng: &mut Rng, swarm: &Swarm, gpus: i64) -> Vec<Queue> {
         .collect()
 }
 
-fn story(rng: &mut Rng, swarm: &Swarm, queues: &[Queue]) -> Vec<(Duration, Act)> {
+fn story(rng: &mut Rng, swarm: &Swarm, queues: &[Queue], nodes: &[Node]) -> Vec<(Duration, Act)> {
     let mut story = Vec::new();
     for index in 0..rng.usize(5..=40) {
         let at = instant(rng, CALM_AFTER.mul_f64(0.7));
         let queue = &queues[rng.usize(..queues.len())];
         let manifest = if swarm.unmanaged && rng.u8(..5) == 0 {
-            unmanaged(rng, index, queue.namespace)
+            unmanaged(rng, index, queue.namespace, nodes)
         } else {
             vec![managed(rng, index, queue)]
         };
@@ -267,6 +266,9 @@ fn story(rng: &mut Rng, swarm: &Swarm, queues: &[Queue]) -> Vec<(Duration, Act)>
             let queue = &queues[rng.usize(..queues.len())];
             story.push((instant(rng, CALM_AFTER), edit(rng, queue)));
         }
+    }
+    for _ in 0..rng.usize(..4) {
+        story.push((instant(rng, CALM_AFTER), Act::ForeignCondition));
     }
     if swarm.nonsense {
         for index in 0..rng.usize(1..=4) {
@@ -294,8 +296,8 @@ fn managed(rng: &mut Rng, index: usize, queue: &Queue) -> Value {
     }
 }
 
-/// Pods of no queue: a single one, or a Volcano PodGroup with its members.
-fn unmanaged(rng: &mut Rng, index: usize, namespace: &str) -> Vec<Value> {
+/// Pods of no queue: a single one, one that somebody else has bound, or a Volcano PodGroup with its members.
+fn unmanaged(rng: &mut Rng, index: usize, namespace: &str, nodes: &[Node]) -> Vec<Value> {
     let shape = make::Shape {
         pods: rng.i64(2..=4),
         gpus: rng.i64(0..=2),
@@ -303,8 +305,11 @@ fn unmanaged(rng: &mut Rng, index: usize, namespace: &str) -> Vec<Value> {
         run_for: Duration::from_secs(rng.u64(10..=200)),
         fails: false,
     };
-    if rng.bool() {
-        return vec![make::pod(&format!("pod-{index}"), namespace, None, &shape)];
+    let single = || make::pod(&format!("pod-{index}"), namespace, None, &shape);
+    match rng.u8(..4) {
+        0 => return vec![single()],
+        1 => return vec![make::bound_by_another(single(), &nodes[rng.usize(..nodes.len())].name)],
+        _ => {}
     }
     let group = format!("group-{index}");
     let mut manifests = vec![make::pod_group(&group, namespace, rng.i64(1..=shape.pods))];
@@ -391,9 +396,10 @@ fn trouble(rng: &mut Rng, swarm: &Swarm, nodes: &[Node]) -> Vec<(Duration, Troub
         Box::new(|rng| {
             let node = rng.usize(..nodes.len());
             let lasts = Duration::from_secs(rng.u64(5..=120));
-            match rng.u8(..3) {
+            match rng.u8(..4) {
                 0 => Trouble::KubeletRestart { node },
-                1 => Trouble::GpuLoss {
+                1 => Trouble::Taint { node, lasts },
+                2 => Trouble::GpuLoss {
                     node,
                     gpu: rng.usize(..usize::try_from(nodes[node].gpus).unwrap_or(1)),
                     lasts,

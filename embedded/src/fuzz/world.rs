@@ -1,13 +1,27 @@
 //! What an outside observer knows: every object as last written, and for a while what it was before.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
+use cluster_sim::Object;
 use serde_json::Value;
 
 /// How long a program may act on what it knew before, in milliseconds: a paused leader wakes up within its lease (15 s),
 /// and a request may be under way for as long again.
 pub const GRACE: i64 = 30_000;
+
+/// A stored version of an object, shared with the cluster.
+#[derive(Clone, Debug)]
+pub struct Shared(pub Arc<Object>);
+
+impl Deref for Shared {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        self.0.value()
+    }
+}
 
 /// One committed write.
 #[derive(Clone, Debug)]
@@ -19,9 +33,9 @@ pub struct Write {
     /// `pods`, `workloads.kueue.x-k8s.io`, …
     pub resource: String,
     /// The object before; none when it was created.
-    pub old: Option<Arc<Value>>,
+    pub old: Option<Shared>,
     /// The object after; none when it was removed.
-    pub new: Option<Arc<Value>>,
+    pub new: Option<Shared>,
 }
 
 impl Write {
@@ -85,14 +99,14 @@ pub fn is_over(pod: &Value) -> bool {
 }
 
 /// A version, with the time until which it held.
-type Superseded = (i64, Arc<Value>);
+type Superseded = (i64, Shared);
 
 /// Every object as last written, and what it was within [`GRACE`].
 #[derive(Debug, Default)]
 pub struct World {
     /// The time of the last write.
     pub now: i64,
-    objects: BTreeMap<String, BTreeMap<Key, Arc<Value>>>,
+    objects: BTreeMap<String, BTreeMap<Key, Shared>>,
     past: BTreeMap<(String, Key), Vec<Superseded>>,
 }
 
@@ -114,22 +128,17 @@ impl World {
     }
 
     /// All objects of a resource.
-    pub fn all(&self, resource: &str) -> impl Iterator<Item = &Arc<Value>> {
+    pub fn all(&self, resource: &str) -> impl Iterator<Item = &Shared> {
         self.objects.get(resource).into_iter().flat_map(BTreeMap::values)
     }
 
     /// One object.
-    pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<&Arc<Value>> {
+    pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<&Shared> {
         self.objects.get(resource)?.get(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// An object as it is, and as it was within [`GRACE`]: what a program may reasonably have believed.
-    pub fn believable(
-        &self,
-        resource: &str,
-        namespace: &str,
-        name: &str,
-    ) -> impl Iterator<Item = &Arc<Value>> {
+    pub fn believable(&self, resource: &str, namespace: &str, name: &str) -> impl Iterator<Item = &Shared> {
         let key = (namespace.to_owned(), name.to_owned());
         let past = self.past.get(&(resource.to_owned(), key)).into_iter().flatten();
         let recent = past.filter(|(until, _)| *until >= self.now - GRACE).map(|(_, version)| version);
@@ -137,7 +146,7 @@ impl World {
     }
 
     /// The Workload that stands for a pod, through the pod's chain of controllers; none for a pod of no managed job.
-    pub fn workload_of_pod(&self, pod: &Value) -> Option<&Arc<Value>> {
+    pub fn workload_of_pod(&self, pod: &Value) -> Option<&Shared> {
         let mut owner = controller(pod)?;
         loop {
             if let Some(workload) = self.workload_of_owner(owner.2) {
@@ -149,13 +158,13 @@ impl World {
     }
 
     /// The Workload of the job with this uid.
-    pub fn workload_of_owner(&self, uid: &str) -> Option<&Arc<Value>> {
+    pub fn workload_of_owner(&self, uid: &str) -> Option<&Shared> {
         self.all(WORKLOADS)
             .find(|workload| items(workload, "/metadata/ownerReferences").any(|owner| owner["uid"] == uid))
     }
 
     /// The job at the end of a pod's chain of controllers.
-    pub fn top_job(&self, pod: &Value) -> Option<&Arc<Value>> {
+    pub fn top_job(&self, pod: &Value) -> Option<&Shared> {
         let namespace = text(pod, "/metadata/namespace");
         let (kind, name, _) = controller(pod)?;
         let mut job = self.get(resource_of(kind)?, namespace, name)?;
@@ -166,7 +175,7 @@ impl World {
     }
 
     /// The pods bound to a node that have not ended.
-    pub fn pods_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Arc<Value>> {
+    pub fn pods_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Shared> {
         self.all("pods").filter(move |pod| text(pod, "/spec/nodeName") == node && !is_over(pod))
     }
 }

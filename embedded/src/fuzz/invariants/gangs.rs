@@ -17,13 +17,30 @@ pub(super) fn gang_size(world: &World, pod: &Value) -> i64 {
     items(workload, "/spec/podSets").map(|set| set["count"].as_i64().unwrap_or(1)).sum()
 }
 
-/// A member of a gang of two or more is bound only where a durable plan puts it.
+/// Whether two pods are of one gang.
+pub(super) fn same_gang(world: &World, one: &Value, other: &Value) -> bool {
+    let group = "/metadata/annotations/scheduling.k8s.io~1group-name";
+    if text(one, group).is_empty() {
+        let workload = |pod| world.workload_of_pod(pod).map(|workload| uid(workload));
+        workload(one).is_some() && workload(one) == workload(other)
+    } else {
+        text(one, group) == text(other, group)
+            && one["metadata"]["namespace"] == other["metadata"]["namespace"]
+    }
+}
+
+/// A member of a gang of two or more is bound only where a durable plan puts it. Who joins a gang that has its minimum
+/// already needs none.
 pub(super) fn planned_before_bound(world: &World, write: &Write) -> Result<(), String> {
     if !is_bind(write) || !write.writer.starts_with("gang-scheduler") {
         return Ok(());
     }
     let pod = write.object();
-    if gang_size(world, pod) < 2 {
+    let least = gang_size(world, pod);
+    let others = world.all("pods").filter(|other| {
+        !text(other, "/spec/nodeName").is_empty() && uid(other) != uid(pod) && same_gang(world, pod, other)
+    });
+    if least < 2 || i64::try_from(others.count()).unwrap_or(i64::MAX) >= least {
         return Ok(());
     }
     let node = text(pod, "/spec/nodeName");

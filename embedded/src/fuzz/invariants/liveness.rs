@@ -6,7 +6,7 @@ use model::node::{Taint, first_untolerated};
 use model::{ResourceList, resources};
 use serde_json::Value;
 
-use super::gangs::gang_size;
+use super::gangs::{gang_size, same_gang};
 use super::nodes::{allocatable, requests};
 use super::quota::{cohort_of, quota_cell, used};
 use crate::fuzz::world::{
@@ -252,17 +252,6 @@ fn gangs_are_whole(world: &World, _: &Activity) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn same_gang(world: &World, one: &Value, other: &Value) -> bool {
-    let group = "/metadata/annotations/scheduling.k8s.io~1group-name";
-    if text(one, group).is_empty() {
-        let workload = |pod| world.workload_of_pod(pod).map(|workload| uid(workload));
-        workload(one).is_some() && workload(one) == workload(other)
-    } else {
-        text(one, group) == text(other, group)
-            && one["metadata"]["namespace"] == other["metadata"]["namespace"]
-    }
 }
 
 fn evicted_jobs_are_suspended(world: &World, _: &Activity) -> Result<(), String> {

@@ -3,12 +3,18 @@
 //! A rule looks at the world as an outside observer knows it. Where a program could not have known better when it sent
 //! the write, the rule forgives: that is what [`World::believable`] is for.
 
+mod devices;
 mod gangs;
 mod leadership;
 mod liveness;
 mod nodes;
 mod quota;
 mod running;
+
+use std::collections::BTreeMap;
+
+pub use devices::Holding;
+pub use quota::FOREIGN_CONDITION;
 
 use super::world::{World, Write};
 
@@ -26,7 +32,6 @@ const SAFETY: &[(&str, Rule)] = &[
     ("nothing managed is bound without admission, nor more than granted", running::bound_within_grant),
     ("binds do not over-commit a node", nodes::capacity),
     ("binds respect taints and cordons", nodes::repelled),
-    ("the containers are told of devices they hold alone", nodes::devices),
     ("the plan is durable before the first bind", gangs::planned_before_bound),
     ("nothing is written without the lease", leadership::writer_holds_lease),
 ];
@@ -61,6 +66,13 @@ impl Checker {
             if let Err(what) = holds(&self.world, write) {
                 self.violations.push(Violation { at: write.at, rule, what });
             }
+        }
+    }
+
+    /// Checks what the containers that run now hold. `ill` has the devices that are broken, and since when.
+    pub fn audit(&mut self, now: i64, holdings: &[Holding], ill: &BTreeMap<String, i64>) {
+        if let Some((rule, what)) = devices::broken_rule(holdings, ill) {
+            self.violations.push(Violation { at: now, rule, what });
         }
     }
 

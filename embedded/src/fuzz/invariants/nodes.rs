@@ -1,13 +1,11 @@
 //! Layers 2 and 3: nodes and devices.
 
-use std::collections::BTreeMap;
-
 use model::pod::PodResources;
 use model::{ResourceList, node, resources};
 use serde_json::Value;
 
 use super::running::is_bind;
-use crate::fuzz::world::{GRACE, World, Write, amount, items, text, uid};
+use crate::fuzz::world::{GRACE, World, Write, amount, items, text};
 
 /// What a pod needs on its node.
 pub(super) fn requests(pod: &Value) -> ResourceList {
@@ -90,32 +88,4 @@ pub(super) fn repelled(world: &World, write: &Write) -> Result<(), String> {
         "{:?} was bound to {name}, which is cordoned or has a taint it does not tolerate",
         write.key()
     ))
-}
-
-/// The device ids a pod's containers hold, as the kubelet reports them (KEP-4680).
-fn device_ids(pod: &Value) -> impl Iterator<Item = &str> {
-    items(pod, "/status/containerStatuses")
-        .flat_map(|status| items(status, "/allocatedResourcesStatus"))
-        .flat_map(|resource| items(resource, "/resources"))
-        .filter_map(|device| device["resourceID"].as_str())
-}
-
-/// No device is held by two containers.
-pub(super) fn devices(world: &World, write: &Write) -> Result<(), String> {
-    if write.resource != "pods" || write.new.is_none() {
-        return Ok(());
-    }
-    let node = text(write.object(), "/spec/nodeName");
-    if node.is_empty() || device_ids(write.object()).next().is_none() {
-        return Ok(());
-    }
-    let mut holders = BTreeMap::new();
-    for pod in world.pods_on(node) {
-        for device in device_ids(pod) {
-            if let Some(other) = holders.insert(device, uid(pod)) {
-                return Err(format!("device {device} of {node} is held by pods {other} and {}", uid(pod)));
-            }
-        }
-    }
-    Ok(())
 }

@@ -206,7 +206,7 @@ fn reclaim_allowed(world: &World, queue: &Value, victim: &Value) -> bool {
 }
 
 /// The condition that the fuzzer itself puts on Workloads, as an admission check's controller would.
-pub(super) const FOREIGN_CONDITION: &str = "fuzz.trireme.dev/Foreign";
+pub const FOREIGN_CONDITION: &str = "fuzz.trireme.dev/Foreign";
 
 /// Whoever writes a status keeps the conditions that others wrote.
 pub(super) fn foreign_conditions_kept(_: &World, write: &Write) -> Result<(), String> {

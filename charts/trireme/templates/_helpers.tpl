@@ -1,0 +1,205 @@
+{{- define "trireme.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Labels of every object; the argument is (dict "root" $ "component" "…"). */}}
+{{- define "trireme.labels" -}}
+app.kubernetes.io/name: {{ include "trireme.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "trireme.selector" -}}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "trireme.image" -}}
+{{- $image := .root.Values.image -}}
+{{ printf "%s/%s/%s:%s" $image.registry $image.repository .component (default .root.Chart.AppVersion $image.tag) }}
+{{- end -}}
+
+{{/* A controller's Deployment; the argument is (dict "root" $ "component" "…" "values" … "https" bool). */}}
+{{- define "trireme.deployment" -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "trireme.labels" . | nindent 4 }}
+spec:
+  replicas: {{ .values.replicas }}
+  selector:
+    matchLabels: {{- include "trireme.selector" . | nindent 6 }}
+  template:
+    metadata:
+      labels: {{- include "trireme.labels" . | nindent 8 }}
+      annotations:
+        checksum/config: {{ toJson .values.config | sha256sum }}
+    spec:
+      serviceAccountName: {{ .component }}
+      priorityClassName: {{ .values.priorityClassName }}
+      {{- with .root.Values.imagePullSecrets }}
+      imagePullSecrets: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .values.nodeSelector }}
+      nodeSelector: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .values.tolerations }}
+      tolerations: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: ScheduleAnyway
+          labelSelector:
+            matchLabels: {{- include "trireme.selector" . | nindent 14 }}
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        seccompProfile: { type: RuntimeDefault }
+      containers:
+        - name: {{ .component }}
+          image: {{ include "trireme.image" . }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          args:
+            - --config=/etc/trireme/config.yaml
+            - --admin-address=0.0.0.0:8080
+            {{- if .https }}
+            - --webhook-address=0.0.0.0:9443
+            {{- end }}
+          env:
+            - name: RUST_LOG
+              value: {{ .values.logFilter | quote }}
+            - name: POD_NAME
+              valueFrom: { fieldRef: { fieldPath: metadata.name } }
+            - name: POD_NAMESPACE
+              valueFrom: { fieldRef: { fieldPath: metadata.namespace } }
+          ports:
+            - { name: admin, containerPort: 8080 }
+            {{- if .https }}
+            - { name: https, containerPort: 9443 }
+            {{- end }}
+          livenessProbe:
+            httpGet: { path: /healthz, port: admin }
+          readinessProbe:
+            httpGet: { path: /readyz, port: admin }
+          resources: {{- toYaml .values.resources | nindent 12 }}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: { drop: [ALL] }
+          volumeMounts:
+            - { name: config, mountPath: /etc/trireme, readOnly: true }
+      volumes:
+        - name: config
+          configMap: { name: {{ .component }} }
+{{- end -}}
+
+{{/* What every component has: account, configuration, the right to lead and to tell. */}}
+{{- define "trireme.common" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "trireme.labels" . | nindent 4 }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "trireme.labels" . | nindent 4 }}
+data:
+  config.yaml: |
+    {{- toYaml .values.config | nindent 4 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: trireme-{{ .component }}
+  labels: {{- include "trireme.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: trireme-{{ .component }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .component }}
+    namespace: {{ .root.Release.Namespace }}
+{{- if .leads }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "trireme.labels" . | nindent 4 }}
+rules:
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    verbs: [create]
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    resourceNames: [{{ .component }}]
+    verbs: [get, update, patch]
+  {{- if .https }}
+  - apiGroups: [""]
+    resources: [secrets]
+    verbs: [create]
+  - apiGroups: [""]
+    resources: [secrets]
+    resourceNames: [{{ .component }}-tls]
+    verbs: [get, update, patch]
+  {{- end }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "trireme.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ .component }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .component }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}
+{{- if .values.podDisruptionBudget }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "trireme.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {{- include "trireme.selector" . | nindent 6 }}
+{{- end }}
+{{- if .root.Values.metrics.podMonitor }}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: {{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "trireme.labels" . | nindent 4 }}
+spec:
+  podMetricsEndpoints:
+    - port: admin
+  selector:
+    matchLabels: {{- include "trireme.selector" . | nindent 6 }}
+{{- end }}
+{{- end -}}

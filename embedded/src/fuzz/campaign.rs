@@ -1,0 +1,133 @@
+//! Many episodes: a range of seeds, or every planted bug.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use kit::Clock;
+#[cfg(feature = "planted-bugs")]
+use model::planted::{Bug, Planted};
+
+use super::episode::{self, Options, Outcome};
+
+/// A planted bug must be found within so many seeds.
+#[cfg(feature = "planted-bugs")]
+const SEEDS_PER_BUG: u64 = 1_000;
+
+/// A range of seeds.
+#[derive(Clone, Copy, Debug)]
+pub struct Campaign {
+    /// The first.
+    pub first: u64,
+    /// How many.
+    pub seeds: u64,
+    /// Whether to print every write.
+    pub log: bool,
+}
+
+/// Plays a range of seeds. Returns whether nothing was found.
+///
+/// # Errors
+/// An episode could not be started.
+pub fn run(campaign: Campaign) -> anyhow::Result<bool> {
+    let Campaign { first, seeds, log } = campaign;
+    println!("seeds {first}..{}", first + seeds);
+    let begun = Clock::System.monotonic();
+    let outcomes = play_all(first, seeds, Options { log, ..Options::default() }, |_| false)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut found = 0;
+    for outcome in &outcomes {
+        outcome.log.iter().for_each(|line| println!("{line}"));
+        found += usize::from(!outcome.violations.is_empty());
+        report(outcome);
+    }
+    let writes: u64 = outcomes.iter().map(|outcome| outcome.checked).sum();
+    println!(
+        "{} episodes, {writes} writes checked, {found} with violations, {:.1} episodes/s",
+        outcomes.len(),
+        outcomes.len() as f64 / seconds
+    );
+    if let [outcome] = outcomes.as_slice() {
+        println!("digest {:016x}", outcome.digest);
+    }
+    Ok(found == 0)
+}
+
+fn report(outcome: &Outcome) {
+    for violation in outcome.violations.iter().take(3) {
+        println!("seed {}: at {} ms: {}: {}", outcome.seed, violation.at, violation.rule, violation.what);
+    }
+    if !outcome.violations.is_empty() {
+        println!(
+            "  reproduce: cargo run --release -p embedded -- fuzz --seed {} --seeds 1 --log",
+            outcome.seed
+        );
+    }
+}
+
+/// Plays seeds on as many threads as there are cores, and stops early once `enough` says so.
+fn play_all(
+    first: u64,
+    seeds: u64,
+    options: Options,
+    enough: impl Fn(&Outcome) -> bool + Sync,
+) -> anyhow::Result<Vec<Outcome>> {
+    let next = AtomicU64::new(first);
+    let done = AtomicBool::new(false);
+    let outcomes = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + seeds {
+                        return;
+                    }
+                    let outcome = episode::play(seed, options);
+                    done.fetch_or(outcome.as_ref().map_or(true, &enough), Ordering::Relaxed);
+                    outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(outcome);
+                }
+            });
+        }
+    });
+    let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut outcomes = outcomes.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    outcomes.sort_by_key(|outcome| outcome.seed);
+    Ok(outcomes)
+}
+
+/// Switches each bug on alone and looks for it. Returns whether all were found.
+///
+/// # Errors
+/// An episode could not be started, or the bugs are not compiled in.
+#[cfg(feature = "planted-bugs")]
+pub fn planted(first: u64) -> anyhow::Result<bool> {
+    println!("{:<24} {:>6}  found by", "planted bug", "seeds");
+    let mut missed = 0;
+    for bug in Bug::ALL {
+        let options = Options { planted: Planted::one(*bug), log: false };
+        let outcomes = play_all(first, SEEDS_PER_BUG, options, |outcome| !outcome.violations.is_empty())?;
+        let name = format!("{bug:?}");
+        match outcomes.iter().find(|outcome| !outcome.violations.is_empty()) {
+            Some(found) => {
+                let seeds = found.seed - first + 1;
+                println!("{name:<24} {seeds:>6}  {}: {}", found.violations[0].rule, found.violations[0].what);
+            }
+            None => {
+                missed += 1;
+                println!("{name:<24} {:>6}  NOT FOUND", outcomes.len());
+            }
+        }
+    }
+    println!("{} of {} planted bugs found", Bug::ALL.len() - missed, Bug::ALL.len());
+    Ok(missed == 0)
+}
+
+/// Without the bugs there is nothing to look for.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "planted-bugs"))]
+pub fn planted(_: u64) -> anyhow::Result<bool> {
+    anyhow::bail!("this build has no planted bugs; build the package embedded with its default features")
+}

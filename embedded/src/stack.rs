@@ -1,0 +1,262 @@
+//! A cluster with the three programs in it, each a value that can be killed, frozen and started again.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cluster_sim::{Cluster, SimConfig};
+use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
+use model::planted::Planted;
+
+use crate::install;
+use crate::machine::Machine;
+
+/// How kubelets and node-agents talk to each other.
+#[derive(Clone, Debug)]
+pub enum Transport {
+    /// Over unix sockets below this folder, as on a real node.
+    Unix(PathBuf),
+    /// Over memory: for virtual time.
+    Memory,
+}
+
+/// What to build.
+#[derive(Clone, Debug)]
+pub struct StackConfig {
+    /// The machines.
+    pub nodes: Vec<NodeConfig>,
+    /// Replicas of each controller.
+    pub replicas: usize,
+    /// How kubelets and node-agents talk to each other.
+    pub transport: Transport,
+    /// The deliberate bug that is switched on.
+    pub planted: Planted,
+}
+
+/// A machine with GPUs.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Its name.
+    pub name: String,
+    /// The name of its fake-nvml profile.
+    pub profile: String,
+    /// Labels of its Node object.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A program in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Program {
+    /// Layer 1.
+    AdmissionController,
+    /// Layer 2.
+    GangScheduler,
+    /// Layer 3, on the machine with this index.
+    NodeAgent(usize),
+}
+
+impl Program {
+    /// The program's name, which is also that of its lease and of its Service.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AdmissionController => "admission-controller",
+            Self::GangScheduler => "gang-scheduler",
+            Self::NodeAgent(_) => "node-agent",
+        }
+    }
+}
+
+/// One replica of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Replica {
+    /// Which program.
+    pub program: Program,
+    /// Which of its replicas.
+    pub index: usize,
+}
+
+/// A running replica.
+struct Running {
+    identity: Identity,
+    tasks: Tasks,
+}
+
+/// A cluster with the three programs in it.
+pub struct Stack {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The machines, in the order of the configuration.
+    pub machines: Vec<Machine>,
+    clock: Clock,
+    rng: Rng,
+    tasks: Tasks,
+    services: ServiceTable,
+    planted: Planted,
+    running: BTreeMap<Replica, Running>,
+    /// How often a replica was started: a new start has a new identity, as a restarted container has.
+    starts: BTreeMap<Replica, u32>,
+}
+
+/// The namespace the programs live in.
+pub const NAMESPACE: &str = "trireme-system";
+
+impl Stack {
+    /// Builds the cluster, installs the custom resources and starts every program.
+    ///
+    /// # Errors
+    /// A profile that does not exist, a socket that cannot be made, or a manifest that the cluster refuses.
+    pub async fn start(clock: Clock, rng: Rng, tasks: Tasks, config: StackConfig) -> anyhow::Result<Self> {
+        let services = ServiceTable::new();
+        let cluster =
+            Cluster::new(SimConfig::new(clock.clone(), tasks.child(), rng.fork(), services.clone()));
+        cluster.start_controllers().await?;
+        install::everything(&cluster).await?;
+        let mut machines = Vec::new();
+        for (number, node) in config.nodes.iter().enumerate() {
+            machines.push(Machine::boot(&cluster, node, number + 1, &config.transport)?);
+        }
+        let replicas = (0..config.replicas).flat_map(|index| {
+            [Program::AdmissionController, Program::GangScheduler].map(|program| Replica { program, index })
+        });
+        let agents = (0..machines.len()).map(|node| Replica { program: Program::NodeAgent(node), index: 0 });
+        let all: Vec<_> = replicas.chain(agents).collect();
+        let planted = config.planted;
+        let mut stack = Self {
+            cluster,
+            machines,
+            clock,
+            rng,
+            tasks,
+            services,
+            planted,
+            running: BTreeMap::new(),
+            starts: BTreeMap::new(),
+        };
+        all.into_iter().for_each(|replica| stack.start_replica(replica));
+        Ok(stack)
+    }
+
+    /// Starts a replica that does not run.
+    pub fn start_replica(&mut self, replica: Replica) {
+        let starts = self.starts.entry(replica).or_default();
+        *starts += 1;
+        let name = match replica.program {
+            Program::NodeAgent(node) => format!("node-agent/{}.{starts}", self.machines[node].name()),
+            program => format!("{}/{}.{starts}", program.name(), replica.index),
+        };
+        let context = Context {
+            clients: Clients {
+                write: self.cluster.client_as(&name),
+                watch: self.cluster.client_as(&name),
+                lease: self.cluster.client_as(&name),
+            },
+            clock: self.clock.clone(),
+            rng: self.rng.fork(),
+            tasks: self.tasks.child(),
+            identity: Identity::new(name),
+            services: self.services.clone(),
+        };
+        let (identity, tasks) = (context.identity.clone(), context.tasks.clone());
+        self.launch(replica.program, context);
+        self.running.insert(replica, Running { identity, tasks });
+    }
+
+    fn launch(&self, program: Program, context: Context) {
+        let tasks = context.tasks.clone();
+        let report = move |name: &'static str, error: &dyn std::fmt::Display| {
+            tracing::error!(program = name, "ended: {error}");
+        };
+        match program {
+            Program::AdmissionController => {
+                let config = admission_controller::Config { planted: self.planted, ..Default::default() };
+                tasks.spawn(async move {
+                    if let Err(error) = admission_controller::run(context, config).await {
+                        report("admission-controller", &error);
+                    }
+                });
+            }
+            Program::GangScheduler => {
+                let config = gang_scheduler::Config { planted: self.planted, ..Default::default() };
+                tasks.spawn(async move {
+                    if let Err(error) = gang_scheduler::run(context, config).await {
+                        report("gang-scheduler", &error);
+                    }
+                });
+            }
+            Program::NodeAgent(node) => {
+                let config = self.machines[node].agent_config(self.planted);
+                tasks.spawn(async move {
+                    if let Err(error) = node_agent::run(context, config).await {
+                        report("node-agent", &error);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Kills a replica where it stands. Its endpoints go with it.
+    pub fn kill(&mut self, replica: Replica) {
+        if let Some(running) = self.running.remove(&replica) {
+            running.tasks.kill();
+            self.services.deregister(NAMESPACE, replica.program.name(), running.identity.as_str());
+        }
+    }
+
+    /// The replica behind an identity, while it runs.
+    pub fn replica_of(&self, identity: &str) -> Option<Replica> {
+        self.running
+            .iter()
+            .find(|(_, running)| running.identity.as_str() == identity)
+            .map(|(replica, _)| *replica)
+    }
+
+    /// The task group of a running replica, to freeze and thaw.
+    pub fn tasks_of(&self, replica: Replica) -> Option<&Tasks> {
+        self.running.get(&replica).map(|running| &running.tasks)
+    }
+
+    /// Whether a replica runs.
+    pub fn runs(&self, replica: Replica) -> bool {
+        self.running.contains_key(&replica)
+    }
+
+    /// Completes when every controller answers its readiness probe.
+    ///
+    /// # Errors
+    /// One did not within a minute.
+    pub async fn ready(&self) -> anyhow::Result<()> {
+        let deadline = self.clock.monotonic() + std::time::Duration::from_secs(60);
+        for program in [Program::AdmissionController, Program::GangScheduler] {
+            while !self.is_ready(program).await {
+                anyhow::ensure!(
+                    self.clock.monotonic() < deadline,
+                    "{} is not ready after a minute",
+                    program.name()
+                );
+                self.clock.sleep(std::time::Duration::from_millis(50)).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_ready(&self, program: Program) -> bool {
+        let services = self.services.resolve(NAMESPACE, program.name());
+        if services.is_empty() {
+            return false;
+        }
+        for service in services {
+            if !install::answers_ready(service).await {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl std::fmt::Debug for Stack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stack")
+            .field("machines", &self.machines.len())
+            .field("running", &self.running.keys())
+            .finish()
+    }
+}
