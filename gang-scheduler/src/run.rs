@@ -39,8 +39,9 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let readiness = Readiness::new();
     let synced = readiness.require("watches", "not everything has been listed yet");
     let registry = Arc::new(prometheus_client::registry::Registry::with_prefix("trireme"));
+    // In process it is found by a simulation only: a real process has an empty table that nobody reads.
     let listen = config.admin_address.map_or(Listen::InProcess, Listen::Plain);
-    let router = admin::router(readiness, registry, Some(state_source(questions.clone())));
+    let router = admin::router(readiness, registry, Some(state_source(questions)));
     kit::http::publish(&ctx, &config.lease_namespace, SERVICE, &listen, router).await?;
     let lease = Lease::campaign(&ctx, &config.lease_namespace, &config.lease_name, Terms::default());
     let leadership = lease.leadership();
