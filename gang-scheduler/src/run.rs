@@ -10,8 +10,10 @@ use kit::admin::{self, Readiness, StateSource};
 use kit::events::{Event, Events, Regarding, Severity};
 use kit::http::Listen;
 use kit::lease::{Leadership, Lease, Terms};
-use kit::writes::{Gate, Limits, Writes};
+use kit::watch::WatchMetrics;
+use kit::writes::{Gate, Limits, WriteMetrics, Writes};
 use model::planted::Bug;
+use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -38,10 +40,13 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let (questions, asked) = mpsc::channel(8);
     let readiness = Readiness::new();
     let synced = readiness.require("watches", "not everything has been listed yet");
-    let registry = Arc::new(prometheus_client::registry::Registry::with_prefix("trireme"));
+    let mut registry = Registry::with_prefix("trireme");
+    let (watch_metrics, write_metrics) = (WatchMetrics::default(), WriteMetrics::default());
+    watch_metrics.register(&mut registry);
+    write_metrics.register(&mut registry);
     // In process it is found by a simulation only: a real process has an empty table that nobody reads.
     let listen = config.admin_address.map_or(Listen::InProcess, Listen::Plain);
-    let router = admin::router(readiness, registry, Some(state_source(questions)));
+    let router = admin::router(readiness, Arc::new(registry), Some(state_source(questions)));
     kit::http::publish(&ctx, &config.lease_namespace, SERVICE, &listen, router).await?;
     let lease = Lease::campaign(&ctx, &config.lease_namespace, &config.lease_name, Terms::default());
     let leadership = lease.leadership();
@@ -51,9 +56,9 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     };
     let mut program = Program {
         core: Core::new(&config),
-        watches: Watches::new(&ctx),
+        watches: Watches::new(&ctx, &watch_metrics),
         events: Events::start(&ctx, "gang-scheduler", gate.clone()),
-        writes: Writes::start(&ctx, Limits::default(), gate),
+        writes: Writes::start_counted(&ctx, Limits::default(), gate, &write_metrics),
         waiting: VecDeque::new(),
         leadership,
         wants_to_lead: false,

@@ -7,7 +7,7 @@ use crds::view;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use kit::Context;
-use kit::watch::{Change, Watch};
+use kit::watch::{Change, Watch, WatchMetrics};
 use kube::api::Api;
 use kube::{Resource, ResourceExt};
 use placement_engine::PodUid;
@@ -37,20 +37,25 @@ impl<K> Kind<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
 {
-    fn new(ctx: &Context, optional: bool) -> Self {
-        Self { stream: Self::open(ctx, optional), known: BTreeSet::new(), listed: None, synced: false }
+    fn new(ctx: &Context, metrics: &WatchMetrics, optional: bool) -> Self {
+        Self {
+            stream: Self::open(ctx, metrics, optional),
+            known: BTreeSet::new(),
+            listed: None,
+            synced: false,
+        }
     }
 
-    fn open(ctx: &Context, optional: bool) -> BoxStream<'static, Change<K>> {
+    fn open(ctx: &Context, metrics: &WatchMetrics, optional: bool) -> BoxStream<'static, Change<K>> {
         let api = Api::<K>::all(ctx.clients.watch.clone());
-        let watch = Watch::new(ctx, api, kube::runtime::watcher::Config::default());
+        let watch = Watch::new(ctx, api, kube::runtime::watcher::Config::default()).metrics(metrics);
         let watch = if optional { watch.optional() } else { watch };
         watch.stream().boxed()
     }
 
     /// Lists anew; not synced before that is done.
-    fn restart(&mut self, ctx: &Context, optional: bool) {
-        self.stream = Self::open(ctx, optional);
+    fn restart(&mut self, ctx: &Context, metrics: &WatchMetrics, optional: bool) {
+        self.stream = Self::open(ctx, metrics, optional);
         self.synced = false;
     }
 
@@ -91,6 +96,7 @@ fn id_of<K: Resource>(object: &K) -> (Key, String) {
 
 /// All that is watched.
 pub(crate) struct Watches {
+    metrics: WatchMetrics,
     nodes: Kind<view::Node>,
     gpu_nodes: Kind<GpuNode>,
     groups: Kind<view::PodGroup>,
@@ -113,23 +119,24 @@ enum Seen {
 
 impl Watches {
     /// Opens the watches. Kinds that neighbours bring may be missing.
-    pub(crate) fn new(ctx: &Context) -> Self {
+    pub(crate) fn new(ctx: &Context, metrics: &WatchMetrics) -> Self {
         Self {
-            nodes: Kind::new(ctx, false),
-            gpu_nodes: Kind::new(ctx, true),
-            groups: Kind::new(ctx, true),
-            workloads: Kind::new(ctx, true),
-            jobs: Kind::new(ctx, false),
-            placements: Kind::new(ctx, true),
-            pods: Kind::new(ctx, false),
+            metrics: metrics.clone(),
+            nodes: Kind::new(ctx, metrics, false),
+            gpu_nodes: Kind::new(ctx, metrics, true),
+            groups: Kind::new(ctx, metrics, true),
+            workloads: Kind::new(ctx, metrics, true),
+            jobs: Kind::new(ctx, metrics, false),
+            placements: Kind::new(ctx, metrics, true),
+            pods: Kind::new(ctx, metrics, false),
         }
     }
 
     /// Lists pods and plans anew: what a predecessor bound last may not have been told yet, and nothing must be decided
     /// before it has.
     pub(crate) fn refresh(&mut self, ctx: &Context) {
-        self.pods.restart(ctx, false);
-        self.placements.restart(ctx, true);
+        self.pods.restart(ctx, &self.metrics, false);
+        self.placements.restart(ctx, &self.metrics, true);
     }
 
     /// Whether every kind has been listed.
