@@ -221,6 +221,9 @@ pub fn workload(view: &Workload, excluded: &[String]) -> input::Workload {
     if !view.spec.preemption_gates.is_empty() {
         defects.push("preemptionGates are not supported; remove them".to_owned());
     }
+    if view.spec.maximum_execution_time_seconds.is_some() {
+        defects.push("maximumExecutionTimeSeconds is not supported; remove it".to_owned());
+    }
     input::Workload {
         uid: uid(&view.metadata),
         version: version(&view.metadata),

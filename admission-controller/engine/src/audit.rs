@@ -68,7 +68,7 @@ impl Engine {
             let order = Order::of(&record.workload);
             let (name, listed) = match &record.phase {
                 Phase::Queued(name) => (name, self.queues[name].active.contains(&order)),
-                Phase::Parked(name) => (name, self.queues[name].parked.contains(&order)),
+                Phase::Parked(name) => (name, self.queues[name].parked.contains(&record.shape, &order)),
                 Phase::Claiming(claim) => (
                     &claim.cluster_queue,
                     self.queues[&claim.cluster_queue].claiming.contains(&order)

@@ -136,6 +136,7 @@ impl Engine {
     fn nominate(&mut self) -> Vec<Entry> {
         let mut entries = Vec::new();
         for name in self.ready.clone() {
+            self.park_behind_their_like(&name);
             let queue = self.queue(&name);
             let node = queue.node;
             let Some(order) = queue.head().cloned() else {
@@ -149,6 +150,23 @@ impl Engine {
             entries.push(Entry { uid: order.uid.clone(), order, cluster_queue: name, root, found });
         }
         entries
+    }
+
+    /// Heads that ask for the same as one that was looked at before them, and did not fit, need not be looked at.
+    fn park_behind_their_like(&mut self, name: &ClusterQueueName) {
+        while let Some(order) = self.queue(name).head().cloned() {
+            let Some(shape) = self.workloads.get(&order.uid).map(|record| record.shape.clone()) else {
+                return;
+            };
+            let leader = self.queue(name).parked.first(&shape).filter(|leader| **leader < order).cloned();
+            let reason = leader.and_then(|leader| self.workloads.get(&leader.uid)?.said.clone());
+            let Some(reason) = reason else { return };
+            let queue = self.queue(name);
+            queue.active.remove(&order);
+            queue.parked.insert(shape, order.clone());
+            self.set_phase(&order.uid, Phase::Parked(name.clone()));
+            self.say(&order.uid, Some(name.clone()), reason);
+        }
     }
 
     /// Does what was found: gives quota, or promises it and sends away whom it takes.
@@ -179,8 +197,8 @@ impl Engine {
     ) {
         let Some(record) = self.workloads.get(uid) else { return };
         let order = Order::of(&record.workload);
+        self.leave_queue(name, &order);
         let queue = self.queue(name);
-        queue.remove(&order);
         queue.claiming.insert(order.clone());
         let node = queue.node;
         self.tree.charge(node, &usage, Ledger::Planned, 1);
@@ -235,6 +253,9 @@ impl Engine {
 
     /// A head that does not fit steps aside, or blocks its queue. Returns whether the next round sees something new.
     fn put_aside(&mut self, entry: &Entry, no_fit: NoFit, held_back: bool) -> bool {
+        let Some(shape) = self.workloads.get(&entry.uid).map(|record| record.shape.clone()) else {
+            return false;
+        };
         let queue = self.queue(&entry.cluster_queue);
         let progress = if queue.is_strict() {
             let news = queue.blocked.as_ref() != Some(&entry.order);
@@ -245,7 +266,7 @@ impl Engine {
             false
         } else {
             queue.active.remove(&entry.order);
-            queue.parked.insert(entry.order.clone());
+            queue.parked.insert(shape, entry.order.clone());
             self.set_phase(&entry.uid, Phase::Parked(entry.cluster_queue.clone()));
             true
         };

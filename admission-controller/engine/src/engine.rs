@@ -9,7 +9,7 @@ use crate::input::{
     Admission, ClusterQueue, Cohort, Event, Flavor, LocalQueue, Standing, StopPolicy, Workload,
 };
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
-use crate::queue::{Claim, HoldState, Holding, Order, Phase, Queue, Record};
+use crate::queue::{Claim, HoldState, Holding, Order, Phase, Queue, Record, Shape};
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::{Ledger, NodeName, Tree, Usage};
 
@@ -259,7 +259,9 @@ impl Engine {
         if let Some(key) = local_queue_of(&workload) {
             self.by_local_queue.entry(key).or_default().insert(uid.clone());
         }
-        let record = Record { workload, phase: Phase::Aside, said, refused, eviction_refused_at: None };
+        let shape = Shape::of(&workload);
+        let record =
+            Record { workload, shape, phase: Phase::Aside, said, refused, eviction_refused_at: None };
         self.workloads.insert(uid.clone(), record);
         self.place(&uid);
     }
@@ -294,8 +296,14 @@ impl Engine {
         }
     }
 
-    fn leave_queue(&mut self, name: &ClusterQueueName, order: &Order) {
-        self.queue(name).remove(order);
+    pub(crate) fn leave_queue(&mut self, name: &ClusterQueueName, order: &Order) {
+        let Some(shape) = self.workloads.get(&order.uid).map(|record| record.shape.clone()) else { return };
+        let queue = self.queue(name);
+        queue.remove(&shape, order);
+        // Where this one fitted, or is gone, the next of its like may fit.
+        if let Some(next) = queue.activate_next(&shape) {
+            self.set_phase(&next, Phase::Queued(name.clone()));
+        }
         self.touched_queues.insert(name.clone());
         // What stood behind it in a StrictFIFO queue has a turn now.
         self.ready.insert(name.clone());
@@ -405,7 +413,7 @@ impl Engine {
             return;
         }
         let order = Order::of(&record.workload);
-        record.phase = Phase::Queued(name.clone());
+        self.set_phase(uid, Phase::Queued(name.clone()));
         let queue = self.queue(&name);
         queue.active.insert(order);
         if queue.is_strict() {
@@ -635,9 +643,7 @@ impl Engine {
 
     fn reactivate(&mut self, name: &ClusterQueueName) {
         let queue = self.queue(name);
-        let parked: Vec<Uid> = queue.parked.iter().map(|order| order.uid.clone()).collect();
-        queue.reactivate();
-        for uid in parked {
+        for uid in queue.reactivate() {
             self.set_phase(&uid, Phase::Queued(name.clone()));
         }
         self.ready.insert(name.clone());

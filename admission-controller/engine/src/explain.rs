@@ -3,7 +3,7 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::input::Admission;
 use crate::names::{ClusterQueueName, Uid};
-use crate::queue::{HoldState, Phase};
+use crate::queue::{HoldState, Phase, Record};
 use crate::reason::PendingReason;
 use crate::report::ClusterQueueReport;
 
@@ -82,7 +82,7 @@ impl Engine {
             Phase::Queued(name) | Phase::Parked(name) => self.queues.get(name).map(|queue| {
                 let order = crate::queue::Order::of(&record.workload);
                 queue.active.range(..order.clone()).count()
-                    + queue.parked.range(..order.clone()).count()
+                    + queue.parked.before(&order)
                     + queue.claiming.range(..order).count()
             }),
             _ => None,
@@ -94,9 +94,18 @@ impl Engine {
             priority: record.workload.priority,
             cluster_queue: self.cluster_queue_of(uid),
             state,
-            reason: record.said.clone(),
+            reason: self.reason_of(record),
             ahead,
         })
+    }
+
+    /// Why it waits. What is parked behind its like waits for the same, and that one's numbers are the newest.
+    fn reason_of(&self, record: &Record) -> Option<PendingReason> {
+        if let Phase::Parked(name) = &record.phase {
+            let leader = self.queues.get(name)?.parked.first(&record.shape)?;
+            return self.workloads.get(&leader.uid)?.said.clone();
+        }
+        record.said.clone()
     }
 
     /// Every known workload, by uid.

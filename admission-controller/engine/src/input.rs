@@ -250,7 +250,7 @@ pub struct LocalQueue {
 }
 
 /// One pod set of a Workload.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodSet {
     /// Its name.
     pub name: String,

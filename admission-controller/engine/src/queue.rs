@@ -1,8 +1,9 @@
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::decision::DecisionId;
-use crate::input::{Admission, ClusterQueue, QueueingStrategy, Workload};
+use crate::input::{Admission, ClusterQueue, PodSet, QueueingStrategy, Workload};
 use crate::names::{ClusterQueueName, Uid};
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::{NodeId, Usage};
@@ -25,6 +26,52 @@ impl Order {
     }
 }
 
+/// What workloads have in common that have one priority and ask for the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Shape(Arc<(i32, Vec<PodSet>)>);
+
+impl Shape {
+    pub(crate) fn of(workload: &Workload) -> Self {
+        Self(Arc::new((workload.priority, workload.pod_sets.clone())))
+    }
+}
+
+/// Workloads that were looked at and did not fit, by shape: where the first does not fit, none behind it does.
+#[derive(Debug, Default)]
+pub(crate) struct Parked(BTreeMap<Shape, BTreeSet<Order>>);
+
+impl Parked {
+    pub(crate) fn insert(&mut self, shape: Shape, order: Order) {
+        self.0.entry(shape).or_default().insert(order);
+    }
+
+    fn remove(&mut self, shape: &Shape, order: &Order) {
+        if let Some(group) = self.0.get_mut(shape) {
+            group.remove(order);
+            if group.is_empty() {
+                self.0.remove(shape);
+            }
+        }
+    }
+
+    pub(crate) fn first(&self, shape: &Shape) -> Option<&Order> {
+        self.0.get(shape)?.first()
+    }
+
+    pub(crate) fn contains(&self, shape: &Shape, order: &Order) -> bool {
+        self.0.get(shape).is_some_and(|group| group.contains(order))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.values().map(BTreeSet::len).sum()
+    }
+
+    /// How many stand before this one.
+    pub(crate) fn before(&self, order: &Order) -> usize {
+        self.0.values().map(|group| group.range(..order.clone()).count()).sum()
+    }
+}
+
 /// One ClusterQueue with everything that waits in it or holds its quota. It exists as long as either does, or the object.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -33,7 +80,7 @@ pub(crate) struct Queue {
     /// Waiting to be looked at.
     pub(crate) active: BTreeSet<Order>,
     /// Looked at; nothing to be done until something changes in the tree.
-    pub(crate) parked: BTreeSet<Order>,
+    pub(crate) parked: Parked,
     /// Promised room that others have still to leave.
     pub(crate) claiming: BTreeSet<Order>,
     pub(crate) holding: BTreeSet<Uid>,
@@ -50,7 +97,7 @@ impl Queue {
             spec: None,
             node,
             active: BTreeSet::new(),
-            parked: BTreeSet::new(),
+            parked: Parked::default(),
             claiming: BTreeSet::new(),
             holding: BTreeSet::new(),
             inactive: None,
@@ -63,16 +110,26 @@ impl Queue {
         self.spec.as_ref().is_some_and(|spec| spec.strategy == QueueingStrategy::StrictFifo)
     }
 
-    /// Everything parked is looked at again.
-    pub(crate) fn reactivate(&mut self) {
+    /// The first of every shape is looked at again: while it does not fit, none of its like does. Returns who that is.
+    pub(crate) fn reactivate(&mut self) -> Vec<Uid> {
         self.blocked = None;
         self.passed_over_assumed = false;
-        self.active.append(&mut self.parked);
+        let shapes: Vec<Shape> = self.parked.0.keys().cloned().collect();
+        shapes.iter().filter_map(|shape| self.activate_next(shape)).collect()
     }
 
-    pub(crate) fn remove(&mut self, order: &Order) {
+    /// The first parked workload of this shape is looked at again.
+    pub(crate) fn activate_next(&mut self, shape: &Shape) -> Option<Uid> {
+        let order = self.parked.0.get(shape)?.first()?.clone();
+        self.parked.remove(shape, &order);
+        let uid = order.uid.clone();
+        self.active.insert(order);
+        Some(uid)
+    }
+
+    pub(crate) fn remove(&mut self, shape: &Shape, order: &Order) {
         self.active.remove(order);
-        self.parked.remove(order);
+        self.parked.remove(shape, order);
         self.claiming.remove(order);
         if self.blocked.as_ref() == Some(order) {
             self.blocked = None;
@@ -93,6 +150,7 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) workload: Workload,
+    pub(crate) shape: Shape,
     pub(crate) phase: Phase,
     /// The reason last given for waiting.
     pub(crate) said: Option<PendingReason>,
