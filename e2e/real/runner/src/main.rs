@@ -3,13 +3,12 @@
 //! `e2e/real/run` builds what is needed and starts this. Every process started here is noted in `<work>/pids`, so that the
 //! wrapper ends them however this program ends.
 
-#![expect(dead_code, reason = "the tests of the node and of the programs come next")]
-
 mod cluster;
 mod control_plane;
 mod node;
 mod pki;
 mod process;
+mod programs;
 mod registry;
 mod tests;
 mod tools;

@@ -38,7 +38,17 @@ pub(crate) fn possible(tools: &Tools) -> Result<()> {
     ensure!(cfg!(target_os = "linux"), "containers need Linux");
     let id = Command::new("id").arg("-u").output()?;
     ensure!(id.stdout.starts_with(b"0\n"), "containers need root");
-    for name in ["containerd", "ctr", "runc", "kubelet", "workload", "kube-controller-manager", "tar", "ip"] {
+    for name in [
+        "containerd",
+        "ctr",
+        "runc",
+        "kubelet",
+        "workload",
+        "kube-controller-manager",
+        "tar",
+        "ip",
+        "unshare",
+    ] {
         tools.get(name)?;
     }
     cni_folder()?;
@@ -216,6 +226,10 @@ fn kubelet_settings(socket: &Path) -> Result<serde_json::Value> {
     }))
 }
 
+/// Where every kubelet has its device manager's socket, whatever its root folder is.
+const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins";
+
+/// In a mount namespace of its own, where [`DEVICE_PLUGINS`] is a folder of this run.
 fn start_kubelet(
     work: &Path,
     binary: &Path,
@@ -223,8 +237,14 @@ fn start_kubelet(
     kubeconfig: &Path,
     folder: &Path,
 ) -> Result<Process> {
-    let mut command = Command::new(binary);
+    let plugins = folder.join("device-plugins");
+    std::fs::create_dir_all(&plugins)?;
+    std::fs::create_dir_all(DEVICE_PLUGINS)?;
+    let script = format!("mount --bind '{}' {DEVICE_PLUGINS} && exec \"$@\"", plugins.display());
+    let mut command = Command::new("unshare");
     command
+        .args(["--mount", "--propagation", "slave", "sh", "-c", &script, "sh"])
+        .arg(binary)
         .arg(format!("--config={}", config.display()))
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .arg(format!("--root-dir={}", folder.display()))

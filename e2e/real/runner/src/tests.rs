@@ -1,5 +1,6 @@
 //! Every test of a run.
 
+mod agent;
 mod definitions;
 mod manifests;
 mod node;
@@ -11,7 +12,7 @@ use crate::registry::Test;
 
 /// Every test, in the order in which those that run alone are run.
 pub(crate) fn all(repository: &Path) -> Vec<Test> {
-    [parity::all(), definitions::all(repository), manifests::all(), node::all()]
+    [parity::all(), definitions::all(repository), manifests::all(), node::all(), agent::all()]
         .into_iter()
         .flatten()
         .collect()

@@ -25,7 +25,7 @@ impl Tools {
             }
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
-        for name in ["containerd", "ctr", "runc", "tar", "ip"] {
+        for name in ["containerd", "ctr", "runc", "tar", "ip", "unshare"] {
             // Debian keeps runc in /usr/sbin, which a user's PATH may lack.
             let mut places =
                 std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]);

@@ -11,6 +11,7 @@ use crate::Options;
 use crate::cluster::{self, Applier};
 use crate::control_plane::ControlPlane;
 use crate::node::{self, Node};
+use crate::programs::Programs;
 use crate::tools::Tools;
 use crate::webhooks::Webhooks;
 
@@ -26,6 +27,7 @@ pub(crate) struct World {
     pub(crate) tasks: kit::Tasks,
     control_plane: Result<Running>,
     node: Mutex<Option<Node>>,
+    programs: Mutex<Option<Programs>>,
 }
 
 /// The control plane with what leans on it.
@@ -62,6 +64,7 @@ impl World {
             tasks,
             control_plane,
             node: Mutex::new(None),
+            programs: Mutex::new(None),
         })
     }
 
@@ -83,6 +86,15 @@ impl World {
             *slot = Some(Node::start(&self.work, &self.tools, &self.running()?.plane).await?);
         }
         MutexGuard::try_map(slot, Option::as_mut).map_err(|_| anyhow::anyhow!("the node is gone"))
+    }
+
+    /// Our programs.
+    pub(crate) async fn programs(&self) -> Result<MappedMutexGuard<'_, Programs>> {
+        let mut slot = self.programs.lock().await;
+        if slot.is_none() {
+            *slot = Some(Programs::new(&self.work, &self.running()?.plane.kubeconfig));
+        }
+        MutexGuard::try_map(slot, Option::as_mut).map_err(|_| anyhow::anyhow!("the programs are gone"))
     }
 
     /// A folder of `../shared` (data beside the repository), or an error when it is not there.
