@@ -17,7 +17,7 @@ pub(crate) const NAME: &str = "e2e";
 /// The one image there is: the program of tools/workload.
 pub(crate) const IMAGE: &str = "trireme.dev/e2e/workload:1";
 /// The address of the node and the gateway of its pods.
-const ADDRESS: &str = "10.244.0.1";
+pub(crate) const ADDRESS: &str = "10.244.0.1";
 const BRIDGE: &str = "trireme-e2e";
 
 /// A running node.

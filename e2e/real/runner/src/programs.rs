@@ -88,6 +88,16 @@ impl Programs {
         self.running.values_mut().try_for_each(Process::alive)
     }
 
+    /// Whether a replica of this name was started.
+    pub(crate) fn runs(&self, name: &str) -> bool {
+        self.running.contains_key(name)
+    }
+
+    /// The replicas that run.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.running.keys().cloned().collect()
+    }
+
     /// The last lines a replica has logged.
     pub(crate) fn log_end(&self, name: &str) -> String {
         self.running.get(name).map_or_else(|| format!("{name} does not run"), |process| process.log_end(15))

@@ -10,7 +10,9 @@ use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 use crate::Options;
 use crate::cluster::{self, Applier};
 use crate::control_plane::ControlPlane;
+use crate::kubeflow;
 use crate::node::{self, Node};
+use crate::process::Process;
 use crate::programs::Programs;
 use crate::tools::Tools;
 use crate::webhooks::Webhooks;
@@ -28,6 +30,7 @@ pub(crate) struct World {
     control_plane: Result<Running>,
     node: Mutex<Option<Node>>,
     programs: Mutex<Option<Programs>>,
+    kubeflow: Mutex<Option<Process>>,
 }
 
 /// The control plane with what leans on it.
@@ -65,6 +68,7 @@ impl World {
             control_plane,
             node: Mutex::new(None),
             programs: Mutex::new(None),
+            kubeflow: Mutex::new(None),
         })
     }
 
@@ -95,6 +99,16 @@ impl World {
             *slot = Some(Programs::new(&self.work, &self.running()?.plane.kubeconfig));
         }
         MutexGuard::try_map(slot, Option::as_mut).map_err(|_| anyhow::anyhow!("the programs are gone"))
+    }
+
+    /// Starts Kubeflow's training-operator, unless it runs.
+    pub(crate) async fn kubeflow(&self) -> Result<()> {
+        let mut slot = self.kubeflow.lock().await;
+        if slot.is_none() {
+            let Running { plane, applier, .. } = self.running()?;
+            *slot = Some(kubeflow::start(&self.work, &self.tools, &plane.kubeconfig, applier, &plane.client).await?);
+        }
+        Ok(())
     }
 
     /// A folder of `../shared` (data beside the repository), or an error when it is not there.
