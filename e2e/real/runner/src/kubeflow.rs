@@ -14,27 +14,41 @@ use crate::process::{Process, free_port};
 use crate::tools::Tools;
 
 const NAMESPACE: &str = "kubeflow";
+const CERTIFICATES: &str = "/tmp/k8s-webhook-server";
 const SECRET: &str = "training-operator-webhook-cert";
 
 /// Starts it. Its certificate rotator holds the controllers back until its Secret, a webhook configuration and the Secret's
 /// files are there: the first start makes the certificates, the second finds them.
-pub(crate) async fn start(work: &Path, tools: &Tools, kubeconfig: &Path, applier: &Applier, client: &kube::Client) -> Result<Process> {
+pub(crate) async fn start(
+    work: &Path,
+    tools: &Tools,
+    kubeconfig: &Path,
+    applier: &Applier,
+    client: &kube::Client,
+) -> Result<Process> {
     let temporary = work.join("kubeflow");
-    let certificates = temporary.join("k8s-webhook-server/serving-certs");
+    let certificates = temporary.join("serving-certs");
     std::fs::create_dir_all(&certificates)?;
+    std::fs::create_dir_all(CERTIFICATES)?;
+    // The folder is written into the program: it gets one of this run in a mount namespace of its own.
+    let script = format!("mount --bind '{}' {CERTIFICATES} && exec \"$@\"", temporary.display());
     applier.must(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": NAMESPACE}})).await?;
     applier
-        .must(&json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": "validator.training-operator.kubeflow.org"}, "webhooks": []}))
+        .must(
+            &json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "validator.training-operator.kubeflow.org"}, "webhooks": []}),
+        )
         .await?;
     let template = temporary.join("init.yaml");
-    let container = json!([{"name": "init-pytorch", "image": IMAGE, "imagePullPolicy": "Never", "args": ["succeed"]}]);
+    let container =
+        json!([{"name": "init-pytorch", "image": IMAGE, "imagePullPolicy": "Never", "args": ["succeed"]}]);
     std::fs::write(&template, container.to_string())?;
     let run = || -> Result<Process> {
-        let mut command = Command::new(tools.get("training-operator")?);
+        let mut command = Command::new("unshare");
         command
+            .args(["--mount", "--propagation", "slave", "sh", "-c", &script, "sh"])
+            .arg(tools.get("training-operator")?)
             .env("KUBECONFIG", kubeconfig)
-            .env("TMPDIR", &temporary)
             .arg("--enable-scheme=pytorchjob")
             .arg(format!("--pytorch-init-container-template-file={}", template.display()))
             .arg(format!("--metrics-bind-address=127.0.0.1:{}", free_port()?))

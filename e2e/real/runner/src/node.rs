@@ -26,7 +26,6 @@ pub(crate) struct Node {
     pub(crate) kubelet_folder: PathBuf,
     kubelet_config: PathBuf,
     kubeconfig: PathBuf,
-    socket: PathBuf,
     work: PathBuf,
     binary: PathBuf,
     _containerd: Process,
@@ -88,7 +87,7 @@ impl Node {
         let kubelet = start_kubelet(work, &binary, &kubelet_config, &kubeconfig, &kubelet_folder)?;
         let work = work.to_owned();
         let mut node =
-            Self { kubelet_folder, kubelet_config, kubeconfig, socket, work, binary, _containerd, kubelet };
+            Self { kubelet_folder, kubelet_config, kubeconfig, work, binary, _containerd, kubelet };
         node.wait_ready(&plane.client).await?;
         Ok(node)
     }
@@ -116,11 +115,6 @@ impl Node {
             &self.kubelet_folder,
         )?;
         self.wait_ready(client).await
-    }
-
-    /// containerd's socket.
-    pub(crate) fn socket(&self) -> &Path {
-        &self.socket
     }
 }
 

@@ -87,11 +87,6 @@ impl Process {
         let all: Vec<_> = text.lines().collect();
         all[all.len().saturating_sub(lines)..].join("\n")
     }
-
-    /// Its process id.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
 }
 
 impl Drop for Process {

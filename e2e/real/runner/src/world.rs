@@ -106,7 +106,9 @@ impl World {
         let mut slot = self.kubeflow.lock().await;
         if slot.is_none() {
             let Running { plane, applier, .. } = self.running()?;
-            *slot = Some(kubeflow::start(&self.work, &self.tools, &plane.kubeconfig, applier, &plane.client).await?);
+            *slot = Some(
+                kubeflow::start(&self.work, &self.tools, &plane.kubeconfig, applier, &plane.client).await?,
+            );
         }
         Ok(())
     }
