@@ -74,7 +74,7 @@ pub(super) fn old(headers: &HeaderMap) -> Response<ResponseBody> {
     let mut response = json_response(StatusCode::OK, Bytes::from_static(DOCUMENT));
     response.headers_mut().insert(
         header::CONTENT_TYPE,
-        header::HeaderValue::from_static("application/com.github.proto-openapi.spec.v2@v1.0+protobuf"),
+        header::HeaderValue::from_static("application/com.github.proto-openapi.spec.v2.v1.0+protobuf"),
     );
     response
 }
