@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use std::time::Duration;
+
 use kit::{Clock, Rng, ServiceTable, Tasks};
 use tokio::sync::Notify;
 
@@ -28,6 +30,8 @@ pub struct SimConfig {
     pub log_limit: usize,
     /// Changes kept per resource for watches to resume from.
     pub history_limit: usize,
+    /// How often a watch that asked for bookmarks gets one.
+    pub bookmark_interval: Duration,
     /// What the cluster begins with; without it, only with what every cluster has.
     pub image: Option<Image>,
 }
@@ -44,10 +48,19 @@ impl fmt::Debug for Image {
 }
 
 impl SimConfig {
-    /// A configuration with the usual limits: 65,536 commits for readers of the log, and 1,024 changes a resource
-    /// (about what a real watch cache holds for a busy one).
+    /// A configuration with the usual limits: 65,536 commits for readers of the log, 1,024 changes a resource (about what
+    /// a real watch cache holds for a busy one), and a bookmark a minute (`bookmarkFrequency` of the watch cache).
     pub fn new(clock: Clock, tasks: Tasks, rng: Rng, services: ServiceTable) -> Self {
-        Self { clock, tasks, rng, services, log_limit: 65_536, history_limit: 1_024, image: None }
+        Self {
+            clock,
+            tasks,
+            rng,
+            services,
+            log_limit: 65_536,
+            history_limit: 1_024,
+            bookmark_interval: Duration::from_secs(60),
+            image: None,
+        }
     }
 }
 
@@ -70,6 +83,7 @@ pub(crate) struct Inner {
     pub(crate) rng: Rng,
     pub(crate) services: ServiceTable,
     pub(crate) faults: Faults,
+    pub(crate) bookmark_interval: Duration,
     state: Mutex<State>,
     logs: Mutex<BTreeMap<String, Arc<dyn PodLogs>>>,
     /// Told when an object was deleted or began to be: work for garbage collection and namespace termination.
@@ -92,6 +106,7 @@ impl Cluster {
         };
         let cluster = Self(Arc::new(Inner {
             faults: Faults::new(config.rng.fork()),
+            bookmark_interval: config.bookmark_interval,
             clock: config.clock,
             tasks: config.tasks,
             rng: config.rng,

@@ -97,6 +97,9 @@ pub enum Fault {
     TimeoutAfterWrite,
     /// The answer takes this long.
     Latency(Duration),
+    /// A list shows how things were so many revisions ago, as a lagging API server may when the caller takes any
+    /// resourceVersion (`resourceVersion=0`). Other calls are not touched.
+    StaleList(u64),
 }
 
 /// What happens to a watch when it should pass an event on.
@@ -166,6 +169,16 @@ struct Rules {
 pub struct Faults {
     rng: Rng,
     rules: Mutex<Rules>,
+}
+
+impl Ticket {
+    /// By how many revisions a list is behind.
+    pub(crate) fn list_lag(&self) -> u64 {
+        match self.fault {
+            Some(Fault::StaleList(revisions)) => revisions,
+            _ => 0,
+        }
+    }
 }
 
 /// What [`Faults::before`] decided for the time after the call.

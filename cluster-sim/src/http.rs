@@ -104,7 +104,7 @@ impl ApiService {
             return Ok(response);
         }
         let query = Query::parse(parts.uri.query());
-        let call = match self.call(&parts.method, path, &query) {
+        let mut call = match self.call(&parts.method, path, &query) {
             Ok(call) => call,
             Err(error) => return Ok(refused(error)),
         };
@@ -114,6 +114,7 @@ impl ApiService {
             Err(crate::faults::Refusal::Answer(error)) => return Ok(refused(error)),
             Err(crate::faults::Refusal::Broken(error)) => return Err(error.into()),
         };
+        call.lag = ticket.list_lag();
         let response = self.dispatch(&call, &query, &parts.headers, body).await.unwrap_or_else(refused);
         match faults.after(&call.about, ticket).await {
             Ok(()) => Ok(response),
@@ -133,7 +134,7 @@ impl ApiService {
             namespace: target.namespace_or_empty().into(),
             name: target.name.as_deref().unwrap_or_default().into(),
         };
-        Ok(Routed { target, verb, about })
+        Ok(Routed { target, verb, about, lag: 0 })
     }
 
     async fn dispatch(
@@ -183,7 +184,7 @@ impl ApiService {
         let target = &call.target;
         match call.verb {
             Verb::Watch => crate::watch::serve(cluster, &self.writer, target, query, view),
-            Verb::List => crate::read::list(cluster, target, query, view).await,
+            Verb::List => crate::read::list(cluster, target, query, view, call.lag).await,
             Verb::Get if &*target.subresource == "log" => {
                 crate::subresources::pod_log(cluster, target, query)
             }
@@ -216,6 +217,8 @@ struct Routed {
     target: Target,
     verb: Verb,
     about: Call,
+    /// By how many revisions a list is to be behind.
+    lag: u64,
 }
 
 /// A request body as JSON; YAML is accepted where it is declared.

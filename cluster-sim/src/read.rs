@@ -126,9 +126,10 @@ pub(crate) async fn list(
     target: &Target,
     query: &Query,
     view: View,
+    lag: u64,
 ) -> Result<Response<ResponseBody>, ApiError> {
     let selectors = Selectors::parse(target, query)?;
-    let page = page(cluster, target, query, &selectors)?;
+    let page = page(cluster, target, query, &selectors, lag)?;
     let resource = &target.resource;
     if view == View::Table {
         let mut values = Vec::with_capacity(page.objects.len());
@@ -170,7 +171,13 @@ pub(crate) async fn list(
     Ok(json_response(StatusCode::OK, body.freeze()))
 }
 
-fn page(cluster: &Cluster, target: &Target, query: &Query, selectors: &Selectors) -> Result<Page, ApiError> {
+fn page(
+    cluster: &Cluster,
+    target: &Target,
+    query: &Query,
+    selectors: &Selectors,
+    lag: u64,
+) -> Result<Page, ApiError> {
     let limit = query.number("limit")?.filter(|l| *l > 0).and_then(|l| usize::try_from(l).ok());
     let token = query.get("continue").map(Continue::parse).transpose()?;
     let asked = query.number("resourceVersion")?;
@@ -193,6 +200,7 @@ fn page(cluster: &Cluster, target: &Target, query: &Query, selectors: &Selectors
     let revision = match (&token, asked) {
         (Some(token), _) => token.revision,
         (None, Some(asked)) if exact && asked > 0 => asked,
+        (None, Some(0)) if lag > 0 => collection.reachable(current.saturating_sub(lag)),
         _ => current,
     };
     let all: Vec<Arc<Object>> = if revision == current {

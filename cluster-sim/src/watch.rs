@@ -19,8 +19,6 @@ use crate::read::{Selectors, shown};
 use crate::request::{Query, Target, View};
 use crate::store::{Change, ChangeKind, watch_line};
 
-/// How often a watch that asked for bookmarks gets one (`bookmarkFrequency` of the watch cache).
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long a watch lasts that names no timeout (`--min-request-timeout`; a real server adds up to as much again).
 const DEFAULT_TIMEOUT: u64 = 1800;
 
@@ -89,7 +87,7 @@ pub(crate) fn serve(
         initial_end: streaming_list && bookmarks,
         cursor: if from_state { current } else { asked.unwrap_or(current) },
         deadline: now + Duration::from_secs(timeout),
-        next_bookmark: now + BOOKMARK_EVERY,
+        next_bookmark: now + cluster.0.bookmark_interval,
         changed,
         ready: VecDeque::new(),
         silent: false,
@@ -153,7 +151,7 @@ impl Watch {
             self.closed = true;
         }
         if self.bookmarks && !self.silent {
-            self.next_bookmark = now + BOOKMARK_EVERY;
+            self.next_bookmark = now + self.cluster.0.bookmark_interval;
             let bookmark = self.bookmark(self.cursor, false);
             self.ready.push_back(bookmark);
         }

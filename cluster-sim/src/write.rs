@@ -232,6 +232,7 @@ pub(crate) async fn create(
     let value = crate::admission::run(cluster, caller, resource, Operation::Create, "", None, value).await?;
     let errors = crate::validation::validate(resource, &value, None);
     refuse(resource, &value, errors)?;
+    crate::admission::builtin::on_quota(cluster, resource, &value)?;
     if caller.dry_run {
         let revision = cluster.revision();
         return Ok(Arc::new(Object::new(value, revision)));

@@ -310,3 +310,25 @@ async fn a_listening_cluster_lets_in_who_has_the_token() {
     assert_eq!(code(pods.get("a").await.unwrap_err()), 401);
     tasks.stop();
 }
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_limit_what_their_pods_ask_for() {
+    let cluster = cluster();
+    let store = cluster.store("admin");
+    let range = json!({ "metadata": { "name": "r", "namespace": "default" }, "spec": { "limits": [
+        { "type": "Container", "default": { "cpu": "2" }, "defaultRequest": { "cpu": "500m" } },
+    ] } });
+    store.create(&GroupResource::core("limitranges"), range).await.unwrap();
+    let quota = json!({ "metadata": { "name": "q", "namespace": "default" }, "spec": { "hard": {
+        "pods": "3", "requests.cpu": "1",
+    } } });
+    store.create(&GroupResource::core("resourcequotas"), quota).await.unwrap();
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
+    let first = pods.create(&PostParams::default(), &pod("a")).await.unwrap();
+    let resources = first.spec.unwrap().containers[0].resources.clone().unwrap();
+    assert_eq!(resources.requests.unwrap()["cpu"].0, "500m");
+    pods.create(&PostParams::default(), &pod("b")).await.unwrap();
+    assert_eq!(code(pods.create(&PostParams::default(), &pod("c")).await.unwrap_err()), 403);
+    pods.delete("a", &Default::default()).await.unwrap();
+    pods.create(&PostParams::default(), &pod("c")).await.unwrap();
+}

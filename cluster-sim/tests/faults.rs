@@ -205,3 +205,19 @@ async fn a_webhook_that_fails_is_judged_by_its_policy() {
     cluster.faults().add_webhook("ns", "hook", 1_000_000, 2, WebhookFault::Slow(Duration::from_secs(4)));
     api.create(&post, &map("slow-but-in-time")).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lagging_server_shows_the_past_to_who_takes_any_version() {
+    let cluster = Cluster::new(config(1));
+    let api = maps(&cluster, "client");
+    for name in ["a", "b"] {
+        api.create(&PostParams::default(), &map(name)).await.unwrap();
+    }
+    cluster.faults().add(Aim::default().on(configmaps()), 1_000_000, 2, Fault::StaleList(1));
+    let any = kube::api::ListParams::default().match_any();
+    let old = api.list(&any).await.unwrap();
+    assert_eq!(old.items.len(), 1);
+    assert_eq!(old.metadata.resource_version.unwrap(), (cluster.revision() - 1).to_string());
+    assert_eq!(api.list(&Default::default()).await.unwrap().items.len(), 2, "a quorum read is never stale");
+    assert_eq!(api.list(&any).await.unwrap().items.len(), 2);
+}

@@ -8,6 +8,7 @@ use crate::resources::{GroupResource, Resource};
 /// What the server's own admission plugins do to new objects.
 pub(crate) fn on_create(cluster: &Cluster, resource: &Resource, value: &mut Value) -> Result<(), ApiError> {
     if resource.id.is("", "pods") {
+        super::limits::default(cluster, value);
         priority(cluster, resource, value)?;
         tolerations(entry(value, "spec"));
         let spec = entry(value, "spec");
@@ -17,6 +18,11 @@ pub(crate) fn on_create(cluster: &Cluster, resource: &Resource, value: &mut Valu
         spec.insert("serviceAccount".into(), account.into());
     }
     Ok(())
+}
+
+/// What the ResourceQuota plugin refuses; asked last, when the object is what will be stored.
+pub(crate) fn on_quota(cluster: &Cluster, resource: &Resource, value: &Value) -> Result<(), ApiError> {
+    if resource.id.is("", "pods") { super::limits::check_quota(cluster, resource, value) } else { Ok(()) }
 }
 
 /// The DefaultTolerationSeconds plugin: a pod stays for five minutes on a node that is lost, unless it says otherwise.

@@ -5,6 +5,7 @@
 pub(crate) mod builtin;
 mod call;
 mod hooks;
+mod limits;
 
 use std::borrow::Cow;
 

@@ -24,7 +24,9 @@ const POD_SPEC_KEYS: &[(&str, &str)] = &[
     ("initContainers.ports", "containerPort"),
     ("initContainers.volumeMounts", "mountPath"),
     ("initContainers.volumeDevices", "devicePath"),
-    ("volumes.projected.sources", ""),
+    ("ephemeralContainers.env", "name"),
+    ("ephemeralContainers.volumeMounts", "mountPath"),
+    ("ephemeralContainers.volumeDevices", "devicePath"),
 ];
 
 /// The other kinds' rows: kind (empty for every kind), path, key. An empty key marks a list of plain values that merges
@@ -34,6 +36,8 @@ const KEYS: &[(&str, &str, &str)] = &[
     ("", "metadata.finalizers", ""),
     ("Pod", "status.conditions", "type"),
     ("Pod", "status.podIPs", "ip"),
+    ("Pod", "status.resourceClaimStatuses", "name"),
+    ("CSINode", "spec.drivers", "name"),
     ("Pod", "status.hostIPs", "ip"),
     ("Node", "status.conditions", "type"),
     ("Node", "status.addresses", "type"),
@@ -113,6 +117,10 @@ fn merge_map(
             return Ok(());
         }
         _ => {}
+    }
+    // Of a union only the member that the patch sets stays (a volume's source, a Deployment's strategy).
+    if let Some(kept) = patch.get("$retainKeys").and_then(Value::as_array) {
+        target.retain(|key, _| kept.iter().any(|k| k == key));
     }
     for (key, value) in patch {
         if let Some(field) = key.strip_prefix("$deleteFromPrimitiveList/") {
@@ -262,6 +270,14 @@ mod tests {
             "Pod",
         );
         assert_eq!(finalizers, json!({"metadata": {"finalizers": ["b", "c"]}}));
+    }
+
+    #[test]
+    fn of_a_union_only_the_named_members_stay() {
+        let pod = json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}});
+        let patch = json!({"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "secret"], "secret": {"secretName": "s"}}]}});
+        let wanted = json!({"spec": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}});
+        assert_eq!(patched(pod, patch, "Pod"), wanted);
     }
 
     #[test]

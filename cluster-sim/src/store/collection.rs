@@ -120,6 +120,11 @@ impl Collection {
         Ok(objects)
     }
 
+    /// The revision, or the oldest after it that the history still reaches.
+    pub(crate) fn reachable(&self, revision: u64) -> u64 {
+        revision.max(self.compacted).max(1)
+    }
+
     /// Told of every change.
     pub(crate) fn changed(&self) -> Arc<Notify> {
         self.changed.clone()
