@@ -5,7 +5,7 @@
 //! two differ on purpose, the item says so.
 //!
 //! What is read first: [`input`] (what the engine is told), [`decision`] (what it answers), then `engine` (the state),
-//! `cycle` (one round of decisions), `assign` (flavors for one workload), `preempt` (victims) and `tree` (quota).
+//! `cycle` (one round of decisions), `place` (where each workload is), `assign` (flavors for one workload), `preempt` (victims) and `tree` (quota).
 
 mod assign;
 mod audit;
@@ -15,6 +15,7 @@ mod engine;
 mod explain;
 pub mod input;
 mod names;
+mod place;
 mod preempt;
 mod queue;
 pub mod reason;

@@ -1,0 +1,209 @@
+//! Where each workload is: taken out of every queue and ledger, and put where its last seen state says.
+
+use model::planted::Bug;
+
+use crate::engine::{Engine, local_queue_of};
+use crate::input::{Standing, StopPolicy, Workload};
+use crate::names::{ClusterQueueName, Uid};
+use crate::queue::{Claim, HoldState, Holding, Order, Phase};
+use crate::reason::PendingReason;
+use crate::tree::Ledger;
+
+impl Engine {
+    /// Takes a workload out of every queue and ledger. `next` is what comes after, which tells whether quota comes back.
+    pub(crate) fn withdraw(&mut self, uid: &Uid, next: &Standing) {
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let order = Order::of(&record.workload);
+        let phase = std::mem::replace(&mut record.phase, Phase::Aside);
+        if let Some(key) = local_queue_of(&record.workload) {
+            if let Some(members) = self.by_local_queue.get_mut(&key) {
+                members.remove(uid);
+                if members.is_empty() {
+                    self.by_local_queue.remove(&key);
+                }
+            }
+            self.touched_local_queues.insert(key);
+        }
+        match phase {
+            Phase::Aside | Phase::Finished => {}
+            Phase::Queued(name) | Phase::Parked(name) => self.leave_queue(&name, &order),
+            Phase::Claiming(claim) => self.withdraw_claim(&claim, &order),
+            Phase::Holding(holding) => self.withdraw_holding(uid, holding, next),
+        }
+    }
+
+    pub(crate) fn leave_queue(&mut self, name: &ClusterQueueName, order: &Order) {
+        let Some(shape) = self.workloads.get(&order.uid).map(|record| record.shape.clone()) else { return };
+        let queue = self.queue(name);
+        queue.remove(&shape, order);
+        // Where this one fitted, or is gone, the next of its like may fit.
+        if let Some(next) = queue.activate_next(&shape) {
+            self.set_phase(&next, Phase::Queued(name.clone()));
+        }
+        self.touched_queues.insert(name.clone());
+        // What stood behind it in a StrictFIFO queue has a turn now.
+        self.ready.insert(name.clone());
+    }
+
+    pub(crate) fn withdraw_claim(&mut self, claim: &Claim, order: &Order) {
+        let node = self.queue(&claim.cluster_queue).node;
+        self.tree.charge(node, &claim.usage, Ledger::Planned, -1);
+        self.claims.remove(order);
+        self.leave_queue(&claim.cluster_queue, order);
+        self.reactivate_tree(&claim.cluster_queue);
+    }
+
+    pub(crate) fn withdraw_holding(&mut self, uid: &Uid, holding: Holding, next: &Standing) {
+        let name = holding.admission.cluster_queue.clone();
+        let queue = self.queue(&name);
+        queue.holding.remove(uid);
+        let node = queue.node;
+        self.touched_queues.insert(name.clone());
+        self.tree.charge(node, &holding.usage, Ledger::Held, -1);
+        let stays = matches!(next, Standing::Reserved { evicted: false, .. });
+        match holding.state {
+            HoldState::Leaving { decision, preemptor } => {
+                self.in_flight.retain(|id, _| Some(*id) != decision);
+                // It does not leave after all, so the promise made of its room is void.
+                if let (true, Some(preemptor)) = (stays, preemptor) {
+                    self.drop_claim(&preemptor);
+                }
+            }
+            HoldState::Assumed(decision) => {
+                self.in_flight.remove(&decision);
+                self.tree.charge(node, &holding.usage, Ledger::Planned, -1);
+            }
+            HoldState::Confirmed => self.tree.charge(node, &holding.usage, Ledger::Planned, -1),
+        }
+        let same = matches!(next, Standing::Reserved { admission, .. } if *admission == holding.admission);
+        if !same {
+            self.released = true;
+            self.reactivate_tree(&name);
+        }
+    }
+
+    pub(crate) fn drop_claim(&mut self, uid: &Uid) {
+        if self.workloads.get(uid).is_some_and(|record| matches!(record.phase, Phase::Claiming(_))) {
+            self.replace(uid);
+        }
+    }
+
+    /// Out of everything and back to where its last seen state puts it.
+    pub(crate) fn replace(&mut self, uid: &Uid) {
+        let Some(record) = self.workloads.get(uid) else { return };
+        let (standing, key) = (record.workload.standing.clone(), local_queue_of(&record.workload));
+        self.withdraw(uid, &standing);
+        if let Some(key) = key {
+            self.by_local_queue.entry(key).or_default().insert(uid.clone());
+        }
+        self.place(uid);
+    }
+
+    pub(crate) fn replace_if_waiting(&mut self, uid: &Uid) {
+        let waits = self.workloads.get(uid).is_some_and(|record| {
+            matches!(record.phase, Phase::Aside | Phase::Queued(_) | Phase::Parked(_) | Phase::Claiming(_))
+        });
+        if waits {
+            self.replace(uid);
+        }
+    }
+
+    /// Puts a workload that is nowhere to where its last seen state puts it.
+    pub(crate) fn place(&mut self, uid: &Uid) {
+        let Some(record) = self.workloads.get(uid) else { return };
+        if let Some(key) = local_queue_of(&record.workload) {
+            self.touched_local_queues.insert(key);
+        }
+        match record.workload.standing.clone() {
+            Standing::Finished if self.planted.is(Bug::ReadmitFinished) => {
+                if let Ok(name) = self.where_to_wait(&record.workload) {
+                    self.enqueue(uid, name);
+                }
+            }
+            Standing::Finished => self.set_phase(uid, Phase::Finished),
+            Standing::Reserved { admission, admitted, evicted, since_ms } => {
+                let state = if evicted {
+                    HoldState::Leaving { decision: None, preemptor: None }
+                } else {
+                    HoldState::Confirmed
+                };
+                let usage = self.usage_of(&admission);
+                self.hold(uid, Holding { admission, usage, admitted, since_ms, state });
+                self.drain(uid);
+            }
+            Standing::Pending => match self.where_to_wait(&record.workload) {
+                Ok(name) => self.enqueue(uid, name),
+                Err(reason) => {
+                    self.set_phase(uid, Phase::Aside);
+                    self.say(uid, None, reason);
+                }
+            },
+        }
+    }
+
+    pub(crate) fn enqueue(&mut self, uid: &Uid, name: ClusterQueueName) {
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        if let Some(words) = record.refused.clone() {
+            self.set_phase(uid, Phase::Aside);
+            self.say(uid, Some(name), PendingReason::AdmissionRefused(words));
+            return;
+        }
+        let order = Order::of(&record.workload);
+        self.set_phase(uid, Phase::Queued(name.clone()));
+        let queue = self.queue(&name);
+        queue.active.insert(order);
+        if queue.is_strict() {
+            self.unsaid.push(uid.clone());
+        }
+        self.touched_queues.insert(name.clone());
+        self.ready.insert(name);
+    }
+
+    pub(crate) fn hold(&mut self, uid: &Uid, holding: Holding) {
+        let name = holding.admission.cluster_queue.clone();
+        let queue = self.queue(&name);
+        queue.holding.insert(uid.clone());
+        let node = queue.node;
+        self.tree.charge(node, &holding.usage, Ledger::Held, 1);
+        if !matches!(holding.state, HoldState::Leaving { .. }) {
+            self.tree.charge(node, &holding.usage, Ledger::Planned, 1);
+        }
+        self.touched_queues.insert(name);
+        if let Some(record) = self.workloads.get_mut(uid) {
+            record.said = None;
+            record.phase = Phase::Holding(holding);
+        }
+    }
+
+    /// The queue in which a workload may wait, or why in none.
+    pub(crate) fn where_to_wait(&self, workload: &Workload) -> Result<ClusterQueueName, PendingReason> {
+        if !workload.active {
+            return Err(PendingReason::Deactivated);
+        }
+        if let Some(defect) = &workload.defect {
+            return Err(PendingReason::Defect(defect.clone()));
+        }
+        let key = local_queue_of(workload).ok_or(PendingReason::NoQueueName)?;
+        let Some(local_queue) = self.local_queues.get(&key) else {
+            return Err(PendingReason::LocalQueueMissing(key));
+        };
+        if local_queue.stop != StopPolicy::None {
+            return Err(PendingReason::LocalQueueStopped(key));
+        }
+        let name = local_queue.cluster_queue.clone();
+        let Some((queue, spec)) =
+            self.queues.get(&name).and_then(|queue| queue.spec.as_ref().map(|spec| (queue, spec)))
+        else {
+            return Err(PendingReason::ClusterQueueMissing(name));
+        };
+        if let Some(inactive) = &queue.inactive {
+            return Err(PendingReason::ClusterQueueInactive(name, inactive.clone()));
+        }
+        let labels = self.namespaces.get(&workload.namespace);
+        let selected = match (&spec.namespace_selector, labels) {
+            (Some(selector), Some(labels)) => selector.matches(labels),
+            _ => false,
+        };
+        if selected { Ok(name) } else { Err(PendingReason::NamespaceMismatch(name)) }
+    }
+}
