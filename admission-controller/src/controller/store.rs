@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::watch::Change;
@@ -35,8 +35,14 @@ pub(super) struct Store<V> {
     metadata: fn(&V) -> &ObjectMeta,
     /// During a list: what it has not named yet.
     unnamed: Option<BTreeSet<Uid>>,
+    /// Objects gone not long ago: the answer to a write may come after the watch has told of the deletion (a patch that
+    /// takes the last finalizer is answered with the object), and must not bring the object back. A uid is never used again.
+    buried: VecDeque<Uid>,
     synced: bool,
 }
+
+/// An answer comes within a request's time-out; this many deletions are remembered, more than writes can be in flight.
+const MAX_BURIED: usize = 4_096;
 
 /// What a change did.
 #[derive(Debug)]
@@ -61,7 +67,7 @@ impl Store<StoredJob> {
 
 impl<V> Store<V> {
     fn with(metadata: fn(&V) -> &ObjectMeta) -> Self {
-        Self { items: BTreeMap::new(), metadata, unnamed: None, synced: false }
+        Self { items: BTreeMap::new(), metadata, unnamed: None, buried: VecDeque::new(), synced: false }
     }
 
     /// Whether the first list is complete.
@@ -83,21 +89,35 @@ impl<V> Store<V> {
                 self.unnamed = Some(self.items.keys().cloned().collect());
                 Vec::new()
             }
-            Change::Applied(object) => self.upsert(object).into_iter().map(Delta::Upsert).collect(),
+            Change::Applied(object) => self.put(object).into_iter().map(Delta::Upsert).collect(),
             Change::Deleted(object) => {
                 let uid = input::uid((self.metadata)(&object));
+                self.bury(uid.clone());
                 self.items.remove(&uid).into_iter().map(Delta::Gone).collect()
             }
             Change::Synced => {
                 self.synced = true;
                 let gone = self.unnamed.take().unwrap_or_default();
+                gone.iter().for_each(|uid| self.bury(uid.clone()));
                 gone.into_iter().filter_map(|uid| self.items.remove(&uid)).map(Delta::Gone).collect()
             }
         }
     }
 
-    /// Takes an object, from a watch or from the answer to a write, unless a newer version of it is known.
+    fn bury(&mut self, uid: Uid) {
+        if self.buried.len() == MAX_BURIED {
+            self.buried.pop_front();
+        }
+        self.buried.push_back(uid);
+    }
+
+    /// Takes the object in the answer to a write, unless it is gone by now or a newer version of it is known.
     pub(super) fn upsert(&mut self, object: V) -> Option<Uid> {
+        let uid = input::uid((self.metadata)(&object));
+        if self.buried.contains(&uid) { None } else { self.put(object) }
+    }
+
+    fn put(&mut self, object: V) -> Option<Uid> {
         let metadata = (self.metadata)(&object);
         let (uid, version) = (input::uid(metadata), input::version(metadata));
         if let Some(unnamed) = &mut self.unnamed {
@@ -109,5 +129,38 @@ impl<V> Store<V> {
         }
         self.items.insert(uid.clone(), object);
         Some(uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    fn object(version: &str) -> ConfigMap {
+        let metadata = ObjectMeta {
+            uid: Some("u".into()),
+            resource_version: Some(version.into()),
+            ..ObjectMeta::default()
+        };
+        ConfigMap { metadata, ..ConfigMap::default() }
+    }
+
+    #[test]
+    fn the_late_answer_to_a_write_does_not_bring_a_deleted_object_back() {
+        let mut store = Store::new();
+        assert_eq!(store.take(Change::Applied(object("1"))).len(), 1);
+        assert_eq!(store.take(Change::Deleted(object("2"))).len(), 1);
+        assert_eq!(store.upsert(object("2")), None);
+        assert!(store.iter().next().is_none());
+    }
+
+    #[test]
+    fn nor_one_that_a_new_list_did_not_name() {
+        let mut store = Store::new();
+        store.take(Change::Applied(object("1")));
+        store.take(Change::Restarted);
+        assert_eq!(store.take(Change::Synced).len(), 1);
+        assert_eq!(store.upsert(object("1")), None);
     }
 }
