@@ -1,5 +1,7 @@
 //! The fuzzer itself: the same seed gives the same writes in any process, and what it plays holds.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 use std::process::Command;
 
 fn fuzz(arguments: &[&str]) -> (bool, String) {

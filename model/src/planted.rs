@@ -15,8 +15,6 @@ pub enum Bug {
     ReleaseQuotaAtEviction,
     /// The borrowing limit is not looked at.
     IgnoreBorrowingLimit,
-    /// What another queue of the cohort uses is not looked at.
-    IgnoreCohortUsage,
     /// Workloads of equal priority are preempted although the policy says lower.
     PreemptEqualPriority,
     /// Victims that turn out not to be needed are evicted all the same.
@@ -70,7 +68,6 @@ impl Bug {
         Self::PreemptAssumed,
         Self::ReleaseQuotaAtEviction,
         Self::IgnoreBorrowingLimit,
-        Self::IgnoreCohortUsage,
         Self::PreemptEqualPriority,
         Self::SkipFillBack,
         Self::LoseWakeups,
