@@ -1,7 +1,5 @@
 //! The story from the outside: the command a newcomer runs first.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
 use std::process::Command;
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cluster_sim::{Cluster, SimConfig};
+use cluster_sim::{Cluster, Image, SimConfig};
 use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
 use model::planted::Planted;
 
@@ -30,6 +30,8 @@ pub struct StackConfig {
     pub transport: Transport,
     /// The deliberate bug that is switched on.
     pub planted: Planted,
+    /// What [`Stack::image`] made, to begin with instead of installing everything anew.
+    pub image: Option<Image>,
 }
 
 /// A machine with GPUs.
@@ -100,16 +102,33 @@ pub struct Stack {
 pub const NAMESPACE: &str = "trireme-system";
 
 impl Stack {
+    /// A cluster with everything installed and nothing running: many stacks can begin with it.
+    ///
+    /// # Errors
+    /// The cluster refuses what is installed.
+    pub async fn image(clock: Clock) -> anyhow::Result<Image> {
+        let tasks = Tasks::new();
+        let cluster = Cluster::new(SimConfig::new(clock, tasks.clone(), Rng::seeded(0), ServiceTable::new()));
+        install::everything(&cluster).await?;
+        cluster.start_controllers().await?;
+        tasks.kill();
+        Ok(cluster.image())
+    }
+
     /// Builds the cluster, installs the custom resources and starts every program.
     ///
     /// # Errors
     /// A profile that does not exist, a socket that cannot be made, or a manifest that the cluster refuses.
     pub async fn start(clock: Clock, rng: Rng, tasks: Tasks, config: StackConfig) -> anyhow::Result<Self> {
         let services = ServiceTable::new();
-        let cluster =
-            Cluster::new(SimConfig::new(clock.clone(), tasks.child(), rng.fork(), services.clone()));
+        let mut sim = SimConfig::new(clock.clone(), tasks.child(), rng.fork(), services.clone());
+        let installed = config.image.is_some();
+        sim.image = config.image;
+        let cluster = Cluster::new(sim);
+        if !installed {
+            install::everything(&cluster).await?;
+        }
         cluster.start_controllers().await?;
-        install::everything(&cluster).await?;
         let mut machines = Vec::new();
         for (number, node) in config.nodes.iter().enumerate() {
             machines.push(Machine::boot(&cluster, node, number + 1, &config.transport)?);

@@ -63,6 +63,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         replicas: 1,
         transport: Transport::Unix(folder.path().join("nodes")),
         planted: model::planted::Planted::NONE,
+        image: None,
     };
     let stack = Stack::start(Clock::System, Rng::from_entropy(), tasks.clone(), config).await?;
     let served = stack.cluster.listen(([127, 0, 0, 1], 0).into()).await.context("listening on loopback")?;

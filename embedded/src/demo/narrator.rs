@@ -60,12 +60,11 @@ impl Narrator {
         } else if now.quota != before.quota
             && let Some((reserved, reason, message)) = &now.quota
         {
-            self.line(
-                job,
-                "1 quota",
-                if *reserved { "admitted" } else { "waits" },
-                &format!("{reason}: {message}"),
-            );
+            let (verdict, numbers) = match reserved {
+                true => ("admitted", format!("{reason}: {message}, {}", now.granted.join(", "))),
+                false => ("waits", format!("{reason}: {message}")),
+            };
+            self.line(job, "1 quota", verdict, &numbers);
         }
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Standing {
     pub(super) evicted: Option<String>,
     /// The Preempted condition's reason and message, while it is true.
     pub(super) preempted: Option<(String, String)>,
+    /// What it was granted, as `8 nvidia.com/gpu of gpu-a100`.
+    pub(super) granted: Vec<String>,
     /// Whether layer 1 let it go.
     pub(super) admitted: bool,
     /// How the Workload finished.
@@ -70,6 +72,7 @@ impl Seen {
             let condition = |kind: &str| condition(&workload.data, kind);
             standing.quota = condition("QuotaReserved")
                 .map(|(status, reason, message)| (status, reason.into(), message.into()));
+            standing.granted = granted(&workload.data);
             standing.admitted = condition("Admitted").is_some_and(|(status, ..)| status);
             standing.evicted =
                 condition("Evicted").filter(|(status, ..)| *status).map(|(_, reason, _)| reason.into());
@@ -146,6 +149,19 @@ async fn list(
 ) -> Result<Vec<DynamicObject>, kube::Error> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     Ok(Api::<DynamicObject>::all_with(client.clone(), &resource).list(&ListParams::default()).await?.items)
+}
+
+/// What a Workload's admission gives it, a line for every resource of every pod set.
+fn granted(workload: &Value) -> Vec<String> {
+    let pod_sets = workload.pointer("/status/admission/podSetAssignments").and_then(Value::as_array);
+    let lines = pod_sets.into_iter().flatten().flat_map(|pod_set| {
+        let flavors = pod_set["flavors"].as_object().into_iter().flatten();
+        flavors.map(|(resource, flavor)| {
+            let amount = pod_set["resourceUsage"][resource].as_str().unwrap_or("?");
+            format!("{amount} {resource} of {}", flavor.as_str().unwrap_or("?"))
+        })
+    });
+    lines.collect()
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {

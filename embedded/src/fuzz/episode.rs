@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use cluster_sim::Image;
 use cluster_sim::faults::{Aim, Call, Fault, Moment, Verdict, WatchFault};
 use kit::{Clock, Rng, Tasks};
 use model::planted::Planted;
@@ -50,6 +51,26 @@ pub fn play(seed: u64, options: Options) -> anyhow::Result<Outcome> {
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(Episode::run(seed, options))
+}
+
+/// What every episode begins with, made once a process.
+fn image() -> anyhow::Result<Image> {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    if let Some(image) = IMAGE.get() {
+        return Ok(image.clone());
+    }
+    // In a thread of its own: a runtime cannot be run inside another.
+    let made = std::thread::spawn(|| {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+        runtime.block_on(async { Stack::image(Clock::starting_at(epoch()?)).await })
+    });
+    let made = made.join().map_err(|_| anyhow::anyhow!("making the image panicked"))??;
+    Ok(IMAGE.get_or_init(|| made).clone())
+}
+
+fn epoch() -> anyhow::Result<jiff::Timestamp> {
+    Ok(jiff::Timestamp::from_second(EPOCH_SECONDS)?)
 }
 
 /// Midnight at the start of 2026: every episode begins then.
@@ -135,7 +156,7 @@ impl Witness {
 impl Episode {
     async fn run(seed: u64, options: Options) -> anyhow::Result<Outcome> {
         let scenario = Scenario::from_seed(seed);
-        let clock = Clock::starting_at(jiff::Timestamp::from_second(EPOCH_SECONDS)?);
+        let clock = Clock::starting_at(epoch()?);
         let tasks = Tasks::new();
         let config = StackConfig {
             nodes: scenario.nodes.iter().map(node_config).collect(),
@@ -144,6 +165,7 @@ impl Episode {
             ),
             transport: Transport::Memory,
             planted: options.planted,
+            image: Some(image()?),
         };
         let stack = Stack::start(clock.clone(), Rng::seeded(seed), tasks.clone(), config).await?;
         let witness = Arc::new(Mutex::new(Witness { log: options.log.then(Vec::new), ..Witness::default() }));
