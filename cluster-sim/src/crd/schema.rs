@@ -110,6 +110,8 @@ struct Node {
     values: Option<Vec<Value>>,
     pattern: Option<Pattern>,
     date_time: bool,
+    /// `format: int32`, which the real server enforces as a range.
+    int32: bool,
     bounds: Bounds,
     list: ListType,
     keys: Vec<String>,
@@ -204,6 +206,7 @@ impl Node {
                 .and_then(Value::as_str)
                 .map(|text| Pattern { text: text.to_owned(), regex: OnceLock::new() }),
             date_time: text(schema, &["format"]) == "date-time",
+            int32: text(schema, &["format"]) == "int32",
             bounds: Bounds {
                 minimum: schema.get("minimum").and_then(Value::as_f64),
                 exclusive_minimum: flag("exclusiveMinimum"),
@@ -431,6 +434,9 @@ impl Node {
         let mut wrong = |what: String| {
             errors.push(FieldError::invalid(path, value, format!("{path} in body should be {what}")));
         };
+        if self.int32 && (number > f64::from(i32::MAX) || number < f64::from(i32::MIN)) {
+            wrong("a number of 32 bits".to_owned());
+        }
         if let Some(limit) = self.bounds.minimum {
             if self.bounds.exclusive_minimum && number <= limit {
                 wrong(format!("greater than {limit}"));

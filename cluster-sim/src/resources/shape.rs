@@ -23,6 +23,8 @@ pub(crate) enum Shape {
     /// Bytes; base64.
     Bytes,
     Integer,
+    /// A whole number of 32 bits.
+    Integer32,
     Number,
     Flag,
     Quantity,
@@ -113,6 +115,7 @@ impl Shape {
                 "byte" => Self::Bytes,
                 _ => Self::Text,
             },
+            "integer" if text(schema, &["format"]) == "int32" => Self::Integer32,
             "integer" => Self::Integer,
             "number" => Self::Number,
             "boolean" => Self::Flag,
@@ -147,6 +150,9 @@ impl Shape {
             (Self::Time, Value::String(time)) if is_time(time) => Ok(()),
             (Self::Bytes, Value::String(text)) if STANDARD.decode(text.as_str()).is_ok() => Ok(()),
             (Self::Integer, Value::Number(n)) if !n.is_f64() => Ok(()),
+            (Self::Integer32, Value::Number(n)) if n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => {
+                Ok(())
+            }
             (Self::Number, Value::Number(_)) | (Self::IntOrString, Value::String(_) | Value::Number(_)) => {
                 Ok(())
             }

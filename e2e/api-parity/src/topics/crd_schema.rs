@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = topic!["crd_schema", OnlyTheApi:
     a_wrong_type_names_the_field,
     an_enum_names_the_field,
     bounds_name_the_field,
+    a_number_beyond_its_format_is_refused,
     a_pattern_names_the_field,
     string_and_list_lengths_name_the_field,
     list_map_keys_must_differ,
@@ -180,6 +181,19 @@ async fn bounds_name_the_field(api: Harness) -> Result<()> {
         let answer = api.post(&things, thing("a", json!({"size": size}))).await?.refused(422, "Invalid")?;
         answer.cause("FieldValueInvalid", "spec.size")?;
     }
+    undefine(&api).await
+}
+
+async fn a_number_beyond_its_format_is_refused(api: Harness) -> Result<()> {
+    let things = define(&api, |crd| {
+        let size = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size";
+        if let Some(size) = crd.pointer_mut(size) {
+            *size = json!({"type": "integer", "format": "int32"});
+        }
+    })
+    .await?;
+    api.post(&things, thing("a", json!({"size": 2_147_483_648_i64}))).await?.refused(422, "Invalid")?;
+    api.post(&things, thing("b", json!({"size": 2_147_483_647}))).await?.is(201)?;
     undefine(&api).await
 }
 
