@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::node::rfc3339;
 use crate::{
     ApiError, Change, ChangeKind, Cluster, DeleteOptions, GroupResource, Object, ObjectKey, Part,
     Propagation, Store,
@@ -18,6 +19,10 @@ pub(super) type Millis = i64;
 const RETRY: Millis = 1_000;
 const LONGEST_RETRY: Millis = 60_000;
 
+/// The most children that one owner gets. A real cluster's store would be full long before the counts that a user can
+/// write; here it is the memory of the process. Kubernetes is tested with Jobs of 5,000 pods.
+pub(super) const MOST_CHILDREN: usize = 5_000;
+
 /// What sets one controller apart from another.
 pub(super) struct Traits {
     /// The name under which it writes.
@@ -29,6 +34,8 @@ pub(super) struct Traits {
     pub(super) kind: &'static str,
     /// What it makes of it.
     pub(super) child: GroupResource,
+    /// Reason of the event about an owner whose child the API server refuses.
+    pub(super) refused: &'static str,
     /// Changes of children within this time are looked at together.
     pub(super) batch: Duration,
 }
@@ -67,7 +74,14 @@ pub(super) fn start(cluster: &Cluster, control: impl Control) {
     let tasks = cluster.tasks().clone();
     let traits = control.traits();
     let store = cluster.store(traits.writer);
-    let runner = Runner { control, traits, store, due: BTreeMap::new(), failures: BTreeMap::new() };
+    let runner = Runner {
+        control,
+        traits,
+        store,
+        due: BTreeMap::new(),
+        failures: BTreeMap::new(),
+        told: BTreeMap::new(),
+    };
     cluster.tasks().spawn(async move {
         tokio::select! {
             biased;
@@ -84,6 +98,8 @@ struct Runner<C> {
     /// When to look at which owner.
     due: BTreeMap<ObjectKey, Millis>,
     failures: BTreeMap<ObjectKey, u32>,
+    /// What was last said about an owner's refused children.
+    told: BTreeMap<ObjectKey, String>,
 }
 
 impl<C: Control> Runner<C> {
@@ -137,6 +153,7 @@ impl<C: Control> Runner<C> {
         if change.kind == ChangeKind::Deleted {
             self.due.remove(&key);
             self.failures.remove(&key);
+            self.told.remove(&key);
             self.control.forget(change.object.uid());
             return;
         }
@@ -179,6 +196,7 @@ impl<C: Control> Runner<C> {
                 None
             }
             Err(error) => {
+                self.tell(&owner, &error).await;
                 let failures = self.failures.entry(key.clone()).or_insert(0);
                 *failures = failures.saturating_add(1);
                 let pause =
@@ -190,6 +208,32 @@ impl<C: Control> Runner<C> {
         if let Some(at) = retry.into_iter().chain(again).min() {
             self.look_at(key.clone(), at);
         }
+    }
+
+    /// Says on the owner what it is that the API server does not take: once, until it is something else.
+    async fn tell(&mut self, owner: &Object, error: &ApiError) {
+        let key = owner.key();
+        if !matches!(error.code, 400 | 403 | 422) || self.told.get(key) == Some(&error.message) {
+            return;
+        }
+        self.told.insert(key.clone(), error.message.clone());
+        let at = rfc3339(self.now());
+        // A name has room for 253 characters: the longest owner's, cut, and what tells its events apart.
+        let name: String = key.name.chars().take(200).collect();
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": { "name": format!("{name}.{:x}", self.now()), "namespace": &*key.namespace },
+            "involvedObject": {
+                "apiVersion": self.traits.api_version, "kind": self.traits.kind,
+                "namespace": &*key.namespace, "name": &*key.name, "uid": &**owner.uid(),
+            },
+            "type": "Warning", "reason": self.traits.refused,
+            "message": format!("Error creating: {}", error.message),
+            "source": { "component": self.traits.writer },
+            "firstTimestamp": at, "lastTimestamp": at, "count": 1,
+        });
+        // An event that cannot be written is no reason to stop.
+        let _ = self.store.create(&GroupResource::core("events"), event).await;
     }
 
     async fn carry_out(&self, owner: &Object, plan: Plan) -> Result<(), ApiError> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::conditions::{self, count, is_ready, object, phase};
-use super::control::{Control, Millis, Plan, Traits};
+use super::control::{Control, MOST_CHILDREN, Millis, Plan, Traits};
 use super::job_counts::{Counts, index, ranges};
 use crate::node::{parse_rfc3339, rfc3339};
 use crate::{Change, ChangeKind, GroupResource, Object};
@@ -46,6 +46,7 @@ impl Control for Controller {
             api_version: "batch/v1",
             kind: "Job",
             child: GroupResource::core("pods"),
+            refused: "FailedCreate",
             // `syncJobBatchPeriod` of upstream.
             batch: Duration::from_secs(1),
         }
@@ -107,7 +108,7 @@ fn sort(job: &Value, pods: &[Arc<Object>]) -> Sorted {
         active,
         terminating: terminating.len(),
         indexed: job["spec"]["completionMode"] == "Indexed",
-        parallelism: number("parallelism").unwrap_or(1),
+        parallelism: number("parallelism").unwrap_or(1).min(MOST_CHILDREN),
         completions: number("completions"),
     }
 }

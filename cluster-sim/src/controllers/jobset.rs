@@ -12,6 +12,8 @@ use super::conditions::{self, object};
 use super::control::{Control, Millis, Plan, Traits};
 use crate::{GroupResource, Object};
 
+/// The most Jobs of one `replicatedJobs` entry, for the same reason as `MOST_CHILDREN`: each of them has pods again.
+const MOST_JOBS: usize = 1_000;
 const PREFIX: &str = "jobset.sigs.k8s.io";
 
 /// The JobSet controller.
@@ -25,6 +27,7 @@ impl Control for Controller {
             api_version: "jobset.x-k8s.io/v1alpha2",
             kind: "JobSet",
             child: GroupResource::new("batch", "jobs"),
+            refused: "JobCreationFailed",
             batch: Duration::ZERO,
         }
     }
@@ -115,7 +118,7 @@ fn suspension(set: &Value, status: &mut Value, now: Millis) {
 fn drive(plan: &mut Plan, set: &Value, jobs: &[Arc<Object>], current: &[Arc<Object>], attempt: u64) {
     let suspended = set["spec"]["suspend"] == true;
     for group in groups(set) {
-        for index in 0..replicas(group) {
+        for index in (0..replicas(group)).take(MOST_JOBS) {
             let wanted = job(set, group, index, attempt);
             let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
             if let Some(job) = current.iter().find(|job| *job.key().name == *name) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::conditions::{self, object, phase};
-use super::control::{Control, Millis, Plan, Traits};
+use super::control::{Control, MOST_CHILDREN, Millis, Plan, Traits};
 use crate::node::{parse_rfc3339, rfc3339};
 use crate::{GroupResource, Object};
 
@@ -43,6 +43,7 @@ impl Control for Controller {
             api_version: "kubeflow.org/v1",
             kind: "PyTorchJob",
             child: GroupResource::core("pods"),
+            refused: "FailedCreatePod",
             batch: Duration::from_millis(100),
         }
     }
@@ -137,7 +138,7 @@ fn replicas_of(
     pods: &[Arc<Object>],
 ) -> (Tally, bool) {
     let (mut tally, mut restarting) = (Tally::default(), false);
-    for index in 0..group.replicas {
+    for index in (0..group.replicas).take(MOST_CHILDREN) {
         let name = pod_name(job, group.kind, index);
         let Some(pod) = pods.iter().find(|pod| *pod.key().name == *name) else {
             plan.create.push(self::pod(job, groups, group, index));

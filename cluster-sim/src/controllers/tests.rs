@@ -399,3 +399,38 @@ async fn a_jobset_restarts_as_often_as_it_may() {
     assert!(bench.is(&jobsets(), "Failed"));
     bench.assert_quiet().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_pod_is_an_event_on_its_job_until_the_job_is_corrected() {
+    let bench = Bench::new().await;
+    let mut wrong = pytorchjob(&[("Worker", 1)], &json!({}), "Never", false);
+    let container = |job: &mut Value, name: &str| {
+        job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] =
+            name.into();
+    };
+    container(&mut wrong, "Not A Name");
+    bench.create(&pytorchjobs(), wrong).await;
+    pass(600).await;
+    let events = bench.store.list(&GroupResource::core("events"), Some("default"));
+    let [event] = &events[..] else { panic!("said {} times", events.len()) };
+    let event = event.value();
+    assert_eq!(
+        (&event["reason"], &event["involvedObject"]["name"]),
+        (&json!("FailedCreatePod"), &json!("j"))
+    );
+    let message = event["message"].as_str().unwrap();
+    assert!(message.contains("spec.containers[0].name") && message.contains("Not A Name"), "{message}");
+
+    bench.change(&pytorchjobs(), |job| container(job, "c")).await;
+    pass(120).await;
+    assert_eq!(bench.count("Running"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_count_makes_more_children_than_the_memory_holds() {
+    let bench = Bench::new().await;
+    bench.create(&jobs(), job(json!({ "parallelism": i32::MAX, "completions": i32::MAX }), &json!({}))).await;
+    pass(60).await;
+    let made = bench.pods().len();
+    assert!((1..=super::control::MOST_CHILDREN).contains(&made), "{made}");
+}
