@@ -32,6 +32,14 @@ impl ResourceName {
         &self.0
     }
 
+    /// Whether it is an extended resource, given out in whole units: one with a domain that is not Kubernetes' own
+    /// (`IsExtendedResourceName` of `k8s.io/kubernetes`).
+    pub fn is_extended(&self) -> bool {
+        self.as_str().split_once('/').is_some_and(|(domain, _)| {
+            !domain.ends_with("kubernetes.io") && !self.as_str().starts_with("requests.")
+        })
+    }
+
     /// A quantity of this resource in base units: thousandths for `cpu`, units for everything else, rounded up.
     ///
     /// `None` when it does not fit 64 bits.
@@ -90,6 +98,16 @@ pub enum AmountError {
         /// What was written.
         quantity: Quantity,
     },
+    /// A part of what is only given out whole: an extended resource such as `nvidia.com/gpu`.
+    #[error(
+        "resource {resource}: {quantity} is not a whole number; devices are given out whole, so ask for 1 or more"
+    )]
+    Fraction {
+        /// The resource asked for.
+        resource: ResourceName,
+        /// What was written.
+        quantity: Quantity,
+    },
     /// Beyond 64 bits, alone or summed.
     #[error("resource {resource}: the amount exceeds 64 bits; ask for less")]
     Overflow {
@@ -101,7 +119,7 @@ pub enum AmountError {
 /// Reads user-written quantities.
 ///
 /// # Errors
-/// A malformed or negative amount, or one beyond 64 bits.
+/// A malformed or negative amount, a part of an extended resource, or an amount beyond 64 bits.
 pub fn amounts(quantities: &BTreeMap<ResourceName, Written>) -> Result<ResourceList, AmountError> {
     quantities
         .iter()
@@ -112,6 +130,9 @@ pub fn amounts(quantities: &BTreeMap<ResourceName, Written>) -> Result<ResourceL
             })?;
             if quantity.is_negative() {
                 return Err(AmountError::Negative { resource: resource.clone(), quantity });
+            }
+            if resource.is_extended() && Quantity::from_units(quantity.value()) != quantity {
+                return Err(AmountError::Fraction { resource: resource.clone(), quantity });
             }
             let amount = resource
                 .amount(&quantity)
@@ -196,6 +217,24 @@ mod tests {
         let mut total = list(&[("memory", i64::MAX)]);
         assert!(checked_add(&mut total, &list(&[("memory", 1)])).is_err());
         assert!(checked_scale(&list(&[("pods", i64::MAX)]), 2).is_err());
+    }
+
+    #[test]
+    fn devices_are_asked_for_whole() {
+        for (name, text, whole) in [
+            ("nvidia.com/gpu", "1.5", false),
+            ("nvidia.com/gpu", "500m", false),
+            ("nvidia.com/gpu", "2000m", true),
+            ("nvidia.com/gpu", "1k", true),
+            ("cpu", "1.5", true),
+            ("memory", "0.5", true),
+            ("storage.kubernetes.io/scratch", "0.5", true),
+            ("requests.example.com/gpu", "0.5", true),
+        ] {
+            let read = amounts(&[(ResourceName::from(name), Written::Valid(text.parse().unwrap()))].into());
+            assert_eq!(!matches!(read, Err(AmountError::Fraction { .. })), whole, "{name}: {text}");
+            assert_eq!(read.is_ok(), whole, "{name}: {text}");
+        }
     }
 
     #[test]
