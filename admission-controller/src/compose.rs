@@ -76,7 +76,9 @@ impl Priorities {
             class: Some(("scheduling.k8s.io", "PriorityClass", name.clone())),
         };
         if let Some(name) = &job.view.pod_priority_class {
-            let value = *self.pod.get(name).ok_or_else(|| format!("PriorityClass {name} does not exist"))?;
+            let value = *self.pod.get(name).ok_or_else(|| {
+                format!("PriorityClass {name} does not exist; create it or correct priorityClassName")
+            })?;
             return Ok(pod_class(name, value));
         }
         Ok(match &self.default {

@@ -22,7 +22,11 @@ pub fn pending(reason: &PendingReason) -> String {
             format!("LocalQueue {key} does not exist; create it or correct the queue name")
         }
         PendingReason::LocalQueueStopped(key) => format!("LocalQueue {key} is stopped by its stopPolicy"),
-        PendingReason::ClusterQueueMissing(name) => format!("ClusterQueue {name} does not exist"),
+        PendingReason::ClusterQueueMissing(name) => {
+            format!(
+                "ClusterQueue {name} does not exist; create it or correct spec.clusterQueue of the LocalQueue"
+            )
+        }
         PendingReason::ClusterQueueInactive(name, inactive) => {
             format!("ClusterQueue {name} admits nothing: {}", self::inactive(inactive))
         }
@@ -46,7 +50,7 @@ pub fn pending(reason: &PendingReason) -> String {
 
 fn obstacle(obstacle: &Obstacle) -> String {
     match obstacle {
-        Obstacle::FlavorNotFound(flavor) => format!("flavor {flavor} does not exist"),
+        Obstacle::FlavorNotFound(flavor) => format!("ResourceFlavor {flavor} does not exist; create it"),
         Obstacle::UntoleratedTaint(flavor, taint) => {
             format!(
                 "taint {}={}:{:?} of flavor {flavor} is not tolerated",

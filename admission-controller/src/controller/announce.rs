@@ -10,6 +10,7 @@ use kit::events::{Event, Regarding, Severity};
 use quota_engine::Uid;
 
 use super::Controller;
+use super::world::Unit;
 use crate::reconcile::Job;
 
 /// The reason of an event about a job that cannot be described.
@@ -64,6 +65,17 @@ impl Controller {
 
     pub(super) fn announce_cannot_compose(&self, job: &Job, words: &str) {
         self.about_job(job, Severity::Warning, CANNOT_COMPOSE, words);
+    }
+
+    /// Tells the owner of a job that the API server refuses what is to be written for it: until the job is changed, it waits.
+    pub(super) fn announce_refused(&self, unit: &Unit, words: &str) {
+        let Unit::Job(uid) = unit else { return };
+        let Some(job) = self.world.job(uid) else { return };
+        let what = match self.world.workloads_of(uid).is_empty() {
+            true => "its Workload",
+            false => "a change of the job or of its Workload",
+        };
+        self.announce_cannot_compose(job, &format!("the API server refuses {what}: {words}"));
     }
 
     /// Tells what a written Workload status says that it did not say before.

@@ -526,6 +526,7 @@ impl Controller {
                 match op.decision {
                     Some(id) => self.engine.written(id, Outcome::Refused(status.message.clone())),
                     None => {
+                        self.announce_refused(&unit, &status.message);
                         self.refused.insert(unit, op.versions);
                     }
                 }

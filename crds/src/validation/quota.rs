@@ -110,10 +110,19 @@ fn limits(quota: &ResourceQuota, field: &str, holder: Holder, findings: &mut Fin
         let field = format!("{field}.{name}");
         let limit = counted(limit, &field, findings);
         if !holder.has_parent {
-            findings.invalid(&field, format!("needs a {} to share with", holder.parent));
+            findings.invalid(
+                &field,
+                format!("needs a {} to share with; set one, or remove the limit", holder.parent),
+            );
         }
         if name == "lendingLimit" && holder.lends_own_only && limit > nominal {
-            findings.invalid(&field, "is more than nominalQuota");
+            let (Some(limit), Some(nominal)) = (limit, nominal) else { continue };
+            findings.invalid(
+                &field,
+                format!(
+                    "{limit} is more than nominalQuota, {nominal}; no more than what it owns can be lent"
+                ),
+            );
         }
     }
 }
