@@ -4,8 +4,10 @@ mod fake;
 mod nvml;
 mod nvml_raw;
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::topology::Links;
 
@@ -60,6 +62,8 @@ pub struct Gpu {
     pub pci_bus_id: String,
     /// NUMA node, if the platform tells.
     pub numa_node: Option<u32>,
+    /// PCI class, if the platform tells: `0x030200` is a GPU without a display.
+    pub pci_class: Option<u32>,
     /// `/dev/nvidia<minor>`.
     pub minor: u32,
     /// CUDA compute capability, major and minor.
@@ -147,6 +151,9 @@ pub enum DriverError {
     /// There is no such GPU.
     #[error("the driver knows no such GPU")]
     NotFound,
+    /// A call has not come back: the driver hangs, as it does on a GPU that fell off the bus in the middle of something.
+    #[error("the driver has not answered for {0:?}: it hangs")]
+    NoAnswer(Duration),
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -162,6 +169,7 @@ impl DriverError {
             Self::NoPermission => "PermissionDenied",
             Self::GpuLost => "GpuLost",
             Self::NotFound => "GpuNotFound",
+            Self::NoAnswer(_) => "DriverHangs",
             Self::Other(_) => "DriverError",
         }
     }
@@ -191,20 +199,134 @@ pub trait GpuDriver: Send + Sync {
     fn watch(&self, sink: EventSink) -> Result<WatchGuard, DriverError>;
 }
 
-/// Runs a question to the driver where it may take its time.
-///
-/// # Errors
-/// The question's own, or [`DriverError::Other`] when it panicked.
-pub async fn call<T, F>(driver: &Arc<dyn GpuDriver>, question: F) -> Result<T, DriverError>
-where
-    T: Send + 'static,
-    F: FnOnce(&dyn GpuDriver) -> Result<T, DriverError> + Send + 'static,
-{
-    if !driver.is_slow() {
-        return question(driver.as_ref());
+/// A GPU without persistence mode is initialised by the first question, which takes seconds; more is a hang.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A question to a driver. One that is still open is not asked again, so that a driver that hangs costs a bounded number
+/// of threads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Question {
+    Enumerate,
+    Watch,
+    Probe(GpuUuid),
+}
+
+/// A driver, asked where it may take its time, and not waited for for ever.
+#[derive(Clone)]
+pub(crate) struct Calls {
+    driver: Arc<dyn GpuDriver>,
+    patience: Duration,
+    open: Arc<Mutex<BTreeSet<Question>>>,
+}
+
+impl Calls {
+    pub(crate) fn new(driver: Arc<dyn GpuDriver>) -> Self {
+        Self { driver, patience: PATIENCE, open: Arc::default() }
     }
-    let driver = driver.clone();
-    tokio::task::spawn_blocking(move || question(driver.as_ref()))
-        .await
-        .unwrap_or_else(|error| Err(DriverError::Other(format!("the call to the driver failed: {error}"))))
+
+    /// Everything there is.
+    pub(crate) async fn enumerate(&self) -> Result<Enumeration, DriverError> {
+        self.ask(Question::Enumerate, |driver| driver.enumerate()).await
+    }
+
+    /// Whether this GPU is well.
+    pub(crate) async fn probe(&self, gpu: GpuUuid) -> Result<Probe, DriverError> {
+        self.ask(Question::Probe(gpu.clone()), move |driver| driver.probe(&gpu)).await
+    }
+
+    /// Events, until the guard is dropped.
+    pub(crate) async fn watch(&self, sink: EventSink) -> Result<WatchGuard, DriverError> {
+        self.ask(Question::Watch, move |driver| driver.watch(sink)).await
+    }
+
+    async fn ask<T, F>(&self, question: Question, call: F) -> Result<T, DriverError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn GpuDriver) -> Result<T, DriverError> + Send + 'static,
+    {
+        if !self.driver.is_slow() {
+            return call(self.driver.as_ref());
+        }
+        let Some(open) = Open::new(&self.open, question) else {
+            return Err(DriverError::NoAnswer(self.patience));
+        };
+        let driver = self.driver.clone();
+        let answer = tokio::task::spawn_blocking(move || {
+            let _closed_at_the_end = open;
+            call(driver.as_ref())
+        });
+        match tokio::time::timeout(self.patience, answer).await {
+            Err(_) => Err(DriverError::NoAnswer(self.patience)),
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => Err(DriverError::Other(format!("the call to the driver failed: {error}"))),
+        }
+    }
+}
+
+/// A question that has not been answered yet.
+struct Open {
+    all: Arc<Mutex<BTreeSet<Question>>>,
+    question: Question,
+}
+
+impl Open {
+    /// `None` when it is open already.
+    fn new(all: &Arc<Mutex<BTreeSet<Question>>>, question: Question) -> Option<Self> {
+        let is_new = all.lock().unwrap_or_else(PoisonError::into_inner).insert(question.clone());
+        is_new.then(|| Self { all: all.clone(), question })
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.question);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// One GPU hangs until it is told to go on.
+    struct Hanging(Mutex<Receiver<()>>);
+
+    impl GpuDriver for Hanging {
+        fn is_slow(&self) -> bool {
+            true
+        }
+
+        fn enumerate(&self) -> Result<Enumeration, DriverError> {
+            Err(DriverError::DriverNotLoaded)
+        }
+
+        fn probe(&self, gpu: &GpuUuid) -> Result<Probe, DriverError> {
+            if gpu.as_str() == "GPU-stuck" {
+                let _told = self.0.lock().unwrap().recv();
+            }
+            Ok(Probe::default())
+        }
+
+        fn watch(&self, _: EventSink) -> Result<WatchGuard, DriverError> {
+            Err(DriverError::NotFound)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gpu_that_hangs_is_given_up_and_asked_no_second_time_meanwhile() {
+        let (go_on, told): (Sender<()>, _) = channel();
+        let mut calls = Calls::new(Arc::new(Hanging(Mutex::new(told))));
+        calls.patience = Duration::from_millis(50);
+        let hangs = Err(DriverError::NoAnswer(calls.patience));
+        let stuck = || calls.probe(GpuUuid::new("GPU-stuck"));
+        assert_eq!(stuck().await, hangs);
+        assert_eq!(stuck().await, hangs, "the first call has the only thread");
+        assert_eq!(calls.probe(GpuUuid::new("GPU-fine")).await, Ok(Probe::default()));
+        assert_eq!(calls.enumerate().await, Err(DriverError::DriverNotLoaded));
+        go_on.send(()).unwrap();
+        go_on.send(()).unwrap();
+        while stuck().await == hangs {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
 }

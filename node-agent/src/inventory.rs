@@ -1,6 +1,6 @@
 //! The GPUs of this node and their health, as the agent knows them: changed by one task, read by everybody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::driver::{DriverError, Enumeration, Gpu, GpuUuid, Probe, Versions};
 use crate::health::{self, Ailment, Health, Signal, XidPolicy};
@@ -34,6 +34,8 @@ pub struct Inventory {
     links: Links,
     versions: Option<Versions>,
     driver_error: Option<DriverError>,
+    /// Those that the driver showed when it was last asked for all.
+    shown: BTreeSet<GpuUuid>,
     recalled: BTreeMap<GpuUuid, Ailment>,
 }
 
@@ -56,6 +58,11 @@ impl Inventory {
     /// Why the driver does not answer, if it does not.
     pub fn driver_error(&self) -> Option<&DriverError> {
         self.driver_error.as_ref()
+    }
+
+    /// The GPUs that the driver showed when it was last asked for all: events can be had of these.
+    pub fn shown(&self) -> &BTreeSet<GpuUuid> {
+        &self.shown
     }
 
     /// The GPU with this id (its UUID).
@@ -89,6 +96,7 @@ impl Inventory {
                 for device in &mut self.devices {
                     device.health = health::after_probe(&device.health, &answer, 1);
                 }
+                self.shown.clear();
                 self.driver_error = Some(error);
             }
         }
@@ -98,9 +106,10 @@ impl Inventory {
     fn take_in(&mut self, seen: Enumeration) {
         self.driver_error = None;
         self.versions = Some(seen.versions);
+        self.shown = seen.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
         let silent: BTreeMap<u32, DriverError> = seen.silent.into_iter().collect();
         for device in &mut self.devices {
-            if !seen.gpus.iter().any(|gpu| gpu.uuid == device.gpu.uuid) {
+            if !self.shown.contains(&device.gpu.uuid) {
                 let error = silent.get(&device.gpu.index).cloned().unwrap_or(DriverError::NotFound);
                 device.health = health::after_probe(&device.health, &Err(error), 1);
             }
@@ -113,9 +122,12 @@ impl Inventory {
                 }
             }
         }
+        // A replaced GPU takes the index of the one it stands in for, which is gone for good. One that only moved to another
+        // index (the driver counts anew without a lost one) stays what it was.
+        let taken: BTreeSet<u32> = seen.gpus.iter().map(|gpu| gpu.index).collect();
+        self.devices
+            .retain(|device| self.shown.contains(&device.gpu.uuid) || !taken.contains(&device.gpu.index));
         for gpu in seen.gpus {
-            // A replaced GPU takes the index of the one it stands in for, which is gone for good.
-            self.devices.retain(|device| device.gpu.index != gpu.index || device.gpu.uuid == gpu.uuid);
             match self.devices.iter_mut().find(|device| device.gpu.uuid == gpu.uuid) {
                 Some(known) => known.gpu = gpu,
                 None => {
@@ -245,6 +257,29 @@ mod tests {
         let policy = XidPolicy::default();
         assert_eq!(inventory.signalled(None, Signal::Xid(31), &policy), []);
         assert_eq!(inventory.signalled(None, Signal::Xid(79), &policy).len(), 4);
+    }
+
+    /// A driver that is loaded again counts without the GPU that fell off the bus: all behind it move up, and down again
+    /// when it is back.
+    #[test]
+    fn gpus_that_move_to_another_index_keep_their_health() {
+        let (_, driver, mut inventory) = node();
+        let all = driver.enumerate().unwrap();
+        let ill = all.gpus[2].uuid.clone();
+        inventory.signalled(Some(&ill), Signal::Xid(79), &XidPolicy::default());
+        let health = |inventory: &Inventory| {
+            let device = inventory.by_id(ill.as_str()).unwrap();
+            (device.gpu.index, device.health.is_healthy())
+        };
+        let mut without = all.clone();
+        without.gpus.remove(1);
+        without.gpus.iter_mut().zip(0..).for_each(|(gpu, index)| gpu.index = index);
+        inventory.enumerated(Ok(without));
+        assert_eq!(health(&inventory), (1, false));
+        inventory.enumerated(Ok(all));
+        assert_eq!(health(&inventory), (2, false));
+        let indices: Vec<u32> = inventory.devices().iter().map(|device| device.gpu.index).collect();
+        assert_eq!(indices, [0, 1, 2, 3]);
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::Arc;
 
+use futures::future::join_all;
 use kit::Context;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::config::{GOOD_PROBES, Intervals};
-use crate::driver::{self, DriverEvent, GpuDriver, GpuUuid, WatchGuard};
+use crate::driver::{Calls, DriverError, DriverEvent, GpuDriver, GpuUuid, Probe, WatchGuard};
 use crate::health::{Ailment, Signal, XidPolicy, xid};
 use crate::inventory::{HealthChange, Inventory};
 use crate::metrics::Metrics;
@@ -28,7 +29,7 @@ pub(crate) struct Outputs {
 
 pub(crate) struct Monitor {
     ctx: Context,
-    driver: Arc<dyn GpuDriver>,
+    driver: Calls,
     policy: XidPolicy,
     intervals: Intervals,
     metrics: Metrics,
@@ -38,6 +39,9 @@ pub(crate) struct Monitor {
     sink: mpsc::Sender<DriverEvent>,
     /// The running watch, and the GPUs it was made for.
     watching: Option<(WatchGuard, BTreeSet<GpuUuid>)>,
+    /// When a watch was last asked for: one that breaks at once is not made again and again.
+    watched_at: Option<Instant>,
+    next_look: Instant,
 }
 
 impl Monitor {
@@ -50,8 +54,9 @@ impl Monitor {
     ) -> Self {
         let (sink, events) = mpsc::channel(MAX_EVENTS);
         Self {
+            next_look: ctx.clock.monotonic(),
             ctx,
-            driver,
+            driver: Calls::new(driver),
             policy,
             intervals,
             metrics,
@@ -60,6 +65,7 @@ impl Monitor {
             events,
             sink,
             watching: None,
+            watched_at: None,
         }
     }
 
@@ -75,7 +81,6 @@ impl Monitor {
 
     /// Goes on until the context stops.
     pub(crate) async fn run(mut self) {
-        let mut next_look = self.ctx.clock.monotonic() + self.intervals.enumerate;
         let mut next_probe = None;
         loop {
             let ill = self.inventory.healthy() < self.inventory.devices().len();
@@ -88,10 +93,7 @@ impl Monitor {
                 biased;
                 () = self.ctx.tasks.stopping() => return,
                 Some(event) = self.events.recv() => self.event(event).await,
-                () = self.ctx.clock.sleep_until(next_look) => {
-                    self.look().await;
-                    next_look = self.ctx.clock.monotonic() + self.intervals.enumerate;
-                }
+                () = self.ctx.clock.sleep_until(self.next_look) => self.look().await,
                 () = until(probe_at) => {
                     self.probe(false).await;
                     next_probe = None;
@@ -102,10 +104,17 @@ impl Monitor {
 
     /// Enumerates, probes what is well, and watches what is new.
     async fn look(&mut self) {
-        let seen = driver::call(&self.driver, |driver| driver.enumerate()).await;
+        let seen = self.driver.enumerate().await;
+        self.next_look = self.ctx.clock.monotonic() + self.intervals.enumerate;
         if let Err(error) = &seen {
             self.metrics.failed("enumerate");
             tracing::warn!(%error, reason = error.reason(), "the GPU driver does not answer");
+        }
+        if let Err(DriverError::NoAnswer(_)) = &seen
+            && !self.inventory.devices().is_empty()
+        {
+            // One GPU that hangs holds up the question for all. Which one it is, each is asked for itself.
+            return self.probe(true).await;
         }
         let changes = self.inventory.enumerated(seen);
         self.tell(changes);
@@ -119,10 +128,15 @@ impl Monitor {
     }
 
     async fn watch(&mut self) {
-        let uuids: BTreeSet<_> =
-            self.inventory.devices().iter().map(|device| device.gpu.uuid.clone()).collect();
-        if self.watching.as_ref().is_some_and(|(_, watched)| *watched == uuids) {
-            return;
+        // A GPU that is gone has no events, and one that is back must be asked for them again.
+        let uuids = self.inventory.shown().clone();
+        match (&self.watching, self.watched_at) {
+            (Some((_, watched)), _) if *watched == uuids => return,
+            (None, Some(last)) if self.ctx.clock.monotonic() < last + self.intervals.probe => {
+                self.next_look = self.next_look.min(last + self.intervals.probe);
+                return;
+            }
+            _ => self.watched_at = Some(self.ctx.clock.monotonic()),
         }
         let sink = self.sink.clone();
         let sink = move |event| {
@@ -132,7 +146,7 @@ impl Monitor {
                 );
             }
         };
-        match driver::call(&self.driver, move |driver| driver.watch(Arc::new(sink))).await {
+        match self.driver.watch(Arc::new(sink)).await {
             Ok(guard) => self.watching = Some((guard, uuids)),
             Err(error) => {
                 self.watching = None;
@@ -166,10 +180,18 @@ impl Monitor {
             .filter(|device| device.health.is_healthy() == healthy)
             .map(|device| device.gpu.uuid.clone())
             .collect();
-        for uuid in chosen {
-            let asked = uuid.clone();
-            let answer = driver::call(&self.driver, move |driver| driver.probe(&asked)).await;
-            let change = self.inventory.probed(&uuid, &answer, GOOD_PROBES);
+        // All at once, so that one that hangs holds up nobody else; taken in by index, whoever answers first.
+        let answers = join_all(chosen.iter().map(|uuid| self.driver.probe(uuid.clone()))).await;
+        for (uuid, mut answer) in chosen.iter().zip(answers) {
+            if answer.is_ok() && !self.inventory.shown().contains(uuid) {
+                // It is back before the next look was due, and with it perhaps the driver: events are to be had again.
+                self.next_look = self.ctx.clock.monotonic();
+            }
+            if !self.policy.enabled {
+                // Whoever switches the checks off wants a GPU used as long as it answers.
+                answer = answer.map(|_| Probe::default());
+            }
+            let change = self.inventory.probed(uuid, &answer, GOOD_PROBES);
             self.tell(change.into_iter().collect());
         }
     }

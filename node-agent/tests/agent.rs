@@ -3,148 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+mod support;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use cluster_sim::GroupResource;
 use cluster_sim::faults::{Aim, Fault as SimFault};
-use cluster_sim::node::{Kubelet, NodeSpec};
-use cluster_sim::{Cluster, GroupResource, SimConfig, Store};
-use fake_nvml::{Fault, Handle, World, WorldSpec};
-use jiff::Timestamp;
-use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
-use node_agent::Config;
-use node_agent::driver::FakeDriver;
-use serde_json::{Value, json};
-
-const GPU: &str = "nvidia.com/gpu";
-
-async fn pass(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-}
-
-/// One node with one agent.
-struct Bench {
-    cluster: Cluster,
-    store: Store,
-    kubelet: Kubelet,
-    world: Handle,
-    tasks: Tasks,
-}
-
-impl Bench {
-    /// After the agent has registered.
-    async fn new(profile: &str) -> Self {
-        let bench = Self::on(profile, NodeSpec::new("n1")).await;
-        pass(3).await;
-        bench
-    }
-
-    /// After the agent was started.
-    async fn on(profile: &str, node: NodeSpec) -> Self {
-        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
-        let cluster = Cluster::new(SimConfig::new(clock, Tasks::new(), Rng::seeded(1), ServiceTable::new()));
-        let store = cluster.store("test");
-        let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
-        for definition in crds::all_unconverted() {
-            store.create(&definitions, serde_json::to_value(definition).unwrap()).await.unwrap();
-        }
-        let kubelet = cluster.add_node(node).unwrap();
-        pass(1).await;
-        let world = Handle::new(World::new(WorldSpec::profile(profile).unwrap(), "n1"));
-        let mut bench = Self { cluster, store, kubelet, world, tasks: Tasks::new() };
-        bench.start_agent();
-        bench
-    }
-
-    fn start_agent(&mut self) {
-        let (ctx, config) = self.agent();
-        self.tasks.spawn(async move { node_agent::run(ctx, config).await.unwrap() });
-    }
-
-    /// What a new agent is started with.
-    fn agent(&mut self) -> (Context, Config) {
-        self.tasks = Tasks::new();
-        let ctx = Context {
-            clients: Clients::shared(self.cluster.client_as("node-agent/n1")),
-            clock: self.cluster.clock().clone(),
-            rng: Rng::seeded(7),
-            tasks: self.tasks.clone(),
-            identity: Identity::new("node-agent-n1"),
-            services: ServiceTable::new(),
-        };
-        let driver = Arc::new(FakeDriver::new(self.world.clone()));
-        let spec = self.kubelet.spec();
-        let config = Config {
-            kubelet_socket: spec.plugin_directory().join("kubelet.sock"),
-            pod_resources_socket: spec.pod_resources_socket(),
-            sys_root: "/nowhere".into(),
-            ..Config::new("n1", driver, spec.sockets.clone())
-        };
-        (ctx, config)
-    }
-
-    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Value {
-        let found = self.store.get(&GroupResource::new(group, plural), namespace, name);
-        found.map_or(Value::Null, |object| object.value().clone())
-    }
-
-    fn node(&self) -> Value {
-        self.get("", "nodes", "", "n1")
-    }
-
-    fn allocatable(&self) -> String {
-        self.node()["status"]["allocatable"][GPU].as_str().unwrap_or("none").to_owned()
-    }
-
-    fn gpu_node(&self) -> Value {
-        self.get("trireme.dev", "gpunodes", "", "n1")
-    }
-
-    /// A pod that is on the node from the first moment: the kubelet may call before the agent has seen it.
-    async fn pod(&self, name: &str, gpus: usize, chosen: Option<&[u32]>) {
-        let annotations = chosen
-            .map(|indices| json!({ "trireme.dev/devices": json!({ "main": { GPU: indices } }).to_string() }));
-        let amount = json!({ GPU: gpus.to_string() });
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": { "name": name, "namespace": "default", "annotations": annotations },
-            "spec": {
-                "restartPolicy": "Never",
-                "nodeName": "n1",
-                "containers": [{
-                    "name": "main", "image": "i", "resources": { "limits": amount, "requests": amount },
-                }],
-            },
-        });
-        self.store.create(&GroupResource::core("pods"), pod).await.unwrap();
-    }
-
-    fn phase(&self, name: &str) -> String {
-        let pod = self.get("", "pods", "default", name);
-        pod["status"]["phase"].as_str().unwrap_or("gone").to_owned()
-    }
-
-    /// The indices of the GPUs that a container sees in its environment.
-    fn given(&self, name: &str) -> BTreeSet<u32> {
-        let Some(start) = self.kubelet.container("default", name, "main") else { return BTreeSet::new() };
-        let index: BTreeMap<String, u32> = self
-            .world
-            .read(|world| world.all_gpus().iter().map(|gpu| (gpu.uuid.clone(), gpu.index)).collect());
-        start.env["NVIDIA_VISIBLE_DEVICES"].split(',').map(|uuid| index[uuid]).collect()
-    }
-
-    /// Writes of the agent so far, as `verb resource`.
-    fn writes(&self) -> Vec<String> {
-        let log = self.cluster.log();
-        let own = log.iter().filter(|commit| commit.writer.as_ref() == "node-agent/n1");
-        own.map(|commit| format!("{:?}", commit.verb)).collect()
-    }
-}
-
-fn set(indices: &[u32]) -> BTreeSet<u32> {
-    indices.iter().copied().collect()
-}
+use cluster_sim::node::NodeSpec;
+use fake_nvml::Fault;
+use serde_json::json;
+use support::{Bench, pass, set};
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_gets_its_gpus_and_the_cluster_knows_the_node() {

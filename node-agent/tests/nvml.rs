@@ -4,14 +4,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use fake_nvml::{Handle, World, WorldSpec};
-use node_agent::driver::{DriverError, DriverEvent, FakeDriver, GpuDriver, NvmlDriver, Probe};
+use node_agent::driver::{DriverError, DriverEvent, FakeDriver, Gpu, GpuDriver, MigMode, NvmlDriver, Probe};
 
 const CHILD: &str = "TRIREME_NVML_TEST_CHILD";
 
@@ -48,27 +48,61 @@ fn the_unmodified_wrapper_sees_the_fake_world() {
             return;
         }
     };
-    let folder = tempfile::tempdir().unwrap();
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_unmodified_wrapper_sees_the_fake_world", "--nocapture"])
-        .env(CHILD, &library)
-        .env("FAKE_NVML_CONFIG", "8xH100")
-        .env("FAKE_NVML_NODE", "node-x")
-        .env("FAKE_NVML_FAULTS", folder.path().join("faults.yaml"))
-        .status()
-        .unwrap();
-    assert!(status.success());
+    for profile in WorldSpec::profile_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_unmodified_wrapper_sees_the_fake_world", "--nocapture"])
+            .env(CHILD, &library)
+            .env("FAKE_NVML_CONFIG", profile)
+            .env("FAKE_NVML_NODE", "node-x")
+            .env("FAKE_NVML_FAULTS", folder.path().join("faults.yaml"))
+            .status()
+            .unwrap();
+        assert!(status.success(), "{profile}");
+    }
+}
+
+/// What the platform says of the GPUs, as sysfs does.
+fn sysfs(folder: &Path, gpus: &[Gpu]) {
+    for gpu in gpus {
+        let device = folder.join("bus/pci/devices").join(gpu.pci_bus_id[4..].to_lowercase());
+        std::fs::create_dir_all(&device).unwrap();
+        let numa = gpu.numa_node.map_or(-1, i64::from);
+        std::fs::write(device.join("numa_node"), format!("{numa}\n")).unwrap();
+        std::fs::write(device.join("class"), format!("{:#08x}\n", gpu.pci_class.unwrap())).unwrap();
+    }
 }
 
 fn in_child() {
     let faults = PathBuf::from(std::env::var_os("FAKE_NVML_FAULTS").unwrap());
-    let driver = NvmlDriver::new(std::env::var_os(CHILD), "/nowhere");
-    let fake = FakeDriver::new(Handle::new(World::new(WorldSpec::profile("8xH100").unwrap(), "node-x")));
+    let profile = std::env::var("FAKE_NVML_CONFIG").unwrap();
+    let fake = FakeDriver::new(Handle::new(World::new(WorldSpec::profile(&profile).unwrap(), "node-x")));
+    let wanted = fake.enumerate().unwrap();
+    let sys = faults.with_file_name("sys");
+    sysfs(&sys, &wanted.gpus);
+    let driver = NvmlDriver::new(std::env::var_os(CHILD), &sys);
 
     // Through C and back nothing is lost: both drivers describe the same machine.
     let seen = driver.enumerate().unwrap();
-    assert_eq!(seen, fake.enumerate().unwrap());
-    assert_eq!(seen.gpus.len(), 8);
+    assert_eq!(seen, wanted);
+    let first = &seen.gpus[0];
+    let facts =
+        (seen.gpus.len(), first.product.as_str(), first.memory_mib, first.pci_bus_id.as_str(), first.mig);
+    match profile.as_str() {
+        "8xA100" => {
+            assert_eq!(facts, (8, "NVIDIA A100-SXM4-80GB", 81_920, "00000000:07:00.0", MigMode::Disabled));
+            return;
+        }
+        "4xL40S" => {
+            assert_eq!(facts, (4, "NVIDIA L40S", 46_068, "00000000:16:00.0", MigMode::Unsupported));
+            return;
+        }
+        _ => assert_eq!(facts, (8, "NVIDIA H100 80GB HBM3", 81_559, "00000000:1B:00.0", MigMode::Disabled)),
+    }
+    // A platform that does not know the NUMA node is not overruled: NVML's is that of the GPU's memory.
+    let device = sys.join("bus/pci/devices/0000:1b:00.0");
+    std::fs::write(device.join("numa_node"), "-1\n").unwrap();
+    assert_eq!(driver.enumerate().unwrap().gpus[0].numa_node, None);
     assert_eq!(seen.links.between(0, 7).unwrap().nvlinks, 18);
 
     // An XID that another process injects arrives with its GPU, and leaves a reset pending.
@@ -93,6 +127,12 @@ fn in_child() {
     assert_eq!(event, DriverEvent::DoubleBitEcc { gpu: Some(seen.gpus[6].uuid.clone()) });
     let now = driver.enumerate().unwrap();
     assert_eq!((now.gpus.len(), now.silent), (7, vec![(5, DriverError::GpuLost)]));
+
+    // A GPU that falls off the bus cannot be asked for its UUID any more; the event is still its own.
+    let script = std::fs::read_to_string(&faults).unwrap();
+    std::fs::write(&faults, format!("{script}- xid: {{gpu: 1, code: 79}}\n")).unwrap();
+    let event = events.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!(event, DriverEvent::Xid { gpu: Some(seen.gpus[1].uuid.clone()), code: 79 });
     drop(guard);
 
     // A library that is not there says so.

@@ -7,6 +7,9 @@ use super::{
 use crate::topology::{Link, Links, PciePath};
 use std::sync::Arc;
 
+/// The PCI class of every product there is a profile of: a 3D controller, not one with a display.
+const DISPLAYLESS: u32 = 0x03_02_00;
+
 /// A world of fake GPUs, in this process and without a thread: for the embedded cluster and the simulation.
 #[derive(Clone, Debug)]
 pub struct FakeDriver(Handle);
@@ -78,6 +81,7 @@ fn describe(world: &World, gpu: &fake_nvml::Gpu) -> Gpu {
         memory_mib: spec.memory_mib,
         pci_bus_id: gpu.pci_bus_id(),
         numa_node: gpu.numa_node,
+        pci_class: Some(DISPLAYLESS),
         minor: gpu.minor,
         compute: (spec.compute_capability.major, spec.compute_capability.minor),
         mig: if spec.mig_capable { MigMode::Disabled } else { MigMode::Unsupported },

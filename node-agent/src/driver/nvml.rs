@@ -52,12 +52,9 @@ impl NvmlDriver {
         Ok(nvml)
     }
 
-    /// After an error that says that the driver is gone, the library must be initialised again.
-    fn close_on<T>(&self, answer: Result<T, DriverError>) -> Result<T, DriverError> {
-        if let Err(DriverError::DriverNotLoaded | DriverError::LibraryMismatch) = &answer {
-            *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        }
-        answer
+    /// The library is initialised again by the next question.
+    fn close(&self) {
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -82,12 +79,22 @@ impl GpuDriver for NvmlDriver {
 
     fn enumerate(&self) -> Result<Enumeration, DriverError> {
         let nvml = self.open()?;
-        self.close_on(enumerate(&nvml, &self.sys_root))
+        let answer = enumerate(&nvml, &self.sys_root);
+        // Nothing at all is what a library says that was opened before the driver was loaded anew: the next look opens it
+        // afresh, whatever the error is called.
+        if answer.is_err() {
+            self.close();
+        }
+        answer
     }
 
     fn probe(&self, gpu: &GpuUuid) -> Result<Probe, DriverError> {
         let nvml = self.open()?;
-        self.close_on(probe(&nvml, gpu))
+        let answer = probe(&nvml, gpu);
+        if let Err(DriverError::DriverNotLoaded | DriverError::LibraryMismatch) = &answer {
+            self.close();
+        }
+        answer
     }
 
     fn watch(&self, sink: EventSink) -> Result<WatchGuard, DriverError> {
@@ -167,7 +174,13 @@ fn describe(device: &Device<'_>, index: u32, sys_root: &Path) -> Result<Gpu, Nvm
         uuid: GpuUuid::new(device.uuid()?),
         product: device.name()?,
         memory_mib: device.memory_info()?.total >> 20,
-        numa_node: numa_node(sys_root, &pci_bus_id).or_else(|| device.numa_node_id().ok()),
+        numa_node: match in_sysfs(sys_root, &pci_bus_id, "numa_node") {
+            // The platform's word; a negative number means that it does not know, and then nobody does.
+            Some(node) => node.parse().ok(),
+            None => device.numa_node_id().ok(),
+        },
+        pci_class: in_sysfs(sys_root, &pci_bus_id, "class")
+            .and_then(|class| u32::from_str_radix(class.strip_prefix("0x")?, 16).ok()),
         pci_bus_id,
         minor: device.minor_number()?,
         compute: (part(compute.major), part(compute.minor)),
@@ -179,13 +192,13 @@ fn describe(device: &Device<'_>, index: u32, sys_root: &Path) -> Result<Gpu, Nvm
     })
 }
 
-/// The platform's word in sysfs, which NVML's own call does not repeat on every machine. A negative number means unknown.
-fn numa_node(sys_root: &Path, pci_bus_id: &str) -> Option<u32> {
+/// What sysfs says of a PCI device, which NVML does not repeat on every machine.
+fn in_sysfs(sys_root: &Path, pci_bus_id: &str, attribute: &str) -> Option<String> {
     // NVML writes the domain with eight digits, sysfs with four.
     let name = pci_bus_id.to_lowercase();
     let name = name.strip_prefix("0000").filter(|rest| rest.len() == 12).unwrap_or(&name);
-    let path = sys_root.join("bus/pci/devices").join(name).join("numa_node");
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    let path = sys_root.join("bus/pci/devices").join(name).join(attribute);
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
 /// NVLinks of one GPU by where they end.

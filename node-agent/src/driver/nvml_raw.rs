@@ -1,18 +1,19 @@
-//! The NVML calls that `nvml-wrapper` 0.13 lacks or gets wrong: events with their instance ids (the wrapper drops them),
-//! an event set that survives one device's refusal (the wrapper frees it), the kind of an NVLink's far end (the wrapper
+//! The NVML calls that `nvml-wrapper` 0.13 lacks or gets wrong: events of GPUs that cannot be asked for their name any
+//! more (the wrapper's have a device only), an event set that survives one device's refusal (the wrapper frees it), the kind of an NVLink's far end (the wrapper
 //! answers `Unknown` always), and remapped rows (not wrapped).
 //!
 //! One of the two files of the workspace with `unsafe` in it.
 
 #![expect(unsafe_code, reason = "raw NVML calls (ARCHITECTURE.md, invariant 10)")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlEventTypeDoubleBitEccError,
-    nvmlEventTypeXidCriticalError, nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU,
+    nvmlEventData_t, nvmlEventSet_t, nvmlEventTypeDoubleBitEccError, nvmlEventTypeXidCriticalError,
+    nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU,
     nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH,
 };
 
@@ -27,7 +28,7 @@ pub(super) enum FarEnd {
 /// An event of an [`EventSet`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RawEvent {
-    /// The GPU's UUID, unless it could not be asked any more.
+    /// The GPU's UUID, unless the driver named a GPU that is not in the set, or none.
     pub(super) uuid: Option<String>,
     pub(super) kind: RawEventKind,
 }
@@ -43,6 +44,9 @@ pub(super) enum RawEventKind {
 pub(super) struct EventSet {
     nvml: Arc<Nvml>,
     set: nvmlEventSet_t,
+    /// UUIDs by the address of the handle, which stays the same while NVML is open: a GPU that has fallen off the bus
+    /// does not tell its UUID any more, and that is when its event matters most.
+    uuids: BTreeMap<usize, String>,
 }
 
 // SAFETY: an event set is a handle into NVML, which is thread-safe as a library; what must not happen is two calls on one
@@ -55,7 +59,7 @@ impl EventSet {
         let mut set: nvmlEventSet_t = std::ptr::null_mut();
         // SAFETY: NVML is initialised as long as `nvml` lives, and `set` is valid for the write.
         nvml_try(unsafe { create(&raw mut set) })?;
-        Ok(Self { nvml, set })
+        Ok(Self { nvml, set, uuids: BTreeMap::new() })
     }
 
     /// Adds the critical events of a GPU. A refusal leaves the set as it was.
@@ -69,8 +73,12 @@ impl EventSet {
         unsafe {
             nvml_try(supported(device.handle(), &raw mut types))?;
             let wanted = types & u64::from(nvmlEventTypeXidCriticalError | nvmlEventTypeDoubleBitEccError);
-            nvml_try(register(device.handle(), wanted, self.set))
+            nvml_try(register(device.handle(), wanted, self.set))?;
         }
+        // SAFETY: the handle is only compared, never followed.
+        let handle = unsafe { device.handle() };
+        self.uuids.insert(handle.addr(), device.uuid()?);
+        Ok(())
     }
 
     /// Waits at most `timeout_ms` for an event.
@@ -92,15 +100,7 @@ impl EventSet {
             Ok(bit) if bit == nvmlEventTypeDoubleBitEccError => RawEventKind::DoubleBitEcc,
             _ => RawEventKind::Other,
         };
-        Ok(RawEvent { uuid: self.uuid(data.device), kind })
-    }
-
-    fn uuid(&self, handle: nvmlDevice_t) -> Option<String> {
-        if handle.is_null() {
-            return None;
-        }
-        // SAFETY: NVML has just given this handle out, and the device is dropped before `self.nvml` is.
-        unsafe { Device::new(handle, &self.nvml) }.uuid().ok()
+        Ok(RawEvent { uuid: self.uuids.get(&data.device.addr()).cloned(), kind })
     }
 }
 
