@@ -7,6 +7,7 @@ mod support;
 use std::time::Duration;
 
 use cluster_sim::faults::{Aim, Fault, WatchFault};
+use cluster_sim::{GroupResource, Verb};
 use serde_json::json;
 use support::World;
 
@@ -60,6 +61,48 @@ async fn jobs_run_in_turn_under_every_fault() {
         jobs_run_in_turn(&world, &jobs).await;
         let workloads = jobs.iter().filter_map(|job| world.workload(job)).count();
         assert_eq!(workloads, 3, "{words}: one Workload a job");
+    }
+}
+
+/// Nothing changes by such a conflict (a ResourceQuota that is written at the same moment makes one), so no watch says to
+/// try again.
+#[tokio::test(start_paused = true)]
+async fn a_conflict_about_nothing_is_tried_again() {
+    let workloads = || GroupResource::new("kueue.x-k8s.io", "workloads");
+    let jobs = || GroupResource::new("kubeflow.org", "pytorchjobs");
+    for (verb, resource, ends) in [
+        (Verb::Create, workloads(), false),
+        (Verb::Patch, workloads(), false),
+        (Verb::Patch, jobs(), false),
+        (Verb::Patch, workloads(), true),
+    ] {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+        world.start("layer1");
+        let words = format!("{verb:?} {resource} {ends}");
+        let conflict = || {
+            let aim = Aim { verbs: vec![verb], ..Aim::default() }.by("layer1").on(resource.clone());
+            world.cluster.faults().add(aim, 1_000_000, 1, Fault::Conflict);
+        };
+        if !ends {
+            conflict();
+        }
+        world.pytorch("job", "a", 3).await;
+        for _ in 0..10 {
+            world.settle().await;
+        }
+        assert!(world.is("job", "Admitted") && !world.is_suspended("job"), "{words}");
+        if ends {
+            conflict();
+            let done = json!({ "conditions": [{ "type": "Succeeded", "status": "True" }] });
+            world
+                .update("kubeflow.org", "pytorchjobs", "job", true, |job| job["status"] = done.clone())
+                .await;
+            for _ in 0..10 {
+                world.settle().await;
+            }
+            assert!(world.is("job", "Finished"), "{words}");
+        }
     }
 }
 

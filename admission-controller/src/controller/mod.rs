@@ -39,6 +39,11 @@ const BATCH: usize = 512;
 const PAGE: u32 = 500;
 /// A reason to wait is written this long after it arose, if it still holds: most workloads are admitted sooner.
 const PENDING_DELAY: Duration = Duration::from_millis(200);
+/// What the API server refused is tried again after this long even if the object stays as it is: a ResourceQuota or a
+/// policy may have been in the way.
+const REFUSED_DELAY: Duration = Duration::from_secs(60);
+/// After a conflict the watch, or the read that follows, brings what is new; if nothing is, it is tried again after this long.
+const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 /// A queue's counts are written at most once in this time.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
 
@@ -61,14 +66,20 @@ pub(crate) struct Controller {
     reserves: BTreeMap<Uid, Reserve>,
     evictions: BTreeMap<Uid, Evict>,
     reasons: BTreeMap<Uid, PendingReason>,
-    /// Units whose last step the API server refused, and the versions it saw: not tried again on those.
-    refused: BTreeMap<Unit, String>,
+    /// Units whose last step the API server refused.
+    refused: BTreeMap<Unit, Refused>,
     /// Decisions of which nobody knows whether they were written; settled by the next list.
     unsettled: BTreeSet<DecisionId>,
     /// Statuses and reasons, by when they are due.
     due: BTreeSet<(Instant, Unit)>,
     scheduled: BTreeSet<Unit>,
     ready: Requirement,
+}
+
+/// A step that the API server refused: not tried again on the same versions before its time.
+struct Refused {
+    versions: String,
+    until: Instant,
 }
 
 /// What the loop woke up for.
@@ -259,6 +270,19 @@ impl Controller {
         if let Some(unit) = self.world.unit_of_workload(workload) {
             self.world.dirty.insert(unit);
         }
+    }
+
+    /// Leaves a unit alone for a while, unless it changes.
+    fn remember_refused(&mut self, unit: &Unit, versions: String, delay: Duration) {
+        let until = self.ctx.clock.monotonic() + delay;
+        self.due.insert((until, unit.clone()));
+        self.refused.insert(unit.clone(), Refused { versions, until });
+    }
+
+    fn is_refused(&self, unit: &Unit, versions: &str) -> bool {
+        self.refused
+            .get(unit)
+            .is_some_and(|one| one.versions == versions && one.until > self.ctx.clock.monotonic())
     }
 
     fn schedule(&mut self, unit: Unit, delay: Duration) {

@@ -136,7 +136,7 @@ impl Controller {
         let forgets = self.config.planted.is(Bug::EvictWithoutSuspending) && step == Step::Stop;
         if step != Step::Nothing && !forgets {
             let versions = versions(Some(&job), workload);
-            if self.refused.get(unit) != Some(&versions) {
+            if !self.is_refused(unit, &versions) {
                 self.begin_step(unit, Some(&job), workload, step);
             }
             return;
@@ -181,7 +181,7 @@ impl Controller {
 
     fn without_job(&mut self, unit: &Unit, workload: &Workload, controlled: bool) -> bool {
         let step = reconcile::next_without_job(workload, controlled);
-        if step == Step::Nothing || self.refused.get(unit) == Some(&versions(None, Some(workload))) {
+        if step == Step::Nothing || self.is_refused(unit, &versions(None, Some(workload))) {
             return false;
         }
         self.begin_step(unit, None, Some(workload), step);
@@ -310,7 +310,7 @@ impl Controller {
             "the job cannot be described as a Workload and stays suspended"
         );
         self.announce_cannot_compose(job, words);
-        self.refused.insert(unit.clone(), versions(Some(job), None));
+        self.remember_refused(unit, versions(Some(job), None), super::REFUSED_DELAY);
     }
 
     fn patch_workload(
@@ -527,7 +527,7 @@ impl Controller {
                     Some(id) => self.engine.written(id, Outcome::Refused(status.message.clone())),
                     None => {
                         self.announce_refused(&unit, &status.message);
-                        self.refused.insert(unit, op.versions);
+                        self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
                     }
                 }
             }
@@ -539,7 +539,7 @@ impl Controller {
             // Only the object itself knows.
             Failure::Error(error) => {
                 if !error.is_transient() && op.decision.is_none() {
-                    self.refused.insert(unit.clone(), op.versions.clone());
+                    self.remember_refused(&unit, op.versions.clone(), super::CONFLICT_DELAY);
                 }
                 self.read_again(unit, op);
             }

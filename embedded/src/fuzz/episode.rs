@@ -94,6 +94,7 @@ struct Episode {
 }
 
 /// The aftermath of a trouble.
+#[derive(Debug)]
 enum Later {
     Restart(Replica),
     Thaw(Replica),
@@ -282,6 +283,14 @@ impl Episode {
         witness.checker.audit(now, &holdings, &self.ill);
     }
 
+    /// Keeps a line about what is done to the cluster, among its writes.
+    fn note(&self, what: &dyn std::fmt::Debug) {
+        let at = self.stack.cluster.clock().unix_millis() - EPOCH_SECONDS * 1000;
+        if let Some(log) = &mut lock(&self.witness).log {
+            log.push(format!("{at:>9} -- {what:?}"));
+        }
+    }
+
     async fn act(&mut self, act: Act) {
         // What the API refuses is the user's own business.
         let _ = match act {
@@ -316,6 +325,7 @@ impl Episode {
     }
 
     fn trouble(&mut self, trouble: Trouble) {
+        self.note(&trouble);
         let now = Instant::now();
         match trouble {
             Trouble::Api { lasts, .. } => {
@@ -390,6 +400,7 @@ impl Episode {
     }
 
     async fn recover(&mut self, what: Later) {
+        self.note(&what);
         match what {
             Later::Restart(replica) => {
                 if !self.stack.runs(replica) {

@@ -76,11 +76,24 @@ fn has_ended(job: &Value) -> bool {
 }
 
 fn every_job_has_a_workload(world: &World, _: &Activity) -> Result<(), String> {
-    match managed_jobs(world).find(|(job, _)| !has_ended(job) && world.workload_of_owner(uid(job)).is_none())
-    {
+    let lacks_one = |job: &Value| {
+        !has_ended(job) && world.workload_of_owner(uid(job)).is_none() && !was_told_of_its_class(world, job)
+    };
+    match managed_jobs(world).find(|(job, _)| lacks_one(job)) {
         Some((job, _)) => Err(format!("{:?} has none", key(job))),
         None => Ok(()),
     }
+}
+
+/// A job of a priority class that does not exist can have no Workload, but must have been told so.
+fn was_told_of_its_class(world: &World, job: &Value) -> bool {
+    let class = text(job, "/metadata/labels/kueue.x-k8s.io~1priority-class");
+    let exists = world.get("workloadpriorityclasses.kueue.x-k8s.io", "", class).is_some();
+    !class.is_empty()
+        && !exists
+        && world.all("events").any(|event| {
+            text(event, "/involvedObject/uid") == uid(job) && text(event, "/message").contains(class)
+        })
 }
 
 fn pending(world: &World) -> impl Iterator<Item = &Value> {
