@@ -95,7 +95,9 @@ impl Placement {
         };
         let mut wishes = self.wishes(question).await;
         let mut chosen = fits(&wishes);
-        if chosen.is_none() && self.list().await {
+        if chosen.is_none() {
+            self.list().await;
+            // Asked anew in any case: the watch may have shown the pod while the list was on its way.
             wishes = self.wishes(question).await;
             chosen = fits(&wishes);
         }
@@ -125,20 +127,14 @@ impl Placement {
         allocation::wishes(&pods, question.resource, &held)
     }
 
-    /// Asks the API server for the pods of this node, once, and not for long. Whether there was anything new.
-    async fn list(&self) -> bool {
+    /// Asks the API server for the pods of this node, once, and not for long.
+    async fn list(&self) {
         let parameters = ListParams::default().fields(&self.selector());
         match tokio::time::timeout(self.wait, self.pods.list(&parameters)).await {
-            Ok(Ok(list)) => {
-                let mut known = self.known();
-                let before = known.pods.len();
-                known.add(&list.items);
-                known.pods.len() > before
-            }
+            Ok(Ok(list)) => self.known().add(&list.items),
             Ok(Err(error)) => {
                 self.metrics.failed("list_pods");
                 tracing::warn!(%error, "the pods of this node cannot be listed; the agent chooses devices itself");
-                false
             }
             Err(_) => {
                 self.metrics.failed("list_pods");
@@ -146,7 +142,6 @@ impl Placement {
                     wait_ms = self.wait.as_millis(),
                     "listing the pods of this node takes too long; the agent chooses devices itself"
                 );
-                false
             }
         }
     }

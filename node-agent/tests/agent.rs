@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cluster_sim::GroupResource;
-use cluster_sim::faults::{Aim, Fault as SimFault};
+use cluster_sim::faults::{Aim, Fault as SimFault, WatchFault};
 use cluster_sim::node::NodeSpec;
 use fake_nvml::Fault;
 use serde_json::json;
@@ -90,6 +90,19 @@ async fn the_schedulers_choice_is_honoured_whoever_is_admitted_first() {
     assert_eq!(singles.len(), 2);
     assert!(singles.contains(&7), "{singles:?}");
     assert!(singles.is_disjoint(&set(&[0, 3, 5, 6])));
+}
+
+/// Found on the real API server: the list then brings nothing new, and the choice was passed over.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_watch_shows_while_the_list_is_on_its_way_gets_its_choice() {
+    let bench = Bench::new("8xA100").await;
+    let pods = || Aim::default().by("node-agent/n1").on(GroupResource::core("pods"));
+    let faults = bench.cluster.faults();
+    faults.add(pods(), 1_000_000, u64::MAX, SimFault::Latency(Duration::from_millis(300)));
+    faults.add_watch(pods(), 1_000_000, 1, WatchFault::Delay(Duration::from_millis(100)));
+    bench.pod("a", 2, Some(&[3, 6])).await;
+    pass(2).await;
+    assert_eq!(bench.given("a"), set(&[3, 6]));
 }
 
 #[tokio::test(start_paused = true)]
