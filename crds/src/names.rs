@@ -137,6 +137,12 @@ pub mod volcano {
     pub const ROOT_QUEUE: &str = "root";
 }
 
+/// `scheduling.x-k8s.io`, the coscheduling plugin.
+pub mod coscheduling {
+    /// Label on a pod: its PodGroup.
+    pub const POD_GROUP: &str = "scheduling.x-k8s.io/pod-group";
+}
+
 /// `kai.scheduler` and `scheduling.run.ai`.
 pub mod kai {
     /// The API group of PodGroup and Queue.

@@ -274,6 +274,14 @@ pub mod pod_group {
     pub const POD_FAILED: &str = "PodFailed";
     /// A member was deleted.
     pub const POD_DELETED: &str = "PodDeleted";
+    /// Ours: the PodGroup's minimum and what its pods' Workload was granted are not the same; the larger one holds.
+    pub const MIN_MEMBER_DISAGREES: &str = "MinMemberDisagrees";
+    /// Ours: the Workload was granted more pods than the PodGroup's minimum.
+    pub const WORKLOAD_NEEDS_MORE: &str = "WorkloadNeedsMore";
+    /// Ours: the PodGroup's minimum is above what the Workload was granted.
+    pub const POD_GROUP_NEEDS_MORE: &str = "PodGroupNeedsMore";
+    /// Ours: they agree again.
+    pub const MINIMA_AGREE: &str = "MinimaAgree";
 }
 
 /// Events of node-agent on its Node.

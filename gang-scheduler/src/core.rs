@@ -5,11 +5,12 @@
 
 mod late;
 mod plans;
+mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crds::api::trireme::v1alpha1::{GangPhase, GangPlacement, GpuNode};
+use crds::api::trireme::v1alpha1::{GangPlacement, GpuNode};
 use crds::view;
 use model::planted::{Bug, Planted};
 use placement_engine::{
@@ -21,139 +22,7 @@ use crate::config::Config;
 use crate::grouping::{self, Index, Key};
 use crate::protocol::Happened;
 use plans::Plans;
-
-/// Something to be written (or, once, read).
-#[derive(Clone, Debug, PartialEq)]
-pub enum Write {
-    /// Make a plan durable.
-    CreatePlan {
-        /// The plan.
-        plan: Key,
-        /// Which of its objects this is.
-        index: usize,
-        /// The object.
-        object: Box<GangPlacement>,
-    },
-    /// Bind a pod.
-    Bind {
-        /// The pod.
-        pod: PodUid,
-        /// Its namespace and name.
-        key: Key,
-        /// The version the decision rested on.
-        resource_version: String,
-        /// The node.
-        node: Arc<str>,
-        /// The devices chosen.
-        devices: DeviceChoice,
-    },
-    /// Read a pod, to learn what became of a bind.
-    ReadPod {
-        /// The pod.
-        pod: PodUid,
-        /// Its namespace and name.
-        key: Key,
-    },
-    /// Read a plan's object whose name is taken.
-    ReadPlan {
-        /// The plan.
-        plan: Key,
-        /// Which of its objects this is.
-        index: usize,
-        /// The object as it should be.
-        object: Box<GangPlacement>,
-    },
-    /// Write a plan's outcome.
-    ReportPlan {
-        /// The plan.
-        plan: Key,
-        /// Which of its objects.
-        index: usize,
-        /// The object's namespace, name and uid.
-        object: (Key, String),
-        /// The outcome.
-        phase: GangPhase,
-    },
-    /// Delete a plan whose members are gone.
-    DeletePlan {
-        /// Its namespace and name.
-        key: Key,
-        /// Its uid.
-        uid: String,
-    },
-    /// Delete a pod of a gang that is undone.
-    DeletePod {
-        /// The gang.
-        gang: GangId,
-        /// The pod.
-        pod: PodUid,
-        /// Its namespace and name.
-        key: Key,
-    },
-    /// Write a pod's conditions.
-    PodStatus {
-        /// The pod.
-        pod: PodUid,
-        /// Its namespace and name.
-        key: Key,
-        /// The version the conditions were merged into.
-        resource_version: String,
-        /// All conditions.
-        conditions: Vec<Value>,
-    },
-    /// Write a PodGroup's status.
-    GroupStatus {
-        /// The PodGroup's namespace and name.
-        key: Key,
-        /// Its uid.
-        uid: String,
-        /// The version the status was merged into.
-        resource_version: String,
-        /// What changes.
-        status: Value,
-    },
-}
-
-/// Tells writes apart: no two with one id are outstanding at once.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WriteId {
-    term: u32,
-    kind: &'static str,
-    subject: String,
-}
-
-/// What a successful write answers.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// It is done; the object's new resourceVersion (empty when the answer has none) and uid.
-    Done {
-        /// The uid.
-        uid: String,
-        /// The resourceVersion.
-        resource_version: String,
-    },
-    /// The pod as it is.
-    Pod(Box<view::Pod>),
-    /// The plan's object as it is.
-    Plan(Box<GangPlacement>),
-}
-
-/// How a write ended.
-#[derive(Clone, Debug)]
-pub enum Outcome {
-    /// As wished.
-    Answered(Answer),
-    /// The object is gone, or is another one.
-    Gone,
-    /// The object has changed meanwhile, or the name is taken.
-    Conflict,
-    /// The server will say no however often it is asked.
-    Refused(String),
-    /// The server did not say; it may have been applied.
-    Unknown,
-    /// It was never sent.
-    NotSent,
-}
+pub use write::{Answer, Outcome, Write, WriteId};
 
 /// Something worth an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -256,10 +125,16 @@ impl Core {
 
     /// A pod is there, or changed.
     pub fn pod_applied(&mut self, now: i64, pod: &view::Pod) {
-        let events = self.index.pod_applied(pod);
         let uid = PodUid::new(pod.metadata.uid.clone().unwrap_or_default());
+        let ran = self.index.pod(&uid).is_some_and(|record| record.running);
+        let events = self.index.pod_applied(pod);
         self.feed(now, events);
         let Some(record) = self.index.pod(&uid) else { return };
+        if record.running != ran
+            && let Some(gang) = self.index.gang_of(&uid)
+        {
+            self.late.touch(now, gang);
+        }
         let (bound, active) = (record.info.node.is_some(), record.info.phase == PodPhase::Active);
         if bound {
             self.bindings.remove(&uid);
@@ -292,6 +167,12 @@ impl Core {
     /// A PodGroup is gone.
     pub fn group_deleted(&mut self, now: i64, key: &Key, uid: &str) {
         let events = self.index.group_deleted(key, uid);
+        self.feed(now, events);
+    }
+
+    /// A priority class is there, or gone (no value).
+    pub fn priority_class(&mut self, now: i64, name: &str, value: Option<i32>) {
+        let events = self.index.priority_class(name, value);
         self.feed(now, events);
     }
 
@@ -412,7 +293,7 @@ impl Core {
             Write::CreatePlan { plan, index, object } => {
                 self.plan_created(now, &plan, index, *object, outcome)
             }
-            Write::ReadPlan { plan, index, object } => self.plan_read(&plan, index, object, outcome),
+            Write::ReadPlan { plan, index, object } => self.plan_read(now, &plan, index, object, outcome),
             Write::Bind { pod, key, node, .. } => self.bound(now, &pod, &key, &node, outcome),
             Write::ReadPod { pod, key } => self.pod_read(now, pod, key, outcome),
             Write::ReportPlan { plan, index, object, phase } => {
@@ -476,8 +357,12 @@ impl Core {
         }
     }
 
-    /// Sends a pod to the node decided on, if that is still there.
+    /// Sends a pod to the node decided on; gives the place back if it is no longer one, or the pod is to go.
     fn bind(&mut self, uid: &PodUid) {
+        if !self.engine.still_suits(uid) {
+            self.give_back(uid);
+            return;
+        }
         let Some(binding) = self.bindings.get(uid) else { return };
         let Some(record) = self.index.pod(uid) else { return };
         self.outbox.push(Write::Bind {
@@ -487,6 +372,18 @@ impl Core {
             node: binding.node.clone(),
             devices: binding.devices.clone(),
         });
+    }
+
+    fn give_back(&mut self, uid: &PodUid) {
+        self.bindings.remove(uid);
+        self.engine.apply(0, Event::PlacementDropped(uid.clone()));
+        self.on_member(uid, Happened::Refused(uid.clone()));
+    }
+
+    fn refused(&mut self, now: i64, uid: &PodUid, problem: &str) {
+        self.bindings.remove(uid);
+        self.engine.apply(now, Event::BindRefused { pod: uid.clone(), problem: problem.into() });
+        self.on_member(uid, Happened::Refused(uid.clone()));
     }
 
     fn bound(&mut self, now: i64, uid: &PodUid, key: &Key, node: &Arc<str>, outcome: Outcome) {
@@ -510,15 +407,9 @@ impl Core {
             }
             Outcome::Refused(message) => {
                 tracing::warn!(pod = %uid, %node, message, "the server refuses a bind");
-                self.bindings.remove(uid);
-                self.engine.apply(now, Event::BindRefused(uid.clone()));
-                self.on_member(uid, Happened::Refused(uid.clone()));
+                self.refused(now, uid, &message);
             }
-            Outcome::NotSent => {
-                self.bindings.remove(uid);
-                self.engine.apply(now, Event::PlacementDropped(uid.clone()));
-                self.on_member(uid, Happened::Refused(uid.clone()));
-            }
+            Outcome::NotSent => self.give_back(uid),
         }
     }
 
@@ -529,16 +420,14 @@ impl Core {
                 self.pod_applied(now, &pod);
                 let Some(binding) = self.bindings.get_mut(&uid) else { return };
                 binding.conflicts += 1;
-                let deleting = pod.metadata.deletion_timestamp.is_some();
-                if deleting || binding.conflicts > MAX_CONFLICTS {
-                    self.bindings.remove(&uid);
-                    self.engine.apply(now, Event::BindRefused(uid.clone()));
-                    self.on_member(&uid, Happened::Refused(uid.clone()));
-                } else if self.engine.assumed(&uid).is_some() {
+                if binding.conflicts > MAX_CONFLICTS {
+                    self.refused(now, &uid, "somebody else keeps writing to the pod");
+                } else {
                     self.bind(&uid);
                 }
             }
-            Outcome::Answered(_) | Outcome::Gone | Outcome::Refused(_) => self.pod_deleted(now, &uid),
+            Outcome::Answered(_) | Outcome::Gone => self.pod_deleted(now, &uid),
+            Outcome::Refused(message) => self.refused(now, &uid, &message),
             Outcome::Conflict | Outcome::Unknown | Outcome::NotSent => {
                 self.outbox.push(Write::ReadPod { pod: uid, key });
             }
@@ -617,25 +506,6 @@ impl Core {
             })
             .collect();
         json!({ "leading": self.leading, "gangs": gangs, "plans": self.plans.state() })
-    }
-}
-
-impl Write {
-    /// What tells it from other writes.
-    fn id(&self, term: u32) -> WriteId {
-        let named = |key: &Key| format!("{}/{}", key.0, key.1);
-        let (kind, subject) = match self {
-            Self::CreatePlan { plan, index, .. } => ("create-plan", format!("{}/{index}", named(plan))),
-            Self::ReadPlan { plan, index, .. } => ("read-plan", format!("{}/{index}", named(plan))),
-            Self::Bind { pod, .. } => ("bind", pod.to_string()),
-            Self::ReadPod { pod, .. } => ("read", pod.to_string()),
-            Self::ReportPlan { object, .. } => ("report-plan", object.1.clone()),
-            Self::DeletePlan { uid, .. } => ("delete-plan", uid.clone()),
-            Self::DeletePod { pod, .. } => ("delete-pod", pod.to_string()),
-            Self::PodStatus { pod, .. } => ("pod-status", pod.to_string()),
-            Self::GroupStatus { uid, .. } => ("group-status", uid.clone()),
-        };
-        WriteId { term, kind, subject }
     }
 }
 

@@ -7,6 +7,7 @@
 //! A pod that carries the marks of a released job (`kueue.x-k8s.io/podset`, `…/workload`, `…/cluster-queue-name`) waits
 //! until its Workload is known: the two arrive on different watches, in either order (Volcano #6010 is that race).
 
+mod define;
 mod grant;
 mod read;
 
@@ -15,8 +16,9 @@ use std::sync::Arc;
 
 use crds::view;
 use model::planted::{Bug, Planted};
-use placement_engine::{Event, GangId, GangSpec, Hold, PodInfo, PodPhase, PodUid};
+use placement_engine::{Event, GangId, Hold, PodInfo, PodPhase, PodUid};
 
+pub(crate) use define::disagreement;
 pub use read::{device_events, node_info};
 
 /// An object's namespace and name.
@@ -31,6 +33,8 @@ pub struct PodRecord {
     pub resource_version: String,
     /// Its conditions as last seen.
     pub conditions: Vec<serde_json::Value>,
+    /// Its containers run.
+    pub running: bool,
     ours: bool,
     created_ms: i64,
     group: Option<Key>,
@@ -72,6 +76,8 @@ pub struct GangOwner {
     pub key: Key,
     /// Uid.
     pub uid: String,
+    /// A PodGroup's minimum and what its pods' Workload was granted, where they are not the same.
+    pub disagreement: Option<(u32, u32)>,
 }
 
 /// Everything grouping depends on.
@@ -94,6 +100,8 @@ pub struct Index {
     gang_of: BTreeMap<PodUid, GangId>,
     members: BTreeMap<GangId, BTreeSet<PodUid>>,
     owners: BTreeMap<GangId, GangOwner>,
+    /// Values of priority classes, by name.
+    priorities: BTreeMap<String, i32>,
 }
 
 impl Index {
@@ -176,9 +184,12 @@ impl Index {
         if let Some(old) = self.groups.insert(key.clone(), GroupRecord { view: group, uid: uid.clone() })
             && old.uid != uid
         {
-            events.push(Event::GangDeleted(group_gang(&old.uid)));
+            let gone = group_gang(&old.uid);
+            self.owners.remove(&gone);
+            events.push(Event::GangDeleted(gone));
         }
         let members = self.pods_of_group.get(&key).cloned().unwrap_or_default();
+        self.owners.entry(group_gang(&uid)).or_insert_with(|| read::group_owner(&key, &uid));
         self.define(&group_gang(&uid), &mut events);
         events.extend(self.refresh(members));
         events
@@ -196,6 +207,27 @@ impl Index {
         let mut events = self.refresh(members);
         events.push(Event::GangDeleted(gang));
         events
+    }
+
+    /// A priority class is there, or gone (no value).
+    pub fn priority_class(&mut self, name: &str, value: Option<i32>) -> Vec<Event> {
+        let old = match value {
+            Some(value) => self.priorities.insert(name.to_owned(), value),
+            None => self.priorities.remove(name),
+        };
+        let mut events = Vec::new();
+        if old != value {
+            let named = self.groups.values().filter(|group| group.view.spec.priority_class_name == name);
+            let gangs: Vec<GangId> = named.map(|group| group_gang(&group.uid)).collect();
+            gangs.iter().for_each(|gang| self.define(gang, &mut events));
+        }
+        events
+    }
+
+    /// How many of a gang's pods have running containers.
+    pub fn running(&self, gang: &GangId) -> usize {
+        let members = self.members.get(gang).into_iter().flatten();
+        members.filter(|uid| self.pods.get(*uid).is_some_and(|record| record.running)).count()
     }
 
     /// A Workload is there, or changed.
@@ -352,7 +384,7 @@ impl Index {
             let Some(record) = self.pods.get(uid) else { continue };
             let mut info = record.info.clone();
             info.gang = self.gang_of.get(uid).cloned();
-            info.hold = info.hold.or_else(|| holds.get(uid).cloned());
+            info.hold = info.hold.or_else(|| self.admission_hold(record)).or_else(|| holds.get(uid).cloned());
             events.push(Event::PodApplied(Box::new(info)));
         }
         events
@@ -388,59 +420,16 @@ impl Index {
         }
     }
 
-    /// Tells the engine the rules of a gang, and remembers its owner.
-    fn define(&mut self, gang: &GangId, events: &mut Vec<Event>) {
-        let members = self.members.get(gang).cloned().unwrap_or_default();
-        let first = members.iter().find_map(|uid| self.pods.get(uid));
-        let workload = first.and_then(|record| self.workload_of(record));
-        let workload = workload.and_then(|uid| Some((uid.clone(), self.workloads.get(&uid)?)));
-        let mut spec = GangSpec {
-            id: gang.clone(),
-            min_member: 1,
-            expected: 1,
-            created_ms: first.map_or(0, |record| record.created_ms),
-            hold: None,
-        };
-        if let Some((uid, record)) = &workload {
-            let granted: i64 =
-                record.grants.iter().fold(0, |sum: i64, grant| sum.saturating_add(grant.count));
-            spec.min_member = u32::try_from(granted.max(0)).unwrap_or(u32::MAX);
-            spec.created_ms = record.created_ms;
-            if !record.admitted && !self.planted.is(Bug::BindUnadmitted) {
-                spec.hold = Some(Hold::WorkloadNotAdmitted { workload: record.key.1.clone() });
-            }
-            self.owners.insert(gang.clone(), read::workload_owner(&record.key, uid));
-        } else if first.is_some_and(|record| record.marked) && !self.planted.is(Bug::BindUnadmitted) {
-            spec.hold = Some(Hold::WorkloadMissing);
+    /// Why this pod must not run by itself, whatever its gang: what it belongs to was not admitted.
+    fn admission_hold(&self, record: &PodRecord) -> Option<Hold> {
+        if !record.ours || self.planted.is(Bug::BindUnadmitted) {
+            return None;
         }
-        let key = first.and_then(|record| record.group.clone());
-        let group = match key {
-            Some(key) => Some((self.groups.get(&key), key)),
-            None => self
-                .groups
-                .iter()
-                .find(|(_, group)| members.is_empty() && group_gang(&group.uid) == *gang)
-                .map(|(key, group)| (Some(group), key.clone())),
-        };
-        if let Some((group, key)) = group {
-            match group {
-                Some(group) => {
-                    let minimum = group.view.spec.min_member;
-                    if minimum < 0 {
-                        let problem =
-                            format!("PodGroup {}: spec.minMember is {minimum}; it must be 0 or more", key.1);
-                        spec.hold = Some(Hold::Invalid { problem: problem.into() });
-                    }
-                    let minimum = u32::try_from(minimum.max(0)).unwrap_or(u32::MAX);
-                    spec.min_member = if workload.is_some() { spec.min_member.max(minimum) } else { minimum };
-                    spec.created_ms = read::created_ms(&group.view.metadata);
-                    self.owners.insert(gang.clone(), read::group_owner(&key, &group.uid));
-                }
-                None => spec.hold = Some(Hold::PodGroupMissing { name: key.1 }),
-            }
+        match self.workload_of(record).and_then(|uid| self.workloads.get(&uid)) {
+            Some(workload) if workload.admitted => None,
+            Some(workload) => Some(Hold::WorkloadNotAdmitted { workload: workload.key.1.clone() }),
+            None => record.marked.then_some(Hold::WorkloadMissing),
         }
-        spec.expected = spec.min_member;
-        events.push(Event::GangApplied(spec));
     }
 
     /// Why pods exceed what their Workload was granted.
@@ -464,6 +453,8 @@ impl Index {
                 .iter()
                 .filter_map(|pod| self.pods.get(pod))
                 .filter(|record| record.info.phase == PodPhase::Active)
+                // What goes before it had a node will never use any of the grant.
+                .filter(|record| record.info.node.is_some() || !record.info.deleting)
                 .collect();
             living.sort_by_key(|record| {
                 let info = &record.info;

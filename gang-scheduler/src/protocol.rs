@@ -58,6 +58,8 @@ pub enum Happened {
     Created(usize),
     /// The plan cannot be made durable: nothing of it may be bound.
     NotCreated,
+    /// Too little of the plan is possible by now: if nothing of it was bound, nothing is to be.
+    Abandoned,
     /// A member has a node.
     Bound(PodUid),
     /// The server refused a member's bind, or it was not sent.
@@ -137,6 +139,7 @@ impl Protocol {
                 }
             }
             Happened::NotCreated => return self.give_up(),
+            Happened::Abandoned => return self.abandon(),
             Happened::Bound(uid) => self.set(&uid, Member::Bound),
             Happened::Refused(uid) => {
                 if self.members.get(&uid) == Some(&Member::Sent) {
@@ -181,6 +184,22 @@ impl Protocol {
         self.stage = Stage::Closed;
         let waiting = self.members.iter().filter(|(_, state)| **state == Member::Waiting);
         waiting.map(|(uid, _)| Step::Drop(uid.clone())).collect()
+    }
+
+    fn abandon(&mut self) -> Vec<Step> {
+        let begun = self.members.values().any(|state| matches!(state, Member::Sent | Member::Bound));
+        if begun || !matches!(self.stage, Stage::Creating(_) | Stage::Binding) {
+            return Vec::new();
+        }
+        self.stage = Stage::Reporting(GangPhase::Undone, (0..self.objects).collect());
+        let waiting = self.members.iter().filter(|(_, state)| **state == Member::Waiting);
+        let dropped = waiting.map(|(uid, _)| Step::Drop(uid.clone()));
+        dropped.chain((0..self.objects).map(|object| Step::Report(object, GangPhase::Undone))).collect()
+    }
+
+    /// Whether this object is the last one that is not durable yet.
+    pub fn completed_by(&self, object: usize) -> bool {
+        matches!(&self.stage, Stage::Creating(left) if left.iter().eq([&object]))
     }
 
     /// The outcome, once every member is settled.
@@ -310,6 +329,20 @@ mod tests {
         let dropped = protocol.on(Happened::NotCreated, Standing::Empty);
         assert_eq!(dropped, uids(2).into_iter().map(Step::Drop).collect::<Vec<_>>());
         assert_eq!(protocol.stage(), &Stage::Closed);
+    }
+
+    #[test]
+    fn a_plan_that_became_impossible_is_undone_unless_it_was_begun() {
+        let (mut protocol, _) = Protocol::begin(uids(2), 1);
+        assert!(protocol.completed_by(0));
+        let [first, second] = <[PodUid; 2]>::try_from(uids(2)).unwrap();
+        assert_eq!(protocol.on(Happened::Left(first.clone()), Standing::Empty), []);
+        let steps = protocol.on(Happened::Abandoned, Standing::Empty);
+        assert_eq!(steps, [Step::Drop(second), Step::Report(0, GangPhase::Undone)]);
+
+        let (mut protocol, _) = Protocol::begin(uids(2), 1);
+        protocol.on(Happened::Created(0), Standing::Empty);
+        assert_eq!(protocol.on(Happened::Abandoned, Standing::Empty), [], "binds are on their way");
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub fn token(why: &Why) -> &'static str {
     match why {
         Why::NoFit(_) => reasons::pod::UNSCHEDULABLE,
         Why::NotEnoughMembers { .. } => reasons::pod_group::NOT_ENOUGH_TASKS,
+        Why::NotEnoughOfRole { .. } => reasons::pod_group::NOT_ENOUGH_PODS_OF_TASK,
         Why::BackingOff { .. } => reasons::pod::SCHEDULER_ERROR,
         Why::Held(hold) => match hold {
             Hold::PodGroupMissing { .. } => "PodGroupNotFound",
@@ -92,6 +93,7 @@ pub fn group_phase(report: &GangReport) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use placement_engine::Refusal;
 
     #[test]
     fn a_condition_is_put_in_and_others_stay() {
@@ -117,7 +119,7 @@ mod tests {
             succeeded,
             ..GangReport::default()
         };
-        let waits = Some(Why::BackingOff { until_ms: 0 });
+        let waits = Some(Why::BackingOff { until_ms: 0, refusal: Refusal::default() });
         for (report, phase) in [
             (report(2, 0, 0, 0), "Inqueue"),
             (report(2, 2, 0, 0), "Inqueue"),

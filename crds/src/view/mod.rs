@@ -6,10 +6,10 @@
 pub use job_owner::JobOwner;
 pub use node::{Node, NodeCondition, NodeSpec, NodeStatus};
 pub use pod::{
-    Affinity, Container, ContainerPort, NodeAffinity, Pod, PodAffinity, PodSpec, PodStatus,
+    Affinity, Container, ContainerPort, NodeAffinity, Pod, PodAffinity, PodSpec, PodStatus, SchedulingGroup,
     TopologySpreadConstraint, Volume,
 };
-pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
+pub use pod_group::{NetworkTopology, PodGroup, PodGroupSpec, PodGroupStatus};
 pub use workload_placement::{
     AdmittedPodSet, WorkloadAdmission, WorkloadCondition, WorkloadPlacement, WorkloadPlacementSpec,
     WorkloadPlacementStatus, WorkloadPodSet,

@@ -50,6 +50,9 @@ pub struct PodSpec {
     /// Closed gates; while there are any it must not be placed.
     #[serde(deserialize_with = "model::null_as_default")]
     pub scheduling_gates: Vec<IgnoredAny>,
+    /// Its gang in Kubernetes' own API (KEP-4671).
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub scheduling_group: SchedulingGroup,
     /// Claims of dynamic resource allocation.
     #[serde(deserialize_with = "model::null_as_default")]
     pub resource_claims: Vec<IgnoredAny>,
@@ -71,6 +74,15 @@ pub struct PodSpec {
     /// Budget of the pod as a whole.
     #[serde(deserialize_with = "model::null_as_default")]
     pub resources: Requirements,
+}
+
+/// `spec.schedulingGroup`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulingGroup {
+    /// The `scheduling.k8s.io` PodGroup it is a member of.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub pod_group_name: String,
 }
 
 /// `spec.affinity`.
@@ -171,6 +183,9 @@ pub struct PodStatus {
     /// Why it is in that phase, when the kubelet says.
     #[serde(deserialize_with = "model::null_as_default")]
     pub reason: String,
+    /// The same in words.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub message: String,
     /// Its conditions as they are: one is changed, the others are written back untouched.
     #[serde(deserialize_with = "model::null_as_default")]
     pub conditions: Vec<serde_json::Value>,

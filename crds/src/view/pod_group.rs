@@ -1,7 +1,10 @@
 //! Volcano's PodGroup (`scheduling.volcano.sh/v1beta1`), as far as placement depends on it.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::resource::view_of;
 
@@ -26,6 +29,26 @@ pub struct PodGroupSpec {
     /// So many pods run together, or none does.
     #[serde(deserialize_with = "model::null_as_default")]
     pub min_member: i64,
+    /// So many pods of a task (pod annotation `volcano.sh/task-spec`) run, or none does.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub min_task_member: BTreeMap<String, i64>,
+    /// The group's priority: what the order between groups looks at first.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub priority_class_name: String,
+    /// Where its pods should, or must, be close to each other.
+    pub network_topology: Option<NetworkTopology>,
+    /// Gangs within the gang.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub sub_group_policy: Vec<IgnoredAny>,
+}
+
+/// `spec.networkTopology` of a PodGroup: whether it must hold.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NetworkTopology {
+    /// `hard` (if empty) or `soft`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub mode: String,
 }
 
 /// `status` of a PodGroup.

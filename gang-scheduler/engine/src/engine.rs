@@ -12,7 +12,7 @@ use crate::event::{Event, GangSpec, PodInfo, PodPhase};
 use crate::gang::{Census, Gang, Pod, Spot};
 use crate::ids::{GangId, PodUid};
 use crate::nodes::{Load, Nodes};
-use crate::reason::Why;
+use crate::reason::{Refusal, Why};
 use crate::shape::Shapes;
 use crate::solve::to_u32;
 
@@ -22,7 +22,7 @@ pub struct Config {
     /// A running gang below its minimum is repaired for so long, then undone. Milliseconds. One minute: a job controller
     /// recreates a pod within seconds, and a node that is only being restarted comes back.
     pub repair_patience_ms: i64,
-    /// The first pause after a refused bind; it doubles with each further one. Milliseconds. One second, as
+    /// The first pause after a refusal; it doubles with each further one, until none came for twice the longest. Milliseconds. One second, as
     /// kube-scheduler's initial backoff.
     pub first_pause_ms: i64,
     /// The longest pause, and how long a node that refused is left alone. Milliseconds. One minute: a kubelet's books are
@@ -162,7 +162,10 @@ impl Engine {
             Event::PodDeleted(uid) => self.detach(&uid),
             Event::GangApplied(spec) => self.gang_applied(spec),
             Event::GangDeleted(id) => self.gang_deleted(&id),
-            Event::BindRefused(uid) => self.bind_refused(now_ms, &uid),
+            Event::BindRefused { pod, problem } => self.bind_refused(now_ms, &pod, problem),
+            Event::PlanRefused { gang, problem } => {
+                self.pause(now_ms, &gang, Refusal { place: None, problem });
+            }
             Event::PlacementDropped(uid) => self.drop_assumed(&uid),
             Event::PlanFound(members) => {
                 for (uid, node, devices) in members {
@@ -211,6 +214,17 @@ impl Engine {
         }
     }
 
+    /// Whether an assumed placement could still be decided: the node is there, nothing about it keeps the pod out, and the
+    /// pod is still to run.
+    pub fn still_suits(&mut self, uid: &PodUid) -> bool {
+        let Some(Pod { info, shape: Some(shape), spot: Spot::Assumed(node), .. }) = self.pods.get(uid) else {
+            return false;
+        };
+        !info.deleting
+            && self.nodes.find_present(self.nodes.name(*node)).is_some()
+            && self.shapes.verdict(&self.nodes, *shape, *node, self.config.planted).is_none()
+    }
+
     /// Where a gang stands.
     pub fn report(&self, id: &GangId) -> Option<GangReport> {
         let gang = self.gangs.get(id)?;
@@ -241,11 +255,6 @@ impl Engine {
             .flat_map(|gang| &gang.members)
             .filter_map(|uid| self.pods.get(uid))
             .map(|pod| &pod.info)
-    }
-
-    /// Whether a node object of this name exists: a bind that was decided but not sent is dropped when it does not.
-    pub fn has_node(&self, name: &str) -> bool {
-        self.nodes.find_present(name).is_some()
     }
 
     /// A pod as last told.
@@ -311,7 +320,8 @@ impl Engine {
         };
         self.detach(&info.uid);
         if newly_rejected && let (Some(gang), Some(node)) = (&info.gang, &info.node) {
-            self.refused(now_ms, &gang.clone(), &node.clone());
+            let problem = info.rejection.clone().unwrap_or_default();
+            self.refused(now_ms, &gang.clone(), (info.name.clone(), node.clone()), problem);
         }
         let spot = match node.map(|node| self.nodes.row_of(&node)) {
             None => Spot::Nowhere,
@@ -404,26 +414,42 @@ impl Engine {
         }
     }
 
-    fn bind_refused(&mut self, now_ms: i64, uid: &PodUid) {
+    fn bind_refused(&mut self, now_ms: i64, uid: &PodUid, problem: Arc<str>) {
         let Some(pod) = self.pods.get(uid) else { return };
         let Spot::Assumed(node) = pod.spot else { return };
-        let (gang, node) = (pod.info.gang.clone(), self.nodes.name(node).clone());
+        let gang = pod.info.gang.clone();
+        let place = (pod.info.name.clone(), self.nodes.name(node).clone());
         self.drop_assumed(uid);
         if let Some(gang) = gang {
-            self.refused(now_ms, &gang, &node);
+            self.refused(now_ms, &gang, place, problem);
         }
     }
 
-    fn refused(&mut self, now_ms: i64, gang: &GangId, node: &Arc<str>) {
+    /// A node would not have a member: the gang pauses, and leaves the node alone for longer.
+    fn refused(&mut self, now_ms: i64, gang: &GangId, place: (Arc<str>, Arc<str>), problem: Arc<str>) {
+        let (node, until) = (place.1.clone(), now_ms.saturating_add(self.config.longest_pause_ms));
+        self.pause(now_ms, gang, Refusal { place: Some(place), problem });
+        if let Some(gang) = self.gangs.get_mut(gang) {
+            gang.avoid.insert(node, until);
+        }
+    }
+
+    fn pause(&mut self, now_ms: i64, gang: &GangId, refusal: Refusal) {
         let config = self.config;
         let gang = self.gangs.entry(gang.clone()).or_default();
+        // What was bound in between is no success: a kubelet rejects after that.
+        let quiet = config.longest_pause_ms.saturating_mul(2);
+        if gang.refused_at.is_none_or(|at| at.saturating_add(quiet) < now_ms) {
+            gang.failures = 0;
+        }
+        gang.refused_at = Some(now_ms);
         let pause = config
             .first_pause_ms
             .saturating_mul(1_i64.checked_shl(gang.failures.min(30)).unwrap_or(i64::MAX))
             .min(config.longest_pause_ms);
         gang.failures = gang.failures.saturating_add(1);
         gang.retry_at = Some(now_ms.saturating_add(pause));
-        gang.avoid.insert(node.clone(), now_ms.saturating_add(config.longest_pause_ms));
+        gang.refusal = refusal;
     }
 
     fn gang_applied(&mut self, spec: GangSpec) {

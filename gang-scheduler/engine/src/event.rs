@@ -32,8 +32,21 @@ pub enum Event {
     /// The gang is gone. Its pods, if any are left, are no longer placed.
     GangDeleted(GangId),
     /// The API server refused the bind of an assumed placement: the pod waits again and avoids that node for a while.
-    BindRefused(PodUid),
-    /// The write of an assumed placement was never sent: the pod waits again.
+    BindRefused {
+        /// The pod.
+        pod: PodUid,
+        /// What the server said.
+        problem: Arc<str>,
+    },
+    /// A gang's plan could not be made durable, through no node's fault: nothing of it is placed for a while. Its
+    /// placements are dropped one by one.
+    PlanRefused {
+        /// The gang.
+        gang: GangId,
+        /// What the server said.
+        problem: Arc<str>,
+    },
+    /// The write of an assumed placement was never sent, or is pointless by now: the pod waits again.
     PlacementDropped(PodUid),
     /// A durable plan that this process did not make itself: its unbound members are assumed where it says, as far as
     /// that is still possible ([`Engine::assumed`](crate::Engine::assumed) tells).
@@ -108,6 +121,10 @@ pub struct PodInfo {
     pub devices: DeviceChoice,
     /// Why it must not be placed although it could be.
     pub hold: Option<Hold>,
+    /// What the kubelet said, when it rejected the pod.
+    pub rejection: Option<Arc<str>>,
+    /// What it is in its gang (Volcano's task): members of one role count towards the role's own minimum.
+    pub role: Option<Arc<str>>,
 }
 
 /// The rules of a gang.
@@ -121,6 +138,10 @@ pub struct GangSpec {
     pub expected: u32,
     /// Creation of the object that defines it, milliseconds since the Unix epoch: the second key of the order.
     pub created_ms: i64,
+    /// What the order between gangs looks at first. `None`: the highest priority of its members.
+    pub priority: Option<i32>,
+    /// So many members of a role run, or none does (Volcano's `minTaskMember`).
+    pub roles: BTreeMap<Arc<str>, u32>,
     /// Why none of it may be placed although it could be.
     pub hold: Option<Hold>,
 }

@@ -36,6 +36,16 @@ pub(crate) fn static_reason(node: &NodeInfo, rules: &PodRules, planted: Planted)
         .find_map(|(_, filter)| filter(node, rules))
 }
 
+/// Taints that would rather not have the pod: nodes with fewer of them come first (kube-scheduler's score of the same
+/// plugin).
+pub(crate) fn disliked(node: &NodeInfo, rules: &PodRules) -> usize {
+    let untolerated = |taint: &&Taint| {
+        taint.effect == TaintEffect::PreferNoSchedule
+            && !rules.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+    };
+    node.taints.iter().filter(untolerated).count()
+}
+
 fn ready(node: &NodeInfo, _: &PodRules) -> Option<NodeReason> {
     (!node.ready).then_some(NodeReason::NotReady)
 }

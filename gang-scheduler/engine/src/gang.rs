@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::event::{GangSpec, PodInfo, PodPhase};
 use crate::ids::{NodeIndex, PodUid, ShapeId};
 use crate::nodes::Load;
-use crate::reason::{Hold, Why};
+use crate::reason::{Hold, Refusal, Why};
 
 /// A pod as the engine knows it.
 #[derive(Clone, Debug)]
@@ -48,7 +48,11 @@ pub(crate) struct Gang {
     pub(crate) tried: u64,
     /// Nothing of it is placed before this time.
     pub(crate) retry_at: Option<i64>,
-    /// Refusals in a row.
+    /// What was refused last.
+    pub(crate) refusal: Refusal,
+    /// When that was.
+    pub(crate) refused_at: Option<i64>,
+    /// Refusals without a longer quiet time in between.
     pub(crate) failures: u32,
     /// Nodes that refused a member, and until when they are left alone.
     pub(crate) avoid: BTreeMap<Arc<str>, i64>,
@@ -74,6 +78,8 @@ pub(crate) struct Census {
     /// Failed after having run.
     pub(crate) failed: usize,
     pub(crate) priority: i32,
+    /// By role: members that need no place any more.
+    settled: BTreeMap<Arc<str>, usize>,
 }
 
 impl Census {
@@ -82,6 +88,9 @@ impl Census {
         for (uid, pod) in members.iter().filter_map(|uid| pods.get_key_value(uid)) {
             let info = &pod.info;
             census.priority = census.priority.max(info.priority);
+            if let (Some(role), true) = (&info.role, settled(pod)) {
+                *census.settled.entry(role.clone()).or_default() += 1;
+            }
             match (info.phase, pod.spot) {
                 (PodPhase::Succeeded, _) => census.succeeded += 1,
                 (PodPhase::Failed, _) => census.failed += 1,
@@ -114,9 +123,34 @@ impl Census {
         self.succeeded + if self.placed() > 0 { self.failed } else { 0 }
     }
 
+    /// So many more of each role must be placed together with the rest, and how many there are.
+    ///
+    /// Roles with smaller minima than the gang's have no say (Volcano's `CheckTaskReady`): when the minimum of the gang is
+    /// below their sum, they are not looked at.
+    pub(crate) fn missing_of_roles(&self, spec: &GangSpec) -> BTreeMap<Arc<str>, (usize, usize)> {
+        let sum = spec.roles.values().fold(0_u32, |sum, count| sum.saturating_add(*count));
+        if spec.min_member < sum {
+            return BTreeMap::new();
+        }
+        let missing = spec.roles.iter().map(|(role, need)| {
+            let have = self.settled.get(role).copied().unwrap_or(0);
+            (role.clone(), (usize::try_from(*need).unwrap_or(usize::MAX).saturating_sub(have), have))
+        });
+        missing.filter(|(_, (missing, _))| *missing > 0).collect()
+    }
+
     /// So many more must be placed together.
     pub(crate) fn missing(&self, min_member: u32) -> usize {
         let minimum = usize::try_from(min_member).unwrap_or(usize::MAX);
         minimum.saturating_sub(self.placed() + self.satisfied())
+    }
+}
+
+/// Whether the pod counts towards its role's minimum without being placed.
+fn settled(pod: &Pod) -> bool {
+    match pod.info.phase {
+        PodPhase::Succeeded | PodPhase::Failed => true,
+        PodPhase::Rejected => false,
+        PodPhase::Active => pod.spot != Spot::Nowhere && !pod.info.deleting,
     }
 }

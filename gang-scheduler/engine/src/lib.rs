@@ -34,5 +34,5 @@ pub use devices::{Device, DeviceChoice, Link};
 pub use engine::{Config, Decision, Engine, GangReport, Pending, Placement, Plan, Undo};
 pub use event::{Event, GangSpec, NodeInfo, PodInfo, PodPhase};
 pub use ids::{GangId, PodUid};
-pub use reason::{Hold, NoFit, NodeReason, Unsupported, Why};
+pub use reason::{Hold, NoFit, NodeReason, Refusal, Unsupported, Why};
 pub use shape::{HostPort, PodRules};

@@ -49,6 +49,16 @@ pub enum Unsupported {
     PersistentVolumeClaim,
     /// A topology spread constraint with `whenUnsatisfiable: DoNotSchedule`.
     TopologySpread,
+    /// Kubernetes' own gangs (`spec.schedulingGroup`, KEP-4671).
+    SchedulingGroup,
+    /// A PodGroup of the coscheduling plugin (`scheduling.x-k8s.io`).
+    CoschedulingGroup,
+    /// A PodGroup of KAI (`scheduling.run.ai`).
+    KaiGroup,
+    /// A Volcano PodGroup with a hard network topology.
+    NetworkTopology,
+    /// A Volcano PodGroup with subgroups.
+    SubGroups,
 }
 
 impl Unsupported {
@@ -62,6 +72,11 @@ impl Unsupported {
             }
             Self::PersistentVolumeClaim => "spec.volumes[].persistentVolumeClaim",
             Self::TopologySpread => "spec.topologySpreadConstraints[].whenUnsatisfiable: DoNotSchedule",
+            Self::SchedulingGroup => "spec.schedulingGroup",
+            Self::CoschedulingGroup => "the label scheduling.x-k8s.io/pod-group",
+            Self::KaiGroup => "the annotation pod-group-name",
+            Self::NetworkTopology => "the PodGroup's spec.networkTopology (mode hard)",
+            Self::SubGroups => "the PodGroup's spec.subGroupPolicy",
         }
     }
 }
@@ -136,11 +151,31 @@ pub enum Why {
     },
     /// It does not fit.
     NoFit(NoFit),
+    /// Fewer members of a role exist than it needs.
+    NotEnoughOfRole {
+        /// The role.
+        role: Arc<str>,
+        /// So many can be placed or are.
+        have: u32,
+        /// So many must.
+        need: u32,
+    },
     /// A bind or an admission by the kubelet failed; the next try is at this time.
     BackingOff {
         /// Milliseconds since the Unix epoch.
         until_ms: i64,
+        /// What failed.
+        refusal: Refusal,
     },
+}
+
+/// What the API server or a kubelet would not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusal {
+    /// The member and the node. `None`: the gang's plan.
+    pub place: Option<(Arc<str>, Arc<str>)>,
+    /// What was said.
+    pub problem: Arc<str>,
 }
 
 impl fmt::Display for NodeReason {
@@ -233,7 +268,19 @@ impl fmt::Display for Why {
                 Ok(())
             }
             Self::NoFit(no_fit) => no_fit.fmt(f),
-            Self::BackingOff { .. } => f.write_str("a placement was refused; the next try follows shortly"),
+            Self::NotEnoughOfRole { role, have, need } => {
+                write!(f, "{have} of {need} pods of task {role} exist")
+            }
+            Self::BackingOff { refusal, .. } => {
+                match &refusal.place {
+                    Some((member, node)) => write!(f, "pod {member} was refused on node {node}")?,
+                    None => f.write_str("the gang's GangPlacement could not be written")?,
+                }
+                if !refusal.problem.is_empty() {
+                    write!(f, " ({})", refusal.problem)?;
+                }
+                f.write_str("; the next try follows shortly")
+            }
         }
     }
 }

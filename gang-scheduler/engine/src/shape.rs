@@ -61,6 +61,8 @@ pub(crate) struct Shape {
 struct Verdict {
     version: u64,
     reason: Option<NodeReason>,
+    /// Taints with `PreferNoSchedule` that the shape does not tolerate.
+    disliked: usize,
 }
 
 /// All shapes in use.
@@ -132,10 +134,17 @@ impl Shapes {
             shape.verdicts.resize(node.0 + 1, Verdict::default());
         }
         if shape.verdicts[node.0].version != version {
-            let reason = crate::filters::static_reason(nodes.info(node), &shape.rules, planted);
-            shape.verdicts[node.0] = Verdict { version, reason };
+            let info = nodes.info(node);
+            let reason = crate::filters::static_reason(info, &shape.rules, planted);
+            let disliked = crate::filters::disliked(info, &shape.rules);
+            shape.verdicts[node.0] = Verdict { version, reason, disliked };
         }
         shape.verdicts[node.0].reason.as_ref()
+    }
+
+    /// How many taints of the node would rather not have the shape, as of its last [`Shapes::verdict`].
+    pub(crate) fn disliked(&self, node: NodeIndex, id: ShapeId) -> usize {
+        self.rows[id.0].verdicts.get(node.0).map_or(0, |verdict| verdict.disliked)
     }
 }
 

@@ -18,6 +18,10 @@ use crate::shape::Shapes;
 /// So many nodes are looked at by one search before it gives up: about ten milliseconds.
 const VISIT_LIMIT: usize = 100_000;
 
+/// More members are packed, but not searched for: the search goes one call deeper with each, and would not get far within
+/// its limit.
+const SEARCHED_MEMBERS: usize = 200;
+
 /// So many pods of one shape.
 pub(crate) type Group = (ShapeId, usize);
 
@@ -82,8 +86,11 @@ impl<'a> Space<'a> {
             return Arranged::Found(found);
         }
         self.roll_back(mark);
-        if groups.len() < 2 {
+        if groups.len() < 2 || !self.each_fits_alone(groups) {
             return Arranged::None { exhaustive: true };
+        }
+        if groups.iter().map(|(_, count)| count).sum::<usize>() > SEARCHED_MEMBERS {
+            return Arranged::None { exhaustive: false };
         }
         let sorted: Vec<Group> = order.iter().map(|&index| groups[index]).collect();
         let open: Vec<Vec<NodeIndex>> = sorted.iter().map(|(shape, _)| self.open(*shape)).collect();
@@ -101,10 +108,40 @@ impl<'a> Space<'a> {
         }
     }
 
+    /// Whether each group has a place when it is the only one. Where one has not, no search is needed.
+    fn each_fits_alone(&mut self, groups: &[Group]) -> bool {
+        let mark = self.journal.len();
+        groups.iter().all(|&(shape, count)| {
+            let placed = self.pack(shape, count).len();
+            self.roll_back(mark);
+            placed == count
+        })
+    }
+
+    /// A place for any `least` of the pods, as many as can be; fewer nodes than pods in a group mean that its last pods have
+    /// none. Hard shapes first, and if that does not do, easy ones first. Not every choice is tried.
+    pub(crate) fn any(&mut self, groups: &[Group], least: usize) -> Option<Vec<Vec<NodeIndex>>> {
+        let mark = self.journal.len();
+        let mut order = self.hardest_first(groups);
+        for _ in 0..2 {
+            let mut found = vec![Vec::new(); groups.len()];
+            for &index in &order {
+                found[index] = self.pack(groups[index].0, groups[index].1);
+            }
+            if found.iter().map(Vec::len).sum::<usize>() >= least {
+                return Some(found);
+            }
+            self.roll_back(mark);
+            order.reverse();
+        }
+        None
+    }
+
     /// Nodes for up to `count` pods of a shape; fewer when no more fit.
     ///
-    /// Each step takes the node with the smallest key: accelerators wasted on a pod that asks for none; does not take all
-    /// of what remains; (if so) takes fewer; the scarce resource left over; the name.
+    /// Each step takes the node with the smallest key: taints that would rather not have the pod (`PreferNoSchedule`);
+    /// accelerators wasted on a pod that asks for none; does not take all of what remains; (if so) takes fewer; the scarce
+    /// resource left over; the name.
     pub(crate) fn pack(&mut self, shape: ShapeId, count: usize) -> Vec<NodeIndex> {
         let mut candidates: Vec<(NodeIndex, i64)> = self
             .open(shape)
@@ -124,7 +161,15 @@ impl<'a> Space<'a> {
                 let left = scarce.map_or(0, |(resource, amount)| {
                     self.nodes.free(node, resource).saturating_sub(amount.saturating_mul(taken))
                 });
-                (wasted, short, Reverse(if short { slots } else { 0 }), left, self.nodes.name(node).clone())
+                let disliked = self.shapes.disliked(node, shape);
+                (
+                    disliked,
+                    wasted,
+                    short,
+                    Reverse(if short { slots } else { 0 }),
+                    left,
+                    self.nodes.name(node).clone(),
+                )
             };
             let best = (0..candidates.len()).min_by_key(|&index| key(&candidates[index]));
             let Some(best) = best else { break };

@@ -141,7 +141,7 @@ fn a_refused_bind_is_placed_again_elsewhere_after_a_pause() {
     let mut engine = engine([node("a", 1), node("b", 1)]);
     add_gang(&mut engine, "g", 1, workers("g", 1, 1));
     assert_eq!(placed(&engine.decide(0))["g-worker-0"], "a");
-    engine.apply(5, Event::BindRefused(PodUid::new("uid-g-worker-0")));
+    engine.apply(5, refusal("g-worker-0"));
     assert!(placed(&engine.decide(5)).is_empty());
     assert_eq!(engine.next_deadline(), Some(1_005));
     assert_eq!(placed(&engine.decide(1_005))["g-worker-0"], "b");
@@ -257,4 +257,165 @@ fn a_huge_request_fits_nowhere_and_breaks_nothing() {
     add_gang(&mut engine, "h", 1, workers("h", 1, 8));
     assert_eq!(placed(&engine.decide(0)).len(), 1);
     engine.verify().unwrap();
+}
+
+#[test]
+fn any_members_make_the_minimum() {
+    let mut engine = engine([node("a", 2)]);
+    let mut members = workers("g", 3, 1);
+    members[0].requests = amounts(&[(GPU, 8)]);
+    add_gang(&mut engine, "g", 2, members);
+    let decisions = engine.decide(0);
+    let names: Vec<_> = placed(&decisions).into_keys().collect();
+    assert_eq!(names, ["g-worker-1", "g-worker-2"], "the first fits nowhere; two others are enough");
+    let Why::NoFit(no_fit) = pending(&engine.decide(0)).why.clone() else { panic!() };
+    assert_eq!(no_fit.member.as_ref(), "g-worker-0");
+    engine.verify().unwrap();
+}
+
+#[test]
+fn a_large_gang_of_two_shapes_is_no_deep_recursion() {
+    let room = amounts(&[("cpu", 64_000), ("memory", 110), ("pods", 110)]);
+    let nodes = (0..200).map(|index| NodeInfo { allocatable: room.clone(), ..node(&format!("n{index}"), 0) });
+    let mut engine = engine(nodes);
+    // 22,000 places. Each kind fits alone; both together do not.
+    let members = (0..23_000).map(|index| PodInfo {
+        requests: amounts(&[if index < 15_000 { ("memory", 1) } else { ("cpu", 1) }]),
+        ..pod(&format!("g-{index}"), "g", 0)
+    });
+    add_gang(&mut engine, "g", 23_000, members);
+    let Why::NoFit(no_fit) = pending(&engine.decide(1)).why.clone() else { panic!() };
+    assert!(!no_fit.exhaustive, "packed, not searched: {no_fit}");
+}
+
+#[test]
+fn nodes_that_would_rather_not_are_taken_last() {
+    let taint = model::node::Taint {
+        key: "k".into(),
+        value: String::new(),
+        effect: model::node::TaintEffect::PreferNoSchedule,
+    };
+    let disliked = |name: &str| NodeInfo { taints: vec![taint.clone()], ..node(name, 1) };
+    let mut engine = engine([disliked("a"), node("b", 8), disliked("c")]);
+    add_gang(&mut engine, "g", 1, workers("g", 9, 1));
+    let decisions = engine.decide(0);
+    assert_eq!(placed(&decisions)["g-worker-0"], "b", "although a is filled by it");
+    assert_eq!(placed(&decisions)["g-worker-8"], "a", "better than nowhere");
+}
+
+#[test]
+fn roles_have_minima_of_their_own() {
+    let member = |role: &str, index: usize| PodInfo {
+        role: Some(role.into()),
+        ..pod(&format!("g-{role}-{index}"), "g", 1)
+    };
+    let roles = |list: &[(&str, u32)]| list.iter().map(|(role, count)| ((*role).into(), *count)).collect();
+    let with = |min_member, list: &[(&str, u32)]| GangSpec { roles: roles(list), ..gang("g", min_member) };
+    let workers = || (0..3).map(|index| member("worker", index));
+    for (what, spec, gpus, masters, expected) in [
+        (
+            "a master is waited for",
+            with(3, &[("master", 1), ("worker", 2)]),
+            8,
+            0,
+            Err("0 of 1 pods of task master exist"),
+        ),
+        ("the master is among those that start", with(3, &[("master", 1), ("worker", 2)]), 3, 1, Ok(3)),
+        ("minima above the gang's are not looked at", with(2, &[("master", 1), ("worker", 2)]), 8, 0, Ok(3)),
+    ] {
+        let mut engine = engine([node("a", gpus)]);
+        engine.apply(0, Event::GangApplied(spec));
+        for info in workers().chain((0..masters).map(|index| member("zmaster", index)).map(|mut info| {
+            info.role = Some("master".into());
+            info
+        })) {
+            engine.apply(0, Event::PodApplied(Box::new(info)));
+        }
+        let decisions = engine.decide(0);
+        match expected {
+            Ok(count) => {
+                let placed = placed(&decisions);
+                assert_eq!(placed.len(), count, "{what}: {decisions:#?}");
+                assert_eq!(placed.keys().filter(|name| name.contains("zmaster")).count(), masters, "{what}");
+            }
+            Err(message) => assert_eq!(pending(&decisions).why.to_string(), message, "{what}"),
+        }
+    }
+}
+
+#[test]
+fn a_gang_s_own_priority_beats_its_members() {
+    let mut engine = engine([node("a", 1)]);
+    for (id, own, member) in [("named", Some(10), 0), ("unnamed", None, 5)] {
+        engine.apply(0, Event::GangApplied(GangSpec { priority: own, ..gang(id, 1) }));
+        engine.apply(0, Event::PodApplied(Box::new(PodInfo { priority: member, ..pod(id, id, 1) })));
+    }
+    assert_eq!(placed(&engine.decide(0)).into_keys().collect::<Vec<_>>(), ["named"]);
+}
+
+#[test]
+fn a_refused_plan_pauses_its_gang_and_blames_no_node() {
+    let mut engine = engine([node("a", 2)]);
+    add_gang(&mut engine, "g", 2, workers("g", 2, 1));
+    assert_eq!(placed(&engine.decide(0)).len(), 2);
+    engine.apply(0, Event::PlanRefused { gang: GangId::new("g"), problem: "no".into() });
+    for index in 0..2 {
+        engine.apply(0, Event::PlacementDropped(PodUid::new(format!("uid-g-worker-{index}"))));
+    }
+    let decisions = engine.decide(1);
+    assert_eq!(
+        pending(&decisions).why.to_string(),
+        "the gang's GangPlacement could not be written (no); the next try follows shortly"
+    );
+    assert!(engine.decide(2).is_empty());
+    assert_eq!(engine.next_deadline(), Some(1_000));
+    assert_eq!(placed(&engine.decide(1_000)).len(), 2, "on the same node");
+}
+
+#[test]
+fn an_assumed_place_may_turn_out_unsuitable_before_it_is_bound() {
+    let place = || {
+        let mut engine = engine([node("a", 1)]);
+        add_gang(&mut engine, "g", 1, workers("g", 1, 1));
+        assert_eq!(placed(&engine.decide(0)).len(), 1);
+        assert!(engine.still_suits(&PodUid::new("uid-g-worker-0")));
+        engine
+    };
+    let deleting = PodInfo { deleting: true, ..pod("g-worker-0", "g", 1) };
+    for event in [
+        Event::NodeDeleted("a".into()),
+        Event::NodeApplied(NodeInfo { unschedulable: true, ..node("a", 1) }),
+        Event::NodeApplied(NodeInfo { ready: false, ..node("a", 1) }),
+        Event::PodApplied(Box::new(deleting)),
+    ] {
+        let mut engine = place();
+        engine.apply(1, event.clone());
+        assert!(!engine.still_suits(&PodUid::new("uid-g-worker-0")), "{event:?}");
+    }
+}
+
+#[test]
+fn pauses_grow_with_each_refusal_until_it_is_quiet() {
+    let mut engine = engine((0..9).map(|index| node(&format!("n{index}"), 1)));
+    let (mut now, mut pauses) = (0, Vec::new());
+    add_gang(&mut engine, "g", 1, [pod("g-0", "g", 1)]);
+    let mut decisions = engine.decide(now);
+    for index in 0..8 {
+        confirm(&mut engine, now, &decisions);
+        assert!(engine.decide(now).is_empty());
+        now += if index == 7 { 200_000 } else { 0 };
+        // The kubelet rejects it, its controller makes another one.
+        let uid = PodUid::new(format!("uid-g-{index}"));
+        let rejected = PodInfo { phase: PodPhase::Rejected, ..engine.pod(&uid).unwrap().clone() };
+        engine.apply(now, Event::PodApplied(Box::new(rejected)));
+        engine.apply(now, Event::PodApplied(Box::new(pod(&format!("g-{}", index + 1), "g", 1))));
+        let refused_at = now;
+        decisions = engine.decide(now);
+        while placed(&decisions).is_empty() {
+            now = engine.next_deadline().unwrap();
+            decisions = engine.decide(now);
+        }
+        pauses.push((now - refused_at) / 1_000);
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 1]);
 }

@@ -263,7 +263,7 @@ impl World {
             info.node = node.map(Into::into);
             self.tell(&uid);
         } else {
-            self.engine.apply(self.now, Event::BindRefused(uid));
+            self.engine.apply(self.now, Event::BindRefused { pod: uid, problem: "no".into() });
         }
     }
 

@@ -133,8 +133,12 @@ impl Core {
         let old = &record.view.status;
         let phase = words::group_phase(&report);
         let why = self.late.pending.get(gang).map(|pending| &pending.why);
-        let conditions = group_conditions(&old.conditions, why, &report, now);
-        let counts = [report.bound, report.succeeded, report.failed].map(i64::from);
+        let waiting = group_conditions(&old.conditions, why, &report, now);
+        let list = waiting.as_deref().unwrap_or(&old.conditions);
+        let conditions = minima_condition(list, owner.disagreement, now).or(waiting);
+        // Volcano's counts are of pods by phase: those bound whose containers do not run yet are not among them.
+        let running = i64::try_from(self.index.running(gang)).unwrap_or(i64::MAX);
+        let counts = [running, i64::from(report.succeeded), i64::from(report.failed)];
         let unchanged =
             conditions.is_none() && old.phase == phase && counts == [old.running, old.succeeded, old.failed];
         if unchanged {
@@ -222,6 +226,26 @@ fn group_conditions(
         })
         .flatten();
     cleared.or(waits)
+}
+
+/// Whether the PodGroup's minimum is the one that holds. Nothing is said as long as it always was.
+fn minima_condition(old: &[Value], disagreement: Option<(u32, u32)>, now: i64) -> Option<Vec<Value>> {
+    let kind = reasons::pod_group::MIN_MEMBER_DISAGREES;
+    match disagreement {
+        Some((group, granted)) => {
+            let reason = match group < granted {
+                true => reasons::pod_group::WORKLOAD_NEEDS_MORE,
+                false => reasons::pod_group::POD_GROUP_NEEDS_MORE,
+            };
+            let message = crate::grouping::disagreement((group, granted));
+            words::with_condition(old, kind, "True", (reason, &message), now)
+        }
+        None if old.iter().any(|one| one["type"] == kind) => {
+            let message = "spec.minMember is what the Workload of its pods was granted";
+            words::with_condition(old, kind, "False", (reasons::pod_group::MINIMA_AGREE, message), now)
+        }
+        None => None,
+    }
 }
 
 fn cut(mut text: String) -> String {

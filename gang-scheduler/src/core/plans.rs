@@ -226,8 +226,13 @@ impl Core {
                 self.bindings.insert(pod.clone(), binding);
             }
         }
-        let (protocol, steps) =
-            Protocol::recover(states, objects.len(), |pod| self.engine.assumed(pod).is_some());
+        let pods: Vec<PodUid> = states.keys().cloned().collect();
+        let possible = self.is_possible(&gang, &pods) || states.values().any(|state| *state == Member::Bound);
+        let placed = |pod: &PodUid| possible && self.engine.assumed(pod).is_some();
+        let (mut protocol, mut steps) = Protocol::recover(states, objects.len(), placed);
+        if !possible {
+            steps = protocol.on(Happened::Abandoned, Standing::Empty);
+        }
         let objects = objects.iter().map(|(uid, seen)| (seen.key.clone(), Some(uid.clone()))).collect();
         self.plans.insert(key.clone(), Open { gang, protocol, objects, bodies: Vec::new() });
         self.take_steps(&key, steps);
@@ -257,9 +262,18 @@ impl Core {
         }
     }
 
-    pub(super) fn on_plan(&mut self, key: &Key, happened: Happened) {
+    pub(super) fn on_plan(&mut self, key: &Key, mut happened: Happened) {
         let Some(open) = self.plans.open.get(key) else { return };
         let standing = self.standing(&open.gang);
+        if let Happened::Created(object) = happened
+            && open.protocol.completed_by(object)
+        {
+            let (gang, members) =
+                (open.gang.clone(), open.protocol.members().keys().cloned().collect::<Vec<_>>());
+            if !self.is_possible(&gang, &members) {
+                happened = Happened::Abandoned;
+            }
+        }
         let Some(open) = self.plans.open.get_mut(key) else { return };
         let steps = open.protocol.on(happened, standing);
         let closed = *open.protocol.stage() == Stage::Closed;
@@ -267,6 +281,17 @@ impl Core {
         if closed {
             self.plans.remove(key);
         }
+    }
+
+    /// Whether the gang has its minimum if every member of the plan is bound that still can be.
+    fn is_possible(&mut self, gang: &GangId, members: &[PodUid]) -> bool {
+        let Some(report) = self.engine.report(gang) else { return false };
+        let assumed = |uid: &&PodUid| self.engine.assumed(uid).is_some();
+        let assumed: Vec<PodUid> = members.iter().filter(assumed).cloned().collect();
+        let lost = assumed.into_iter().filter(|uid| !self.engine.still_suits(uid)).count();
+        let done = report.succeeded.saturating_add(report.failed);
+        let reached = report.bound.saturating_add(report.assumed).saturating_add(done);
+        reached.saturating_sub(to_u32(lost)) >= report.min_member.max(1)
     }
 
     fn standing(&self, gang: &GangId) -> Standing {
@@ -291,7 +316,7 @@ impl Core {
                         self.outbox.push(Write::CreatePlan { plan: key.clone(), index, object });
                     }
                 }
-                Step::Bind(pod) => self.bind_planned(&pod),
+                Step::Bind(pod) => self.bind(&pod),
                 Step::Drop(pod) => {
                     self.bindings.remove(&pod);
                     self.engine.apply(0, Event::PlacementDropped(pod));
@@ -308,18 +333,6 @@ impl Core {
                     }
                 }
             }
-        }
-    }
-
-    /// Binds a member of a durable plan; a node that has gone meanwhile gives the place back.
-    fn bind_planned(&mut self, pod: &PodUid) {
-        let there = self.bindings.get(pod).is_some_and(|binding| self.engine.has_node(&binding.node));
-        if there {
-            self.bind(pod);
-        } else {
-            self.bindings.remove(pod);
-            self.engine.apply(0, Event::PlacementDropped(pod.clone()));
-            self.on_member(pod, Happened::Refused(pod.clone()));
         }
     }
 
@@ -348,19 +361,15 @@ impl Core {
                 self.outbox.push(Write::CreatePlan { plan: plan.clone(), index, object: Box::new(object) });
             }
             Outcome::Gone | Outcome::Refused(_) | Outcome::NotSent => {
-                if let Outcome::Refused(message) = &outcome {
-                    tracing::warn!(plan = %plan.1, message, "the server refuses a plan; its gang is not bound");
-                }
-                let members: Vec<PodUid> = self
-                    .plans
-                    .open
-                    .get(plan)
-                    .map(|open| open.protocol.members().keys().cloned().collect())
-                    .unwrap_or_default();
-                // As if the binds had been refused: the pause keeps this from becoming a loop.
-                for pod in members {
-                    self.bindings.remove(&pod);
-                    self.engine.apply(now, Event::BindRefused(pod));
+                let problem: Arc<str> = match outcome {
+                    Outcome::Refused(message) => message.into(),
+                    Outcome::Gone => "the namespace is gone, or the kind is not served".into(),
+                    _ => "it was not sent".into(),
+                };
+                tracing::warn!(plan = %plan.1, %problem, "a plan was not written; its gang is not bound");
+                // The pause keeps this from becoming a loop.
+                if let Some(gang) = self.plans.open.get(plan).map(|open| open.gang.clone()) {
+                    self.engine.apply(now, Event::PlanRefused { gang, problem });
                 }
                 self.on_plan(plan, Happened::NotCreated);
             }
@@ -370,6 +379,7 @@ impl Core {
     /// What a plan's object looks like whose name was taken.
     pub(super) fn plan_read(
         &mut self,
+        now: i64,
         plan: &Key,
         index: usize,
         object: Box<GangPlacement>,
@@ -380,6 +390,7 @@ impl Core {
             Outcome::Answered(_) | Outcome::Gone => {
                 self.outbox.push(Write::CreatePlan { plan: plan.clone(), index, object });
             }
+            Outcome::Refused(_) => self.plan_created(now, plan, index, *object, outcome),
             _ => self.outbox.push(Write::ReadPlan { plan: plan.clone(), index, object }),
         }
     }

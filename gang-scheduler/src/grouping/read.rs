@@ -94,6 +94,7 @@ pub(super) fn pod_record(pod: &view::Pod, schedulers: &BTreeSet<String>) -> PodR
         info: pod_info(pod, namespace, name, annotations),
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         conditions: pod.status.conditions.clone(),
+        running: pod.status.phase == "Running",
         ours: schedulers.contains(&pod.spec.scheduler_name),
         created_ms: created_ms(meta),
         group,
@@ -115,13 +116,14 @@ fn pod_info(
         Ok(requests) => (requests, None),
         Err(error) => (ResourceList::new(), Some(Hold::Invalid { problem: format!("spec: {error}").into() })),
     };
+    let phase = phase(pod);
     PodInfo {
         uid: PodUid::new(pod.metadata.uid.clone().unwrap_or_default()),
         namespace,
         name,
         gang: None,
         node: (!spec.node_name.is_empty()).then(|| Arc::from(spec.node_name.as_str())),
-        phase: phase(pod),
+        phase,
         gated: !spec.scheduling_gates.is_empty(),
         deleting: pod.metadata.deletion_timestamp.is_some(),
         has_controller: controller_of(&pod.metadata).is_some(),
@@ -130,33 +132,69 @@ fn pod_info(
         rules: rules(spec),
         devices_asked: devices_asked(spec),
         devices: annotations.get(trireme::DEVICES).map(|text| read_devices(text)).unwrap_or_default(),
-        hold: problem.or_else(|| unsupported(spec).map(Hold::Unsupported)),
+        hold: problem
+            .or_else(|| unsupported(spec).or_else(|| other_group(pod, annotations)).map(Hold::Unsupported)),
+        rejection: (phase == PodPhase::Rejected).then(|| rejection(&pod.status)),
+        role: annotations.get(volcano::TASK_SPEC).map(|role| Arc::from(role.as_str())),
     }
 }
 
-/// `Failed` with a reason of the kubelet's admission means that the pod never ran there
-/// (`pkg/kubelet/lifecycle/predicate.go`, `pkg/kubelet/cm/admission/errors.go`).
+/// `Failed` by the kubelet's admission means that the pod never ran there. Its message says so (`rejectPod` in
+/// `pkg/kubelet/kubelet.go`), and nearly always its reason (`pkg/kubelet/lifecycle/predicate.go`,
+/// `pkg/kubelet/cm/admission/errors.go`).
 fn phase(pod: &view::Pod) -> PodPhase {
     let rejections = [
         crds::reasons::pod::UNEXPECTED_ADMISSION_ERROR,
         "TopologyAffinityError",
+        "SMTAlignmentError",
         "NodeAffinity",
         "NodeName",
         "NodePorts",
         "TaintToleration",
         "InvalidNodeInfo",
+        "PodOSSelectorNodeLabelDoesNotMatch",
+        "PodOSNotSupported",
     ];
     let reason = pod.status.reason.as_str();
+    let rejected = || {
+        reason.starts_with("OutOf")
+            || rejections.contains(&reason)
+            || pod.status.message.starts_with("Pod was rejected")
+    };
     match pod.status.phase.as_str() {
         "Succeeded" => PodPhase::Succeeded,
-        "Failed" if reason.starts_with("OutOf") || rejections.contains(&reason) => PodPhase::Rejected,
+        "Failed" if rejected() => PodPhase::Rejected,
         "Failed" => PodPhase::Failed,
         _ => PodPhase::Active,
     }
 }
 
+fn rejection(status: &view::PodStatus) -> Arc<str> {
+    let texts = [status.reason.as_str(), status.message.as_str()];
+    let texts: Vec<&str> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+    texts.join(": ").into()
+}
+
+/// A gang of an API that is not read: taken for a single pod, its gang would start in parts.
+fn other_group(pod: &view::Pod, annotations: &BTreeMap<String, String>) -> Option<Unsupported> {
+    let named = |text: Option<&String>| text.is_some_and(|text| !text.is_empty());
+    if named(annotations.get(volcano::GROUP_NAME)) || named(annotations.get(volcano::VOLCANO_GROUP_NAME)) {
+        return None;
+    }
+    if !pod.spec.scheduling_group.pod_group_name.is_empty() {
+        return Some(Unsupported::SchedulingGroup);
+    }
+    let labels = pod.metadata.labels.as_ref();
+    if named(labels.and_then(|labels| labels.get(crds::names::coscheduling::POD_GROUP))) {
+        return Some(Unsupported::CoschedulingGroup);
+    }
+    named(annotations.get(crds::names::kai::POD_GROUP_NAME)).then_some(Unsupported::KaiGroup)
+}
+
 fn rules(spec: &view::PodSpec) -> PodRules {
-    let containers = spec.containers.iter().chain(&spec.init_containers);
+    // An init container's port is free again when the others start, unless it is a sidecar (kube-scheduler's rule).
+    let sidecars = spec.init_containers.iter().filter(|container| container.restart_policy == "Always");
+    let containers = spec.containers.iter().chain(sidecars);
     let mut host_ports: Vec<HostPort> = containers
         .flat_map(|container| &container.ports)
         .filter(|port| port.host_port != 0)
@@ -254,6 +292,7 @@ pub(super) fn workload_owner(key: &Key, uid: &str) -> GangOwner {
         kind: "Workload".to_owned(),
         key: key.clone(),
         uid: uid.to_owned(),
+        disagreement: None,
     }
 }
 
@@ -264,5 +303,51 @@ pub(super) fn group_owner(key: &Key, uid: &str) -> GangOwner {
         kind: "PodGroup".to_owned(),
         key: key.clone(),
         uid: uid.to_owned(),
+        disagreement: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(body: serde_json::Value) -> view::Pod {
+        serde_json::from_value(body).unwrap()
+    }
+
+    #[test]
+    fn phases() {
+        for (phase_text, reason, message, expected) in [
+            ("Pending", "", "", PodPhase::Active),
+            ("Running", "", "", PodPhase::Active),
+            ("Unknown", "NodeLost", "", PodPhase::Active),
+            ("Succeeded", "", "", PodPhase::Succeeded),
+            ("Failed", "", "", PodPhase::Failed),
+            ("Failed", "Evicted", "The node was low on resource: memory.", PodPhase::Failed),
+            (
+                "Failed",
+                "Evicted",
+                "Pod was rejected: The node had condition: [DiskPressure].",
+                PodPhase::Rejected,
+            ),
+            ("Failed", "NodeShutdown", "Pod was rejected: the node is shutting down", PodPhase::Rejected),
+            ("Failed", "OutOfcpu", "", PodPhase::Rejected),
+            ("Failed", "OutOfnvidia.com/gpu", "", PodPhase::Rejected),
+            ("Failed", "UnexpectedAdmissionError", "", PodPhase::Rejected),
+            ("Failed", "TopologyAffinityError", "", PodPhase::Rejected),
+        ] {
+            let status = serde_json::json!({ "phase": phase_text, "reason": reason, "message": message });
+            assert_eq!(phase(&pod(serde_json::json!({ "status": status }))), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_host_port_of_an_init_container_is_free_again_when_it_ends() {
+        let ports = |port: u16| serde_json::json!([{ "containerPort": port, "hostPort": port }]);
+        let pod = pod(serde_json::json!({ "spec": {
+            "initContainers": [{ "name": "i", "ports": ports(1) }, { "name": "s", "restartPolicy": "Always", "ports": ports(2) }],
+            "containers": [{ "name": "c", "ports": ports(3) }] } }));
+        let claimed: Vec<u16> = rules(&pod.spec).host_ports.iter().map(|port| port.port).collect();
+        assert_eq!(claimed, [2, 3]);
     }
 }

@@ -1,4 +1,4 @@
-//! The seven watches, as one stream of steps for the core.
+//! The eight watches, as one stream of steps for the core.
 
 use std::collections::BTreeSet;
 
@@ -102,6 +102,7 @@ pub(crate) struct Watches {
     groups: Kind<view::PodGroup>,
     workloads: Kind<view::WorkloadPlacement>,
     jobs: Kind<view::JobOwner>,
+    priorities: Kind<view::priority::PriorityClass>,
     placements: Kind<GangPlacement>,
     pods: Kind<view::Pod>,
 }
@@ -113,6 +114,7 @@ enum Seen {
     Group(Change<view::PodGroup>),
     Workload(Change<view::WorkloadPlacement>),
     Job(Change<view::JobOwner>),
+    Priority(Change<view::priority::PriorityClass>),
     Placement(Change<GangPlacement>),
     Pod(Change<view::Pod>),
 }
@@ -127,6 +129,7 @@ impl Watches {
             groups: Kind::new(ctx, metrics, true),
             workloads: Kind::new(ctx, metrics, true),
             jobs: Kind::new(ctx, metrics, false),
+            priorities: Kind::new(ctx, metrics, false),
             placements: Kind::new(ctx, metrics, true),
             pods: Kind::new(ctx, metrics, false),
         }
@@ -146,6 +149,7 @@ impl Watches {
             && self.groups.synced
             && self.workloads.synced
             && self.jobs.synced
+            && self.priorities.synced
             && self.placements.synced
             && self.pods.synced
     }
@@ -170,6 +174,7 @@ impl Watches {
             biased;
             Some(change) = self.nodes.stream.next() => Seen::Node(change),
             Some(change) = self.gpu_nodes.stream.next() => Seen::GpuNode(change),
+            Some(change) = self.priorities.stream.next() => Seen::Priority(change),
             Some(change) = self.workloads.stream.next() => Seen::Workload(change),
             Some(change) = self.groups.stream.next() => Seen::Group(change),
             Some(change) = self.jobs.stream.next() => Seen::Job(change),
@@ -205,6 +210,21 @@ impl Watches {
             Seen::Job(change) => match self.jobs.take(change) {
                 Told::Applied(job) => core.job_applied(now, &job),
                 Told::Gone(gone) => gone.iter().for_each(|(_, uid)| core.job_deleted(uid)),
+            },
+            Seen::Priority(change) => match self.priorities.take(change) {
+                Told::Applied(class) => {
+                    core.priority_class(
+                        now,
+                        class.metadata.name.as_deref().unwrap_or_default(),
+                        Some(class.value),
+                    );
+                }
+                Told::Gone(gone) => {
+                    let there =
+                        |name: &str| self.priorities.known.iter().any(|(key, _)| key.1.as_ref() == name);
+                    let gone = gone.iter().filter(|((_, name), _)| !there(name));
+                    gone.for_each(|((_, name), _)| core.priority_class(now, name, None));
+                }
             },
             Seen::Placement(change) => match self.placements.take(change) {
                 Told::Applied(placement) => core.placement_applied(&placement),

@@ -12,9 +12,9 @@ use crate::ids::{GangId, NodeIndex, PodUid, ShapeId};
 use crate::reason::{NoFit, Why};
 use crate::solve::{Arranged, Group, Space, to_u32};
 
-/// What did not fit in this round. Within a round capacity only shrinks, so what has the same shapes does not fit either.
-/// With the position of the group that the reason is about.
-type Memo = BTreeMap<Vec<Group>, (NoFit, usize)>;
+/// What did not fit in this round: all that wait, and the least that must be placed. Within a round capacity only shrinks,
+/// so what has the same shapes does not fit either. With the position of the group that the reason is about.
+type Memo = BTreeMap<(Vec<Group>, Vec<Group>), (NoFit, usize)>;
 
 impl Engine {
     /// What is to be done now. `now_ms`: milliseconds since the Unix epoch.
@@ -31,7 +31,8 @@ impl Engine {
                 let census = Census::of(&gang.members, &self.pods);
                 let repair = census.placed() > 0 && census.missing(spec.min_member) > 0;
                 let repair = repair && !self.config.planted.is(Bug::LeaveHalfGang);
-                Some((!repair, Reverse(census.priority), spec.created_ms, id.clone()))
+                let priority = spec.priority.unwrap_or(census.priority);
+                Some((!repair, Reverse(priority), spec.created_ms, id.clone()))
             })
             .collect();
         order.sort();
@@ -74,7 +75,8 @@ impl Engine {
         let patience_ends =
             gang.below_since.map(|since| since.saturating_add(self.config.repair_patience_ms));
         let out_of_patience = patience_ends.is_some_and(|end| end <= now_ms);
-        let tried = gang.tried == freed && !gang.dirty && gang.undoing.is_empty() && avoided.is_none();
+        let pauses = retry_at.is_some() || avoided.is_some();
+        let tried = gang.tried == freed && !gang.dirty && gang.undoing.is_empty() && !pauses;
         if tried && !out_of_patience {
             return patience_ends;
         }
@@ -83,13 +85,17 @@ impl Engine {
         if !gang.undoing.is_empty() {
             return None;
         }
-        let whys = match obstacle(&spec, &census, missing, retry_at) {
-            Some(why) => Err(why),
-            None if min_member > 1 && missing > 0 => {
-                self.place_together(id, spec.min_member, &census, missing, memo, decisions)
-            }
-            None => Ok(self.place_singly(id, spec.min_member, &census, memo, decisions)),
-        };
+        let backs_off = retry_at.map(|until_ms| Why::BackingOff { until_ms, refusal: gang.refusal.clone() });
+        let roles = census.missing_of_roles(&spec);
+        let whys =
+            match obstacle(&spec, &census, missing, backs_off).or_else(|| self.short_role(&census, &roles)) {
+                Some(why) => Err(why),
+                None if min_member > 1 && missing > 0 => {
+                    let (needed, further) = self.divide(&census.waiting, missing, &roles);
+                    self.place_together(id, spec.min_member, &census, (needed, further), memo, decisions)
+                }
+                None => Ok(self.place_singly(id, spec.min_member, &census, memo, decisions)),
+            };
         if whys.is_err() && out_of_patience && census.assumed == 0 {
             self.undo(id, &census, spec.min_member, decisions);
         }
@@ -99,51 +105,85 @@ impl Engine {
         pending.into_iter().flatten().min()
     }
 
-    /// A place for all that wait, else for as many as are missing and then for what else fits.
+    /// The first role of which fewer members wait than must be placed.
+    fn short_role(&self, census: &Census, roles: &BTreeMap<Arc<str>, (usize, usize)>) -> Option<Why> {
+        roles.iter().find_map(|(role, (missing, have))| {
+            let waits =
+                |uid: &&PodUid| self.pods.get(*uid).is_some_and(|pod| pod.info.role.as_ref() == Some(role));
+            let there = census.waiting.iter().filter(waits).count();
+            let (have, need) = (to_u32(have + there), to_u32(have + missing));
+            (there < *missing).then(|| Why::NotEnoughOfRole { role: role.clone(), have, need })
+        })
+    }
+
+    /// The members that must be placed together, those their roles need first, and the others.
+    fn divide(
+        &self,
+        waiting: &[PodUid],
+        missing: usize,
+        roles: &BTreeMap<Arc<str>, (usize, usize)>,
+    ) -> (Vec<PodUid>, Vec<PodUid>) {
+        let mut left: BTreeMap<&str, usize> =
+            roles.iter().map(|(role, (need, _))| (role.as_ref(), *need)).collect();
+        let (mut needed, rest): (Vec<PodUid>, Vec<PodUid>) = waiting.iter().cloned().partition(|uid| {
+            let role = self.pods.get(uid).and_then(|pod| pod.info.role.as_deref());
+            let left = role.and_then(|role| left.get_mut(role)).filter(|left| **left > 0);
+            left.map(|left| *left -= 1).is_some()
+        });
+        let more = missing.saturating_sub(needed.len()).min(rest.len());
+        let (more, further) = rest.split_at(more);
+        needed.extend_from_slice(more);
+        (needed, further.to_vec())
+    }
+
+    /// A place for all that wait, else for those needed and then for what else fits, else for any that are enough.
     fn place_together(
         &mut self,
         id: &GangId,
         min_member: u32,
         census: &Census,
-        missing: usize,
+        (needed, further): (Vec<PodUid>, Vec<PodUid>),
         memo: &mut Memo,
         decisions: &mut Vec<Decision>,
     ) -> Result<BTreeMap<PodUid, Why>, Why> {
         let avoid = self.avoided(id);
-        let (needed, further) = census.waiting.split_at(missing.min(census.waiting.len()));
-        let all = self.grouped(&census.waiting);
-        let least = self.grouped(needed);
-        let least_groups = groups_of(&least);
+        let (all, least) = (self.grouped(&census.waiting), self.grouped(&needed));
+        let groups = (groups_of(&all), groups_of(&least));
         if avoid.is_empty()
-            && let Some((no_fit, failing)) = memo.get(&least_groups)
+            && let Some((no_fit, failing)) = memo.get(&groups)
         {
             let member = least.get(*failing).map(|(_, uids)| self.name_of(&uids[0])).unwrap_or_default();
             return Err(Why::NoFit(NoFit { member, ..no_fit.clone() }));
         }
+        let roles =
+            self.gangs.get(id).and_then(|gang| gang.spec.as_ref()).is_some_and(|spec| !spec.roles.is_empty());
         let mut space = Space::new(&mut self.nodes, &mut self.shapes, &avoid, self.config.planted);
         let mut chosen: BTreeMap<PodUid, NodeIndex> = BTreeMap::new();
-        if let Arranged::Found(found) = space.arrange(&groups_of(&all)) {
-            assign(&mut chosen, &all, found);
-        } else {
-            match space.arrange(&least_groups) {
-                Arranged::Found(found) => assign(&mut chosen, &least, found),
+        match (space.arrange(&groups.0), !further.is_empty()) {
+            (Arranged::Found(found), _) => assign(&mut chosen, &all, found),
+            (Arranged::None { exhaustive }, false) => {
+                return Err(no_place(&mut space, &groups, exhaustive, &least, &self.pods, memo));
+            }
+            (Arranged::None { .. }, true) => match space.arrange(&groups.1) {
+                Arranged::Found(found) => {
+                    assign(&mut chosen, &least, found);
+                    for uid in &further {
+                        let Some(shape) = self.pods.get(uid).and_then(|pod| pod.shape) else { continue };
+                        if let Some(&node) = space.pack(shape, 1).first() {
+                            chosen.insert(uid.clone(), node);
+                        }
+                    }
+                }
+                // Which members they are is nobody's wish, unless roles say so: any that are enough will do.
                 Arranged::None { exhaustive } => {
-                    let (mut no_fit, failing) = space.explain(&least_groups, exhaustive);
-                    if let Some((_, uids)) = least.get(failing) {
-                        no_fit.member = self.name_of(&uids[0]);
+                    match space.any(&groups.0, needed.len()).filter(|_| !roles) {
+                        Some(found) => assign(&mut chosen, &all, found),
+                        None => {
+                            return Err(no_place(&mut space, &groups, exhaustive, &least, &self.pods, memo));
+                        }
                     }
-                    if avoid.is_empty() {
-                        memo.insert(least_groups, (no_fit.clone(), failing));
-                    }
-                    return Err(Why::NoFit(no_fit));
                 }
-            }
-            for uid in further {
-                let Some(shape) = self.pods.get(uid).and_then(|pod| pod.shape) else { continue };
-                if let Some(&node) = space.pack(shape, 1).first() {
-                    chosen.insert(uid.clone(), node);
-                }
-            }
+            },
         }
         space.roll_back(0);
         let placed: Vec<_> =
@@ -174,8 +214,9 @@ impl Engine {
                 continue;
             };
             let groups = vec![(shape, 1)];
+            let key = (groups.clone(), groups);
             if avoid.is_empty()
-                && let Some((no_fit, _)) = memo.get(&groups)
+                && let Some((no_fit, _)) = memo.get(&key)
             {
                 whys.insert(uid.clone(), Why::NoFit(NoFit { member: name, ..no_fit.clone() }));
                 continue;
@@ -186,9 +227,9 @@ impl Engine {
             match node {
                 Some(node) => decisions.push(self.assume(id, min_member, &[(uid.clone(), node)])),
                 None => {
-                    let no_fit = NoFit { member: name, ..space.explain(&groups, true).0 };
+                    let no_fit = NoFit { member: name, ..space.explain(&key.0, true).0 };
                     if avoid.is_empty() {
-                        memo.insert(groups, (no_fit.clone(), 0));
+                        memo.insert(key, (no_fit.clone(), 0));
                     }
                     whys.insert(uid.clone(), Why::NoFit(no_fit));
                 }
@@ -260,7 +301,6 @@ impl Engine {
         let nothing_waits = pods.is_empty() && census.gated == 0;
         let Some(gang) = self.gangs.get_mut(id) else { return };
         if nothing_waits && gang.below_since.is_none() && gang.undoing.is_empty() && !gang.dirty {
-            gang.failures = if census.assumed == 0 { 0 } else { gang.failures };
             self.open.remove(id);
         }
         let said = why.map(|why| (why, pods));
@@ -302,7 +342,7 @@ fn obstacle(
     spec: &crate::event::GangSpec,
     census: &Census,
     missing: usize,
-    retry_at: Option<i64>,
+    backs_off: Option<Why>,
 ) -> Option<Why> {
     if let Some(hold) = &spec.hold {
         return Some(Why::Held(hold.clone()));
@@ -321,10 +361,25 @@ fn obstacle(
             gated: to_u32(census.gated),
         });
     }
-    match retry_at {
-        Some(until_ms) if !census.waiting.is_empty() => Some(Why::BackingOff { until_ms }),
-        _ => None,
+    backs_off.filter(|_| !census.waiting.is_empty())
+}
+
+/// Says why there is no place, and remembers it for this round.
+fn no_place(
+    space: &mut Space<'_>,
+    groups: &(Vec<Group>, Vec<Group>),
+    exhaustive: bool,
+    least: &[(ShapeId, Vec<PodUid>)],
+    pods: &BTreeMap<PodUid, crate::gang::Pod>,
+    memo: &mut Memo,
+) -> Why {
+    let (mut no_fit, failing) = space.explain(&groups.1, exhaustive);
+    let first = least.get(failing).and_then(|(_, uids)| pods.get(uids.first()?));
+    no_fit.member = first.map(|pod| pod.info.name.clone()).unwrap_or_default();
+    if space.avoid.is_empty() {
+        memo.insert(groups.clone(), (no_fit.clone(), failing));
     }
+    Why::NoFit(no_fit)
 }
 
 fn groups_of(grouped: &[(ShapeId, Vec<PodUid>)]) -> Vec<Group> {

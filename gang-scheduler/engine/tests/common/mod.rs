@@ -35,7 +35,15 @@ pub(crate) fn pod(name: &str, gang: &str, gpus: i64) -> PodInfo {
 }
 
 pub(crate) fn gang(id: &str, min_member: u32) -> GangSpec {
-    GangSpec { id: GangId::new(id), min_member, expected: min_member, created_ms: 0, hold: None }
+    GangSpec {
+        id: GangId::new(id),
+        min_member,
+        expected: min_member,
+        created_ms: 0,
+        priority: None,
+        roles: BTreeMap::new(),
+        hold: None,
+    }
 }
 
 /// An engine with these nodes.
@@ -97,4 +105,9 @@ pub(crate) fn confirm(engine: &mut Engine, now: i64, decisions: &[Decision]) {
             engine.apply(now, Event::PodApplied(Box::new(info)));
         }
     }
+}
+
+/// The server refuses a pod's bind.
+pub(crate) fn refusal(pod: &str) -> Event {
+    Event::BindRefused { pod: PodUid::new(format!("uid-{pod}")), problem: "no".into() }
 }
