@@ -68,7 +68,7 @@ impl Priorities {
             })?;
             return Ok(Priority {
                 value,
-                class: Some((kueue::GROUP, "WorkloadPriorityClass", name.clone())),
+                class: Some((kueue::GROUP, kueue::WORKLOAD_PRIORITY_CLASS, name.clone())),
             });
         }
         let pod_class = |name: &String, value| Priority {

@@ -8,7 +8,8 @@ use model::pod::PodResources;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::jobs::{JobKind, JobObject, JobPodSet, JobView};
+use crate::compose::Priority;
+use crate::jobs::{self, JobKind, JobObject, JobPodSet, JobView};
 
 /// A managed job, read.
 #[derive(Clone, Debug)]
@@ -28,8 +29,12 @@ pub enum Step {
     Nothing,
     /// Suspend the job (with its templates as the user wrote them, where the kind allows it).
     Stop,
+    /// Give the stopped job its templates back as the user wrote them.
+    Restore,
     /// Make its Workload.
     CreateWorkload,
+    /// Bring the waiting Workload in line with the job: it keeps its place in the queue.
+    UpdateWorkload,
     /// It cannot be described as a Workload, for this reason.
     CannotCompose(String),
     /// Start the admitted job.
@@ -53,9 +58,17 @@ pub enum Step {
     ChangePriority,
 }
 
-/// The next step for a managed job and the Workload that it controls. `priority` is what the job's priority class is
-/// worth, if it asks for a WorkloadPriorityClass that exists.
-pub fn next(job: &Job, workload: Option<&Workload>, priority: Option<i32>) -> Step {
+/// What decides besides the job and its Workload.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// The job's priority; `None` where the class it names does not exist.
+    pub priority: Option<&'a Priority>,
+    /// The API server refused to give the job its templates back: it goes on without.
+    pub keeps_templates: bool,
+}
+
+/// The next step for a managed job and the Workload that it controls.
+pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
     let view = &job.view;
     let leaving = job.object.metadata.deletion_timestamp.is_some();
     let Some(workload) = workload else {
@@ -71,18 +84,11 @@ pub fn next(job: &Job, workload: Option<&Workload>, priority: Option<i32>) -> St
         };
     };
     if workload.metadata.deletion_timestamp.is_some() {
-        return if leaving || view.finished.is_some() || (view.suspended && !view.active) {
-            let held = workload
-                .metadata
-                .finalizers
-                .iter()
-                .flatten()
-                .any(|one| one == kueue::FINALIZER_RESOURCE_IN_USE);
-            if held { Step::RemoveFinalizer } else { Step::Nothing }
-        } else if view.suspended {
-            Step::Nothing
-        } else {
-            Step::Stop
+        return match (view.suspended, view.active) {
+            _ if leaving || view.finished.is_some() => let_go(workload),
+            (false, _) => Step::Stop,
+            (true, true) => Step::Nothing,
+            (true, false) => restore(job, workload, known).unwrap_or_else(|| let_go(workload)),
         };
     }
     if workload.holds(tokens::FINISHED) {
@@ -99,29 +105,44 @@ pub fn next(job: &Job, workload: Option<&Workload>, priority: Option<i32>) -> St
     if leaving {
         return Step::Nothing;
     }
-    unfinished(job, workload, priority)
+    unfinished(job, workload, known)
 }
 
-fn unfinished(job: &Job, workload: &Workload, priority: Option<i32>) -> Step {
+fn let_go(workload: &Workload) -> Step {
+    let mut finalizers = workload.metadata.finalizers.iter().flatten();
+    let held = finalizers.any(|one| one == kueue::FINALIZER_RESOURCE_IN_USE);
+    if held { Step::RemoveFinalizer } else { Step::Nothing }
+}
+
+/// What an admission added to the templates must be gone before they are described again or the user looks at them.
+fn restore(job: &Job, workload: &Workload, known: Known<'_>) -> Option<Step> {
+    let sets = job.view.pod_sets.as_ref().ok().filter(|_| !known.keeps_templates)?;
+    jobs::restore(&job.object, sets, workload).map(|_| Step::Restore)
+}
+
+fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     let view = &job.view;
     let reserved = workload.holds(tokens::QUOTA_RESERVED);
     let in_sync = matches!(&view.pod_sets, Ok(sets) if describes(workload, &job.object, sets));
     if !in_sync {
-        return match (view.suspended, reserved) {
+        return match (view.suspended, view.active) {
             (false, _) => Step::Stop,
-            (true, _) if view.active => Step::Nothing,
-            (true, _) => Step::DeleteWorkload,
+            (true, true) => Step::Nothing,
+            (true, false) => restore(job, workload, known).unwrap_or(match view.pod_sets {
+                Ok(_) if !reserved => Step::UpdateWorkload,
+                _ => Step::DeleteWorkload,
+            }),
         };
     }
     if reserved && workload.holds(tokens::EVICTED) {
         return match (view.suspended, view.active) {
             (false, _) => Step::Stop,
             (true, true) => Step::Nothing,
-            (true, false) => Step::Release,
+            (true, false) => restore(job, workload, known).unwrap_or(Step::Release),
         };
     }
     if reserved && workload.holds(tokens::ADMITTED) {
-        return if view.suspended { Step::Start } else { Step::Nothing };
+        return if view.suspended { Step::Start } else { priority_step(job, workload, known.priority) };
     }
     if !view.suspended {
         return Step::Stop;
@@ -132,14 +153,51 @@ fn unfinished(job: &Job, workload: &Workload, priority: Option<i32>) -> Step {
         }
         _ => {}
     }
-    let class = workload.spec.priority_class_ref.as_ref();
-    let same_class = class.is_none_or(|class| Some(&class.name) == view.workload_priority_class.as_ref());
-    match priority {
-        Some(priority) if !reserved && (workload.spec.priority != Some(priority) || !same_class) => {
-            Step::ChangePriority
-        }
-        _ => Step::Nothing,
+    if !reserved && was_edited(job, workload) {
+        return Step::UpdateWorkload;
     }
+    priority_step(job, workload, known.priority)
+}
+
+/// A WorkloadPriorityClass says what its workloads are worth, at any time. Everything else counts when the Workload is
+/// made, since its priority may be changed by hand; unless the job names another class now. While quota is reserved, the
+/// API lets only a WorkloadPriorityClass give way to another.
+fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> Step {
+    let Some(wanted) = wanted else { return Step::Nothing };
+    let is_of_workloads = |kind: &str| kind == kueue::WORKLOAD_PRIORITY_CLASS;
+    let written = workload.spec.priority_class_ref.as_ref();
+    let (from_class, to_class) = (
+        written.is_some_and(|class| is_of_workloads(&class.kind)),
+        wanted.class.as_ref().is_some_and(|(_, kind, _)| is_of_workloads(kind)),
+    );
+    let same_class = match (written, &wanted.class) {
+        (None, None) => true,
+        (Some(written), Some((group, kind, name))) => {
+            (written.group.as_str(), written.kind.as_str(), written.name.as_str())
+                == (*group, *kind, name.as_str())
+        }
+        _ => false,
+    };
+    let differs = if to_class {
+        !same_class || workload.spec.priority != Some(wanted.value)
+    } else {
+        !same_class && (job.view.pod_priority_class.is_some() || from_class)
+    };
+    let may_change = !workload.holds(tokens::QUOTA_RESERVED) || (from_class && to_class);
+    if differs && may_change { Step::ChangePriority } else { Step::Nothing }
+}
+
+/// Whether the user changed what decides about flavors since the Workload was made. Templates that an admission changed
+/// and that could not be given back tell nothing.
+fn was_edited(job: &Job, workload: &Workload) -> bool {
+    let seconds = job.object.label(kueue::MAX_EXEC_TIME_SECONDS).and_then(|seconds| seconds.parse().ok());
+    let Ok(sets) = &job.view.pod_sets else { return false };
+    seconds != workload.spec.maximum_execution_time_seconds
+        || workload.spec.pod_sets.iter().zip(sets).any(|(written, set)| {
+            let template = job.object.at(&set.template).and_then(|one| PodTemplate::deserialize(one).ok());
+            !jobs::is_marked(&job.object, set)
+                && template.is_some_and(|template| template != written.template)
+        })
 }
 
 /// Whether the Workload asks for what the job asks for: the same pod sets with as many pods, each as large. Selectors and
@@ -161,9 +219,7 @@ fn same_size(template: &Value, written: &PodTemplate) -> bool {
 /// The next step for a Workload whose job is gone, or that nobody controls.
 pub fn next_without_job(workload: &Workload, controlled: bool) -> Step {
     if workload.metadata.deletion_timestamp.is_some() {
-        let held =
-            workload.metadata.finalizers.iter().flatten().any(|one| one == kueue::FINALIZER_RESOURCE_IN_USE);
-        return if held { Step::RemoveFinalizer } else { Step::Nothing };
+        return let_go(workload);
     }
     // Nobody else can say when the pods of a Workload that somebody made by hand are gone.
     let evicted = workload.holds(tokens::QUOTA_RESERVED)

@@ -111,6 +111,8 @@ pub mod kueue {
     pub const DEFAULT_LOCAL_QUEUE: &str = "default";
     /// Name of the only pod set, when a Workload has one.
     pub const DEFAULT_PODSET: &str = "main";
+    /// Kind of a `priorityClassRef` to Kueue's own class; its group is [`GROUP`].
+    pub const WORKLOAD_PRIORITY_CLASS: &str = "WorkloadPriorityClass";
     /// v1beta1's `priorityClassSource` for WorkloadPriorityClasses.
     pub const WORKLOAD_PRIORITY_CLASS_SOURCE: &str = "kueue.x-k8s.io/workloadpriorityclass";
     /// v1beta1's `priorityClassSource` for Kubernetes' PriorityClasses.

@@ -232,6 +232,8 @@ pub mod event {
     pub const FINISHED_WORKLOAD: &str = "FinishedWorkload";
     /// On a job: it cannot be described as a Workload.
     pub const ERR_WORKLOAD_COMPOSE: &str = "ErrWorkloadCompose";
+    /// On a job: a ResourceFlavor it was admitted to is gone.
+    pub const FLAVOR_NOT_FOUND: &str = "FlavorNotFound";
     /// On a job: the priority class it names does not exist.
     pub const WORKLOAD_PRIORITY_CLASS_NOT_FOUND: &str = "WorkloadPriorityClassNotFound";
     /// On a pod: bound to a node.

@@ -78,21 +78,18 @@ impl Engine {
                     &holding.admission.cluster_queue,
                     self.queues[&holding.admission.cluster_queue].holding.contains(uid),
                 ),
-                Phase::Aside | Phase::Finished => continue,
+                Phase::Aside(Some(name)) => (name, self.queues[name].aside.contains(uid)),
+                Phase::Aside(None) | Phase::Finished => continue,
             };
             if !listed {
                 return Err(format!("{uid} is {:?} but not listed so in {name}", record.phase));
             }
         }
-        let listed: usize = self
-            .queues
-            .values()
-            .map(|queue| queue.active.len() + queue.parked.len() + queue.claiming.len() + queue.holding.len())
-            .sum();
+        let listed: usize = self.queues.values().map(|queue| queue.pending() + queue.holding.len()).sum();
         let placed = self
             .workloads
             .values()
-            .filter(|record| !matches!(record.phase, Phase::Aside | Phase::Finished))
+            .filter(|record| !matches!(record.phase, Phase::Aside(None) | Phase::Finished))
             .count();
         if listed == placed { Ok(()) } else { Err(format!("{listed} listed in queues, {placed} placed")) }
     }

@@ -247,7 +247,17 @@ impl Engine {
                 record.workload.version = workload.version;
                 return;
             }
+            let victim_of = match &record.phase {
+                Phase::Holding(holding) if record.workload.priority != workload.priority => {
+                    Some(holding.admission.cluster_queue.clone())
+                }
+                _ => None,
+            };
             self.withdraw(&uid, &workload.standing);
+            // Of another priority, it may have become a possible victim.
+            if let Some(name) = victim_of {
+                self.reactivate_tree(&name);
+            }
         }
         let refused = self.workloads.get(&uid).and_then(|record| {
             let same_spec = record.workload.pod_sets == workload.pod_sets
@@ -261,7 +271,7 @@ impl Engine {
         }
         let shape = Shape::of(&workload);
         let record =
-            Record { workload, shape, phase: Phase::Aside, said, refused, eviction_refused_at: None };
+            Record { workload, shape, phase: Phase::Aside(None), said, refused, eviction_refused_at: None };
         self.workloads.insert(uid.clone(), record);
         self.place(&uid);
     }
@@ -400,7 +410,7 @@ impl Engine {
                 self.claims.remove(&order);
                 self.leave_queue(&claim.cluster_queue, &order);
             }
-            Phase::Aside | Phase::Holding(_) | Phase::Finished => return,
+            Phase::Aside(_) | Phase::Holding(_) | Phase::Finished => return,
         }
         let state = HoldState::Assumed(id);
         let usage = if self.planted.is(Bug::ForgetAssumedAdmission) { Usage::new() } else { usage };

@@ -65,7 +65,7 @@ impl Engine {
     pub fn explain(&self, uid: &Uid) -> Option<Explanation> {
         let record = self.workloads.get(uid)?;
         let state = match &record.phase {
-            Phase::Aside => WorkloadState::Aside,
+            Phase::Aside(_) => WorkloadState::Aside,
             Phase::Queued(_) => WorkloadState::Queued,
             Phase::Parked(_) => WorkloadState::Parked,
             Phase::Claiming(claim) => WorkloadState::Claiming(claim.admission.clone()),

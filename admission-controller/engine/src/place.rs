@@ -14,7 +14,7 @@ impl Engine {
     pub(crate) fn withdraw(&mut self, uid: &Uid, next: &Standing) {
         let Some(record) = self.workloads.get_mut(uid) else { return };
         let order = Order::of(&record.workload);
-        let phase = std::mem::replace(&mut record.phase, Phase::Aside);
+        let phase = std::mem::replace(&mut record.phase, Phase::Aside(None));
         if let Some(key) = local_queue_of(&record.workload) {
             if let Some(members) = self.by_local_queue.get_mut(&key) {
                 members.remove(uid);
@@ -25,7 +25,11 @@ impl Engine {
             self.touched_local_queues.insert(key);
         }
         match phase {
-            Phase::Aside | Phase::Finished => {}
+            Phase::Aside(None) | Phase::Finished => {}
+            Phase::Aside(Some(name)) => {
+                self.queue(&name).aside.remove(uid);
+                self.touched_queues.insert(name);
+            }
             Phase::Queued(name) | Phase::Parked(name) => self.leave_queue(&name, &order),
             Phase::Claiming(claim) => self.withdraw_claim(&claim, &order),
             Phase::Holding(holding) => self.withdraw_holding(uid, holding, next),
@@ -101,7 +105,7 @@ impl Engine {
 
     pub(crate) fn replace_if_waiting(&mut self, uid: &Uid) {
         let waits = self.workloads.get(uid).is_some_and(|record| {
-            matches!(record.phase, Phase::Aside | Phase::Queued(_) | Phase::Parked(_) | Phase::Claiming(_))
+            matches!(record.phase, Phase::Aside(_) | Phase::Queued(_) | Phase::Parked(_) | Phase::Claiming(_))
         });
         if waits {
             self.replace(uid);
@@ -134,7 +138,13 @@ impl Engine {
             Standing::Pending => match self.where_to_wait(&record.workload) {
                 Ok(name) => self.enqueue(uid, name),
                 Err(reason) => {
-                    self.set_phase(uid, Phase::Aside);
+                    let would_wait = match &reason {
+                        PendingReason::ClusterQueueInactive(name, _)
+                        | PendingReason::NamespaceMismatch(name) => Some(name.clone()),
+                        PendingReason::Defect(_) => self.cluster_queue_of(uid),
+                        _ => None,
+                    };
+                    self.put_apart(uid, would_wait);
                     self.say(uid, None, reason);
                 }
             },
@@ -144,7 +154,7 @@ impl Engine {
     pub(crate) fn enqueue(&mut self, uid: &Uid, name: ClusterQueueName) {
         let Some(record) = self.workloads.get_mut(uid) else { return };
         if let Some(words) = record.refused.clone() {
-            self.set_phase(uid, Phase::Aside);
+            self.put_apart(uid, Some(name.clone()));
             self.say(uid, Some(name), PendingReason::AdmissionRefused(words));
             return;
         }
@@ -157,6 +167,14 @@ impl Engine {
         }
         self.touched_queues.insert(name.clone());
         self.ready.insert(name);
+    }
+
+    fn put_apart(&mut self, uid: &Uid, would_wait: Option<ClusterQueueName>) {
+        if let Some(name) = &would_wait {
+            self.queue(name).aside.insert(uid.clone());
+            self.touched_queues.insert(name.clone());
+        }
+        self.set_phase(uid, Phase::Aside(would_wait));
     }
 
     pub(crate) fn hold(&mut self, uid: &Uid, holding: Holding) {

@@ -84,6 +84,8 @@ pub(crate) struct Queue {
     /// Promised room that others have still to leave.
     pub(crate) claiming: BTreeSet<Order>,
     pub(crate) holding: BTreeSet<Uid>,
+    /// Would wait here if the queue or they themselves were in order.
+    pub(crate) aside: BTreeSet<Uid>,
     pub(crate) inactive: Option<Inactive>,
     /// The head of a StrictFIFO queue that was found not to fit.
     pub(crate) blocked: Option<Order>,
@@ -100,6 +102,7 @@ impl Queue {
             parked: Parked::default(),
             claiming: BTreeSet::new(),
             holding: BTreeSet::new(),
+            aside: BTreeSet::new(),
             inactive: None,
             blocked: None,
             passed_over_assumed: false,
@@ -108,6 +111,16 @@ impl Queue {
 
     pub(crate) fn is_strict(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.strategy == QueueingStrategy::StrictFifo)
+    }
+
+    /// How many wait, in whatever state.
+    pub(crate) fn pending(&self) -> usize {
+        self.active.len() + self.claiming.len() + self.inadmissible()
+    }
+
+    /// How many of them need a change before they are looked at again.
+    pub(crate) fn inadmissible(&self) -> usize {
+        self.parked.len() + self.aside.len()
     }
 
     /// The first of every shape is looked at again: while it does not fit, none of its like does. Returns who that is.
@@ -162,8 +175,8 @@ pub(crate) struct Record {
 
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// Nothing can be decided about it; `said` tells why.
-    Aside,
+    /// Nothing can be decided about it; `said` tells why. It counts as pending in the queue it would wait in.
+    Aside(Option<ClusterQueueName>),
     /// In `active` of this queue.
     Queued(ClusterQueueName),
     /// In `parked` of this queue.

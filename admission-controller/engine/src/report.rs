@@ -28,6 +28,8 @@ pub struct ClusterQueueReport {
     pub inactive: Option<Inactive>,
     /// Workloads that wait.
     pub pending: usize,
+    /// Those of them that were looked at and need a change before they are looked at again.
+    pub inadmissible: usize,
     /// Workloads with quota.
     pub reserving: usize,
     /// Workloads that are admitted.
@@ -97,7 +99,8 @@ impl Engine {
         };
         Some(ClusterQueueReport {
             inactive: queue.inactive.clone(),
-            pending: queue.active.len() + queue.parked.len() + queue.claiming.len(),
+            pending: queue.pending(),
+            inadmissible: queue.inadmissible(),
             reserving: holdings.len(),
             admitted,
             reservation: shown(&reservation),
@@ -117,7 +120,7 @@ impl Engine {
             .filter(|record| {
                 matches!(
                     record.phase,
-                    Phase::Aside | Phase::Queued(_) | Phase::Parked(_) | Phase::Claiming(_)
+                    Phase::Aside(_) | Phase::Queued(_) | Phase::Parked(_) | Phase::Claiming(_)
                 )
             })
             .count();

@@ -10,7 +10,7 @@ use kit::events::{Event, Regarding, Severity};
 use quota_engine::Uid;
 
 use super::Controller;
-use super::world::Unit;
+use super::world::{Unit, controller_of};
 use crate::reconcile::Job;
 
 /// The reason of an event about a job that cannot be described.
@@ -49,6 +49,14 @@ impl Controller {
         self.events.publish(Event { regarding, severity, reason: reason.into(), note: note.to_owned() });
     }
 
+    fn about_job_of(&self, workload: &Workload, reason: &'static str, note: &str) {
+        let job = controller_of(&workload.metadata)
+            .and_then(|owner| self.world.job(&Uid::from(owner.uid.as_str())));
+        if let Some(job) = job {
+            self.about_job(job, Severity::Normal, reason, note);
+        }
+    }
+
     /// Tells that a job was started or stopped.
     pub(super) fn announce_job(&self, uid: &Uid, was_suspended: Option<bool>) {
         let Some(job) = self.world.job(uid) else { return };
@@ -63,10 +71,6 @@ impl Controller {
         }
     }
 
-    pub(super) fn announce_cannot_compose(&self, job: &Job, words: &str) {
-        self.about_job(job, Severity::Warning, CANNOT_COMPOSE, words);
-    }
-
     /// Tells the owner of a job that the API server refuses what is to be written for it: until the job is changed, it waits.
     pub(super) fn announce_refused(&self, unit: &Unit, words: &str) {
         let Unit::Job(uid) = unit else { return };
@@ -75,13 +79,27 @@ impl Controller {
             true => "its Workload",
             false => "a change of the job or of its Workload",
         };
-        self.announce_cannot_compose(job, &format!("the API server refuses {what}: {words}"));
+        self.about_job(
+            job,
+            Severity::Warning,
+            CANNOT_COMPOSE,
+            &format!("the API server refuses {what}: {words}"),
+        );
     }
 
     /// Tells what a written Workload status says that it did not say before.
     pub(super) fn announce(&self, before: Option<&Workload>, after: &Workload) {
         let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
         let message = |kind: &str| after.condition(kind).map_or("", |one| one.message.as_str());
+        let is_new = after.status.conditions.is_empty() && after.metadata.deletion_timestamp.is_none();
+        if before.is_none() && is_new {
+            let name = after.metadata.name.as_deref().unwrap_or_default();
+            self.about_job_of(after, reasons::CREATED_WORKLOAD, &format!("Workload {name} was made for it"));
+        }
+        if became(tokens::FINISHED) {
+            let note = format!("its Workload is finished: {}", message(tokens::FINISHED));
+            self.about_job_of(after, reasons::FINISHED_WORKLOAD, &note);
+        }
         if became(tokens::QUOTA_RESERVED) {
             self.about_workload(
                 after,

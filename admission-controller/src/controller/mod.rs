@@ -1,8 +1,10 @@
 //! The one task that owns the engine: watches in, decisions out.
 
 mod announce;
+mod answers;
 mod feeds;
 mod pump;
+mod send;
 mod store;
 mod world;
 
@@ -66,8 +68,10 @@ pub(crate) struct Controller {
     reserves: BTreeMap<Uid, Reserve>,
     evictions: BTreeMap<Uid, Evict>,
     reasons: BTreeMap<Uid, PendingReason>,
-    /// Units whose last step the API server refused.
+    /// Units whose last step led nowhere.
     refused: BTreeMap<Unit, Refused>,
+    /// What was said last of jobs that cannot go on.
+    told: BTreeMap<Unit, String>,
     /// Decisions of which nobody knows whether they were written; settled by the next list.
     unsettled: BTreeSet<DecisionId>,
     /// Statuses and reasons, by when they are due.
@@ -76,7 +80,7 @@ pub(crate) struct Controller {
     ready: Requirement,
 }
 
-/// A step that the API server refused: not tried again on the same versions before its time.
+/// A step that led nowhere, refused or without effect: not tried again on the same versions before its time.
 struct Refused {
     versions: String,
     until: Instant,
@@ -114,6 +118,7 @@ impl Controller {
             evictions: BTreeMap::new(),
             reasons: BTreeMap::new(),
             refused: BTreeMap::new(),
+            told: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             due: BTreeSet::new(),
             scheduled: BTreeSet::new(),

@@ -1,14 +1,15 @@
 //! What is to be written next, unit by unit, and what follows from the answers.
 
 use crds::names::kueue;
+use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::cluster_queue::ClusterQueue;
 use crds::view::local_queue::LocalQueue;
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kit::patch::{self, Subresource, Target, WriteError};
-use kit::writes::{Done, Failure, Priority};
-use kube::Api;
+use kit::events::Severity;
+use kit::patch::{Subresource, Target};
+use kit::writes::Priority;
 use model::planted::Bug;
 use quota_engine::{DecisionId, Outcome, Uid};
 use serde_json::{Value, json};
@@ -17,8 +18,8 @@ use super::Controller;
 use super::world::{Unit, controller_of, is_part_of_a_job};
 use crate::compose::compose;
 use crate::input;
-use crate::jobs::{JobKind, JobObject, JobResource, start, stop};
-use crate::reconcile::{self, Job, Step};
+use crate::jobs::{self, JobKind, JobObject, start, stop};
+use crate::reconcile::{self, Job, Known, Step};
 use crate::{status, words};
 
 /// What a successful write yields.
@@ -33,32 +34,32 @@ pub(super) enum Answer {
 /// The write under way in a unit.
 pub(super) struct Op {
     /// The decision that waits for it.
-    decision: Option<DecisionId>,
+    pub(super) decision: Option<DecisionId>,
     /// Whether it only reads, after a write of which nobody knows what became.
-    reads: bool,
+    pub(super) reads: bool,
     /// What it rests on, to be read again when nobody knows what became of it.
-    about: About,
+    pub(super) about: About,
     /// The versions it was worked out from.
-    versions: String,
+    pub(super) versions: String,
 }
 
 #[derive(Clone)]
-enum About {
+pub(super) enum About {
     Workload { namespace: String, name: String },
     Job { kind: &'static JobKind, namespace: String, name: String },
     Status,
 }
 
-fn text(value: Option<&String>) -> String {
+pub(super) fn text(value: Option<&String>) -> String {
     value.cloned().unwrap_or_default()
 }
 
-fn target(metadata: &ObjectMeta) -> Target {
+pub(super) fn target(metadata: &ObjectMeta) -> Target {
     Target::new(text(metadata.name.as_ref()), text(metadata.uid.as_ref()))
         .at(text(metadata.resource_version.as_ref()))
 }
 
-fn about(workload: &Workload) -> About {
+pub(super) fn about(workload: &Workload) -> About {
     About::Workload {
         namespace: text(workload.metadata.namespace.as_ref()),
         name: text(workload.metadata.name.as_ref()),
@@ -112,6 +113,10 @@ impl Controller {
             )
         });
         let Some(job) = job.filter(|job| self.is_managed(job)) else {
+            if workloads.is_empty() {
+                self.refused.remove(unit);
+                self.told.remove(unit);
+            }
             for workload in workloads {
                 if self.without_job(unit, &workload, true) {
                     return;
@@ -130,19 +135,39 @@ impl Controller {
         if self.begin_eviction(unit, workload) {
             return;
         }
-        let priority = self.world.priorities.of(&job).ok().map(|priority| priority.value);
-        let step = reconcile::next(&job, workload, priority);
-        let step = self.planted_step(step, &job, workload);
+        let step = self.next_step(unit, &job, workload);
         let forgets = self.config.planted.is(Bug::EvictWithoutSuspending) && step == Step::Stop;
-        if step != Step::Nothing && !forgets {
-            let versions = versions(Some(&job), workload);
-            if !self.is_refused(unit, &versions) {
-                self.begin_step(unit, Some(&job), workload, step);
+        if step == Step::Nothing || forgets {
+            if let Some(workload) = workload {
+                self.begin_decision(unit, workload);
             }
-            return;
+        } else if !self.is_refused(unit, &versions(Some(&job), workload)) {
+            self.begin_step(unit, Some(&job), workload, step);
+        } else if let Some(workload) = workload {
+            self.decide_all_the_same(unit, workload, &step);
         }
-        if let Some(workload) = workload {
-            self.begin_decision(unit, workload);
+    }
+
+    fn next_step(&self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> Step {
+        let priority = self.world.priorities.of(job).ok();
+        let mut known = Known { priority: priority.as_ref(), keeps_templates: false };
+        let mut step = reconcile::next(job, workload, known);
+        if step == Step::Restore && self.is_refused(unit, &versions(Some(job), workload)) {
+            known.keeps_templates = true;
+            step = reconcile::next(job, workload, known);
+        }
+        self.planted_step(step, job, workload)
+    }
+
+    /// The API server refuses the next step. A decision must not wait for it for ever; but nothing is admitted that its
+    /// Workload no longer describes.
+    fn decide_all_the_same(&mut self, unit: &Unit, workload: &Workload, step: &Step) {
+        if !matches!(step, Step::UpdateWorkload | Step::DeleteWorkload) {
+            return self.begin_decision(unit, workload);
+        }
+        if let Some(reserve) = self.reserves.remove(&input::uid(&workload.metadata)) {
+            let words = "it no longer describes its job, and the API server refuses to change it".to_owned();
+            self.engine.written(reserve.id, Outcome::Refused(words));
         }
     }
 
@@ -156,7 +181,7 @@ impl Controller {
     }
 
     /// The patch, or, with a bug planted, one that forgets what others wrote.
-    fn planted_body(&self, mut body: Value) -> Value {
+    pub(super) fn planted_body(&self, mut body: Value) -> Value {
         if self.config.planted.is(Bug::DropForeignConditions)
             && let Some(Value::Array(conditions)) = body.pointer_mut("/status/conditions")
         {
@@ -242,12 +267,20 @@ impl Controller {
             (Step::Stop, Some(job), workload) => {
                 let sets = job.view.pod_sets.clone().unwrap_or_default();
                 if let Some(body) = stop(job.kind, &job.object, &sets, workload) {
-                    self.patch_job(unit, job, workload, body);
+                    self.patch_job(unit, job, workload, body, Subresource::Main);
                 }
             }
+            (Step::Restore, Some(job), Some(workload)) => self.restore_job(unit, job, workload),
             (Step::CreateWorkload, Some(job), None) => match compose(job, &self.world.priorities) {
                 Ok(body) => self.create_workload(unit, job, body),
                 Err(words) => self.cannot_compose(unit, job, &words),
+            },
+            (Step::UpdateWorkload, Some(job), Some(workload)) => match compose(job, &self.world.priorities) {
+                Ok(body) => self.update_workload(unit, job, workload, &body),
+                Err(words) => {
+                    self.cannot_compose(unit, job, &words);
+                    self.delete_workload(unit, workload);
+                }
             },
             (Step::CannotCompose(words), Some(job), _) => self.cannot_compose(unit, job, &words),
             (Step::Start, Some(job), Some(workload)) => self.start_job(unit, job, workload),
@@ -288,9 +321,13 @@ impl Controller {
     }
 
     fn start_job(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
+        if let Some(flavor) = jobs::missing_flavor(workload, &self.world.flavors_by_name) {
+            let words = format!("it is admitted to ResourceFlavor {flavor}, which does not exist; create it");
+            return self.tell(unit, job, reasons::FLAVOR_NOT_FOUND, &words);
+        }
         let sets = job.view.pod_sets.clone().unwrap_or_default();
         match start(job.kind, &job.object, &sets, workload, &self.world.flavors_by_name) {
-            Ok(Some(body)) => self.patch_job(unit, job, Some(workload), body),
+            Ok(Some(body)) => self.patch_job(unit, job, Some(workload), body, Subresource::Main),
             Ok(None) => {}
             Err(conflict) => {
                 let now = self.ctx.clock.now();
@@ -301,291 +338,57 @@ impl Controller {
         }
     }
 
+    fn restore_job(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
+        let sets = job.view.pod_sets.clone().unwrap_or_default();
+        let started_at = job.kind.started_at.filter(|at| job.object.at(at).is_some_and(|at| !at.is_null()));
+        if let Some(field) = started_at.and_then(|at| at.strip_prefix("/status/")) {
+            let body = json!({ "status": { field: null } });
+            self.patch_job(unit, job, Some(workload), body, Subresource::Status);
+        } else if let Some(body) = jobs::restore(&job.object, &sets, workload) {
+            self.patch_job(unit, job, Some(workload), body, Subresource::Main);
+        }
+    }
+
+    /// The queue and the priority have steps of their own.
+    fn update_workload(&mut self, unit: &Unit, job: &Job, workload: &Workload, composed: &Value) {
+        let body = json!({ "spec": {
+            "podSets": composed["spec"]["podSets"],
+            "maximumExecutionTimeSeconds": composed["spec"]["maximumExecutionTimeSeconds"],
+        }});
+        let note = "its Workload was brought in line with it";
+        self.about_job(job, Severity::Normal, reasons::UPDATED_WORKLOAD, note);
+        self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
+    }
+
+    /// A job that cannot be described stays suspended; what it lacks may come at any time.
     fn cannot_compose(&mut self, unit: &Unit, job: &Job, words: &str) {
+        let missing_class = job.view.workload_priority_class.as_ref();
+        let reason = match missing_class.filter(|name| !self.world.priorities.workload.contains_key(*name)) {
+            Some(_) if job.view.pod_sets.is_ok() => reasons::WORKLOAD_PRIORITY_CLASS_NOT_FOUND,
+            _ => reasons::ERR_WORKLOAD_COMPOSE,
+        };
+        self.tell(unit, job, reason, words);
+    }
+
+    /// Says once why a job does not go on.
+    fn tell(&mut self, unit: &Unit, job: &Job, reason: &'static str, words: &str) {
+        if self.told.get(unit).is_some_and(|told| told == words) {
+            return;
+        }
         tracing::warn!(
             kind = job.kind.kind,
             namespace = job.object.metadata.namespace,
             name = job.object.metadata.name,
             reason = words,
-            "the job cannot be described as a Workload and stays suspended"
+            "the job cannot go on and stays suspended"
         );
-        self.announce_cannot_compose(job, words);
-        self.remember_refused(unit, versions(Some(job), None), super::REFUSED_DELAY);
-    }
-
-    fn patch_workload(
-        &mut self,
-        unit: &Unit,
-        workload: &Workload,
-        body: Value,
-        part: Subresource,
-        priority: Priority,
-        decision: Option<DecisionId>,
-    ) {
-        let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
-        let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), namespace);
-        let target = target(&workload.metadata);
-        let op =
-            Op { decision, reads: false, about: about(workload), versions: self.versions_of(unit, workload) };
-        let send = move || {
-            let (api, target, body) = (api.clone(), target.clone(), body.clone());
-            async move {
-                patch::merge(&api, &target, body, part).await.map(|view| Answer::Workload(Box::new(view)))
-            }
-        };
-        self.submit(unit, priority, op, send);
-    }
-
-    fn versions_of(&self, unit: &Unit, workload: &Workload) -> String {
-        let job = match unit {
-            Unit::Job(uid) => self.world.job(uid),
-            _ => None,
-        };
-        versions(job, Some(workload))
-    }
-
-    fn patch_job(&mut self, unit: &Unit, job: &Job, workload: Option<&Workload>, body: Value) {
-        let (kind, metadata) = (job.kind, &job.object.metadata);
-        let namespace = text(metadata.namespace.as_ref());
-        let api = Api::<JobObject>::namespaced_with(
-            self.ctx.clients.write.clone(),
-            &namespace,
-            &JobResource::from(kind),
-        );
-        let target = target(metadata);
-        let about = About::Job { kind, namespace, name: target.name.clone() };
-        let body = self.planted_body(body);
-        let op = Op { decision: None, reads: false, about, versions: versions(Some(job), workload) };
-        let send = move || {
-            let (api, target, body) = (api.clone(), target.clone(), body.clone());
-            async move {
-                let object = patch::merge(&api, &target, body, Subresource::Main).await?;
-                Ok(Answer::Job(kind, Box::new(object)))
-            }
-        };
-        self.submit(unit, Priority::Normal, op, send);
-    }
-
-    fn create_workload(&mut self, unit: &Unit, job: &Job, body: Value) {
-        let namespace = text(job.object.metadata.namespace.as_ref());
-        let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), &namespace);
-        let op = Op {
-            decision: None,
-            reads: false,
-            about: About::Workload { namespace, name },
-            versions: versions(Some(job), None),
-        };
-        let send = move || {
-            let (api, body) = (api.clone(), body.clone());
-            async move { patch::create(&api, &body).await.map(|view| Answer::Workload(Box::new(view))) }
-        };
-        self.submit(unit, Priority::Normal, op, send);
-    }
-
-    fn delete_workload(&mut self, unit: &Unit, workload: &Workload) {
-        let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
-        let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), namespace);
-        let target = target(&workload.metadata);
-        let op = Op {
-            decision: None,
-            reads: false,
-            about: about(workload),
-            versions: self.versions_of(unit, workload),
-        };
-        let send = move || {
-            let (api, target) = (api.clone(), target.clone());
-            async move { patch::delete(&api, &target, None).await.map(|()| Answer::Nothing) }
-        };
-        self.submit(unit, Priority::Normal, op, send);
-    }
-
-    fn pump_status(&mut self, unit: &Unit) {
-        let now = self.ctx.clock.now();
-        let client = self.ctx.clients.write.clone();
-        let op = |versions| Op { decision: None, reads: false, about: About::Status, versions };
-        match unit {
-            Unit::ClusterQueue(name) => {
-                let Some(view) = self.world.cluster_queue(name) else { return };
-                let Some(report) = self.engine.cluster_queue_report(name) else { return };
-                let Some(body) =
-                    status::cluster_queue(view, &report, now).or_else(|| self.planted_status(view))
-                else {
-                    if self.config.planted.is(Bug::RewriteStatus) {
-                        self.schedule(unit.clone(), super::STATUS_DELAY);
-                    }
-                    return;
-                };
-                let target = target(&view.metadata);
-                let op = op(text(view.metadata.resource_version.as_ref()));
-                let api = Api::<ClusterQueue>::all(client);
-                self.submit(unit, Priority::Status, op, move || {
-                    let (api, target, body) = (api.clone(), target.clone(), body.clone());
-                    async move {
-                        let view = patch::merge(&api, &target, body, Subresource::Status).await?;
-                        Ok(Answer::ClusterQueue(Box::new(view)))
-                    }
-                });
-            }
-            Unit::LocalQueue(key) => {
-                let Some(view) = self.world.local_queue(key) else { return };
-                let Some(report) = self.engine.local_queue_report(key) else { return };
-                let Some(body) = status::local_queue(view, &report, now) else { return };
-                let target = target(&view.metadata);
-                let op = op(text(view.metadata.resource_version.as_ref()));
-                let api = Api::<LocalQueue>::namespaced(client, &key.namespace);
-                self.submit(unit, Priority::Status, op, move || {
-                    let (api, target, body) = (api.clone(), target.clone(), body.clone());
-                    async move {
-                        let view = patch::merge(&api, &target, body, Subresource::Status).await?;
-                        Ok(Answer::LocalQueue(Box::new(view)))
-                    }
-                });
-            }
-            Unit::Job(_) | Unit::Workload(_) => {}
-        }
-    }
-
-    /// With a bug planted, a status that says nothing new, once a second.
-    fn planted_status(&self, view: &ClusterQueue) -> Option<Value> {
-        let second = self.ctx.clock.now().as_second();
-        let stamp =
-            |time: i64| jiff::Timestamp::from_second(time).map(|time| time.to_string()).unwrap_or_default();
-        let old = view.status.conditions.first()?;
-        let due = old.last_transition_time.0.as_second() < second;
-        (self.config.planted.is(Bug::RewriteStatus) && due).then(|| {
-            let mut conditions = json!(view.status.conditions);
-            conditions[0]["lastTransitionTime"] = json!(stamp(second));
-            json!({ "status": { "conditions": conditions } })
-        })
-    }
-
-    fn submit<F, A>(&mut self, unit: &Unit, priority: Priority, op: Op, send: F)
-    where
-        F: FnMut() -> A + Send + 'static,
-        A: Future<Output = Result<Answer, WriteError>> + Send + 'static,
-    {
-        if self.writes.submit(priority, unit.clone(), send).is_ok() {
-            self.busy.insert(unit.clone(), op);
-        } else {
-            if let Some(id) = op.decision {
-                self.engine.written(id, Outcome::NotWritten);
-            }
-            self.world.dirty.insert(unit.clone());
-        }
-    }
-
-    /// Takes in how a write ended.
-    pub(super) fn done(&mut self, done: Done<Unit, Answer>) {
-        let unit = done.key.clone();
-        let Some(op) = self.busy.remove(&unit) else { return };
-        self.world.dirty.insert(unit.clone());
-        match done.result {
-            Ok(answer) => {
-                if !op.reads {
-                    self.refused.remove(&unit);
-                    return self.take_answer(op.decision, answer);
-                }
-                let seen = matches!(answer, Answer::Workload(_));
-                self.take_answer(None, answer);
-                if let Some(id) = op.decision {
-                    // If the object had changed, the engine has settled the decision by itself.
-                    self.engine.written(id, if seen { Outcome::NotWritten } else { Outcome::Unsettled });
-                }
-            }
-            Err(failure) => self.failed(unit, op, failure, done.attempts),
-        }
-    }
-
-    fn take_answer(&mut self, decision: Option<DecisionId>, answer: Answer) {
-        match answer {
-            Answer::Workload(view) => {
-                if let Some(id) = decision {
-                    self.engine.written(id, Outcome::Written(input::version(&view.metadata)));
-                }
-                self.announce(self.world.workloads.get(&input::uid(&view.metadata)), &view);
-                self.world.take_workload(&mut self.engine, *view);
-            }
-            Answer::Job(kind, object) => {
-                let done_uid = Uid::from(object.uid());
-                let before = self.world.job(&done_uid).map(|job| job.view.suspended);
-                self.world.take_job_answer(kind, *object);
-                self.announce_job(&done_uid, before);
-            }
-            Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
-            Answer::LocalQueue(view) => self.world.take_local_queue(*view),
-            Answer::Nothing => {}
-        }
-    }
-
-    fn failed(&mut self, unit: Unit, op: Op, failure: Failure, attempts: u32) {
-        tracing::debug!(?unit, %failure, attempts, "a write failed");
-        match failure {
-            Failure::Error(WriteError::Refused(status)) => {
-                tracing::warn!(?unit, status = %status.message, "the API server refuses a write");
-                match op.decision {
-                    Some(id) => self.engine.written(id, Outcome::Refused(status.message.clone())),
-                    None => {
-                        self.announce_refused(&unit, &status.message);
-                        self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
-                    }
-                }
-            }
-            Failure::Error(_) if matches!(op.about, About::Status) => {
-                // The watch brings what is new; the status is worked out anew then, or with the next change.
-                self.world.dirty.remove(&unit);
-                self.schedule(unit, super::STATUS_DELAY);
-            }
-            // Only the object itself knows.
-            Failure::Error(error) => {
-                if !error.is_transient() && op.decision.is_none() {
-                    self.remember_refused(&unit, op.versions.clone(), super::CONFLICT_DELAY);
-                }
-                self.read_again(unit, op);
-            }
-            Failure::NotLeading | Failure::Stopping | Failure::Shed => {
-                if let Some(id) = op.decision {
-                    if attempts == 0 {
-                        self.engine.written(id, Outcome::NotWritten);
-                    } else {
-                        self.unsettled.insert(id);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Reads the object that a write was about: whether it happened, and what it rests on now.
-    fn read_again(&mut self, unit: Unit, op: Op) {
-        let client = self.ctx.clients.write.clone();
-        let about = op.about.clone();
-        let send = move || {
-            let (client, about) = (client.clone(), about.clone());
-            async move {
-                match about {
-                    About::Workload { namespace, name } => {
-                        let view = Api::<Workload>::namespaced(client, &namespace).get_opt(&name).await?;
-                        Ok::<_, WriteError>(
-                            view.map_or(Answer::Nothing, |view| Answer::Workload(Box::new(view))),
-                        )
-                    }
-                    About::Job { kind, namespace, name } => {
-                        let resource = JobResource::from(kind);
-                        let api = Api::<JobObject>::namespaced_with(client, &namespace, &resource);
-                        let object = api.get_opt(&name).await?;
-                        Ok(object.map_or(Answer::Nothing, |object| Answer::Job(kind, Box::new(object))))
-                    }
-                    About::Status => Ok(Answer::Nothing),
-                }
-            }
-        };
-        self.world.dirty.remove(&unit);
-        self.submit(&unit, Priority::Urgent, Op { reads: true, ..op }, send);
+        self.about_job(job, Severity::Warning, reason, words);
+        self.told.insert(unit.clone(), words.to_owned());
     }
 }
 
 /// What a step was worked out from.
-fn versions(job: Option<&Job>, workload: Option<&Workload>) -> String {
+pub(super) fn versions(job: Option<&Job>, workload: Option<&Workload>) -> String {
     let of = |metadata: Option<&ObjectMeta>| text(metadata.and_then(|one| one.resource_version.as_ref()));
     format!("{}/{}", of(job.map(|job| &job.object.metadata)), of(workload.map(|one| &one.metadata)))
 }

@@ -64,20 +64,43 @@ pub fn stop(
 ) -> Option<Value> {
     let mut spec = json!({ "spec": job.spec });
     set(&mut spec, kind.suspend, json!(true));
-    for pod_set in pod_sets.iter().filter(|_| kind.restores_at_stop) {
-        let Some(template) = workload.and_then(|workload| template_of(workload, &pod_set.name)) else {
-            continue;
-        };
+    if let Some(workload) = workload.filter(|_| kind.restores_at_stop) {
+        give_back(&mut spec, job, pod_sets, workload);
+    }
+    merge_diff(&json!({ "spec": job.spec }), &spec)
+}
+
+/// The merge patch that gives a stopped job its templates back as the user wrote them, where an admission changed them.
+pub fn restore(job: &JobObject, pod_sets: &[JobPodSet], workload: &Workload) -> Option<Value> {
+    let mut spec = json!({ "spec": job.spec });
+    give_back(&mut spec, job, pod_sets, workload);
+    merge_diff(&json!({ "spec": job.spec }), &spec)
+}
+
+/// Whether the pod set's template is as an admission made it: it carries the label that [`start`] sets.
+pub fn is_marked(job: &JobObject, pod_set: &JobPodSet) -> bool {
+    let labels = job.at(&format!("{}/metadata/labels", pod_set.template));
+    labels.is_some_and(|labels| labels.get(kueue::PODSET).is_some())
+}
+
+fn give_back(spec: &mut Value, job: &JobObject, pod_sets: &[JobPodSet], workload: &Workload) {
+    for pod_set in pod_sets.iter().filter(|pod_set| is_marked(job, pod_set)) {
+        let Some(template) = template_of(workload, &pod_set.name) else { continue };
         let written = &template.spec;
         rewrite(
-            &mut spec,
+            spec,
             &pod_set.template,
             &written.node_selector,
             &written.tolerations,
             &template.metadata.labels,
         );
     }
-    merge_diff(&json!({ "spec": job.spec }), &spec)
+}
+
+/// A flavor that the Workload was admitted to and that does not exist: nobody knows what to add for it.
+pub fn missing_flavor(workload: &Workload, flavors: &BTreeMap<String, ResourceFlavor>) -> Option<String> {
+    let assignments = workload.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    assignments.flat_map(|one| one.flavors.values()).find(|name| !flavors.contains_key(*name)).cloned()
 }
 
 fn template_of<'a>(workload: &'a Workload, pod_set: &str) -> Option<&'a PodTemplate> {

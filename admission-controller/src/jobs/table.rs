@@ -26,6 +26,9 @@ pub struct JobKind {
     /// Whether templates may change in the write that suspends the job. Kubernetes lets those of a batch Job change
     /// only after `status.startTime` was reset.
     pub restores_at_stop: bool,
+    /// A status field that must be gone before the templates of a suspended job may change. Kubernetes takes it away by
+    /// itself since 1.35; before that somebody has to.
+    pub started_at: Option<&'static str>,
 }
 
 /// Where a kind describes its pods.
@@ -100,6 +103,7 @@ pub static TABLE: &[JobKind] = &[
         finished: &[("Complete", true), ("Failed", false)],
         priority_class: &[],
         restores_at_stop: false,
+        started_at: Some("/status/startTime"),
     },
     JobKind {
         framework: "jobset.x-k8s.io/jobset",
@@ -120,6 +124,7 @@ pub static TABLE: &[JobKind] = &[
         finished: &[("Completed", true), ("Failed", false)],
         priority_class: &[],
         restores_at_stop: false,
+        started_at: None,
     },
     JobKind {
         framework: "kubeflow.org/pytorchjob",
@@ -138,6 +143,7 @@ pub static TABLE: &[JobKind] = &[
         finished: &[("Succeeded", true), ("Failed", false)],
         priority_class: &["/spec/runPolicy/schedulingPolicy/priorityClass"],
         restores_at_stop: true,
+        started_at: None,
     },
 ];
 

@@ -1,5 +1,5 @@
 use crds::reasons::workload as tokens;
-use crds::view::workload::Workload;
+use crds::view::workload::{Evictions, Workload};
 use jiff::Timestamp;
 use quota_engine::input::Admission;
 use quota_engine::{EvictReason, PendingReason};
@@ -31,6 +31,7 @@ pub fn reserved(view: &Workload, admission: &Admission, now: Timestamp) -> Value
             changes.push(Change::new(kind, false, tokens::evicted::QUOTA_RESERVED, message));
         }
     }
+    changes.extend(requeued(view));
     let mut body = patch(view, &changes, now);
     let assignments: Vec<Value> = admission
         .pod_sets
@@ -59,7 +60,40 @@ pub fn evicted(view: &Workload, reason: EvictReason, message: &str, now: Timesta
     if let EvictReason::Preempted(right) = reason {
         changes.push(Change::new(tokens::PREEMPTED, true, right.token(), message));
     }
-    patch(view, &changes, now)
+    let mut body = patch(view, &changes, now);
+    body["status"]["schedulingStats"] = json!({ "evictions": evictions(view, reason.token()) });
+    body
+}
+
+/// How often it was evicted for which reason, with one more. Where it was deactivated for a cause, somebody else counts.
+fn evictions(view: &Workload, reason: &str) -> Vec<Value> {
+    let mut counted = view.status.scheduling_stats.evictions.clone();
+    match counted.iter_mut().find(|one| one.reason == reason && one.underlying_cause.is_empty()) {
+        Some(one) => one.count = one.count.saturating_add(1),
+        None => {
+            counted.push(Evictions { reason: reason.to_owned(), underlying_cause: String::new(), count: 1 })
+        }
+    }
+    let entry = |one: &Evictions| json!({ "reason": one.reason, "underlyingCause": one.underlying_cause, "count": one.count });
+    counted.iter().map(entry).collect()
+}
+
+/// What kept it from being requeued is over.
+fn requeued(view: &Workload) -> Option<Change> {
+    let before = view.condition(tokens::REQUEUED).filter(|one| one.status == "False")?;
+    let (reason, message) = match before.reason.as_str() {
+        tokens::evicted::CLUSTER_QUEUE_STOPPED => {
+            (tokens::evicted::CLUSTER_QUEUE_RESTARTED, "the ClusterQueue runs again")
+        }
+        tokens::evicted::LOCAL_QUEUE_STOPPED => {
+            (tokens::evicted::LOCAL_QUEUE_RESTARTED, "the LocalQueue runs again")
+        }
+        other if other.starts_with(tokens::evicted::DEACTIVATED) => {
+            (tokens::evicted::REACTIVATED, "the workload is active again")
+        }
+        _ => return None,
+    };
+    Some(Change::new(tokens::REQUEUED, true, reason, message))
 }
 
 /// The release of an evicted workload's quota: its pods are gone.
@@ -94,7 +128,10 @@ pub fn pending(view: &Workload, reason: &PendingReason, now: Timestamp) -> Optio
     let said = view
         .condition(tokens::QUOTA_RESERVED)
         .is_some_and(|one| one.status == "False" && one.reason == token && one.message == message);
-    (!said).then(|| patch(view, &[Change::new(tokens::QUOTA_RESERVED, false, token, message)], now))
+    let stopped = [tokens::quota_reserved::SUSPENDED, tokens::quota_reserved::MISCONFIGURED].contains(&token);
+    let mut changes = vec![Change::new(tokens::QUOTA_RESERVED, false, token, message)];
+    changes.extend(requeued(view).filter(|_| !stopped));
+    (!said).then(|| patch(view, &changes, now))
 }
 
 /// The end, well or not.

@@ -73,9 +73,10 @@ pub(super) fn validate(config: &Configuration, request: &Request) -> Verdict {
                 view.queue.clone().unwrap_or_default()
             ));
         }
-        if old.workload_priority_class != view.workload_priority_class {
+        // One class may give way to another, as on the Workload.
+        if old.workload_priority_class.is_some() != view.workload_priority_class.is_some() {
             reasons.push(format!(
-                "metadata.labels[{}]: cannot change while the job runs; suspend it first",
+                "metadata.labels[{}]: cannot be added or removed while the job runs; suspend it first",
                 kueue::PRIORITY_CLASS
             ));
         }

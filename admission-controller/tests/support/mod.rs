@@ -86,6 +86,10 @@ impl World {
             "resourceflavors" => ("v1beta2", "ResourceFlavor"),
             "clusterqueues" => ("v1beta2", "ClusterQueue"),
             "localqueues" => ("v1beta2", "LocalQueue"),
+            "workloadpriorityclasses" => ("v1beta2", "WorkloadPriorityClass"),
+            "priorityclasses" => ("v1", "PriorityClass"),
+            "jobs" => ("v1", "Job"),
+            "jobsets" => ("v1alpha2", "JobSet"),
             other => panic!("{other} has no kind here"),
         };
         let mut object = object;

@@ -153,6 +153,28 @@ pub struct WorkloadStatus {
     pub admission: Option<Admission>,
     /// `requeueState`.
     pub requeue_state: Option<RequeueState>,
+    /// `schedulingStats`.
+    pub scheduling_stats: SchedulingStats,
+}
+
+/// `status.schedulingStats`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct SchedulingStats {
+    /// `evictions`.
+    pub evictions: Vec<Evictions>,
+}
+
+/// `status.schedulingStats.evictions[]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Evictions {
+    /// `reason`: of condition Evicted.
+    pub reason: String,
+    /// `underlyingCause`: what deactivated it; empty otherwise.
+    pub underlying_cause: String,
+    /// `count`.
+    pub count: i32,
 }
 
 /// `status.requeueState`.

@@ -1,0 +1,139 @@
+//! What follows from the answers to writes.
+
+use crds::view::workload::Workload;
+use kit::patch::WriteError;
+use kit::writes::{Done, Failure, Priority};
+use kube::Api;
+use quota_engine::{DecisionId, Outcome, Uid};
+
+use super::Controller;
+use super::pump::{About, Answer, Op};
+use super::world::Unit;
+use crate::input;
+use crate::jobs::{JobObject, JobResource};
+
+impl Controller {
+    /// Takes in how a write ended.
+    pub(super) fn done(&mut self, done: Done<Unit, Answer>) {
+        let unit = done.key.clone();
+        let Some(op) = self.busy.remove(&unit) else { return };
+        self.world.dirty.insert(unit.clone());
+        match done.result {
+            Ok(answer) => {
+                if !op.reads {
+                    self.refused.remove(&unit);
+                    self.told.remove(&unit);
+                    if op.decision.is_none() && changed_nothing(&op, &answer) {
+                        tracing::warn!(?unit, "a write changed nothing; it is not repeated at once");
+                        self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
+                    }
+                    return self.take_answer(op.decision, answer);
+                }
+                let seen = matches!(answer, Answer::Workload(_));
+                self.take_answer(None, answer);
+                if let Some(id) = op.decision {
+                    // If the object had changed, the engine has settled the decision by itself.
+                    self.engine.written(id, if seen { Outcome::NotWritten } else { Outcome::Unsettled });
+                }
+            }
+            Err(failure) => self.failed(unit, op, failure, done.attempts),
+        }
+    }
+
+    fn take_answer(&mut self, decision: Option<DecisionId>, answer: Answer) {
+        match answer {
+            Answer::Workload(view) => {
+                if let Some(id) = decision {
+                    self.engine.written(id, Outcome::Written(input::version(&view.metadata)));
+                }
+                self.announce(self.world.workloads.get(&input::uid(&view.metadata)), &view);
+                self.world.take_workload(&mut self.engine, *view);
+            }
+            Answer::Job(kind, object) => {
+                let done_uid = Uid::from(object.uid());
+                let before = self.world.job(&done_uid).map(|job| job.view.suspended);
+                self.world.take_job_answer(kind, *object);
+                self.announce_job(&done_uid, before);
+            }
+            Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
+            Answer::LocalQueue(view) => self.world.take_local_queue(*view),
+            Answer::Nothing => {}
+        }
+    }
+
+    fn failed(&mut self, unit: Unit, op: Op, failure: Failure, attempts: u32) {
+        tracing::debug!(?unit, %failure, attempts, "a write failed");
+        match failure {
+            Failure::Error(WriteError::Refused(status)) => {
+                tracing::warn!(?unit, status = %status.message, "the API server refuses a write");
+                match op.decision {
+                    Some(id) => self.engine.written(id, Outcome::Refused(status.message.clone())),
+                    None => {
+                        self.announce_refused(&unit, &status.message);
+                        self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
+                    }
+                }
+            }
+            Failure::Error(_) if matches!(op.about, About::Status) => {
+                // The watch brings what is new; the status is worked out anew then, or with the next change.
+                self.world.dirty.remove(&unit);
+                self.schedule(unit, super::STATUS_DELAY);
+            }
+            // Only the object itself knows.
+            Failure::Error(error) => {
+                if !error.is_transient() && op.decision.is_none() {
+                    self.remember_refused(&unit, op.versions.clone(), super::CONFLICT_DELAY);
+                }
+                self.read_again(unit, op);
+            }
+            Failure::NotLeading | Failure::Stopping | Failure::Shed => {
+                if let Some(id) = op.decision {
+                    if attempts == 0 {
+                        self.engine.written(id, Outcome::NotWritten);
+                    } else {
+                        self.unsettled.insert(id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the object that a write was about: whether it happened, and what it rests on now.
+    fn read_again(&mut self, unit: Unit, op: Op) {
+        let client = self.ctx.clients.write.clone();
+        let about = op.about.clone();
+        let send = move || {
+            let (client, about) = (client.clone(), about.clone());
+            async move {
+                match about {
+                    About::Workload { namespace, name } => {
+                        let view = Api::<Workload>::namespaced(client, &namespace).get_opt(&name).await?;
+                        Ok::<_, WriteError>(
+                            view.map_or(Answer::Nothing, |view| Answer::Workload(Box::new(view))),
+                        )
+                    }
+                    About::Job { kind, namespace, name } => {
+                        let resource = JobResource::from(kind);
+                        let api = Api::<JobObject>::namespaced_with(client, &namespace, &resource);
+                        let object = api.get_opt(&name).await?;
+                        Ok(object.map_or(Answer::Nothing, |object| Answer::Job(kind, Box::new(object))))
+                    }
+                    About::Status => Ok(Answer::Nothing),
+                }
+            }
+        };
+        self.world.dirty.remove(&unit);
+        self.submit(&unit, Priority::Urgent, Op { reads: true, ..op }, send);
+    }
+}
+
+/// Whether the object is in the version that the write was worked out from. Then the same step would follow for ever.
+fn changed_nothing(op: &Op, answer: &Answer) -> bool {
+    let Some((job, workload)) = op.versions.split_once('/') else { return false };
+    let same = |version: Option<&String>, before: &str| version.is_some_and(|version| version == before);
+    match answer {
+        Answer::Workload(view) => same(view.metadata.resource_version.as_ref(), workload),
+        Answer::Job(_, object) => same(object.metadata.resource_version.as_ref(), job),
+        Answer::ClusterQueue(_) | Answer::LocalQueue(_) | Answer::Nothing => false,
+    }
+}

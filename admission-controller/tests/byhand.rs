@@ -1,0 +1,260 @@
+//! What people do by hand in the middle of a job's way, and what must come of it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use cluster_sim::GroupResource;
+use serde_json::{Value, json};
+use support::{World, pytorch};
+
+fn batch(name: &str, queue: &str, parallelism: i64) -> Value {
+    json!({
+        "metadata": { "name": name, "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": queue } },
+        "spec": {
+            "suspend": true, "parallelism": parallelism, "completions": parallelism,
+            "template": { "spec": { "restartPolicy": "Never", "containers": [{
+                "name": "main", "image": "x", "resources": { "limits": { "nvidia.com/gpu": 1 } },
+            }]}},
+        },
+    })
+}
+
+fn workloads() -> GroupResource {
+    GroupResource::new("kueue.x-k8s.io", "workloads")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_priority_class_is_taken_over_once() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    let class = json!({ "metadata": { "name": "urgent" }, "value": 100 });
+    world.create("scheduling.k8s.io", "priorityclasses", class).await;
+    world.start("layer1");
+    let mut job = pytorch("llama", "a", 1);
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["priorityClassName"] = json!("urgent");
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    tokio::time::timeout(std::time::Duration::from_secs(600), world.settle()).await.unwrap();
+    let workload = world.workload("llama").unwrap();
+    assert_eq!(workload["spec"]["priority"], 100);
+    assert_eq!(workload["spec"]["priorityClassRef"]["kind"], "PriorityClass");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_priority_class_that_is_made_later_lets_the_job_go_on() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    let mut job = pytorch("llama", "a", 1);
+    job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("later");
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    assert!(world.workload("llama").is_none() && world.is_suspended("llama"));
+    let class = json!({ "metadata": { "name": "later" }, "value": 7 });
+    world.create("kueue.x-k8s.io", "workloadpriorityclasses", class).await;
+    world.settle().await;
+    assert_eq!(world.workload("llama").unwrap()["spec"]["priority"], 7);
+    assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));
+}
+
+fn template(world: &World, job: &str) -> Value {
+    world.get("batch", "jobs", job).unwrap()["spec"]["template"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_batch_job_is_as_its_user_wrote_it() {
+    let world = World::new(false).await;
+    world.cluster.start_controllers().await.unwrap();
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.create("batch", "jobs", batch("llama", "a", 1)).await;
+    let written = template(&world, "llama");
+    world.settle().await;
+    assert_eq!(template(&world, "llama")["spec"]["nodeSelector"], json!({ "gpu": "a100" }));
+    world
+        .update("kueue.x-k8s.io", "clusterqueues", "a", false, |queue| {
+            queue["spec"]["stopPolicy"] = json!("HoldAndDrain");
+        })
+        .await;
+    world.settle().await;
+    assert_eq!(world.condition("llama", "Evicted").unwrap().1, "ClusterQueueStopped");
+    assert_eq!(world.condition("llama", "QuotaReserved").unwrap().1, "Suspended");
+    assert_eq!(template(&world, "llama"), written);
+    assert_eq!(
+        world.workload("llama").unwrap()["status"]["schedulingStats"],
+        json!({ "evictions": [{ "reason": "ClusterQueueStopped", "underlyingCause": "", "count": 1 }] })
+    );
+    assert_eq!(
+        world.condition("llama", "Requeued").map(|one| (one.0, one.1)).unwrap(),
+        ("False".into(), "ClusterQueueStopped".into())
+    );
+    let queue = world.get("kueue.x-k8s.io", "clusterqueues", "a").unwrap();
+    assert_eq!(queue["status"]["pendingWorkloads"], 1, "it waits for the queue to run again");
+    world
+        .update("kueue.x-k8s.io", "clusterqueues", "a", false, |queue| {
+            queue["spec"]["stopPolicy"] = json!("None");
+        })
+        .await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+    assert_eq!(
+        world.condition("llama", "Requeued").map(|one| (one.0, one.1)).unwrap(),
+        ("True".into(), "ClusterQueueRestarted".into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_deleted_by_hand_stops_the_job_and_is_made_anew_as_the_user_wrote_it() {
+    let world = World::new(false).await;
+    world.cluster.start_controllers().await.unwrap();
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.create("batch", "jobs", batch("llama", "a", 1)).await;
+    world.settle().await;
+    let before = world.workload("llama").unwrap();
+    let name = before["metadata"]["name"].as_str().unwrap();
+    world.cluster.store("user").delete(&workloads(), "team", name, Default::default()).await.unwrap();
+    world.settle().await;
+    let after = world.workload("llama").unwrap();
+    assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    assert_eq!(before["spec"], after["spec"], "what the flavor added is not the user's wish");
+    assert!(world.is("llama", "Admitted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_job_that_changes_keeps_its_place() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.create("batch", "jobs", batch("llama", "a", 8)).await;
+    world.settle().await;
+    let before = world.workload("llama").unwrap();
+    world
+        .update("batch", "jobs", "llama", false, |job| {
+            job["spec"]["parallelism"] = json!(6);
+            job["spec"]["template"]["spec"]["nodeSelector"] = json!({ "disk": "fast" });
+        })
+        .await;
+    world.settle().await;
+    let after = world.workload("llama").unwrap();
+    assert_eq!(
+        before["metadata"]["uid"], after["metadata"]["uid"],
+        "its place in the queue is its Workload's age"
+    );
+    assert_eq!(after["spec"]["podSets"][0]["count"], 6);
+    world.update("batch", "jobs", "llama", false, |job| job["spec"]["parallelism"] = json!(2)).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+    assert_eq!(template(&world, "llama")["spec"]["nodeSelector"], json!({ "disk": "fast", "gpu": "a100" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_job_that_changes_is_stopped_and_described_anew_as_the_user_wrote_it() {
+    let world = World::new(false).await;
+    world.cluster.start_controllers().await.unwrap();
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    let mut job = batch("llama", "a", 2);
+    job["spec"]["completions"] = json!(4);
+    world.create("batch", "jobs", job).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+    world.update("batch", "jobs", "llama", false, |job| job["spec"]["parallelism"] = json!(3)).await;
+    world.settle().await;
+    let after = world.workload("llama").unwrap();
+    assert_eq!(after["spec"]["podSets"][0]["count"], 3);
+    assert_eq!(after["spec"]["podSets"][0]["template"]["spec"].get("nodeSelector"), None);
+    assert!(world.is("llama", "Admitted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_admitted_job_waits_for_its_flavor_to_start() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let tasks = world.start("one");
+    world.pytorch("llama", "a", 1).await;
+    world.settle().await;
+    // As if the program had been stopped between the admission and the start, and somebody deleted the flavor.
+    tasks.kill();
+    world
+        .update("kubeflow.org", "pytorchjobs", "llama", false, |job| {
+            job["spec"]["runPolicy"]["suspend"] = json!(true);
+        })
+        .await;
+    let id = GroupResource::new("kueue.x-k8s.io", "resourceflavors");
+    world.cluster.store("user").delete(&id, "", "a100", Default::default()).await.unwrap();
+    world.start("two");
+    world.settle().await;
+    assert!(world.is_suspended("llama"), "nobody knows on which nodes it may run");
+    let flavor = json!({ "metadata": { "name": "a100" }, "spec": { "nodeLabels": { "gpu": "a100" } } });
+    world.create("kueue.x-k8s.io", "resourceflavors", flavor).await;
+    world.settle().await;
+    assert!(!world.is_suspended("llama"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namesake_is_another_job() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let job = world.pytorch("llama", "a", 4).await;
+        world.settle().await;
+        let workload = world.workload("llama").unwrap();
+        assert_eq!(workload["metadata"]["ownerReferences"][0]["uid"], job.value()["metadata"]["uid"]);
+        assert!(world.is("llama", "Admitted"));
+        seen.push(workload["metadata"]["name"].clone());
+        world.cluster.store("user").delete(&jobs, "team", "llama", Default::default()).await.unwrap();
+    }
+    seen.dedup();
+    assert_eq!(seen.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_is_worth_what_it_says_and_a_priority_set_by_hand_stays() {
+    let world = World::new(false).await;
+    let preemption = json!({ "withinClusterQueue": "LowerPriority" });
+    world.queue("a", "", json!({ "nominalQuota": 4 }), preemption).await;
+    for (name, value) in [("low", 1), ("high", 9)] {
+        let class = json!({ "metadata": { "name": name }, "value": value });
+        world.create("kueue.x-k8s.io", "workloadpriorityclasses", class).await;
+    }
+    world.start("layer1");
+    let mut job = pytorch("llama", "a", 4);
+    job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("high");
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    world.pytorch("bert", "a", 4).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted") && !world.is("bert", "Admitted"));
+    let priority = |job: &str| world.workload(job).unwrap()["spec"]["priority"].clone();
+
+    let bert = world.workload("bert").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let id = workloads();
+    let set = |value: &mut Value| {
+        value["spec"]["priority"] = json!(3);
+        Ok(())
+    };
+    world.cluster.store("admin").update(&id, "team", &bert, cluster_sim::Part::Main, set).await.unwrap();
+    world.settle().await;
+    assert_eq!(priority("bert"), 3, "an administrator may change it");
+
+    world
+        .update("kubeflow.org", "pytorchjobs", "llama", false, |job| {
+            job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("low");
+        })
+        .await;
+    world.settle().await;
+    assert_eq!(priority("llama"), 1);
+    assert_eq!(world.condition("llama", "Preempted").unwrap().1, "InClusterQueue", "it is a victim now");
+    assert!(world.is("bert", "Admitted"));
+
+    world
+        .update("kueue.x-k8s.io", "workloadpriorityclasses", "low", false, |class| class["value"] = json!(8))
+        .await;
+    world.settle().await;
+    assert_eq!(priority("llama"), 8, "its class is worth more now");
+    assert!(world.is("llama", "Admitted") && !world.is("bert", "Admitted"));
+}
