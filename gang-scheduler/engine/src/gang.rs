@@ -1,5 +1,6 @@
 //! What the engine remembers of a gang, and how its members are counted.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ pub(crate) struct Gang {
 /// The members of a gang by what can be done with them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Census {
-    /// May be placed, by length of name and name: `worker-2` before `worker-10`.
+    /// May be placed, by priority, length of name and name: `worker-2` before `worker-10`.
     pub(crate) waiting: Vec<PodUid>,
     pub(crate) held: BTreeMap<PodUid, Hold>,
     pub(crate) gated: usize,
@@ -108,7 +109,8 @@ impl Census {
             }
         }
         census.waiting.sort_by_key(|uid| {
-            pods.get(uid).map(|pod| (pod.info.name.len(), pod.info.name.clone(), uid.clone()))
+            let info = pods.get(uid).map(|pod| &pod.info);
+            info.map(|info| (Reverse(info.priority), info.name.len(), info.name.clone(), uid.clone()))
         });
         census
     }

@@ -66,9 +66,7 @@ fn more_than_the_minimum_is_placed_when_it_fits_and_later_when_not() {
         placed(&decisions).into_keys().collect::<Vec<_>>(),
         ["g-worker-0", "g-worker-1", "g-worker-2"]
     );
-    assert_eq!(engine.next_deadline(), Some(0));
-    let later = engine.decide(0);
-    let Why::NoFit(no_fit) = &pending(&later).why else { panic!("{later:#?}") };
+    let Why::NoFit(no_fit) = &pending(&decisions).why else { panic!("{decisions:#?}") };
     assert_eq!((no_fit.wanted, no_fit.member.as_ref()), (1, "g-worker-3"));
     confirm(&mut engine, 0, &decisions);
     engine.apply(1, Event::NodeApplied(node("b", 1)));
@@ -268,7 +266,7 @@ fn any_members_make_the_minimum() {
     let decisions = engine.decide(0);
     let names: Vec<_> = placed(&decisions).into_keys().collect();
     assert_eq!(names, ["g-worker-1", "g-worker-2"], "the first fits nowhere; two others are enough");
-    let Why::NoFit(no_fit) = pending(&engine.decide(0)).why.clone() else { panic!() };
+    let Why::NoFit(no_fit) = &pending(&decisions).why else { panic!("{decisions:#?}") };
     assert_eq!(no_fit.member.as_ref(), "g-worker-0");
     engine.verify().unwrap();
 }
@@ -418,4 +416,34 @@ fn pauses_grow_with_each_refusal_until_it_is_quiet() {
         pauses.push((now - refused_at) / 1_000);
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 1]);
+}
+
+#[test]
+fn nobody_gets_more_than_its_minimum_before_everybody_has_it() {
+    let nodes = || (0..6).map(|index| node(&format!("n{index}"), 1));
+    let mut engine = self::engine(nodes());
+    for (id, created_ms) in [("a", 1), ("b", 2)] {
+        engine.apply(0, Event::GangApplied(GangSpec { created_ms, ..gang(id, 2) }));
+        for member in workers(id, 4, 1) {
+            engine.apply(0, Event::PodApplied(Box::new(member)));
+        }
+    }
+    let decisions = engine.decide(0);
+    let count = |id: &str| placed(&decisions).keys().filter(|name| name.starts_with(id)).count();
+    assert_eq!((count("a-"), count("b-")), (3, 3));
+    let plans = decisions.iter().filter(|decision| matches!(decision, Decision::Place(_))).count();
+    assert_eq!(plans, 2, "what a gang gets at once is one plan: {decisions:#?}");
+
+    let mut engine = self::engine(nodes());
+    engine.apply(0, Event::GangApplied(GangSpec { priority: Some(1), ..gang("a", 2) }));
+    for member in workers("a", 6, 1) {
+        engine.apply(0, Event::PodApplied(Box::new(member)));
+    }
+    add_gang(&mut engine, "b", 2, workers("b", 2, 1));
+    let decisions = engine.decide(0);
+    assert!(
+        placed(&decisions).keys().all(|name| name.starts_with("a-")),
+        "unless it comes first by priority"
+    );
+    engine.verify().unwrap();
 }

@@ -1,12 +1,13 @@
 //! From what is known to what is to be done.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::planted::Bug;
 
 use super::{Decision, Engine, Pending, Placement, Plan, Undo};
+use crate::event::GangSpec;
 use crate::gang::{Census, Spot};
 use crate::ids::{GangId, NodeIndex, PodUid, ShapeId};
 use crate::reason::{NoFit, Why};
@@ -16,93 +17,192 @@ use crate::solve::{Arranged, Group, Space, to_u32};
 /// so what has the same shapes does not fit either. With the position of the group that the reason is about.
 type Memo = BTreeMap<(Vec<Group>, Vec<Group>), (NoFit, usize)>;
 
+/// One call of [`Engine::decide`].
+struct Round {
+    now_ms: i64,
+    /// Nobody else of the same priority waits.
+    alone: bool,
+    memo: Memo,
+    decisions: Vec<Decision>,
+}
+
+/// A gang in the order: repair first, then priority, age and id.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Queued {
+    level: (bool, Reverse<i32>),
+    created_ms: i64,
+    id: GangId,
+    waits: bool,
+}
+
+/// A gang that is looked at.
+struct Turn {
+    id: GangId,
+    /// As it was before anything was placed.
+    census: Census,
+    patience_ends: Option<i64>,
+    /// The position of its plan among the decisions.
+    plan: Option<usize>,
+    /// Members that have no place yet and may have one by themselves.
+    rest: VecDeque<PodUid>,
+    whys: Result<BTreeMap<PodUid, Why>, Why>,
+}
+
+enum Begun {
+    Open(Box<Turn>),
+    /// Nothing to do; to be looked at again at this time.
+    Closed(Option<i64>),
+}
+
 impl Engine {
     /// What is to be done now. `now_ms`: milliseconds since the Unix epoch.
     ///
     /// Placements are assumed at once, so asking again gives nothing new until something happens or
     /// [`Engine::next_deadline`] has come.
     pub fn decide(&mut self, now_ms: i64) -> Vec<Decision> {
-        let mut order: Vec<_> = self
-            .open
-            .iter()
-            .filter_map(|id| {
-                let gang = self.gangs.get(id)?;
-                let spec = gang.spec.as_ref()?;
-                let census = Census::of(&gang.members, &self.pods);
-                let repair = census.placed() > 0 && census.missing(spec.min_member) > 0;
-                let repair = repair && !self.config.planted.is(Bug::LeaveHalfGang);
-                let priority = spec.priority.unwrap_or(census.priority);
-                Some((!repair, Reverse(priority), spec.created_ms, id.clone()))
-            })
-            .collect();
-        order.sort();
-        let mut decisions = Vec::new();
-        let mut memo = Memo::new();
+        let mut round = Round { now_ms, alone: true, memo: Memo::new(), decisions: Vec::new() };
         let mut deadline: Option<i64> = None;
-        for (.., id) in order {
-            let due = self.consider(&id, now_ms, &mut memo, &mut decisions);
-            deadline = [deadline, due].into_iter().flatten().min();
+        for level in self.order().chunk_by(|a, b| a.level == b.level) {
+            round.alone = level.iter().filter(|turn| turn.waits).count() < 2;
+            let mut turns = Vec::new();
+            for place in level {
+                match self.begin(&place.id, &mut round) {
+                    Begun::Open(turn) => turns.push(turn),
+                    Begun::Closed(due) => deadline = [deadline, due].into_iter().flatten().min(),
+                }
+            }
+            self.share(&mut turns, &mut round);
+            for turn in turns {
+                let due = self.end(*turn, &mut round);
+                deadline = [deadline, due].into_iter().flatten().min();
+            }
         }
         self.deadline = deadline;
-        decisions
+        round.decisions
     }
 
-    /// Looks at one gang; gives the time at which it must be looked at again, if any.
-    fn consider(
-        &mut self,
-        id: &GangId,
-        now_ms: i64,
-        memo: &mut Memo,
-        decisions: &mut Vec<Decision>,
-    ) -> Option<i64> {
-        let freed = self.freed;
-        let gang = self.gangs.get_mut(id)?;
+    /// The gangs that may need a decision, in the order in which they are looked at.
+    fn order(&self) -> Vec<Queued> {
+        let queued = self.open.iter().filter_map(|id| {
+            let gang = self.gangs.get(id)?;
+            let spec = gang.spec.as_ref()?;
+            let census = Census::of(&gang.members, &self.pods);
+            let repair = census.placed() > 0 && census.missing(spec.min_member) > 0;
+            let repair = repair && !self.config.planted.is(Bug::LeaveHalfGang);
+            let priority = spec.priority.unwrap_or(census.priority);
+            Some(Queued {
+                level: (!repair, Reverse(priority)),
+                created_ms: spec.created_ms,
+                id: id.clone(),
+                waits: !census.waiting.is_empty(),
+            })
+        });
+        let mut order: Vec<Queued> = queued.collect();
+        order.sort();
+        order
+    }
+
+    /// Looks at one gang, and places its minimum if that is missing.
+    fn begin(&mut self, id: &GangId, round: &mut Round) -> Begun {
+        let (now_ms, freed) = (round.now_ms, self.freed);
+        let Some(gang) = self.gangs.get_mut(id) else { return Begun::Closed(None) };
+        let Some(spec) = gang.spec.clone() else { return Begun::Closed(None) };
         let expired = |at: &i64| *at <= now_ms;
         gang.dirty |= gang.avoid.values().any(expired) || gang.retry_at.as_ref().is_some_and(expired);
         gang.avoid.retain(|_, until| !expired(until));
         gang.retry_at = gang.retry_at.filter(|at| !expired(at));
-        let (retry_at, avoided) = (gang.retry_at, gang.avoid.values().min().copied());
         let census = Census::of(&gang.members, &self.pods);
-        let spec = gang.spec.clone()?;
         let min_member = if self.config.planted.is(Bug::BindPartOfGang) { 0 } else { spec.min_member };
         let missing = census.missing(min_member);
-        let running = census.placed() > 0;
-        let below = running && missing > 0;
+        let below = census.placed() > 0 && missing > 0;
         if below && self.config.planted.is(Bug::LeaveHalfGang) {
-            return None;
+            return Begun::Closed(None);
         }
         gang.below_since = if below { gang.below_since.or(Some(now_ms)) } else { None };
         let patience_ends =
             gang.below_since.map(|since| since.saturating_add(self.config.repair_patience_ms));
         let out_of_patience = patience_ends.is_some_and(|end| end <= now_ms);
-        let pauses = retry_at.is_some() || avoided.is_some();
+        let pauses = gang.retry_at.is_some() || !gang.avoid.is_empty();
         let tried = gang.tried == freed && !gang.dirty && gang.undoing.is_empty() && !pauses;
         if tried && !out_of_patience {
-            return patience_ends;
+            return Begun::Closed(patience_ends);
         }
         gang.tried = freed;
         gang.dirty = false;
         if !gang.undoing.is_empty() {
-            return None;
+            return Begun::Closed(None);
         }
-        let backs_off = retry_at.map(|until_ms| Why::BackingOff { until_ms, refusal: gang.refusal.clone() });
-        let roles = census.missing_of_roles(&spec);
-        let whys =
-            match obstacle(&spec, &census, missing, backs_off).or_else(|| self.short_role(&census, &roles)) {
-                Some(why) => Err(why),
-                None if min_member > 1 && missing > 0 => {
-                    let (needed, further) = self.divide(&census.waiting, missing, &roles);
-                    self.place_together(id, spec.min_member, &census, (needed, further), memo, decisions)
-                }
-                None => Ok(self.place_singly(id, spec.min_member, &census, memo, decisions)),
-            };
-        if whys.is_err() && out_of_patience && census.assumed == 0 {
-            self.undo(id, &census, spec.min_member, decisions);
+        let mut turn = Turn {
+            id: id.clone(),
+            census,
+            patience_ends,
+            plan: None,
+            rest: VecDeque::new(),
+            whys: Ok(BTreeMap::new()),
+        };
+        self.place_minimum(&spec, &mut turn, missing, round);
+        if turn.whys.is_err() && out_of_patience && turn.census.assumed == 0 {
+            self.undo(id, &turn.census, spec.min_member, &mut round.decisions);
         }
-        self.say(id, &census, whys, decisions);
-        let again = self.gangs.get(id).is_some_and(|gang| gang.dirty).then_some(now_ms);
-        let pending = [patience_ends.filter(|end| *end > now_ms), retry_at, avoided, again];
-        pending.into_iter().flatten().min()
+        Begun::Open(Box::new(turn))
+    }
+
+    /// Places what must be placed together; the others get their turns.
+    fn place_minimum(&mut self, spec: &GangSpec, turn: &mut Turn, missing: usize, round: &mut Round) {
+        let gang = self.gangs.get(&turn.id);
+        let backs_off = gang.and_then(|gang| {
+            Some(Why::BackingOff { until_ms: gang.retry_at?, refusal: gang.refusal.clone() })
+        });
+        let roles = turn.census.missing_of_roles(spec);
+        let why = obstacle(spec, &turn.census, missing, backs_off);
+        if let Some(why) = why.or_else(|| self.short_role(&turn.census, &roles)) {
+            turn.whys = Err(why);
+            return;
+        }
+        if spec.min_member < 2 || missing == 0 {
+            turn.rest = turn.census.waiting.iter().cloned().collect();
+            // Its first pod is the minimum of a gang without one.
+            if turn.census.placed() == 0 {
+                self.place_next(turn, round);
+            }
+            return;
+        }
+        let (needed, further) = self.divide(&turn.census.waiting, missing, &roles);
+        match self.place_together(&turn.id, &turn.census, (needed, further), round) {
+            Ok(placed) => {
+                let chosen: BTreeSet<&PodUid> = placed.iter().map(|(uid, _)| uid).collect();
+                turn.rest = turn.census.waiting.iter().filter(|uid| !chosen.contains(uid)).cloned().collect();
+                let plan = self.assume(&turn.id, spec.min_member, &placed);
+                turn.plan = (placed.len() > 1).then_some(round.decisions.len());
+                round.decisions.push(Decision::Place(plan));
+            }
+            Err(why) => turn.whys = Err(why),
+        }
+        // What is beyond the minimum of a gang that is repaired has no precedence: it waits for the next round.
+        if turn.census.placed() > 0 && !turn.rest.is_empty() {
+            turn.rest.clear();
+            self.touch(&turn.id);
+        }
+    }
+
+    /// What gangs want beyond their minima, one pod of each in turn: the first gang takes no more than the others, and
+    /// nothing of it before they have their minimum.
+    fn share(&mut self, turns: &mut [Box<Turn>], round: &mut Round) {
+        while turns.iter().any(|turn| !turn.rest.is_empty()) {
+            for turn in turns.iter_mut() {
+                self.place_next(turn, round);
+            }
+        }
+    }
+
+    /// Says why what waits is waiting; gives the time at which the gang must be looked at again, if any.
+    fn end(&mut self, turn: Turn, round: &mut Round) -> Option<i64> {
+        let Turn { id, census, patience_ends, whys, .. } = turn;
+        self.say(&id, &census, whys, &mut round.decisions);
+        let gang = self.gangs.get(&id)?;
+        let again = gang.dirty.then_some(round.now_ms);
+        let patience_ends = patience_ends.filter(|end| *end > round.now_ms);
+        [patience_ends, gang.retry_at, gang.avoid.values().min().copied(), again].into_iter().flatten().min()
     }
 
     /// The first role of which fewer members wait than must be placed.
@@ -136,49 +236,41 @@ impl Engine {
         (needed, further.to_vec())
     }
 
-    /// A place for all that wait, else for those needed and then for what else fits, else for any that are enough.
+    /// A place for all that wait if nobody else does, else for those needed, else for any that are enough.
     fn place_together(
         &mut self,
         id: &GangId,
-        min_member: u32,
         census: &Census,
         (needed, further): (Vec<PodUid>, Vec<PodUid>),
-        memo: &mut Memo,
-        decisions: &mut Vec<Decision>,
-    ) -> Result<BTreeMap<PodUid, Why>, Why> {
+        round: &mut Round,
+    ) -> Result<Vec<(PodUid, NodeIndex)>, Why> {
         let avoid = self.avoided(id);
         let (all, least) = (self.grouped(&census.waiting), self.grouped(&needed));
         let groups = (groups_of(&all), groups_of(&least));
         if avoid.is_empty()
-            && let Some((no_fit, failing)) = memo.get(&groups)
+            && let Some((no_fit, failing)) = round.memo.get(&groups)
         {
             let member = least.get(*failing).map(|(_, uids)| self.name_of(&uids[0])).unwrap_or_default();
             return Err(Why::NoFit(NoFit { member, ..no_fit.clone() }));
         }
-        let roles =
-            self.gangs.get(id).and_then(|gang| gang.spec.as_ref()).is_some_and(|spec| !spec.roles.is_empty());
+        let spec = self.gangs.get(id).and_then(|gang| gang.spec.as_ref());
+        let any_will_do = !further.is_empty() && spec.is_none_or(|spec| spec.roles.is_empty());
         let mut space = Space::new(&mut self.nodes, &mut self.shapes, &avoid, self.config.planted);
         let mut chosen: BTreeMap<PodUid, NodeIndex> = BTreeMap::new();
-        match (space.arrange(&groups.0), !further.is_empty()) {
-            (Arranged::Found(found), _) => assign(&mut chosen, &all, found),
-            (Arranged::None { exhaustive }, false) => {
-                return Err(no_place(&mut space, &groups, exhaustive, &least, &self.pods, memo));
-            }
-            (Arranged::None { .. }, true) => match space.arrange(&groups.1) {
-                Arranged::Found(found) => {
-                    assign(&mut chosen, &least, found);
-                    for uid in &further {
-                        let Some(shape) = self.pods.get(uid).and_then(|pod| pod.shape) else { continue };
-                        if let Some(&node) = space.pack(shape, 1).first() {
-                            chosen.insert(uid.clone(), node);
-                        }
-                    }
-                }
-                // Which members they are is nobody's wish, unless roles say so: any that are enough will do.
+        let whole = match round.alone && !further.is_empty() {
+            true => space.arrange(&groups.0),
+            false => Arranged::None { exhaustive: true },
+        };
+        match whole {
+            Arranged::Found(found) => assign(&mut chosen, &all, found),
+            Arranged::None { .. } => match space.arrange(&groups.1) {
+                Arranged::Found(found) => assign(&mut chosen, &least, found),
+                // Which members they are is nobody's wish, unless roles say so.
                 Arranged::None { exhaustive } => {
-                    match space.any(&groups.0, needed.len()).filter(|_| !roles) {
+                    match any_will_do.then(|| space.any(&groups.0, needed.len())).flatten() {
                         Some(found) => assign(&mut chosen, &all, found),
                         None => {
+                            let memo = &mut round.memo;
                             return Err(no_place(&mut space, &groups, exhaustive, &least, &self.pods, memo));
                         }
                     }
@@ -186,60 +278,51 @@ impl Engine {
             },
         }
         space.roll_back(0);
-        let placed: Vec<_> =
-            census.waiting.iter().filter_map(|uid| Some((uid.clone(), *chosen.get(uid)?))).collect();
-        decisions.push(self.assume(id, min_member, &placed));
-        // What did not fit beside the minimum is looked at by itself from now on, and says so then.
-        if placed.len() < census.waiting.len() {
-            self.touch(id);
-        }
-        Ok(BTreeMap::new())
+        Ok(census.waiting.iter().filter_map(|uid| Some((uid.clone(), *chosen.get(uid)?))).collect())
     }
 
-    /// Each pod by itself: the gang has its minimum, or none.
-    fn place_singly(
-        &mut self,
-        id: &GangId,
-        min_member: u32,
-        census: &Census,
-        memo: &mut Memo,
-        decisions: &mut Vec<Decision>,
-    ) -> BTreeMap<PodUid, Why> {
-        let avoid = self.avoided(id);
-        let mut whys = BTreeMap::new();
-        for uid in &census.waiting {
-            let Some((shape, name)) =
-                self.pods.get(uid).and_then(|pod| Some((pod.shape?, pod.info.name.clone())))
-            else {
-                continue;
-            };
-            let groups = vec![(shape, 1)];
-            let key = (groups.clone(), groups);
-            if avoid.is_empty()
-                && let Some((no_fit, _)) = memo.get(&key)
-            {
-                whys.insert(uid.clone(), Why::NoFit(NoFit { member: name, ..no_fit.clone() }));
-                continue;
-            }
-            let mut space = Space::new(&mut self.nodes, &mut self.shapes, &avoid, self.config.planted);
-            let node = space.pack(shape, 1).first().copied();
-            space.roll_back(0);
-            match node {
-                Some(node) => decisions.push(self.assume(id, min_member, &[(uid.clone(), node)])),
-                None => {
-                    let no_fit = NoFit { member: name, ..space.explain(&key.0, true).0 };
-                    if avoid.is_empty() {
-                        memo.insert(key, (no_fit.clone(), 0));
-                    }
-                    whys.insert(uid.clone(), Why::NoFit(no_fit));
-                }
-            }
+    /// A place for the next pod whose turn it is, if there is one.
+    fn place_next(&mut self, turn: &mut Turn, round: &mut Round) {
+        let (Some(uid), Ok(whys)) = (turn.rest.pop_front(), &mut turn.whys) else { return };
+        let Some((shape, member)) =
+            self.pods.get(&uid).and_then(|pod| Some((pod.shape?, pod.info.name.clone())))
+        else {
+            return;
+        };
+        let avoid = self.avoided(&turn.id);
+        let groups = vec![(shape, 1)];
+        let key = (groups.clone(), groups);
+        if avoid.is_empty()
+            && let Some((no_fit, _)) = round.memo.get(&key)
+        {
+            whys.insert(uid, Why::NoFit(NoFit { member, ..no_fit.clone() }));
+            return;
         }
-        whys
+        let mut space = Space::new(&mut self.nodes, &mut self.shapes, &avoid, self.config.planted);
+        let node = space.pack(shape, 1).first().copied();
+        space.roll_back(0);
+        let Some(node) = node else {
+            let no_fit = NoFit { member, ..space.explain(&key.0, true).0 };
+            if avoid.is_empty() {
+                round.memo.insert(key, (no_fit.clone(), 0));
+            }
+            whys.insert(uid, Why::NoFit(no_fit));
+            return;
+        };
+        let min_member =
+            self.gangs.get(&turn.id).and_then(|gang| gang.spec.as_ref()).map_or(0, |spec| spec.min_member);
+        let placed = self.assume(&turn.id, min_member, &[(uid, node)]);
+        match turn.plan.and_then(|index| round.decisions.get_mut(index)) {
+            Some(Decision::Place(plan)) => {
+                plan.members.extend(placed.members);
+                plan.members.sort_by_key(|one| (one.name.len(), one.name.clone(), one.pod.clone()));
+            }
+            _ => round.decisions.push(Decision::Place(placed)),
+        }
     }
 
     /// Counts the placements from now on.
-    fn assume(&mut self, id: &GangId, min_member: u32, placed: &[(PodUid, NodeIndex)]) -> Decision {
+    fn assume(&mut self, id: &GangId, min_member: u32, placed: &[(PodUid, NodeIndex)]) -> Plan {
         let mut members = Vec::with_capacity(placed.len());
         for (uid, node) in placed {
             let Some(pod) = self.pods.get_mut(uid) else { continue };
@@ -253,7 +336,7 @@ impl Engine {
             });
             self.occupy(uid, Spot::Assumed(*node), *node);
         }
-        Decision::Place(Plan { gang: id.clone(), min_member, members })
+        Plan { gang: id.clone(), min_member, members }
     }
 
     /// Deletes the bound members that come back by themselves, if there are any.
@@ -338,12 +421,7 @@ impl Engine {
 }
 
 /// What keeps a gang from being tried at all.
-fn obstacle(
-    spec: &crate::event::GangSpec,
-    census: &Census,
-    missing: usize,
-    backs_off: Option<Why>,
-) -> Option<Why> {
+fn obstacle(spec: &GangSpec, census: &Census, missing: usize, backs_off: Option<Why>) -> Option<Why> {
     if let Some(hold) = &spec.hold {
         return Some(Why::Held(hold.clone()));
     }
