@@ -168,3 +168,26 @@ async fn two_leaders_never_write_at_once() {
     assert_eq!(world.writes("one", frozen_at), Vec::<String>::new(), "the old leader stays silent");
     assert_eq!(world.condition("bert", "QuotaReserved").unwrap().1, "WaitingForQuota");
 }
+
+/// It would spin, and virtual time stand still, if it woke up for what it may not do.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_no_longer_leads_sleeps_although_something_is_due() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let first = world.start("one");
+    world.settle().await;
+    world.start("two");
+    world.pytorch("llama", "a", 3).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    first.freeze();
+    for _ in 0..10 {
+        world.settle().await;
+    }
+    first.thaw();
+    for _ in 0..10 {
+        world.settle().await;
+    }
+    world.pytorch("bert", "a", 1).await;
+    world.settle().await;
+    assert!(world.is("bert", "Admitted"), "{:?}", world.condition("bert", "QuotaReserved"));
+}

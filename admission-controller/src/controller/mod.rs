@@ -147,7 +147,7 @@ impl Controller {
             if self.world.is_synced() {
                 self.ready.met();
             }
-            if self.leads && self.world.is_synced() {
+            if self.acts() {
                 self.decide();
                 self.pump();
             }
@@ -156,11 +156,12 @@ impl Controller {
     }
 
     async fn wake(&mut self, feeds: &mut Feeds, states: &mut mpsc::Receiver<StateRequest>) -> Wake {
-        if self.leads && self.world.is_synced() && self.engine.has_more() {
+        if self.acts() && self.engine.has_more() {
             tokio::task::yield_now().await;
             return Wake::Due;
         }
-        let due = self.due.first().map(|(at, _)| *at);
+        // Nothing is done when it is due by a replica that may not act: it must not wake up for it either.
+        let due = self.due.first().filter(|_| self.acts()).map(|(at, _)| *at);
         let (clock, tasks) = (self.ctx.clock.clone(), self.ctx.tasks.clone());
         tokio::select! {
             biased;
@@ -171,6 +172,11 @@ impl Controller {
             Some(request) = states.recv() => Wake::State(request),
             Some(seen) = feeds.next() => Wake::Seen(Box::new(seen)),
         }
+    }
+
+    /// Whether this replica leads and has seen everything.
+    fn acts(&self) -> bool {
+        self.leads && self.world.is_synced()
     }
 
     fn take_what_is_there(&mut self, feeds: &mut Feeds) {
