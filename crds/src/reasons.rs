@@ -286,8 +286,22 @@ pub mod pod_group {
     pub const MINIMA_AGREE: &str = "MinimaAgree";
 }
 
-/// Events of node-agent on its Node.
+/// Events of node-agent on its Node, and the condition of its GpuNode.
 pub mod gpu {
+    /// Condition of a GpuNode: pods can be given GPUs of this node. Where no driver answers, the reason is the driver's.
+    pub const READY: &str = "Ready";
+    /// True: all of them.
+    pub const ALL_HEALTHY: &str = "AllHealthy";
+    /// True: those that are healthy.
+    pub const SOME_UNHEALTHY: &str = "SomeUnhealthy";
+    /// False: none is healthy.
+    pub const ALL_UNHEALTHY: &str = "AllUnhealthy";
+    /// False: there is none.
+    pub const NO_GPUS: &str = "NoGpus";
+    /// False: there is no kubelet to register with.
+    pub const KUBELET_SOCKET_MISSING: &str = "KubeletSocketMissing";
+    /// False: the kubelet does not take the registration.
+    pub const REGISTRATION_REJECTED: &str = "RegistrationRejected";
     /// A GPU is not given out any more.
     pub const UNHEALTHY: &str = "GpuUnhealthy";
     /// It is given out again.

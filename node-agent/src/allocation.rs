@@ -6,5 +6,5 @@ mod response;
 
 pub use matching::{Held, PendingPod, Wish, awaited, choose, parse_devices_annotation, wishes};
 pub use preferred::{PreferredError, preferred};
-pub use response::{AllocateError, ResponseSettings, container_response, resolve_ids};
+pub use response::{AllocateError, Feature, ResponseSettings, container_response, resolve_ids};
 pub(crate) use response::{CDI_KIND, device_name, on_host};

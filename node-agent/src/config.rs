@@ -3,12 +3,12 @@
 mod file;
 mod flags;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::allocation::ResponseSettings;
+use crate::allocation::{Feature, ResponseSettings};
 use crate::health::{PolicyError, XidPolicy};
 
 pub use file::ConfigFile;
@@ -166,8 +166,10 @@ pub struct Settings {
     pub cdi_annotation_prefix: String,
     /// Where to write a CDI specification, if at all.
     pub cdi_folder: Option<PathBuf>,
-    /// Environment of runtime features.
-    pub feature_env: BTreeMap<String, String>,
+    /// What every GPU container is to have besides.
+    pub features: BTreeSet<Feature>,
+    /// Where the host's driver root is mounted for the agent: NVML's library is looked for there first.
+    pub container_driver_root: PathBuf,
     /// Whether to leave `nvidia.com/gfd.timestamp` out.
     pub no_timestamp: bool,
     /// The file with the machine's product name.
@@ -187,7 +189,8 @@ impl Default for Settings {
             dev_root: "/".to_owned(),
             cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
             cdi_folder: None,
-            feature_env: BTreeMap::new(),
+            features: BTreeSet::new(),
+            container_driver_root: "/driver-root".into(),
             no_timestamp: false,
             machine_type_file: None,
             xid_policy: XidPolicy::default(),
@@ -204,20 +207,22 @@ impl Settings {
         file.refuse_unsupported()?;
         let defaults = Self::default();
         let (plugin, gfd) = (&file.flags.plugin, &file.flags.gfd);
-        let driver_root = pick(&flags.driver_root, &file.flags.nvidia_driver_root);
+        let driver_root = text(&flags.driver_root, &file.flags.nvidia_driver_root);
         let lists = match (&flags.device_list_strategy, &plugin.device_list_strategy) {
-            (Some(list), _) => Some(("--device-list-strategy", list.clone())),
-            (None, Some(list)) => Some(("flags.plugin.deviceListStrategy", list.entries())),
-            (None, None) => None,
+            (Some(list), _) if !list.iter().all(String::is_empty) => {
+                Some(("--device-list-strategy", list.clone()))
+            }
+            (_, Some(list)) => Some(("flags.plugin.deviceListStrategy", list.entries())),
+            _ => None,
         };
         let strategies = match lists {
             None => defaults.device_list_strategies,
             Some((field, list)) => parse_strategies(field, &list)?,
         };
         let features = [
-            ("NVIDIA_GDRCOPY", pick(&flags.gdrcopy_enabled, &file.flags.gdrcopy_enabled)),
-            ("NVIDIA_GDS", pick(&flags.gds_enabled, &file.flags.gds_enabled)),
-            ("NVIDIA_MOFED", pick(&flags.mofed_enabled, &file.flags.mofed_enabled)),
+            (Feature::GdrCopy, pick(&flags.gdrcopy_enabled, &file.flags.gdrcopy_enabled)),
+            (Feature::Gds, pick(&flags.gds_enabled, &file.flags.gds_enabled)),
+            (Feature::Mofed, pick(&flags.mofed_enabled, &file.flags.mofed_enabled)),
         ];
         Ok(Self {
             mig_strategy: word(
@@ -235,19 +240,21 @@ impl Settings {
             )?,
             pass_device_specs: pick(&flags.pass_device_specs, &plugin.pass_device_specs)
                 .unwrap_or(defaults.pass_device_specs),
-            dev_root: pick(&flags.dev_root, &file.flags.nvidia_dev_root)
+            dev_root: text(&flags.dev_root, &file.flags.nvidia_dev_root)
                 .or(driver_root)
                 .unwrap_or(defaults.dev_root),
-            cdi_annotation_prefix: pick(&flags.cdi_annotation_prefix, &plugin.cdi_annotation_prefix)
+            cdi_annotation_prefix: text(&flags.cdi_annotation_prefix, &plugin.cdi_annotation_prefix)
                 .unwrap_or(defaults.cdi_annotation_prefix),
             cdi_folder: flags.cdi_folder.clone(),
-            feature_env: features
+            features: features
                 .into_iter()
                 .filter(|(_, enabled)| *enabled == Some(true))
-                .map(|(name, _)| (name.to_owned(), "enabled".to_owned()))
+                .map(|(feature, _)| feature)
                 .collect(),
+            container_driver_root: text(&flags.driver_root_ctr_path, &plugin.container_driver_root)
+                .map_or(defaults.container_driver_root, PathBuf::from),
             no_timestamp: gfd.no_timestamp.unwrap_or(defaults.no_timestamp),
-            machine_type_file: pick(&flags.machine_type_file, &gfd.machine_type_file).map(PathBuf::from),
+            machine_type_file: text(&flags.machine_type_file, &gfd.machine_type_file).map(PathBuf::from),
             xid_policy: XidPolicy::from_variables(
                 flags.disable_healthchecks.as_deref(),
                 flags.enable_healthchecks.as_deref(),
@@ -263,14 +270,19 @@ impl Settings {
             pass_device_specs: self.pass_device_specs,
             dev_root: self.dev_root.clone(),
             cdi_annotation_prefix: self.cdi_annotation_prefix.clone(),
-            feature_env: self.feature_env.clone(),
-            control_nodes: ResponseSettings::existing_control_nodes(&self.dev_root),
+            features: self.features.clone(),
+            own_dev: "/dev".into(),
         }
     }
 }
 
 fn pick<T: Clone>(flag: &Option<T>, file: &Option<T>) -> Option<T> {
     flag.clone().or_else(|| file.clone())
+}
+
+/// The same for texts. An empty one says nothing: that is how an environment variable is unset in a manifest.
+fn text(flag: &Option<String>, file: &Option<String>) -> Option<String> {
+    [flag, file].into_iter().flatten().find(|text| !text.is_empty()).cloned()
 }
 
 /// The word of the flag, else of the file, else the default; a wrong one is blamed on where it stands.
@@ -280,7 +292,7 @@ fn word<T: FromStr<Err = String>>(
     default: T,
 ) -> Result<T, ConfigError> {
     for (field, value) in [flag, file] {
-        if let Some(value) = value {
+        if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
             return value.parse().map_err(|reason| ConfigError::invalid(field, reason));
         }
     }
@@ -330,7 +342,7 @@ mod tests {
             BTreeSet::from([DeviceListStrategy::Envvar, DeviceListStrategy::CdiCri])
         );
         assert_eq!(from_file.dev_root, "/run/nvidia/driver");
-        assert_eq!(from_file.feature_env["NVIDIA_GDS"], "enabled");
+        assert_eq!(from_file.features, BTreeSet::from([Feature::Gds]));
         let flagged = resolve(
             &["--mig-strategy=none", "--device-list-strategy=volume-mounts", "--pass-device-specs=false"],
             file,
@@ -349,8 +361,26 @@ mod tests {
     }
 
     #[test]
+    fn what_says_nothing_changes_nothing() {
+        let files = [
+            "version: v1\nflags:\nresources:\nsharing:\nimex:\n",
+            "version: v1\nflags:\n  migStrategy:\n  plugin:\n  gfd:\n",
+            "{\"version\": \"v1\", \"flags\": {\"plugin\": null}, \"sharing\": {\"timeSlicing\": null}}",
+            "version: v1\nresources:\n  gpus:\n  - {pattern: '*', name: nvidia.com/gpu}\n  mig: []\n",
+            "version: v1\nresources: {gpus: [{pattern: '*', name: gpu}], mig: null}\nimex: {channelIDs: null}\n",
+        ];
+        for file in files {
+            assert_eq!(resolve(&[], file).unwrap(), Settings::default(), "{file}");
+        }
+        let empty = ["--mig-strategy=", "--device-list-strategy=", "--driver-root=", "--device-id-strategy="];
+        assert_eq!(resolve(&empty, "version: v1").unwrap(), Settings::default(), "as in a manifest");
+        assert!(resolve(&["--pass-device-specs=1"], "version: v1").unwrap().pass_device_specs);
+        assert!(!resolve(&["--fail-on-init-error=FALSE"], "version: v1").unwrap().fail_on_init_error);
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
-        let cases: [(&[&str], &str, &str); 10] = [
+        let cases: [(&[&str], &str, &str); 14] = [
             (&[], "flags: {}", "version"),
             (&[], "version: v2", "version"),
             (&[], "version: v1\nflags: {migStrategy: some}", "flags.migStrategy"),
@@ -368,6 +398,18 @@ mod tests {
                 "sharing.timeSlicing",
             ),
             (&[], "version: v1\nflags: {deviceDiscoveryStrategy: tegra}", "flags.deviceDiscoveryStrategy"),
+            (&[], "", "version"),
+            (
+                &[],
+                "version: v1\nresources: {gpus: [{pattern: 'A100*', name: nvidia.com/a100}]}",
+                "resources.gpus",
+            ),
+            (
+                &[],
+                "version: v1\nflags: {plugin: {sharedDevicesAllocationPolicy: random}}",
+                "flags.plugin.sharedDevicesAllocationPolicy",
+            ),
+            (&[], "version: v1\nflags: {plugin: {passDeviceSpecs: [1]}}", "line 2"),
             (&["--disable-healthchecks=none"], "version: v1", "DP_DISABLE_HEALTHCHECKS"),
         ];
         for (arguments, file, field) in cases {

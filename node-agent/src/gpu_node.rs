@@ -3,13 +3,59 @@
 use std::collections::BTreeMap;
 
 use crds::api::trireme::v1alpha1::{GpuDevice, GpuHealth, GpuLink, GpuLinkKind, GpuNodeStatus};
+use crds::reasons::gpu;
+use kit::conditions::Wanted;
 
 use crate::driver::GpuUuid;
 use crate::health::{Ailment, Reason};
 use crate::inventory::{Device, Inventory};
 use crate::topology::{Link, Links, PciePath};
 
-/// The status that says what this inventory knows.
+/// How the agent stands with the kubelet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing is wrong: registered, about to be, or nothing to register.
+    #[default]
+    Good,
+    /// There is no kubelet to register with, for longer than a restart takes.
+    NoKubelet,
+    /// The kubelet does not take the registration; this is what it says.
+    Refused(String),
+}
+
+/// Whether pods can be given GPUs of this node, and why not: the first of the rungs from the driver to the kubelet that
+/// does not hold. The times come with the writing.
+pub fn ready(inventory: &Inventory, standing: &Standing) -> Wanted {
+    let (all, healthy) = (inventory.devices().len(), inventory.healthy());
+    let counted = format!("{healthy} of {all} GPUs can be given out");
+    let (holds, reason, message) = match (inventory.driver_error(), standing) {
+        (Some(error), _) => (false, error.reason(), error.to_string()),
+        (None, _) if all == 0 => {
+            let message = "the driver shows no GPU: either the node has none, or none is visible to it";
+            (false, gpu::NO_GPUS, message.to_owned())
+        }
+        (None, Standing::NoKubelet) => {
+            let message = "there is no kubelet to register with: its socket does not exist where the agent looks for \
+                           it, or nobody answers there";
+            (false, gpu::KUBELET_SOCKET_MISSING, message.to_owned())
+        }
+        (None, Standing::Refused(answer)) => (
+            false,
+            gpu::REGISTRATION_REJECTED,
+            format!("the kubelet does not take the registration: {answer}"),
+        ),
+        (None, Standing::Good) if healthy == 0 => {
+            (false, gpu::ALL_UNHEALTHY, format!("{counted}; the devices say why"))
+        }
+        (None, Standing::Good) if healthy < all => {
+            (true, gpu::SOME_UNHEALTHY, format!("{counted}; the others say why"))
+        }
+        (None, Standing::Good) => (true, gpu::ALL_HEALTHY, counted),
+    };
+    Wanted::new(gpu::READY, holds, reason, message)
+}
+
+/// The status that says what this inventory knows; conditions are not part of it.
 pub fn status(inventory: &Inventory) -> GpuNodeStatus {
     let versions = inventory.versions();
     GpuNodeStatus {
@@ -66,7 +112,37 @@ mod tests {
     use super::*;
     use crate::driver::{FakeDriver, GpuDriver};
     use crate::health::{Signal, XidPolicy};
-    use fake_nvml::{Handle, World, WorldSpec};
+    use fake_nvml::{Fault, Handle, World, WorldSpec};
+
+    #[test]
+    fn the_first_rung_that_breaks_is_named() {
+        let world = Handle::new(World::new(WorldSpec::profile("4xL40S").unwrap(), "n"));
+        let driver = FakeDriver::new(world.clone());
+        let mut inventory = Inventory::default();
+        let said = |inventory: &Inventory, standing: &Standing| {
+            let wanted = ready(inventory, standing);
+            (wanted.status.as_str(), wanted.reason)
+        };
+        let good = Standing::Good;
+        assert_eq!(said(&inventory, &good), ("False", "NoGpus".to_owned()));
+        inventory.enumerated(driver.enumerate());
+        assert_eq!(said(&inventory, &good), ("True", "AllHealthy".to_owned()));
+        assert_eq!(said(&inventory, &Standing::NoKubelet), ("False", "KubeletSocketMissing".to_owned()));
+        let refused = Standing::Refused("no".to_owned());
+        assert_eq!(said(&inventory, &refused), ("False", "RegistrationRejected".to_owned()));
+        inventory.signalled(
+            Some(&inventory.by_index(2).unwrap().gpu.uuid.clone()),
+            Signal::Xid(79),
+            &XidPolicy::default(),
+        );
+        assert_eq!(said(&inventory, &good), ("True", "SomeUnhealthy".to_owned()));
+        assert!(ready(&inventory, &good).message.starts_with("3 of 4"));
+        inventory.signalled(None, Signal::Xid(79), &XidPolicy::default());
+        assert_eq!(said(&inventory, &good), ("False", "AllUnhealthy".to_owned()));
+        world.inject(Fault::DriverUnloaded);
+        inventory.enumerated(driver.enumerate());
+        assert_eq!(said(&inventory, &refused), ("False", "DriverNotLoaded".to_owned()));
+    }
 
     #[test]
     fn an_l40s_node_with_one_ill_gpu() {

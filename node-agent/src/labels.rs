@@ -13,7 +13,7 @@ use crate::inventory::Inventory;
 const TIMESTAMP: &str = "nvidia.com/gfd.timestamp";
 
 /// Every label that this agent sets or removes. Labels of other programs with the same prefix are left alone.
-const OWN: [&str; 23] = [
+const OWN: [&str; 25] = [
     "nvidia.com/cuda.driver.major",
     "nvidia.com/cuda.driver.minor",
     "nvidia.com/cuda.driver.rev",
@@ -35,6 +35,8 @@ const OWN: [&str; 23] = [
     "nvidia.com/gpu.family",
     "nvidia.com/gpu.compute.major",
     "nvidia.com/gpu.compute.minor",
+    "nvidia.com/gpu.mode",
+    "nvidia.com/mps.capable",
     "nvidia.com/mig.capable",
     "nvidia.com/mig.strategy",
 ];
@@ -69,6 +71,9 @@ pub fn labels(inventory: &Inventory, strategy: MigStrategy, machine: &str) -> BT
     set("gpu.family", family(first.compute).to_owned());
     set("gpu.compute.major", first.compute.0.to_string());
     set("gpu.compute.minor", first.compute.1.to_string());
+    set("gpu.mode", mode(&gpus).to_owned());
+    // GFD looks at the GPUs only where its configuration shares them by MPS, which this agent's cannot yet.
+    set("mps.capable", "false".to_owned());
     set("mig.capable", gpus.iter().any(|gpu| gpu.mig != MigMode::Unsupported).to_string());
     if strategy != MigStrategy::None {
         set("mig.strategy", strategy.as_str().to_owned());
@@ -90,6 +95,20 @@ fn driver_labels(version: &str, set: &mut impl FnMut(&str, String)) {
     ];
     for (name, value) in values {
         set(name, value.to_owned());
+    }
+}
+
+/// What the GPUs are for, by their PCI class: with a display or without, if all are alike.
+fn mode(gpus: &[&Gpu]) -> &'static str {
+    let class = gpus.first().and_then(|gpu| gpu.pci_class);
+    if gpus.iter().any(|gpu| gpu.pci_class != class) {
+        return "unknown";
+    }
+    // The last byte is the programming interface.
+    match class.map(|class| class >> 8) {
+        Some(0x03_00) => "graphics",
+        Some(0x03_02) => "compute",
+        _ => "unknown",
     }
 }
 
@@ -199,10 +218,12 @@ mod tests {
             ("gpu.family", "ampere"),
             ("gpu.machine", "DGXA100-920-23687-2530-000-rev-1"),
             ("gpu.memory", "81920"),
+            ("gpu.mode", "compute"),
             ("gpu.product", "NVIDIA-A100-SXM4-80GB"),
             ("gpu.replicas", "1"),
             ("gpu.sharing-strategy", "none"),
             ("mig.capable", "true"),
+            ("mps.capable", "false"),
         ];
         let listed: Vec<_> = labels
             .iter()
@@ -218,9 +239,29 @@ mod tests {
         assert_eq!(l40s["nvidia.com/gpu.family"], "ada-lovelace");
         assert_eq!(l40s["nvidia.com/mig.capable"], "false");
         assert_eq!(l40s["nvidia.com/mig.strategy"], "mixed");
+        assert_eq!(l40s["nvidia.com/gpu.product"], "NVIDIA-L40S");
+        assert_eq!(l40s["nvidia.com/gpu.memory"], "46068");
+        let h100 = labels(&inventory("8xH100"), MigStrategy::None, "unknown");
+        assert_eq!(h100["nvidia.com/gpu.family"], "hopper");
+        assert_eq!(h100["nvidia.com/gpu.product"], "NVIDIA-H100-80GB-HBM3");
+        assert_eq!(h100["nvidia.com/gpu.memory"], "81559");
+        assert_eq!(h100["nvidia.com/gpu.compute.major"], "9");
         assert!(labels(&Inventory::default(), MigStrategy::None, "x").is_empty());
         assert_eq!(sanitise(&"x".repeat(70)).len(), 63);
         assert_eq!(sanitise(" (NVIDIA) µ H100/80GB. "), "NVIDIA--H10080GB");
+    }
+
+    #[test]
+    fn gpus_with_a_display_are_for_graphics() {
+        let inventory = inventory("4xL40S");
+        let mut gpus: Vec<Gpu> = inventory.devices().iter().map(|device| device.gpu.clone()).collect();
+        let of = |gpus: &[Gpu]| mode(&gpus.iter().collect::<Vec<_>>());
+        assert_eq!(of(&gpus), "compute");
+        gpus[3].pci_class = Some(0x03_00_00);
+        assert_eq!(of(&gpus), "unknown", "not all alike");
+        assert_eq!(of(&gpus[3..]), "graphics");
+        gpus[3].pci_class = None;
+        assert_eq!(of(&gpus[3..]), "unknown");
     }
 
     #[test]

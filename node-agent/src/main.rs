@@ -34,7 +34,7 @@ struct Cli {
     /// Where GPUs come from: `nvml`, or `fake:PROFILE` for a world of fake ones (8xA100, 8xH100, 4xL40S, or a YAML file).
     #[arg(long, default_value = "nvml")]
     driver: String,
-    /// NVML's shared library, if it is not where the loader finds libnvidia-ml.so.1.
+    /// NVML's shared library, if libnvidia-ml.so.1 is neither below --driver-root-ctr-path nor where the loader finds it.
     #[arg(long, value_name = "FILE")]
     nvml_library: Option<OsString>,
     /// The kubelet's registration socket; the plugin's own is made in the same folder.
@@ -71,7 +71,8 @@ fn config(cli: Cli) -> anyhow::Result<Config> {
         None => ConfigFile::empty(),
     };
     let settings = Settings::resolve(&cli.flags, &file)?;
-    let driver = driver(&cli)?;
+    check_node_name(&cli.node_name)?;
+    let driver = driver(&cli, &settings)?;
     Ok(Config {
         kubelet_socket: cli.kubelet_socket,
         pod_resources_socket: cli.pod_resources_socket,
@@ -82,10 +83,24 @@ fn config(cli: Cli) -> anyhow::Result<Config> {
     })
 }
 
-fn driver(cli: &Cli) -> anyhow::Result<Arc<dyn GpuDriver>> {
+/// The name of a Node is a DNS subdomain (RFC 1123), and stands in field selectors.
+fn check_node_name(name: &str) -> anyhow::Result<()> {
+    let part = |part: &str| {
+        let ends = [part.chars().next(), part.chars().next_back()];
+        ends.iter().all(|end| end.is_some_and(|end| end != '-'))
+            && part.chars().all(|char| char.is_ascii_lowercase() || char.is_ascii_digit() || char == '-')
+    };
+    if name.len() > 253 || !name.split('.').all(part) {
+        bail!("--node-name: `{name}` cannot be a Node's name: lower-case letters, digits, `-` and `.`");
+    }
+    Ok(())
+}
+
+fn driver(cli: &Cli, settings: &Settings) -> anyhow::Result<Arc<dyn GpuDriver>> {
     match cli.driver.split_once(':') {
         None if cli.driver == "nvml" => {
-            Ok(Arc::new(NvmlDriver::new(cli.nvml_library.clone(), cli.sys_root.clone())))
+            let driver = NvmlDriver::new(cli.nvml_library.clone(), cli.sys_root.clone());
+            Ok(Arc::new(driver.with_driver_root(&settings.container_driver_root)))
         }
         Some(("fake", profile)) => {
             let world = World::new(WorldSpec::load(profile)?, &cli.node_name);

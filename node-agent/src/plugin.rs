@@ -35,6 +35,15 @@ pub(crate) fn offered(
         .filter(move |device| strategy == MigStrategy::None || device.gpu.mig != MigMode::Enabled)
 }
 
+/// Why a plugin has nothing to offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// The driver does not answer; this is what it says.
+    NoDriver(String),
+    /// There is none: a node without GPUs, or with partitioned ones only.
+    NoGpus,
+}
+
 /// One resource's plugin. Clones are the same plugin.
 #[derive(Clone)]
 pub(crate) struct Plugin(Arc<Inner>);
@@ -81,6 +90,15 @@ impl Plugin {
         self.0.listeners.subscribe()
     }
 
+    /// Why there is nothing to offer: no driver, or no GPU that is offered whole.
+    pub(crate) fn idle(&self) -> Idle {
+        let inventory = self.0.inventory.borrow().clone();
+        match inventory.driver_error() {
+            Some(error) => Idle::NoDriver(error.to_string()),
+            None => Idle::NoGpus,
+        }
+    }
+
     /// How many devices are offered, and how many of them are healthy.
     pub(crate) fn offer(&self) -> (usize, usize) {
         let inventory = self.0.inventory.borrow().clone();
@@ -89,20 +107,29 @@ impl Plugin {
         (offered(&inventory, self.0.strategy).count(), healthy)
     }
 
+    /// The answer for one container of a request; `taken` is what the containers before it were told.
     async fn preferred(
         &self,
         request: &ContainerPreferredAllocationRequest,
+        taken: &BTreeSet<u32>,
     ) -> Result<ContainerPreferredAllocationResponse, Status> {
         let inventory = self.0.inventory.borrow().clone();
-        let question = Question {
-            resource: self.0.resource,
-            available: indices(&inventory, &request.available_device_i_ds)?,
-            must_include: indices(&inventory, &request.must_include_device_i_ds)?,
-            size: usize::try_from(request.allocation_size).map_err(|_| {
-                Status::invalid_argument(format!("{} devices cannot be asked for", request.allocation_size))
-            })?,
-            inventory: &inventory,
+        let must_include = indices(&inventory, &request.must_include_device_i_ds)?;
+        let size = usize::try_from(request.allocation_size).map_err(|_| {
+            Status::invalid_argument(format!("{} devices cannot be asked for", request.allocation_size))
+        })?;
+        // The kubelet's list may be a moment old: devices that are gone since are passed over, and ill ones are taken only
+        // where there are not enough others.
+        let known = request.available_device_i_ds.iter().filter_map(|id| inventory.by_id(id));
+        let available: BTreeSet<u32> = known.map(|device| device.gpu.index).collect();
+        let is_good = |index: &u32| {
+            let healthy = inventory.by_index(*index).is_some_and(|device| device.health.is_healthy());
+            must_include.contains(index) || (healthy && !taken.contains(index))
         };
+        let good: BTreeSet<u32> = available.iter().copied().filter(is_good).collect();
+        let available = if good.len() < size { available } else { good };
+        let question =
+            Question { resource: self.0.resource, available, must_include, size, inventory: &inventory };
         let chosen = self
             .0
             .placement
@@ -196,10 +223,15 @@ impl DevicePlugin for Plugin {
         &self,
         request: Request<PreferredAllocationRequest>,
     ) -> Result<Response<PreferredAllocationResponse>, Status> {
-        let mut responses = Vec::new();
+        let inventory = self.0.inventory.borrow().clone();
+        let (mut responses, mut taken) = (Vec::new(), BTreeSet::new());
         for container in &request.into_inner().container_requests {
-            match self.preferred(container).await {
-                Ok(response) => responses.push(response),
+            match self.preferred(container, &taken).await {
+                Ok(response) => {
+                    let ids = response.device_i_ds.iter().filter_map(|id| inventory.by_id(id));
+                    taken.extend(ids.map(|device| device.gpu.index));
+                    responses.push(response);
+                }
                 Err(status) => return self.counted("preferred_allocation", Err(status)),
             }
         }
@@ -211,12 +243,12 @@ impl DevicePlugin for Plugin {
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
         let inventory = self.0.inventory.borrow().clone();
-        let answer = request
-            .into_inner()
-            .container_requests
+        let requests = request.into_inner().container_requests;
+        let mut given = BTreeSet::new();
+        let answer = requests
             .iter()
             .map(|container| {
-                let mut gpus = allocation::resolve_ids(&container.devices_ids, &inventory)?;
+                let mut gpus = allocation::resolve_ids(&container.devices_ids, &inventory, &mut given)?;
                 if self.0.planted.is(Bug::TellWrongDevices) {
                     gpus = inventory.devices().iter().map(|device| &device.gpu).take(gpus.len()).collect();
                 }

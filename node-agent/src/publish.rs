@@ -11,6 +11,7 @@ use crds::view::Node;
 use futures::StreamExt;
 use kit::Context;
 use kit::backoff::Backoff;
+use kit::conditions;
 use kit::events::{Event, Events, Regarding, Severity};
 use kit::patch::{self, Subresource, Target, WriteError, Written};
 use kit::watch::Change;
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::config::MigStrategy;
 use crate::driver::GpuUuid;
-use crate::gpu_node;
+use crate::gpu_node::{self, Standing};
 use crate::health::{self, Ailment};
 use crate::inventory::{HealthChange, Inventory};
 use crate::labels;
@@ -107,6 +108,7 @@ pub(crate) struct Publisher {
     pub(crate) inventory: watch::Receiver<Arc<Inventory>>,
     pub(crate) seen: watch::Receiver<Option<SeenNode>>,
     pub(crate) stored: watch::Receiver<Stored>,
+    pub(crate) standing: watch::Receiver<Standing>,
     pub(crate) strategy: MigStrategy,
     pub(crate) machine_file: PathBuf,
     pub(crate) timestamps: bool,
@@ -198,13 +200,14 @@ impl Publisher {
         loop {
             let inventory = self.inventory.borrow_and_update().clone();
             let seen = self.seen.borrow_and_update().clone();
+            let standing = self.standing.borrow_and_update().clone();
             // A namesake whose creation was refused is taken for ours as soon as it is seen.
             if published.uid.is_none() || self.stored.has_changed().unwrap_or(false) {
                 published.observe(&self.stored.borrow_and_update());
             }
             let mut retry_at = None;
             for answer in [
-                self.gpu_node(&inventory, seen.as_ref(), &mut published).await,
+                self.gpu_node((&inventory, &standing), seen.as_ref(), &mut published).await,
                 self.labels(&inventory, seen.as_ref(), &machine).await,
             ] {
                 if let Err(error) = answer {
@@ -221,6 +224,7 @@ impl Publisher {
                 () = self.ctx.tasks.stopping() => return,
                 Ok(()) = self.inventory.changed() => {}
                 Ok(()) = self.seen.changed() => {}
+                Ok(()) = self.standing.changed() => {}
                 Ok(()) = self.stored.changed() => published.observe(&self.stored.borrow()),
                 () = until(retry_at) => {}
             }
@@ -231,14 +235,17 @@ impl Publisher {
     /// with it.
     async fn gpu_node(
         &self,
-        inventory: &Inventory,
+        (inventory, standing): (&Inventory, &Standing),
         seen: Option<&SeenNode>,
         published: &mut Published,
     ) -> Result<(), WriteError> {
         let Some(seen) = seen else { return Ok(()) };
-        let wanted = gpu_node::status(inventory);
-        let unknown = *self.stored.borrow() == Stored::Unknown;
-        if unknown || inventory.devices().is_empty() || published.status.as_ref() == Some(&wanted) {
+        let mut wanted = gpu_node::status(inventory);
+        let others = published.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let ready = gpu_node::ready(inventory, standing);
+        let merged = conditions::merge(others, &[ready], self.ctx.clock.now());
+        wanted.conditions = merged.unwrap_or_else(|| others.to_vec());
+        if *self.stored.borrow() == Stored::Unknown || published.status.as_ref() == Some(&wanted) {
             return Ok(());
         }
         let api: Api<GpuNode> = Api::all(self.ctx.clients.write.clone());
@@ -251,7 +258,8 @@ impl Publisher {
                 written.uid
             }
         };
-        let target = Target::new(self.node.as_str(), uid);
+        // The list of conditions is sent whole, so nobody may have written to it since.
+        let target = Target::new(self.node.as_str(), uid).at(published.version.as_str());
         let body = json!({ "status": replacing(&wanted) });
         match timed(patch::merge::<_, Written>(&api, &target, body, Subresource::Status)).await {
             Ok(written) => {
@@ -361,7 +369,7 @@ fn event(node: &str, uid: String, change: &HealthChange) -> Event {
 /// A merge patch leaves out what is absent, so fields that went away are nulled.
 fn replacing(status: &GpuNodeStatus) -> serde_json::Value {
     let mut body = json!(status);
-    for field in ["driverVersion", "cudaVersion"] {
+    for field in ["driverVersion", "cudaVersion", "devices"] {
         if body.get(field).is_none() {
             body[field] = serde_json::Value::Null;
         }

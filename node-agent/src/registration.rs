@@ -20,12 +20,19 @@ use tokio::time::Instant;
 use tonic::transport::Server;
 
 use crate::config::Intervals;
+use crate::gpu_node::Standing;
 use crate::metrics::Metrics;
-use crate::plugin::{self, Plugin};
+use crate::plugin::{self, Idle, Plugin};
 use crate::publish::SeenNode;
 
 /// A registration that is not answered in this time has failed: the kubelet answers in milliseconds.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A kubelet that restarts is back sooner than this; one that is away for longer is worth saying.
+const KUBELET_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Refusals in a row that are worth saying: a kubelet that is just starting refuses once or twice.
+const REFUSALS: u32 = 3;
 
 /// The node's allocatable may differ from what is offered for this long: the kubelet posts its status every 10 s, and an
 /// API server may be away for longer.
@@ -54,6 +61,8 @@ pub(crate) struct Registrar {
     pub(crate) metrics: Metrics,
     /// Met while the kubelet has taken our registration.
     pub(crate) ready: Requirement,
+    /// How we stand with the kubelet, for the `GpuNode`.
+    pub(crate) standing: watch::Sender<Standing>,
     pub(crate) planted: Planted,
 }
 
@@ -70,6 +79,17 @@ enum Trouble {
     Forgotten,
     /// The node offers another number than we do.
     Disbelieved,
+}
+
+/// Why a registration failed.
+#[derive(Debug, thiserror::Error)]
+enum RegisterError {
+    /// Nobody is there.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The kubelet says no.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// A server that listens.
@@ -116,18 +136,51 @@ impl Registrar {
         let _gone_already = self.places.sockets.remove(&self.places.own);
     }
 
+    /// Until there is something to offer and somebody to offer it to. A node without GPUs waits here, and is ready.
     async fn wait_for_kubelet(&self) -> Option<u64> {
-        loop {
-            if self.ctx.tasks.is_stopping() {
-                return None;
+        let (mut idle, mut missing_since) = (None, None);
+        while !self.ctx.tasks.is_stopping() {
+            let now = (self.plugin.offer().0 == 0).then(|| self.plugin.idle());
+            if now != idle {
+                self.report_idle(now.as_ref());
+                idle = now;
             }
-            if let Some(identity) = self.places.sockets.identity(&self.places.kubelet)
-                && self.plugin.offer().0 > 0
-            {
-                return Some(identity);
+            let kubelet = self.places.sockets.identity(&self.places.kubelet);
+            match (kubelet, &idle) {
+                (Some(identity), None) => return Some(identity),
+                (None, None) => {
+                    let now = self.ctx.clock.monotonic();
+                    if now.duration_since(*missing_since.get_or_insert(now)) >= KUBELET_PATIENCE {
+                        self.stand(Standing::NoKubelet);
+                    }
+                }
+                (_, Some(_)) => missing_since = None,
             }
             self.pause(self.intervals.sockets).await;
         }
+        None
+    }
+
+    fn report_idle(&self, idle: Option<&Idle>) {
+        match idle {
+            None => self.ready.unmet("not registered with the kubelet yet"),
+            Some(Idle::NoDriver(error)) => {
+                self.ready.unmet(format!("no GPU driver: {error}"));
+                tracing::warn!(error, "nothing to offer the kubelet: waiting for the GPU driver");
+            }
+            Some(Idle::NoGpus) => {
+                self.ready.met();
+                tracing::info!("nothing to offer the kubelet: the driver shows no GPU to be given out whole");
+            }
+        }
+    }
+
+    fn stand(&self, standing: Standing) {
+        self.standing.send_if_modified(|known| {
+            let differs = *known != standing;
+            *known = standing;
+            differs
+        });
     }
 
     async fn pause(&self, duration: Duration) {
@@ -167,15 +220,25 @@ impl Registrar {
                     Ok(()) => {
                         self.metrics.registered();
                         self.ready.met();
+                        self.stand(Standing::Good);
                         backoff.reset();
                         state.registered(self.ctx.clock.monotonic());
                         tracing::info!(resource = self.plugin.resource(), "registered with the kubelet");
                     }
                     Err(error) => {
                         self.metrics.failed("register");
-                        let wait = backoff.next(&self.ctx.rng);
-                        state.refused(self.ctx.clock.monotonic() + wait);
-                        tracing::warn!(error, "the kubelet does not take the registration");
+                        let (now, wait) = (self.ctx.clock.monotonic(), backoff.next(&self.ctx.rng));
+                        state.refused(now + wait);
+                        tracing::warn!(%error, "the kubelet does not take the registration");
+                        match error {
+                            RegisterError::Unreachable(_) if state.unreachable(now) => {
+                                self.stand(Standing::NoKubelet);
+                            }
+                            RegisterError::Refused(answer) if backoff.failures() >= REFUSALS => {
+                                self.stand(Standing::Refused(answer));
+                            }
+                            _ => {}
+                        }
                     }
                 }
             }
@@ -215,13 +278,13 @@ impl Registrar {
         state.disbelieved(agrees, now).then_some(Trouble::Disbelieved)
     }
 
-    async fn register(&self) -> Result<(), String> {
+    async fn register(&self) -> Result<(), RegisterError> {
         let endpoint = self
             .places
             .own
             .file_name()
             .and_then(|name| name.to_str())
-            .ok_or_else(|| format!("{} is no socket's path", self.places.own.display()))?
+            .ok_or_else(|| RegisterError::Refused(format!("{} is no socket", self.places.own.display())))?
             .to_owned();
         let request = RegisterRequest {
             version: VERSION.to_owned(),
@@ -230,14 +293,20 @@ impl Registrar {
             options: Some(plugin::options()),
         };
         let call = async {
-            let channel =
-                self.places.sockets.connect(&self.places.kubelet).await.map_err(|error| error.to_string())?;
+            let channel = self
+                .places
+                .sockets
+                .connect(&self.places.kubelet)
+                .await
+                .map_err(|error| RegisterError::Unreachable(error.to_string()))?;
             let answer = RegistrationClient::new(channel).register(request).await;
-            answer.map(|_| ()).map_err(|status| format!("{}: {}", status.code(), status.message()))
+            answer
+                .map(|_| ())
+                .map_err(|status| RegisterError::Refused(format!("{}: {}", status.code(), status.message())))
         };
-        tokio::time::timeout(REGISTER_TIMEOUT, call)
-            .await
-            .unwrap_or_else(|_| Err(format!("no answer within {REGISTER_TIMEOUT:?}")))
+        tokio::time::timeout(REGISTER_TIMEOUT, call).await.unwrap_or_else(|_| {
+            Err(RegisterError::Unreachable(format!("no answer within {REGISTER_TIMEOUT:?}")))
+        })
     }
 }
 
@@ -248,6 +317,8 @@ struct Supervision {
     unheard_since: Option<Instant>,
     /// Since when the node offers another number.
     disagreed_since: Option<Instant>,
+    /// Since when there is nobody to register with.
+    unreachable_since: Option<Instant>,
     patience: Duration,
 }
 
@@ -257,6 +328,7 @@ impl Supervision {
             next_registration: Some(now),
             unheard_since: None,
             disagreed_since: None,
+            unreachable_since: None,
             patience: ALLOCATABLE_PATIENCE,
         }
     }
@@ -269,6 +341,12 @@ impl Supervision {
         self.next_registration = None;
         self.unheard_since = Some(now);
         self.disagreed_since = None;
+        self.unreachable_since = None;
+    }
+
+    /// Whether nobody has been there for longer than a restart takes.
+    fn unreachable(&mut self, now: Instant) -> bool {
+        now.duration_since(*self.unreachable_since.get_or_insert(now)) >= KUBELET_PATIENCE
     }
 
     fn refused(&mut self, again_at: Instant) {

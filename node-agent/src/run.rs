@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use crate::cdi;
 use crate::config::{Intervals, Settings};
 use crate::driver::{DriverError, GpuDriver};
-use crate::gpu_node;
+use crate::gpu_node::{self, Standing};
 use crate::inventory::Inventory;
 use crate::metrics::Metrics;
 use crate::monitor::{Monitor, Outputs};
@@ -125,6 +125,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     );
     let inventory_for_cdi = inventory_seen.clone();
     let (node, node_seen) = watch::channel(None);
+    let (standing, standing_seen) = watch::channel(Standing::Good);
     let registrar = Registrar {
         ctx: ctx.clone(),
         plugin,
@@ -137,6 +138,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         node: node_seen.clone(),
         metrics: metrics.clone(),
         ready: readiness.require("kubelet", "not registered with the kubelet yet"),
+        standing,
         planted: config.planted,
     };
     let (gpu_node, gpu_node_seen) = watch::channel(Stored::Unknown);
@@ -146,6 +148,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         inventory: inventory_seen,
         seen: node_seen.clone(),
         stored: gpu_node_seen,
+        standing: standing_seen,
         strategy: settings.mig_strategy,
         machine_file: settings
             .machine_type_file

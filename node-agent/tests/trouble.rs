@@ -7,11 +7,15 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fake_nvml::Fault;
+use cluster_sim::node::NodeSpec;
+use crds::api::trireme::v1alpha1::GpuNode;
+use fake_nvml::{Fault, WorldSpec};
+use kit::http::Listen;
 use node_agent::driver::{
     DriverError, DriverEvent, Enumeration, EventSink, FakeDriver, GpuDriver, GpuUuid, Probe, WatchGuard,
 };
-use support::{Bench, pass};
+use serde_json::json;
+use support::{Bench, page, pass};
 
 /// A fake world whose watches are counted, and may break at once.
 struct Counted {
@@ -84,9 +88,80 @@ async fn a_driver_that_was_loaded_anew_is_watched_again() {
     bench.world.inject(Fault::DriverUnloaded);
     pass(65).await;
     assert_eq!(bench.allocatable(), "0");
+    assert_eq!(bench.ready()[..2], ["False", "DriverNotLoaded"]);
     bench.world.inject(Fault::DriverLoaded);
     pass(12).await;
     assert_eq!(driver.watches.load(Ordering::Relaxed), 2);
     pass(30).await;
     assert_eq!(bench.allocatable(), "4");
+    assert_eq!(bench.ready()[..2], ["True", "AllHealthy"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_gpus_says_so_and_the_agent_goes_on() {
+    let world = WorldSpec {
+        count: 0,
+        pci_buses: vec![],
+        numa_nodes: vec![],
+        ..WorldSpec::profile("4xL40S").unwrap()
+    };
+    let mut bench = Bench::without_agent(world, NodeSpec::new("n1")).await;
+    let (ctx, mut config) = bench.agent();
+    config.admin = Some(Listen::InProcess);
+    let services = ctx.services.clone();
+    let run = bench.tasks.spawn(node_agent::run(ctx, config));
+    pass(600).await;
+    assert_eq!(bench.allocatable(), "none", "nothing was registered");
+    assert_eq!(bench.ready()[..2], ["False", "NoGpus"]);
+    let labels = bench.node()["metadata"]["labels"].clone();
+    assert!(!labels.as_object().unwrap().keys().any(|name| name.starts_with("nvidia.com/")), "{labels}");
+    assert_eq!(page(&services, "/readyz").await, 200, "there is nothing it waits for");
+    bench.tasks.stop();
+    assert!(run.await.unwrap().unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_there_are_no_gpus_stands_on_the_gpu_node() {
+    let mut bench = Bench::idle("4xL40S").await;
+    bench.world.inject(Fault::DriverUnloaded);
+    let (ctx, mut config) = bench.agent();
+    config.settings.fail_on_init_error = false;
+    config.admin = Some(Listen::InProcess);
+    let services = ctx.services.clone();
+    bench.tasks.spawn(node_agent::run(ctx, config));
+    pass(5).await;
+    let [status, reason, message] = bench.ready();
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "DriverNotLoaded"));
+    assert!(message.contains("install it"), "{message}");
+    assert_eq!(page(&services, "/readyz").await, 503);
+    bench.world.inject(Fault::DriverLoaded);
+    pass(70).await;
+    assert_eq!(bench.ready()[..2], ["True", "AllHealthy"]);
+    assert_eq!(page(&services, "/readyz").await, 200);
+
+    bench.kubelet.stop();
+    pass(25).await;
+    assert_eq!(bench.ready()[0], "True", "it may just be restarting");
+    pass(90).await;
+    assert_eq!(bench.ready()[..2], ["False", "KubeletSocketMissing"]);
+    bench.kubelet.start().unwrap();
+    pass(5).await;
+    assert_eq!(bench.ready()[..2], ["True", "AllHealthy"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_of_others_stay() {
+    let bench = Bench::new("4xL40S").await;
+    let api: kube::Api<GpuNode> = kube::Api::all(bench.cluster.client_as("admin"));
+    let mut conditions = bench.gpu_node()["status"]["conditions"].as_array().unwrap().clone();
+    conditions.push(json!({
+        "type": "Drained", "status": "True", "reason": "Repair", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }));
+    let patch = kube::api::Patch::Merge(json!({ "status": { "conditions": conditions } }));
+    api.patch_status("n1", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    bench.world.inject(Fault::Xid { gpu: 1, code: 79 });
+    pass(5).await;
+    assert_eq!(bench.ready()[..2], ["True", "SomeUnhealthy"]);
+    assert_eq!(bench.gpu_node()["status"]["conditions"][1]["type"], "Drained");
 }

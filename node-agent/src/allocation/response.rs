@@ -1,4 +1,5 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use proto::deviceplugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount};
 
@@ -8,6 +9,37 @@ use crate::inventory::Inventory;
 
 /// Vendor and class of the CDI names, those of NVIDIA's plugin: runtimes set up for it find the same devices.
 pub(crate) const CDI_KIND: &str = "k8s.device-plugin.nvidia.com/gpu";
+
+/// Something of the runtime that every GPU container is to have besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Feature {
+    /// GPUDirect copies by the CPU.
+    GdrCopy,
+    /// GPUDirect Storage.
+    Gds,
+    /// Mellanox' OFED.
+    Mofed,
+}
+
+impl Feature {
+    /// Its environment variable, which the runtime reads.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Self::GdrCopy => "NVIDIA_GDRCOPY",
+            Self::Gds => "NVIDIA_GDS",
+            Self::Mofed => "NVIDIA_MOFED",
+        }
+    }
+
+    /// Vendor and class of its CDI device `all`.
+    pub fn cdi_kind(self) -> &'static str {
+        match self {
+            Self::GdrCopy => "k8s.device-plugin.nvidia.com/gdrcopy",
+            Self::Gds => "k8s.device-plugin.nvidia.com/gds",
+            Self::Mofed => "k8s.device-plugin.nvidia.com/mofed",
+        }
+    }
+}
 
 /// The runtime looks for mounts below this path when volume mounts are the strategy.
 const MOUNT_LIST_ROOT: &str = "/var/run/nvidia-container-devices";
@@ -29,20 +61,20 @@ pub struct ResponseSettings {
     pub dev_root: String,
     /// Prefix of the annotation for runtimes that take CDI devices from annotations.
     pub cdi_annotation_prefix: String,
-    /// Environment that switches features of the runtime on, e.g. `NVIDIA_GDS=enabled`.
-    pub feature_env: BTreeMap<String, String>,
-    /// Control nodes that this host has.
-    pub control_nodes: Vec<String>,
+    /// What every container is to have besides.
+    pub features: BTreeSet<Feature>,
+    /// Where the agent itself sees the host's device nodes: `/dev`.
+    pub own_dev: PathBuf,
 }
 
 impl ResponseSettings {
-    /// The control nodes that exist below `dev_root`; those that do not are left out.
-    pub fn existing_control_nodes(dev_root: &str) -> Vec<String> {
-        CONTROL_NODES
-            .iter()
-            .filter(|path| std::path::Path::new(&on_host(dev_root, path)).exists())
-            .map(|path| (*path).to_owned())
-            .collect()
+    /// The control nodes that this host has now: a driver that comes late brings them late.
+    pub fn control_nodes(&self) -> Vec<&'static str> {
+        let exists = |path: &&&str| {
+            let name = path.trim_start_matches("/dev/");
+            self.own_dev.join(name).exists() || Path::new(&on_host(&self.dev_root, path)).exists()
+        };
+        CONTROL_NODES.iter().filter(exists).copied().collect()
     }
 }
 
@@ -67,15 +99,19 @@ pub enum AllocateError {
     },
 }
 
-/// The GPUs behind the kubelet's ids, in the order of their indices.
+/// The GPUs behind the kubelet's ids, in the order of their indices. `given` is what the containers before this one in the
+/// same request were given; this one's are added.
 ///
 /// # Errors
 /// Unknown, repeated and unhealthy ids are refused: the kubelet then fails the pod with `UnexpectedAdmissionError`.
-pub fn resolve_ids<'a>(ids: &[String], inventory: &'a Inventory) -> Result<Vec<&'a Gpu>, AllocateError> {
-    let mut seen = BTreeSet::new();
+pub fn resolve_ids<'a>(
+    ids: &[String],
+    inventory: &'a Inventory,
+    given: &mut BTreeSet<String>,
+) -> Result<Vec<&'a Gpu>, AllocateError> {
     let mut gpus = Vec::new();
     for id in ids {
-        if !seen.insert(id) {
+        if !given.insert(id.clone()) {
             return Err(AllocateError::Duplicate(id.clone()));
         }
         let device = inventory.by_id(id).ok_or_else(|| AllocateError::Unknown(id.clone()))?;
@@ -99,12 +135,12 @@ pub fn container_response(gpus: &[&Gpu], settings: &ResponseSettings) -> Contain
             }
             DeviceListStrategy::VolumeMounts => volume_mounts(&mut response, &names),
             DeviceListStrategy::CdiCri => {
-                let devices = names.iter().map(|name| CdiDevice { name: format!("{CDI_KIND}={name}") });
-                response.cdi_devices.extend(devices);
+                let devices = cdi_names(&names, settings);
+                response.cdi_devices.extend(devices.map(|name| CdiDevice { name }));
             }
             DeviceListStrategy::CdiAnnotations => {
                 let key = format!("{}nvidia-device-plugin_{}", settings.cdi_annotation_prefix, label(&names));
-                let value: Vec<String> = names.iter().map(|name| format!("{CDI_KIND}={name}")).collect();
+                let value: Vec<String> = cdi_names(&names, settings).collect();
                 response.annotations.insert(key, value.join(","));
             }
         }
@@ -112,10 +148,11 @@ pub fn container_response(gpus: &[&Gpu], settings: &ResponseSettings) -> Contain
     if settings.strategies.iter().all(|strategy| strategy.is_cdi()) {
         return response;
     }
-    response.envs.extend(settings.feature_env.clone());
+    let features = settings.features.iter();
+    response.envs.extend(features.map(|feature| (feature.variable().to_owned(), "enabled".to_owned())));
     if settings.pass_device_specs {
         let own = gpus.iter().map(|gpu| format!("/dev/nvidia{}", gpu.minor));
-        let nodes = settings.control_nodes.iter().cloned().chain(own);
+        let nodes = settings.control_nodes().into_iter().map(str::to_owned).chain(own);
         response.devices.extend(nodes.map(|path| DeviceSpec {
             host_path: on_host(&settings.dev_root, &path),
             container_path: path,
@@ -126,13 +163,19 @@ pub fn container_response(gpus: &[&Gpu], settings: &ResponseSettings) -> Contain
 }
 
 fn volume_mounts(response: &mut ContainerAllocateResponse, names: &[String]) {
-    // Where both ways are set, the environment variable's list is what the runtime reads first.
-    response.envs.entry("NVIDIA_VISIBLE_DEVICES".to_owned()).or_insert_with(|| MOUNT_LIST_ROOT.to_owned());
+    // Where both ways are set, this one stands: a runtime that trusts mounts does so because it does not trust variables.
+    response.envs.insert("NVIDIA_VISIBLE_DEVICES".to_owned(), MOUNT_LIST_ROOT.to_owned());
     response.mounts.extend(names.iter().map(|name| Mount {
         container_path: format!("{MOUNT_LIST_ROOT}/{name}"),
         host_path: "/dev/null".to_owned(),
         read_only: false,
     }));
+}
+
+/// The CDI names of a container's GPUs and features.
+fn cdi_names<'a>(names: &'a [String], settings: &'a ResponseSettings) -> impl Iterator<Item = String> {
+    let features = settings.features.iter().map(|feature| format!("{}=all", feature.cdi_kind()));
+    names.iter().map(|name| format!("{CDI_KIND}={name}")).chain(features)
 }
 
 /// A name for the annotation, unique among the annotations of a pod: its first device belongs to no other container.
@@ -175,8 +218,8 @@ mod tests {
             pass_device_specs: false,
             dev_root: "/".to_owned(),
             cdi_annotation_prefix: "cdi.k8s.io/".to_owned(),
-            feature_env: BTreeMap::new(),
-            control_nodes: vec!["/dev/nvidiactl".to_owned()],
+            features: BTreeSet::new(),
+            own_dev: "/nowhere".into(),
         }
     }
 
@@ -207,13 +250,28 @@ mod tests {
     }
 
     #[test]
+    fn where_mounts_and_the_variable_are_set_the_mounts_count() {
+        let mut both = settings(&[DeviceListStrategy::VolumeMounts, DeviceListStrategy::Envvar]);
+        both.features.insert(Feature::Mofed);
+        let response = respond(&both);
+        assert_eq!(response.envs["NVIDIA_VISIBLE_DEVICES"], MOUNT_LIST_ROOT);
+        assert_eq!(response.envs["NVIDIA_MOFED"], "enabled");
+        assert_eq!(response.mounts.len(), 2);
+    }
+
+    #[test]
     fn cdi_alone_adds_nothing_else() {
         let mut all_cdi = settings(&[DeviceListStrategy::CdiCri, DeviceListStrategy::CdiAnnotations]);
         all_cdi.pass_device_specs = true;
-        all_cdi.feature_env.insert("NVIDIA_GDS".to_owned(), "enabled".to_owned());
+        all_cdi.features.insert(Feature::Gds);
         let response = respond(&all_cdi);
         let names: Vec<_> = response.cdi_devices.iter().map(|device| device.name.as_str()).collect();
-        assert_eq!(names, ["k8s.device-plugin.nvidia.com/gpu=0", "k8s.device-plugin.nvidia.com/gpu=1"]);
+        let expected = [
+            "k8s.device-plugin.nvidia.com/gpu=0",
+            "k8s.device-plugin.nvidia.com/gpu=1",
+            "k8s.device-plugin.nvidia.com/gds=all",
+        ];
+        assert_eq!(names, expected);
         assert_eq!(response.annotations["cdi.k8s.io/nvidia-device-plugin_0"], names.join(","));
         assert!(response.envs.is_empty() && response.devices.is_empty() && response.mounts.is_empty());
     }
@@ -223,6 +281,10 @@ mod tests {
         let mut settings = settings(&[DeviceListStrategy::Envvar]);
         settings.pass_device_specs = true;
         settings.dev_root = "/run/nvidia/driver/".to_owned();
+        let dev = tempfile::tempdir().unwrap();
+        settings.own_dev = dev.path().to_owned();
+        assert_eq!(respond(&settings).devices.len(), 2, "the driver is not there yet");
+        std::fs::write(dev.path().join("nvidiactl"), "").unwrap();
         let devices = respond(&settings).devices;
         let listed: Vec<_> =
             devices.iter().map(|spec| (spec.container_path.as_str(), spec.host_path.as_str())).collect();
@@ -243,10 +305,15 @@ mod tests {
         let ids: Vec<String> = inventory.devices().iter().map(|device| device.gpu.uuid.to_string()).collect();
         let resolve = |inventory: &Inventory, ids: &[&String]| {
             let ids: Vec<String> = ids.iter().map(|id| (*id).clone()).collect();
-            resolve_ids(&ids, inventory).map(|gpus| gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>())
+            resolve_ids(&ids, inventory, &mut BTreeSet::new())
+                .map(|gpus| gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>())
         };
         assert_eq!(resolve(&inventory, &[&ids[2], &ids[0]]), Ok(vec![0, 2]));
         assert_eq!(resolve(&inventory, &[&ids[1], &ids[1]]), Err(AllocateError::Duplicate(ids[1].clone())));
+        let mut given = BTreeSet::new();
+        assert!(resolve_ids(&ids[..2], &inventory, &mut given).is_ok());
+        let again = resolve_ids(&ids[1..2], &inventory, &mut given);
+        assert_eq!(again, Err(AllocateError::Duplicate(ids[1].clone())), "another container has it");
         let stranger = "GPU-0".to_owned();
         assert_eq!(resolve(&inventory, &[&stranger]), Err(AllocateError::Unknown(stranger.clone())));
         inventory.signalled(Some(&GpuUuid::new(ids[3].as_str())), Signal::Xid(79), &XidPolicy::default());

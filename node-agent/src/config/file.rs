@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::ConfigError;
 
@@ -11,7 +11,7 @@ use super::ConfigError;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConfigFile {
     version: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub(super) flags: FileFlags,
     resources: Option<FileResources>,
     sharing: Option<FileSharing>,
@@ -32,7 +32,9 @@ pub(super) struct FileFlags {
     #[serde(rename = "useNodeFeatureAPI")]
     use_node_feature_api: Option<bool>,
     device_discovery_strategy: Option<String>,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) plugin: FilePlugin,
+    #[serde(deserialize_with = "null_is_default")]
     pub(super) gfd: FileGfd,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct FilePlugin {
     pub(super) cdi_annotation_prefix: Option<String>,
     #[serde(rename = "nvidiaCTKPath")]
     nvidia_ctk_path: Option<String>,
-    container_driver_root: Option<String>,
+    pub(super) container_driver_root: Option<String>,
     shared_devices_allocation_policy: Option<String>,
 }
 
@@ -80,7 +82,9 @@ impl OneOrMany {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct FileResources {
+    #[serde(deserialize_with = "null_is_default")]
     gpus: Vec<serde_json::Value>,
+    #[serde(deserialize_with = "null_is_default")]
     mig: Vec<serde_json::Value>,
 }
 
@@ -96,15 +100,30 @@ struct FileSharing {
 struct FileShared {
     rename_by_default: Option<bool>,
     fail_requests_greater_than_one: Option<bool>,
+    #[serde(deserialize_with = "null_is_default")]
     resources: Vec<serde_json::Value>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct FileImex {
-    #[serde(rename = "channelIDs")]
+    #[serde(rename = "channelIDs", deserialize_with = "null_is_default")]
     channel_ids: Vec<i64>,
     required: bool,
+}
+
+/// A key with nothing behind it says as much as no key.
+fn null_is_default<'de, D, T>(value: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(value)?.unwrap_or_default())
+}
+
+/// Whether an entry of `resources.gpus` says what holds anyway: every GPU is `nvidia.com/gpu`.
+fn is_no_renaming(entry: &serde_json::Value) -> bool {
+    matches!(entry["name"].as_str(), Some("nvidia.com/gpu" | "gpu")) && entry["pattern"] == "*"
 }
 
 impl ConfigFile {
@@ -142,11 +161,17 @@ impl ConfigFile {
         let imex = self.imex.clone().unwrap_or_default();
         let resources = self.resources.clone().unwrap_or_default();
         let discovery = self.flags.device_discovery_strategy.as_deref().unwrap_or("auto");
+        let policy = self.flags.plugin.shared_devices_allocation_policy.as_deref().unwrap_or_default();
         let refused = [
+            (
+                !matches!(policy, "" | "distributed" | "packed"),
+                "flags.plugin.sharedDevicesAllocationPolicy",
+                "only distributed and packed are known",
+            ),
             (sharing.time_slicing.is_some(), "sharing.timeSlicing", "sharing GPUs is not supported yet"),
             (sharing.mps.is_some(), "sharing.mps", "sharing GPUs is not supported yet"),
             (
-                !resources.gpus.is_empty(),
+                !resources.gpus.iter().all(is_no_renaming),
                 "resources.gpus",
                 "other names than nvidia.com/gpu are not supported yet",
             ),

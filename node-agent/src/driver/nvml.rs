@@ -24,22 +24,48 @@ const MAX_LINKS: u32 = 18;
 /// How long one wait for events lasts: NVIDIA's plugin waits as long. It bounds how late a dropped watch ends.
 const WAIT_MS: u32 = 5_000;
 
+/// Where distributions keep the driver's libraries, below its root.
+const LIBRARY_FOLDERS: [&str; 6] = [
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+];
+
+/// The library's name.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
 /// The real driver, through NVML.
 pub struct NvmlDriver {
-    library: OsString,
+    library: Option<OsString>,
+    driver_root: Option<PathBuf>,
     sys_root: PathBuf,
     opened: Mutex<Option<Arc<Nvml>>>,
 }
 
 impl NvmlDriver {
-    /// Uses this library (`libnvidia-ml.so.1` by default) and finds NUMA nodes below `sys_root` (`/sys`). Nothing is
-    /// loaded before the first question, so a driver that comes later is found then.
+    /// Uses this library (`libnvidia-ml.so.1`, where the loader finds it, by default) and finds NUMA nodes below
+    /// `sys_root` (`/sys`). Nothing is loaded before the first question, so a driver that comes later is found then.
     pub fn new(library: Option<OsString>, sys_root: impl Into<PathBuf>) -> Self {
-        Self {
-            library: library.unwrap_or_else(|| "libnvidia-ml.so.1".into()),
-            sys_root: sys_root.into(),
-            opened: Mutex::new(None),
-        }
+        Self { library, driver_root: None, sys_root: sys_root.into(), opened: Mutex::new(None) }
+    }
+
+    /// Looks for the library below this root first, if none is named: where a container has the host's driver.
+    #[must_use]
+    pub fn with_driver_root(mut self, root: impl Into<PathBuf>) -> Self {
+        self.driver_root = Some(root.into());
+        self
+    }
+
+    fn library(&self) -> OsString {
+        let named = self.library.clone();
+        let below = |root: &PathBuf| {
+            let paths = LIBRARY_FOLDERS.map(|folder| root.join(folder).join(LIBRARY));
+            paths.into_iter().find(|path| path.exists()).map(PathBuf::into_os_string)
+        };
+        named.or_else(|| self.driver_root.as_ref().and_then(below)).unwrap_or_else(|| LIBRARY.into())
     }
 
     fn open(&self) -> Result<Arc<Nvml>, DriverError> {
@@ -47,7 +73,7 @@ impl NvmlDriver {
         if let Some(nvml) = &*opened {
             return Ok(nvml.clone());
         }
-        let nvml = Arc::new(Nvml::builder().lib_path(&self.library).init()?);
+        let nvml = Arc::new(Nvml::builder().lib_path(&self.library()).init()?);
         *opened = Some(nvml.clone());
         Ok(nvml)
     }

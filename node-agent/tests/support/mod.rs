@@ -161,3 +161,10 @@ impl Bench {
 pub(crate) fn set(indices: &[u32]) -> BTreeSet<u32> {
     indices.iter().copied().collect()
 }
+
+/// The status of one of the agent's pages.
+pub(crate) async fn page(services: &ServiceTable, path: &str) -> u16 {
+    let router = services.resolve("trireme-system", "node-agent").remove(0);
+    let request = axum::http::Request::get(path).body(axum::body::Body::empty()).unwrap();
+    tower::ServiceExt::oneshot(router, request).await.unwrap().status().as_u16()
+}
