@@ -172,7 +172,13 @@ impl Core {
 
     /// A priority class is there, or gone (no value).
     pub fn priority_class(&mut self, now: i64, name: &str, value: Option<i32>) {
-        let events = self.index.priority_class(name, value);
+        self.index.priority_class(name, value);
+        self.digest(now);
+    }
+
+    /// Works out what follows for whole gangs. To be called after a batch of changes; [`Core::settle`] does.
+    pub fn digest(&mut self, now: i64) {
+        let events = self.index.settle();
         self.feed(now, events);
     }
 
@@ -213,6 +219,7 @@ impl Core {
 
     /// This process leads from now on. Everything must have been seen: call it when all watches have synced.
     pub fn lead(&mut self, now: i64) {
+        self.digest(now);
         self.leading = true;
         self.term = self.term.wrapping_add(1);
         if !self.planted.is(Bug::ForgetPlans) {
@@ -240,6 +247,7 @@ impl Core {
 
     /// Draws the consequences. Call it after everything else, before [`Core::take_writes`].
     pub fn settle(&mut self, now: i64) {
+        self.digest(now);
         if !self.leading {
             return;
         }

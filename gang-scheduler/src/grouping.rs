@@ -102,6 +102,11 @@ pub struct Index {
     owners: BTreeMap<GangId, GangOwner>,
     /// Values of priority classes, by name.
     priorities: BTreeMap<String, i32>,
+    /// Why pods ask more than was granted, as of the last [`Index::settle`].
+    holds: BTreeMap<PodUid, Hold>,
+    /// What [`Index::settle`] has to look at: each change costs its own pod, not its gang.
+    changed_gangs: BTreeSet<GangId>,
+    changed_workloads: BTreeSet<Arc<str>>,
 }
 
 impl Index {
@@ -141,38 +146,61 @@ impl Index {
     pub fn pod_applied(&mut self, pod: &view::Pod) -> Vec<Event> {
         let record = read::pod_record(pod, &self.schedulers);
         let uid = record.info.uid.clone();
-        let mut affected = BTreeSet::from([uid.clone()]);
         let same = self.pods.get(&uid).is_some_and(|old| {
             old.info == record.info
                 && (old.ours, &old.group, &old.owner) == (record.ours, &record.group, &record.owner)
                 && (old.marked, &old.workload_name) == (record.marked, &record.workload_name)
         });
-        if !same {
-            affected.extend(self.siblings(&uid));
-            self.unlink(&uid);
-            self.link(&record);
-        }
-        self.pods.insert(uid.clone(), record);
         if same {
+            self.pods.insert(uid, record);
             return Vec::new();
         }
-        affected.extend(self.siblings(&uid));
-        self.refresh(affected)
+        self.workload_changed_by(&uid);
+        self.unlink(&uid);
+        self.link(&record);
+        self.pods.insert(uid.clone(), record);
+        self.refresh(BTreeSet::from([uid]))
     }
 
     /// A pod is gone.
     pub fn pod_deleted(&mut self, uid: &PodUid) -> Vec<Event> {
-        let mut affected = self.siblings(uid);
+        self.workload_changed_by(uid);
         self.unlink(uid);
+        self.holds.remove(uid);
         if self.pods.remove(uid).is_none() {
             return Vec::new();
         }
-        affected.remove(uid);
         let mut events = vec![Event::PodDeleted(uid.clone())];
         if let Some(gang) = self.gang_of.remove(uid) {
+            self.changed_gangs.insert(gang.clone());
             self.leave(uid, &gang, &mut events);
         }
-        events.extend(self.refresh(affected));
+        events
+    }
+
+    /// What follows from everything since the last call for whole gangs: their rules, and which of their pods ask more
+    /// than was granted. To be asked before anything is decided.
+    pub fn settle(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for gang in std::mem::take(&mut self.changed_gangs) {
+            if self.members.contains_key(&gang) || self.owners.contains_key(&gang) {
+                self.define(&gang, &mut events);
+            }
+        }
+        for workload in std::mem::take(&mut self.changed_workloads) {
+            let pods = self.pods_counted_for(&workload);
+            let mut holds = self.grant_holds(&workload, &pods);
+            for uid in pods {
+                let hold = holds.remove(&uid);
+                if self.holds.get(&uid) != hold.as_ref() {
+                    match hold {
+                        Some(hold) => self.holds.insert(uid.clone(), hold),
+                        None => self.holds.remove(&uid),
+                    };
+                    events.extend(self.told(&uid));
+                }
+            }
+        }
         events
     }
 
@@ -190,7 +218,7 @@ impl Index {
         }
         let members = self.pods_of_group.get(&key).cloned().unwrap_or_default();
         self.owners.entry(group_gang(&uid)).or_insert_with(|| read::group_owner(&key, &uid));
-        self.define(&group_gang(&uid), &mut events);
+        self.changed_gangs.insert(group_gang(&uid));
         events.extend(self.refresh(members));
         events
     }
@@ -210,18 +238,15 @@ impl Index {
     }
 
     /// A priority class is there, or gone (no value).
-    pub fn priority_class(&mut self, name: &str, value: Option<i32>) -> Vec<Event> {
+    pub fn priority_class(&mut self, name: &str, value: Option<i32>) {
         let old = match value {
             Some(value) => self.priorities.insert(name.to_owned(), value),
             None => self.priorities.remove(name),
         };
-        let mut events = Vec::new();
         if old != value {
             let named = self.groups.values().filter(|group| group.view.spec.priority_class_name == name);
-            let gangs: Vec<GangId> = named.map(|group| group_gang(&group.uid)).collect();
-            gangs.iter().for_each(|gang| self.define(gang, &mut events));
+            self.changed_gangs.extend(named.map(|group| group_gang(&group.uid)));
         }
-        events
     }
 
     /// How many of a gang's pods have running containers.
@@ -241,6 +266,7 @@ impl Index {
         }
         self.by_name.insert(record.key.clone(), uid.clone());
         self.workloads.insert(uid.clone(), record);
+        self.changed_workloads.insert(uid.clone());
         affected.extend(self.pods_of_workload(&uid));
         self.refresh(affected)
     }
@@ -249,6 +275,9 @@ impl Index {
     pub fn workload_deleted(&mut self, uid: &str) -> Vec<Event> {
         let affected = self.pods_of_workload(uid);
         self.forget_workload(uid);
+        for pod in &affected {
+            self.holds.remove(pod);
+        }
         self.refresh(affected)
     }
 
@@ -279,6 +308,7 @@ impl Index {
 
     fn forget_workload(&mut self, uid: &str) {
         let Some(record) = self.workloads.remove(uid) else { return };
+        self.changed_workloads.remove(uid);
         if self.by_name.get(&record.key).is_some_and(|named| named.as_ref() == uid) {
             self.by_name.remove(&record.key);
         }
@@ -318,10 +348,10 @@ impl Index {
         }
     }
 
-    /// Pods whose hold depends on this one: those of the same Workload.
-    fn siblings(&self, uid: &PodUid) -> BTreeSet<PodUid> {
+    /// What other pods of its Workload may ask depends on this one.
+    fn workload_changed_by(&mut self, uid: &PodUid) {
         let workload = self.pods.get(uid).and_then(|record| self.workload_of(record));
-        workload.map(|workload| self.pods_of_workload(&workload)).unwrap_or_default()
+        self.changed_workloads.extend(workload);
     }
 
     fn pods_of_workload(&self, uid: &str) -> BTreeSet<PodUid> {
@@ -333,6 +363,16 @@ impl Index {
         let plain = record.owners.iter().map(|owner| PodUid::new(owner.clone()));
         let plain = plain.filter(|pod| self.pods.contains_key(pod));
         owned.chain(named).cloned().chain(plain).collect()
+    }
+
+    /// Those of its pods that no other Workload has: a job may have an old one and a new one.
+    fn pods_counted_for(&self, uid: &str) -> BTreeSet<PodUid> {
+        let mut pods = self.pods_of_workload(uid);
+        pods.retain(|pod| {
+            let workload = self.pods.get(pod).and_then(|record| self.workload_of(record));
+            workload.is_some_and(|workload| workload.as_ref() == uid)
+        });
+        pods
     }
 
     /// The Workload a pod belongs to: by its owner, its owner's owner, itself, or the name it was released with.
@@ -367,6 +407,7 @@ impl Index {
             if old != gang {
                 if let Some(old) = old {
                     self.gang_of.remove(uid);
+                    gangs.insert(old.clone());
                     self.leave(uid, &old, &mut events);
                 }
                 if let Some(gang) = &gang {
@@ -376,18 +417,22 @@ impl Index {
             }
             gangs.extend(gang);
         }
-        for gang in gangs {
-            self.define(&gang, &mut events);
-        }
-        let holds = self.grant_holds(&pods);
+        self.changed_gangs.extend(gangs);
         for uid in &pods {
-            let Some(record) = self.pods.get(uid) else { continue };
-            let mut info = record.info.clone();
-            info.gang = self.gang_of.get(uid).cloned();
-            info.hold = info.hold.or_else(|| self.admission_hold(record)).or_else(|| holds.get(uid).cloned());
-            events.push(Event::PodApplied(Box::new(info)));
+            self.workload_changed_by(uid);
+            events.extend(self.told(uid));
         }
         events
+    }
+
+    /// A pod as the engine is to know it.
+    fn told(&self, uid: &PodUid) -> Option<Event> {
+        let record = self.pods.get(uid)?;
+        let mut info = record.info.clone();
+        info.gang = self.gang_of.get(uid).cloned();
+        let hold = info.hold.take().or_else(|| self.admission_hold(record));
+        info.hold = hold.or_else(|| self.holds.get(uid).cloned());
+        Some(Event::PodApplied(Box::new(info)))
     }
 
     fn leave(&mut self, uid: &PodUid, gang: &GangId, events: &mut Vec<Event>) {
@@ -401,6 +446,7 @@ impl Index {
                     .is_some_and(|owner| owner.kind == "PodGroup" && self.groups.contains_key(&owner.key));
                 if !lasting {
                     self.owners.remove(gang);
+                    self.changed_gangs.remove(gang);
                     events.push(Event::GangDeleted(gang.clone()));
                 }
             }
@@ -432,37 +478,25 @@ impl Index {
         }
     }
 
-    /// Why pods exceed what their Workload was granted.
-    fn grant_holds(&self, pods: &BTreeSet<PodUid>) -> BTreeMap<PodUid, Hold> {
-        if self.planted.is(Bug::BindMoreThanGranted) {
+    /// Which pods exceed what their Workload was granted.
+    fn grant_holds(&self, uid: &str, pods: &BTreeSet<PodUid>) -> BTreeMap<PodUid, Hold> {
+        let admitted = self.workloads.get(uid).filter(|workload| workload.admitted);
+        let Some(workload) = admitted.filter(|_| !self.planted.is(Bug::BindMoreThanGranted)) else {
             return BTreeMap::new();
-        }
-        let workloads: BTreeSet<Arc<str>> = pods
+        };
+        let mut living: Vec<&PodRecord> = pods
             .iter()
-            .filter_map(|uid| self.pods.get(uid))
-            .filter(|record| record.ours)
-            .filter_map(|record| self.workload_of(record))
+            .filter_map(|pod| self.pods.get(pod))
+            .filter(|record| record.info.phase == PodPhase::Active)
+            // What goes before it had a node will never use any of the grant.
+            .filter(|record| record.info.node.is_some() || !record.info.deleting)
             .collect();
-        let mut holds = BTreeMap::new();
-        for uid in workloads {
-            let Some(workload) = self.workloads.get(&uid).filter(|workload| workload.admitted) else {
-                continue;
-            };
-            let mut living: Vec<&PodRecord> = self
-                .pods_of_workload(&uid)
-                .iter()
-                .filter_map(|pod| self.pods.get(pod))
-                .filter(|record| record.info.phase == PodPhase::Active)
-                // What goes before it had a node will never use any of the grant.
-                .filter(|record| record.info.node.is_some() || !record.info.deleting)
-                .collect();
-            living.sort_by_key(|record| {
-                let info = &record.info;
-                (info.node.is_none(), info.name.len(), info.name.clone(), info.uid.clone())
-            });
-            holds.extend(grant::exceeding(&workload.key.1, &workload.grants, &living));
-        }
-        holds
+        living.sort_by(|a, b| {
+            let key = |info: &PodInfo| (info.node.is_none(), info.name.len());
+            let (a, b) = (&a.info, &b.info);
+            key(a).cmp(&key(b)).then_with(|| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)))
+        });
+        grant::exceeding(&workload.key.1, &workload.grants, &living)
     }
 }
 

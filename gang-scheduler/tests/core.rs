@@ -4,6 +4,7 @@
 use crds::view;
 use gang_scheduler::Config;
 use gang_scheduler::core::{Answer, Core, Outcome, Write, WriteId};
+use gang_scheduler::grouping::Index;
 use placement_engine::PodUid;
 use serde_json::{Value, json};
 
@@ -42,14 +43,18 @@ impl World {
 
     /// A pod of one GPU; `change` is merged into it.
     fn pod(&mut self, name: &str, change: Value) {
+        let pod = self.pod_view(name, &change);
+        self.core.pod_applied(self.now, &pod);
+    }
+
+    fn pod_view(&mut self, name: &str, change: &Value) -> view::Pod {
         let mut body = json!({
             "metadata": { "name": name, "namespace": "default", "uid": format!("uid-{name}") },
             "spec": { "schedulerName": "trireme", "containers": [
                 { "name": "main", "resources": { "limits": { GPU: "1" } } }] },
         });
-        merge(&mut body, &change);
-        let pod: view::Pod = self.read(body);
-        self.core.pod_applied(self.now, &pod);
+        merge(&mut body, change);
+        self.read(body)
     }
 
     fn member(&mut self, group: &str, name: &str, change: Value) {
@@ -67,6 +72,16 @@ impl World {
 
     /// A Workload of the job with this uid, admitted for so many pods, or not admitted.
     fn workload(&mut self, job: &str, pods: u32, admitted: bool) {
+        let workload = self.workload_view(job, pods, admitted);
+        self.core.workload_applied(self.now, &workload);
+    }
+
+    fn workload_view(&mut self, job: &str, pods: u32, admitted: bool) -> view::WorkloadPlacement {
+        let body = self.workload_body(job, pods, admitted);
+        self.read(body)
+    }
+
+    fn workload_body(&self, job: &str, pods: u32, admitted: bool) -> Value {
         let mut body = json!({
             "metadata": { "name": format!("job-{job}"), "namespace": "default", "uid": format!("uid-workload-{job}"),
                 "ownerReferences": owner(job) },
@@ -76,8 +91,7 @@ impl World {
             body["status"] = json!({ "conditions": [{ "type": "Admitted", "status": "True" }],
                 "admission": { "podSetAssignments": [{ "name": "main", "count": pods, "resourceUsage": { GPU: pods } }] } });
         }
-        let workload: view::WorkloadPlacement = self.read(body);
-        self.core.workload_applied(self.now, &workload);
+        body
     }
 
     /// Lets so many seconds pass, settles after each, and gives what is to be written.
@@ -375,4 +389,39 @@ fn what_the_server_says_of_a_refused_plan_or_bind_is_told() {
     );
     world.refuse_plans = false;
     assert_eq!(creations(&world.settle(60)).len(), 1);
+}
+
+#[test]
+fn a_pod_costs_its_own_news_and_not_its_gang_s() {
+    let mut index = Index::new(Config::default().scheduler_names, model::planted::Planted::NONE);
+    let mut world = World::new(&[]);
+    index.workload_applied(&world.workload_view("j", 199, true));
+    let mut events = 0;
+    for number in 0..200 {
+        let owned = json!({ "metadata": { "ownerReferences": owner("j") } });
+        events += index.pod_applied(&world.pod_view(&format!("p-{number}"), &owned)).len();
+    }
+    assert_eq!(events, 200);
+    // The gang's rules, and the one pod that is beyond the grant.
+    assert_eq!(index.settle().len(), 2);
+    assert_eq!(index.settle().len(), 0);
+}
+
+#[test]
+fn a_job_s_pods_are_held_to_its_present_workload() {
+    let mut world = World::new(&[("a", 8)]);
+    for name in ["p-0", "p-1"] {
+        world.pod(name, json!({ "metadata": { "ownerReferences": owner("j") } }));
+    }
+    // An old Workload of the same job, for one pod, and its successor, for two.
+    let mut old = world.workload_body("j", 1, true);
+    merge(&mut old, &json!({ "metadata": { "uid": "uid-old", "name": "old" } }));
+    old["status"]["conditions"] =
+        json!([{ "type": "Admitted", "status": "True" }, { "type": "Finished", "status": "True" }]);
+    let old = world.read(old);
+    world.core.workload_applied(0, &old);
+    world.workload("j", 2, true);
+    world.core.workload_applied(0, &old);
+    let writes = world.settle(0);
+    assert_eq!(creations(&writes).len(), 1, "both are within the new grant: {writes:#?}");
 }

@@ -159,13 +159,14 @@ impl Watches {
     pub(crate) async fn tell(&mut self, core: &mut Core, now: impl Fn() -> i64) {
         let mut seen = Some(self.next().await);
         for _ in 0..BATCH {
-            let Some(change) = seen else { return };
+            let Some(change) = seen else { break };
             self.apply(core, now(), change);
             seen = self.next().now_or_never();
         }
         if let Some(change) = seen {
             self.apply(core, now(), change);
         }
+        core.digest(now());
     }
 
     /// The kinds that say what pods mean come before pods. A stream that ends never speaks again; they never end.
