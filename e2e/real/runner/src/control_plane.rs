@@ -14,6 +14,12 @@ use crate::tools::Tools;
 
 const ADMIN_TOKEN: &str = "e2e-admin";
 const KUBELET_TOKEN: &str = "e2e-kubelet";
+/// Our programs have a name each, so that the audit log tells who wrote what.
+pub(crate) const REPLICAS: [&str; 5] =
+    ["admission-controller", "admission-controller-2", "gang-scheduler", "gang-scheduler-2", "node-agent"];
+/// Writes of our programs, and nothing else.
+const AUDIT: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["trireme"], "verbs": ["create", "update", "patch", "delete"]}, {"level": "None"}]}"#;
 /// Where pods find the API server: the first address of the service range.
 pub(crate) const SERVICE_RANGE: &str = "10.96.0.0/16";
 
@@ -23,6 +29,8 @@ pub(crate) struct ControlPlane {
     pub(crate) kubeconfig: PathBuf,
     /// A kubeconfig for the kubelet of node `e2e`.
     pub(crate) kubelet_kubeconfig: PathBuf,
+    /// The writes of our programs so far, one JSON object a line.
+    pub(crate) audit: PathBuf,
     /// An administrator's client.
     pub(crate) client: Client,
     /// Signs whatever else serves TLS in this run.
@@ -48,11 +56,15 @@ impl ControlPlane {
         let kubelet_kubeconfig = write_kubeconfig(&folder, "kubelet", &authority, port, KUBELET_TOKEN)?;
         let client = client(&kubeconfig).await?;
         wait_ready(&client, &mut _apiserver).await?;
+        for name in REPLICAS {
+            write_kubeconfig(&folder, name, &authority, port, name)?;
+        }
         let _controllers = match tools.get("kube-controller-manager") {
             Ok(binary) => Some(start_controllers(work, binary, &files, &kubeconfig)?),
             Err(_) => None,
         };
-        Ok(Self { kubeconfig, kubelet_kubeconfig, client, authority, _etcd, _apiserver, _controllers })
+        let audit = files.audit;
+        Ok(Self { kubeconfig, kubelet_kubeconfig, audit, client, authority, _etcd, _apiserver, _controllers })
     }
 }
 
@@ -73,6 +85,8 @@ struct Files {
     verifying: PathBuf,
     tokens: PathBuf,
     certificates: PathBuf,
+    audit_policy: PathBuf,
+    audit: PathBuf,
 }
 
 impl Files {
@@ -90,9 +104,12 @@ impl Files {
             std::fs::write(&path, text)?;
             Ok(path)
         };
-        let tokens = format!(
+        let mut tokens = format!(
             "{ADMIN_TOKEN},admin,admin,system:masters\n{KUBELET_TOKEN},system:node:e2e,node,\"system:nodes,system:masters\"\n"
         );
+        for name in REPLICAS {
+            tokens.push_str(&format!("{name},trireme:{name},{name},\"trireme,system:masters\"\n"));
+        }
         Ok(Self {
             ca: put("ca.crt", &authority.certificate)?,
             certificate: put("apiserver.crt", &serving.certificate)?,
@@ -101,6 +118,8 @@ impl Files {
             verifying: put("sa.pub", &verifying)?,
             tokens: put("tokens.csv", &tokens)?,
             certificates: folder.join("generated"),
+            audit_policy: put("audit-policy.json", AUDIT)?,
+            audit: folder.join("audit.log"),
         })
     }
 }
@@ -133,6 +152,8 @@ fn start_apiserver(work: &Path, tools: &Tools, files: &Files, etcd: u16, port: u
         .arg(format!("--service-account-key-file={}", files.verifying.display()))
         .arg(format!("--service-account-signing-key-file={}", files.signing.display()))
         .arg(format!("--service-cluster-ip-range={SERVICE_RANGE}"))
+        .arg(format!("--audit-policy-file={}", files.audit_policy.display()))
+        .arg(format!("--audit-log-path={}", files.audit.display()))
         .arg("--authorization-mode=Node,RBAC")
         .arg("--allow-privileged=true")
         // Lets it call webhooks of in-cluster Services by their endpoints: there is no kube-proxy.

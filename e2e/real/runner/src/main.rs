@@ -11,6 +11,7 @@ mod pki;
 mod process;
 mod programs;
 mod registry;
+mod stack;
 mod tests;
 mod tools;
 mod webhooks;

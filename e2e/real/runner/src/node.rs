@@ -126,7 +126,7 @@ fn run(command: &mut Command) -> Result<()> {
 }
 
 /// The bridge is made before the kubelet starts, which wants its address on an interface.
-fn make_bridge() -> Result<()> {
+pub(crate) fn make_bridge() -> Result<()> {
     if !Path::new("/sys/class/net").join(BRIDGE).exists() {
         run(Command::new("ip").args(["link", "add", BRIDGE, "type", "bridge"]))?;
         run(Command::new("ip").args(["addr", "add", &format!("{ADDRESS}/24"), "dev", BRIDGE]))?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 /// A running process. Dropping it kills it.
 #[derive(Debug)]
@@ -66,6 +66,21 @@ impl Process {
         }
         self.kill();
         bail!("{} did not end within 5 s of SIGTERM", self.name)
+    }
+
+    /// SIGINT, and an error unless it then ends with success, in time.
+    pub(crate) async fn interrupt(&mut self, limit: Duration) -> Result<()> {
+        self.signal(libc::SIGINT)?;
+        for _ in 0..limit.as_millis() / 50 {
+            if let Some(status) = self.child.try_wait()? {
+                let _gone = std::fs::remove_file(&self.note);
+                ensure!(status.success(), "{} ended with {status}:\n{}", self.name, self.log_end(15));
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        self.kill();
+        bail!("{} did not end within {} s of SIGINT", self.name, limit.as_secs())
     }
 
     /// An error with the end of the log when the process has ended by itself.

@@ -3,35 +3,38 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::process::Process;
+use crate::cluster::wait;
+use crate::process::{Process, free_port};
 use crate::tools::Tools;
+use crate::world::World;
 
 /// How to start a program again.
 #[derive(Clone, Debug)]
 struct Recipe {
     binary: PathBuf,
     arguments: Vec<String>,
+    admin: u16,
 }
 
 /// The replicas that run, by a name of their own (`gang-scheduler-2`).
 pub(crate) struct Programs {
     work: PathBuf,
-    kubeconfig: PathBuf,
     recipes: BTreeMap<String, Recipe>,
     running: BTreeMap<String, Process>,
 }
 
 impl Programs {
     /// None runs yet.
-    pub(crate) fn new(work: &Path, kubeconfig: &Path) -> Self {
-        let (work, kubeconfig) = (work.to_owned(), kubeconfig.to_owned());
-        Self { work, kubeconfig, recipes: BTreeMap::new(), running: BTreeMap::new() }
+    pub(crate) fn new(work: &Path) -> Self {
+        Self { work: work.to_owned(), recipes: BTreeMap::new(), running: BTreeMap::new() }
     }
 
-    /// Starts a replica under this name, unless it runs already.
+    /// Starts a replica under this name (one of [`crate::control_plane::REPLICAS`]), unless it runs already.
     pub(crate) fn start(
         &mut self,
         tools: &Tools,
@@ -42,11 +45,17 @@ impl Programs {
         if self.running.contains_key(name) {
             return Ok(());
         }
-        let mut all = vec!["--kubeconfig".to_owned(), self.kubeconfig.display().to_string()];
-        all.extend(["--log-format", "text"].map(str::to_owned));
+        let kubeconfig = self.work.join("control-plane").join(format!("{name}.kubeconfig"));
+        let admin = free_port()?;
+        let own = [
+            ("--kubeconfig", kubeconfig.display().to_string()),
+            ("--admin-address", format!("127.0.0.1:{admin}")),
+            ("--log-format", "text".to_owned()),
+        ];
+        let mut all: Vec<_> = own.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
         all.extend(arguments.iter().cloned());
-        self.recipes
-            .insert(name.to_owned(), Recipe { binary: tools.get(program)?.to_owned(), arguments: all });
+        let binary = tools.get(program)?.to_owned();
+        self.recipes.insert(name.to_owned(), Recipe { binary, arguments: all, admin });
         self.restart(name)
     }
 
@@ -61,10 +70,16 @@ impl Programs {
     pub(crate) fn restart(&mut self, name: &str) -> Result<()> {
         let recipe = self.recipes.get(name).with_context(|| format!("{name} was never started"))?;
         let mut command = Command::new(&recipe.binary);
-        command.args(&recipe.arguments);
+        // The first half of the identity under which it campaigns for a lease.
+        command.args(&recipe.arguments).env("POD_NAME", name);
         let process = Process::start(&self.work, name, &mut command)?;
         self.running.insert(name.to_owned(), process);
         Ok(())
+    }
+
+    /// Where a replica serves its pages.
+    pub(crate) fn admin(&self, name: &str) -> Result<u16> {
+        Ok(self.recipes.get(name).with_context(|| format!("{name} was never started"))?.admin)
     }
 
     /// SIGTERM, and an error when the program does not end by itself within five seconds.
@@ -102,4 +117,27 @@ impl Programs {
     pub(crate) fn log_end(&self, name: &str) -> String {
         self.running.get(name).map_or_else(|| format!("{name} does not run"), |process| process.log_end(15))
     }
+}
+
+/// Waits until a replica says that it is ready.
+pub(crate) async fn wait_ready(world: &World, name: &str) -> Result<()> {
+    let port = world.programs().await?.admin(name)?;
+    let what = format!("{name} to be ready");
+    let ready = wait(&what, Duration::from_secs(40), async || {
+        world.programs().await?.alive()?;
+        Ok(page(port, "/readyz").await?.starts_with("HTTP/1.1 200"))
+    });
+    let outcome = ready.await;
+    let log = world.programs().await?.log_end(name);
+    outcome.with_context(|| format!("the end of its log:\n{log}"))
+}
+
+/// The whole answer to a GET.
+async fn page(port: u16, path: &str) -> Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }

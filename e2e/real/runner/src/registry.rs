@@ -16,6 +16,9 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// Tests that share nothing but the API server run side by side, this many at once.
 const SIDE_BY_SIDE: usize = 6;
 
+/// From here on the time a test took is worth a word.
+const SLOW: Duration = Duration::from_secs(5);
+
 /// How a test ended when nothing went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -30,22 +33,39 @@ type Run = Box<dyn Fn(Arc<World>) -> Pin<Box<dyn Future<Output = Result<Outcome>
 /// One test.
 pub(crate) struct Test {
     name: String,
-    alone: bool,
+    stage: Stage,
     run: Run,
 }
 
+/// When a test runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// First, beside others, on an API server that none of our programs has touched.
+    Bare,
+    /// Then, beside others, with the webhooks of admission-controller in place.
+    Admission,
+    /// Last, one after the other.
+    Alone,
+}
+
 impl Test {
-    /// A test that may run beside others.
+    /// A test that may run beside others, on an API server without our programs.
     pub(crate) fn new<F>(name: impl Into<String>, run: impl Fn(Arc<World>) -> F + 'static) -> Self
     where
         F: Future<Output = Result<Outcome>> + 'static,
     {
-        Self { name: name.into(), alone: false, run: Box::new(move |world| Box::pin(run(world))) }
+        Self { name: name.into(), stage: Stage::Bare, run: Box::new(move |world| Box::pin(run(world))) }
+    }
+
+    /// Runs when admission-controller is there, beside others of the kind.
+    pub(crate) fn with_admission(mut self) -> Self {
+        self.stage = Stage::Admission;
+        self
     }
 
     /// Runs after those before it and before those behind it.
     pub(crate) fn alone(mut self) -> Self {
-        self.alone = true;
+        self.stage = Stage::Alone;
         self
     }
 }
@@ -68,23 +88,30 @@ pub(crate) async fn run(options: Options) -> Result<Counts> {
     let wanted = |test: &Test| {
         options.only.is_empty() || options.only.iter().any(|part| test.name.contains(part.as_str()))
     };
-    let tests: Vec<Test> = tests::all(&options.repository).into_iter().filter(wanted).collect();
+    let mut tests: Vec<Test> = tests::all(&options.repository).into_iter().filter(wanted).collect();
     let mut counts = Counts::default();
-    let (alone, together): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| test.alone);
-    let mut ended =
-        futures::stream::iter(together).map(|test| one(test, world.clone())).buffer_unordered(SIDE_BY_SIDE);
-    while let Some((name, outcome)) = ended.next().await {
-        counts.note(&name, outcome);
+    for (stage, at_once) in [(Stage::Bare, SIDE_BY_SIDE), (Stage::Admission, SIDE_BY_SIDE), (Stage::Alone, 1)]
+    {
+        let (now, later): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| test.stage == stage);
+        tests = later;
+        let running = futures::stream::iter(now).map(|test| one(test, world.clone()));
+        let mut ended = running.buffer_unordered(at_once);
+        while let Some(end) = ended.next().await {
+            counts.note(end);
+        }
     }
-    for test in alone {
-        let (name, outcome) = one(test, world.clone()).await;
-        counts.note(&name, outcome);
-    }
-    world.tasks.kill();
+    world.end().await;
     Ok(counts)
 }
 
-async fn one(test: Test, world: Arc<World>) -> (String, Result<Outcome>) {
+struct End {
+    name: String,
+    outcome: Result<Outcome>,
+    took: Duration,
+}
+
+async fn one(test: Test, world: Arc<World>) -> End {
+    let started = kit::Clock::System.monotonic();
     let guarded = AssertUnwindSafe((test.run)(world)).catch_unwind();
     let outcome = match tokio::time::timeout(LIMIT, guarded).await {
         Err(_elapsed) => Err(anyhow!("took longer than {} s", LIMIT.as_secs())),
@@ -95,15 +122,16 @@ async fn one(test: Test, world: Arc<World>) -> (String, Result<Outcome>) {
         }
         Ok(Ok(outcome)) => outcome,
     };
-    (test.name, outcome)
+    End { name: test.name, outcome, took: kit::Clock::System.monotonic() - started }
 }
 
 impl Counts {
-    fn note(&mut self, name: &str, outcome: Result<Outcome>) {
+    fn note(&mut self, End { name, outcome, took }: End) {
         match outcome {
             Ok(Outcome::Passed) => {
                 self.passed += 1;
-                println!("ok      {name}");
+                let time = if took < SLOW { String::new() } else { format!(" ({} s)", took.as_secs()) };
+                println!("ok      {name}{time}");
             }
             Ok(Outcome::Skipped(why)) => {
                 self.skipped += 1;

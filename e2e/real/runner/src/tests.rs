@@ -1,11 +1,14 @@
 //! Every test of a run.
 
-mod agent;
+pub(crate) mod agent;
 mod definitions;
 mod job;
+mod killed;
 mod manifests;
-mod node;
+pub(crate) mod node;
 mod parity;
+mod replicas;
+mod up;
 
 use std::path::Path;
 
@@ -13,8 +16,19 @@ use crate::registry::Test;
 
 /// Every test, in the order in which those that run alone are run.
 pub(crate) fn all(repository: &Path) -> Vec<Test> {
-    [parity::all(), definitions::all(repository), manifests::all(), node::all(), agent::all(), job::all()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        parity::all(),
+        definitions::all(repository),
+        up::all(),
+        manifests::all(),
+        node::all(),
+        agent::all(),
+        job::all(),
+        killed::all(),
+        replicas::all(),
+        job::last(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -31,6 +31,8 @@ pub(crate) struct World {
     node: Mutex<Option<Node>>,
     programs: Mutex<Option<Programs>>,
     kubeflow: Mutex<Option<Process>>,
+    /// Held by whoever starts programs, so that tests beside each other start them once.
+    pub(crate) starting: Mutex<()>,
 }
 
 /// The control plane with what leans on it.
@@ -69,6 +71,7 @@ impl World {
             node: Mutex::new(None),
             programs: Mutex::new(None),
             kubeflow: Mutex::new(None),
+            starting: Mutex::new(()),
         })
     }
 
@@ -96,7 +99,7 @@ impl World {
     pub(crate) async fn programs(&self) -> Result<MappedMutexGuard<'_, Programs>> {
         let mut slot = self.programs.lock().await;
         if slot.is_none() {
-            *slot = Some(Programs::new(&self.work, &self.running()?.plane.kubeconfig));
+            *slot = Some(Programs::new(&self.work));
         }
         MutexGuard::try_map(slot, Option::as_mut).map_err(|_| anyhow::anyhow!("the programs are gone"))
     }
@@ -111,6 +114,14 @@ impl World {
             );
         }
         Ok(())
+    }
+
+    /// Ends everything, the programs first: what they lean on is still there for their last words.
+    pub(crate) async fn end(&self) {
+        drop(self.programs.lock().await.take());
+        drop(self.kubeflow.lock().await.take());
+        drop(self.node.lock().await.take());
+        self.tasks.kill();
     }
 
     /// A folder of `../shared` (data beside the repository), or an error when it is not there.

@@ -1,445 +1,423 @@
 //! The way of one job: Kubeflow's or the batch controller makes the pods, our three programs do the rest, the real kubelet
 //! runs them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::agent::{self, visible_devices};
+use super::agent::{uuids, visible_devices};
 use super::node::kubectl;
 use crate::cluster::{condition, get, wait};
-use crate::node::{ADDRESS, IMAGE, NAME};
-use crate::process::free_port;
+use crate::node::NAME;
 use crate::registry::{Outcome, Test, need, output};
+use crate::stack::{
+    GPU, JOBS, NAMESPACE, PLACEMENTS, PODS, PYTORCH, WORKLOADS, batch, clear, gpus, is, list, possible,
+    pytorch, start, state, template, the_workload, wait_running,
+};
 use crate::world::World;
 
-const NAMESPACE: &str = "team";
-const SYSTEM: &str = "trireme-system";
-const GPU: &str = "nvidia.com/gpu";
-const JOBS: &str = "/apis/batch/v1/namespaces/team/jobs";
-const PYTORCH: &str = "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs";
-const PODS: &str = "/api/v1/namespaces/team/pods";
-const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads";
-const PLACEMENTS: &str = "/apis/trireme.dev/v1alpha1/namespaces/team/gangplacements";
+const QUEUE: &str = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/team";
+const LOCAL_QUEUE: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/localqueues/training";
+const GROUP: &str = "/apis/scheduling.volcano.sh/v1beta1/namespaces/team/podgroups/g";
 
 /// Tests of all three programs together.
 pub(crate) fn all() -> Vec<Test> {
-    vec![
-        Test::new("job/a_pytorchjob_of_four_workers_runs_as_a_gang", pytorchjob).alone(),
-        Test::new("job/a_batch_job_runs_and_its_workload_is_finished", batch_job).alone(),
-        Test::new("job/pods_with_a_volcano_podgroup_are_bound_together", podgroup).alone(),
-        Test::new("job/a_second_job_waits_until_the_first_is_gone", waits).alone(),
-        Test::new("job/a_job_of_an_unknown_queue_waits_and_says_why", unknown_queue).alone(),
-        Test::new("job/a_v1beta1_clusterqueue_is_converted", converted).alone(),
-        Test::new("job/admission_controller_killed_in_the_middle", |world| {
-            killed(world, "admission-controller")
-        })
-        .alone(),
-        Test::new("job/gang_scheduler_killed_in_the_middle", |world| killed(world, "gang-scheduler")).alone(),
-        Test::new("job/node_agent_killed_in_the_middle", |world| killed(world, "node-agent")).alone(),
-        Test::new("job/a_paused_gang_scheduler_is_replaced", |world| paused(world, "gang-scheduler")).alone(),
-        Test::new("job/a_paused_admission_controller_is_replaced", |world| {
-            paused(world, "admission-controller")
-        })
-        .alone(),
-        Test::new("job/programs_end_when_told", ends).alone(),
-    ]
+    macro_rules! tests {
+        ($($name:literal => $run:ident),* $(,)?) => {
+            vec![$(Test::new(concat!("job/", $name), async move |world: Arc<World>| {
+                need!(possible(&world));
+                start(&world).await?;
+                if let Err(error) = $run(&world).await {
+                    return Err(error.context(state(&world).await));
+                }
+                clear(&world).await?;
+                Ok(Outcome::Passed)
+            }).alone()),*]
+        };
+    }
+    tests! {
+        "a_pytorchjob_of_four_workers_runs_as_a_gang" => pytorchjob,
+        "a_pytorchjob_that_ends_is_finished_and_frees_its_quota" => pytorchjob_ends,
+        "a_batch_job_of_four_pods_runs_as_a_gang" => batch_job,
+        "a_batch_job_that_ends_is_finished_and_frees_its_quota" => batch_job_ends,
+        "a_batch_job_that_fails_is_finished_as_failed" => batch_job_fails,
+        "containers_are_given_the_gpus_of_the_plan" => as_planned,
+        "the_workload_of_a_running_job_says_what_kueues_would" => running_workload,
+        "queues_count_what_they_hold_and_what_waits" => counts,
+        "a_second_job_waits_until_the_first_is_gone" => waits,
+        "a_job_larger_than_the_quota_says_so" => too_large,
+        "a_job_of_an_unknown_queue_waits_and_says_why" => unknown_queue,
+        "an_urgent_job_preempts_another" => preempts,
+        "a_stopped_queue_lets_its_jobs_go_and_takes_them_back" => stopped,
+        "a_deleted_job_leaves_nothing" => deleted,
+        "pods_with_a_volcano_podgroup_are_bound_together" => podgroup,
+        "a_podgroup_that_does_not_fit_is_not_bound_in_part_and_says_why" => podgroup_too_large,
+        "a_v1beta1_clusterqueue_is_converted" => converted,
+    }
 }
 
-fn possible(world: &World) -> Result<()> {
-    agent::possible(world)?;
-    for name in ["admission-controller", "gang-scheduler", "training-operator"] {
-        world.tools.get(name)?;
+/// The last test: what runs is told to end.
+pub(crate) fn last() -> Vec<Test> {
+    vec![Test::new("job/programs_end_when_told", ends).alone()]
+}
+
+async fn read(world: &World, path: &str) -> Result<Value> {
+    get(&world.running()?.plane.client, path).await
+}
+
+/// The type, status and reason of every condition.
+fn conditions(object: &Value) -> BTreeMap<String, (String, String)> {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = object["status"]["conditions"].as_array().into_iter().flatten();
+    all.map(|one| (word(&one["type"]), (word(&one["status"]), word(&one["reason"])))).collect()
+}
+
+/// Waits until the only Workload has this condition.
+async fn wait_condition(world: &World, kind: &str, status: &str, reason: &str) -> Result<Value> {
+    let what = format!("the Workload to be {kind}={status} {reason}");
+    wait(&what, Duration::from_secs(60), async || {
+        let all = conditions(&the_workload(world).await?);
+        Ok(all.get(kind).is_some_and(|(is, why)| is == status && why == reason))
+    })
+    .await?;
+    the_workload(world).await
+}
+
+/// The GangPlacement, when there is one and it is bound.
+async fn wait_bound(world: &World) -> Result<Value> {
+    wait("one GangPlacement, Bound", Duration::from_secs(20), async || {
+        let all = list(world, PLACEMENTS).await?;
+        Ok(all.len() == 1 && all.iter().all(|one| one["status"]["phase"] == "Bound"))
+    })
+    .await?;
+    list(world, PLACEMENTS).await?.pop().context("the GangPlacement")
+}
+
+/// Four pods with two GPUs each, made by their controller, bound by ours, none of the GPUs given twice.
+async fn runs_as_a_gang(world: &World, label: &str, controller: &str) -> Result<()> {
+    let pods = wait_running(world, label, 4).await?;
+    ensure!(gpus(world, &pods, 2).await?.len() == 8, "all eight");
+    for pod in list(world, PODS).await? {
+        ensure!(pod["metadata"]["ownerReferences"][0]["kind"] == controller, "{}", pod["metadata"]);
+        ensure!(
+            pod["spec"]["schedulerName"] == "trireme" && pod["spec"]["nodeName"] == NAME,
+            "{}",
+            pod["spec"]
+        );
     }
+    let placement = wait_bound(world).await?;
+    let planned = placement["spec"]["members"].as_array().into_iter().flatten();
+    let planned: BTreeSet<_> = planned.filter_map(|member| member["name"].as_str()).collect();
+    ensure!(planned == pods.iter().map(String::as_str).collect(), "{planned:?} are not {pods:?}");
+    ensure!(placement["spec"]["minMember"] == 4, "{}", placement["spec"]);
     Ok(())
 }
 
-/// Everything, started when first asked for.
-async fn start(world: &World) -> Result<()> {
-    agent::start(world).await?;
-    let running = world.running()?;
-    running
-        .applier
-        .must(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}))
-        .await?;
-    start_admission(world, "admission-controller").await?;
-    start_scheduler(world, "gang-scheduler").await?;
-    world.kubeflow().await?;
-    for document in queues() {
-        running.applier.must(&document).await?;
-    }
-    // What a failed test has left must not fail the next one.
-    clear(world).await
-}
-
-async fn start_scheduler(world: &World, name: &str) -> Result<()> {
-    let admin = format!("127.0.0.1:{}", free_port()?);
-    world.programs().await?.start(
-        &world.tools,
-        "gang-scheduler",
-        name,
-        &["--admin-address".to_owned(), admin],
-    )
-}
-
-/// One replica with its EndpointSlice behind the one Service: the API server resolves it without kube-proxy.
-async fn start_admission(world: &World, name: &str) -> Result<()> {
-    let running = world.running()?;
-    if world.programs().await?.runs(name) {
-        return Ok(());
-    }
-    let service = "admission-controller";
-    running
-        .applier
-        .must(
-            &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": service, "namespace": SYSTEM},
-            "spec": {"ports": [{"name": "https", "port": 443, "protocol": "TCP"}]}}),
-        )
-        .await?;
-    let port = free_port()?;
-    running
-        .applier
-        .must(&json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {"name": name, "namespace": SYSTEM, "labels": {"kubernetes.io/service-name": service}},
-            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-            "endpoints": [{"addresses": [ADDRESS], "conditions": {"ready": true}}]}))
-        .await?;
-    let file = world.work.join(format!("{name}.yaml"));
-    std::fs::write(&file, json!({"webhook": {"port": port}}).to_string())?;
-    let admin = format!("127.0.0.1:{}", free_port()?);
-    let arguments = ["--config", &file.display().to_string(), "--admin-address", &admin].map(str::to_owned);
-    let (mutating, validating) = admission_controller::webhook_configurations(None);
-    for (kind, mut body) in [
-        ("MutatingWebhookConfiguration", serde_json::to_value(mutating)?),
-        ("ValidatingWebhookConfiguration", serde_json::to_value(validating)?),
-    ] {
-        body["apiVersion"] = json!("admissionregistration.k8s.io/v1");
-        body["kind"] = json!(kind);
-        running.applier.must(&body).await?;
-    }
-    world.programs().await?.start(&world.tools, "admission-controller", name, &arguments)?;
-    wait("the certificate authority in the webhook configuration", Duration::from_secs(30), async || {
-        world.programs().await?.alive()?;
-        let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-        let all = get(&running.plane.client, path).await?;
-        let ours = all["items"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .flat_map(|item| item["webhooks"].as_array().cloned());
-        let mut ours = ours.flatten().filter(|webhook| webhook["clientConfig"]["service"]["name"] == service);
-        Ok(ours.all(|webhook| webhook["clientConfig"]["caBundle"].is_string()))
+async fn pytorchjob(world: &World) -> Result<()> {
+    let made = world.running()?.applier.must(&pytorch("llama", 4, 2)).await?;
+    ensure!(made.data["spec"]["runPolicy"]["suspend"] == true, "suspended at creation: {}", made.data);
+    runs_as_a_gang(world, "training.kubeflow.org/job-name=llama", "PyTorchJob").await?;
+    wait("Kubeflow to say that it runs", Duration::from_secs(20), async || {
+        Ok(is(&read(world, &format!("{PYTORCH}/llama")).await?, "Running", "True"))
     })
     .await
-    .with_context(|| format!("{name} does not come up"))
 }
 
-fn queues() -> Vec<Value> {
-    let kueue = |kind: &str, metadata: Value, spec: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec});
-    vec![
-        kueue(
-            "ResourceFlavor",
-            json!({"name": "a100"}),
-            json!({"nodeLabels": {"nvidia.com/gpu.count": "8"}}),
-        ),
-        kueue(
-            "ClusterQueue",
-            json!({"name": "team"}),
-            json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU],
-                "flavors": [{"name": "a100", "resources": [{"name": GPU, "nominalQuota": 8}]}]}]}),
-        ),
-        kueue(
-            "LocalQueue",
-            json!({"name": "training", "namespace": NAMESPACE}),
-            json!({"clusterQueue": "team"}),
-        ),
-    ]
+async fn pytorchjob_ends(world: &World) -> Result<()> {
+    let mut job = pytorch("short", 2, 4);
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["env"][0]["value"] =
+        json!("2s");
+    world.running()?.applier.must(&job).await?;
+    wait_condition(world, "Finished", "True", "Succeeded").await?;
+    ensure!(
+        is(&read(world, &format!("{PYTORCH}/short")).await?, "Succeeded", "True"),
+        "Kubeflow says so too"
+    );
+    wait_queue(world, 0, 0).await
 }
 
-fn template(container: &str, gpus: u32, run_for: &str) -> Value {
-    json!({"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
-        "tolerations": [{"operator": "Exists"}],
-        "containers": [{"name": container, "image": IMAGE, "imagePullPolicy": "Never",
-            "env": [{"name": "RUN_FOR", "value": run_for}], "resources": {"limits": {GPU: gpus.to_string()}}}]}})
+async fn batch_job(world: &World) -> Result<()> {
+    let made = world.running()?.applier.must(&batch("train", "training", 4, 2, "")).await?;
+    ensure!(made.data["spec"]["suspend"] == true, "suspended at creation: {}", made.data);
+    runs_as_a_gang(world, "job-name=train", "Job").await
 }
 
-fn pytorch(name: &str, workers: u32, gpus: u32) -> Value {
-    json!({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"kueue.x-k8s.io/queue-name": "training"}},
-        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": workers, "restartPolicy": "OnFailure",
-            "template": template("pytorch", gpus, "")}}}})
+async fn batch_job_ends(world: &World) -> Result<()> {
+    world.running()?.applier.must(&batch("short", "training", 2, 4, "2s")).await?;
+    wait_condition(world, "Finished", "True", "Succeeded").await?;
+    ensure!(is(&read(world, &format!("{JOBS}/short")).await?, "Complete", "True"), "complete");
+    wait_queue(world, 0, 0).await
 }
 
-fn batch(name: &str, queue: &str, pods: u32, gpus: u32, run_for: &str) -> Value {
-    json!({"apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"kueue.x-k8s.io/queue-name": queue}},
-        "spec": {"parallelism": pods, "completions": pods, "template": template("main", gpus, run_for)}})
+async fn batch_job_fails(world: &World) -> Result<()> {
+    let mut job = batch("broken", "training", 1, 1, "1s");
+    job["spec"]["backoffLimit"] = json!(0);
+    let environment = &mut job["spec"]["template"]["spec"]["containers"][0]["env"];
+    environment.as_array_mut().context("variables")?.push(json!({"name": "EXIT_CODE", "value": "3"}));
+    world.running()?.applier.must(&job).await?;
+    wait_condition(world, "Finished", "True", "Failed").await?;
+    wait_queue(world, 0, 0).await
 }
 
-async fn list(world: &World, path: &str) -> Result<Vec<Value>> {
-    Ok(get(&world.running()?.plane.client, path).await?["items"].as_array().cloned().unwrap_or_default())
-}
-
-/// Waits until this many pods with this label run, and returns their names.
-async fn wait_running(world: &World, label: &str, count: usize) -> Result<Vec<String>> {
-    let path = format!("{PODS}?labelSelector={label}");
-    let what = format!("{count} pods with {label} to run");
-    let waited = wait(&what, Duration::from_secs(90), async || {
-        world.programs().await?.alive()?;
-        let pods = list(world, &path).await?;
-        Ok(pods.len() == count && pods.iter().all(|pod| pod["status"]["phase"] == "Running"))
-    });
-    if let Err(error) = waited.await {
-        return Err(error.context(state(world).await));
+async fn as_planned(world: &World) -> Result<()> {
+    world.running()?.applier.must(&batch("train", "training", 4, 2, "")).await?;
+    let pods = wait_running(world, "job-name=train", 4).await?;
+    let known = uuids(world).await?;
+    let placement = wait_bound(world).await?;
+    let mut planned = BTreeSet::new();
+    for member in placement["spec"]["members"].as_array().into_iter().flatten() {
+        let devices = member["devices"]["main"][GPU].as_array().context("devices in the plan")?;
+        let devices = devices.iter().filter_map(|index| known.get(usize::try_from(index.as_u64()?).ok()?));
+        planned.insert(devices.cloned().collect::<BTreeSet<_>>());
     }
-    let pods = list(world, &path).await?;
-    Ok(pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect())
+    let mut given = BTreeSet::new();
+    for pod in &pods {
+        given.insert(visible_devices(world, NAMESPACE, pod).await?);
+    }
+    // Which of four equal pods has which pair is the kubelet's to say.
+    ensure!(planned == given, "planned {planned:?}, given {given:?}");
+    Ok(())
 }
 
-/// What a person would look at, for a failed wait.
-async fn state(world: &World) -> String {
-    let mut text = String::new();
-    for arguments in [
-        vec!["get", "workloads,pods,gangplacements,jobs,pytorchjobs", "-n", NAMESPACE, "-o", "wide"],
-        vec!["get", "events", "-n", NAMESPACE, "--sort-by=.lastTimestamp"],
-    ] {
-        if let Ok(mut command) = kubectl(world, &arguments) {
-            text.push_str(&output(&mut command).await.unwrap_or_default());
-        }
-    }
-    if let Ok(programs) = world.programs().await {
-        for name in ["admission-controller", "gang-scheduler", "node-agent"] {
-            text.push_str(&format!("--- {name}\n{}\n", programs.log_end(name)));
-        }
-    }
-    text
-}
-
-/// Every GPU in the containers of these pods; an error when one was given twice.
-async fn gpus(world: &World, pods: &[String], each: usize) -> Result<BTreeSet<String>> {
-    let mut all = BTreeSet::new();
-    for pod in pods {
-        let seen = visible_devices(world, NAMESPACE, pod).await?;
-        ensure!(seen.len() == each, "{pod} sees {seen:?}");
-        for device in seen {
-            ensure!(all.insert(device.clone()), "{device} was given twice");
-        }
-    }
-    Ok(all)
-}
-
-/// Deletes everything of the namespace and waits until it and its quota are free.
-async fn clear(world: &World) -> Result<()> {
-    let arguments = [
-        "delete",
-        "jobs,pytorchjobs,podgroups.scheduling.volcano.sh,pods",
-        "--all",
-        "-n",
-        NAMESPACE,
-        "--wait=true",
-    ];
-    output(&mut kubectl(world, &arguments)?).await?;
-    let cleared = wait("pods and Workloads to be gone", Duration::from_secs(60), async || {
-        Ok(list(world, PODS).await?.is_empty() && list(world, WORKLOADS).await?.is_empty())
-    });
-    if let Err(error) = cleared.await {
-        return Err(error.context(state(world).await));
+async fn running_workload(world: &World) -> Result<()> {
+    world.running()?.applier.must(&pytorch("llama", 4, 2)).await?;
+    wait_running(world, "training.kubeflow.org/job-name=llama", 4).await?;
+    let workload = wait_condition(world, "Admitted", "True", "Admitted").await?;
+    let all = conditions(&workload);
+    let word = |text: &str| text.to_owned();
+    ensure!(all.get("QuotaReserved") == Some(&(word("True"), word("QuotaReserved"))), "{all:?}");
+    ensure!(!all.contains_key("Finished") && !all.contains_key("Evicted"), "{all:?}");
+    let admission = &workload["status"]["admission"];
+    ensure!(admission["clusterQueue"] == "team", "{admission}");
+    let set = &admission["podSetAssignments"][0];
+    ensure!(set["count"] == 4 && set["flavors"][GPU] == "a100", "{set}");
+    ensure!(set["resourceUsage"][GPU] == "8", "{set}");
+    ensure!(workload["metadata"]["ownerReferences"][0]["kind"] == "PyTorchJob", "{}", workload["metadata"]);
+    ensure!(
+        workload["spec"]["queueName"] == "training" && workload["spec"]["active"] == true,
+        "{}",
+        workload["spec"]
+    );
+    for object in workload["status"]["conditions"].as_array().into_iter().flatten() {
+        ensure!(object["observedGeneration"] == workload["metadata"]["generation"], "{object}");
+        ensure!(object["message"].as_str().is_some_and(|text| !text.is_empty()), "{object}");
     }
     Ok(())
 }
 
-async fn the_workload(world: &World) -> Result<Value> {
-    let all = list(world, WORKLOADS).await?;
-    ensure!(all.len() == 1, "wanted one Workload, got {}", all.len());
-    all.into_iter().next().context("one Workload")
-}
-
-fn is(object: &Value, kind: &str, status: &str) -> bool {
-    condition(object, kind).is_some_and(|found| found["status"] == status)
-}
-
-async fn pytorchjob(world: Arc<World>) -> Result<Outcome> {
-    need!(possible(&world));
-    start(&world).await?;
-    let applier = &world.running()?.applier;
-    let made = applier.must(&pytorch("llama", 4, 2)).await?;
-    ensure!(made.data["spec"]["runPolicy"]["suspend"] == true, "suspended at creation: {}", made.data);
-    let pods = wait_running(&world, "training.kubeflow.org/job-name=llama", 4).await?;
-    ensure!(gpus(&world, &pods, 2).await?.len() == 8, "all eight");
-    let workload = the_workload(&world).await?;
-    for kind in ["QuotaReserved", "Admitted"] {
-        ensure!(is(&workload, kind, "True"), "{kind}: {}", workload["status"]);
+/// Waits until both queues count this many admitted and pending workloads.
+async fn wait_queue(world: &World, admitted: u64, pending: u64) -> Result<()> {
+    for path in [QUEUE, LOCAL_QUEUE] {
+        let what = format!("{path} to count {admitted} admitted, {pending} pending");
+        wait(&what, Duration::from_secs(20), async || {
+            let status = &read(world, path).await?["status"];
+            let count = |field: &str| status[field].as_u64().unwrap_or_default();
+            Ok((count("reservingWorkloads"), count("admittedWorkloads"), count("pendingWorkloads"))
+                == (admitted, admitted, pending))
+        })
+        .await?;
     }
-    ensure!(workload["status"]["admission"]["clusterQueue"] == "team", "{}", workload["status"]);
-    wait("the GangPlacement to be Bound", Duration::from_secs(20), async || {
-        let all = list(&world, PLACEMENTS).await?;
-        Ok(all.iter().any(|one| {
-            one["status"]["phase"] == "Bound"
-                && one["spec"]["members"].as_array().is_some_and(|m| m.len() == 4)
-        }))
-    })
-    .await?;
-    let job = get(&world.running()?.plane.client, &format!("{PYTORCH}/llama")).await?;
-    ensure!(is(&job, "Running", "True"), "Kubeflow says it runs: {}", job["status"]);
-    let bound = list(&world, PODS).await?;
-    ensure!(
-        bound.iter().all(|pod| pod["spec"]["schedulerName"] == "trireme" && pod["spec"]["nodeName"] == NAME),
-        "bound by ours"
-    );
-    clear(&world).await?;
-    Ok(Outcome::Passed)
+    Ok(())
 }
 
-async fn batch_job(world: Arc<World>) -> Result<Outcome> {
-    need!(possible(&world));
-    start(&world).await?;
-    world.running()?.applier.must(&batch("short", "training", 2, 1, "2s")).await?;
-    let client = &world.running()?.plane.client;
-    let done = wait("the Job to be complete", Duration::from_secs(90), async || {
-        Ok(is(&get(client, &format!("{JOBS}/short")).await?, "Complete", "True"))
-    });
-    if let Err(error) = done.await {
-        return Err(error.context(state(&world).await));
-    }
-    wait("the Workload to be Finished", Duration::from_secs(20), async || {
-        Ok(is(&the_workload(&world).await?, "Finished", "True"))
-    })
-    .await?;
-    clear(&world).await?;
-    Ok(Outcome::Passed)
-}
-
-async fn podgroup(world: Arc<World>) -> Result<Outcome> {
-    need!(possible(&world));
-    start(&world).await?;
+async fn counts(world: &World) -> Result<()> {
     let applier = &world.running()?.applier;
-    let group = json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
-        "metadata": {"name": "g", "namespace": NAMESPACE}, "spec": {"minMember": 3}});
-    applier.must(&group).await?;
-    for (index, name) in ["g-0", "g-1", "g-2"].iter().enumerate() {
-        // Incomplete, it must wait.
-        if index == 2 {
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            let pods = list(&world, PODS).await?;
-            ensure!(pods.iter().all(|pod| pod["spec"]["nodeName"].is_null()), "two of three were bound");
+    applier.must(&batch("first", "training", 3, 2, "")).await?;
+    wait_running(world, "job-name=first", 3).await?;
+    applier.must(&batch("second", "training", 2, 2, "")).await?;
+    wait_queue(world, 1, 1).await?;
+    for path in [QUEUE, LOCAL_QUEUE] {
+        let queue = read(world, path).await?;
+        for field in ["flavorsReservation", "flavorsUsage"] {
+            let flavor = &queue["status"][field][0];
+            ensure!(
+                flavor["name"] == "a100" && flavor["resources"][0]["name"] == GPU,
+                "{path} {field}: {flavor}"
+            );
+            ensure!(flavor["resources"][0]["total"] == "6", "{path} {field}: {flavor}");
         }
-        let mut pod = template("main", 2, "");
-        pod["apiVersion"] = json!("v1");
-        pod["kind"] = json!("Pod");
-        pod["metadata"] = json!({"name": name, "namespace": NAMESPACE, "labels": {"app": "g"},
-            "annotations": {"scheduling.k8s.io/group-name": "g"}});
-        pod["spec"]["schedulerName"] = json!("volcano");
-        applier.must(&pod).await?;
+        ensure!(
+            conditions(&queue).get("Active").is_some_and(|(is, why)| is == "True" && why == "Ready"),
+            "{queue}"
+        );
     }
-    let pods = wait_running(&world, "app=g", 3).await?;
-    ensure!(gpus(&world, &pods, 2).await?.len() == 6, "six");
-    clear(&world).await?;
-    Ok(Outcome::Passed)
+    Ok(())
 }
 
-async fn waits(world: Arc<World>) -> Result<Outcome> {
-    need!(possible(&world));
-    start(&world).await?;
+async fn waits(world: &World) -> Result<()> {
     let applier = &world.running()?.applier;
     applier.must(&batch("first", "training", 4, 2, "")).await?;
-    wait_running(&world, "job-name=first", 4).await?;
+    wait_running(world, "job-name=first", 4).await?;
     applier.must(&batch("second", "training", 2, 2, "")).await?;
     wait("the second Workload to say why it waits", Duration::from_secs(20), async || {
-        let all = list(&world, WORKLOADS).await?;
-        Ok(all.iter().any(|workload| {
-            let reserved = condition(workload, "QuotaReserved");
-            reserved.is_some_and(|found| {
-                found["status"] == "False" && found["message"].as_str().is_some_and(|text| !text.is_empty())
+        let all = list(world, WORKLOADS).await?;
+        Ok(all.iter().any(|one| {
+            condition(one, "QuotaReserved").is_some_and(|found| {
+                found["status"] == "False"
+                    && found["reason"] == "WaitingForQuota"
+                    && found["message"].as_str().is_some_and(|text| text.contains(GPU))
             })
         }))
     })
     .await?;
     ensure!(
-        list(&world, &format!("{PODS}?labelSelector=job-name=second")).await?.is_empty(),
+        list(world, &format!("{PODS}?labelSelector=job-name=second")).await?.is_empty(),
         "it makes no pods yet"
     );
-    output(&mut kubectl(&world, &["delete", "job", "first", "-n", NAMESPACE])?).await?;
-    wait_running(&world, "job-name=second", 2).await?;
-    clear(&world).await?;
-    Ok(Outcome::Passed)
+    output(&mut kubectl(world, &["delete", "job", "first", "-n", NAMESPACE])?).await?;
+    wait_running(world, "job-name=second", 2).await?;
+    Ok(())
 }
 
-async fn unknown_queue(world: Arc<World>) -> Result<Outcome> {
-    need!(possible(&world));
-    start(&world).await?;
+async fn too_large(world: &World) -> Result<()> {
+    world.running()?.applier.must(&batch("huge", "training", 5, 2, "")).await?;
+    wait_condition(world, "QuotaReserved", "False", "ExceedsMaxQuota").await.map(|_| ())
+}
+
+async fn unknown_queue(world: &World) -> Result<()> {
     world.running()?.applier.must(&batch("lost", "nowhere", 1, 1, "")).await?;
-    wait("its Workload to be inadmissible", Duration::from_secs(20), async || {
-        let workload = the_workload(&world).await?;
-        Ok(condition(&workload, "QuotaReserved").is_some_and(|found| found["status"] == "False"))
+    wait_condition(world, "QuotaReserved", "False", "Misconfigured").await.map(|_| ())
+}
+
+async fn preempts(world: &World) -> Result<()> {
+    let applier = &world.running()?.applier;
+    applier.must(&batch("low", "training", 4, 2, "")).await?;
+    wait_running(world, "job-name=low", 4).await?;
+    let mut urgent = batch("urgent", "training", 2, 4, "");
+    urgent["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("urgent");
+    applier.must(&urgent).await?;
+    let pods = wait_running(world, "job-name=urgent", 2).await?;
+    ensure!(gpus(world, &pods, 4).await?.len() == 8, "all eight");
+    wait("the Workload of the other to say what happened", Duration::from_secs(20), async || {
+        let all = list(world, WORKLOADS).await?;
+        Ok(all.iter().map(conditions).any(|all| {
+            let has = |kind: &str, reason: &str| {
+                all.get(kind).is_some_and(|(is, why)| is == "True" && why == reason)
+            };
+            has("Evicted", "Preempted") && has("Preempted", "InClusterQueue")
+        }))
     })
     .await?;
-    clear(&world).await?;
-    Ok(Outcome::Passed)
+    ensure!(read(world, &format!("{JOBS}/low")).await?["spec"]["suspend"] == true, "the other is suspended");
+    output(&mut kubectl(world, &["delete", "job", "urgent", "-n", NAMESPACE])?).await?;
+    wait_running(world, "job-name=low", 4).await.map(|_| ())
 }
 
-async fn converted(world: Arc<World>) -> Result<Outcome> {
-    need!(possible(&world));
-    start(&world).await?;
+async fn set_stop_policy(world: &World, policy: &str) -> Result<()> {
+    let body = json!({"spec": {"stopPolicy": policy}}).to_string();
+    let arguments = ["patch", "clusterqueue", "team", "--type=merge", "-p", &body];
+    output(&mut kubectl(world, &arguments)?).await.map(|_| ())
+}
+
+async fn stopped(world: &World) -> Result<()> {
+    world.running()?.applier.must(&batch("train", "training", 4, 2, "")).await?;
+    wait_running(world, "job-name=train", 4).await?;
+    set_stop_policy(world, "HoldAndDrain").await?;
+    wait_condition(world, "Evicted", "True", "ClusterQueueStopped").await?;
+    wait("its pods to be gone", Duration::from_secs(30), async || Ok(list(world, PODS).await?.is_empty()))
+        .await?;
+    ensure!(read(world, &format!("{JOBS}/train")).await?["spec"]["suspend"] == true, "suspended");
+    set_stop_policy(world, "None").await?;
+    let pods = wait_running(world, "job-name=train", 4).await?;
+    ensure!(gpus(world, &pods, 2).await?.len() == 8, "all eight");
+    Ok(())
+}
+
+async fn deleted(world: &World) -> Result<()> {
+    world.running()?.applier.must(&pytorch("llama", 2, 4)).await?;
+    wait_running(world, "training.kubeflow.org/job-name=llama", 2).await?;
+    output(&mut kubectl(world, &["delete", "pytorchjob", "llama", "-n", NAMESPACE])?).await?;
+    for path in [PODS, WORKLOADS, PLACEMENTS] {
+        wait(&format!("{path} to be empty"), Duration::from_secs(60), async || {
+            Ok(list(world, path).await?.is_empty())
+        })
+        .await?;
+    }
+    wait_queue(world, 0, 0).await
+}
+
+async fn make_group(world: &World, pods: usize) -> Result<()> {
+    let group = json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+        "metadata": {"name": "g", "namespace": NAMESPACE}, "spec": {"minMember": pods}});
+    world.running()?.applier.must(&group).await.map(|_| ())
+}
+
+async fn make_member(world: &World, index: usize) -> Result<()> {
+    let mut pod = template("main", 2, "");
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"] = json!({"name": format!("g-{index}"), "namespace": NAMESPACE, "labels": {"app": "g"},
+        "annotations": {"scheduling.k8s.io/group-name": "g"}});
+    pod["spec"]["schedulerName"] = json!("volcano");
+    world.running()?.applier.must(&pod).await.map(|_| ())
+}
+
+/// Waits until a condition of the PodGroup is True, and returns it.
+async fn wait_group(world: &World, kind: &str) -> Result<Value> {
+    wait(&format!("the PodGroup to be {kind}"), Duration::from_secs(20), async || {
+        Ok(is(&read(world, GROUP).await?, kind, "True"))
+    })
+    .await?;
+    condition(&read(world, GROUP).await?, kind).cloned().context("the condition")
+}
+
+async fn podgroup(world: &World) -> Result<()> {
+    make_group(world, 4).await?;
+    for index in 0..3 {
+        make_member(world, index).await?;
+    }
+    // The scheduler has seen them all and says that one is missing.
+    wait_group(world, "Unschedulable").await?;
+    let pods = list(world, PODS).await?;
+    ensure!(pods.iter().all(|pod| pod["spec"]["nodeName"].is_null()), "three of four were bound");
+    make_member(world, 3).await?;
+    let pods = wait_running(world, "app=g", 4).await?;
+    ensure!(gpus(world, &pods, 2).await?.len() == 8, "all eight");
+    wait_group(world, "Scheduled").await?;
+    wait("the PodGroup to be Running", Duration::from_secs(20), async || {
+        let status = &read(world, GROUP).await?["status"];
+        Ok(status["phase"] == "Running" && status["running"] == 4)
+    })
+    .await
+}
+
+async fn podgroup_too_large(world: &World) -> Result<()> {
+    make_group(world, 5).await?;
+    for index in 0..5 {
+        make_member(world, index).await?;
+    }
+    wait("the PodGroup to say what is missing", Duration::from_secs(20), async || {
+        let group = read(world, GROUP).await?;
+        let why = condition(&group, "Unschedulable").and_then(|one| one["message"].as_str());
+        Ok(why.is_some_and(|text| text.contains("insufficient nvidia.com/gpu")))
+    })
+    .await?;
+    let pods = list(world, PODS).await?;
+    ensure!(pods.iter().all(|pod| pod["spec"]["nodeName"].is_null()), "a part of it was bound");
+    wait("every pod to say that it is Unschedulable", Duration::from_secs(20), async || {
+        let pods = list(world, PODS).await?;
+        let says = |pod: &Value| {
+            condition(pod, "PodScheduled")
+                .is_some_and(|one| one["status"] == "False" && one["reason"] == "Unschedulable")
+        };
+        Ok(pods.len() == 5 && pods.iter().all(says))
+    })
+    .await
+}
+
+async fn converted(world: &World) -> Result<()> {
     let old = json!({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue", "metadata": {"name": "old"},
         "spec": {"cohort": "shared", "namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU],
             "flavors": [{"name": "a100", "resources": [{"name": GPU, "nominalQuota": 1}]}]}]}});
     world.running()?.applier.must(&old).await?;
-    let client = &world.running()?.plane.client;
-    let new = get(client, "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/old").await?;
+    let new = read(world, "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/old").await?;
     ensure!(new["spec"]["cohortName"] == "shared" && new["spec"]["cohort"].is_null(), "{}", new["spec"]);
-    let again = get(client, "/apis/kueue.x-k8s.io/v1beta1/clusterqueues/old").await?;
+    let again = read(world, "/apis/kueue.x-k8s.io/v1beta1/clusterqueues/old").await?;
     ensure!(again["spec"]["cohort"] == "shared", "{}", again["spec"]);
-    Ok(Outcome::Passed)
-}
-
-/// SIGKILL while a gang is on its way, at several distances from its creation.
-async fn killed(world: Arc<World>, program: &str) -> Result<Outcome> {
-    need!(possible(&world));
-    start(&world).await?;
-    for (round, delay) in [50, 400].into_iter().enumerate() {
-        let name = format!("killed-{round}");
-        world.running()?.applier.must(&batch(&name, "training", 4, 2, "")).await?;
-        tokio::time::sleep(Duration::from_millis(delay)).await;
-        world.programs().await?.kill(program)?;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        world.programs().await?.restart(program)?;
-        let pods = wait_running(&world, &format!("job-name={name}"), 4).await?;
-        ensure!(gpus(&world, &pods, 2).await?.len() == 8, "all eight");
-        clear(&world).await?;
-    }
-    Ok(Outcome::Passed)
-}
-
-/// A second replica takes over from one that stands still, and the first does no harm when it wakes.
-async fn paused(world: Arc<World>, program: &str) -> Result<Outcome> {
-    need!(possible(&world));
-    start(&world).await?;
-    let second = format!("{program}-2");
-    if program == "gang-scheduler" {
-        start_scheduler(&world, &second).await?;
-    } else {
-        start_admission(&world, &second).await?;
-        // The API server would wait for webhooks of the paused replica.
-        let slice = format!("/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices/{program}");
-        let request = http::Request::delete(slice).body(Vec::new())?;
-        world.running()?.plane.client.request::<Value>(request).await?;
-    }
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    world.programs().await?.pause(program)?;
-    world.running()?.applier.must(&batch("handover", "training", 4, 2, "")).await?;
-    let pods = wait_running(&world, "job-name=handover", 4).await;
-    world.programs().await?.unpause(program)?;
-    ensure!(gpus(&world, &pods?, 2).await?.len() == 8, "all eight");
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let still = wait_running(&world, "job-name=handover", 4).await?;
-    ensure!(gpus(&world, &still, 2).await?.len() == 8, "nothing moved when the first woke");
-    world.programs().await?.alive()?;
-    world.programs().await?.kill(program)?;
-    clear(&world).await?;
-    Ok(Outcome::Passed)
+    output(&mut kubectl(world, &["delete", "clusterqueue", "old"])?).await.map(|_| ())
 }
 
 async fn ends(world: Arc<World>) -> Result<Outcome> {

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cluster::{Applied, documents, yaml_files};
 use crate::registry::{Outcome, Test, need};
+use crate::stack;
 use crate::world::World;
 
 /// Folders of ../shared/manifests.
@@ -34,12 +35,20 @@ const KNOWN: &str = include_str!("manifests.known");
 
 /// One test per folder.
 pub(crate) fn all() -> Vec<Test> {
-    FOLDERS.map(|folder| Test::new(format!("manifests/{folder}"), move |world| check(world, folder))).into()
+    FOLDERS
+        .map(|folder| {
+            Test::new(format!("manifests/{folder}"), move |world| check(world, folder)).with_admission()
+        })
+        .into()
 }
 
 async fn check(world: Arc<World>, folder: &str) -> Result<Outcome> {
     let running = need!(world.running());
     let root = need!(world.shared("manifests"));
+    // Objects of the older version need the conversion.
+    need!(world.tools.get(stack::ADMISSION));
+    need!(stack::address(&world));
+    stack::start_admission(&world, stack::ADMISSION).await?;
     let applier = &running.applier;
     let mut refused = Vec::new();
     let mut foreign: BTreeMap<String, usize> = BTreeMap::new();
