@@ -25,9 +25,11 @@ pub struct Config {
     /// The first pause after a refusal; it doubles with each further one, until none came for twice the longest. Milliseconds. One second, as
     /// kube-scheduler's initial backoff.
     pub first_pause_ms: i64,
-    /// The longest pause, and how long a node that refused is left alone. Milliseconds. One minute: a kubelet's books are
-    /// right again by then.
+    /// The longest pause. Milliseconds.
     pub longest_pause_ms: i64,
+    /// How long a node that refused is left alone. Milliseconds. Half a minute: a kubelet's books are right again by then,
+    /// and a gang that fits nowhere else is repaired there before [`Self::repair_patience_ms`] ends.
+    pub avoid_ms: i64,
     /// A bug on purpose, for testing the tests.
     pub planted: Planted,
 }
@@ -38,6 +40,7 @@ impl Default for Config {
             repair_patience_ms: 60_000,
             first_pause_ms: 1_000,
             longest_pause_ms: 60_000,
+            avoid_ms: 30_000,
             planted: Planted::NONE,
         }
     }
@@ -427,7 +430,7 @@ impl Engine {
 
     /// A node would not have a member: the gang pauses, and leaves the node alone for longer.
     fn refused(&mut self, now_ms: i64, gang: &GangId, place: (Arc<str>, Arc<str>), problem: Arc<str>) {
-        let (node, until) = (place.1.clone(), now_ms.saturating_add(self.config.longest_pause_ms));
+        let (node, until) = (place.1.clone(), now_ms.saturating_add(self.config.avoid_ms));
         self.pause(now_ms, gang, Refusal { place: Some(place), problem });
         if let Some(gang) = self.gangs.get_mut(gang) {
             gang.avoid.insert(node, until);

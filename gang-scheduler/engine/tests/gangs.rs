@@ -160,6 +160,27 @@ fn what_the_kubelet_rejected_is_replaced_on_another_node() {
     assert_eq!(placed(&engine.decide(2_000))["g-worker-0b"], "c", "a refused, b is taken");
 }
 
+/// Found on a real kubelet whose device plugin was away for a second: the node was left alone until patience ended, and
+/// the survivors were deleted.
+#[test]
+fn a_gang_that_fits_on_one_node_only_is_repaired_where_it_was_rejected() {
+    let mut engine = engine([node("a", 2)]);
+    add_gang(&mut engine, "g", 2, workers("g", 2, 1));
+    let first = engine.decide(0);
+    confirm(&mut engine, 0, &first);
+    let member = engine.pod(&PodUid::new("uid-g-worker-0")).unwrap().clone();
+    engine.apply(1, Event::PodApplied(Box::new(PodInfo { phase: PodPhase::Rejected, ..member })));
+    let (mut now, mut decisions) = (1, engine.decide(1));
+    engine.apply(20_000, Event::PodApplied(Box::new(pod("g-worker-0b", "g", 1))));
+    while placed(&decisions).is_empty() {
+        assert!(!decisions.iter().any(|decision| matches!(decision, Decision::Undo(_))), "{decisions:#?}");
+        now = engine.next_deadline().unwrap().max(20_000).max(now);
+        decisions = engine.decide(now);
+    }
+    assert_eq!(placed(&decisions)["g-worker-0b"], "a");
+    assert!(now < 60_000, "at {now}");
+}
+
 #[test]
 fn an_old_event_does_not_undo_what_is_assumed() {
     let mut engine = engine([node("a", 1)]);

@@ -191,7 +191,7 @@ async fn api_resources(up: &Up) -> Result<()> {
     for (plural, short, group, namespaced, kind) in [
         ("clusterqueues", "cq", "kueue.x-k8s.io/v1beta2", "false", "ClusterQueue"),
         ("localqueues", "queue", "kueue.x-k8s.io/v1beta2", "true", "LocalQueue"),
-        ("workloads", "wl", "kueue.x-k8s.io/v1beta2", "true", "Workload"),
+        ("workloads", "kwl", "kueue.x-k8s.io/v1beta2", "true", "Workload"),
         ("resourceflavors", "flavor", "kueue.x-k8s.io/v1beta2", "false", "ResourceFlavor"),
         ("podgroups", "pg", "scheduling.volcano.sh/v1beta1", "true", "PodGroup"),
         ("gangplacements", "", "trireme.dev/v1alpha1", "true", "GangPlacement"),
@@ -319,14 +319,13 @@ async fn until(
         bail!("it ended")
     };
     let outcome = tokio::time::timeout(Duration::from_secs(30), read).await;
-    outcome
-        .unwrap_or_else(|_| bail!("not within 30 s"))
-        .with_context(|| format!("no {text} in {seen:?}"))?;
+    outcome.unwrap_or_else(|_| bail!("not within 30 s")).with_context(|| format!("no {text} in {seen:?}"))?;
     Ok(seen)
 }
 
 async fn watch(up: &Up) -> Result<()> {
-    up.run(&["create", "namespace", "watched"]).await?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "watched"}});
+    up.create("watched", &namespace).await?;
     let mut child = up.command(&["get", "pods", "-n", "watched", "-w"]).stdout(Stdio::piped()).spawn()?;
     let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "seen", "namespace": "watched"},
@@ -395,7 +394,7 @@ async fn workload_columns(up: &Up) -> Result<()> {
     let (head, line) = row(&table, "job-listed-")?;
     ensure!(head == ["NAME", "QUEUE", "RESERVED IN", "ADMITTED", "FINISHED", "AGE"], "{table}");
     ensure!(line[1..4] == ["training", "team-b-queue", "True"], "{table}");
-    let short = up.run(&["get", "wl", "-A"]).await?;
+    let short = up.run(&["get", "kwl", "-A"]).await?;
     ensure!(short.starts_with("NAMESPACE") && short.contains("job-listed-"), "{short}");
     ends(up, "listed").await
 }
@@ -413,7 +412,7 @@ async fn queue_columns(up: &Up) -> Result<()> {
 async fn describe(up: &Up) -> Result<()> {
     runs(up, "described", 1).await?;
     let job = up.run(&["describe", "job", "described", "-n", "team-b"]).await?;
-    ensure!(job.contains("SuccessfulCreate"), "{job}");
+    ensure!(job.contains("admitted and started") && job.contains("1 Active"), "{job}");
     let workload = up.json(&["get", "workloads", "-n", "team-b"]).await?;
     let names =
         workload["items"].as_array().into_iter().flatten().filter_map(|one| one["metadata"]["name"].as_str());
