@@ -11,11 +11,11 @@ use model::{ResourceList, ResourceName};
 use crate::engine::{Engine, Undeclared};
 use crate::input::{
     Admission, BorrowWithinCohort, ClusterQueue, Flavor, FlavorQuotas, Fungibility, PodSet, PodSetAssignment,
-    Preference, ReclaimWithinCohort, ResourceGroup, Search,
+    Preference, ResourceGroup, Search,
 };
 use crate::names::{ClusterQueueName, FlavorName, Uid};
 use crate::preempt::{Search as VictimSearch, Target};
-use crate::reason::{Obstacle, PodSetObstacles};
+use crate::reason::{Obstacle, PodSetObstacles, can_wait};
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 
 /// How a workload could get its quota.
@@ -73,8 +73,9 @@ impl Grade {
     }
 
     fn is_better_than(self, other: Self, preference: Preference) -> bool {
-        if self.mode == Mode::NoFit || other.mode == Mode::NoFit {
-            return self.mode > other.mode;
+        // Where nobody can be displaced, borrowing less is no merit.
+        if self.mode.min(other.mode) <= Mode::NoCandidates {
+            return (self.mode, other.height) > (other.mode, self.height);
         }
         match preference {
             Preference::BorrowingOverPreemption => (self.mode, other.height) > (other.mode, self.height),
@@ -226,6 +227,7 @@ impl Assigner<'_> {
                 self.grade.mode = Mode::NoFit;
             }
         }
+        let mut by_group = Vec::new();
         for group in &queue.groups {
             let asked: ResourceList = totals
                 .iter()
@@ -233,9 +235,17 @@ impl Assigner<'_> {
                 .map(|(resource, amount)| (resource.clone(), *amount))
                 .collect();
             if !asked.is_empty() {
-                self.group(pod_set, group, &asked, &mut assignment, &mut obstacles);
+                let mut met = Vec::new();
+                self.group(pod_set, group, &asked, &mut assignment, &mut met);
+                by_group.push(met);
             }
         }
+        // Where one group can never serve, it does not help that another may some day.
+        let hopeless = |met: &Vec<Obstacle>| !met.is_empty() && !can_wait(met);
+        if by_group.iter().any(hopeless) || !obstacles.is_empty() {
+            by_group.retain(hopeless);
+        }
+        obstacles.extend(by_group.into_iter().flatten());
         obstacles.sort();
         obstacles.dedup();
         (assignment, obstacles)
@@ -260,12 +270,6 @@ impl Assigner<'_> {
         assignment: &mut PodSetAssignment,
         obstacles: &mut Vec<Obstacle>,
     ) {
-        let keys: BTreeSet<String> = group
-            .flavors
-            .iter()
-            .filter_map(|one| self.engine.flavors.get(&one.flavor))
-            .flat_map(|flavor| flavor.node_labels.keys().cloned())
-            .collect();
         let mut best: Option<(Grade, &FlavorName)> = None;
         let mut met = Vec::new();
         for quotas in &group.flavors {
@@ -273,7 +277,7 @@ impl Assigner<'_> {
                 met.push(Obstacle::FlavorNotFound(quotas.flavor.clone()));
                 continue;
             };
-            if let Some(obstacle) = unsuitable(flavor, pod_set, &keys) {
+            if let Some(obstacle) = unsuitable(flavor, pod_set) {
                 met.push(obstacle);
                 continue;
             }
@@ -355,8 +359,7 @@ impl Assigner<'_> {
             return Grade { mode: if now { Mode::Fit } else { Mode::Wait }, height };
         }
         let preemption = &self.queue.preemption;
-        let borrows_by_preempting = preemption.borrow_within_cohort != BorrowWithinCohort::Never
-            && preemption.reclaim_within_cohort != ReclaimWithinCohort::Never;
+        let borrows_by_preempting = preemption.borrow_within_cohort != BorrowWithinCohort::Never;
         let entitled = total <= tree.nominal(node, pair) || lender_below_root || borrows_by_preempting;
         if !entitled {
             return Grade { mode: Mode::NoFit, height };
@@ -375,7 +378,7 @@ impl Assigner<'_> {
 }
 
 /// Why pods of this set cannot run on the flavor's nodes, whatever the quota.
-fn unsuitable(flavor: &Flavor, pod_set: &PodSet, keys: &BTreeSet<String>) -> Option<Obstacle> {
+fn unsuitable(flavor: &Flavor, pod_set: &PodSet) -> Option<Obstacle> {
     if flavor.topology.is_some() {
         return Some(Obstacle::NeedsTopology(flavor.name.clone()));
     }
@@ -386,18 +389,14 @@ fn unsuitable(flavor: &Flavor, pod_set: &PodSet, keys: &BTreeSet<String>) -> Opt
     let selected = pod_set
         .node_selector
         .iter()
-        .filter(|(key, _)| keys.contains(*key))
-        .all(|(key, value)| flavor.node_labels.get(key) == Some(value));
+        .all(|(key, value)| flavor.node_labels.get(key).is_none_or(|given| given == value));
     let matches = selected
-        && pod_set
-            .affinity
-            .as_ref()
-            .is_none_or(|affinity| affinity_allows(affinity, &flavor.node_labels, keys));
+        && pod_set.affinity.as_ref().is_none_or(|affinity| affinity_allows(affinity, &flavor.node_labels));
     (!matches).then(|| Obstacle::AffinityMismatch(flavor.name.clone()))
 }
 
-/// Only keys that some flavor of the group has are looked at; a term about nothing else allows every flavor.
-fn affinity_allows(affinity: &NodeSelector, labels: &Labels, keys: &BTreeSet<String>) -> bool {
+/// Only keys that the flavor has are looked at: its nodes may have others besides. A term about nothing else allows it.
+fn affinity_allows(affinity: &NodeSelector, labels: &Labels) -> bool {
     let terms: Vec<NodeSelectorTerm> = affinity
         .node_selector_terms
         .iter()
@@ -405,7 +404,7 @@ fn affinity_allows(affinity: &NodeSelector, labels: &Labels, keys: &BTreeSet<Str
             match_expressions: term
                 .match_expressions
                 .iter()
-                .filter(|one| keys.contains(&one.key))
+                .filter(|one| labels.contains_key(&one.key))
                 .cloned()
                 .collect(),
             match_fields: Vec::new(),

@@ -136,32 +136,30 @@ impl PendingReason {
 
 /// Waiting helps if every pod set has a flavor that lacks nothing but free quota. Otherwise the hardest obstacle tells.
 fn no_fit_token(pod_sets: &[PodSetObstacles]) -> &'static str {
-    let flavor_of = |obstacle: &Obstacle| match obstacle {
-        Obstacle::ExceedsMaximum { flavor, .. } | Obstacle::Insufficient { flavor, .. } => {
-            Some(flavor.clone())
-        }
-        _ => None,
-    };
     let mut worst = "WaitingForQuota";
-    for pod_set in pod_sets {
-        let exceeded: Vec<_> = pod_set
-            .obstacles
-            .iter()
-            .filter(|one| matches!(one, Obstacle::ExceedsMaximum { .. }))
-            .filter_map(flavor_of)
-            .collect();
-        let uncovered = pod_set.obstacles.iter().any(|one| matches!(one, Obstacle::ResourceNotCovered(_)));
-        let may_wait = !uncovered
-            && pod_set.obstacles.iter().any(
-                |one| matches!(one, Obstacle::Insufficient { flavor, .. } if !exceeded.contains(flavor)),
-            );
-        if may_wait {
-            continue;
-        }
-        if exceeded.is_empty() || uncovered {
+    for obstacles in pod_sets.iter().map(|one| &one.obstacles).filter(|obstacles| !can_wait(obstacles)) {
+        let uncovered = obstacles.iter().any(|one| matches!(one, Obstacle::ResourceNotCovered(_)));
+        if uncovered || exceeded(obstacles).next().is_none() {
             return "NoMatchingFlavor";
         }
         worst = "ExceedsMaxQuota";
     }
     worst
+}
+
+/// Whether some flavor lacks nothing but free quota.
+pub(crate) fn can_wait(obstacles: &[Obstacle]) -> bool {
+    let uncovered = obstacles.iter().any(|one| matches!(one, Obstacle::ResourceNotCovered(_)));
+    let lacks_quota_only = |one: &Obstacle| match one {
+        Obstacle::Insufficient { flavor, .. } => exceeded(obstacles).all(|other| other != flavor),
+        _ => false,
+    };
+    !uncovered && obstacles.iter().any(lacks_quota_only)
+}
+
+fn exceeded(obstacles: &[Obstacle]) -> impl Iterator<Item = &FlavorName> {
+    obstacles.iter().filter_map(|one| match one {
+        Obstacle::ExceedsMaximum { flavor, .. } => Some(flavor),
+        _ => None,
+    })
 }

@@ -1,0 +1,99 @@
+//! Which flavor serves, and which reason is given when none does.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use model::ResourceName;
+use quota_engine::input::*;
+use quota_engine::*;
+use support::*;
+
+fn world(groups: Vec<ResourceGroup>, flavors: Vec<Flavor>, change: impl FnOnce(&mut ClusterQueue)) -> World {
+    let mut queue = cluster_queue("cq", Some("pool"), groups);
+    change(&mut queue);
+    let mut events: Vec<Event> = flavors.into_iter().map(Event::Flavor).collect();
+    events.push(Event::ClusterQueue(queue));
+    events.push(Event::LocalQueue(local_queue("cq")));
+    World::new(events)
+}
+
+#[test]
+fn a_flavor_excludes_pods_only_by_labels_it_has() {
+    let mut plain = flavor("plain");
+    plain.node_labels.clear();
+    let flavors = gpus(&[("plain", quota(4, None, None)), ("h100", quota(4, None, None))]);
+    let mut world = world(flavors, vec![plain, flavor("h100")], |_| ());
+    let mut one = workload("one", "cq", 1, 0);
+    one.pod_sets[0].node_selector.insert("gpu-type".into(), "h100".into());
+    world.put(one);
+    world.settle();
+    let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("one")].standing else { panic!() };
+    assert_eq!(admission.pod_sets[0].flavors.values().next().unwrap().as_str(), "plain");
+}
+
+#[test]
+fn a_group_that_can_never_serve_tells_more_than_one_that_may_later() {
+    let memory = ResourceName::from("memory");
+    let mut groups = gpus(&[("a100", quota(4, None, None))]);
+    groups.push(ResourceGroup {
+        covered: vec![memory.clone()],
+        flavors: vec![FlavorQuotas {
+            flavor: "ram".into(),
+            resources: [(memory.clone(), quota(10, None, None))].into(),
+        }],
+    });
+    let mut ram = flavor("ram");
+    ram.node_labels.clear();
+    let mut world = world(groups, vec![flavor("a100"), ram], |_| ());
+    world.put(workload("running", "cq", 3, 9));
+    world.settle();
+    for (uid, asked, token) in [("later", 10, "WaitingForQuota"), ("never", 11, "ExceedsMaxQuota")] {
+        let mut one = workload(uid, "cq", 2, 0);
+        one.pod_sets[0].requests.insert(memory.clone(), asked / 2 + asked % 2);
+        world.put(one);
+        world.settle();
+        assert_eq!(world.reason(uid).token(), token, "{:?}", world.reason(uid));
+    }
+}
+
+/// `borrowWithinCohort` alone lets a workload that has to borrow displace others of its own queue.
+#[test]
+fn who_may_borrow_by_preempting_may_displace_its_own() {
+    for (borrow, displaced) in
+        [(BorrowWithinCohort::Never, 0), (BorrowWithinCohort::LowerPriority { threshold: None }, 1)]
+    {
+        let mut world = world(gpus(&[("a100", quota(2, None, None))]), vec![flavor("a100")], |queue| {
+            queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+            queue.preemption.borrow_within_cohort = borrow;
+        });
+        let bank = cluster_queue("bank", Some("pool"), gpus(&[("a100", quota(1, None, None))]));
+        world.engine.apply(Event::ClusterQueue(bank));
+        world.put(workload("low", "cq", 2, 0));
+        world.settle();
+        world.put(workload("high", "cq", 3, 1));
+        world.settle();
+        assert_eq!(world.evictions.len(), displaced, "{borrow:?}");
+    }
+}
+
+#[test]
+fn where_nobody_can_be_displaced_the_next_flavor_is_borrowed() {
+    let mut bank = cluster_queue("bank", Some("pool"), gpus(&[("spot", quota(4, None, None))]));
+    bank.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+    let flavors = gpus(&[("a100", quota(2, Some(0), None)), ("spot", quota(0, None, None))]);
+    let mut world = world(flavors, vec![flavor("a100"), flavor("spot")], |queue| {
+        queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+        queue.fungibility = Fungibility {
+            when_can_borrow: Search::TryNext,
+            when_can_preempt: Search::TryNext,
+            preference: Preference::PreemptionOverBorrowing,
+        };
+    });
+    world.engine.apply(Event::ClusterQueue(bank));
+    world.put(workload("equal", "cq", 2, 0));
+    world.settle();
+    world.put(workload("next", "cq", 2, 0));
+    world.settle();
+    assert!(world.is_admitted("next"), "{:?}", world.reason("next"));
+}

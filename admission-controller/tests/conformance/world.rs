@@ -1,0 +1,242 @@
+//! A case's objects, given to the engine as the program gives it what the watches see.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use admission_controller::input;
+use quota_engine::input::{Admission, Standing};
+use quota_engine::{Decision, Engine, Event, LocalQueueKey, Settings, Uid};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// Pod set, resource → flavor.
+pub(crate) type Flavors = BTreeMap<(String, String), String>;
+
+pub(crate) struct World {
+    engine: Engine,
+    keys: BTreeMap<Uid, String>,
+    held: BTreeMap<String, Flavors>,
+    preempted: BTreeSet<String>,
+    next: u64,
+}
+
+pub(crate) fn key_of(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+pub(crate) fn flavors_of(admission: &Admission) -> Flavors {
+    admission
+        .pod_sets
+        .iter()
+        .flat_map(|set| {
+            set.flavors.iter().map(|(resource, flavor)| {
+                ((set.name.clone(), resource.as_str().to_owned()), flavor.as_str().to_owned())
+            })
+        })
+        .collect()
+}
+
+/// The same of an admission as the API writes it.
+pub(crate) fn flavors_written(admission: &Value) -> Flavors {
+    let sets = admission["podSetAssignments"].as_array().into_iter().flatten();
+    sets.flat_map(|set| flavors_in(set["name"].as_str().unwrap_or_default(), &set["flavors"], |one| one))
+        .collect()
+}
+
+/// The same of an assignment as Kueue keeps it in memory.
+pub(crate) fn flavors_assigned(assignment: &Value) -> Flavors {
+    let sets = assignment["PodSets"].as_array().into_iter().flatten();
+    sets.flat_map(|set| {
+        flavors_in(set["Name"].as_str().unwrap_or_default(), &set["Flavors"], |one| &one["Name"])
+    })
+    .collect()
+}
+
+fn flavors_in<'a>(
+    set: &'a str,
+    flavors: &'a Value,
+    name: fn(&Value) -> &Value,
+) -> impl Iterator<Item = ((String, String), String)> + 'a {
+    flavors.as_object().into_iter().flatten().map(move |(resource, flavor)| {
+        ((set.to_owned(), resource.clone()), name(flavor).as_str().unwrap_or_default().to_owned())
+    })
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let mut engine = Engine::new(Settings::default());
+        for (name, dep) in [
+            ("default", ""),
+            ("eng-alpha", "eng"),
+            ("eng-beta", "eng"),
+            ("eng-gamma", "eng"),
+            ("sales", "sales"),
+            ("lend", "lend"),
+            ("", ""),
+        ] {
+            let labels = [("dep".to_owned(), dep.to_owned())].into_iter().filter(|(_, dep)| !dep.is_empty());
+            engine.apply(Event::Namespace(name.into(), labels.collect()));
+        }
+        Self { engine, keys: BTreeMap::new(), held: BTreeMap::new(), preempted: BTreeSet::new(), next: 0 }
+    }
+
+    /// The object as the API server would store it.
+    fn stored<K: DeserializeOwned>(&mut self, object: &Value) -> K {
+        let mut object = object.clone();
+        forget_nulls(&mut object);
+        self.next += 1;
+        object["metadata"]["resourceVersion"] = json!(self.next.to_string());
+        // Some cases give one uid to two workloads; its order among others counts.
+        let uid =
+            object["metadata"]["uid"].as_str().or(object["metadata"]["name"].as_str()).unwrap_or_default();
+        object["metadata"]["uid"] = json!(format!("{uid} {}", key_of(&object)));
+        for condition in
+            object.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten()
+        {
+            for (field, default) in
+                [("reason", ""), ("message", ""), ("lastTransitionTime", "2026-01-01T00:00:00Z")]
+            {
+                if condition[field].is_null() {
+                    condition[field] = json!(default);
+                }
+            }
+        }
+        serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"))
+    }
+
+    pub(crate) fn flavors(&mut self, flavors: &[Value]) {
+        for flavor in flavors {
+            let view = self.stored(flavor);
+            self.engine.apply(Event::Flavor(input::flavor(&view)));
+        }
+    }
+
+    /// `clusterQueues`, `cohorts` and `queues` (LocalQueues) of a case.
+    pub(crate) fn queues(&mut self, case: &Value) {
+        for queue in case["clusterQueues"].as_array().into_iter().flatten() {
+            let mut queue = queue.clone();
+            if queue["spec"]["resourceGroups"].is_null() {
+                queue["spec"]["resourceGroups"] = json!([{ "flavors": [{ "name": "default" }] }]);
+            }
+            let groups = queue.pointer_mut("/spec/resourceGroups").and_then(Value::as_array_mut);
+            for group in groups.into_iter().flatten().filter(|group| group["coveredResources"].is_null()) {
+                // Kueue's tables take what its API would not: a flavor without a word of its resources.
+                group["coveredResources"] = json!(["cpu", "memory"]);
+                for flavor in group["flavors"].as_array_mut().into_iter().flatten() {
+                    flavor["resources"] = json!([
+                        { "name": "cpu", "nominalQuota": "0" }, { "name": "memory", "nominalQuota": "0" },
+                    ]);
+                }
+            }
+            let view = self.stored(&queue);
+            self.engine.apply(Event::ClusterQueue(input::cluster_queue(&view)));
+        }
+        for cohort in case["cohorts"].as_array().into_iter().flatten() {
+            let view = self.stored(cohort);
+            self.engine.apply(Event::Cohort(input::cohort(&view)));
+        }
+        for queue in case["queues"].as_array().into_iter().flatten() {
+            let view = self.stored(queue);
+            self.engine.apply(Event::LocalQueue(input::local_queue(&view)));
+        }
+    }
+
+    pub(crate) fn local_queue(&mut self, name: &str, cluster_queue: &str) {
+        self.engine.apply(Event::LocalQueue(quota_engine::input::LocalQueue {
+            key: LocalQueueKey::new("default", name),
+            uid: name.into(),
+            cluster_queue: cluster_queue.into(),
+            stop: quota_engine::input::StopPolicy::None,
+        }));
+    }
+
+    pub(crate) fn workloads(&mut self, workloads: &Value) {
+        for object in workloads.as_array().into_iter().flatten() {
+            let workload = input::workload(&self.stored(object), &[]);
+            let key = key_of(object);
+            self.keys.insert(workload.uid.clone(), key.clone());
+            if let Standing::Reserved { admission, evicted, .. } = &workload.standing {
+                self.held.insert(key.clone(), flavors_of(admission));
+                if *evicted {
+                    self.preempted.insert(key);
+                }
+            }
+            self.engine.apply(Event::Workload(Box::new(workload)));
+        }
+    }
+
+    /// Use by nobody in particular: ClusterQueue → (flavor, resource) → amount.
+    pub(crate) fn usage(&mut self, usage: &Value) {
+        for (queue, amounts) in usage.as_object().into_iter().flatten() {
+            for (index, (pair, amount)) in amounts.as_object().into_iter().flatten().enumerate() {
+                let pair: Value = serde_json::from_str(pair).unwrap();
+                let (flavor, resource) =
+                    (pair["Flavor"].as_str().unwrap(), pair["Resource"].as_str().unwrap());
+                let amount = amount["value"].as_i64().or(amount.as_i64()).unwrap_or(0);
+                let written = if resource == "cpu" { format!("{amount}m") } else { amount.to_string() };
+                let set = json!({
+                    "name": "main", "count": 1,
+                    "flavors": { resource: flavor }, "resourceUsage": { resource: written },
+                });
+                self.workloads(&json!([{
+                    "metadata": { "name": format!("usage-{queue}-{index}"), "namespace": "default" },
+                    "spec": { "podSets": [{ "name": "main", "count": 1 }], "priority": i32::MAX },
+                    "status": {
+                        "conditions": [{ "type": "QuotaReserved", "status": "True" }],
+                        "admission": { "clusterQueue": queue, "podSetAssignments": [set] },
+                    },
+                }]));
+            }
+        }
+    }
+
+    /// Whether a workload that asks for so much is admitted. Every flavor but the one named is forbidden to it.
+    pub(crate) fn probe(&mut self, queue: &str, flavor: &str, resource: &str, amount: i64) -> bool {
+        self.local_queue("probe", queue);
+        let written = if resource == "cpu" { format!("{amount}m") } else { amount.to_string() };
+        self.workloads(&json!([{
+            "metadata": { "name": "probe", "namespace": "default" },
+            "spec": { "queueName": "probe", "podSets": [{ "name": "main", "count": 1, "template": { "spec": {
+                "containers": [{ "name": "c", "resources": { "requests": { resource: written } } }],
+            }}}]},
+        }]));
+        self.decide().iter().any(|one| match one {
+            Decision::Reserve(reserve) => {
+                flavors_of(&reserve.admission).values().all(|given| given == flavor)
+            }
+            _ => false,
+        })
+    }
+
+    /// What is decided in one call; the API server takes everything.
+    pub(crate) fn decide(&mut self) -> Vec<Decision> {
+        let decided = self.engine.decide(1_800_000_000_000);
+        self.engine.audit().unwrap();
+        decided
+    }
+
+    pub(crate) fn key(&self, uid: &Uid) -> String {
+        self.keys[uid].clone()
+    }
+
+    /// Who held quota before.
+    pub(crate) fn held(&self) -> BTreeMap<String, Flavors> {
+        self.held.clone()
+    }
+
+    /// Who was on its way out before.
+    pub(crate) fn preempted_before(&self) -> &BTreeSet<String> {
+        &self.preempted
+    }
+}
+
+fn forget_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(forget_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_nulls),
+        _ => {}
+    }
+}
