@@ -37,6 +37,21 @@ pub struct Notice {
     pub message: String,
 }
 
+/// What happened since it was last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Pods bound.
+    pub scheduled: u64,
+    /// Pods that were said to have no place.
+    pub unschedulable: u64,
+    /// Binds that the server refused.
+    pub refused: u64,
+    /// Plans begun.
+    pub plans: u64,
+    /// Gangs undone.
+    pub undone: u64,
+}
+
 /// A placement on its way.
 #[derive(Clone, Debug)]
 struct Binding {
@@ -66,6 +81,7 @@ pub struct Core {
     /// Counts this process's terms of leadership: an answer from an earlier one is nobody's.
     term: u32,
     planted: Planted,
+    tally: Tally,
 }
 
 impl Core {
@@ -90,6 +106,7 @@ impl Core {
             leading: false,
             term: 0,
             planted,
+            tally: Tally::default(),
         }
     }
 
@@ -294,6 +311,11 @@ impl Core {
         std::mem::take(&mut self.notices)
     }
 
+    /// What happened since it was last asked, as numbers.
+    pub fn take_tally(&mut self) -> Tally {
+        std::mem::take(&mut self.tally)
+    }
+
     /// How a write ended.
     pub fn wrote(&mut self, now: i64, id: &WriteId, outcome: Outcome) {
         let Some(write) = self.outstanding.remove(id) else { return };
@@ -389,6 +411,7 @@ impl Core {
     }
 
     fn refused(&mut self, now: i64, uid: &PodUid, problem: &str) {
+        self.tally.refused += 1;
         self.bindings.remove(uid);
         self.engine.apply(now, Event::BindRefused { pod: uid.clone(), problem: problem.into() });
         self.on_member(uid, Happened::Refused(uid.clone()));
@@ -397,6 +420,7 @@ impl Core {
     fn bound(&mut self, now: i64, uid: &PodUid, key: &Key, node: &Arc<str>, outcome: Outcome) {
         match outcome {
             Outcome::Answered(_) => {
+                self.tally.scheduled += 1;
                 self.bindings.remove(uid);
                 if let Some(info) = self.engine.pod(uid).filter(|info| info.node.is_none()) {
                     let mut info = info.clone();
@@ -461,6 +485,7 @@ impl Core {
                 ),
             });
         }
+        self.tally.undone += 1;
         self.undoing.insert(undo.gang.clone(), (pods, false));
         self.late.touch(now, &undo.gang);
     }
@@ -477,6 +502,7 @@ impl Core {
     }
 
     fn pending(&mut self, now: i64, pending: Pending) {
+        self.tally.unschedulable += u64::try_from(pending.pods.len()).unwrap_or(u64::MAX);
         self.late.say(now, pending);
     }
 

@@ -7,6 +7,7 @@
 pub mod config;
 pub mod core;
 pub mod grouping;
+mod metrics;
 pub mod protocol;
 mod run;
 mod shell;

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::config::Config;
 use crate::core::{Answer, Core, Notice, Write, WriteId};
+use crate::metrics::Metrics;
 use crate::shell::{Watches, outcome_of, send};
 
 /// Why the program ended.
@@ -32,6 +33,9 @@ pub enum Error {
 /// The Service under which the admin pages are found in a simulation.
 const SERVICE: &str = "gang-scheduler";
 
+/// What the names of metrics begin with that are not a peer's.
+const METRICS_PREFIX: &str = "trireme";
+
 /// Schedules until the context's tasks are asked to stop.
 ///
 /// # Errors
@@ -40,10 +44,13 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let (questions, asked) = mpsc::channel(8);
     let readiness = Readiness::new();
     let synced = readiness.require("watches", "not everything has been listed yet");
-    let mut registry = Registry::with_prefix("trireme");
+    let mut registry = Registry::default();
     let (watch_metrics, write_metrics) = (WatchMetrics::default(), WriteMetrics::default());
-    watch_metrics.register(&mut registry);
-    write_metrics.register(&mut registry);
+    let metrics = Metrics::default();
+    let kit = registry.sub_registry_with_prefix(METRICS_PREFIX);
+    watch_metrics.register(kit);
+    write_metrics.register(kit);
+    metrics.register(&mut registry, METRICS_PREFIX);
     // In process it is found by a simulation only: a real process has an empty table that nobody reads.
     let listen = config.admin_address.map_or(Listen::InProcess, Listen::Plain);
     let router = admin::router(readiness, Arc::new(registry), Some(state_source(questions)));
@@ -64,6 +71,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         wants_to_lead: false,
         careless: config.planted.is(Bug::WriteWithoutLease),
         asked,
+        metrics,
         ctx,
     };
     program.work(&synced).await;
@@ -99,6 +107,7 @@ struct Program {
     /// Planted: goes on as if it still led.
     careless: bool,
     asked: mpsc::Receiver<oneshot::Sender<Value>>,
+    metrics: Metrics,
 }
 
 impl Program {
@@ -115,6 +124,7 @@ impl Program {
                 self.core.settle(self.ctx.clock.unix_millis());
                 self.submit();
             }
+            self.metrics.take(&mut self.core);
         }
     }
 

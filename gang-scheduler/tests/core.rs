@@ -425,3 +425,49 @@ fn a_job_s_pods_are_held_to_its_present_workload() {
     let writes = world.settle(0);
     assert_eq!(creations(&writes).len(), 1, "both are within the new grant: {writes:#?}");
 }
+
+#[test]
+fn a_pod_group_s_events_are_about_reasons_and_not_about_numbers() {
+    let mut world = World::new(&[("a", 1)]);
+    world.group("g", json!({ "minMember": 2 }));
+    world.member("g", "p-0", json!({}));
+    let events = |world: &mut World| {
+        let notices = world.core.take_notices().into_iter();
+        let notices = notices.filter(|notice| notice.about.1 == "PodGroup");
+        notices.map(|notice| (notice.reason, notice.message)).collect::<Vec<_>>()
+    };
+    let writes = world.settle(15);
+    assert_eq!(
+        events(&mut world),
+        [(
+            "Unschedulable".to_owned(),
+            "0 of 1 pods have a node, at least 2 must: 1 of 2 pods exist".to_owned()
+        )]
+    );
+    let group = json!({ "metadata": { "name": "g", "namespace": "default", "uid": "uid-g" },
+        "spec": { "minMember": 2 }, "status": status(&writes) });
+    let group = world.read(group);
+    world.core.group_applied(world.now, group);
+    world.member("g", "p-1", json!({}));
+    let writes = world.settle(15);
+    assert_eq!(events(&mut world).len(), 1, "another reason");
+    assert_eq!(status(&writes)["conditions"][0]["reason"], "NotEnoughResources");
+    assert_eq!(world.core.take_tally().unschedulable, 1 + 2);
+    assert_eq!(world.core.engine().waiting().unschedulable, 2);
+}
+
+#[test]
+fn a_large_gang_s_conditions_are_rewritten_less_often() {
+    let mut world = World::new(&[("a", 8)]);
+    world.group("g", json!({ "minMember": 300 }));
+    for index in 0..200 {
+        world.member("g", &format!("p-{index}"), json!({}));
+    }
+    let told = |writes: &[(WriteId, Write)]| {
+        writes.iter().filter(|(_, write)| matches!(write, Write::PodStatus { .. })).count()
+    };
+    assert_eq!(told(&world.settle(5)), 200);
+    world.member("g", "p-200", json!({}));
+    assert_eq!(told(&world.settle(12)), 0, "201 writes take their 20 seconds");
+    assert_eq!(told(&world.settle(12)), 201);
+}

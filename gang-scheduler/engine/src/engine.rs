@@ -130,6 +130,17 @@ pub struct GangReport {
     pub undoing: bool,
 }
 
+/// How many pods wait, and for what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// A refusal was not long ago.
+    pub backoff: usize,
+    /// They do not fit, members are missing, or something holds them.
+    pub unschedulable: usize,
+    /// They have scheduling gates.
+    pub gated: usize,
+}
+
 /// Everything placement depends on, and the decisions that follow from it.
 #[derive(Clone, Debug, Default)]
 pub struct Engine {
@@ -243,6 +254,20 @@ impl Engine {
             why: gang.said.as_ref().map(|(why, _)| why.clone()),
             undoing: !gang.undoing.is_empty(),
         })
+    }
+
+    /// How many pods wait, as of the last decision.
+    pub fn waiting(&self) -> Waiting {
+        let mut waiting = Waiting::default();
+        for gang in self.open.iter().filter_map(|id| self.gangs.get(id)) {
+            waiting.gated += gang.gated;
+            match &gang.said {
+                Some((Why::BackingOff { .. }, pods)) => waiting.backoff += pods.len(),
+                Some((_, pods)) => waiting.unschedulable += pods.len(),
+                None => {}
+            }
+        }
+        waiting
     }
 
     /// The gangs, by id.

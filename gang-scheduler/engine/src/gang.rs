@@ -61,6 +61,8 @@ pub(crate) struct Gang {
     pub(crate) below_since: Option<i64>,
     /// Members whose deletion was decided and has not been seen.
     pub(crate) undoing: BTreeSet<PodUid>,
+    /// Members with scheduling gates, when it was last looked at.
+    pub(crate) gated: usize,
     /// What was last said about why it waits.
     pub(crate) said: Option<(Why, BTreeMap<PodUid, Why>)>,
 }

@@ -31,7 +31,7 @@ mod shape;
 mod solve;
 
 pub use devices::{Device, DeviceChoice, Link};
-pub use engine::{Config, Decision, Engine, GangReport, Pending, Placement, Plan, Undo};
+pub use engine::{Config, Decision, Engine, GangReport, Pending, Placement, Plan, Undo, Waiting};
 pub use event::{Event, GangSpec, NodeInfo, PodInfo, PodPhase};
 pub use ids::{GangId, PodUid};
 pub use reason::{Hold, NoFit, NodeReason, Refusal, Unsupported, Why};

@@ -7,12 +7,15 @@ use placement_engine::{GangId, Pending, PodUid, Why};
 use serde_json::{Value, json};
 
 use super::{Core, Notice, Outcome, Write};
+use crate::grouping::GangOwner;
 use crate::words;
 
 /// What is said for the first time waits so long for better news: pods of a job arrive one after another.
 const FIRST_MS: i64 = 1_000;
 /// A gang's conditions are rewritten at most this often; the numbers in them move with every pod of the cluster.
 const QUIET_MS: i64 = 10_000;
+/// For each status written the gang is quiet for so long at least: ten writes a second for it, however many pods it has.
+const QUIET_PER_WRITE_MS: i64 = 100;
 /// A longer message is cut: the API server keeps at most 32,768 characters of a condition's.
 const LONGEST: usize = 4_000;
 
@@ -21,13 +24,14 @@ const LONGEST: usize = 4_000;
 pub(super) struct Late {
     pending: BTreeMap<GangId, Pending>,
     due: BTreeMap<GangId, i64>,
-    written: BTreeMap<GangId, i64>,
+    /// Until when each is quiet.
+    quiet: BTreeMap<GangId, i64>,
 }
 
 impl Late {
     /// Something about the gang may have changed.
     pub(super) fn touch(&mut self, now: i64, gang: &GangId) {
-        let earliest = self.written.get(gang).map_or(0, |written| written.saturating_add(QUIET_MS));
+        let earliest = self.quiet.get(gang).copied().unwrap_or_default();
         self.due.entry(gang.clone()).or_insert_with(|| earliest.max(now.saturating_add(FIRST_MS)));
     }
 
@@ -60,7 +64,7 @@ impl Late {
     pub(super) fn forget(&mut self, gang: &GangId) {
         self.pending.remove(gang);
         self.due.remove(gang);
-        self.written.remove(gang);
+        self.quiet.remove(gang);
     }
 
     /// A status was not written: try again with what is true then, unless the object is gone or will not have it.
@@ -85,8 +89,10 @@ impl Core {
             let before = self.outbox.len();
             self.write_pods(now, &gang);
             self.write_group(now, &gang);
-            if self.outbox.len() > before {
-                self.late.written.insert(gang, now);
+            let written = i64::try_from(self.outbox.len() - before).unwrap_or(i64::MAX);
+            if written > 0 {
+                let quiet = written.saturating_mul(QUIET_PER_WRITE_MS).max(QUIET_MS);
+                self.late.quiet.insert(gang, now.saturating_add(quiet));
             }
         }
     }
@@ -144,6 +150,7 @@ impl Core {
         if unchanged {
             return;
         }
+        self.notices.extend(group_notice(owner, &old.conditions, conditions.as_deref()));
         let mut status = json!({ "phase": phase });
         // A zero that was never written stays unwritten, as Volcano's omitempty has it.
         for (name, old, new) in [
@@ -226,6 +233,24 @@ fn group_conditions(
         })
         .flatten();
     cleared.or(waits)
+}
+
+/// What of new conditions is worth an event on the PodGroup: another status or reason, not other numbers.
+fn group_notice(owner: &GangOwner, old: &[Value], new: Option<&[Value]>) -> Option<Notice> {
+    let heard = [reasons::pod_group::UNSCHEDULABLE, reasons::pod_group::SCHEDULED];
+    let news = new?.iter().find(|condition| {
+        let before = old.iter().find(|one| one["type"] == condition["type"]);
+        let same = |field: &str| before.is_some_and(|before| before[field] == condition[field]);
+        condition["status"] == "True"
+            && heard.iter().any(|kind| condition["type"] == *kind)
+            && !(same("status") && same("reason"))
+    })?;
+    Some(Notice {
+        about: ("scheduling.volcano.sh/v1beta1", "PodGroup", owner.key.clone(), owner.uid.clone()),
+        warning: news["type"] == reasons::pod_group::UNSCHEDULABLE,
+        reason: news["type"].as_str()?.to_owned(),
+        message: news["message"].as_str()?.to_owned(),
+    })
 }
 
 /// Whether the PodGroup's minimum is the one that holds. Nothing is said as long as it always was.

@@ -174,6 +174,7 @@ impl Core {
         let Some((key, _)) = objects.first().cloned() else { return };
         let (protocol, steps) =
             Protocol::begin(plan.members.iter().map(|member| member.pod.clone()), bodies.len());
+        self.tally.plans += 1;
         self.plans.insert(key.clone(), Open { gang: plan.gang, protocol, objects, bodies });
         self.take_steps(&key, steps);
     }

@@ -383,6 +383,7 @@ impl Engine {
         };
         let nothing_waits = pods.is_empty() && census.gated == 0;
         let Some(gang) = self.gangs.get_mut(id) else { return };
+        gang.gated = census.gated;
         if nothing_waits && gang.below_since.is_none() && gang.undoing.is_empty() && !gang.dirty {
             self.open.remove(id);
         }
