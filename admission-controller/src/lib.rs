@@ -16,6 +16,7 @@ mod controller;
 pub mod explain;
 pub mod input;
 pub mod jobs;
+pub mod metrics;
 pub mod names;
 pub mod reconcile;
 pub mod status;
@@ -70,6 +71,10 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let mut registry = Registry::default();
     let metrics = WatchMetrics::default();
     metrics.register(&mut registry);
+    let queue_metrics = metrics::QueueMetrics::new(config.leader_election);
+    queue_metrics.register(&mut registry);
+    let write_metrics = kit::writes::WriteMetrics::default();
+    write_metrics.register(&mut registry);
     let (ask, asked) = mpsc::channel(STATE_REQUESTS);
     let lease = config.leader_election.then(|| Lease::campaign(&ctx, &namespace, LEASE, Terms::default()));
     let leadership = lease.as_ref().map_or_else(|| Leadership::always(&ctx), Lease::leadership);
@@ -91,7 +96,8 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     };
     http::publish(&ctx, &namespace, trireme::ADMISSION_SERVICE, &listen, router).await?;
 
-    controller::Controller::new(ctx, config, leadership, synced).run(metrics, asked).await;
+    let counted = controller::Counted { watches: metrics, writes: write_metrics, queues: queue_metrics };
+    controller::Controller::new(ctx, config, leadership, synced, counted).run(asked).await;
     if let Some(lease) = lease {
         lease.release().await;
     }

@@ -1,10 +1,11 @@
 //! What follows from the answers to writes.
 
+use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
 use kit::patch::WriteError;
 use kit::writes::{Done, Failure, Priority};
 use kube::Api;
-use quota_engine::{DecisionId, Outcome, Uid};
+use quota_engine::{ClusterQueueName, DecisionId, Outcome, Uid, WorkloadState};
 
 use super::Controller;
 use super::pump::{About, Answer, Op};
@@ -46,7 +47,11 @@ impl Controller {
                 if let Some(id) = decision {
                     self.engine.written(id, Outcome::Written(input::version(&view.metadata)));
                 }
-                self.announce(self.world.workloads.get(&input::uid(&view.metadata)), &view);
+                let before = self.world.workloads.get(&input::uid(&view.metadata));
+                self.announce(before, &view);
+                let preemptor = self.preemptor_of(&view);
+                let preemptor = preemptor.as_ref().map(|name| name.as_str());
+                self.counted.queues.written(before, &view, preemptor, self.ctx.clock.now());
                 self.world.take_workload(&mut self.engine, *view);
             }
             Answer::Job(kind, object) => {
@@ -58,6 +63,17 @@ impl Controller {
             Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
             Answer::LocalQueue(view) => self.world.take_local_queue(*view),
             Answer::Nothing => {}
+        }
+    }
+
+    /// The ClusterQueue for which a workload has to leave.
+    fn preemptor_of(&self, workload: &Workload) -> Option<ClusterQueueName> {
+        if !workload.holds(tokens::PREEMPTED) {
+            return None;
+        }
+        match self.engine.explain(&input::uid(&workload.metadata))?.state {
+            WorkloadState::Leaving(_, Some(preemptor)) => self.engine.cluster_queue_of(&preemptor),
+            _ => None,
         }
     }
 

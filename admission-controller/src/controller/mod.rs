@@ -20,7 +20,7 @@ use kit::admin::Requirement;
 use kit::events::Events;
 use kit::lease::Leadership;
 use kit::watch::{Change, WatchMetrics};
-use kit::writes::{Done, Limits, Writes};
+use kit::writes::{Done, Limits, WriteMetrics, Writes};
 use kube::api::{Api, ListParams};
 use model::planted::Bug;
 use quota_engine::{
@@ -31,6 +31,7 @@ use tokio::time::Instant;
 
 use crate::config::{Config, QuotaCheckStrategy};
 use crate::explain;
+use crate::metrics::QueueMetrics;
 use feeds::{Feeds, Seen, feeds};
 use pump::{Answer, Op};
 use world::{Unit, World};
@@ -78,6 +79,17 @@ pub(crate) struct Controller {
     due: BTreeSet<(Instant, Unit)>,
     scheduled: BTreeSet<Unit>,
     ready: Requirement,
+    counted: Counted,
+}
+
+/// What is counted.
+pub(crate) struct Counted {
+    /// Watches.
+    pub(crate) watches: WatchMetrics,
+    /// Writes.
+    pub(crate) writes: WriteMetrics,
+    /// Queues and workloads.
+    pub(crate) queues: QueueMetrics,
 }
 
 /// A step that led nowhere, refused or without effect: not tried again on the same versions before its time.
@@ -97,14 +109,20 @@ enum Wake {
 }
 
 impl Controller {
-    pub(crate) fn new(ctx: Context, config: Arc<Config>, leadership: Leadership, ready: Requirement) -> Self {
+    pub(crate) fn new(
+        ctx: Context,
+        config: Arc<Config>,
+        leadership: Leadership,
+        ready: Requirement,
+        counted: Counted,
+    ) -> Self {
         let undeclared = match config.file.resources.quota_check_strategy {
             QuotaCheckStrategy::BlockUndeclared => Undeclared::Block,
             QuotaCheckStrategy::IgnoreUndeclared => Undeclared::Ignore,
         };
         let lease_is_ignored = config.planted.is(Bug::WriteWithoutLease);
         let gate = if lease_is_ignored { Arc::new(|| true) } else { leadership.gate() };
-        let writes = Writes::start(&ctx, Limits::default(), gate);
+        let writes = Writes::start_counted(&ctx, Limits::default(), gate, &counted.writes);
         let events = Events::start(&ctx, "admission-controller", leadership.gate());
         Self {
             events,
@@ -123,14 +141,15 @@ impl Controller {
             due: BTreeSet::new(),
             scheduled: BTreeSet::new(),
             ready,
+            counted,
             ctx,
             config,
         }
     }
 
     /// Runs until the context's tasks stop.
-    pub(crate) async fn run(mut self, metrics: WatchMetrics, mut states: mpsc::Receiver<StateRequest>) {
-        let mut feeds = feeds(&self.ctx, &self.config.file, &metrics);
+    pub(crate) async fn run(mut self, mut states: mpsc::Receiver<StateRequest>) {
+        let mut feeds = feeds(&self.ctx, &self.config.file, &self.counted.watches);
         loop {
             match self.wake(&mut feeds, &mut states).await {
                 Wake::Stop => break,
@@ -201,6 +220,7 @@ impl Controller {
             self.engine.written(id, Outcome::NotWritten);
         }
         if !leads {
+            self.counted.queues.no_longer_leads();
             tracing::info!("this replica no longer leads");
             return;
         }

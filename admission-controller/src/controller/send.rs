@@ -117,8 +117,11 @@ impl Controller {
         let op = |versions| Op { decision: None, reads: false, about: About::Status, versions };
         match unit {
             Unit::ClusterQueue(name) => {
-                let Some(view) = self.world.cluster_queue(name) else { return };
+                let Some(view) = self.world.cluster_queue(name) else {
+                    return self.counted.queues.forget(name.as_str());
+                };
                 let Some(report) = self.engine.cluster_queue_report(name) else { return };
+                self.counted.queues.cluster_queue(name.as_str(), &report);
                 let Some(body) =
                     status::cluster_queue(view, &report, now).or_else(|| self.planted_status(view))
                 else {

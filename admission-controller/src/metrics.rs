@@ -1,0 +1,295 @@
+//! What is counted about queues and workloads, by Kueue's names. The leader counts: what it writes, and what it knows.
+//!
+//! Series are bounded: by ClusterQueues, which administrators make and which take their series with them when they go, and
+//! by the first [`MAX_CLASSES`] priority classes seen of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crds::reasons::workload as tokens;
+use crds::view::workload::Workload;
+use jiff::Timestamp;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use quota_engine::{ClusterQueueReport, Inactive};
+
+/// Priority classes told apart for one ClusterQueue; those beyond count as [`OTHER`].
+const MAX_CLASSES: usize = 32;
+/// The priority class of all classes beyond the bound.
+const OTHER: &str = "other";
+/// Kueue's buckets of waiting times: 1 s, then 2.5 s doubled twelve times.
+const BUCKETS: [f64; 14] =
+    [1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 10240.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfQueue {
+    cluster_queue: String,
+    replica_role: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfStatus {
+    cluster_queue: String,
+    status: &'static str,
+    replica_role: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfClass {
+    cluster_queue: String,
+    priority_class: String,
+    replica_role: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfEviction {
+    cluster_queue: String,
+    reason: String,
+    underlying_cause: String,
+    priority_class: String,
+    replica_role: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfPreemption {
+    preempting_cluster_queue: String,
+    reason: String,
+    replica_role: &'static str,
+}
+
+type Waits = Family<OfClass, Histogram, fn() -> Histogram>;
+
+/// The series of one replica.
+#[derive(Clone, Debug)]
+pub struct QueueMetrics {
+    role: &'static str,
+    pending: Family<OfStatus, Gauge>,
+    status: Family<OfStatus, Gauge>,
+    reserving: Family<OfQueue, Gauge>,
+    admitted_active: Family<OfQueue, Gauge>,
+    reserved: Family<OfClass, Counter>,
+    admitted: Family<OfClass, Counter>,
+    finished: Family<OfClass, Counter>,
+    reserved_wait: Waits,
+    admitted_wait: Waits,
+    evicted: Family<OfEviction, Counter>,
+    preempted: Family<OfPreemption, Counter>,
+    known: Arc<Mutex<Known>>,
+}
+
+/// What has series, by ClusterQueue.
+#[derive(Debug, Default)]
+struct Known {
+    classes: BTreeMap<String, BTreeSet<String>>,
+    evictions: BTreeMap<String, Vec<OfEviction>>,
+    preemptions: BTreeMap<String, Vec<OfPreemption>>,
+}
+
+impl QueueMetrics {
+    /// Nothing counted yet. `elects` tells whether other replicas may run.
+    pub fn new(elects: bool) -> Self {
+        let waits = || Histogram::new(BUCKETS);
+        Self {
+            role: if elects { "leader" } else { "standalone" },
+            pending: Family::default(),
+            status: Family::default(),
+            reserving: Family::default(),
+            admitted_active: Family::default(),
+            reserved: Family::default(),
+            admitted: Family::default(),
+            finished: Family::default(),
+            reserved_wait: Family::new_with_constructor(waits),
+            admitted_wait: Family::new_with_constructor(waits),
+            evicted: Family::default(),
+            preempted: Family::default(),
+            known: Arc::default(),
+        }
+    }
+
+    /// Registers all of them.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "kueue_pending_workloads",
+            "Workloads that wait, by whether they are looked at",
+            self.pending.clone(),
+        );
+        registry.register(
+            "kueue_cluster_queue_status",
+            "1 for the status a ClusterQueue has, 0 for the others",
+            self.status.clone(),
+        );
+        registry.register(
+            "kueue_reserving_active_workloads",
+            "Unfinished workloads with quota",
+            self.reserving.clone(),
+        );
+        registry.register(
+            "kueue_admitted_active_workloads",
+            "Unfinished workloads that are admitted",
+            self.admitted_active.clone(),
+        );
+        registry.register(
+            "kueue_quota_reserved_workloads",
+            "Workloads that got quota",
+            self.reserved.clone(),
+        );
+        registry.register("kueue_admitted_workloads", "Workloads that were admitted", self.admitted.clone());
+        registry.register("kueue_finished_workloads", "Workloads that ended", self.finished.clone());
+        registry.register(
+            "kueue_evicted_workloads",
+            "Workloads that lost their admission, by reason",
+            self.evicted.clone(),
+        );
+        registry.register(
+            "kueue_preempted_workloads",
+            "Workloads evicted for others, by the queue they left room for",
+            self.preempted.clone(),
+        );
+        registry.register(
+            "kueue_quota_reserved_wait_time_seconds",
+            "From being queued to quota",
+            self.reserved_wait.clone(),
+        );
+        registry.register(
+            "kueue_admission_wait_time_seconds",
+            "From being queued to admission",
+            self.admitted_wait.clone(),
+        );
+    }
+
+    /// The state of a ClusterQueue.
+    pub fn cluster_queue(&self, name: &str, report: &ClusterQueueReport) {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let with = |status| OfStatus { cluster_queue: name.to_owned(), status, replica_role: self.role };
+        let queue = OfQueue { cluster_queue: name.to_owned(), replica_role: self.role };
+        self.pending.get_or_create(&with("active")).set(count(report.pending - report.inadmissible));
+        self.pending.get_or_create(&with("inadmissible")).set(count(report.inadmissible));
+        self.reserving.get_or_create(&queue).set(count(report.reserving));
+        self.admitted_active.get_or_create(&queue).set(count(report.admitted));
+        let is = match report.inactive {
+            None => "active",
+            Some(Inactive::Terminating) => "terminating",
+            Some(_) => "pending",
+        };
+        for status in ["active", "pending", "terminating"] {
+            self.status.get_or_create(&with(status)).set(i64::from(status == is));
+        }
+    }
+
+    /// What a written Workload status says that it did not say before. `preemptor` is the ClusterQueue it was evicted for.
+    pub fn written(
+        &self,
+        before: Option<&Workload>,
+        after: &Workload,
+        preemptor: Option<&str>,
+        now: Timestamp,
+    ) {
+        let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
+        let admission = after.status.admission.as_ref();
+        let Some(name) = admission.map(|admission| admission.cluster_queue.clone()) else { return };
+        let class = self.class(&name, after);
+        let labels =
+            OfClass { cluster_queue: name.clone(), priority_class: class.clone(), replica_role: self.role };
+        let waited = waited(before.unwrap_or(after), now);
+        if became(tokens::QUOTA_RESERVED) {
+            self.reserved.get_or_create(&labels).inc();
+            self.reserved_wait.get_or_create(&labels).observe(waited);
+        }
+        if became(tokens::ADMITTED) {
+            self.admitted.get_or_create(&labels).inc();
+            self.admitted_wait.get_or_create(&labels).observe(waited);
+        }
+        if became(tokens::FINISHED) {
+            self.finished.get_or_create(&labels).inc();
+        }
+        let reason = |kind: &str| after.condition(kind).map_or_else(String::new, |one| one.reason.clone());
+        if became(tokens::EVICTED) {
+            let labels = OfEviction {
+                cluster_queue: name.clone(),
+                reason: reason(tokens::EVICTED),
+                underlying_cause: String::new(),
+                priority_class: class,
+                replica_role: self.role,
+            };
+            self.evicted.get_or_create(&labels).inc();
+            remember(&mut self.known().evictions, &name, labels);
+        }
+        if let (true, Some(preemptor)) = (became(tokens::PREEMPTED), preemptor) {
+            let labels = OfPreemption {
+                preempting_cluster_queue: preemptor.to_owned(),
+                reason: reason(tokens::PREEMPTED),
+                replica_role: self.role,
+            };
+            self.preempted.get_or_create(&labels).inc();
+            remember(&mut self.known().preemptions, preemptor, labels);
+        }
+    }
+
+    /// A ClusterQueue is gone, and its series with it.
+    pub fn forget(&self, name: &str) {
+        for status in ["active", "inadmissible", "pending", "terminating"] {
+            let labels = OfStatus { cluster_queue: name.to_owned(), status, replica_role: self.role };
+            self.pending.remove(&labels);
+            self.status.remove(&labels);
+        }
+        let queue = OfQueue { cluster_queue: name.to_owned(), replica_role: self.role };
+        self.reserving.remove(&queue);
+        self.admitted_active.remove(&queue);
+        let mut known = self.known();
+        for priority_class in known.classes.remove(name).into_iter().flatten() {
+            let labels = OfClass { cluster_queue: name.to_owned(), priority_class, replica_role: self.role };
+            for counter in [&self.reserved, &self.admitted, &self.finished] {
+                counter.remove(&labels);
+            }
+            for waits in [&self.reserved_wait, &self.admitted_wait] {
+                waits.remove(&labels);
+            }
+        }
+        known.evictions.remove(name).into_iter().flatten().for_each(|labels| {
+            self.evicted.remove(&labels);
+        });
+        known.preemptions.remove(name).into_iter().flatten().for_each(|labels| {
+            self.preempted.remove(&labels);
+        });
+    }
+
+    /// This replica no longer leads: what it knew of the queues is nobody's truth any more.
+    pub fn no_longer_leads(&self) {
+        self.pending.clear();
+        self.status.clear();
+        self.reserving.clear();
+        self.admitted_active.clear();
+    }
+
+    fn class(&self, queue: &str, workload: &Workload) -> String {
+        let name = workload.spec.priority_class_ref.as_ref().map_or("", |class| class.name.as_str());
+        let mut known = self.known();
+        let classes = known.classes.entry(queue.to_owned()).or_default();
+        let name = if classes.contains(name) || classes.len() < MAX_CLASSES { name } else { OTHER };
+        classes.insert(name.to_owned());
+        name.to_owned()
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn remember<L: PartialEq>(known: &mut BTreeMap<String, Vec<L>>, queue: &str, labels: L) {
+    let known = known.entry(queue.to_owned()).or_default();
+    if !known.contains(&labels) {
+        known.push(labels);
+    }
+}
+
+/// Seconds since it was queued: created, or last requeued after an eviction.
+fn waited(before: &Workload, now: Timestamp) -> f64 {
+    let requeued = before.condition(tokens::REQUEUED).filter(|one| one.status == "True");
+    let since = requeued.map(|one| one.last_transition_time.0);
+    let created = before.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    since.or(created).map_or(0.0, |since| now.duration_since(since).as_secs_f64().max(0.0))
+}
