@@ -236,15 +236,25 @@ impl ApiError {
     }
 
     pub(crate) fn unsupported_media_type(content_type: &str) -> Self {
-        Self::new(
-            415,
-            "UnsupportedMediaType",
-            format!(
-                "the body of the request was in an unknown format ({content_type}) - accepted media types include: \
-                 application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, \
-                 application/apply-patch+yaml"
-            ),
+        Self::unknown_format(
+            content_type,
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf (built-in kinds)",
         )
+    }
+
+    pub(crate) fn unsupported_patch(content_type: &str) -> Self {
+        Self::unknown_format(
+            content_type,
+            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, \
+             application/apply-patch+yaml",
+        )
+    }
+
+    fn unknown_format(content_type: &str, accepted: &str) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format ({content_type}) - accepted media types include: {accepted}"
+        );
+        Self::new(415, "UnsupportedMediaType", message)
     }
 
     pub(crate) fn internal(message: impl AsRef<str>) -> Self {

@@ -19,6 +19,7 @@ use crate::error::ApiError;
 use crate::faults::Call;
 use crate::object::to_bytes;
 use crate::patch::PatchKind;
+use crate::protobuf;
 use crate::request::{Query, Target, View};
 use crate::store::Verb;
 use crate::write::{Caller, UnknownFields};
@@ -221,7 +222,7 @@ struct Routed {
     lag: u64,
 }
 
-/// A request body as JSON; YAML is accepted where it is declared.
+/// A request body as JSON; YAML and protobuf are accepted where they are declared.
 pub(crate) fn parse(body: &[u8], content_type: &str) -> Result<Value, ApiError> {
     if content_type.contains("yaml") {
         let text = std::str::from_utf8(body)
@@ -230,6 +231,9 @@ pub(crate) fn parse(body: &[u8], content_type: &str) -> Result<Value, ApiError> 
             .map_err(|e| ApiError::bad_request(format!("the object provided is unrecognized: {e}")));
     }
     let media = content_type.split(';').next().unwrap_or_default().trim();
+    if media == protobuf::MEDIA_TYPE {
+        return protobuf::decode(body);
+    }
     if !matches!(media, "" | "application/json") && !media.ends_with("+json") {
         return Err(ApiError::unsupported_media_type(content_type));
     }

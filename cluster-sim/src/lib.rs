@@ -7,7 +7,7 @@
 //!
 //! What it does not do, on purpose: authorisation (every review says yes), managed fields and their conflicts
 //! (server-side apply creates or merges), CEL (`x-kubernetes-validations`, `matchConditions`, admission policies),
-//! protobuf bodies, `exec`, webhooks outside the process. What it does is held to the real server by the api-parity
+//! answers in protobuf (request bodies of built-in kinds are read), `exec`, webhooks outside the process. What it does is held to the real server by the api-parity
 //! suite.
 
 mod admission;
@@ -26,6 +26,7 @@ pub mod node;
 mod object;
 mod pages;
 mod patch;
+mod protobuf;
 mod read;
 mod request;
 mod resources;

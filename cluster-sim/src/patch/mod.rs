@@ -36,7 +36,7 @@ impl PatchKind {
             "application/apply-patch+yaml" | "application/apply-patch+json" => {
                 Ok(Self::Apply(object(parse(body, "application/yaml")?)?))
             }
-            other => Err(ApiError::unsupported_media_type(other)),
+            other => Err(ApiError::unsupported_patch(other)),
         }
     }
 
@@ -55,7 +55,7 @@ impl PatchKind {
             })?,
             Self::Merge(patch) => merge(&mut value, patch),
             Self::Strategic(_) if !builtin => {
-                return Err(ApiError::unsupported_media_type("application/strategic-merge-patch+json"));
+                return Err(ApiError::unsupported_patch("application/strategic-merge-patch+json"));
             }
             Self::Strategic(patch) => strategic::apply(&mut value, patch, kind)?,
             Self::Apply(patch) if builtin => {
