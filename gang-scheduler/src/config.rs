@@ -79,6 +79,9 @@ impl Config {
         if self.lease_name.is_empty() {
             return wrong("leaseName", "is empty; replicas need a lease to agree on who leads");
         }
+        if self.lease_namespace.is_empty() {
+            return wrong("leaseNamespace", "is empty; name the namespace the lease is kept in");
+        }
         Ok(())
     }
 }
@@ -95,6 +98,10 @@ mod tests {
             ("schedulerName: [trireme]", "schedulerName"),
             ("repairPatienceSeconds: soon", "repairPatienceSeconds"),
             ("leaseName: ''", "leaseName"),
+            ("leaseNamespace: ''", "leaseNamespace"),
+            ("repairPatienceSeconds: -1", "repairPatienceSeconds"),
+            ("adminAddress: everywhere", "adminAddress"),
+            ("schedulerNames: ['trireme', ' ']", "schedulerNames"),
             ("planted: 1", "planted"),
             ("- a list", "c.yaml"),
         ] {

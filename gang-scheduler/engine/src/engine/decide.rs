@@ -254,7 +254,8 @@ impl Engine {
             return Err(Why::NoFit(NoFit { member, ..no_fit.clone() }));
         }
         let spec = self.gangs.get(id).and_then(|gang| gang.spec.as_ref());
-        let any_will_do = !further.is_empty() && spec.is_none_or(|spec| spec.roles.is_empty());
+        let no_roles = spec.is_none_or(|spec| spec.roles.is_empty());
+        let any_will_do = !further.is_empty() && no_roles;
         let mut space = Space::new(&mut self.nodes, &mut self.shapes, &avoid, self.config.planted);
         let mut chosen: BTreeMap<PodUid, NodeIndex> = BTreeMap::new();
         let whole = match round.alone && !further.is_empty() {
@@ -270,7 +271,8 @@ impl Engine {
                     match any_will_do.then(|| space.any(&groups.0, needed.len())).flatten() {
                         Some(found) => assign(&mut chosen, &all, found),
                         None => {
-                            let memo = &mut round.memo;
+                            // With roles, others of the same shapes may have a place.
+                            let memo = no_roles.then_some(&mut round.memo);
                             return Err(no_place(&mut space, &groups, exhaustive, &least, &self.pods, memo));
                         }
                     }
@@ -450,12 +452,12 @@ fn no_place(
     exhaustive: bool,
     least: &[(ShapeId, Vec<PodUid>)],
     pods: &BTreeMap<PodUid, crate::gang::Pod>,
-    memo: &mut Memo,
+    memo: Option<&mut Memo>,
 ) -> Why {
     let (mut no_fit, failing) = space.explain(&groups.1, exhaustive);
     let first = least.get(failing).and_then(|(_, uids)| pods.get(uids.first()?));
     no_fit.member = first.map(|pod| pod.info.name.clone()).unwrap_or_default();
-    if space.avoid.is_empty() {
+    if let Some(memo) = memo.filter(|_| space.avoid.is_empty()) {
         memo.insert(groups.clone(), (no_fit.clone(), failing));
     }
     Why::NoFit(no_fit)
