@@ -1,7 +1,9 @@
 //! Many episodes: a range of seeds, or every planted bug.
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kit::Clock;
 #[cfg(feature = "planted-bugs")]
@@ -32,14 +34,13 @@ pub fn run(campaign: Campaign) -> anyhow::Result<bool> {
     let Campaign { first, seeds, log } = campaign;
     println!("seeds {first}..{}", first + seeds);
     let begun = Clock::System.monotonic();
-    let outcomes = play_all(first, seeds, Options { log, ..Options::default() }, |_| false)?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let mut found = 0;
-    for outcome in &outcomes {
+    let outcomes = play_all(first, seeds, Options { log, ..Options::default() }, |outcome| {
         outcome.log.iter().for_each(|line| println!("{line}"));
-        found += usize::from(!outcome.violations.is_empty());
         report(outcome);
-    }
+        false
+    })?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let found = outcomes.iter().filter(|outcome| !outcome.violations.is_empty()).count();
     let writes: u64 = outcomes.iter().map(|outcome| outcome.checked).sum();
     println!(
         "{} episodes, {writes} writes checked, {found} with violations, {:.1} episodes/s",
@@ -57,12 +58,16 @@ fn report(outcome: &Outcome) {
         println!("seed {}: at {} ms: {}: {}", outcome.seed, violation.at, violation.rule, violation.what);
     }
     if !outcome.violations.is_empty() {
-        println!(
-            "  reproduce: cargo run --release -p embedded -- fuzz --seed {} --seeds 1 --log",
-            outcome.seed
-        );
+        println!("  reproduce: {}", reproduce(outcome.seed));
     }
 }
+
+fn reproduce(seed: u64) -> String {
+    format!("cargo run --release -p embedded -- fuzz --seed {seed} --seeds 1 --log")
+}
+
+/// An episode takes a fraction of a second. One that takes this long has a program that spins: virtual time cannot go on.
+const STUCK: Duration = Duration::from_secs(120);
 
 /// Plays seeds on as many threads as there are cores, and stops early once `enough` says so.
 fn play_all(
@@ -74,26 +79,44 @@ fn play_all(
     let next = AtomicU64::new(first);
     let done = AtomicBool::new(false);
     let outcomes = Mutex::new(Vec::new());
+    let playing = Mutex::new(BTreeMap::new());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + seeds {
-                        return;
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= first + seeds {
+                            return;
+                        }
+                        lock(&playing).insert(seed, Clock::System.monotonic());
+                        let outcome = episode::play(seed, options);
+                        lock(&playing).remove(&seed);
+                        let mut outcomes = lock(&outcomes);
+                        done.fetch_or(outcome.as_ref().map_or(true, &enough), Ordering::Relaxed);
+                        outcomes.push(outcome);
                     }
-                    let outcome = episode::play(seed, options);
-                    done.fetch_or(outcome.as_ref().map_or(true, &enough), Ordering::Relaxed);
-                    outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(outcome);
-                }
-            });
+                })
+            })
+            .collect();
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+            if let Some((seed, _)) = lock(&playing).iter().find(|(_, since)| since.elapsed() > STUCK) {
+                println!("seed {seed}: still playing after {} s: a program spins", STUCK.as_secs());
+                println!("  reproduce: {}", reproduce(*seed));
+                std::process::exit(1);
+            }
         }
     });
-    let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut outcomes = outcomes.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     outcomes.sort_by_key(|outcome| outcome.seed);
     Ok(outcomes)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Switches each bug on alone and looks for it. Returns whether all were found.
