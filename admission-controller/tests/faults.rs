@@ -107,6 +107,22 @@ async fn a_conflict_about_nothing_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reason_to_wait_survives_a_conflict() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    world.start("layer1");
+    let aim = Aim { verbs: vec![Verb::Patch], ..Aim::default() }
+        .by("layer1")
+        .on(GroupResource::new("kueue.x-k8s.io", "workloads"));
+    world.cluster.faults().add(aim, 1_000_000, 1, Fault::Conflict);
+    world.pytorch("job", "a", 3).await;
+    for _ in 0..10 {
+        world.settle().await;
+    }
+    assert!(world.condition("job", "QuotaReserved").is_some(), "{:?}", world.workload("job"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn jobs_run_in_turn_with_unreliable_watches() {
     for fault in [
         WatchFault::Delay(Duration::from_secs(20)),

@@ -255,9 +255,17 @@ impl Controller {
             return;
         }
         let waits = !workload.holds(tokens::QUOTA_RESERVED) && !workload.holds(tokens::FINISHED);
-        let Some(reason) = self.reasons.remove(&uid).filter(|_| waits) else { return };
-        if let Some(body) = status::pending(workload, &reason, now) {
-            self.patch_workload(unit, workload, body, Subresource::Status, Priority::Status, None);
+        // The reason is kept until the object says it: the write may be shed, or meet a conflict.
+        let body =
+            self.reasons.get(&uid).filter(|_| waits).map(|reason| status::pending(workload, reason, now));
+        match body.flatten() {
+            None => {
+                self.reasons.remove(&uid);
+            }
+            Some(_) if self.is_refused(unit, &self.versions_of(unit, workload)) => {}
+            Some(body) => {
+                self.patch_workload(unit, workload, body, Subresource::Status, Priority::Status, None);
+            }
         }
     }
 

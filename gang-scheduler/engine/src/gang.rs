@@ -143,6 +143,12 @@ impl Census {
         missing.filter(|(_, (missing, _))| *missing > 0).collect()
     }
 
+    /// Whether the minimum is bound. Until then nobody joins: a bind outside the plan could come first, and be all that is
+    /// left of the gang after a crash.
+    pub(crate) fn stands(&self, min_member: u32) -> bool {
+        self.bound.len() + self.satisfied() >= usize::try_from(min_member).unwrap_or(usize::MAX)
+    }
+
     /// So many more must be placed together.
     pub(crate) fn missing(&self, min_member: u32) -> usize {
         let minimum = usize::try_from(min_member).unwrap_or(usize::MAX);

@@ -74,6 +74,19 @@ fn more_than_the_minimum_is_placed_when_it_fits_and_later_when_not() {
 }
 
 #[test]
+fn nobody_joins_before_the_minimum_is_bound() {
+    let mut engine = engine([node("a", 8)]);
+    add_gang(&mut engine, "g", 3, workers("g", 3, 1));
+    let minimum = engine.decide(0);
+    assert_eq!(placed(&minimum).len(), 3);
+    engine.apply(1, Event::PodApplied(Box::new(pod("g-worker-3", "g", 1))));
+    assert!(placed(&engine.decide(1)).is_empty(), "the plan may not be durable yet");
+    confirm(&mut engine, 2, &minimum);
+    assert_eq!(placed(&engine.decide(2)).len(), 1);
+    engine.verify().unwrap();
+}
+
+#[test]
 fn order_is_repair_then_priority_then_age() {
     let mut engine = engine([node("a", 4)]);
     add_gang(&mut engine, "old", 2, workers("old", 2, 2));

@@ -46,7 +46,10 @@ pub(super) fn capacity(world: &World, write: &Write) -> Result<(), String> {
             resources::checked_add(&mut used, &requests(pod)).map_err(|error| error.to_string())?;
         }
     }
-    let missing = resources::shortfall(&used, &most);
+    // What the pod does not ask for was lacking before: a device that broke leaves its pod in place.
+    let asked = requests(write.object());
+    let mut missing = resources::shortfall(&used, &most);
+    missing.retain(|resource, _| asked.get(resource).is_some_and(|amount| *amount > 0));
     if missing.is_empty() {
         Ok(())
     } else {

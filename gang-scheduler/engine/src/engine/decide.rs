@@ -159,6 +159,9 @@ impl Engine {
             turn.whys = Err(why);
             return;
         }
+        if missing == 0 && spec.min_member > 1 && !turn.census.stands(spec.min_member) {
+            return;
+        }
         if spec.min_member < 2 || missing == 0 {
             turn.rest = turn.census.waiting.iter().cloned().collect();
             // Its first pod is the minimum of a gang without one.
