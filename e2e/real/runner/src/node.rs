@@ -214,7 +214,7 @@ fn kubelet_settings(socket: &Path) -> Result<serde_json::Value> {
         "port": free_port()?,
         "healthzPort": free_port()?,
         "readOnlyPort": 0,
-        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "10Mi", "imagefs.available": "10Mi"},
         "imageGCHighThresholdPercent": 100,
         "nodeStatusUpdateFrequency": "2s",
     }))

@@ -48,15 +48,7 @@ pub(crate) async fn start(world: &World) -> Result<()> {
         &["delete", "validatingwebhookconfiguration", HOLD_NAME, "--ignore-not-found"],
     )?)
     .await?;
-    {
-        let mut programs = world.programs().await?;
-        for name in programs.names() {
-            programs.unpause(&name)?;
-            if name.ends_with("-2") {
-                programs.kill(&name)?;
-            }
-        }
-    }
+    tidy_replicas(world).await?;
     agent::start(world).await?;
     start_admission(world, ADMISSION).await?;
     start_scheduler(world, SCHEDULER).await?;
@@ -65,6 +57,31 @@ pub(crate) async fn start(world: &World) -> Result<()> {
         running.applier.must(&document).await?;
     }
     clear(world).await
+}
+
+/// One replica each, awake, and the API server's way to those that run.
+async fn tidy_replicas(world: &World) -> Result<()> {
+    let names = world.programs().await?.names();
+    for name in names {
+        world.programs().await?.unpause(&name)?;
+        if name.ends_with("-2") {
+            world.programs().await?.kill(&name)?;
+        }
+    }
+    for name in [ADMISSION, "admission-controller-2"] {
+        if world.programs().await?.runs(name) {
+            restore_endpoints(world, name).await?;
+        } else {
+            remove_endpoints(world, name).await?;
+        }
+    }
+    for program in [ADMISSION, SCHEDULER] {
+        // Nobody who is dead holds a lease.
+        if leader(world, program).await.is_ok_and(|(holder, _)| holder.ends_with("-2")) {
+            output(&mut kubectl(world, &["delete", "lease", program, "-n", SYSTEM])?).await?;
+        }
+    }
+    Ok(())
 }
 
 /// A replica of gang-scheduler, ready.
@@ -130,10 +147,24 @@ fn endpoints(world: &World, name: &str, port: u16) -> Result<Value> {
 
 /// The API server asks this replica no more, as when its pod is not ready.
 pub(crate) async fn remove_endpoints(world: &World, name: &str) -> Result<()> {
-    let slice = format!("/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices/{name}");
-    let request = http::Request::delete(slice).body(Vec::new())?;
-    world.running()?.plane.client.request::<Value>(request).await?;
-    Ok(())
+    let arguments = ["delete", "endpointslice", name, "-n", SYSTEM, "--ignore-not-found"];
+    output(&mut kubectl(world, &arguments)?).await.map(|_| ())
+}
+
+/// The API server asks this replica again.
+pub(crate) async fn restore_endpoints(world: &World, name: &str) -> Result<()> {
+    let config: Value =
+        serde_json::from_str(&std::fs::read_to_string(world.work.join(format!("{name}.yaml")))?)?;
+    let port = u16::try_from(config["webhook"]["port"].as_u64().context("a port")?)?;
+    world.running()?.applier.must(&endpoints(world, name, port)?).await.map(|_| ())
+}
+
+/// Tells a replica to end, once the API server asks it no more.
+pub(crate) async fn stop(world: &World, name: &str) -> Result<()> {
+    if name.starts_with(ADMISSION) {
+        remove_endpoints(world, name).await?;
+    }
+    world.programs().await?.stop(name).await
 }
 
 /// The webhook configurations as they are installed, without an authority.

@@ -14,8 +14,9 @@ use crate::cluster::{get, wait};
 use crate::programs::wait_ready;
 use crate::registry::{Outcome, Test, need, output};
 use crate::stack::{
-    ADMISSION, AGENT, JOBS, NAMESPACE, PLACEMENTS, PODS, SCHEDULER, WORKLOADS, batch, clear, gpus, hold, is,
-    list, possible, pytorch, start, state, the_workload, wait_held, wait_running, wait_trusted, written,
+    ADMISSION, AGENT, JOBS, NAMESPACE, PLACEMENTS, PODS, SCHEDULER, SYSTEM, WORKLOADS, batch, clear, gpus,
+    hold, is, list, possible, pytorch, start, state, the_workload, wait_held, wait_running, wait_trusted,
+    written,
 };
 use crate::world::World;
 
@@ -63,7 +64,17 @@ async fn submit(world: &World) -> Result<()> {
     world.running()?.applier.must(&batch("train", "training", 4, 2, "")).await.map(|_| ())
 }
 
+/// The next life, without the wait for the lease of the one before: nobody who is dead holds one.
 async fn restart(world: &World, program: &str) -> Result<()> {
+    if program != AGENT {
+        let lease = ["delete", "lease", program, "-n", SYSTEM, "--ignore-not-found"];
+        output(&mut kubectl(world, &lease)?).await?;
+    }
+    restart_and_wait(world, program).await
+}
+
+/// The next life, which waits until the lease of the one before has run out.
+async fn restart_and_wait(world: &World, program: &str) -> Result<()> {
     world.programs().await?.restart(program)?;
     wait_ready(world, program).await?;
     if program == ADMISSION { wait_trusted(world).await } else { Ok(()) }
@@ -127,7 +138,7 @@ async fn between_quota_and_release(world: &World) -> Result<()> {
     let job = get(&world.running()?.plane.client, &format!("{JOBS}/train")).await?;
     ensure!(job["spec"]["suspend"] == true, "and is not released: {}", job["spec"]);
     world.running()?.webhooks.release();
-    restart(world, ADMISSION).await?;
+    restart_and_wait(world, ADMISSION).await?;
     comes_out_right(world, since).await
 }
 
@@ -181,7 +192,7 @@ async fn half_bound(world: &World) -> Result<()> {
     let pods = list(world, PODS).await?;
     ensure!(nodes(&pods) == 2, "two of four are bound, not {}", nodes(&pods));
     world.running()?.webhooks.release();
-    restart(world, SCHEDULER).await?;
+    restart_and_wait(world, SCHEDULER).await?;
     comes_out_right(world, since).await
 }
 

@@ -13,8 +13,9 @@ use crate::programs::wait_ready;
 use crate::registry::{Outcome, Test, need, output};
 use crate::stack::{
     ADMISSION, GPU, NAMESPACE, PLACEMENTS, PODS, SCHEDULER, SYSTEM, Written, batch, clear,
-    configure_webhooks, gpus, hold, is, launch_admission, leader, list, possible, remove_endpoints, start,
-    start_admission, start_scheduler, state, wait_held, wait_running, wait_trusted, written,
+    configure_webhooks, gpus, hold, is, launch_admission, leader, list, possible, remove_endpoints,
+    restore_endpoints, start, start_admission, start_scheduler, state, stop, wait_held, wait_running,
+    wait_trusted, written,
 };
 use crate::world::World;
 
@@ -88,15 +89,17 @@ async fn comes_out_right(world: &World, since: usize) -> Result<()> {
     })
     .await?;
     let all = written(world)?;
-    for (resource, count) in [("pods/binding", 4), ("gangplacements", 1), ("jobs", 1), ("workloads", 1)] {
-        let writes: Vec<&Written> =
-            all.iter().skip(since).filter(|write| write.resource == resource).collect();
-        ensure!(writes.len() == count, "{count} writes of {resource} were wanted: {writes:?}");
+    for (verb, resource, count) in [
+        ("create", "workloads", 1),
+        ("patch", "jobs", 1),
+        ("create", "gangplacements", 1),
+        ("create", "pods/binding", 4),
+    ] {
+        let writes = all.iter().skip(since).filter(|write| write.verb == verb && write.resource == resource);
+        let writes: Vec<&Written> = writes.collect();
+        ensure!(writes.len() == count, "{verb} {resource} was wanted {count} times: {writes:?}");
         let names: BTreeSet<_> = writes.iter().map(|write| &write.name).collect();
-        ensure!(
-            names.len() == count || resource == "gangplacements" || resource == "workloads",
-            "{writes:?}"
-        );
+        ensure!(names.len() == count, "written twice: {writes:?}");
     }
     Ok(())
 }
@@ -110,20 +113,19 @@ async fn follows(world: &World, program: &str) -> Result<()> {
     let its: Vec<_> = all.iter().filter(|write| write.by == second).collect();
     ensure!(its.is_empty(), "it does not lead and wrote {its:?}");
     ensure!(leader(world, program).await? == before, "the lease stays where it is");
-    world.programs().await?.stop(&second).await
+    stop(world, &second).await
 }
 
 async fn hands_over(world: &World, program: &str) -> Result<()> {
     let second = start_second(world, program).await?;
     let (_, transitions) = leader(world, program).await?;
-    world.programs().await?.stop(program).await?;
+    stop(world, program).await?;
     let limit = Duration::from_secs(5);
     wait("the second to lead, long before the lease would have run out", limit, async || {
         Ok(leader(world, program).await? == (second.clone(), transitions + 1))
     })
     .await?;
     if program == ADMISSION {
-        remove_endpoints(world, program).await?;
         wait_trusted(world).await?;
     }
     let since = written(world)?.len();
@@ -162,7 +164,10 @@ async fn paused(world: &World, program: &str, what: (&str, &str, &str), after: u
     let its: Vec<_> = all.iter().skip(since).filter(|write| write.by == program).collect();
     ensure!(its.is_empty(), "it leads no more and wrote {its:?}");
 
-    world.programs().await?.stop(&second).await?;
+    if program == ADMISSION {
+        restore_endpoints(world, program).await?;
+    }
+    stop(world, &second).await?;
     wait_leader(world, program, program).await?;
     Ok(())
 }
