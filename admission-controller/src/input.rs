@@ -12,10 +12,13 @@ use crds::view::quota::ResourceGroup;
 use crds::view::workload::{PodSet, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use model::ResourceName;
+use model::pod::PodResources;
 use model::quantity::Written;
-use model::resources::{self, ResourceList};
+use model::resources::ResourceList;
 use quota_engine::input;
 use quota_engine::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
+
+use crate::defaults::PodDefaults;
 
 /// The engine's uid of an object; empty where the object has none.
 pub fn uid(metadata: &ObjectMeta) -> Uid {
@@ -215,9 +218,15 @@ pub fn local_queue(view: &LocalQueue) -> input::LocalQueue {
 }
 
 /// A Workload. `excluded` are prefixes of resources that are not counted.
-pub fn workload(view: &Workload, excluded: &[String]) -> input::Workload {
+pub fn workload(view: &Workload, excluded: &[String], defaults: &PodDefaults) -> input::Workload {
     let mut defects = Vec::new();
-    let pod_sets = view.spec.pod_sets.iter().map(|one| pod_set(one, excluded, &mut defects)).collect();
+    let namespace = text(view.metadata.namespace.as_ref());
+    let mut pod_set = |one: &PodSet| {
+        let spec = &one.template.spec;
+        let resources = defaults.applied(namespace, spec.runtime_class_name.as_deref(), &spec.resources);
+        pod_set(one, &resources, excluded, &mut defects)
+    };
+    let pod_sets = view.spec.pod_sets.iter().map(&mut pod_set).collect();
     if !view.spec.preemption_gates.is_empty() {
         defects.push("preemptionGates are not supported; remove them".to_owned());
     }
@@ -289,7 +298,12 @@ fn usage(written: &BTreeMap<ResourceName, Written>) -> ResourceList {
         .collect()
 }
 
-fn pod_set(view: &PodSet, excluded: &[String], defects: &mut Vec<String>) -> input::PodSet {
+fn pod_set(
+    view: &PodSet,
+    resources: &PodResources,
+    excluded: &[String],
+    defects: &mut Vec<String>,
+) -> input::PodSet {
     let count = view.count.unwrap_or(1);
     let mut defect = |words: String| defects.push(format!("pod set {}: {words}", view.name));
     if count < 0 {
@@ -308,7 +322,7 @@ fn pod_set(view: &PodSet, excluded: &[String], defects: &mut Vec<String>) -> inp
     if !spec.resource_claims.is_empty() {
         defect("resourceClaims are not supported; ask for devices as extended resources".to_owned());
     }
-    let mut requests = match spec.resources.effective_requests() {
+    let mut requests = match resources.effective_requests() {
         Ok(requests) => requests,
         Err(error) => {
             defect(error.to_string());
@@ -321,7 +335,7 @@ fn pod_set(view: &PodSet, excluded: &[String], defects: &mut Vec<String>) -> inp
         defect("the resource \"pods\" is counted by itself and must not be asked for".to_owned());
         requests.remove(ResourceName::PODS);
     }
-    if resources::checked_scale(&requests, count.max(0)).is_err() {
+    if model::resources::checked_scale(&requests, count.max(0)).is_err() {
         defect(format!("{count} pods together ask for more than 64 bits can count"));
     }
     input::PodSet {

@@ -13,6 +13,7 @@
 pub mod compose;
 pub mod config;
 mod controller;
+pub mod defaults;
 pub mod explain;
 pub mod input;
 pub mod jobs;

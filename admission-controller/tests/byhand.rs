@@ -258,3 +258,34 @@ async fn a_class_is_worth_what_it_says_and_a_priority_set_by_hand_stays() {
     assert_eq!(priority("llama"), 8, "its class is worth more now");
     assert!(world.is("llama", "Admitted") && !world.is("bert", "Admitted"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_adds_to_pods_is_counted_before() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world
+        .update("kueue.x-k8s.io", "clusterqueues", "a", false, |queue| {
+            let group = &mut queue["spec"]["resourceGroups"][0];
+            group["coveredResources"] = json!(["nvidia.com/gpu", "cpu"]);
+            group["flavors"][0]["resources"] = json!([
+                { "name": "nvidia.com/gpu", "nominalQuota": "4" }, { "name": "cpu", "nominalQuota": "4" },
+            ]);
+        })
+        .await;
+    let range = |cpu: &str| {
+        json!({ "metadata": { "name": "defaults", "namespace": "team" }, "spec": { "limits": [
+            { "type": "Container", "default": { "cpu": cpu }, "defaultRequest": { "cpu": cpu } },
+        ]}})
+    };
+    world.create("", "limitranges", range("3")).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    let (_, reason, message) = world.condition("llama", "QuotaReserved").unwrap();
+    assert_eq!(reason, "ExceedsMaxQuota", "{message}");
+    world.update("", "limitranges", "defaults", false, |one| one["spec"] = range("2")["spec"].clone()).await;
+    world.settle().await;
+    let workload = world.workload("llama").unwrap();
+    let usage = &workload["status"]["admission"]["podSetAssignments"][0]["resourceUsage"];
+    assert_eq!(*usage, json!({ "cpu": "4", "nvidia.com/gpu": "2" }));
+}

@@ -6,7 +6,7 @@ use model::selector::Labels;
 
 use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve, SetPending};
 use crate::input::{
-    Admission, ClusterQueue, Cohort, Event, Flavor, LocalQueue, Standing, StopPolicy, Workload,
+    Admission, ClusterQueue, Cohort, Event, Flavor, LocalQueue, PodSet, Standing, StopPolicy, Workload,
 };
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::queue::{HoldState, Holding, Order, Phase, Queue, Record, Shape};
@@ -114,6 +114,7 @@ impl Engine {
                 self.reconfigured |= self.namespaces.remove(&name).is_some();
             }
             Event::Workload(workload) => self.upsert_workload(*workload),
+            Event::Requests(uid, pod_sets, defect) => self.change_requests(&uid, pod_sets, defect),
             Event::WorkloadGone(uid) => self.remove_workload(&uid),
         }
     }
@@ -274,6 +275,28 @@ impl Engine {
             Record { workload, shape, phase: Phase::Aside(None), said, refused, eviction_refused_at: None };
         self.workloads.insert(uid.clone(), record);
         self.place(&uid);
+    }
+
+    fn change_requests(&mut self, uid: &Uid, pod_sets: Vec<PodSet>, defect: Option<String>) {
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        if record.workload.pod_sets == pod_sets && record.workload.defect == defect {
+            return;
+        }
+        let standing = record.workload.standing.clone();
+        let waits = !matches!(record.phase, Phase::Holding(_) | Phase::Finished);
+        if waits {
+            self.withdraw(uid, &standing);
+        }
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        record.workload.pod_sets = pod_sets;
+        record.workload.defect = defect;
+        record.shape = Shape::of(&record.workload);
+        if let (true, Some(key)) = (waits, local_queue_of(&record.workload)) {
+            self.by_local_queue.entry(key).or_default().insert(uid.clone());
+        }
+        if waits {
+            self.place(uid);
+        }
     }
 
     fn remove_workload(&mut self, uid: &Uid) {

@@ -34,6 +34,9 @@ pub enum Event {
     NamespaceGone(Arc<str>),
     /// A Workload was added or changed.
     Workload(Box<Workload>),
+    /// A Workload's pods will ask for something else than was known, though the Workload itself did not change: what the
+    /// API server adds to pods has changed. Given are its pod sets and its defect. Who holds quota keeps what was granted.
+    Requests(Uid, Vec<PodSet>, Option<String>),
     /// A Workload is gone.
     WorkloadGone(Uid),
 }

@@ -3,6 +3,7 @@ use std::pin::Pin;
 use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
+use crds::view::limits::{LimitRange, RuntimeClass};
 use crds::view::local_queue::LocalQueue;
 use crds::view::namespace::Namespace;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
@@ -26,6 +27,8 @@ pub(super) enum Seen {
     Namespace(Change<Namespace>),
     WorkloadPriorityClass(Change<WorkloadPriorityClass>),
     PriorityClass(Change<PriorityClass>),
+    LimitRange(Change<LimitRange>),
+    RuntimeClass(Change<RuntimeClass>),
     Job(&'static JobKind, Change<JobObject>),
 }
 
@@ -54,6 +57,8 @@ pub(super) fn feeds(ctx: &Context, config: &Configuration, metrics: &WatchMetric
         Namespace,
         WorkloadPriorityClass,
         PriorityClass,
+        LimitRange,
+        RuntimeClass,
         Workload
     );
     for kind in config.kinds() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
+use crds::view::limits::{LimitRange, RuntimeClass};
 use crds::view::local_queue::LocalQueue;
 use crds::view::namespace::Namespace;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
@@ -18,6 +19,7 @@ use super::feeds::Seen;
 use super::store::{Delta, Store, StoredJob};
 use crate::compose::Priorities;
 use crate::config::Configuration;
+use crate::defaults::PodDefaults;
 use crate::input;
 use crate::jobs::{JobKind, JobObject, read, table};
 use crate::reconcile::Job;
@@ -40,6 +42,8 @@ pub(super) struct World {
     namespaces: Store<Namespace>,
     workload_classes: Store<WorkloadPriorityClass>,
     pod_classes: Store<PriorityClass>,
+    limit_ranges: Store<LimitRange>,
+    runtime_classes: Store<RuntimeClass>,
     jobs: BTreeMap<&'static str, Store<StoredJob>>,
     kind_of_job: BTreeMap<Uid, &'static str>,
     workloads_of_job: BTreeMap<Uid, BTreeSet<Uid>>,
@@ -50,6 +54,7 @@ pub(super) struct World {
     /// Units that something happened to.
     pub(super) dirty: BTreeSet<Unit>,
     excluded: Vec<String>,
+    defaults: PodDefaults,
 }
 
 impl World {
@@ -63,6 +68,8 @@ impl World {
             namespaces: Store::new(),
             workload_classes: Store::new(),
             pod_classes: Store::new(),
+            limit_ranges: Store::new(),
+            runtime_classes: Store::new(),
             jobs: config.kinds().map(|kind| (kind.framework, Store::of_jobs())).collect(),
             kind_of_job: BTreeMap::new(),
             workloads_of_job: BTreeMap::new(),
@@ -72,6 +79,7 @@ impl World {
             priorities: Priorities::default(),
             dirty: BTreeSet::new(),
             excluded: config.resources.exclude_resource_prefixes.clone(),
+            defaults: PodDefaults::default(),
         }
     }
 
@@ -85,6 +93,8 @@ impl World {
             && self.namespaces.is_synced()
             && self.workload_classes.is_synced()
             && self.pod_classes.is_synced()
+            && self.limit_ranges.is_synced()
+            && self.runtime_classes.is_synced()
             && self.jobs.values().all(Store::is_synced)
     }
 
@@ -147,6 +157,25 @@ impl World {
                     .min_by_key(|(name, value)| (*value, name.clone()));
                 self.all_jobs_dirty();
             }
+            Seen::LimitRange(change) => {
+                if !self.limit_ranges.take(change).is_empty() {
+                    self.defaults.set_ranges(self.limit_ranges.iter().map(|(_, range)| range));
+                    self.defaults_changed(engine);
+                }
+            }
+            Seen::RuntimeClass(change) => {
+                if !self.runtime_classes.take(change).is_empty() {
+                    self.defaults.set_classes(self.runtime_classes.iter().map(|(_, class)| class));
+                    self.defaults_changed(engine);
+                }
+            }
+        }
+    }
+
+    fn defaults_changed(&mut self, engine: &mut Engine) {
+        for (_, view) in self.workloads.iter() {
+            let workload = input::workload(view, &self.excluded, &self.defaults);
+            engine.apply(Event::Requests(workload.uid, workload.pod_sets, workload.defect));
         }
     }
 
@@ -185,7 +214,11 @@ impl World {
         match delta {
             Delta::Upsert(uid) => {
                 let Some(view) = self.workloads.get(&uid) else { return };
-                engine.apply(Event::Workload(Box::new(input::workload(view, &self.excluded))));
+                engine.apply(Event::Workload(Box::new(input::workload(
+                    view,
+                    &self.excluded,
+                    &self.defaults,
+                ))));
                 let unit = match job_uid(&view.metadata) {
                     Some(job) => {
                         self.workloads_of_job.entry(job.clone()).or_default().insert(uid);

@@ -87,6 +87,7 @@ impl World {
             "clusterqueues" => ("v1beta2", "ClusterQueue"),
             "localqueues" => ("v1beta2", "LocalQueue"),
             "workloadpriorityclasses" => ("v1beta2", "WorkloadPriorityClass"),
+            "limitranges" => ("v1", "LimitRange"),
             "priorityclasses" => ("v1", "PriorityClass"),
             "jobs" => ("v1", "Job"),
             "jobsets" => ("v1alpha2", "JobSet"),

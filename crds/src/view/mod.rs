@@ -19,6 +19,7 @@ pub mod cluster_queue;
 pub mod cohort;
 pub mod flavor;
 mod job_owner;
+pub mod limits;
 pub mod local_queue;
 pub mod meta;
 pub mod namespace;

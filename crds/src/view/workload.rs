@@ -124,6 +124,8 @@ pub struct PodSpec {
     pub resource_claims: Vec<IgnoredAny>,
     /// `priorityClassName`.
     pub priority_class_name: Option<String>,
+    /// `runtimeClassName`.
+    pub runtime_class_name: Option<String>,
 }
 
 /// `affinity` of a pod.
