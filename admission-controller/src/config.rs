@@ -9,6 +9,7 @@ use kit::config::{self, ConfigError};
 use kit::http::Listen;
 use model::planted::Planted;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::jobs::{JobKind, TABLE};
 
@@ -70,6 +71,18 @@ pub struct Configuration {
     pub scheduler_name: String,
     /// Where webhooks listen.
     pub webhook: Webhook,
+    /// `health`: read, and without effect; so are the next five. A flag says it here, or nothing does.
+    pub health: Option<Value>,
+    /// `metrics`.
+    pub metrics: Option<Value>,
+    /// `leaderElection`.
+    pub leader_election: Option<Value>,
+    /// `clientConnection`.
+    pub client_connection: Option<Value>,
+    /// `controller`.
+    pub controller: Option<Value>,
+    /// `internalCertManagement`.
+    pub internal_cert_management: Option<Value>,
 }
 
 /// `integrations`.
@@ -106,11 +119,15 @@ pub enum QuotaCheckStrategy {
 pub struct Webhook {
     /// The port of webhooks and conversion.
     pub port: u16,
+    /// `host`: read, and without effect.
+    pub host: Option<Value>,
+    /// `certDir`: read, and without effect: the certificates are this program's own.
+    pub cert_dir: Option<Value>,
 }
 
 impl Default for Webhook {
     fn default() -> Self {
-        Self { port: 9443 }
+        Self { port: 9443, host: None, cert_dir: None }
     }
 }
 
@@ -131,6 +148,12 @@ impl Default for Configuration {
             resources: Resources::default(),
             scheduler_name: trireme::SCHEDULER_NAME.to_owned(),
             webhook: Webhook::default(),
+            health: None,
+            metrics: None,
+            leader_election: None,
+            client_connection: None,
+            controller: None,
+            internal_cert_management: None,
         }
     }
 }
@@ -171,6 +194,22 @@ impl Configuration {
         Ok(self)
     }
 
+    /// Keys of Kueue's file that are set and have no effect here.
+    pub fn without_effect(&self) -> impl Iterator<Item = &'static str> {
+        [
+            ("health", &self.health),
+            ("metrics", &self.metrics),
+            ("leaderElection", &self.leader_election),
+            ("clientConnection", &self.client_connection),
+            ("controller", &self.controller),
+            ("internalCertManagement", &self.internal_cert_management),
+            ("webhook.host", &self.webhook.host),
+            ("webhook.certDir", &self.webhook.cert_dir),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| value.is_some().then_some(name))
+    }
+
     /// The kinds of jobs that are managed.
     pub fn kinds(&self) -> impl Iterator<Item = &'static JobKind> {
         let wanted: BTreeSet<String> = self.integrations.frameworks.iter().cloned().collect();
@@ -201,6 +240,14 @@ mod tests {
         .unwrap();
         assert!(config.manages("team-a", None) && !config.manages("kube-system", None));
         assert_eq!(config.kinds().map(|kind| kind.kind).collect::<Vec<_>>(), ["Job"]);
+        let kueues = "health:\n  healthProbeBindAddress: :8081\nmetrics:\n  bindAddress: :8443\nleaderElection:\n  \
+             leaderElect: true\nclientConnection:\n  qps: 50\nwebhook:\n  port: 9443\n  certDir: /tmp\n";
+        let config = Configuration::parse(path, kueues).unwrap();
+        let without_effect: Vec<&str> = config.without_effect().collect();
+        assert_eq!(
+            without_effect,
+            ["health", "metrics", "leaderElection", "clientConnection", "webhook.certDir"]
+        );
         for (text, words) in [
             ("waitForPodsReady: {}", "waitForPodsReady"),
             ("integrations:\n  frameworks: [pod]", "integrations.frameworks[0]"),

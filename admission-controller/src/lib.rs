@@ -67,6 +67,9 @@ pub enum Error {
 pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let config = Arc::new(config);
     let namespace = config.file.namespace.clone();
+    for key in config.file.without_effect() {
+        tracing::warn!(key, "this key of Kueue's configuration has no effect here");
+    }
     let readiness = Readiness::new();
     let synced = readiness.require("caches", "the first lists are not complete");
     let mut registry = Registry::default();
