@@ -57,6 +57,7 @@ pub(crate) fn all() -> Vec<Test> {
         "api_resources_lists_every_kind" => api_resources,
         "version_and_readyz_answer" => version,
         "create_get_and_delete" => create_get_delete,
+        "commands_that_send_protobuf_work" => typed,
         "apply_creates_changes_and_finds_nothing_to_do" => apply,
         "apply_with_a_server_side_dry_run_changes_nothing" => dry_run,
         "patch_in_three_formats" => patch,
@@ -231,6 +232,19 @@ async fn create_get_delete(up: &Up) -> Result<()> {
     up.run(&["delete", "configmap", "create"]).await?;
     let gone = up.fails(&["get", "configmap", "create"]).await?;
     ensure!(gone.contains("NotFound"), "{gone}");
+    Ok(())
+}
+
+/// Generators and `auth can-i` send typed objects, as Go clients do.
+async fn typed(up: &Up) -> Result<()> {
+    up.run(&["create", "namespace", "typed"]).await?;
+    up.run(&["create", "job", "hello", "--image=busybox", "-n", "typed", "--", "echo", "hi"]).await?;
+    let job = up.json(&["get", "job", "hello", "-n", "typed"]).await?;
+    let command = &job["spec"]["template"]["spec"]["containers"][0]["command"];
+    ensure!(*command == json!(["echo", "hi"]), "{job}");
+    let said = up.run(&["auth", "can-i", "create", "pods"]).await?;
+    ensure!(said.trim() == "yes", "{said}");
+    up.run(&["delete", "namespace", "typed", "--wait=false"]).await?;
     Ok(())
 }
 
