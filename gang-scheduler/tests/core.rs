@@ -471,3 +471,74 @@ fn a_large_gang_s_conditions_are_rewritten_less_often() {
     assert_eq!(told(&world.settle(12)), 0, "201 writes take their 20 seconds");
     assert_eq!(told(&world.settle(12)), 201);
 }
+
+#[test]
+fn a_deleted_pod_group_holds_its_pods_and_a_new_one_takes_them() {
+    let mut world = World::new(&[("a", 8)]);
+    world.group("g", json!({ "minMember": 3 }));
+    for name in ["p-0", "p-1"] {
+        world.member("g", name, json!({}));
+    }
+    assert_eq!(said(&world.settle(15), "p-0").0, "NotEnoughTasks");
+    world.core.group_deleted(world.now, &("default".into(), "g".into()), "uid-g");
+    assert_eq!(said(&world.settle(15), "p-0").0, "PodGroupNotFound");
+    let group = json!({ "metadata": { "name": "g", "namespace": "default", "uid": "uid-new" }, "spec": { "minMember": 2 } });
+    let group = world.read(group);
+    world.core.group_applied(world.now, group);
+    assert_eq!(creations(&world.settle(0)).len(), 1);
+}
+
+#[test]
+fn a_pod_group_deleted_while_its_gang_is_bound_does_not_make_it_undone() {
+    let mut world = World::new(&[("a", 8)]);
+    world.group("g", json!({ "minMember": 2 }));
+    for name in ["p-0", "p-1"] {
+        world.member("g", name, json!({}));
+    }
+    let plan = creations(&world.settle(0));
+    world.done(&plan[0]);
+    let writes = world.settle(0);
+    assert_eq!(binds(&writes).len(), 2);
+    world.core.group_deleted(world.now, &("default".into(), "g".into()), "uid-g");
+    for (id, _) in &writes {
+        world.done(id);
+    }
+    let phases: Vec<_> = world
+        .settle(1)
+        .into_iter()
+        .filter_map(|(_, write)| match write {
+            Write::ReportPlan { phase, .. } => Some(phase),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(phases, [crds::api::trireme::v1alpha1::GangPhase::Bound]);
+}
+
+#[test]
+fn members_that_come_late_are_bound_one_by_one_and_a_namesake_is_another_pod() {
+    let mut world = World::new(&[("a", 8)]);
+    world.group("g", json!({ "minMember": 2 }));
+    for name in ["p-0", "p-1"] {
+        world.member("g", name, json!({}));
+    }
+    let plan = creations(&world.settle(0));
+    world.done(&plan[0]);
+    for (id, _) in world.settle(0) {
+        world.done(&id);
+    }
+    world.member("g", "p-2", json!({}));
+    let writes = world.settle(1);
+    assert_eq!((binds(&writes).len(), creations(&writes).len()), (1, 0), "no plan for one");
+    // Deleted and created anew under the same name.
+    world.core.pod_deleted(world.now, &PodUid::new("uid-p-0"));
+    world.member("g", "p-0", json!({ "metadata": { "uid": "uid-again" } }));
+    let writes = world.settle(1);
+    let bound: Vec<_> = writes
+        .iter()
+        .filter_map(|(_, write)| match write {
+            Write::Bind { pod, .. } => Some(pod.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(bound, ["uid-again"]);
+}

@@ -265,7 +265,9 @@ impl Core {
 
     pub(super) fn on_plan(&mut self, key: &Key, mut happened: Happened) {
         let Some(open) = self.plans.open.get(key) else { return };
-        let standing = self.standing(&open.gang);
+        // A PodGroup that was deleted meanwhile takes its gang with it, not its pods.
+        let gang = open.protocol.members().keys().find_map(|pod| self.index.gang_of(pod));
+        let standing = self.standing(gang.unwrap_or(&open.gang));
         if let Happened::Created(object) = happened
             && open.protocol.completed_by(object)
         {
