@@ -64,7 +64,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("cli", &["embedded", "kit", "crds"]),
-    ("real-runner", &["api-parity", "crds"]),
+    ("real-runner", &["api-parity", "kit", "admission-controller"]),
 ];
 
 #[test]

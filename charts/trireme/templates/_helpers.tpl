@@ -25,6 +25,46 @@ app.kubernetes.io/component: {{ .component }}
 {{ printf "%s/%s/%s:%s" $image.registry $image.repository .component (default .root.Chart.AppVersion $image.tag) }}
 {{- end -}}
 
+{{/*
+The kinds of jobs that admission-controller manages, as a YAML list: those of config.integrations.frameworks, or all. The same
+table as the program's; e2e compares the webhooks that are made of it. The schema knows the names.
+*/}}
+{{- define "trireme.jobKinds" -}}
+{{- $table := list
+  (dict "framework" "batch/job" "group" "batch" "version" "v1" "plural" "jobs")
+  (dict "framework" "jobset.x-k8s.io/jobset" "group" "jobset.x-k8s.io" "version" "v1alpha2" "plural" "jobsets")
+  (dict "framework" "kubeflow.org/pytorchjob" "group" "kubeflow.org" "version" "v1" "plural" "pytorchjobs") -}}
+{{- $wanted := dig "integrations" "frameworks" nil .Values.admissionController.config -}}
+{{- $kinds := list -}}
+{{- range $table -}}
+{{- if or (kindIs "invalid" $wanted) (has .framework $wanted) -}}
+{{- $kinds = append $kinds . -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $kinds -}}
+{{- end -}}
+
+{{/* A program's configuration file: what the user wrote, and what follows from the release and therefore is not the user's. */}}
+{{- define "trireme.config" -}}
+{{- $own := dict -}}
+{{- $taken := list -}}
+{{- if eq .component "admission-controller" -}}
+{{- $own = dict "namespace" .root.Release.Namespace -}}
+{{- $taken = list "namespace" -}}
+{{- else if eq .component "gang-scheduler" -}}
+{{- $own = dict "leaseNamespace" .root.Release.Namespace -}}
+{{- $taken = list "leaseNamespace" "adminAddress" -}}
+{{- else if .values.config -}}
+{{- $own = dict "version" "v1" -}}
+{{- end -}}
+{{- range $taken -}}
+{{- if hasKey $.values.config . -}}
+{{- fail (printf "%s.config.%s is set by the chart; leave it out" (camelcase $.component | untitle) .) -}}
+{{- end -}}
+{{- end -}}
+{{- mergeOverwrite $own .values.config | toYaml -}}
+{{- end -}}
+
 {{/* A controller's Deployment; the argument is (dict "root" $ "component" "…" "values" … "https" bool). */}}
 {{- define "trireme.deployment" -}}
 apiVersion: apps/v1
@@ -41,10 +81,12 @@ spec:
     metadata:
       labels: {{- include "trireme.labels" . | nindent 8 }}
       annotations:
-        checksum/config: {{ toJson .values.config | sha256sum }}
+        checksum/config: {{ include "trireme.config" . | sha256sum }}
     spec:
       serviceAccountName: {{ .component }}
-      priorityClassName: {{ .values.priorityClassName }}
+      {{- with .values.priorityClassName }}
+      priorityClassName: {{ . }}
+      {{- end }}
       {{- with .root.Values.imagePullSecrets }}
       imagePullSecrets: {{- toYaml . | nindent 8 }}
       {{- end }}
@@ -71,20 +113,15 @@ spec:
           args:
             - --config=/etc/trireme/config.yaml
             - --admin-address=0.0.0.0:8080
-            {{- if .https }}
-            - --webhook-address=0.0.0.0:9443
-            {{- end }}
           env:
-            - name: RUST_LOG
+            - name: TRIREME_LOG
               value: {{ .values.logFilter | quote }}
             - name: POD_NAME
               valueFrom: { fieldRef: { fieldPath: metadata.name } }
-            - name: POD_NAMESPACE
-              valueFrom: { fieldRef: { fieldPath: metadata.namespace } }
           ports:
             - { name: admin, containerPort: 8080 }
             {{- if .https }}
-            - { name: https, containerPort: 9443 }
+            - { name: https, containerPort: {{ dig "webhook" "port" 9443 .values.config }} }
             {{- end }}
           livenessProbe:
             httpGet: { path: /healthz, port: admin }
@@ -102,7 +139,7 @@ spec:
           configMap: { name: {{ .component }} }
 {{- end -}}
 
-{{/* What every component has: account, configuration, the right to lead and to tell. */}}
+{{/* What every component has: account, configuration, the right to lead. */}}
 {{- define "trireme.common" -}}
 apiVersion: v1
 kind: ServiceAccount
@@ -119,7 +156,7 @@ metadata:
   labels: {{- include "trireme.labels" . | nindent 4 }}
 data:
   config.yaml: |
-    {{- toYaml .values.config | nindent 4 }}
+    {{- include "trireme.config" . | nindent 4 }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -148,8 +185,8 @@ rules:
     verbs: [create]
   - apiGroups: [coordination.k8s.io]
     resources: [leases]
-    resourceNames: [{{ .component }}]
-    verbs: [get, update, patch]
+    resourceNames: [{{ .values.config.leaseName | default .component | quote }}]
+    verbs: [get, patch]
   {{- if .https }}
   - apiGroups: [""]
     resources: [secrets]
@@ -157,7 +194,7 @@ rules:
   - apiGroups: [""]
     resources: [secrets]
     resourceNames: [{{ .component }}-tls]
-    verbs: [get, update, patch]
+    verbs: [get, patch]
   {{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1

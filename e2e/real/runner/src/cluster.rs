@@ -25,8 +25,12 @@ pub(crate) enum Applied {
 /// The documents of a YAML file that are Kubernetes objects, lists taken apart.
 pub(crate) fn documents(path: &Path) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let all: Vec<Value> =
-        serde_saphyr::from_multiple(&text).with_context(|| format!("{}", path.display()))?;
+    objects(&text).with_context(|| format!("{}", path.display()))
+}
+
+/// The same for a text.
+pub(crate) fn objects(text: &str) -> Result<Vec<Value>> {
+    let all: Vec<Value> = serde_saphyr::from_multiple(text)?;
     let mut objects = Vec::new();
     for document in all {
         match document["items"].as_array() {

@@ -17,9 +17,10 @@ const KUBELET_TOKEN: &str = "e2e-kubelet";
 /// Our programs have a name each, so that the audit log tells who wrote what.
 pub(crate) const REPLICAS: [&str; 5] =
     ["admission-controller", "admission-controller-2", "gang-scheduler", "gang-scheduler-2", "node-agent"];
-/// Writes of our programs, and nothing else.
+/// Writes of our programs, everything that the accounts of the charts ask for, and nothing else.
 const AUDIT: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata", "userGroups": ["trireme"], "verbs": ["create", "update", "patch", "delete"]}, {"level": "None"}]}"#;
+    "rules": [{"level": "Metadata", "userGroups": ["trireme"], "verbs": ["create", "update", "patch", "delete"]},
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts:trireme-system"]}, {"level": "None"}]}"#;
 /// Where pods find the API server: the first address of the service range.
 pub(crate) const SERVICE_RANGE: &str = "10.96.0.0/16";
 
@@ -29,7 +30,7 @@ pub(crate) struct ControlPlane {
     pub(crate) kubeconfig: PathBuf,
     /// A kubeconfig for the kubelet of node `e2e`.
     pub(crate) kubelet_kubeconfig: PathBuf,
-    /// The writes of our programs so far, one JSON object a line.
+    /// What [`AUDIT`] asks for so far, one JSON object a line.
     pub(crate) audit: PathBuf,
     /// An administrator's client.
     pub(crate) client: Client,

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod control_plane;
+mod helm;
 mod kubeflow;
 mod node;
 mod pki;

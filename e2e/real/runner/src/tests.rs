@@ -1,6 +1,7 @@
 //! Every test of a run.
 
 pub(crate) mod agent;
+mod charts;
 mod definitions;
 mod job;
 mod killed;
@@ -20,6 +21,7 @@ pub(crate) fn all(repository: &Path) -> Vec<Test> {
         parity::all(),
         definitions::all(repository),
         up::all(),
+        charts::all(),
         manifests::all(),
         node::all(),
         agent::all(),
