@@ -106,6 +106,30 @@ async fn a_conflict_about_nothing_is_tried_again() {
     }
 }
 
+/// The watch shows what was written before the answer comes, or instead of it: people are told all the same.
+#[tokio::test(start_paused = true)]
+async fn what_the_watch_shows_before_the_answer_comes_is_told() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    for (group, resource) in [("kueue.x-k8s.io", "workloads"), ("kubeflow.org", "pytorchjobs")] {
+        let aim = Aim { verbs: vec![Verb::Patch], ..Aim::default() };
+        let aim = aim.by("layer1").on(GroupResource::new(group, resource));
+        world.cluster.faults().add(aim, 1_000_000, 1, Fault::LostResponse);
+    }
+    world.start("layer1");
+    world.pytorch("job", "a", 3).await;
+    for _ in 0..10 {
+        world.settle().await;
+    }
+    assert!(world.is("job", "Admitted") && !world.is_suspended("job"));
+    let events = world.cluster.store("reader").list(&GroupResource::new("", "events"), Some("team"));
+    let told: Vec<String> =
+        events.iter().filter_map(|event| event.value()["reason"].as_str().map(str::to_owned)).collect();
+    for reason in ["QuotaReserved", "Admitted", "Started"] {
+        assert_eq!(told.iter().filter(|one| *one == reason).count(), 1, "{reason} in {told:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reason_to_wait_survives_a_conflict() {
     let world = World::new(false).await;

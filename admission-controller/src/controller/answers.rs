@@ -8,7 +8,7 @@ use kube::Api;
 use quota_engine::{ClusterQueueName, DecisionId, Outcome, Uid, WorkloadState};
 
 use super::Controller;
-use super::pump::{About, Answer, Op};
+use super::pump::{About, Answer, Before, Op};
 use super::world::Unit;
 use crate::input;
 use crate::jobs::{JobObject, JobResource};
@@ -28,10 +28,10 @@ impl Controller {
                         tracing::warn!(?unit, "a write changed nothing; it is not repeated at once");
                         self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
                     }
-                    return self.take_answer(op.decision, answer);
+                    return self.take_answer(op.decision, &op.before, answer);
                 }
                 let seen = matches!(answer, Answer::Workload(_));
-                self.take_answer(None, answer);
+                self.take_answer(None, &op.before, answer);
                 if let Some(id) = op.decision {
                     // If the object had changed, the engine has settled the decision by itself.
                     self.engine.written(id, if seen { Outcome::NotWritten } else { Outcome::Unsettled });
@@ -41,13 +41,16 @@ impl Controller {
         }
     }
 
-    fn take_answer(&mut self, decision: Option<DecisionId>, answer: Answer) {
+    fn take_answer(&mut self, decision: Option<DecisionId>, before: &Before, answer: Answer) {
         match answer {
             Answer::Workload(view) => {
                 if let Some(id) = decision {
                     self.engine.written(id, Outcome::Written(input::version(&view.metadata)));
                 }
-                let before = self.world.workloads.get(&input::uid(&view.metadata));
+                let before = match before {
+                    Before::Workload(before) if before.metadata.uid == view.metadata.uid => Some(&**before),
+                    _ => None,
+                };
                 self.announce(before, &view);
                 let preemptor = self.preemptor_of(&view);
                 let preemptor = preemptor.as_ref().map(|name| name.as_str());
@@ -56,7 +59,10 @@ impl Controller {
             }
             Answer::Job(kind, object) => {
                 let done_uid = Uid::from(object.uid());
-                let before = self.world.job(&done_uid).map(|job| job.view.suspended);
+                let before = match before {
+                    Before::Job(suspended) => Some(*suspended),
+                    Before::Nothing | Before::Workload(_) => None,
+                };
                 self.world.take_job_answer(kind, *object);
                 self.announce_job(&done_uid, before);
             }

@@ -41,6 +41,18 @@ pub(super) struct Op {
     pub(super) about: About,
     /// The versions it was worked out from.
     pub(super) versions: String,
+    /// What the object said then: the watch may show what was written before the answer comes.
+    pub(super) before: Before,
+}
+
+/// What an object said before a write, as far as people are told when that changes.
+pub(super) enum Before {
+    /// It was not there, or nobody is told.
+    Nothing,
+    /// A Workload.
+    Workload(Box<Workload>),
+    /// A job: whether it was suspended.
+    Job(bool),
 }
 
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use quota_engine::{DecisionId, Outcome};
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::pump::{About, Answer, Op, about, target, text, versions};
+use super::pump::{About, Answer, Before, Op, about, target, text, versions};
 use super::world::Unit;
 use crate::jobs::{JobObject, JobResource};
 use crate::reconcile::Job;
@@ -31,8 +31,13 @@ impl Controller {
         let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
         let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), namespace);
         let target = target(&workload.metadata);
-        let op =
-            Op { decision, reads: false, about: about(workload), versions: self.versions_of(unit, workload) };
+        let op = Op {
+            decision,
+            reads: false,
+            about: about(workload),
+            versions: self.versions_of(unit, workload),
+            before: Before::Workload(Box::new(workload.clone())),
+        };
         let send = move || {
             let (api, target, body) = (api.clone(), target.clone(), body.clone());
             async move {
@@ -67,7 +72,13 @@ impl Controller {
         );
         let target = target(metadata);
         let about = About::Job { kind, namespace, name: target.name.clone() };
-        let op = Op { decision: None, reads: false, about, versions: versions(Some(job), workload) };
+        let op = Op {
+            decision: None,
+            reads: false,
+            about,
+            versions: versions(Some(job), workload),
+            before: Before::Job(job.view.suspended),
+        };
         let send = move || {
             let (api, target, body) = (api.clone(), target.clone(), body.clone());
             async move {
@@ -87,6 +98,7 @@ impl Controller {
             reads: false,
             about: About::Workload { namespace, name },
             versions: versions(Some(job), None),
+            before: Before::Nothing,
         };
         let send = move || {
             let (api, body) = (api.clone(), body.clone());
@@ -104,6 +116,7 @@ impl Controller {
             reads: false,
             about: about(workload),
             versions: self.versions_of(unit, workload),
+            before: Before::Workload(Box::new(workload.clone())),
         };
         let send = move || {
             let (api, target) = (api.clone(), target.clone());
@@ -114,7 +127,13 @@ impl Controller {
     pub(super) fn pump_status(&mut self, unit: &Unit) {
         let now = self.ctx.clock.now();
         let client = self.ctx.clients.write.clone();
-        let op = |versions| Op { decision: None, reads: false, about: About::Status, versions };
+        let op = |versions| Op {
+            decision: None,
+            reads: false,
+            about: About::Status,
+            versions,
+            before: Before::Nothing,
+        };
         match unit {
             Unit::ClusterQueue(name) => {
                 let Some(view) = self.world.cluster_queue(name) else {
