@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::admission::Operation;
+use crate::admission::{Attempt, Operation};
 use crate::cluster::Cluster;
 use crate::error::{ApiError, FieldError};
 use crate::http::parse;
@@ -158,16 +158,16 @@ pub(crate) async fn delete(
             .object(&resource.storage, key)
             .map_err(|_| ApiError::not_found(&resource.id, &key.name))?;
         check(resource, &old, options)?;
-        crate::admission::run(
+        let attempt = Attempt {
             cluster,
             caller,
             resource,
-            Operation::Delete,
-            "",
-            Some(old.value()),
-            Value::Null,
-        )
-        .await?;
+            operation: Operation::Delete,
+            subresource: "",
+            old: Some(old.value()),
+        };
+        let nothing = attempt.mutate(Value::Null).await?;
+        attempt.validate(&nothing).await?;
         let step = next_state(cluster, resource, &old, options);
         if caller.dry_run || options.dry_run {
             return Ok(Deleted::Gone(old));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
-use crate::admission::Operation;
+use crate::admission::{Attempt, Operation};
 use crate::cluster::Cluster;
 use crate::error::{ApiError, FieldError};
 use crate::handle::Part;
@@ -229,9 +229,12 @@ pub(crate) async fn create(
     crate::validation::default(resource, &mut value);
     check_namespace(cluster, resource, &value)?;
     crate::admission::builtin::on_create(cluster, resource, &mut value)?;
-    let value = crate::admission::run(cluster, caller, resource, Operation::Create, "", None, value).await?;
+    let attempt =
+        Attempt { cluster, caller, resource, operation: Operation::Create, subresource: "", old: None };
+    let value = attempt.mutate(value).await?;
     let errors = crate::validation::validate(resource, &value, None);
     refuse(resource, &value, errors)?;
+    attempt.validate(&value).await?;
     crate::admission::builtin::on_quota(cluster, resource, &value)?;
     if caller.dry_run {
         let revision = cluster.revision();
@@ -380,23 +383,17 @@ async fn once(
     split(subject, old.value(), &mut new);
     crate::validation::default(resource, &mut new);
     let subresource = subject.part.as_str();
-    let mut new = crate::admission::run(
-        cluster,
-        caller,
-        resource,
-        Operation::Update,
-        subresource,
-        Some(old.value()),
-        new,
-    )
-    .await?;
+    let operation = Operation::Update;
+    let attempt = Attempt { cluster, caller, resource, operation, subresource, old: Some(old.value()) };
+    let mut new = attempt.mutate(new).await?;
     metadata::bump_generation(resource, old.value(), &mut new);
-    if new == *old.value() {
-        return Ok(old.clone());
-    }
     let mut errors = metadata::validate_update(old.value(), &new);
     errors.extend(crate::validation::validate(resource, &new, Some((old.value(), subject.part))));
     refuse(resource, &new, errors)?;
+    attempt.validate(&new).await?;
+    if new == *old.value() {
+        return Ok(old.clone());
+    }
     if caller.dry_run {
         return Ok(Arc::new(Object::new(new, old.resource_version())));
     }

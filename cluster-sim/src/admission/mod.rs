@@ -8,6 +8,7 @@ mod hooks;
 mod limits;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -50,41 +51,38 @@ impl Operation {
 }
 
 /// A write as the webhooks are told of it. Objects are in the storage version.
-struct Attempt<'a> {
-    cluster: &'a Cluster,
-    caller: &'a Caller,
-    resource: &'a Resource,
-    operation: Operation,
-    subresource: &'a str,
-    old: Option<&'a Value>,
-}
-
-/// Asks the mutating webhooks, then the validating ones. Returns the object as they left it.
-pub(crate) async fn run(
-    cluster: &Cluster,
-    caller: &Caller,
-    resource: &Resource,
-    operation: Operation,
-    subresource: &str,
-    old: Option<&Value>,
-    new: Value,
-) -> Result<Value, ApiError> {
-    let hooks = cluster.state().hooks.clone();
-    if hooks.is_empty() || &*resource.id.group == "admissionregistration.k8s.io" {
-        return Ok(new);
-    }
-    let attempt = Attempt { cluster, caller, resource, operation, subresource, old };
-    let new = attempt.mutate(&hooks, new).await?;
-    for hook in hooks.validating() {
-        if let Some(version) = attempt.matches(hook, &new) {
-            attempt.ask(hook, version, &new).await?;
-        }
-    }
-    Ok(new)
+pub(crate) struct Attempt<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) caller: &'a Caller,
+    pub(crate) resource: &'a Resource,
+    pub(crate) operation: Operation,
+    pub(crate) subresource: &'a str,
+    pub(crate) old: Option<&'a Value>,
 }
 
 impl Attempt<'_> {
-    async fn mutate(&self, hooks: &Hooks, mut new: Value) -> Result<Value, ApiError> {
+    /// The webhooks, where there are any that may be asked.
+    fn hooks(&self) -> Option<Arc<Hooks>> {
+        let hooks = self.cluster.state().hooks.clone();
+        let exempt = &*self.resource.id.group == "admissionregistration.k8s.io";
+        (!exempt && !hooks.is_empty()).then_some(hooks)
+    }
+
+    /// Asks the validating webhooks: after the object was found valid, as the real server does
+    /// (`Store.Create` of `k8s.io/apiserver`).
+    pub(crate) async fn validate(&self, new: &Value) -> Result<(), ApiError> {
+        let Some(hooks) = self.hooks() else { return Ok(()) };
+        for hook in hooks.validating() {
+            if let Some(version) = self.matches(hook, new) {
+                self.ask(hook, version, new).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the mutating webhooks. Returns the object as they left it.
+    pub(crate) async fn mutate(&self, mut new: Value) -> Result<Value, ApiError> {
+        let Some(hooks) = self.hooks() else { return Ok(new) };
         // What each hook left behind when it was last asked, to know which are to be asked again.
         let mut seen: Vec<(&Hook, Value)> = Vec::new();
         for hook in hooks.mutating() {

@@ -23,6 +23,7 @@ pub(super) const CASES: &[Case] = topic!["webhooks", Webhooks:
     a_webhook_of_status_writes_sees_the_subresource,
     configurations_get_their_defaults,
     mutation_comes_before_validation_of_the_object,
+    validating_webhooks_come_after_validation_of_the_object,
 ];
 
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
@@ -270,4 +271,12 @@ async fn mutation_comes_before_validation_of_the_object(api: Harness) -> Result<
     let refused = api.post(CONFIGMAPS, labelled("a", "x=not good")).await?.refused(422, "Invalid")?;
     refused.cause("FieldValueInvalid", "metadata.labels")?;
     remove(&api, MUTATING).await
+}
+
+async fn validating_webhooks_come_after_validation_of_the_object(api: Harness) -> Result<()> {
+    install(&api, VALIDATING, "/deny", |_| ()).await?;
+    eventually(&api, CONFIGMAPS, configmap, |answer| answer.status != 201).await?;
+    let refused = api.post(CONFIGMAPS, labelled("a", "x=not good")).await?.refused(422, "Invalid")?;
+    refused.cause("FieldValueInvalid", "metadata.labels")?;
+    remove(&api, VALIDATING).await
 }
