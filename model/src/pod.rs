@@ -58,10 +58,21 @@ impl Requirements {
     /// Requests, with limits standing in for requests that were not written.
     ///
     /// # Errors
-    /// A negative, malformed or too large number.
+    /// A negative, malformed or too large number, or a request that its limit does not allow: the API server refuses
+    /// such pods, but not always the job that describes them.
     pub fn effective(&self) -> Result<ResourceList, AmountError> {
         let mut amounts = resources::amounts(&self.limits)?;
         amounts.extend(resources::amounts(&self.requests)?);
+        for (resource, limit) in &self.limits {
+            let (Some(Ok(request)), Ok(limit)) =
+                (self.requests.get(resource).map(Written::quantity), limit.quantity())
+            else {
+                continue;
+            };
+            if request > limit || (resource.is_extended() && request != limit) {
+                return Err(AmountError::Limit { resource: resource.clone(), request, limit });
+            }
+        }
         Ok(amounts)
     }
 }
@@ -180,6 +191,8 @@ mod tests {
             r#"{"containers":[{"resources":{"requests":{"cpu":"much"}}}]}"#,
             r#"{"containers":[{"resources":{"requests":{"memory":"8Ei"}}},{"resources":{"requests":{"memory":"8Ei"}}}]}"#,
             r#"{"overhead":{"memory":"-1"}}"#,
+            r#"{"containers":[{"resources":{"requests":{"cpu":"2"},"limits":{"cpu":"1"}}}]}"#,
+            r#"{"containers":[{"resources":{"requests":{"nvidia.com/gpu":"1"},"limits":{"nvidia.com/gpu":"2"}}}]}"#,
         ] {
             assert!(requests(json).is_err(), "{json}");
         }

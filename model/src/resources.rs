@@ -108,12 +108,59 @@ pub enum AmountError {
         /// What was written.
         quantity: Quantity,
     },
-    /// Beyond 64 bits, alone or summed.
-    #[error("resource {resource}: the amount exceeds 64 bits; ask for less")]
-    Overflow {
+    /// A request that its limit does not allow; for an extended resource the two must be equal.
+    #[error("resource {resource}: the request is {request}, the limit {limit}; {}", limit_rule(resource))]
+    Limit {
+        /// The resource asked for.
+        resource: ResourceName,
+        /// What is to be set aside.
+        request: Quantity,
+        /// What must not be exceeded.
+        limit: Quantity,
+    },
+    /// Beyond 64 bits.
+    #[error(
+        "resource {resource}: {quantity} is more than 64 bits can count{}; ask for less",
+        unit_of(resource)
+    )]
+    TooLarge {
+        /// The resource asked for.
+        resource: ResourceName,
+        /// What was written.
+        quantity: Quantity,
+    },
+    /// Beyond 64 bits when the containers of a pod are summed.
+    #[error(
+        "resource {resource}: the pod's containers together ask for more than 64 bits can count; ask for less"
+    )]
+    Sum {
         /// The resource asked for.
         resource: ResourceName,
     },
+    /// Beyond 64 bits when the pods are summed.
+    #[error(
+        "resource {resource}: {count} pods of {} each are more than 64 bits can count; ask for less",
+        resource.quantity(*each)
+    )]
+    Product {
+        /// The resource asked for.
+        resource: ResourceName,
+        /// By each pod, in base units.
+        each: i64,
+        /// How many pods.
+        count: i64,
+    },
+}
+
+fn limit_rule(resource: &ResourceName) -> &'static str {
+    match resource.is_extended() {
+        true => "for devices both must be the same",
+        false => "the request must not be the larger one",
+    }
+}
+
+fn unit_of(resource: &ResourceName) -> &'static str {
+    if resource.as_str() == ResourceName::CPU { " in thousandths" } else { "" }
 }
 
 /// Reads user-written quantities.
@@ -136,7 +183,7 @@ pub fn amounts(quantities: &BTreeMap<ResourceName, Written>) -> Result<ResourceL
             }
             let amount = resource
                 .amount(&quantity)
-                .ok_or_else(|| AmountError::Overflow { resource: resource.clone() })?;
+                .ok_or_else(|| AmountError::TooLarge { resource: resource.clone(), quantity })?;
             Ok((resource.clone(), amount))
         })
         .collect()
@@ -149,8 +196,7 @@ pub fn amounts(quantities: &BTreeMap<ResourceName, Written>) -> Result<ResourceL
 pub fn checked_add(total: &mut ResourceList, more: &ResourceList) -> Result<(), AmountError> {
     for (resource, amount) in more {
         let sum = total.entry(resource.clone()).or_insert(0);
-        *sum =
-            sum.checked_add(*amount).ok_or_else(|| AmountError::Overflow { resource: resource.clone() })?;
+        *sum = sum.checked_add(*amount).ok_or_else(|| AmountError::Sum { resource: resource.clone() })?;
     }
     Ok(())
 }
@@ -162,9 +208,11 @@ pub fn checked_add(total: &mut ResourceList, more: &ResourceList) -> Result<(), 
 pub fn checked_scale(each: &ResourceList, count: i64) -> Result<ResourceList, AmountError> {
     each.iter()
         .map(|(resource, amount)| {
-            let product = amount
-                .checked_mul(count)
-                .ok_or_else(|| AmountError::Overflow { resource: resource.clone() })?;
+            let product = amount.checked_mul(count).ok_or_else(|| AmountError::Product {
+                resource: resource.clone(),
+                each: *amount,
+                count,
+            })?;
             Ok((resource.clone(), product))
         })
         .collect()
@@ -213,7 +261,7 @@ mod tests {
             amounts(&[(ResourceName::from(name), Written::Valid(text.parse().unwrap()))].into())
         };
         assert!(matches!(read("memory", "-1"), Err(AmountError::Negative { .. })));
-        assert!(matches!(read("cpu", "9223372036854775807"), Err(AmountError::Overflow { .. })));
+        assert!(matches!(read("cpu", "9223372036854775807"), Err(AmountError::TooLarge { .. })));
         let mut total = list(&[("memory", i64::MAX)]);
         assert!(checked_add(&mut total, &list(&[("memory", 1)])).is_err());
         assert!(checked_scale(&list(&[("pods", i64::MAX)]), 2).is_err());
