@@ -13,7 +13,7 @@ use crate::shape::{HostPort, Shape, is_extended};
 
 /// More than any node has, in base units. Amounts are cut to it, and what nodes have to half of it, so that a number a
 /// user made up fits nowhere and two thousand of them on one node still do not overflow a sum.
-const AMOUNT_LIMIT: i64 = 1 << 52;
+pub(crate) const AMOUNT_LIMIT: i64 = 1 << 52;
 
 /// All nodes. `allocatable[resource][node]` and `used[resource][node]` are in base units.
 #[derive(Clone, Debug, Default)]

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::nodes::AMOUNT_LIMIT;
 use model::node::TaintEffect;
 use model::resources::ResourceName;
 
@@ -243,8 +244,9 @@ impl fmt::Display for NoFit {
             {
                 write!(
                     f,
-                    " (asks {}, at most {} free on a node)",
+                    " (asks {}{}, at most {} free on a node)",
                     resource.quantity(*asked),
+                    if *asked >= AMOUNT_LIMIT { " or more" } else { "" },
                     resource.quantity((*most).max(0))
                 )?;
             }
