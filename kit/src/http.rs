@@ -19,9 +19,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{Context, ServiceTable, Tasks};
 
-/// The largest body that is read: the API server's own limit for a request (3 MiB), which bounds the objects in the
-/// reviews it sends.
-pub const BODY_LIMIT: usize = 3 << 20;
+/// The largest body that is read. The review of an update holds the object twice, as it is and as it will be, and the
+/// API server takes either up to 3 MiB (`limitedReadBody`); around them 1 MiB is room enough. Webhooks made with
+/// controller-runtime have the same limit (`maxRequestSize`).
+pub const BODY_LIMIT: usize = (2 * 3 + 1) << 20;
 /// The longest a request may take: the longest `timeoutSeconds` a webhook can have.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may take to say hello or to send its head.

@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use crds::names::trireme;
+use kit::http::BODY_LIMIT;
 
 pub use configurations::{webhook_configurations, webhook_configurations_for};
 use review::{Request, Verdict};
@@ -36,7 +38,7 @@ pub(crate) mod paths {
 pub fn router(config: Arc<Configuration>) -> Router {
     let handler = |judge: fn(&Configuration, &Request) -> Verdict| {
         let config = config.clone();
-        post(move |body: Bytes| std::future::ready(answer(&body, |request| judge(&config, request))))
+        post(move |body: Body| std::future::ready(answer(body, |request| judge(&config, request))))
     };
     Router::new()
         .route(paths::MUTATE_JOB, handler(jobs::mutate))
@@ -44,12 +46,30 @@ pub fn router(config: Arc<Configuration>) -> Router {
         .route(paths::VALIDATE_KUEUE, handler(|_, request| validate::validate(request)))
         .route(
             trireme::CONVERT_PATH,
-            post(|body: Bytes| std::future::ready(json(crds::conversion::convert_review(&body)))),
+            post(|body: Body| {
+                let answer = body.map_or_else(unread, |body| json(crds::conversion::convert_review(&body)));
+                std::future::ready(answer)
+            }),
         )
 }
 
-fn answer(body: &[u8], judge: impl FnOnce(&Request) -> Verdict) -> Response {
-    match Request::parse(body) {
+type Body = Result<Bytes, BytesRejection>;
+
+/// A body that is not read to its end.
+fn unread(rejection: BytesRejection) -> Response {
+    let words = match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => format!("the review is larger than {BODY_LIMIT} bytes\n"),
+        _ => format!("the review cannot be read: {rejection}\n"),
+    };
+    (rejection.status(), words).into_response()
+}
+
+fn answer(body: Body, judge: impl FnOnce(&Request) -> Verdict) -> Response {
+    let body = match body {
+        Ok(body) => body,
+        Err(rejection) => return unread(rejection),
+    };
+    match Request::parse(&body) {
         Ok(request) => json(judge(&request).review(&request)),
         Err(words) => (StatusCode::BAD_REQUEST, format!("{words}\n")).into_response(),
     }

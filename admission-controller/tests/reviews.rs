@@ -1,0 +1,176 @@
+//! What arrives at the webhooks need not come from an API server: whatever it is, it gets an answer that says what is
+//! wrong with it, and the next one is answered as if nothing had been.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+
+use admission_controller::config::Configuration;
+use admission_controller::webhook::router;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use kit::http::{BODY_LIMIT, bounded};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+const ADMISSION: [&str; 3] = ["/mutate-job", "/validate-job", "/validate-kueue"];
+
+fn service() -> Router {
+    bounded(router(Arc::new(Configuration::default())))
+}
+
+async fn ask(service: &Router, path: &str, body: Vec<u8>) -> (u16, String) {
+    let answer = service.clone().oneshot(Request::post(path).body(Body::from(body)).unwrap()).await.unwrap();
+    let status = answer.status().as_u16();
+    (status, String::from_utf8(to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec()).unwrap())
+}
+
+fn review(kind: &str, object: Value) -> Value {
+    let group = if kind == "PyTorchJob" { "kubeflow.org" } else { "kueue.x-k8s.io" };
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u", "operation": "CREATE", "namespace": "team", "dryRun": true,
+            "kind": { "group": group, "version": "v1", "kind": kind }, "object": object, "oldObject": null,
+        },
+    })
+}
+
+fn job() -> Value {
+    json!({
+        "metadata": { "name": "j", "labels": { "kueue.x-k8s.io/queue-name": "q" } },
+        "spec": { "pytorchReplicaSpecs": { "Worker": { "template": { "spec": { "containers": [] } } } } },
+    })
+}
+
+fn with(pointer: &str, value: Value) -> Vec<u8> {
+    let mut review = review("PyTorchJob", job());
+    *review.pointer_mut(pointer).unwrap() = value;
+    review.to_string().into_bytes()
+}
+
+fn deep() -> Vec<u8> {
+    let depth = 100_000;
+    let object = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+    review("PyTorchJob", json!("HERE")).to_string().replace("\"HERE\"", &object).into_bytes()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_admission_review_is_refused_and_says_why() {
+    let service = service();
+    for path in ADMISSION {
+        for (body, status, words) in [
+            (Vec::new(), 400, "the body is no JSON"),
+            (b"{\"kind\":".to_vec(), 400, "the body is no JSON"),
+            (b"\xff\xfe{}".to_vec(), 400, "the body is no JSON"),
+            (b"{\"kind\":\"\xc3\x28\"}".to_vec(), 400, "the body is no JSON"),
+            (deep(), 400, "recursion limit exceeded"),
+            (b"null".to_vec(), 400, "no AdmissionReview of admission.k8s.io/v1"),
+            (b"[]".to_vec(), 400, "no AdmissionReview of admission.k8s.io/v1"),
+            (b"7".to_vec(), 400, "no AdmissionReview of admission.k8s.io/v1"),
+            (with("/kind", json!("ConversionReview")), 400, "no AdmissionReview of admission.k8s.io/v1"),
+            (with("/apiVersion", json!("admission.k8s.io/v1beta1")), 400, "no AdmissionReview"),
+            (with("/request", Value::Null), 400, "no request.uid"),
+            (with("/request", json!("text")), 400, "no request.uid"),
+            (with("/request/uid", json!("")), 400, "no request.uid"),
+            (with("/request/uid", json!(7)), 400, "no request.uid"),
+            (vec![b' '; BODY_LIMIT + 1], 413, "larger than 7340032 bytes"),
+        ] {
+            let (found, text) = ask(&service, path, body).await;
+            assert_eq!(found, status, "{path}: {text}");
+            assert!(text.contains(words), "{path}: {text:?} does not say {words:?}");
+        }
+        let (status, text) = ask(&service, path, review("PyTorchJob", job()).to_string().into_bytes()).await;
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((status, &answer["response"]["uid"]), (200, &json!("u")));
+        assert_eq!(answer["response"]["allowed"], true, "{text}");
+    }
+}
+
+/// Two objects of the largest size an API server takes fit into the review of an update.
+#[tokio::test(start_paused = true)]
+async fn the_review_of_the_largest_update_is_answered() {
+    let mut large = job();
+    large["metadata"]["annotations"] = json!({ "notes": "x".repeat(3_100_000) });
+    let mut update = review("PyTorchJob", large.clone());
+    update["request"]["operation"] = json!("UPDATE");
+    update["request"]["oldObject"] = large;
+    let body = update.to_string().into_bytes();
+    assert!(body.len() > 2 * 3_000_000);
+    let (status, text) = ask(&service(), "/validate-job", body).await;
+    assert_eq!(status, 200, "{text}");
+    assert!(text.contains("\"allowed\":true"), "{text}");
+}
+
+/// An object in a review is somebody's, who is told what is wrong with it; an object of another kind is nobody's business here.
+#[tokio::test(start_paused = true)]
+async fn odd_objects_are_judged_by_their_field_or_left_to_the_schema() {
+    let service = service();
+    for (path, kind, object, allowed, words) in [
+        ("/mutate-job", "PyTorchJob", json!("text"), true, ""),
+        ("/mutate-job", "PyTorchJob", Value::Null, true, ""),
+        ("/mutate-job", "PyTorchJob", json!({ "metadata": 7, "spec": [] }), true, ""),
+        ("/mutate-job", "Unicorn", job(), true, ""),
+        ("/validate-job", "PyTorchJob", json!({ "metadata": { "labels": { "a": 7 } } }), true, ""),
+        ("/validate-kueue", "Unicorn", json!({}), true, ""),
+        ("/validate-kueue", "ClusterQueue", json!("text"), false, "the ClusterQueue cannot be read"),
+        ("/validate-kueue", "ClusterQueue", Value::Null, false, "the ClusterQueue cannot be read"),
+        (
+            "/validate-kueue",
+            "ClusterQueue",
+            json!({ "spec": { "resourceGroups": 7 } }),
+            false,
+            "cannot be read",
+        ),
+        (
+            "/validate-kueue",
+            "Workload",
+            json!({ "spec": { "podSets": [{ "name": "a", "count": 1e99, "template": {} }] } }),
+            false,
+            "the Workload cannot be read",
+        ),
+    ] {
+        let (status, text) = ask(&service, path, review(kind, object).to_string().into_bytes()).await;
+        assert_eq!(status, 200, "{path} {kind}: {text}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(answer["response"]["allowed"], allowed, "{path} {kind}: {text}");
+        assert!(text.contains(words), "{path} {kind}: {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_conversion_review_fails_with_its_reason() {
+    let service = service();
+    let convert = crds::names::trireme::CONVERT_PATH;
+    let review = |desired: &str, object: Value| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+            "request": { "uid": "u", "desiredAPIVersion": desired, "objects": [object] },
+        })
+    };
+    let queue =
+        json!({ "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue", "metadata": { "name": "q" } });
+    let text = |value: Value| value.to_string().into_bytes();
+    for (body, words) in [
+        (b"{".to_vec(), "not a ConversionReview"),
+        (b"\xff".to_vec(), "not a ConversionReview"),
+        (deep(), "not a ConversionReview"),
+        (
+            text(json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview" })),
+            "with a request",
+        ),
+        (text(review("kueue.x-k8s.io/v1", queue.clone())), "objects[0] (LocalQueue q)"),
+        (text(review("kueue.x-k8s.io/v1beta2", json!({ "kind": "LocalQueue" }))), "objects[0]"),
+        (text(review("kueue.x-k8s.io/v1beta2", json!("text"))), "not a ConversionReview"),
+    ] {
+        let (status, text) = ask(&service, convert, body).await;
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((status, &answer["response"]["result"]["status"]), (200, &json!("Failed")), "{text}");
+        assert!(text.contains(words), "{text} does not say {words:?}");
+    }
+    let (status, words) = ask(&service, convert, vec![b' '; BODY_LIMIT + 1]).await;
+    assert_eq!((status, words.contains("larger than")), (413, true), "{words}");
+    let (_, text) = ask(&service, convert, text(review("kueue.x-k8s.io/v1beta2", queue))).await;
+    assert!(text.contains("\"Success\"") && text.contains("kueue.x-k8s.io/v1beta2"), "{text}");
+}
