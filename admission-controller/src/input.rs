@@ -187,19 +187,21 @@ fn amount(
     None
 }
 
-/// A Cohort. Quotas that cannot be read count as nothing; its status has no place to say so.
+/// A Cohort. Quotas that cannot be read count as nothing; see [`cohort_defects`].
 pub fn cohort(view: &Cohort) -> input::Cohort {
-    let mut defects = Vec::new();
-    let groups = groups(&view.spec.resource_groups, &mut defects);
-    for defect in defects {
-        tracing::warn!(cohort = name(&view.metadata), defect, "a quota of a Cohort is left out");
-    }
     input::Cohort {
         name: name(&view.metadata).into(),
         uid: uid(&view.metadata),
         parent: view.spec.parent_name.as_deref().filter(|name| !name.is_empty()).map(Into::into),
-        groups,
+        groups: groups(&view.spec.resource_groups, &mut Vec::new()),
     }
+}
+
+/// What is wrong with a Cohort's quotas.
+pub fn cohort_defects(view: &Cohort) -> Vec<String> {
+    let mut defects = Vec::new();
+    groups(&view.spec.resource_groups, &mut defects);
+    defects
 }
 
 /// Namespace and name of a LocalQueue.
@@ -335,8 +337,8 @@ fn pod_set(
         defect("the resource \"pods\" is counted by itself and must not be asked for".to_owned());
         requests.remove(ResourceName::PODS);
     }
-    if model::resources::checked_scale(&requests, count.max(0)).is_err() {
-        defect(format!("{count} pods together ask for more than 64 bits can count"));
+    if let Err(error) = model::resources::checked_scale(&requests, count.max(0)) {
+        defect(error.to_string());
     }
     input::PodSet {
         name: view.name.clone(),

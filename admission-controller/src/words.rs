@@ -105,6 +105,14 @@ pub fn inactive(inactive: &Inactive) -> String {
     }
 }
 
+/// What is wrong with a cohort whose way up does not end.
+pub fn cohort_cycle(way: &[&str]) -> String {
+    format!(
+        "its parents form a cycle: {}; correct spec.parentName of one of them, until then their ClusterQueues admit nothing",
+        way.join(" > ")
+    )
+}
+
 /// Why a workload is evicted.
 pub fn eviction(reason: EvictReason, preemptor: Option<(&str, &str)>, paths: (&str, &str)) -> String {
     let text = match reason {

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use model::ResourceName;
 
 use crate::engine::{Engine, local_queue_of};
-use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
+use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::queue::{Holding, Phase};
 use crate::reason::Inactive;
 use crate::tree::FlavorResource;
@@ -71,6 +71,11 @@ impl Engine {
         let queues = std::mem::take(&mut self.touched_queues);
         let local_queues = std::mem::take(&mut self.touched_local_queues);
         (queues.into_iter().collect(), local_queues.into_iter().collect())
+    }
+
+    /// The cohorts above a cohort, itself first, where they form a cycle: until one comes for the second time.
+    pub fn endless_way(&self, cohort: &CohortName) -> Option<Vec<&str>> {
+        self.tree.endless_way(cohort.as_str())
     }
 
     /// The report of a ClusterQueue; `None` when the object does not exist.

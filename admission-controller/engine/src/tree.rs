@@ -8,7 +8,7 @@
 //! hold when those who were told to leave have left and those whom that room was promised to have come. New work must fit
 //! both, so a promise is not given twice and a preemptor is not overtaken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::input::{Quota, ResourceGroup};
 use crate::names::FlavorName;
@@ -314,6 +314,22 @@ impl Tree {
         self.nodes[id.0 as usize].height
     }
 
+    /// The way up from a cohort where it does not end: until it comes to a cohort for the second time.
+    pub(crate) fn endless_way(&self, cohort: &str) -> Option<Vec<&str>> {
+        let mut at = *self.by_name.get(&NodeName::Cohort(cohort.to_owned()))?;
+        let (mut way, mut passed) = (Vec::new(), BTreeSet::new());
+        loop {
+            let node = &self.nodes[at.0 as usize];
+            if let NodeName::Cohort(name) = &node.name {
+                way.push(name.as_str());
+            }
+            if !passed.insert(at) {
+                return Some(way);
+            }
+            at = node.parent?;
+        }
+    }
+
     pub(crate) fn in_cycle(&self, id: NodeId) -> bool {
         self.nodes[id.0 as usize].in_cycle
     }
@@ -519,6 +535,8 @@ mod tests {
         fixture.tree.refresh();
         assert!(fixture.tree.in_cycle(inside) && fixture.tree.in_cycle(a));
         assert!(!fixture.tree.in_cycle(outside));
+        assert_eq!(fixture.tree.endless_way("a"), Some(vec!["a", "b", "a"]));
+        assert_eq!(fixture.tree.endless_way("c"), None);
         fixture.tree.configure(b, None, &[]);
         fixture.tree.refresh();
         assert!(!fixture.tree.in_cycle(inside));

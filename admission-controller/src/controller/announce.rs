@@ -7,11 +7,12 @@ use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::events::{Event, Regarding, Severity};
-use quota_engine::Uid;
+use quota_engine::{Inactive::CohortCycle, Uid};
 
 use super::Controller;
 use super::world::{Unit, controller_of};
 use crate::reconcile::Job;
+use crate::{input, words};
 
 /// The reason of an event about a job that cannot be described.
 const CANNOT_COMPOSE: &str = reasons::ERR_WORKLOAD_COMPOSE;
@@ -85,6 +86,27 @@ impl Controller {
             CANNOT_COMPOSE,
             &format!("the API server refuses {what}: {words}"),
         );
+    }
+
+    /// Tells what is wrong with Cohorts that were changed: their status has no conditions.
+    pub(super) fn announce_cohorts(&mut self) {
+        for uid in std::mem::take(&mut self.world.changed_cohorts) {
+            let view = self.world.cohorts_get(&uid);
+            let (cohort, defects) = (input::cohort(&view), input::cohort_defects(&view));
+            let cycle = self.engine.endless_way(&cohort.name);
+            let cycle = cycle.map(|way| (CohortCycle(cohort.name).token(), words::cohort_cycle(&way)));
+            let defects =
+                (!defects.is_empty()).then(|| (tokens::quota_reserved::MISCONFIGURED, defects.join("; ")));
+            for (reason, note) in cycle.into_iter().chain(defects) {
+                let regarding = regarding("kueue.x-k8s.io/v1beta2".into(), "Cohort", &view.metadata);
+                self.events.publish(Event {
+                    regarding,
+                    severity: Severity::Warning,
+                    reason: reason.into(),
+                    note,
+                });
+            }
+        }
     }
 
     /// Tells what a written Workload status says that it did not say before.

@@ -168,6 +168,7 @@ impl Controller {
             }
             if self.acts() {
                 self.decide();
+                self.announce_cohorts();
                 self.pump();
             }
         }

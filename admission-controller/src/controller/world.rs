@@ -53,6 +53,8 @@ pub(super) struct World {
     pub(super) priorities: Priorities,
     /// Units that something happened to.
     pub(super) dirty: BTreeSet<Unit>,
+    /// Cohorts that were made or changed, and nothing was said about since.
+    pub(super) changed_cohorts: BTreeSet<Uid>,
     excluded: Vec<String>,
     defaults: PodDefaults,
 }
@@ -78,6 +80,7 @@ impl World {
             flavors_by_name: BTreeMap::new(),
             priorities: Priorities::default(),
             dirty: BTreeSet::new(),
+            changed_cohorts: BTreeSet::new(),
             excluded: config.resources.exclude_resource_prefixes.clone(),
             defaults: PodDefaults::default(),
         }
@@ -126,6 +129,7 @@ impl World {
                     match delta {
                         Delta::Upsert(uid) => {
                             engine.apply(Event::Cohort(input::cohort(&self.cohorts_get(&uid))));
+                            self.changed_cohorts.insert(uid);
                         }
                         Delta::Gone(view) => {
                             let name = view.metadata.name.as_deref().unwrap_or_default();
@@ -179,7 +183,7 @@ impl World {
         }
     }
 
-    fn cohorts_get(&self, uid: &Uid) -> Cohort {
+    pub(super) fn cohorts_get(&self, uid: &Uid) -> Cohort {
         self.cohorts.get(uid).cloned().unwrap_or_default()
     }
 

@@ -93,6 +93,21 @@ fn finish(kind: &JobKind, object: &JobObject) -> Option<Finish> {
     })
 }
 
+/// Where the job has pod templates, whatever else is wrong with it, as JSON pointers.
+pub fn templates(kind: &JobKind, object: &JobObject) -> Vec<String> {
+    let places: Vec<String> = match &kind.pod_sets {
+        PodSets::Single { template, .. } => vec![(*template).to_owned()],
+        PodSets::Roles { at, roles, template, .. } => {
+            roles.iter().map(|role| format!("{at}/{role}{template}")).collect()
+        }
+        PodSets::Jobs { at, template, .. } => {
+            let length = object.at(at).and_then(Value::as_array).map_or(0, Vec::len);
+            (0..length).map(|index| format!("{at}/{index}{template}")).collect()
+        }
+    };
+    places.into_iter().filter(|place| object.at(place).is_some_and(Value::is_object)).collect()
+}
+
 fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String> {
     let sets = match &kind.pod_sets {
         PodSets::Single { template, parallelism, completions } => vec![JobPodSet {
@@ -123,7 +138,12 @@ fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String
                         count: pods
                             .checked_mul(jobs)
                             .filter(|pods| *pods <= i64::from(i32::MAX))
-                            .ok_or_else(|| format!("{}: {jobs} times {pods} pods are too many", here("")))?,
+                            .ok_or_else(|| {
+                                format!(
+                                    "{}: {jobs} Jobs of {pods} pods are more than a Workload can count",
+                                    field(&here(""))
+                                )
+                            })?,
                         template: here(template),
                     })
                 })
@@ -145,7 +165,8 @@ fn check(kind: &JobKind, object: &JobObject, sets: Vec<JobPodSet>) -> Result<Vec
     }
     for set in &sets {
         if !object.at(&set.template).is_some_and(Value::is_object) {
-            return Err(format!("{} is missing: pod set {:?} has no pod template", set.template, set.name));
+            let field = field(&set.template);
+            return Err(format!("{field} is missing: pod set {:?} has no pod template", set.name));
         }
     }
     Ok(sets)
@@ -162,8 +183,24 @@ fn count(object: &JobObject, pointer: &str) -> Result<Option<i64>, String> {
         None | Some(Value::Null) => Ok(None),
         Some(value) => {
             value.as_i64().filter(|count| (0..=i64::from(i32::MAX)).contains(count)).map(Some).ok_or_else(
-                || format!("{pointer} is {value}; it must be a whole number from 0 to {}", i32::MAX),
+                || format!("{} is {value}; it must be a whole number from 0 to {}", field(pointer), i32::MAX),
             )
         }
     }
+}
+
+/// A JSON pointer as the API server writes the path of a field: `spec.replicatedJobs[0].replicas`.
+fn field(pointer: &str) -> String {
+    let mut path = String::new();
+    for token in pointer.split('/').skip(1) {
+        if token.bytes().all(|byte| byte.is_ascii_digit()) {
+            path.push_str(&format!("[{token}]"));
+        } else {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(token);
+        }
+    }
+    path
 }

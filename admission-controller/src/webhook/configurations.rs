@@ -36,7 +36,7 @@ pub fn webhook_configurations_for(
         }),
         url: None,
     };
-    let mutating = [("mutate-job.trireme.dev", paths::MUTATE_JOB, job_rules(config, &["CREATE"]))];
+    let mutating = [("mutate-job.trireme.dev", paths::MUTATE_JOB, job_rules(config, &["CREATE", "UPDATE"]))];
     let validating = [
         ("validate-job.trireme.dev", paths::VALIDATE_JOB, job_rules(config, &["CREATE", "UPDATE"])),
         ("validate-kueue.trireme.dev", paths::VALIDATE_KUEUE, kueue_rules()),

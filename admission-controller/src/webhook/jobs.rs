@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::review::{Request, Verdict};
 use crate::config::Configuration;
-use crate::jobs::{JobKind, JobObject, JobView, read, table};
+use crate::jobs::{JobKind, JobObject, JobView, read, table, templates};
 
 /// Kubernetes' own scheduler: a name nobody chose.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -18,7 +18,8 @@ fn parsed(request: &Request, object: &Value) -> Option<(&'static JobKind, JobObj
 
 /// A managed job is created suspended, and its pods are given to our scheduler unless somebody chose another.
 pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
-    if request.operation != "CREATE" {
+    let is_new = request.operation == "CREATE";
+    if !is_new && request.operation != "UPDATE" {
         return Verdict::Allow;
     }
     let Some((kind, object, view)) = parsed(request, &request.object) else { return Verdict::Allow };
@@ -27,13 +28,23 @@ pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
         return Verdict::Allow;
     }
     let mut changed = request.object.clone();
-    if !view.suspended {
+    if is_new && !view.suspended {
         set_existing_parent(&mut changed, kind.suspend, json!(true));
     }
-    for set in view.pod_sets.iter().flatten().filter(|_| !config.scheduler_name.is_empty()) {
-        let pointer = format!("{}/spec/schedulerName", set.template);
+    // Even where the job cannot be described as it is: its owner may correct the rest.
+    for template in templates(kind, &object).iter().filter(|_| !config.scheduler_name.is_empty()) {
+        let pointer = format!("{template}/spec/schedulerName");
         let chosen = changed.pointer(&pointer).and_then(Value::as_str).unwrap_or_default();
-        if chosen.is_empty() || chosen == DEFAULT_SCHEDULER {
+        let nobody_chose = match is_new {
+            true => chosen.is_empty() || chosen == DEFAULT_SCHEDULER,
+            // Given again where an edit dropped it, and to templates that are new. Others may be immutable.
+            false => {
+                let was = request.old.pointer(&pointer).and_then(Value::as_str);
+                let is_added = !request.old.pointer(template).is_some_and(Value::is_object);
+                chosen.is_empty() && (is_added || was == Some(&config.scheduler_name))
+            }
+        };
+        if nobody_chose {
             set_existing_parent(&mut changed, &pointer, json!(config.scheduler_name));
         }
     }
@@ -137,11 +148,42 @@ mod tests {
         for untouched in [job("", None, ""), job("q", Some(true), "trireme")] {
             assert_eq!(mutate(&config, &request("CREATE", untouched, Value::Null)), Verdict::Allow);
         }
+        let mut wrong = job("q", None, "");
+        wrong["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!("two");
+        let verdict = mutate(&config, &request("CREATE", wrong, Value::Null));
+        let Verdict::Change(changed) = verdict else { panic!("{verdict:?}") };
+        assert_eq!(changed.pointer(scheduler), Some(&json!("trireme")), "a job that is corrected later");
         let mut child = job("q", None, "");
         child["metadata"]["ownerReferences"] = json!([
             { "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "1", "controller": true }
         ]);
         assert_eq!(mutate(&config, &request("CREATE", child, Value::Null)), Verdict::Allow);
+    }
+
+    #[test]
+    fn an_edit_does_not_lose_the_scheduler() {
+        let config = Configuration::default();
+        let without_template = || {
+            let mut job = job("q", Some(true), "");
+            job["spec"]["pytorchReplicaSpecs"]["Worker"] = json!({});
+            job
+        };
+        for (old, new, wanted) in [
+            (job("q", Some(true), "trireme"), job("q", Some(true), ""), Some("trireme")),
+            (without_template(), job("q", Some(true), ""), Some("trireme")),
+            (job("q", Some(true), ""), job("q", Some(true), ""), None),
+            (job("q", Some(true), "trireme"), job("q", Some(true), "volcano"), None),
+            (job("q", Some(false), "trireme"), job("q", Some(false), "trireme"), None),
+        ] {
+            let verdict = mutate(&config, &request("UPDATE", new.clone(), old));
+            let given = match &verdict {
+                Verdict::Change(changed) => changed
+                    .pointer("/spec/pytorchReplicaSpecs/Worker/template/spec/schedulerName")
+                    .and_then(Value::as_str),
+                _ => None,
+            };
+            assert_eq!(given, wanted, "{new}");
+        }
     }
 
     #[test]

@@ -54,7 +54,10 @@ pub(super) fn selector(selector: &LabelSelector, field: &str, findings: &mut Fin
                 );
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => findings.invalid(format!("{field}.operator"), "must be In, NotIn, Exists or DoesNotExist"),
+            other => findings.invalid(
+                format!("{field}.operator"),
+                format!("{other:?} is not In, NotIn, Exists or DoesNotExist"),
+            ),
         }
         label_keys([&expression.key], &format!("{field}.key"), findings);
         for (index, value) in values.iter().enumerate() {
