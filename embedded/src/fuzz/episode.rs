@@ -117,11 +117,12 @@ struct CrashPlan {
 }
 
 /// What watches an episode's writes.
-#[derive(Default)]
 struct Witness {
     checker: Checker,
     digest: std::hash::DefaultHasher,
     log: Option<Vec<String>>,
+    /// Everything that runs in the episode.
+    tasks: Tasks,
 }
 
 impl Witness {
@@ -151,6 +152,9 @@ impl Witness {
             log.push(line);
         }
         self.checker.observe(&write);
+        if self.checker.is_in_a_circle() {
+            self.tasks.kill();
+        }
     }
 }
 
@@ -169,7 +173,12 @@ impl Episode {
             image: Some(image()?),
         };
         let stack = Stack::start(clock.clone(), Rng::seeded(seed), tasks.clone(), config).await?;
-        let witness = Arc::new(Mutex::new(Witness { log: options.log.then(Vec::new), ..Witness::default() }));
+        let witness = Arc::new(Mutex::new(Witness {
+            checker: Checker::default(),
+            digest: std::hash::DefaultHasher::default(),
+            log: options.log.then(Vec::new),
+            tasks: tasks.clone(),
+        }));
         for commit in stack.cluster.log() {
             lock(&witness).observe(&commit);
         }

@@ -27,8 +27,11 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("an evicted job is suspended", evicted_jobs_are_suspended),
     ("what ended is finished", what_ended_is_finished),
     ("every node advertises its devices", nodes_advertise),
-    ("nobody writes in a circle", nobody_writes_in_a_circle),
+    (CIRCLE_RULE, nobody_writes_in_a_circle),
 ];
+
+/// The rule against writing without end.
+pub(super) const CIRCLE_RULE: &str = "nobody writes in a circle";
 
 /// How often each object was written of late.
 #[derive(Debug, Default)]
@@ -45,7 +48,7 @@ impl Activity {
 }
 
 /// An object written this often within the last five minutes, long after anything disturbed it, is written in a circle.
-const CIRCLE: usize = 12;
+const CIRCLE: usize = 40;
 
 fn nobody_writes_in_a_circle(world: &World, activity: &Activity) -> Result<(), String> {
     for ((resource, key), times) in &activity.writes {

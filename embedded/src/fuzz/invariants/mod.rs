@@ -36,6 +36,9 @@ const SAFETY: &[(&str, Rule)] = &[
     ("nothing is written without the lease", leadership::writer_holds_lease),
 ];
 
+/// An episode has a few thousand writes. So many at one instant are a circle in which time cannot go on.
+const MOST_AT_ONCE: u64 = 5_000;
+
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -54,11 +57,13 @@ pub struct Checker {
     recent: liveness::Activity,
     violations: Vec<Violation>,
     checked: u64,
+    at_once: u64,
 }
 
 impl Checker {
     /// Takes a committed write in and checks every safety rule.
     pub fn observe(&mut self, write: &Write) {
+        self.at_once = if write.at == self.world.now { self.at_once + 1 } else { 0 };
         self.world.apply(write);
         self.recent.count(write);
         self.checked += 1;
@@ -67,6 +72,16 @@ impl Checker {
                 self.violations.push(Violation { at: write.at, rule, what });
             }
         }
+    }
+
+    /// Whether programs answer each other without end, so that the episode must be broken off.
+    pub fn is_in_a_circle(&mut self) -> bool {
+        let circle = self.at_once == MOST_AT_ONCE;
+        if circle {
+            let what = format!("{MOST_AT_ONCE} writes at one instant");
+            self.violations.push(Violation { at: self.world.now, rule: liveness::CIRCLE_RULE, what });
+        }
+        circle
     }
 
     /// Checks what the containers that run now hold. `ill` has the devices that are broken, and since when.
