@@ -146,6 +146,29 @@ async fn a_reason_to_wait_survives_a_conflict() {
     assert!(world.condition("job", "QuotaReserved").is_some(), "{:?}", world.workload("job"));
 }
 
+/// The garbage collector takes the Workload of a deleted job away at once. A replica that does not see the deletion must not
+/// make it again and again.
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_deletion_is_not_seen_gets_few_workloads() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("job", "a", 3).await;
+    world.settle().await;
+    let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+    let aim = Aim::default().by("layer1").on(jobs.clone());
+    world.cluster.faults().add_watch(aim, 1_000_000, 100, WatchFault::Delay(Duration::from_secs(20)));
+    let before = world.cluster.revision();
+    let store = world.cluster.store("user");
+    store.delete(&jobs, "team", "job", Default::default()).await.unwrap();
+    for _ in 0..10 {
+        world.settle().await;
+    }
+    let made = world.writes("layer1", before).len();
+    assert!(made < 100, "{made} writes");
+    assert!(world.workload("job").is_none());
+}
+
 #[tokio::test(start_paused = true)]
 async fn jobs_run_in_turn_with_unreliable_watches() {
     for fault in [

@@ -22,11 +22,16 @@ impl Controller {
         match done.result {
             Ok(answer) => {
                 if !op.reads {
-                    self.refused.remove(&unit);
+                    if self.refused.get(&unit).is_some_and(|one| one.versions == op.versions) {
+                        self.refused.remove(&unit);
+                    }
                     self.told.remove(&unit);
                     if op.decision.is_none() && changed_nothing(&op, &answer) {
                         tracing::warn!(?unit, "a write changed nothing; it is not repeated at once");
                         self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
+                    } else if made_workload(&op, &answer) {
+                        // If it vanishes at once the job is gone too, as the garbage collector knows and a slow watch does not.
+                        self.remember_refused(&unit, op.versions, super::CONFLICT_DELAY);
                     }
                     return self.take_answer(op.decision, &op.before, answer);
                 }
@@ -150,6 +155,11 @@ impl Controller {
 }
 
 /// Whether the object is in the version that the write was worked out from. Then the same step would follow for ever.
+/// Whether a job got its Workload.
+fn made_workload(op: &Op, answer: &Answer) -> bool {
+    matches!(answer, Answer::Workload(_)) && op.versions.ends_with('/')
+}
+
 fn changed_nothing(op: &Op, answer: &Answer) -> bool {
     let Some((job, workload)) = op.versions.split_once('/') else { return false };
     let same = |version: Option<&String>, before: &str| version.is_some_and(|version| version == before);

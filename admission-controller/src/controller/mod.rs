@@ -46,6 +46,7 @@ const PENDING_DELAY: Duration = Duration::from_millis(200);
 /// policy may have been in the way.
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
 /// After a conflict the watch, or the read that follows, brings what is new; if nothing is, it is tried again after this long.
+/// What is made for a job is not made again sooner either.
 const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 /// A queue's counts are written at most once in this time.
 const STATUS_DELAY: Duration = Duration::from_secs(1);

@@ -95,6 +95,9 @@ impl Controller {
         while let Some((_, unit)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
             self.due.pop_first();
             self.scheduled.remove(&unit);
+            if self.refused.get(&unit).is_some_and(|one| one.until <= now) {
+                self.refused.remove(&unit);
+            }
             self.world.dirty.insert(unit);
         }
         for unit in std::mem::take(&mut self.world.dirty) {
