@@ -48,6 +48,9 @@ const REFUSED_DELAY: Duration = Duration::from_secs(60);
 /// After a conflict the watch, or the read that follows, brings what is new; if nothing is, it is tried again after this long.
 /// What is made for a job is not made again sooner either.
 const CONFLICT_DELAY: Duration = Duration::from_secs(1);
+/// What a job lacks is said again after this long: events are not written twice when the API server is away, and it forgets
+/// them after an hour.
+const TELL_AGAIN: Duration = Duration::from_secs(600);
 /// A queue's counts are written at most once in this time.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
 
@@ -73,7 +76,7 @@ pub(crate) struct Controller {
     /// Units whose last step led nowhere.
     refused: BTreeMap<Unit, Refused>,
     /// What was said last of jobs that cannot go on.
-    told: BTreeMap<Unit, String>,
+    told: BTreeMap<Unit, (String, Instant)>,
     /// Decisions of which nobody knows whether they were written; settled by the next list.
     unsettled: BTreeSet<DecisionId>,
     /// Statuses and reasons, by when they are due.

@@ -393,9 +393,10 @@ impl Controller {
         self.tell(unit, job, reason, words);
     }
 
-    /// Says once why a job does not go on.
+    /// Says why a job does not go on: once, and again when the event may be lost or forgotten.
     fn tell(&mut self, unit: &Unit, job: &Job, reason: &'static str, words: &str) {
-        if self.told.get(unit).is_some_and(|told| told == words) {
+        let now = self.ctx.clock.monotonic();
+        if self.told.get(unit).is_some_and(|(told, again)| told == words && *again > now) {
             return;
         }
         tracing::warn!(
@@ -406,7 +407,9 @@ impl Controller {
             "the job cannot go on and stays suspended"
         );
         self.about_job(job, Severity::Warning, reason, words);
-        self.told.insert(unit.clone(), words.to_owned());
+        let again = now + super::TELL_AGAIN;
+        self.due.insert((again, unit.clone()));
+        self.told.insert(unit.clone(), (words.to_owned(), again));
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn same_gang(world: &World, one: &Value, other: &Value) -> bool {
 }
 
 /// A member of a gang of two or more is bound only where a durable plan puts it. Who joins a gang that has its minimum
-/// already needs none.
+/// already needs none, nor does the one whose bind completes it: nothing is half done before or after that.
 pub(super) fn planned_before_bound(world: &World, write: &Write) -> Result<(), String> {
     if !is_bind(write) || !write.writer.starts_with("gang-scheduler") {
         return Ok(());
@@ -40,7 +40,7 @@ pub(super) fn planned_before_bound(world: &World, write: &Write) -> Result<(), S
     let others = world.all("pods").filter(|other| {
         !text(other, "/spec/nodeName").is_empty() && uid(other) != uid(pod) && same_gang(world, pod, other)
     });
-    if least < 2 || i64::try_from(others.count()).unwrap_or(i64::MAX) >= least {
+    if least < 2 || i64::try_from(others.count()).unwrap_or(i64::MAX) >= least - 1 {
         return Ok(());
     }
     let node = text(pod, "/spec/nodeName");
