@@ -17,8 +17,6 @@ pub enum Bug {
     IgnoreBorrowingLimit,
     /// Workloads of equal priority are preempted although the policy says lower.
     PreemptEqualPriority,
-    /// Victims that turn out not to be needed are evicted all the same.
-    SkipFillBack,
     /// A workload that did not fit is not looked at again when capacity comes back.
     LoseWakeups,
     /// The job is released when its admission is decided, before the server has it.
@@ -69,7 +67,6 @@ impl Bug {
         Self::ReleaseQuotaAtEviction,
         Self::IgnoreBorrowingLimit,
         Self::PreemptEqualPriority,
-        Self::SkipFillBack,
         Self::LoseWakeups,
         Self::ReleaseBeforeAdmission,
         Self::NameInsteadOfUid,

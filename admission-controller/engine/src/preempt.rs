@@ -140,7 +140,7 @@ impl<'a> Search<'a> {
         }
         if !found {
             victims.clear();
-        } else if !self.engine.planted.is(Bug::SkipFillBack) {
+        } else {
             self.spare(&mut victims, may_borrow);
         }
         self.engine.tree.rollback(mark);

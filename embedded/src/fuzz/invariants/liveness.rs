@@ -280,6 +280,31 @@ fn evicted_jobs_are_suspended(world: &World, _: &Activity) -> Result<(), String>
     Ok(())
 }
 
+/// No pause, crash or trouble of an episode keeps anybody from suspending an evicted job for so long.
+const SUSPENDED_WITHIN: i64 = 300_000;
+
+/// Looked at again and again: the job of an evicted Workload does not run on.
+pub(super) fn suspended_in_time(world: &World) -> Result<(), String> {
+    for (job, suspend) in managed_jobs(world).filter(|(job, _)| !has_ended(job)) {
+        if job.pointer(suspend) == Some(&Value::Bool(true)) {
+            continue;
+        }
+        let since = world
+            .workload_of_owner(uid(job))
+            .and_then(|workload| condition(workload, "Evicted"))
+            .filter(|evicted| evicted["status"] == "True")
+            .and_then(|evicted| text(evicted, "/lastTransitionTime").parse::<jiff::Timestamp>().ok());
+        if since.is_some_and(|since| since.as_millisecond() < world.now - SUSPENDED_WITHIN) {
+            return Err(format!(
+                "{:?} still runs, {} s after its eviction",
+                key(job),
+                SUSPENDED_WITHIN / 1000
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn what_ended_is_finished(world: &World, _: &Activity) -> Result<(), String> {
     for (job, _) in managed_jobs(world).filter(|(job, _)| has_ended(job)) {
         if let Some(workload) =

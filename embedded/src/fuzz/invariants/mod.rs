@@ -84,10 +84,13 @@ impl Checker {
         circle
     }
 
-    /// Checks what the containers that run now hold. `ill` has the devices that are broken, and since when.
+    /// Checks what the containers that run now hold, and what must have happened by now. `ill` has the devices that are broken, and since when.
     pub fn audit(&mut self, now: i64, holdings: &[Holding], ill: &BTreeMap<String, i64>) {
         if let Some((rule, what)) = devices::broken_rule(holdings, ill) {
             self.violations.push(Violation { at: now, rule, what });
+        }
+        if let Err(what) = liveness::suspended_in_time(&self.world) {
+            self.violations.push(Violation { at: now, rule: "an evicted job is suspended", what });
         }
     }
 
