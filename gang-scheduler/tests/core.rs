@@ -529,6 +529,9 @@ fn members_that_come_late_are_bound_one_by_one_and_a_namesake_is_another_pod() {
     world.member("g", "p-2", json!({}));
     let writes = world.settle(1);
     assert_eq!((binds(&writes).len(), creations(&writes).len()), (1, 0), "no plan for one");
+    for (id, _) in &writes {
+        world.done(id);
+    }
     // Deleted and created anew under the same name.
     world.core.pod_deleted(world.now, &PodUid::new("uid-p-0"));
     world.member("g", "p-0", json!({ "metadata": { "uid": "uid-again" } }));
