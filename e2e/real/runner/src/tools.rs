@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
+/// The library with NVML's C ABI over eight fake GPUs: node-agent loads it as it would load NVIDIA's.
+pub(crate) const FAKE_NVML: &str = "libnvidia_ml.so";
+
 /// Binaries by name. What is missing makes tests skip, never fail.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tools(BTreeMap<String, PathBuf>);
@@ -18,7 +21,7 @@ impl Tools {
             .filter_map(|line| line.split_once(' '))
             .map(|(name, path)| (name.to_owned(), PathBuf::from(path.trim())))
             .collect();
-        for program in ["admission-controller", "gang-scheduler", "node-agent", "trireme"] {
+        for program in ["admission-controller", "gang-scheduler", "node-agent", "trireme", FAKE_NVML] {
             let path = folder.join(program);
             if path.is_file() {
                 tools.insert(program.to_owned(), path);

@@ -1,4 +1,4 @@
-//! node-agent with eight fake GPUs on the real kubelet.
+//! node-agent with eight fake GPUs on the real kubelet: it speaks NVML, to the library of `fake-nvml-abi`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use super::node::{kubectl, pod, wait_phase};
 use crate::cluster::{get, wait};
 use crate::node::NAME;
 use crate::registry::{Outcome, Test, need, output};
+use crate::tools::FAKE_NVML;
 use crate::world::World;
 
 const GPU: &str = "nvidia.com/gpu";
@@ -37,7 +38,8 @@ pub(crate) async fn start(world: &World) -> Result<()> {
     let folder = world.node().await?.kubelet_folder.clone();
     let arguments = [
         ("--node-name", NAME.to_owned()),
-        ("--driver", "fake:8xA100".to_owned()),
+        ("--driver", "nvml".to_owned()),
+        ("--nvml-library", world.tools.get(FAKE_NVML)?.display().to_string()),
         ("--kubelet-socket", folder.join("device-plugins/kubelet.sock").display().to_string()),
         ("--pod-resources-socket", folder.join("pod-resources/kubelet.sock").display().to_string()),
     ];
@@ -57,6 +59,7 @@ async fn start_clean(world: &World) -> Result<()> {
 /// Whether this machine can run these tests.
 pub(crate) fn possible(world: &World) -> Result<()> {
     world.can_run_a_node()?;
+    world.tools.get(FAKE_NVML)?;
     world.tools.get(AGENT).map(|_| ())
 }
 

@@ -189,29 +189,27 @@ pub(super) async fn gang(site: &mut Site) -> Result<()> {
         )
         .await?;
     }
-    wait("the Workload to be Finished, and queues and events to tell", Duration::from_secs(40), async || {
+    let holds =
+        |object: &Value, kind: &str| condition(object, kind).is_some_and(|found| found["status"] == "True");
+    wait("the Workload to be Finished", Duration::from_secs(60), async || {
         let workloads = site.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads").await?;
-        let finished =
-            |one: &Value| condition(one, "Finished").is_some_and(|found| found["status"] == "True");
-        let queue = site.get("/apis/kueue.x-k8s.io/v1beta2/clusterqueues/team").await?;
-        let local = site.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/team/localqueues/training").await?;
-        let events = site.get("/api/v1/namespaces/team/events").await?;
-        let from = |component: &str| {
-            events["items"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .any(|event| event["reportingComponent"] == component)
-        };
-        let active =
-            |object: &Value| condition(object, "Active").is_some_and(|found| found["status"] == "True");
-        Ok(workloads["items"].as_array().into_iter().flatten().any(finished)
-            && active(&queue)
-            && active(&local)
-            && from("admission-controller")
-            && from("gang-scheduler"))
+        Ok(workloads["items"].as_array().into_iter().flatten().any(|one| holds(one, "Finished")))
     })
     .await?;
+    wait("the queues to be Active", Duration::from_secs(20), async || {
+        let queue = site.get("/apis/kueue.x-k8s.io/v1beta2/clusterqueues/team").await?;
+        let local = site.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/team/localqueues/training").await?;
+        Ok(holds(&queue, "Active") && holds(&local, "Active"))
+    })
+    .await?;
+    for component in ["admission-controller", "gang-scheduler"] {
+        wait(&format!("events of {component}"), Duration::from_secs(20), async || {
+            let events = site.get("/api/v1/namespaces/team/events").await?;
+            let mut all = events["items"].as_array().into_iter().flatten();
+            Ok(all.any(|event| event["reportingComponent"] == component))
+        })
+        .await?;
+    }
     delete(site, "/apis/batch/v1/namespaces/team/jobs/gang").await?;
     wait("the Workload to be gone", Duration::from_secs(30), async || {
         let left = site.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads").await?;
