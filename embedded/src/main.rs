@@ -26,6 +26,9 @@ enum Command {
         /// Switch deliberate bugs on, one at a time, and see that each is found within 1,000 seeds.
         #[arg(long)]
         planted: bool,
+        /// Of the deliberate bugs, only this one.
+        #[arg(long, requires = "planted")]
+        bug: Option<String>,
         /// Print every write of every episode.
         #[arg(long)]
         log: bool,
@@ -33,9 +36,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Command::Fuzz { seeds, seed, planted, log } = Cli::parse().command;
+    let Command::Fuzz { seeds, seed, planted, bug, log } = Cli::parse().command;
     let outcome = if planted {
-        campaign::planted(seed.unwrap_or(0))
+        campaign::planted(seed.unwrap_or(0), bug.as_deref())
     } else {
         // Which seeds are played is no decision of the programs, so the clock may choose them.
         let first = seed.unwrap_or_else(|| kit::Rng::from_entropy().u64(..1 << 32));

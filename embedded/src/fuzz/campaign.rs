@@ -119,16 +119,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Switches each bug on alone and looks for it. Returns whether all were found.
+/// Switches each bug (or the one of that name) on alone and looks for it. Returns whether all were found.
 ///
 /// # Errors
-/// An episode could not be started, or the bugs are not compiled in.
+/// An episode could not be started, no bug has that name, or the bugs are not compiled in.
 #[cfg(feature = "planted-bugs")]
-pub fn planted(first: u64) -> anyhow::Result<bool> {
+pub fn planted(first: u64, only: Option<&str>) -> anyhow::Result<bool> {
+    let wanted = |bug: &&Bug| only.is_none_or(|name| format!("{bug:?}").eq_ignore_ascii_case(name));
+    let bugs: Vec<&Bug> = Bug::ALL.iter().filter(wanted).collect();
+    anyhow::ensure!(!bugs.is_empty(), "no planted bug is called {only:?}; without --bug, all are listed");
     println!("{:<24} {:>6}  found by", "planted bug", "seeds");
     let mut missed = 0;
-    for bug in Bug::ALL {
-        let options = Options { planted: Planted::one(*bug), log: false };
+    for bug in &bugs {
+        let options = Options { planted: Planted::one(**bug), log: false };
         let outcomes = play_all(first, SEEDS_PER_BUG, options, |outcome| !outcome.violations.is_empty())?;
         let name = format!("{bug:?}");
         match outcomes.iter().find(|outcome| !outcome.violations.is_empty()) {
@@ -142,7 +145,7 @@ pub fn planted(first: u64) -> anyhow::Result<bool> {
             }
         }
     }
-    println!("{} of {} planted bugs found", Bug::ALL.len() - missed, Bug::ALL.len());
+    println!("{} of {} planted bugs found", bugs.len() - missed, bugs.len());
     Ok(missed == 0)
 }
 
@@ -151,6 +154,6 @@ pub fn planted(first: u64) -> anyhow::Result<bool> {
 /// # Errors
 /// Always.
 #[cfg(not(feature = "planted-bugs"))]
-pub fn planted(_: u64) -> anyhow::Result<bool> {
+pub fn planted(_: u64, _: Option<&str>) -> anyhow::Result<bool> {
     anyhow::bail!("this build has no planted bugs; build the package embedded with its default features")
 }

@@ -310,8 +310,18 @@ impl Episode {
                 objects::apply(&self.user, &object).await.map(|_| ())
             }
             Act::Patch { object, patch } => objects::patch(&self.user, &object, &patch).await,
+            Act::DeletePod { index } => self.delete_pod(index).await,
             Act::ForeignCondition => self.foreign_conditions().await,
         };
+    }
+
+    async fn delete_pod(&self, index: usize) -> Result<(), objects::ManifestError> {
+        let pods =
+            self.stack.cluster.store("observer").list(&cluster_sim::GroupResource::new("", "pods"), None);
+        match pods.get(index % pods.len().max(1)) {
+            Some(pod) => objects::delete(&self.user, pod.value()).await,
+            None => Ok(()),
+        }
     }
 
     /// Puts the condition of another controller on every Workload that has none yet.

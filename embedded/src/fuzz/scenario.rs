@@ -55,6 +55,11 @@ pub enum Act {
         /// The merge patch.
         patch: Value,
     },
+    /// Deletes one of the pods that are there, as a drain or an impatient user would.
+    DeletePod {
+        /// Index into them, in the order of their names; taken modulo their number.
+        index: usize,
+    },
     /// Another controller puts a condition of its own on every Workload.
     ForeignCondition,
 }
@@ -249,6 +254,12 @@ fn story(rng: &mut Rng, swarm: &Swarm, queues: &[Queue], nodes: &[Node]) -> Vec<
         } else {
             vec![managed(rng, index, queue)]
         };
+        if swarm.edits
+            && let Some(patch) = scaled(rng, &manifest[0])
+        {
+            let later = at + instant(rng, Duration::from_secs(180));
+            story.push((later, Act::Patch { object: manifest[0].clone(), patch }));
+        }
         if swarm.deletions && rng.u8(..5) == 0 {
             let later = at + instant(rng, Duration::from_secs(180));
             for object in &manifest {
@@ -260,6 +271,11 @@ fn story(rng: &mut Rng, swarm: &Swarm, queues: &[Queue], nodes: &[Node]) -> Vec<
             }
         }
         story.extend(manifest.into_iter().map(|object| (at, Act::Apply(object))));
+    }
+    if swarm.deletions {
+        for _ in 0..rng.usize(1..=4) {
+            story.push((instant(rng, CALM_AFTER), Act::DeletePod { index: rng.usize(..1000) }));
+        }
     }
     if swarm.edits {
         for _ in 0..rng.usize(1..=4) {
@@ -333,6 +349,14 @@ fn edit(rng: &mut Rng, queue: &Queue) -> Act {
     Act::Patch { object: queue.cluster_queue.clone(), patch }
 }
 
+/// Now and then a PyTorchJob gets more or fewer workers than it was submitted with.
+fn scaled(rng: &mut Rng, job: &Value) -> Option<Value> {
+    let workers = job.pointer("/spec/pytorchReplicaSpecs/Worker/replicas")?.as_i64()?;
+    let scaled = (workers + rng.i64(-2..=2)).max(1);
+    let patch = json!({ "spec": { "pytorchReplicaSpecs": { "Worker": { "replicas": scaled } } } });
+    (rng.u8(..4) == 0).then_some(patch)
+}
+
 /// What no sane user would submit. It must harm nobody else.
 fn nonsense(rng: &mut Rng, index: usize) -> Value {
     let shape =
@@ -402,7 +426,8 @@ fn trouble(rng: &mut Rng, swarm: &Swarm, nodes: &[Node]) -> Vec<(Duration, Troub
                 2 => Trouble::GpuLoss {
                     node,
                     gpu: rng.usize(..usize::try_from(nodes[node].gpus).unwrap_or(1)),
-                    lasts,
+                    // Nobody resets a broken GPU at once.
+                    lasts: lasts * 5,
                 },
                 _ => Trouble::NodeNotReady { node, lasts },
             }

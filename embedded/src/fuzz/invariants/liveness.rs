@@ -10,8 +10,8 @@ use super::gangs::{gang_size, same_gang};
 use super::nodes::{allocatable, requests};
 use super::quota::{cohort_of, quota_cell, used};
 use crate::fuzz::world::{
-    CLUSTER_QUEUES, JOBS, Key, LOCAL_QUEUES, POD_GROUPS, WORKLOADS, World, Write, amount, condition, holds,
-    is_over, items, key, text, uid,
+    CLUSTER_QUEUES, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, WORKLOADS, World, Write, amount,
+    condition, holds, is_over, items, key, text, uid,
 };
 
 /// A rule over the world at rest.
@@ -24,6 +24,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("what waits says why", what_waits_says_why),
     ("admitted gangs that fit are bound", admitted_gangs_are_bound),
     ("a gang has none or enough of its members bound", gangs_are_whole),
+    ("plans are carried out or undone", plans_end),
     ("an evicted job is suspended", evicted_jobs_are_suspended),
     ("what ended is finished", what_ended_is_finished),
     ("every node advertises its devices", nodes_advertise),
@@ -270,6 +271,18 @@ fn gangs_are_whole(world: &World, _: &Activity) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whoever leads last finishes what predecessors began, and says so.
+fn plans_end(world: &World, _: &Activity) -> Result<(), String> {
+    let open = world.all(PLACEMENTS).find(|plan| {
+        let phase = text(plan, "/status/phase");
+        !matches!(phase, "Bound" | "Undone") && age(world, plan) > 120_000
+    });
+    match open {
+        Some(plan) => Err(format!("{:?} is {:?}", key(plan), text(plan, "/status/phase"))),
+        None => Ok(()),
+    }
 }
 
 fn evicted_jobs_are_suspended(world: &World, _: &Activity) -> Result<(), String> {
