@@ -214,6 +214,15 @@ fn same_as_the_peers() {
         eprintln!("SKIPPED same_as_the_peers: {} is not there", shared.display());
         return;
     }
+    // Every kind of theirs is ours too: the loop below compares what we have, and would not miss one.
+    let ours: BTreeSet<String> = DEFINITIONS.iter().map(crds::definition::file_name).collect();
+    let theirs: BTreeSet<String> = fs::read_dir(shared.join("kueue"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(theirs.len() >= 11, "read only {theirs:?}");
+    let missing: Vec<_> = theirs.difference(&ours).collect();
+    assert!(missing.is_empty(), "kinds of kueue.x-k8s.io without a definition of ours: {missing:?}");
     let mut wanted = wanted_differences();
     let mut unexplained = Vec::new();
     for definition in &*DEFINITIONS {

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use cluster_sim::Cluster;
 use cluster_sim::node::{Kubelet, NodeSpec};
 use fake_nvml::{Fault, Handle, World, WorldSpec};
+use kit::http::Listen;
 use model::planted::Planted;
 use node_agent::driver::FakeDriver;
 use proto::sockets::Sockets;
@@ -75,6 +76,7 @@ impl Machine {
         // The machine this runs on is not the one it pretends to be.
         config.sys_root = spec.root.join("sys");
         config.settings.no_timestamp = true;
+        config.admin = Some(Listen::InProcess);
         config.planted = planted;
         config
     }

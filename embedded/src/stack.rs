@@ -238,28 +238,29 @@ impl Stack {
         self.running.contains_key(&replica)
     }
 
-    /// Completes when every controller answers its readiness probe.
+    /// Completes when every running replica answers its readiness probe.
     ///
     /// # Errors
     /// One did not within a minute.
     pub async fn ready(&self) -> anyhow::Result<()> {
         let deadline = self.clock.monotonic() + std::time::Duration::from_secs(60);
-        for program in [Program::AdmissionController, Program::GangScheduler] {
-            while !self.is_ready(program).await {
-                anyhow::ensure!(
-                    self.clock.monotonic() < deadline,
-                    "{} is not ready after a minute",
-                    program.name()
-                );
+        let mut replicas: BTreeMap<&str, usize> = BTreeMap::new();
+        for replica in self.running.keys() {
+            *replicas.entry(replica.program.name()).or_default() += 1;
+        }
+        for (program, replicas) in replicas {
+            while !self.are_ready(program, replicas).await {
+                anyhow::ensure!(self.clock.monotonic() < deadline, "{program} is not ready after a minute");
                 self.clock.sleep(std::time::Duration::from_millis(50)).await;
             }
         }
         Ok(())
     }
 
-    async fn is_ready(&self, program: Program) -> bool {
-        let services = self.services.resolve(NAMESPACE, program.name());
-        if services.is_empty() {
+    /// Whether so many replicas of a program serve, and each says that it is ready.
+    async fn are_ready(&self, program: &str, replicas: usize) -> bool {
+        let services = self.services.resolve(NAMESPACE, program);
+        if services.len() < replicas {
             return false;
         }
         for service in services {

@@ -9,6 +9,10 @@ use kit::{Clock, Rng, Tasks};
 use crate::stack::{NodeConfig, Stack, StackConfig, Transport};
 use crate::{demo, objects};
 
+/// The queues of a cluster for people's own manifests.
+const STARTER_QUEUES: (&str, &str) =
+    ("starter-queues.yaml", include_str!("../../examples/starter-queues.yaml"));
+
 /// What the cluster is started for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -92,7 +96,7 @@ async fn work(options: &Options, client: &kube::Client, started: tokio::time::In
     match options.purpose {
         Purpose::Empty => Ok(()),
         Purpose::StarterQueues => {
-            for manifest in demo::queues()? {
+            for manifest in objects::parse(STARTER_QUEUES.0, STARTER_QUEUES.1)? {
                 objects::apply(client, &manifest).await?;
             }
             println!("queues: namespaces team-a and team-b each have a LocalQueue named training");
@@ -146,4 +150,22 @@ fn resident_mb() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) / 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_starter_queues_ask_for_no_product() {
+        let queues = objects::parse(STARTER_QUEUES.0, STARTER_QUEUES.1).unwrap();
+        let flavors: Vec<_> = queues.iter().filter(|one| one["kind"] == "ResourceFlavor").collect();
+        assert_eq!(flavors.len(), 1);
+        // `up --profile` decides which GPUs there are.
+        assert!(flavors[0]["spec"]["nodeLabels"].is_null(), "{}", flavors[0]);
+        for queue in queues.iter().filter(|one| one["kind"] == "ClusterQueue") {
+            let named = &queue["spec"]["resourceGroups"][0]["flavors"][0]["name"];
+            assert_eq!(*named, flavors[0]["metadata"]["name"]);
+        }
+    }
 }

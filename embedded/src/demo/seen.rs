@@ -14,6 +14,20 @@ pub(super) struct Seen {
     pods: Vec<DynamicObject>,
     plans: Vec<DynamicObject>,
     nodes: Vec<DynamicObject>,
+    gpu_nodes: Vec<DynamicObject>,
+}
+
+/// What a running pod was told of its GPUs.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// Namespace and name.
+    pub(super) pod: String,
+    /// The node it runs on.
+    pub(super) node: String,
+    /// How many GPUs its containers may use together.
+    pub(super) limit: i64,
+    /// The GPUs in its environment.
+    pub(super) devices: Vec<String>,
 }
 
 /// Where a job is on its way.
@@ -50,6 +64,7 @@ impl Seen {
             pods: list(client, "", "v1", "Pod").await?,
             plans: list(client, "trireme.dev", "v1alpha1", "GangPlacement").await?,
             nodes: list(client, "", "v1", "Node").await?,
+            gpu_nodes: list(client, "trireme.dev", "v1alpha1", "GpuNode").await?,
         })
     }
 
@@ -121,12 +136,19 @@ impl Seen {
         })
     }
 
-    /// The GPUs in the environment of every running container, by pod, as `kubectl logs` shows them.
-    pub(super) async fn visible_devices(
-        &self,
-        client: &kube::Client,
-    ) -> Result<BTreeMap<String, Vec<String>>, kube::Error> {
-        let mut visible = BTreeMap::new();
+    /// The UUIDs of the GPUs of every node, as its `GpuNode` lists them.
+    pub(super) fn uuids(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let uuids = |node: &DynamicObject| {
+            let devices = node.data.pointer("/status/devices").and_then(Value::as_array);
+            devices.into_iter().flatten().map(|device| text(device, "/uuid").to_owned()).collect()
+        };
+        let named = |node: &DynamicObject| (node.metadata.name.clone().unwrap_or_default(), uuids(node));
+        self.gpu_nodes.iter().map(named).collect()
+    }
+
+    /// What every running pod was told of its GPUs, as `kubectl logs` shows its environment.
+    pub(super) async fn told_devices(&self, client: &kube::Client) -> Result<Vec<Told>, kube::Error> {
+        let mut told = Vec::new();
         for pod in self.pods.iter().filter(|pod| text(&pod.data, "/status/phase") == "Running") {
             let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
             let (Some(namespace), Some(name)) = (namespace, name) else { continue };
@@ -135,9 +157,14 @@ impl Seen {
             let devices = environment.lines().find_map(|line| line.strip_prefix("NVIDIA_VISIBLE_DEVICES="));
             let devices =
                 devices.unwrap_or_default().split(',').filter(|id| !id.is_empty()).map(str::to_owned);
-            visible.insert(format!("{namespace}/{name}"), devices.collect());
+            told.push(Told {
+                pod: format!("{namespace}/{name}"),
+                node: text(&pod.data, "/spec/nodeName").to_owned(),
+                limit: gpu_limit(&pod.data),
+                devices: devices.collect(),
+            });
         }
-        Ok(visible)
+        Ok(told)
     }
 }
 
@@ -162,6 +189,13 @@ fn granted(workload: &Value) -> Vec<String> {
         })
     });
     lines.collect()
+}
+
+/// How many GPUs the containers of a pod may use together.
+fn gpu_limit(pod: &Value) -> i64 {
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
+    let limit = |container: &Value| text(container, "/resources/limits/nvidia.com~1gpu").parse::<i64>().ok();
+    containers.filter_map(limit).sum()
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {

@@ -63,6 +63,15 @@ const fn expect(namespace: &'static str, name: &'static str, reaches: Reaches) -
     Expectation { job: (namespace, name), reaches }
 }
 
+/// How many nodes the story needs.
+pub(super) const NODES: usize = 3;
+
+/// The GPUs of each node: its queues name this product.
+pub(super) const PROFILE: &str = "8xA100";
+
+/// All of them together.
+pub(super) const GPUS: i64 = 24;
+
 /// The queues of the story.
 pub(super) const QUEUES: (&str, &str) =
     ("queues.yaml", include_str!("../../../examples/three-layers/queues.yaml"));
