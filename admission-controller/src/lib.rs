@@ -28,11 +28,13 @@ use std::sync::Arc;
 
 use crds::names::trireme;
 use kit::Context;
-use kit::admin::{self, Readiness};
+use kit::admin::{self, METRICS_PREFIX, Readiness};
+use kit::events::Events;
 use kit::http::{self, Listen, ListenError};
 use kit::lease::{Leadership, Lease, Terms};
 use kit::tls::{CaTargets, Certificates, Settings, TlsError, keep_ca_bundle};
-use kit::watch::WatchMetrics;
+use kit::watch::Reports;
+use kit::writes::WriteMetrics;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 
@@ -72,16 +74,17 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     }
     let readiness = Readiness::new();
     let synced = readiness.require("caches", "the first lists are not complete");
-    let mut registry = Registry::default();
-    let metrics = WatchMetrics::default();
-    metrics.register(&mut registry);
-    let queue_metrics = metrics::QueueMetrics::new(config.leader_election);
-    queue_metrics.register(&mut registry);
-    let write_metrics = kit::writes::WriteMetrics::default();
-    write_metrics.register(&mut registry);
     let (ask, asked) = mpsc::channel(STATE_REQUESTS);
     let lease = config.leader_election.then(|| Lease::campaign(&ctx, &namespace, LEASE, Terms::default()));
     let leadership = lease.as_ref().map_or_else(|| Leadership::always(&ctx), Lease::leadership);
+    let events = Events::start(&ctx, "admission-controller", leadership.gate());
+    let counted = controller::Counted {
+        watches: Reports::new(&events),
+        events,
+        writes: WriteMetrics::default(),
+        queues: metrics::QueueMetrics::new(config.leader_election),
+    };
+    let registry = registry(&counted, &leadership);
 
     let pages = admin::router(readiness, Arc::new(registry), Some(state_source(ask)));
     let webhooks = webhook::router(Arc::new(config.file.clone()));
@@ -100,12 +103,23 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     };
     http::publish(&ctx, &namespace, trireme::ADMISSION_SERVICE, &listen, router).await?;
 
-    let counted = controller::Counted { watches: metrics, writes: write_metrics, queues: queue_metrics };
     controller::Controller::new(ctx, config, leadership, synced, counted).run(asked).await;
     if let Some(lease) = lease {
         lease.release().await;
     }
     Ok(())
+}
+
+/// All that `/metrics` shows: Kueue's names as they are, the others under a prefix.
+fn registry(counted: &controller::Counted, leadership: &Leadership) -> Registry {
+    let mut registry = Registry::default();
+    counted.queues.register(&mut registry);
+    let ours = registry.sub_registry_with_prefix(METRICS_PREFIX);
+    counted.watches.register(ours);
+    counted.writes.register(ours);
+    counted.events.register(ours);
+    leadership.register(ours, LEASE);
+    registry
 }
 
 /// Certificates that the replicas share; the leader tells the API server whom to trust.

@@ -286,7 +286,7 @@ pub mod pod_group {
     pub const MINIMA_AGREE: &str = "MinimaAgree";
 }
 
-/// Events of node-agent on its Node, and the condition of its GpuNode.
+/// Events of node-agent on its Node and its pods, and the condition of its GpuNode.
 pub mod gpu {
     /// Condition of a GpuNode: pods can be given GPUs of this node. Where no driver answers, the reason is the driver's.
     pub const READY: &str = "Ready";
@@ -306,4 +306,6 @@ pub mod gpu {
     pub const UNHEALTHY: &str = "GpuUnhealthy";
     /// It is given out again.
     pub const HEALTHY: &str = "GpuHealthy";
+    /// On a pod: what its annotation says about its devices cannot be read.
+    pub const INVALID_DEVICES: &str = "InvalidDevices";
 }

@@ -19,7 +19,8 @@ pub struct Config {
     pub lease_name: String,
     /// The lease's namespace.
     pub lease_namespace: String,
-    /// Where the pages for health, metrics and state are served, as in `127.0.0.1:8082`; none without.
+    /// Where the pages for health, metrics and state are served, as in `127.0.0.1:8082`. Without it the binary takes a
+    /// default, and a simulation finds them in process.
     pub admin_address: Option<std::net::SocketAddr>,
     /// A bug on purpose, for testing the tests; never set from a file.
     #[serde(skip)]

@@ -1,10 +1,14 @@
 //! `gang-scheduler`: places the pods of a job together, or none of them.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use gang_scheduler::Config;
+
+/// Beside admission-controller's 8081 and node-agent's 8083, so that all three can share a host.
+const ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8082);
 
 /// Places the pods of a job together, or none of them: for pods whose schedulerName is one of those configured
 /// (trireme, volcano, kai-scheduler, kube-batch and ml-scheduler without a file).
@@ -16,9 +20,9 @@ struct Cli {
     /// Configuration file (YAML). Without it every setting has its default.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where the pages /healthz, /readyz, /metrics and /debug/state are served; beats the file's adminAddress.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    admin_address: Option<std::net::SocketAddr>,
+    /// Where health, metrics and state are served, over plain HTTP; beats the file's adminAddress. [default: 0.0.0.0:8082]
+    #[arg(long, value_name = "ADDRESS")]
+    admin_address: Option<SocketAddr>,
 }
 
 fn main() -> ExitCode {
@@ -34,6 +38,6 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    config.admin_address = cli.admin_address.or(config.admin_address);
+    config.admin_address = cli.admin_address.or(config.admin_address).or(Some(ADMIN_ADDRESS));
     kit::process::run("gang-scheduler", &cli.process, move |ctx| gang_scheduler::run(ctx, config))
 }

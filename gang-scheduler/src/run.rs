@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use kit::Context;
-use kit::admin::{self, Readiness, StateSource};
+use kit::admin::{self, METRICS_PREFIX, Readiness, StateSource};
 use kit::events::{Event, Events, Regarding, Severity};
 use kit::http::Listen;
 use kit::lease::{Leadership, Lease, Terms};
-use kit::watch::WatchMetrics;
+use kit::watch::Reports;
 use kit::writes::{Gate, Limits, WriteMetrics, Writes};
 use model::planted::Bug;
 use prometheus_client::registry::Registry;
@@ -33,9 +33,6 @@ pub enum Error {
 /// The Service under which the admin pages are found in a simulation.
 const SERVICE: &str = "gang-scheduler";
 
-/// What the names of metrics begin with that are not a peer's.
-const METRICS_PREFIX: &str = "trireme";
-
 /// Schedules until the context's tasks are asked to stop.
 ///
 /// # Errors
@@ -44,27 +41,30 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let (questions, asked) = mpsc::channel(8);
     let readiness = Readiness::new();
     let synced = readiness.require("watches", "not everything has been listed yet");
-    let mut registry = Registry::default();
-    let (watch_metrics, write_metrics) = (WatchMetrics::default(), WriteMetrics::default());
-    let metrics = Metrics::default();
-    let kit = registry.sub_registry_with_prefix(METRICS_PREFIX);
-    watch_metrics.register(kit);
-    write_metrics.register(kit);
-    metrics.register(&mut registry, METRICS_PREFIX);
-    // In process it is found by a simulation only: a real process has an empty table that nobody reads.
-    let listen = config.admin_address.map_or(Listen::InProcess, Listen::Plain);
-    let router = admin::router(readiness, Arc::new(registry), Some(state_source(questions)));
-    kit::http::publish(&ctx, &config.lease_namespace, SERVICE, &listen, router).await?;
     let lease = Lease::campaign(&ctx, &config.lease_namespace, &config.lease_name, Terms::default());
     let leadership = lease.leadership();
     let gate: Gate = match config.planted.is(Bug::WriteWithoutLease) {
         true => Arc::new(|| true),
         false => leadership.gate(),
     };
+    let events = Events::start(&ctx, "gang-scheduler", gate.clone());
+    let (reports, write_metrics) = (Reports::new(&events), WriteMetrics::default());
+    let metrics = Metrics::default();
+    let mut registry = Registry::default();
+    metrics.register(&mut registry, METRICS_PREFIX);
+    let ours = registry.sub_registry_with_prefix(METRICS_PREFIX);
+    reports.register(ours);
+    write_metrics.register(ours);
+    events.register(ours);
+    leadership.register(ours, &config.lease_name);
+    // In process it is found by a simulation only: a real process has an empty table that nobody reads.
+    let listen = config.admin_address.map_or(Listen::InProcess, Listen::Plain);
+    let router = admin::router(readiness, Arc::new(registry), Some(state_source(questions)));
+    kit::http::publish(&ctx, &config.lease_namespace, SERVICE, &listen, router).await?;
     let mut program = Program {
         core: Core::new(&config),
-        watches: Watches::new(&ctx, &watch_metrics),
-        events: Events::start(&ctx, "gang-scheduler", gate.clone()),
+        watches: Watches::new(&ctx, &reports),
+        events,
         writes: Writes::start_counted(&ctx, Limits::default(), gate, &write_metrics),
         waiting: VecDeque::new(),
         leadership,

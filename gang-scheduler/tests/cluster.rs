@@ -398,3 +398,21 @@ async fn gated_pods_are_not_touched() {
     harness.sleep(10).await;
     assert_eq!(harness.bound().await.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_leads_and_what_is_counted_stands_on_the_metrics_page() {
+    let mut harness = Harness::new().await;
+    harness.node("a", 2).await;
+    harness.start();
+    harness.sleep(5).await;
+    harness.start();
+    harness.pod("one", json!({})).await;
+    harness.sleep(20).await;
+    let pages = harness.metrics().await;
+    let with = |line: &str| pages.iter().filter(|page| page.contains(line)).count();
+    assert_eq!((with(r#"trireme_leader{lease="gang-scheduler"} 1"#), pages.len()), (1, 2), "{pages:?}");
+    assert_eq!(with(r#"trireme_leader{lease="gang-scheduler"} 0"#), 1);
+    assert_eq!(with(r#"trireme_writes_total{result="done"} 1"#), 1);
+    assert_eq!(with(r#"trireme_watch_restarts_total{kind="Node"} 1"#), 2);
+    assert_eq!(with("trireme_events_dropped_total 0"), 2);
+}

@@ -14,6 +14,9 @@ use axum::routing::get;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 
+/// What the names of metrics begin with that are not a peer's.
+pub const METRICS_PREFIX: &str = "trireme";
+
 /// What has to be true before the program is ready, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, Option<String>>>>);

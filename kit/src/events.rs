@@ -6,18 +6,18 @@
 mod merge;
 
 use std::borrow::Cow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
 use kube::api::Api;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::Context;
 use crate::patch::{self, Subresource, Target, WriteError, Written};
-use crate::writes::Gate;
+use crate::writes::{Gate, REQUEST_TIMEOUT};
 use merge::{Merger, Repeat, Verdict};
 
 /// How many events wait to be written: what a burst of one decision per member of a large gang needs. Whoever comes
@@ -25,8 +25,6 @@ use merge::{Merger, Repeat, Verdict};
 const QUEUE: usize = 1_000;
 /// How often repeats are written: client-go's order of magnitude for series, and late enough to merge a burst.
 const FLUSH_EVERY: Duration = Duration::from_secs(10);
-/// Events are not worth waiting for.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 /// The longest message of an event the API accepts.
 const MAX_NOTE: usize = 1_024;
 
@@ -71,7 +69,7 @@ pub struct Event {
 #[derive(Clone, Debug)]
 pub struct Events {
     queue: mpsc::Sender<Event>,
-    dropped: Arc<AtomicU64>,
+    dropped: Counter,
 }
 
 impl Events {
@@ -79,7 +77,7 @@ impl Events {
     /// (`gang-scheduler`); events are dropped while the gate is closed.
     pub fn start(ctx: &Context, component: &'static str, gate: Gate) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let dropped = Arc::new(AtomicU64::new(0));
+        let dropped = Counter::default();
         let names = ctx.rng.u64(..=u64::from(u32::MAX));
         let merger = Merger::new(names);
         let writer = Writer { ctx: ctx.clone(), component, gate, merger, dropped: dropped.clone() };
@@ -91,13 +89,22 @@ impl Events {
     pub fn publish(&self, mut event: Event) {
         event.note.truncate(event.note.floor_char_boundary(MAX_NOTE));
         if self.queue.try_send(event).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.dropped.inc();
         }
     }
 
     /// How many events were dropped: for want of room, by the limit per object, or because the server was unavailable.
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.dropped.get()
+    }
+
+    /// Registers what [`dropped`](Self::dropped) counts.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "events_dropped",
+            "Events not written: too many, no answer, or not leading",
+            self.dropped.clone(),
+        );
     }
 }
 
@@ -106,7 +113,7 @@ struct Writer {
     component: &'static str,
     gate: Gate,
     merger: Merger,
-    dropped: Arc<AtomicU64>,
+    dropped: Counter,
 }
 
 impl Writer {
@@ -198,7 +205,7 @@ impl Writer {
     }
 
     fn drop_one(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
+        self.dropped.inc();
     }
 
     fn api(&self, event: &Event) -> Api<core::Event> {

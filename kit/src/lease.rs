@@ -10,6 +10,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1 as coordination;
 use kube::api::Api;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -49,9 +53,9 @@ impl Leadership {
         self.held().is_some()
     }
 
-    /// Whether this process leads: the same as [`may_write`](Self::may_write), for readers of status.
-    pub fn is_leader(&self) -> bool {
-        self.may_write()
+    /// Registers a gauge that is 1 while this process leads, asked when it is read. `lease` tells one lease from another.
+    pub fn register(&self, registry: &mut Registry, lease: &str) {
+        registry.register_collector(Box::new(Status { leadership: self.clone(), lease: lease.to_owned() }));
     }
 
     /// How often the lease had changed hands when this process took it: tells one term of leadership from the next.
@@ -89,6 +93,22 @@ impl Leadership {
 
     fn held(&self) -> Option<Held> {
         (*self.held.borrow()).filter(|held| self.clock.monotonic() < held.until)
+    }
+}
+
+/// Leadership as a metric.
+#[derive(Debug)]
+struct Status {
+    leadership: Leadership,
+    lease: String,
+}
+
+impl Collector for Status {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let leads = ConstGauge::new(i64::from(self.leadership.may_write()));
+        let help = "Whether this replica holds the lease and may write";
+        let mut encoder = encoder.encode_descriptor("leader", help, None, leads.metric_type())?;
+        leads.encode(encoder.encode_family(&[("lease", self.lease.as_str())])?)
     }
 }
 

@@ -59,8 +59,6 @@ pub enum Subresource {
     Main,
     /// `/status`: everything but the status is ignored by the server.
     Status,
-    /// `/scale`.
-    Scale,
 }
 
 impl Subresource {
@@ -68,7 +66,6 @@ impl Subresource {
         match self {
             Self::Main => "",
             Self::Status => "/status",
-            Self::Scale => "/scale",
         }
     }
 }
@@ -153,28 +150,6 @@ pub async fn delete<K: Resource + Clone>(
     let options = delete_options(target, grace_seconds);
     let path = format!("/{}", target.name);
     send::<_, serde::de::IgnoredAny>(api, http::Method::DELETE, &path, "application/json", &options)
-        .await
-        .map(drop)
-}
-
-/// Asks for the eviction of a pod, which respects disruption budgets: while one stands against it the answer is
-/// [`WriteError::Unavailable`] and may change by itself.
-///
-/// # Errors
-/// See [`WriteError`].
-pub async fn evict<K: Resource + Clone>(
-    api: &Api<K>,
-    target: &Target,
-    grace_seconds: Option<u32>,
-) -> Result<(), WriteError> {
-    let body = json!({
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": { "name": target.name },
-        "deleteOptions": delete_options(target, grace_seconds),
-    });
-    let path = format!("/{}/eviction", target.name);
-    send::<_, serde::de::IgnoredAny>(api, http::Method::POST, &path, "application/json", &body)
         .await
         .map(drop)
 }

@@ -6,8 +6,9 @@
 
 mod decode;
 mod metrics;
+mod reports;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -19,11 +20,12 @@ use kube::runtime::watcher::{Config, ListSemantic};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-pub use metrics::WatchMetrics;
+pub use reports::{Reports, UNDECODABLE};
 
 use crate::backoff::Backoff;
 use crate::{Context, Rng};
-use decode::{Line, Named};
+use decode::Line;
+use reports::LeftOut;
 
 /// What a watch tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +53,6 @@ const SHORT_WATCH: Duration = Duration::from_secs(2);
 /// The longest line of a watch: five times what etcd stores of one object (`--max-request-bytes`, 1.5 MiB), since an
 /// event holds one object.
 const MAX_LINE: u64 = 8 << 20;
-/// How many undecodable objects are remembered so that each is logged once.
-const MAX_REMEMBERED: usize = 1_000;
 
 /// Lists and watches a kind, for ever: see [`Watch`].
 ///
@@ -70,13 +70,13 @@ where
 /// - Failures are retried after 0.8 s to 30 s with jitter from the context, without end.
 /// - Lists ask for the most recent state unless the configuration says [`ListSemantic::Any`]; since Kubernetes 1.31 the
 ///   server answers such lists from its watch cache, so consistency costs little.
-/// - An object that does not decode is left out, logged once and counted: it harms its owner only. Its deletion is
-///   still noticed if the object had been told before.
+/// - An object that does not decode is left out, logged once, counted, and told of by an event on it if there are
+///   [`Reports`]: it harms its owner only. Its deletion is still noticed if the object had been told before.
 #[must_use = "a watch does nothing until its stream is polled"]
 pub struct Watch<K> {
     api: Api<K>,
     config: Config,
-    metrics: WatchMetrics,
+    reports: Option<Reports>,
     optional: bool,
     rng: Rng,
 }
@@ -87,12 +87,12 @@ where
 {
     /// A watch of what `api` covers, narrowed by the configuration's selectors.
     pub fn new(ctx: &Context, api: Api<K>, config: Config) -> Self {
-        Self { api, config, metrics: WatchMetrics::default(), optional: false, rng: ctx.rng.fork() }
+        Self { api, config, reports: None, optional: false, rng: ctx.rng.fork() }
     }
 
-    /// Counts into these metrics.
-    pub fn metrics(mut self, metrics: &WatchMetrics) -> Self {
-        self.metrics = metrics.clone();
+    /// Reports what it counts, and objects that do not decode.
+    pub fn reports(mut self, reports: &Reports) -> Self {
+        self.reports = Some(reports.clone());
         self
     }
 
@@ -105,12 +105,14 @@ where
 
     /// Starts when first polled.
     pub fn stream(self) -> impl Stream<Item = Change<K>> + Send + use<K> {
-        let kind = K::kind(&Default::default()).into_owned();
+        let of = K::DynamicType::default();
+        let (api_version, kind) = (K::api_version(&of).into_owned(), K::kind(&of).into_owned());
+        let left_out = LeftOut::new(api_version, kind.clone(), self.reports);
         let machine = Machine {
             request: Request::new(self.api.resource_url()),
             client: self.api.into_client(),
             config: self.config,
-            metrics: self.metrics.of(&kind),
+            metrics: left_out.counters(),
             kind,
             optional: self.optional,
             told_absent: false,
@@ -118,7 +120,7 @@ where
             backoff: Backoff::for_watches(),
             state: State::LIST,
             pending: VecDeque::new(),
-            undecodable: BTreeMap::new(),
+            left_out,
         };
         stream::unfold(machine, |mut machine| async move { Some((machine.next().await, machine)) })
     }
@@ -155,11 +157,10 @@ struct Machine<K> {
     backoff: Backoff,
     state: State,
     pending: VecDeque<Change<K>>,
-    /// Objects that did not decode, by uid; true if an earlier version may have been told.
-    undecodable: BTreeMap<String, bool>,
+    left_out: LeftOut,
 }
 
-impl<K: DeserializeOwned + Send> Machine<K> {
+impl<K: Resource + DeserializeOwned + Send> Machine<K> {
     async fn next(&mut self) -> Change<K> {
         loop {
             if let Some(change) = self.pending.pop_front() {
@@ -235,13 +236,16 @@ impl<K: DeserializeOwned + Send> Machine<K> {
         self.told_absent = false;
         if first {
             self.metrics.restarts.inc();
-            self.undecodable.clear();
+            self.left_out.clear();
             self.pending.push_back(Change::Restarted);
         }
         for item in page.items {
             match item {
                 Ok(object) => self.pending.push_back(Change::Applied(object)),
-                Err(bad) => self.note_undecodable(bad, false),
+                Err(bad) => {
+                    self.metrics.undecodable.inc();
+                    self.left_out.add(*bad, false);
+                }
             }
         }
         if page.next.is_some() {
@@ -302,9 +306,12 @@ impl<K: DeserializeOwned + Send> Machine<K> {
             tracing::debug!(kind = self.kind, reason = %trouble, "watch ended; resuming");
             return Ok(State::Resume { version });
         }
-        match decode::line(&line) {
+        match decode::line::<K>(&line) {
             Ok(Line::Applied { object, version }) => {
                 self.heard();
+                if !self.left_out.is_empty() {
+                    self.left_out.remove(object.meta().uid.as_deref().unwrap_or_default());
+                }
                 self.pending.push_back(Change::Applied(object));
                 Ok(State::Watching { version, lines, since })
             }
@@ -319,12 +326,13 @@ impl<K: DeserializeOwned + Send> Machine<K> {
             }
             Ok(Line::Undecodable { bad, added, deleted, version }) => {
                 self.heard();
-                if deleted && self.undecodable.remove(&bad.uid).unwrap_or(true) {
+                if deleted && self.left_out.remove(&bad.uid).unwrap_or(true) {
                     // What was told about it cannot be taken back by its own event.
                     return Ok(State::LIST);
                 }
                 if !deleted {
-                    self.note_undecodable(bad, !added);
+                    self.metrics.undecodable.inc();
+                    self.left_out.add(*bad, !added);
                 }
                 Ok(State::Watching { version, lines, since })
             }
@@ -337,23 +345,6 @@ impl<K: DeserializeOwned + Send> Machine<K> {
     fn heard(&mut self) {
         self.backoff.reset();
         self.metrics.events.inc();
-    }
-
-    fn note_undecodable(&mut self, bad: Named, told_before: bool) {
-        self.metrics.undecodable.inc();
-        if self.undecodable.contains_key(&bad.uid) {
-            return;
-        }
-        tracing::error!(
-            kind = self.kind,
-            namespace = bad.namespace,
-            name = bad.name,
-            error = bad.error,
-            "this object cannot be understood and is left out until it changes"
-        );
-        if self.undecodable.len() < MAX_REMEMBERED {
-            self.undecodable.insert(bad.uid, told_before);
-        }
     }
 }
 

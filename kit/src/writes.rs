@@ -29,10 +29,8 @@ pub enum Priority {
     Urgent,
     /// Decisions: plans, admissions, releases.
     Normal,
-    /// What people read: conditions, statuses, counts.
+    /// What people read: conditions, statuses, counts. (Events are not written here: see [`crate::events`].)
     Status,
-    /// Events: nobody's decision rests on them.
-    Event,
 }
 
 /// Bounds of the executor.
@@ -51,9 +49,13 @@ pub struct Limits {
     pub request_timeout: Duration,
 }
 
+/// How long a program that needs the lease waits for the answer to one write: shorter than the lease's margin (see
+/// [`crate::lease::Terms`]), so that nothing it sent is still under way when a successor begins.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+
 impl Default for Limits {
     fn default() -> Self {
-        Self { in_flight: 64, accepted: 4_000, attempts: 5, request_timeout: Duration::from_secs(4) }
+        Self { in_flight: 64, accepted: 4_000, attempts: 5, request_timeout: REQUEST_TIMEOUT }
     }
 }
 

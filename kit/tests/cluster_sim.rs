@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +14,12 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::events::{Event, Events, Regarding, Severity};
 use kit::lease::{Leadership, Lease, Terms};
 use kit::patch::{self, Subresource, Target, WriteError, Written};
 use kit::tls::{CaTargets, Certificates, Settings, keep_ca_bundle};
-use kit::watch::{Change, watch};
+use kit::watch::{Change, Reports, UNDECODABLE, Watch, watch};
 use kit::writes::{Limits, Priority, Writes};
 use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
 use kube::runtime::watcher::Config;
@@ -94,7 +96,6 @@ async fn a_binding_carries_uid_version_and_annotations() {
     assert_eq!(bound.annotations()["trireme.dev/devices"], "{}");
     let twice = patch::bind(&api, &Target::new("p", &created.uid), "n2", &annotations).await;
     assert!(matches!(twice, Err(WriteError::Conflict(_))), "{twice:?}");
-    patch::evict(&api, &Target::new("p", &created.uid), Some(0)).await.unwrap();
 }
 
 /// What a watcher believes, by replaying changes.
@@ -369,4 +370,88 @@ async fn the_leader_tells_the_api_server_whom_to_trust() {
     let bundle = certificates.ca_bundle().borrow().clone();
     assert_eq!(stored.client_config.ca_bundle.unwrap().0, bundle.into_bytes());
     assert_eq!(cluster.faults().writes_by("writer"), 2, "the Secret once, the configuration once");
+}
+
+/// A ConfigMap whose values must be known words.
+#[derive(Clone, Debug, serde::Deserialize)]
+struct Words {
+    metadata: ObjectMeta,
+    #[serde(rename = "data")]
+    _data: BTreeMap<String, Word>,
+}
+
+#[derive(Clone, Debug, serde::Deserialize)]
+enum Word {
+    #[serde(rename = "0")]
+    Nought,
+}
+
+impl kube::Resource for Words {
+    type DynamicType = ();
+    type Scope = kube::core::NamespaceResourceScope;
+
+    fn kind(_: &()) -> Cow<'_, str> {
+        "ConfigMap".into()
+    }
+    fn group(_: &()) -> Cow<'_, str> {
+        "".into()
+    }
+    fn version(_: &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural(_: &()) -> Cow<'_, str> {
+        "configmaps".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_owner_of_an_object_that_cannot_be_understood_is_told_by_who_leads() {
+    let cluster = cluster(9);
+    let ctx = context(&cluster, "watcher");
+    let api: Api<ConfigMap> = Api::namespaced(cluster.client(), "default");
+    let mut bad = config_map("bad");
+    bad["data"]["n"] = json!("seven");
+    let created: Written = patch::create(&api, &bad).await.unwrap();
+    let leads = Arc::new(AtomicBool::new(false));
+    let gate = leads.clone();
+    let events = Events::start(&ctx, "watcher", Arc::new(move || gate.load(Ordering::SeqCst)));
+    let reports = Reports::new(&events);
+    let words = Watch::new(&ctx, Api::<Words>::all(ctx.clients.watch.clone()), Config::default());
+    let mut words = Box::pin(words.reports(&reports).stream());
+    ctx.tasks.spawn(async move { while words.next().await.is_some() {} });
+    let store = cluster.store("test");
+    let told = || {
+        let events = store.list(&GroupResource::core("events"), Some("default"));
+        let brief = |event: &Value| {
+            let about = &event["involvedObject"];
+            assert_eq!((&event["reason"], &event["type"]), (&json!(UNDECODABLE), &json!("Warning")));
+            assert_eq!((&about["apiVersion"], &about["kind"]), (&json!("v1"), &json!("ConfigMap")));
+            assert!(event["message"].as_str().unwrap().contains("unknown variant"), "{event}");
+            format!("{} {}", about["name"].as_str().unwrap(), event["count"])
+        };
+        events.iter().map(|event| brief(event.value())).collect::<Vec<_>>()
+    };
+    let wait = || tokio::time::sleep(Duration::from_secs(15));
+    wait().await;
+    assert_eq!(told(), [""; 0], "this replica does not lead");
+    leads.store(true, Ordering::SeqCst);
+    reports.repeat();
+    wait().await;
+    assert_eq!(told(), ["bad 1"]);
+    let mut other = config_map("other");
+    other["data"]["n"] = json!("eight");
+    patch::create::<_, Written>(&api, &other).await.unwrap();
+    let mended = json!({ "data": { "n": "0" } });
+    let target = Target::new("bad", &created.uid);
+    patch::merge::<_, Written>(&api, &target, mended, Subresource::Main).await.unwrap();
+    wait().await;
+    reports.repeat();
+    wait().await;
+    assert_eq!(told(), ["bad 1", "other 2"], "what was mended is not told of again");
 }

@@ -46,9 +46,9 @@ struct Cli {
     /// Where sysfs is mounted: NUMA nodes and the machine's name are read there.
     #[arg(long, default_value = "/sys")]
     sys_root: PathBuf,
-    /// Address of the pages /healthz, /readyz, /metrics and /debug/state; none are served without it.
-    #[arg(long, value_name = "ADDRESS")]
-    admin_address: Option<SocketAddr>,
+    /// Where health, metrics and state are served, over plain HTTP.
+    #[arg(long, default_value = "0.0.0.0:8083", value_name = "ADDRESS")]
+    admin_address: SocketAddr,
     #[command(flatten)]
     flags: Flags,
 }
@@ -77,7 +77,7 @@ fn config(cli: Cli) -> anyhow::Result<Config> {
         kubelet_socket: cli.kubelet_socket,
         pod_resources_socket: cli.pod_resources_socket,
         sys_root: cli.sys_root,
-        admin: cli.admin_address.map(Listen::Plain),
+        admin: Some(Listen::Plain(cli.admin_address)),
         settings,
         ..Config::new(cli.node_name, driver, Sockets::Unix)
     })

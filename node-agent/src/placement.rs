@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crds::names::trireme::DEVICES;
+use crds::reasons::gpu::INVALID_DEVICES;
 use crds::view::Pod;
 use futures::StreamExt;
 use kit::Context;
-use kit::watch::Change;
+use kit::events::{Event, Events, Regarding, Severity};
+use kit::watch::{Change, Reports, Watch};
 use kube::api::{Api, ListParams};
 use kube::runtime::watcher;
 use proto::podresources::ListPodResourcesRequest;
@@ -31,6 +33,7 @@ pub(crate) struct Placement {
     pod_resources: PathBuf,
     wait: Duration,
     metrics: Metrics,
+    events: Events,
     known: Mutex<Known>,
 }
 
@@ -49,10 +52,10 @@ impl Placement {
         node: String,
         (sockets, pod_resources): (Sockets, PathBuf),
         wait: Duration,
-        metrics: Metrics,
+        (metrics, events): (Metrics, Events),
     ) -> Self {
         let pods = Api::all(ctx.clients.watch.clone());
-        Self { pods, node, sockets, pod_resources, wait, metrics, known: Mutex::default() }
+        Self { pods, node, sockets, pod_resources, wait, metrics, events, known: Mutex::default() }
     }
 
     fn selector(&self) -> String {
@@ -60,9 +63,10 @@ impl Placement {
     }
 
     /// Follows the pods of this node until the context stops.
-    pub(crate) async fn follow(self: Arc<Self>, ctx: Context) {
+    pub(crate) async fn follow(self: Arc<Self>, ctx: Context, reports: Reports) {
         let config = watcher::Config::default().fields(&self.selector());
-        let mut changes = std::pin::pin!(kit::watch::watch(&ctx, self.pods.clone(), config));
+        let watch = Watch::new(&ctx, self.pods.clone(), config).reports(&reports);
+        let mut changes = std::pin::pin!(watch.stream());
         let mut listed = None;
         loop {
             let change = tokio::select! {
@@ -73,12 +77,23 @@ impl Placement {
             match (change, &mut listed) {
                 (None, _) => return,
                 (Some(Change::Restarted), listed) => *listed = Some(Vec::new()),
-                (Some(Change::Synced), listed) => self.known().replace(listed.take().unwrap_or_default()),
+                (Some(Change::Synced), listed) => {
+                    let mistakes = self.known().replace(&listed.take().unwrap_or_default());
+                    self.tell(mistakes);
+                }
                 (Some(Change::Applied(pod)), Some(listed)) => listed.push(pod),
-                (Some(Change::Applied(pod)), None) => self.known().apply(&pod),
+                (Some(Change::Applied(pod)), None) => {
+                    let mistake = self.known().apply(&pod);
+                    self.tell(mistake);
+                }
                 (Some(Change::Deleted(pod)), _) => self.known().end(uid(&pod)),
             }
         }
+    }
+
+    /// Tells the owners of pods what is wrong with them.
+    fn tell(&self, mistakes: impl IntoIterator<Item = Event>) {
+        mistakes.into_iter().for_each(|event| self.events.publish(event));
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
@@ -119,7 +134,7 @@ impl Placement {
 
     /// What the pods that are known wish for and do not hold yet.
     async fn wishes(&self, question: &Question<'_>) -> Vec<Wish> {
-        let pods: Vec<PendingPod> = self.known().pods.values().cloned().collect();
+        let pods: Vec<PendingPod> = self.known().wishing().cloned().collect();
         if pods.is_empty() {
             return Vec::new();
         }
@@ -131,7 +146,10 @@ impl Placement {
     async fn list(&self) {
         let parameters = ListParams::default().fields(&self.selector());
         match tokio::time::timeout(self.wait, self.pods.list(&parameters)).await {
-            Ok(Ok(list)) => self.known().add(&list.items),
+            Ok(Ok(list)) => {
+                let mistakes = self.known().add(&list.items);
+                self.tell(mistakes);
+            }
             Ok(Err(error)) => {
                 self.metrics.failed("list_pods");
                 tracing::warn!(%error, "the pods of this node cannot be listed; the agent chooses devices itself");
@@ -187,40 +205,50 @@ impl Placement {
 /// The pods of this node that a scheduler chose devices for and that have not ended.
 #[derive(Default)]
 struct Known {
-    pods: BTreeMap<String, PendingPod>,
+    /// By uid; or what is wrong with the choice, so that it is said once.
+    pods: BTreeMap<String, Result<PendingPod, String>>,
     /// Pods that ended lately: a list that was made before must not bring them back.
     ended: VecDeque<String>,
 }
 
 impl Known {
-    /// Takes in a whole list of the watch.
-    fn replace(&mut self, listed: Vec<Pod>) {
-        self.pods.clear();
-        listed.iter().for_each(|pod| self.apply(pod));
+    /// The pods whose devices were chosen.
+    fn wishing(&self) -> impl Iterator<Item = &PendingPod> {
+        self.pods.values().flatten()
+    }
+
+    /// Takes in a whole list of the watch. Returns what is to be told of mistakes in it; so do the next two.
+    fn replace(&mut self, listed: &[Pod]) -> Vec<Event> {
+        let there: BTreeSet<&str> = listed.iter().map(uid).collect();
+        self.pods.retain(|uid, _| there.contains(uid.as_str()));
+        listed.iter().filter_map(|pod| self.apply(pod)).collect()
     }
 
     /// Takes in what the watch shows.
-    fn apply(&mut self, pod: &Pod) {
+    fn apply(&mut self, pod: &Pod) -> Option<Event> {
         if matches!(pod.status.phase.as_str(), "Succeeded" | "Failed") {
-            return self.end(uid(pod));
+            self.end(uid(pod));
+            return None;
         }
-        match pending(pod) {
-            Some(pending) => {
-                self.pods.insert(uid(pod).to_owned(), pending);
-            }
-            None => {
-                self.pods.remove(uid(pod));
-            }
-        }
+        let Some(pending) = pending(pod) else {
+            self.pods.remove(uid(pod));
+            return None;
+        };
+        let mistake = pending.as_ref().err().cloned();
+        let before = self.pods.insert(uid(pod).to_owned(), pending);
+        let known = before.and_then(Result::err);
+        mistake.filter(|mistake| known.as_ref() != Some(mistake)).map(|mistake| invalid(pod, &mistake))
     }
 
     /// Takes in a list made beside the watch, which may be older or newer: it only adds.
-    fn add(&mut self, listed: &[Pod]) {
+    fn add(&mut self, listed: &[Pod]) -> Vec<Event> {
+        let mut mistakes = Vec::new();
         for pod in listed {
             if !self.pods.contains_key(uid(pod)) && !self.ended.iter().any(|ended| ended == uid(pod)) {
-                self.apply(pod);
+                mistakes.extend(self.apply(pod));
             }
         }
+        mistakes
     }
 
     fn end(&mut self, uid: &str) {
@@ -238,30 +266,41 @@ fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
-fn pending(pod: &Pod) -> Option<PendingPod> {
+/// What a user reads on a pod whose choice of devices means nothing.
+fn invalid(pod: &Pod, mistake: &str) -> Event {
+    let metadata = &pod.metadata;
+    let regarding = Regarding {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: uid(pod).to_owned(),
+    };
+    Event {
+        regarding,
+        severity: Severity::Warning,
+        reason: INVALID_DEVICES.into(),
+        note: format!("{mistake}; the agent chooses this pod's devices itself"),
+    }
+}
+
+/// What a pod wishes for, or what is wrong with its wish; none if it has none.
+fn pending(pod: &Pod) -> Option<Result<PendingPod, String>> {
     let (metadata, spec) = (&pod.metadata, &pod.spec);
     let text = metadata.annotations.as_ref()?.get(DEVICES)?;
     let name = (metadata.namespace.clone()?, metadata.name.clone()?);
     let chosen = match allocation::parse_devices_annotation(text) {
         Ok(chosen) => chosen,
-        Err(error) => {
-            tracing::warn!(
-                namespace = name.0,
-                pod = name.1,
-                error,
-                "the agent chooses this pod's devices itself"
-            );
-            return None;
-        }
+        Err(mistake) => return Some(Err(mistake)),
     };
     let containers = spec.init_containers.iter().chain(&spec.containers);
-    Some(PendingPod {
+    Some(Ok(PendingPod {
         name,
         uid: metadata.uid.clone()?,
         created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
         containers: containers.map(|container| container.name.clone()).collect(),
         chosen,
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -284,7 +323,7 @@ mod tests {
     fn an_old_list_brings_nothing_back() {
         let mut known = Known::default();
         let names = |known: &Known| known.pods.keys().cloned().collect::<Vec<_>>();
-        known.replace(vec![pod("a", "Running"), pod("b", "Pending"), pod("c", "Failed")]);
+        known.replace(&[pod("a", "Running"), pod("b", "Pending"), pod("c", "Failed")]);
         assert_eq!(names(&known), ["a", "b"]);
         known.apply(&pod("a", "Succeeded"));
         known.end("b");
@@ -296,5 +335,27 @@ mod tests {
         assert_eq!(names(&known), [""; 0]);
         (0..1000).for_each(|at| known.end(&at.to_string()));
         assert_eq!(known.ended.len(), MAX_ENDED);
+    }
+
+    #[test]
+    fn a_mistake_is_told_once_and_again_when_it_is_another() {
+        let wrong = |text: &str| {
+            let mut pod = pod("a", "Pending");
+            pod.metadata.annotations = Some([(DEVICES.to_owned(), text.to_owned())].into());
+            pod
+        };
+        let mut known = Known::default();
+        let event = known.apply(&wrong("[0]")).unwrap();
+        assert_eq!((event.reason.as_ref(), event.severity), (INVALID_DEVICES, Severity::Warning));
+        assert_eq!((event.regarding.kind.as_ref(), event.regarding.uid.as_str()), ("Pod", "a"));
+        assert!(event.note.contains("trireme.dev/devices"), "{}", event.note);
+        assert_eq!(known.wishing().count(), 0);
+        assert_eq!(known.apply(&wrong("[0]")), None);
+        assert_eq!(known.replace(&[wrong("[0]")]), []);
+        assert_eq!(known.add(&[wrong("[0]")]), []);
+        assert!(known.apply(&wrong("nothing")).is_some());
+        assert_eq!(known.apply(&pod("a", "Pending")), None);
+        assert_eq!(known.wishing().count(), 1);
+        assert_eq!(known.replace(&[wrong("[0]")]).len(), 1);
     }
 }

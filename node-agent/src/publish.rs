@@ -14,7 +14,7 @@ use kit::backoff::Backoff;
 use kit::conditions;
 use kit::events::{Event, Events, Regarding, Severity};
 use kit::patch::{self, Subresource, Target, WriteError, Written};
-use kit::watch::Change;
+use kit::watch::{Change, Reports, Watch};
 use kube::api::Api;
 use kube::runtime::watcher;
 use serde_json::json;
@@ -49,11 +49,12 @@ pub(crate) async fn follow_node(
     ctx: Context,
     node: String,
     resource: &'static str,
+    reports: Reports,
     seen: watch::Sender<Option<SeenNode>>,
 ) {
     let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
     let api: Api<Node> = Api::all(ctx.clients.watch.clone());
-    let mut changes = std::pin::pin!(kit::watch::watch(&ctx, api, config));
+    let mut changes = std::pin::pin!(Watch::new(&ctx, api, config).reports(&reports).stream());
     loop {
         let change = tokio::select! {
             biased;
@@ -128,10 +129,15 @@ pub(crate) enum Stored {
 }
 
 /// Follows the node's `GpuNode` until the context stops.
-pub(crate) async fn follow_gpu_node(ctx: Context, node: String, stored: watch::Sender<Stored>) {
+pub(crate) async fn follow_gpu_node(
+    ctx: Context,
+    node: String,
+    reports: Reports,
+    stored: watch::Sender<Stored>,
+) {
     let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
     let api: Api<GpuNode> = Api::all(ctx.clients.watch.clone());
-    let mut changes = std::pin::pin!(kit::watch::watch(&ctx, api, config));
+    let mut changes = std::pin::pin!(Watch::new(&ctx, api, config).reports(&reports).stream());
     let mut listed = Stored::Absent;
     loop {
         let change = tokio::select! {
@@ -323,10 +329,9 @@ pub(crate) async fn report_changes(
     ctx: Context,
     node: String,
     seen: watch::Receiver<Option<SeenNode>>,
+    events: Events,
     mut changes: mpsc::Receiver<HealthChange>,
 ) {
-    // One agent a node: nobody else writes these, so there is no gate to ask.
-    let events = Events::start(&ctx, "node-agent", Arc::new(|| true));
     loop {
         let change = tokio::select! {
             biased;

@@ -4,18 +4,21 @@ use std::sync::Arc;
 use crds::names::nvidia::GPU;
 use crds::names::trireme::NAMESPACE;
 use kit::Context;
-use kit::admin::{self, Readiness};
+use kit::admin::{self, METRICS_PREFIX, Readiness, Requirement};
+use kit::events::Events;
 use kit::http::{self, Listen};
+use kit::watch::Reports;
 use model::planted::Planted;
 use prometheus_client::registry::Registry;
 use proto::sockets::Sockets;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use crate::cdi;
 use crate::config::{Intervals, Settings};
 use crate::driver::{DriverError, GpuDriver};
 use crate::gpu_node::{self, Standing};
-use crate::inventory::Inventory;
+use crate::inventory::{HealthChange, Inventory};
 use crate::metrics::Metrics;
 use crate::monitor::{Monitor, Outputs};
 use crate::placement::Placement;
@@ -90,45 +93,90 @@ pub enum Error {
 /// When the driver does not answer at the start and the settings say that this is fatal.
 pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let settings = &config.settings;
-    let metrics = Metrics::default();
+    let said = Said::new(&ctx);
     let readiness = Readiness::new();
+    let registered = readiness.require("kubelet", "not registered with the kubelet yet");
     let (inventory, inventory_seen) = watch::channel(Arc::new(Inventory::default()));
     let (changes, changes_seen) = mpsc::channel(MAX_CHANGES);
     let mut monitor = Monitor::new(
         ctx.clone(),
         config.driver.clone(),
         (settings.xid_policy.clone(), config.intervals.clone()),
-        metrics.clone(),
+        said.metrics.clone(),
         Outputs { inventory, changes },
     );
-    publish_admin(&ctx, &config, &metrics, &readiness, &inventory_seen).await?;
+    publish_admin(&ctx, &config, &said, readiness, &inventory_seen).await?;
     monitor.recall(publish::recall(&ctx, &config.node_name).await);
     monitor.start().await;
     let driver_error = inventory_seen.borrow().driver_error().cloned();
     if let Some(error) = driver_error.filter(|_| settings.fail_on_init_error) {
         return Err(Error::NoDriver(error));
     }
+    let mut tasks = vec![ctx.tasks.spawn(monitor.run())];
+    tasks.extend(serve(&ctx, &config, &said, registered, (inventory_seen, changes_seen)));
+    for task in tasks {
+        // A real process ends with the panic of any task. Where it is a value in a simulation, the panic has been told.
+        if let Err(error) = task.await {
+            tracing::error!(%error, "a task of the agent ended");
+        }
+    }
+    Ok(())
+}
 
+/// What the agent counts and tells.
+struct Said {
+    metrics: Metrics,
+    events: Events,
+    reports: Reports,
+}
+
+impl Said {
+    fn new(ctx: &Context) -> Self {
+        // One agent a node: nobody else writes these events, so there is no gate to ask.
+        let events = Events::start(ctx, "node-agent", Arc::new(|| true));
+        Self { metrics: Metrics::default(), reports: Reports::new(&events), events }
+    }
+
+    /// All that `/metrics` shows.
+    fn registry(&self) -> Registry {
+        let mut registry = Registry::default();
+        self.metrics.register(&mut registry);
+        let shared = registry.sub_registry_with_prefix(METRICS_PREFIX);
+        self.reports.register(shared);
+        self.events.register(shared);
+        registry
+    }
+}
+
+/// Starts what works on the inventory: towards the kubelet, and towards the cluster.
+fn serve(
+    ctx: &Context,
+    config: &Config,
+    said: &Said,
+    registered: Requirement,
+    (inventory, changes): (watch::Receiver<Arc<Inventory>>, mpsc::Receiver<HealthChange>),
+) -> Vec<JoinHandle<Option<()>>> {
+    let (settings, name) = (&config.settings, &config.node_name);
+    let Said { metrics, events, reports } = said;
+    let (node, node_seen) = watch::channel(None);
+    let (gpu_node, gpu_node_seen) = watch::channel(Stored::Unknown);
+    let (standing, standing_seen) = watch::channel(Standing::Good);
     let placement = Arc::new(Placement::new(
-        &ctx,
-        config.node_name.clone(),
+        ctx,
+        name.clone(),
         (config.sockets.clone(), config.pod_resources_socket.clone()),
         config.intervals.placement_wait,
-        metrics.clone(),
+        (metrics.clone(), events.clone()),
     ));
-    let plugin = Plugin::new(
-        GPU,
-        inventory_seen.clone(),
-        (settings.mig_strategy, settings.response()),
-        placement.clone(),
-        (metrics.clone(), config.planted),
-    );
-    let inventory_for_cdi = inventory_seen.clone();
-    let (node, node_seen) = watch::channel(None);
-    let (standing, standing_seen) = watch::channel(Standing::Good);
     let registrar = Registrar {
         ctx: ctx.clone(),
-        plugin,
+        plugin: Plugin::new(
+            GPU,
+            inventory.clone(),
+            (settings.mig_strategy, settings.response()),
+            placement.clone(),
+            (metrics.clone(), config.planted),
+        ),
         places: Places {
             sockets: config.sockets.clone(),
             own: registration::own_socket(&config.kubelet_socket, GPU),
@@ -137,69 +185,54 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         intervals: config.intervals.clone(),
         node: node_seen.clone(),
         metrics: metrics.clone(),
-        ready: readiness.require("kubelet", "not registered with the kubelet yet"),
+        ready: registered,
         standing,
         planted: config.planted,
     };
-    let (gpu_node, gpu_node_seen) = watch::channel(Stored::Unknown);
+    let machine_file = settings.machine_type_file.clone();
     let publisher = Publisher {
         ctx: ctx.clone(),
-        node: config.node_name.clone(),
-        inventory: inventory_seen,
+        node: name.clone(),
+        inventory: inventory.clone(),
         seen: node_seen.clone(),
         stored: gpu_node_seen,
         standing: standing_seen,
         strategy: settings.mig_strategy,
-        machine_file: settings
-            .machine_type_file
-            .clone()
-            .unwrap_or_else(|| config.sys_root.join("class/dmi/id/product_name")),
+        machine_file: machine_file.unwrap_or_else(|| config.sys_root.join("class/dmi/id/product_name")),
         timestamps: !settings.no_timestamp,
         metrics: metrics.clone(),
     };
+    let follow_node = publish::follow_node(ctx.clone(), name.clone(), GPU, reports.clone(), node);
+    let follow_gpu_node = publish::follow_gpu_node(ctx.clone(), name.clone(), reports.clone(), gpu_node);
+    let report = publish::report_changes(ctx.clone(), name.clone(), node_seen, events.clone(), changes);
     let mut tasks = vec![
-        ctx.tasks.spawn(monitor.run()),
-        ctx.tasks.spawn(placement.follow(ctx.clone())),
-        ctx.tasks.spawn(publish::follow_node(ctx.clone(), config.node_name.clone(), GPU, node)),
-        ctx.tasks.spawn(publish::follow_gpu_node(ctx.clone(), config.node_name.clone(), gpu_node)),
+        ctx.tasks.spawn(placement.follow(ctx.clone(), reports.clone())),
+        ctx.tasks.spawn(follow_node),
+        ctx.tasks.spawn(follow_gpu_node),
         ctx.tasks.spawn(publisher.run()),
-        ctx.tasks.spawn(publish::report_changes(
-            ctx.clone(),
-            config.node_name.clone(),
-            node_seen.clone(),
-            changes_seen,
-        )),
+        ctx.tasks.spawn(report),
         ctx.tasks.spawn(registrar.run()),
     ];
     if let Some(folder) = &settings.cdi_folder {
-        let keeper =
-            cdi::keep(ctx.clone(), folder.clone(), settings.response(), inventory_for_cdi, metrics.clone());
+        let keeper = cdi::keep(ctx.clone(), folder.clone(), settings.response(), inventory, metrics.clone());
         tasks.push(ctx.tasks.spawn(keeper));
     }
-    for task in tasks {
-        // A task that panicked has said so; the others go on without it until the context stops.
-        if let Err(error) = task.await {
-            tracing::error!(%error, "a task of the agent ended");
-        }
-    }
-    Ok(())
+    tasks
 }
 
 async fn publish_admin(
     ctx: &Context,
     config: &Config,
-    metrics: &Metrics,
-    readiness: &Readiness,
+    said: &Said,
+    readiness: Readiness,
     inventory: &watch::Receiver<Arc<Inventory>>,
 ) -> Result<(), http::ListenError> {
     let Some(listen) = &config.admin else { return Ok(()) };
-    let mut registry = Registry::default();
-    metrics.register(&mut registry);
     let inventory = inventory.clone();
     let state: admin::StateSource = Arc::new(move || {
         let status = gpu_node::status(&inventory.borrow());
         Box::pin(async move { serde_json::json!({ "gpuNode": status }) })
     });
-    let router = admin::router(readiness.clone(), Arc::new(registry), Some(state));
+    let router = admin::router(readiness, Arc::new(said.registry()), Some(state));
     http::publish(ctx, NAMESPACE, SERVICE, listen, router).await.map(drop)
 }

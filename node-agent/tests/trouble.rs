@@ -7,6 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cluster_sim::GroupResource;
 use cluster_sim::node::NodeSpec;
 use crds::api::trireme::v1alpha1::GpuNode;
 use fake_nvml::{Fault, WorldSpec};
@@ -15,7 +16,7 @@ use node_agent::driver::{
     DriverError, DriverEvent, Enumeration, EventSink, FakeDriver, GpuDriver, GpuUuid, Probe, WatchGuard,
 };
 use serde_json::json;
-use support::{Bench, page, pass};
+use support::{Bench, page, pass, text};
 
 /// A fake world whose watches are counted, and may break at once.
 struct Counted {
@@ -138,6 +139,14 @@ async fn why_there_are_no_gpus_stands_on_the_gpu_node() {
     pass(70).await;
     assert_eq!(bench.ready()[..2], ["True", "AllHealthy"]);
     assert_eq!(page(&services, "/readyz").await, 200);
+    let metrics = text(&services, "/metrics").await;
+    for line in [
+        "trireme_node_agent_registrations_total 1",
+        r#"trireme_watch_restarts_total{kind="Pod"} 1"#,
+        "trireme_events_dropped_total 0",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
 
     bench.kubelet.stop();
     pass(25).await;
@@ -164,4 +173,24 @@ async fn conditions_of_others_stay() {
     pass(5).await;
     assert_eq!(bench.ready()[..2], ["True", "SomeUnhealthy"]);
     assert_eq!(bench.gpu_node()["status"]["conditions"][1]["type"], "Drained");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_choice_that_cannot_be_read_is_told_on_its_pod_and_others_get_theirs() {
+    let bench = Bench::new("4xL40S").await;
+    bench.annotated_pod("wrong", 1, Some(r#"{"main": [0]}"#)).await;
+    bench.pod("right", 1, Some(&[3])).await;
+    pass(10).await;
+    let uid = bench.get("", "pods", "default", "wrong")["metadata"]["uid"].clone();
+    let events = bench.store.list(&GroupResource::core("events"), Some("default"));
+    let told: Vec<_> = events
+        .iter()
+        .map(|event| event.value())
+        .filter(|event| event["reason"] == "InvalidDevices")
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((&told[0]["type"], &told[0]["involvedObject"]["uid"]), (&json!("Warning"), &uid));
+    assert!(told[0]["message"].as_str().unwrap().contains("trireme.dev/devices"), "{}", told[0]);
+    assert_eq!((bench.phase("wrong").as_str(), bench.given("wrong").len()), ("Running", 1));
+    assert_eq!(bench.given("right"), support::set(&[3]));
 }

@@ -10,7 +10,7 @@ use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
 use crds::view::workload::Workload;
 use futures::stream::{SelectAll, Stream, StreamExt, select_all};
 use kit::Context;
-use kit::watch::{Change, Watch, WatchMetrics};
+use kit::watch::{Change, Reports, Watch};
 use kube::Api;
 use kube::runtime::watcher::Config as WatchConfig;
 
@@ -35,13 +35,13 @@ pub(super) enum Seen {
 pub(super) type Feeds = SelectAll<Pin<Box<dyn Stream<Item = Seen> + Send>>>;
 
 /// All watches, each begun when first polled. Kinds of jobs whose CRD is not there yet are asked for from time to time.
-pub(super) fn feeds(ctx: &Context, config: &Configuration, metrics: &WatchMetrics) -> Feeds {
+pub(super) fn feeds(ctx: &Context, config: &Configuration, reports: &Reports) -> Feeds {
     let client = ctx.clients.watch.clone();
     macro_rules! all {
         ($($view:ident),*) => {
             vec![$(
                 Watch::new(ctx, Api::<$view>::all(client.clone()), WatchConfig::default())
-                    .metrics(metrics)
+                    .reports(reports)
                     .stream()
                     .map(Seen::$view)
                     .boxed()
@@ -63,7 +63,7 @@ pub(super) fn feeds(ctx: &Context, config: &Configuration, metrics: &WatchMetric
     );
     for kind in config.kinds() {
         let api = Api::<JobObject>::all_with(client.clone(), &JobResource::from(kind));
-        let watch = Watch::new(ctx, api, WatchConfig::default()).metrics(metrics).optional();
+        let watch = Watch::new(ctx, api, WatchConfig::default()).reports(reports).optional();
         feeds.push(watch.stream().map(move |change| Seen::Job(kind, change)).boxed());
     }
     select_all(feeds)

@@ -19,7 +19,7 @@ use kit::Context;
 use kit::admin::Requirement;
 use kit::events::Events;
 use kit::lease::Leadership;
-use kit::watch::{Change, WatchMetrics};
+use kit::watch::{Change, Reports};
 use kit::writes::{Done, Limits, WriteMetrics, Writes};
 use kube::api::{Api, ListParams};
 use model::planted::Bug;
@@ -86,10 +86,12 @@ pub(crate) struct Controller {
     counted: Counted,
 }
 
-/// What is counted.
+/// What is counted and told.
 pub(crate) struct Counted {
+    /// Events.
+    pub(crate) events: Events,
     /// Watches.
-    pub(crate) watches: WatchMetrics,
+    pub(crate) watches: Reports,
     /// Writes.
     pub(crate) writes: WriteMetrics,
     /// Queues and workloads.
@@ -127,9 +129,8 @@ impl Controller {
         let lease_is_ignored = config.planted.is(Bug::WriteWithoutLease);
         let gate = if lease_is_ignored { Arc::new(|| true) } else { leadership.gate() };
         let writes = Writes::start_counted(&ctx, Limits::default(), gate, &counted.writes);
-        let events = Events::start(&ctx, "admission-controller", leadership.gate());
         Self {
-            events,
+            events: counted.events.clone(),
             engine: Engine::new(Settings { undeclared }).with_planted(config.planted),
             world: World::new(&config.file),
             writes,
@@ -243,6 +244,7 @@ impl Controller {
                     self.refused.clear();
                     self.world.all_dirty();
                     self.engine.forget_what_was_said();
+                    self.counted.watches.repeat();
                     tracing::info!("this replica leads");
                     return;
                 }

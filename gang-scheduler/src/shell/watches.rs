@@ -7,7 +7,7 @@ use crds::view;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use kit::Context;
-use kit::watch::{Change, Watch, WatchMetrics};
+use kit::watch::{Change, Reports, Watch};
 use kube::api::Api;
 use kube::{Resource, ResourceExt};
 use placement_engine::PodUid;
@@ -37,25 +37,25 @@ impl<K> Kind<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
 {
-    fn new(ctx: &Context, metrics: &WatchMetrics, optional: bool) -> Self {
+    fn new(ctx: &Context, reports: &Reports, optional: bool) -> Self {
         Self {
-            stream: Self::open(ctx, metrics, optional),
+            stream: Self::open(ctx, reports, optional),
             known: BTreeSet::new(),
             listed: None,
             synced: false,
         }
     }
 
-    fn open(ctx: &Context, metrics: &WatchMetrics, optional: bool) -> BoxStream<'static, Change<K>> {
+    fn open(ctx: &Context, reports: &Reports, optional: bool) -> BoxStream<'static, Change<K>> {
         let api = Api::<K>::all(ctx.clients.watch.clone());
-        let watch = Watch::new(ctx, api, kube::runtime::watcher::Config::default()).metrics(metrics);
+        let watch = Watch::new(ctx, api, kube::runtime::watcher::Config::default()).reports(reports);
         let watch = if optional { watch.optional() } else { watch };
         watch.stream().boxed()
     }
 
     /// Lists anew; not synced before that is done.
-    fn restart(&mut self, ctx: &Context, metrics: &WatchMetrics, optional: bool) {
-        self.stream = Self::open(ctx, metrics, optional);
+    fn restart(&mut self, ctx: &Context, reports: &Reports, optional: bool) {
+        self.stream = Self::open(ctx, reports, optional);
         self.synced = false;
     }
 
@@ -96,7 +96,7 @@ fn id_of<K: Resource>(object: &K) -> (Key, String) {
 
 /// All that is watched.
 pub(crate) struct Watches {
-    metrics: WatchMetrics,
+    reports: Reports,
     nodes: Kind<view::Node>,
     gpu_nodes: Kind<GpuNode>,
     groups: Kind<view::PodGroup>,
@@ -121,25 +121,26 @@ enum Seen {
 
 impl Watches {
     /// Opens the watches. Kinds that neighbours bring may be missing.
-    pub(crate) fn new(ctx: &Context, metrics: &WatchMetrics) -> Self {
+    pub(crate) fn new(ctx: &Context, reports: &Reports) -> Self {
         Self {
-            metrics: metrics.clone(),
-            nodes: Kind::new(ctx, metrics, false),
-            gpu_nodes: Kind::new(ctx, metrics, true),
-            groups: Kind::new(ctx, metrics, true),
-            workloads: Kind::new(ctx, metrics, true),
-            jobs: Kind::new(ctx, metrics, false),
-            priorities: Kind::new(ctx, metrics, false),
-            placements: Kind::new(ctx, metrics, true),
-            pods: Kind::new(ctx, metrics, false),
+            reports: reports.clone(),
+            nodes: Kind::new(ctx, reports, false),
+            gpu_nodes: Kind::new(ctx, reports, true),
+            groups: Kind::new(ctx, reports, true),
+            workloads: Kind::new(ctx, reports, true),
+            jobs: Kind::new(ctx, reports, false),
+            priorities: Kind::new(ctx, reports, false),
+            placements: Kind::new(ctx, reports, true),
+            pods: Kind::new(ctx, reports, false),
         }
     }
 
     /// Lists pods and plans anew: what a predecessor bound last may not have been told yet, and nothing must be decided
-    /// before it has.
+    /// before it has. What is said of objects that are left out was not said by this replica before: it is said again.
     pub(crate) fn refresh(&mut self, ctx: &Context) {
-        self.pods.restart(ctx, &self.metrics, false);
-        self.placements.restart(ctx, &self.metrics, true);
+        self.reports.repeat();
+        self.pods.restart(ctx, &self.reports, false);
+        self.placements.restart(ctx, &self.reports, true);
     }
 
     /// Whether every kind has been listed.

@@ -63,6 +63,8 @@ async fn attempt(client: kube::Client, write: Arc<Write>) -> Result<Answer, Writ
         }
         Write::ReportPlan { object: (key, uid), phase, .. } => {
             let api = Api::<GangPlacement>::namespaced(client, &key.0);
+            // Without a resourceVersion: the outcome follows from the pods, whatever else changed about the object, and is
+            // written again until it is there.
             let target = Target::new(key.1.as_ref(), uid.as_str());
             let body = json!({ "status": { "phase": phase } });
             patch::merge(&api, &target, body, Subresource::Status).await.map(done)

@@ -19,6 +19,7 @@ pub(crate) const GPU: &str = "nvidia.com/gpu";
 
 pub(crate) struct Harness {
     pub(crate) cluster: Cluster,
+    pub(crate) services: ServiceTable,
     clock: Clock,
     starts: u32,
 }
@@ -27,7 +28,7 @@ impl Harness {
     pub(crate) async fn new() -> Self {
         let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap());
         let config = SimConfig::new(clock.clone(), Tasks::new(), Rng::seeded(1), ServiceTable::new());
-        let harness = Self { cluster: Cluster::new(config), clock, starts: 0 };
+        let harness = Self { cluster: Cluster::new(config), services: ServiceTable::new(), clock, starts: 0 };
         let definitions: Api<CustomResourceDefinition> = Api::all(harness.cluster.client());
         for definition in crds::all_unconverted() {
             definitions.create(&PostParams::default(), &definition).await.unwrap();
@@ -62,7 +63,7 @@ impl Harness {
             rng: Rng::seeded(u64::from(self.starts)),
             tasks: tasks.clone(),
             identity: Identity::new(name.as_str()),
-            services: ServiceTable::new(),
+            services: self.services.clone(),
         };
         tasks.spawn(async move { gang_scheduler::run(ctx, config).await.unwrap() });
         (tasks, name)
@@ -80,6 +81,18 @@ impl Harness {
         // Admission taints new nodes until they are ready; nobody else is here to say so.
         let ready = json!({ "spec": { "taints": null } });
         nodes.patch(name, &PatchParams::default(), &Patch::Merge(ready)).await.unwrap();
+    }
+
+    /// The metrics page of every replica.
+    pub(crate) async fn metrics(&self) -> Vec<String> {
+        let mut pages = Vec::new();
+        for service in self.services.resolve("trireme-system", "gang-scheduler") {
+            let request = axum::http::Request::get("/metrics").body(axum::body::Body::empty()).unwrap();
+            let answer = tower::ServiceExt::oneshot(service, request).await.unwrap();
+            let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+            pages.push(String::from_utf8(body.to_vec()).unwrap());
+        }
+        pages
     }
 
     pub(crate) fn dynamic(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {

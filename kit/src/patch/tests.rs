@@ -35,7 +35,6 @@ async fn requests_carry_uid_and_resource_version() {
         merge(&api, &target(), json!({"status": {"phase": "x"}}), Subresource::Status).await.unwrap();
     assert_eq!(written, Written { uid: "u-1".into(), resource_version: "42".into(), generation: 3 });
     delete(&api, &target(), Some(0)).await.unwrap();
-    evict(&api, &Target::new("p", "u-1"), None).await.unwrap();
     bind(&api, &target(), "n1", &BTreeMap::from([("a/b".into(), "c".into())])).await.unwrap();
     create::<_, Written>(&api, &json!({"kind": "Pod"})).await.unwrap();
     let base = "/api/v1/namespaces/team/pods";
@@ -45,9 +44,6 @@ async fn requests_carry_uid_and_resource_version() {
         ),
         format!(
             r#"DELETE {base}/p application/json {{"apiVersion":"v1","gracePeriodSeconds":0,"kind":"DeleteOptions","preconditions":{{"resourceVersion":"41","uid":"u-1"}},"propagationPolicy":"Background"}}"#
-        ),
-        format!(
-            r#"POST {base}/p/eviction application/json {{"apiVersion":"policy/v1","deleteOptions":{{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{{"uid":"u-1"}},"propagationPolicy":"Background"}},"kind":"Eviction","metadata":{{"name":"p"}}}}"#
         ),
         format!(
             r#"POST {base}/p/binding application/json {{"apiVersion":"v1","kind":"Binding","metadata":{{"annotations":{{"a/b":"c"}},"name":"p","resourceVersion":"41","uid":"u-1"}},"target":{{"apiVersion":"v1","kind":"Node","name":"n1"}}}}"#

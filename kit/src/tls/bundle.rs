@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::Certificates;
 use crate::lease::Leadership;
 use crate::patch::{self, Subresource, Target, WriteError, Written};
+use crate::writes::REQUEST_TIMEOUT;
 use crate::{Context, backoff::Backoff};
 
 /// How often the leader looks whether somebody (a chart's upgrade) took the bundle out again.
@@ -94,15 +95,21 @@ async fn write_one(
     name: &str,
     bundle: &str,
 ) -> Result<(), WriteError> {
-    let object = api.get(name).await?;
+    let object = in_time(async { api.get(name).await.map_err(WriteError::from) }).await?;
     let Some(body) = with_bundle(&object.data, bundle) else { return Ok(()) };
     if !leadership.may_write() {
         return Ok(());
     }
     let target = Target::of(&object);
-    patch::merge::<_, Written>(api, &target, body, Subresource::Main).await?;
+    in_time(patch::merge::<_, Written>(api, &target, body, Subresource::Main)).await?;
     tracing::info!(name, "wrote the CA bundle");
     Ok(())
+}
+
+/// The leader's limit for one request: without it a write could still be under way when the next leader begins.
+async fn in_time<T>(request: impl Future<Output = Result<T, WriteError>>) -> Result<T, WriteError> {
+    let answer = tokio::time::timeout(REQUEST_TIMEOUT, request).await;
+    answer.unwrap_or_else(|_elapsed| Err(WriteError::timed_out(REQUEST_TIMEOUT)))
 }
 
 /// The patch that puts the bundle in, or none if it is there.

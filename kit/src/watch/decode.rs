@@ -6,8 +6,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Which object did not decode, and why.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
+    /// Empty where the server does not say; so is the kind.
+    pub(super) api_version: String,
+    pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
@@ -16,7 +19,7 @@ pub(super) struct Named {
 
 /// One page of a list.
 pub(super) struct Page<K> {
-    pub(super) items: Vec<Result<K, Named>>,
+    pub(super) items: Vec<Result<K, Box<Named>>>,
     /// The token of the next page.
     pub(super) next: Option<String>,
     /// The resourceVersion of the list as a whole.
@@ -28,12 +31,17 @@ pub(super) enum Line<K> {
     Applied { object: K, version: String },
     Deleted { object: K, version: String },
     Bookmark { version: String },
-    Undecodable { bad: Named, added: bool, deleted: bool, version: String },
+    Undecodable { bad: Box<Named>, added: bool, deleted: bool, version: String },
     Error(Box<Status>),
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct RawList<K> {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
     #[serde(default)]
     metadata: RawListMeta,
     // Go writes an empty list as null.
@@ -55,7 +63,16 @@ pub(super) fn page<K: DeserializeOwned>(text: &str) -> Result<Page<K>, serde_jso
         Ok(list) => (list.metadata, list.items.unwrap_or_default().into_iter().map(Ok).collect()),
         Err(_) => {
             let list: RawList<Value> = serde_json::from_str(text)?;
-            (list.metadata, list.items.unwrap_or_default().into_iter().map(object).collect())
+            // The items of a list of built-in objects do not say what they are; the list does.
+            let kind = list.kind.strip_suffix("List").unwrap_or_default();
+            let of_list = |mut bad: Box<Named>| {
+                if bad.kind.is_empty() {
+                    (bad.api_version, bad.kind) = (list.api_version.clone(), kind.to_owned());
+                }
+                bad
+            };
+            let items = list.items.unwrap_or_default().into_iter();
+            (list.metadata, items.map(|item| object(item).map_err(of_list)).collect())
         }
     };
     Ok(Page {
@@ -65,21 +82,21 @@ pub(super) fn page<K: DeserializeOwned>(text: &str) -> Result<Page<K>, serde_jso
     })
 }
 
-fn object<K: DeserializeOwned>(value: Value) -> Result<K, Named> {
+fn object<K: DeserializeOwned>(value: Value) -> Result<K, Box<Named>> {
     // Decoded by reference, so that the name is still there when it fails.
     K::deserialize(&value).map_err(|error| named(&value, &error))
 }
 
-fn named(value: &Value, error: &serde_json::Error) -> Named {
-    let field = |name: &str| {
-        value
-            .pointer("/metadata")
-            .and_then(|meta| meta.get(name))
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    Named { namespace: field("namespace"), name: field("name"), uid: field("uid"), error: error.to_string() }
+fn named(value: &Value, error: &serde_json::Error) -> Box<Named> {
+    let field = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Box::new(Named {
+        api_version: field("/apiVersion"),
+        kind: field("/kind"),
+        namespace: field("/metadata/namespace"),
+        name: field("/metadata/name"),
+        uid: field("/metadata/uid"),
+        error: error.to_string(),
+    })
 }
 
 #[derive(Deserialize)]
@@ -134,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_bad_object_in_a_list_is_named_and_the_others_survive() {
-        let text = r#"{"metadata":{"resourceVersion":"7","continue":"t"},"items":[
+        let text = r#"{"apiVersion":"v1","kind":"ThingList","metadata":{"resourceVersion":"7","continue":"t"},"items":[
             {"replicas":1},{"metadata":{"namespace":"a","name":"b","uid":"u"},"replicas":"x"},{"replicas":3}]}"#;
         let page = page::<Strict>(text).unwrap();
         assert_eq!((page.version.as_str(), page.next.as_deref()), ("7", Some("t")));
@@ -142,6 +159,7 @@ mod tests {
         assert_eq!(page.items[2], Ok(Strict { replicas: 3 }));
         let bad = page.items[1].as_ref().unwrap_err();
         assert_eq!((bad.namespace.as_str(), bad.name.as_str(), bad.uid.as_str()), ("a", "b", "u"));
+        assert_eq!((bad.api_version.as_str(), bad.kind.as_str()), ("v1", "Thing"));
         assert!(bad.error.contains("invalid type"), "{}", bad.error);
     }
 
@@ -163,7 +181,7 @@ mod tests {
         assert!(matches!(get(&format!(r#"{{"object":{object},"type":"DELETED"}}"#)),
             Line::Deleted { object: Strict { replicas: 2 }, version } if version == "9"));
         assert!(matches!(get(&format!(r#"{{"type":"MODIFIED","object":{bad}}}"#)),
-            Line::Undecodable { bad: Named { uid, .. }, added: false, deleted: false, version } if version == "9" && uid == "u"));
+            Line::Undecodable { bad, added: false, deleted: false, version } if version == "9" && bad.uid == "u"));
         assert!(matches!(get(r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"11"}}}"#),
             Line::Bookmark { version } if version == "11"));
         assert!(

@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 /// Counters by kind, shared by all watches of a program.
 #[derive(Clone, Debug, Default)]
-pub struct WatchMetrics {
+pub(super) struct WatchMetrics {
     events: Family<Kind, Counter>,
     restarts: Family<Kind, Counter>,
     failures: Family<Kind, Counter>,
@@ -29,7 +29,7 @@ pub(super) struct OfKind {
 
 impl WatchMetrics {
     /// Registers the counters.
-    pub fn register(&self, registry: &mut Registry) {
+    pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("watch_events", "Events received by watches", self.events.clone());
         registry.register("watch_restarts", "Lists begun by watches", self.restarts.clone());
         registry.register("watch_failures", "Lists and watches that failed", self.failures.clone());

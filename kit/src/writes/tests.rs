@@ -61,7 +61,7 @@ async fn the_important_go_first_and_a_key_keeps_its_order() {
     let mut writes = Writes::start(&ctx, limits(1, 100), open());
     for (number, priority, key) in [
         (0, Priority::Normal, "x"),
-        (1, Priority::Event, "e"),
+        (1, Priority::Status, "s"),
         (2, Priority::Status, "a"),
         (3, Priority::Normal, "b"),
         // Behind 2, which it lifts above 3.
@@ -74,17 +74,17 @@ async fn the_important_go_first_and_a_key_keeps_its_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_room_events_are_dropped_first_and_equals_are_refused() {
+async fn without_room_the_least_important_are_dropped_and_equals_are_refused() {
     let (ctx, log) = (context(), Log::default());
     let mut writes = Writes::start(&ctx, limits(1, 3), open());
-    writes.submit(Priority::Event, "e1", noted(&log, 1)).unwrap();
-    writes.submit(Priority::Event, "e2", noted(&log, 2)).unwrap();
-    writes.submit(Priority::Status, "s", noted(&log, 3)).unwrap();
-    assert_eq!(writes.submit(Priority::Event, "e3", noted(&log, 4)), Err(Full));
+    writes.submit(Priority::Status, "s1", noted(&log, 1)).unwrap();
+    writes.submit(Priority::Status, "s2", noted(&log, 2)).unwrap();
+    writes.submit(Priority::Normal, "n", noted(&log, 3)).unwrap();
+    assert_eq!(writes.submit(Priority::Status, "s3", noted(&log, 4)), Err(Full));
     writes.submit(Priority::Urgent, "u", noted(&log, 5)).unwrap();
     assert_eq!(writes.room(), 0);
     let shed = writes.next().await;
-    assert!(matches!((shed.key, &shed.result, shed.attempts), ("e2", Err(Failure::Shed), 0)));
+    assert!(matches!((shed.key, &shed.result, shed.attempts), ("s2", Err(Failure::Shed), 0)));
     writes.drain().await;
     assert_eq!(*log.lock().unwrap(), [5, 3, 1]);
     assert_eq!(writes.room(), 3);
@@ -103,8 +103,8 @@ async fn an_unavailable_server_is_asked_again_but_not_for_ever_and_its_key_waits
         })
         .unwrap();
     writes.submit(Priority::Urgent, "a", noted(&log, 2)).unwrap();
-    writes.submit(Priority::Event, "b", noted(&log, 3)).unwrap();
-    writes.submit(Priority::Event, "hopeless", || async { Err(unavailable()) }).unwrap();
+    writes.submit(Priority::Status, "b", noted(&log, 3)).unwrap();
+    writes.submit(Priority::Status, "hopeless", || async { Err(unavailable()) }).unwrap();
     let mut ended = Vec::new();
     while writes.outstanding() > 0 {
         let done = writes.next().await;

@@ -119,8 +119,13 @@ impl Bench {
 
     /// A pod that is on the node from the first moment: the kubelet may call before the agent has seen it.
     pub(crate) async fn pod(&self, name: &str, gpus: usize, chosen: Option<&[u32]>) {
-        let annotations = chosen
-            .map(|indices| json!({ "trireme.dev/devices": json!({ "main": { GPU: indices } }).to_string() }));
+        let chosen = chosen.map(|indices| json!({ "main": { GPU: indices } }).to_string());
+        self.annotated_pod(name, gpus, chosen.as_deref()).await;
+    }
+
+    /// The same with any text as the choice of its devices.
+    pub(crate) async fn annotated_pod(&self, name: &str, gpus: usize, chosen: Option<&str>) {
+        let annotations = chosen.map(|text| json!({ "trireme.dev/devices": text }));
         let amount = json!({ GPU: gpus.to_string() });
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -164,7 +169,17 @@ pub(crate) fn set(indices: &[u32]) -> BTreeSet<u32> {
 
 /// The status of one of the agent's pages.
 pub(crate) async fn page(services: &ServiceTable, path: &str) -> u16 {
+    ask(services, path).await.status().as_u16()
+}
+
+/// The text of one of the agent's pages.
+pub(crate) async fn text(services: &ServiceTable, path: &str) -> String {
+    let body = axum::body::to_bytes(ask(services, path).await.into_body(), 1 << 20).await.unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+async fn ask(services: &ServiceTable, path: &str) -> axum::response::Response {
     let router = services.resolve("trireme-system", "node-agent").remove(0);
     let request = axum::http::Request::get(path).body(axum::body::Body::empty()).unwrap();
-    tower::ServiceExt::oneshot(router, request).await.unwrap().status().as_u16()
+    tower::ServiceExt::oneshot(router, request).await.unwrap()
 }
