@@ -80,6 +80,13 @@ impl Inventory {
         self.devices.iter().filter(|device| device.health.is_healthy()).count()
     }
 
+    /// A planted bug: whatever ails the GPUs is not known.
+    pub(crate) fn forget_ailments(&mut self) {
+        for device in &mut self.devices {
+            device.health = Health::Healthy;
+        }
+    }
+
     /// Takes in what GPUs that will be seen suffered from before this process.
     pub fn recall(&mut self, ailments: BTreeMap<GpuUuid, Ailment>) {
         self.recalled = ailments;

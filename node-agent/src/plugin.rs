@@ -160,12 +160,10 @@ fn indices(inventory: &Inventory, ids: &[String]) -> Result<BTreeSet<u32>, Statu
         .collect()
 }
 
-fn list(inventory: &Inventory, strategy: MigStrategy, planted: Planted) -> ListAndWatchResponse {
-    let healthy =
-        |device: &inventory::Device| device.health.is_healthy() || planted.is(Bug::HandOutUnhealthy);
+fn list(inventory: &Inventory, strategy: MigStrategy) -> ListAndWatchResponse {
     let devices = offered(inventory, strategy).map(|device| Device {
         id: device.gpu.uuid.to_string(),
-        health: if healthy(device) { HEALTHY } else { UNHEALTHY }.to_owned(),
+        health: if device.health.is_healthy() { HEALTHY } else { UNHEALTHY }.to_owned(),
         topology: device
             .gpu
             .numa_node
@@ -203,9 +201,9 @@ impl DevicePlugin for Plugin {
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<Self::ListAndWatchStream>, Status> {
         let listening = Listening::new(self.0.clone());
-        let (strategy, planted) = (self.0.strategy, self.0.planted);
-        let lists = WatchStream::new(self.0.inventory.clone())
-            .map(move |inventory| list(&inventory, strategy, planted));
+        let strategy = self.0.strategy;
+        let lists =
+            WatchStream::new(self.0.inventory.clone()).map(move |inventory| list(&inventory, strategy));
         // Not every change of the inventory is one of the list.
         let mut last = None;
         let news = lists.filter_map(move |list| {

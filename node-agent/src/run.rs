@@ -103,7 +103,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         config.driver.clone(),
         (settings.xid_policy.clone(), config.intervals.clone()),
         said.metrics.clone(),
-        Outputs { inventory, changes },
+        Outputs { inventory, changes, planted: config.planted },
     );
     publish_admin(&ctx, &config, &said, readiness, &inventory_seen).await?;
     monitor.recall(publish::recall(&ctx, &config.node_name).await);

@@ -299,7 +299,8 @@ fn managed(rng: &mut Rng, index: usize, queue: &Queue) -> Value {
         pods: rng.i64(1..=6),
         gpus: [0, 1, 1, 2, 2, 4, 8][rng.usize(..7)],
         cpu: rng.i64(1..=8),
-        run_for: Duration::from_secs(rng.u64(10..=400)),
+        // Some outlast the episode, so that its end is not an empty cluster.
+        run_for: if rng.u8(..8) == 0 { LENGTH * 2 } else { Duration::from_secs(rng.u64(10..=400)) },
         fails: rng.u8(..20) == 0,
     };
     let priority = [None, Some("low"), Some("mid"), Some("high")][rng.usize(..4)];
