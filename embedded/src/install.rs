@@ -32,7 +32,14 @@ fn as_manifest(version: &str, kind: &str, object: &impl serde::Serialize) -> ser
 
 /// Whether a service answers its readiness probe with ok.
 pub(crate) async fn answers_ready(service: InProcessService) -> bool {
+    page(service, "/readyz").await.is_some()
+}
+
+/// A page of a program, if it answers with ok.
+pub(crate) async fn page(service: InProcessService, path: &str) -> Option<String> {
     use tower::ServiceExt as _;
-    let Ok(request) = http::Request::get("/readyz").body(axum::body::Body::empty()) else { return false };
-    service.oneshot(request).await.is_ok_and(|response| response.status().is_success())
+    let request = http::Request::get(path).body(axum::body::Body::empty()).ok()?;
+    let response = service.oneshot(request).await.ok().filter(|answer| answer.status().is_success())?;
+    let body = axum::body::to_bytes(axum::body::Body::new(response.into_body()), usize::MAX).await.ok()?;
+    String::from_utf8(body.to_vec()).ok()
 }

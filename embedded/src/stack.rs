@@ -257,6 +257,18 @@ impl Stack {
         Ok(())
     }
 
+    /// What the replicas of both controllers show on `/debug/state`.
+    pub async fn debug_states(&self) -> Vec<String> {
+        let mut states = Vec::new();
+        for program in [Program::AdmissionController, Program::GangScheduler] {
+            for service in self.services.resolve(NAMESPACE, program.name()) {
+                let state = install::page(service, "/debug/state").await;
+                states.extend(state.map(|state| format!("{}: {state}", program.name())));
+            }
+        }
+        states
+    }
+
     /// Whether so many replicas of a program serve, and each says that it is ready.
     async fn are_ready(&self, program: &str, replicas: usize) -> bool {
         let services = self.services.resolve(NAMESPACE, program);

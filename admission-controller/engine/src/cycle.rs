@@ -258,15 +258,16 @@ impl Engine {
         };
         let queue = self.queue(&entry.cluster_queue);
         let progress = if queue.is_strict() {
-            let news = queue.blocked.as_ref() != Some(&entry.order);
-            queue.blocked = Some(entry.order.clone());
-            news
-        } else if held_back {
-            // Only for this round: what was kept back may be free in the next.
-            false
+            let before = queue.blocked.replace(entry.order.clone());
+            if before.as_ref().is_some_and(|before| *before != entry.order) {
+                self.wake_who_passed_over(&entry.cluster_queue);
+                self.queue(&entry.cluster_queue).blocked = Some(entry.order.clone());
+            }
+            before.as_ref() != Some(&entry.order)
         } else {
             queue.active.remove(&entry.order);
             queue.parked.insert(shape, entry.order.clone());
+            queue.passed_over |= held_back;
             self.set_phase(&entry.uid, Phase::Parked(entry.cluster_queue.clone()));
             true
         };

@@ -459,10 +459,11 @@ impl Engine {
         self.drain(uid);
     }
 
-    /// A workload has become a possible victim: whoever found none may look again.
-    fn wake_who_passed_over(&mut self, name: &ClusterQueueName) {
+    /// A workload has become a possible victim, or a head no longer has anything kept for it: whoever was put aside on
+    /// that account is looked at again.
+    pub(crate) fn wake_who_passed_over(&mut self, name: &ClusterQueueName) {
         for member in self.members_of_tree(name) {
-            if self.queue(&member).passed_over_assumed {
+            if self.queue(&member).passed_over {
                 self.reactivate(&member);
             }
         }

@@ -39,6 +39,7 @@ impl Engine {
     pub(crate) fn leave_queue(&mut self, name: &ClusterQueueName, order: &Order) {
         let Some(shape) = self.workloads.get(&order.uid).map(|record| record.shape.clone()) else { return };
         let queue = self.queue(name);
+        let blocked = queue.blocked.as_ref() == Some(order);
         queue.remove(&shape, order);
         // Where this one fitted, or is gone, the next of its like may fit.
         if let Some(next) = queue.activate_next(&shape) {
@@ -47,6 +48,9 @@ impl Engine {
         self.touched_queues.insert(name.clone());
         // What stood behind it in a StrictFIFO queue has a turn now.
         self.ready.insert(name.clone());
+        if blocked {
+            self.wake_who_passed_over(name);
+        }
     }
 
     pub(crate) fn withdraw_claim(&mut self, claim: &Claim, order: &Order) {

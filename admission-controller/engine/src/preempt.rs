@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
             }
         }
         if self.passed_over_assumed && victims.is_empty() {
-            self.engine.queue(&self.queue).passed_over_assumed = true;
+            self.engine.queue(&self.queue).passed_over = true;
         }
         victims
     }

@@ -89,8 +89,9 @@ pub(crate) struct Queue {
     pub(crate) inactive: Option<Inactive>,
     /// The head of a StrictFIFO queue that was found not to fit.
     pub(crate) blocked: Option<Order>,
-    /// A search for victims passed over workloads whose own admission is not confirmed yet.
-    pub(crate) passed_over_assumed: bool,
+    /// Somebody was put aside for the sake of what may end without anything being released in the tree: a victim whose own
+    /// admission was not confirmed yet, or quota that was kept back for the blocked head of another queue.
+    pub(crate) passed_over: bool,
 }
 
 impl Queue {
@@ -105,7 +106,7 @@ impl Queue {
             aside: BTreeSet::new(),
             inactive: None,
             blocked: None,
-            passed_over_assumed: false,
+            passed_over: false,
         }
     }
 
@@ -126,7 +127,7 @@ impl Queue {
     /// The first of every shape is looked at again: while it does not fit, none of its like does. Returns who that is.
     pub(crate) fn reactivate(&mut self) -> Vec<Uid> {
         self.blocked = None;
-        self.passed_over_assumed = false;
+        self.passed_over = false;
         let shapes: Vec<Shape> = self.parked.0.keys().cloned().collect();
         shapes.iter().filter_map(|shape| self.activate_next(shape)).collect()
     }

@@ -124,6 +124,39 @@ fn a_strict_queue_is_blocked_by_its_head_and_a_best_effort_queue_is_not() {
     }
 }
 
+/// A StrictFIFO queue that cannot reclaim what was borrowed from it keeps back what is left for its head.
+#[test]
+fn what_is_kept_for_a_strict_head_blocks_only_those_who_ask_for_it() {
+    let flavors = [("a100", quota(8, None, None)), ("h100", quota(8, None, None))];
+    let mut strict = cluster_queue("strict", Some("pool"), gpus(&flavors));
+    strict.strategy = QueueingStrategy::StrictFifo;
+    let mut world = World::new([
+        Event::Flavor(flavor("a100")),
+        Event::Flavor(flavor("h100")),
+        Event::ClusterQueue(strict),
+        Event::ClusterQueue(cluster_queue("other", Some("pool"), gpus(&flavors))),
+        Event::LocalQueue(local_queue("strict")),
+        Event::LocalQueue(local_queue("other")),
+    ]);
+    let of = |uid, queue, count, priority, gpu_type: &str| {
+        let mut workload = workload(uid, queue, count, priority);
+        workload.pod_sets[0].node_selector.insert("gpu-type".into(), gpu_type.into());
+        workload
+    };
+    world.put(of("borrower", "other", 12, 0, "a100"));
+    world.settle();
+    world.put(of("head", "strict", 8, 9, "a100"));
+    world.settle();
+    world.put(of("held back", "other", 2, 1, "a100"));
+    world.put(of("unaffected", "other", 2, 0, "h100"));
+    world.settle();
+    assert!(!world.is_admitted("head") && !world.is_admitted("held back"));
+    assert!(world.is_admitted("unaffected"));
+    world.engine.apply(Event::WorkloadGone("head".into()));
+    world.settle();
+    assert!(world.is_admitted("held back"));
+}
+
 #[test]
 fn borrows_up_to_its_limit() {
     let mut world = pool();

@@ -203,6 +203,7 @@ impl Episode {
         episode.unfold(scenario, &mut kills).await;
 
         let now = clock.unix_millis();
+        let states = if options.log { episode.stack.debug_states().await } else { Vec::new() };
         tasks.kill();
         let mut witness = lock(&witness);
         witness.checker.at_rest(now);
@@ -211,7 +212,7 @@ impl Episode {
             violations: witness.checker.violations().to_vec(),
             checked: witness.checker.checked(),
             digest: witness.digest.finish(),
-            log: witness.log.take().unwrap_or_default(),
+            log: witness.log.take().unwrap_or_default().into_iter().chain(states).collect(),
         })
     }
 
