@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster_sim::{Cluster, Image, SimConfig};
 use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
@@ -96,6 +97,7 @@ pub struct Stack {
     running: BTreeMap<Replica, Running>,
     /// How often a replica was started: a new start has a new identity, as a restarted container has.
     starts: BTreeMap<Replica, u32>,
+    ended: Arc<Mutex<Vec<String>>>,
 }
 
 /// The namespace the programs live in.
@@ -149,6 +151,7 @@ impl Stack {
             planted,
             running: BTreeMap::new(),
             starts: BTreeMap::new(),
+            ended: Arc::default(),
         };
         all.into_iter().for_each(|replica| stack.start_replica(replica));
         Ok(stack)
@@ -181,15 +184,18 @@ impl Stack {
 
     fn launch(&self, program: Program, context: Context) {
         let tasks = context.tasks.clone();
-        let report = move |name: &'static str, error: &dyn std::fmt::Display| {
-            tracing::error!(program = name, "ended: {error}");
+        let (ended, identity) = (self.ended.clone(), context.identity.clone());
+        let report = move |error: &dyn std::fmt::Display| {
+            tracing::error!(program = identity.as_str(), "ended: {error}");
+            let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.push(format!("{} ended: {error}", identity.as_str()));
         };
         match program {
             Program::AdmissionController => {
                 let config = admission_controller::Config { planted: self.planted, ..Default::default() };
                 tasks.spawn(async move {
                     if let Err(error) = admission_controller::run(context, config).await {
-                        report("admission-controller", &error);
+                        report(&error);
                     }
                 });
             }
@@ -197,7 +203,7 @@ impl Stack {
                 let config = gang_scheduler::Config { planted: self.planted, ..Default::default() };
                 tasks.spawn(async move {
                     if let Err(error) = gang_scheduler::run(context, config).await {
-                        report("gang-scheduler", &error);
+                        report(&error);
                     }
                 });
             }
@@ -205,7 +211,7 @@ impl Stack {
                 let config = self.machines[node].agent_config(self.planted);
                 tasks.spawn(async move {
                     if let Err(error) = node_agent::run(context, config).await {
-                        report("node-agent", &error);
+                        report(&error);
                     }
                 });
             }
@@ -255,6 +261,11 @@ impl Stack {
             }
         }
         Ok(())
+    }
+
+    /// The programs that gave up, with what they said.
+    pub fn ended(&self) -> Vec<String> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What the replicas of both controllers show on `/debug/state`.

@@ -194,6 +194,7 @@ impl Engine {
         if let Some(record) = self.workloads.get_mut(uid) {
             record.said = None;
             record.phase = Phase::Holding(holding);
+            self.touched_local_queues.extend(local_queue_of(&record.workload));
         }
     }
 

@@ -21,6 +21,8 @@ struct Story {
     next: u32,
     /// Quota was taken away from under somebody: use above the rules is then no fault.
     shrunk: bool,
+    /// What was last told of every queue.
+    told: BTreeMap<String, String>,
 }
 
 impl Story {
@@ -35,7 +37,7 @@ impl Story {
             events.push(Event::LocalQueue(local_queue(&name)));
             queues.insert(name, queue);
         }
-        Self { world: World::new(events), queues, rng, next: 0, shrunk: false }
+        Self { world: World::new(events), queues, rng, next: 0, shrunk: false, told: BTreeMap::new() }
     }
 
     fn step(&mut self) {
@@ -123,6 +125,33 @@ impl Story {
         }
         assert!(self.world.engine.decide(1_000).is_empty(), "does not come to rest");
         self.judge_who_waits();
+        self.judge_reports();
+    }
+
+    /// What is said to be untouched is told as before.
+    fn judge_reports(&mut self) {
+        let (touched, touched_local) = self.world.engine.take_touched();
+        for name in self.queues.keys() {
+            let key = LocalQueueKey::new("ns", name.as_str());
+            let reports = [
+                (
+                    format!("ClusterQueue {name}"),
+                    touched.contains(&name.as_str().into()),
+                    format!("{:?}", self.world.engine.cluster_queue_report(&name.as_str().into())),
+                ),
+                (
+                    format!("LocalQueue {name}"),
+                    touched_local.contains(&key),
+                    format!("{:?}", self.world.engine.local_queue_report(&key)),
+                ),
+            ];
+            for (what, touched, report) in reports {
+                let before = self.told.insert(what.clone(), report.clone());
+                if !touched && let Some(before) = before {
+                    assert_eq!(before, report, "{what} changed untouched");
+                }
+            }
+        }
     }
 
     /// What each queue uses according to the statuses; `without` are counted as gone.

@@ -5,15 +5,16 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cluster_sim::Image;
 use cluster_sim::faults::{Aim, Call, Fault, Moment, Verdict, WatchFault};
+use cluster_sim::{Image, Verb};
 use kit::{Clock, Rng, Tasks};
 use model::planted::Planted;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::invariants::{Checker, FOREIGN_CONDITION, Holding, Violation};
-use super::scenario::{Act, ApiTrouble, CALM_AFTER, LENGTH, Scenario, Trouble};
+use super::panics;
+use super::scenario::{Act, ApiTrouble, CALM_AFTER, LENGTH, Scenario, Trouble, WatchTrouble};
 use super::world::{Shared, Write, items, key, text};
 use crate::objects;
 use crate::stack::{NodeConfig, Program, Replica, Stack, StackConfig, Transport};
@@ -47,6 +48,7 @@ pub struct Options {
 /// # Errors
 /// The runtime cannot be built, or the cluster refuses what it starts with.
 pub fn play(seed: u64, options: Options) -> anyhow::Result<Outcome> {
+    panics::watch();
     // Libraries below us draw jitter from the thread's generator.
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
@@ -204,8 +206,12 @@ impl Episode {
 
         let now = clock.unix_millis();
         let states = if options.log { episode.stack.debug_states().await } else { Vec::new() };
+        let ended = episode.stack.ended();
         tasks.kill();
         let mut witness = lock(&witness);
+        for what in ended.into_iter().chain(panics::take()) {
+            witness.checker.program_failed(what);
+        }
         witness.checker.at_rest(now);
         Ok(Outcome {
             seed,
@@ -352,11 +358,16 @@ impl Episode {
                 self.api.push((now + lasts, trouble));
                 self.aim();
             }
-            Trouble::Watches { expired } => {
-                if expired {
+            Trouble::Watches(trouble) => {
+                let fault = match trouble {
+                    WatchTrouble::Closed => WatchFault::Close,
+                    WatchTrouble::Expired => WatchFault::Expire,
+                    WatchTrouble::Late(late) => WatchFault::Delay(late),
+                    WatchTrouble::Twice => WatchFault::Duplicate,
+                };
+                if trouble == WatchTrouble::Expired {
                     self.stack.cluster.compact();
                 }
-                let fault = if expired { WatchFault::Expire } else { WatchFault::Close };
                 for program in PROGRAMS {
                     self.stack.cluster.faults().add_watch(Aim::default().by(program), 1_000_000, 4, fault);
                 }
@@ -466,14 +477,20 @@ impl Episode {
         faults.clear();
         for (_, trouble) in &self.api {
             let Trouble::Api { kind, permille, .. } = trouble else { continue };
-            let fault = match kind {
-                ApiTrouble::Refused => Fault::ServerError(503),
-                ApiTrouble::Slow => Fault::Latency(Duration::from_secs(3)),
-                ApiTrouble::LostAnswer => Fault::LostResponse,
-                ApiTrouble::Conflict => Fault::Conflict,
+            let reads = || Aim { verbs: vec![Verb::Get, Verb::List, Verb::Watch], ..Aim::default() };
+            let (aim, fault) = match kind {
+                ApiTrouble::Refused(429) => (Aim::writes(), Fault::TooManyRequests(1)),
+                ApiTrouble::Refused(status) => (Aim::writes(), Fault::ServerError(*status)),
+                ApiTrouble::Slow => (Aim::writes(), Fault::Latency(Duration::from_secs(3))),
+                ApiTrouble::Lost => (Aim::writes(), Fault::LostRequest),
+                ApiTrouble::LostAnswer => (Aim::writes(), Fault::LostResponse),
+                ApiTrouble::TimedOut => (Aim::writes(), Fault::TimeoutAfterWrite),
+                ApiTrouble::Conflict => (Aim::writes(), Fault::Conflict),
+                ApiTrouble::Unreadable => (reads(), Fault::ServerError(503)),
+                ApiTrouble::StaleLists => (reads(), Fault::StaleList(50)),
             };
             for program in PROGRAMS {
-                faults.add(Aim::writes().by(program), permille * 1000, u64::MAX, fault.clone());
+                faults.add(aim.clone().by(program), permille * 1000, u64::MAX, fault.clone());
             }
         }
         let crashes = self.crashes.clone();

@@ -106,12 +106,16 @@ pub(super) fn job_set(name: &str, namespace: &str, labels: &Map<String, Value>, 
 }
 
 pub(super) fn pytorch_job(name: &str, namespace: &str, labels: &Map<String, Value>, shape: &Shape) -> Value {
+    let of = |replicas: i64| json!({ "replicas": replicas, "restartPolicy": "Never", "template": template(shape, "Never") });
+    let mut replica_specs = json!({ "Worker": of(shape.pods) });
+    // The larger ones have two pod sets.
+    if shape.pods > 3 {
+        replica_specs["Master"] = of(1);
+    }
     json!({
         "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
         "metadata": { "name": name, "namespace": namespace, "labels": labels },
-        "spec": { "pytorchReplicaSpecs": { "Worker": {
-            "replicas": shape.pods, "restartPolicy": "Never", "template": template(shape, "Never"),
-        } } },
+        "spec": { "pytorchReplicaSpecs": replica_specs },
     })
 }
 

@@ -5,5 +5,6 @@ pub mod campaign;
 pub mod episode;
 pub mod invariants;
 mod manifests;
+pub mod panics;
 pub mod scenario;
 pub mod world;

@@ -76,11 +76,8 @@ pub enum Trouble {
         /// Out of a thousand requests, how many are hit.
         permille: u32,
     },
-    /// Every open watch of the programs is closed; with `expired`, resuming answers 410.
-    Watches {
-        /// Whether the history is gone as well.
-        expired: bool,
-    },
+    /// The watches of the programs are disturbed.
+    Watches(WatchTrouble),
     /// A program is killed right before or right after one of its next writes, and started again later.
     Crash {
         /// Which.
@@ -132,14 +129,35 @@ pub enum Trouble {
 /// How requests fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiTrouble {
-    /// 500, 503 or 429.
-    Refused,
-    /// The answer comes late.
+    /// The write is refused with this status.
+    Refused(u16),
+    /// The answer to a write comes late.
     Slow,
+    /// The write does not arrive.
+    Lost,
     /// The write is carried out, the answer is lost.
     LostAnswer,
+    /// The write is carried out, the answer is 504.
+    TimedOut,
     /// 409, whatever the resourceVersion.
     Conflict,
+    /// Reads and lists are refused with 503, watches are not opened.
+    Unreadable,
+    /// Lists that may be old are.
+    StaleLists,
+}
+
+/// How watches are disturbed. None is silent for longer than programs may be mistaken ([`GRACE`](super::world::GRACE)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchTrouble {
+    /// They are closed, and may be resumed.
+    Closed,
+    /// They are closed, and the history is gone as well: resuming answers 410.
+    Expired,
+    /// What they tell comes so much later.
+    Late(Duration),
+    /// Events come twice.
+    Twice,
 }
 
 /// Which features an episode uses.
@@ -393,7 +411,7 @@ fn trouble(rng: &mut Rng, swarm: &Swarm, nodes: &[Node]) -> Vec<(Duration, Troub
             }
         };
     often(rng, swarm.api_trouble, 6, Box::new(api_trouble));
-    often(rng, swarm.api_trouble, 3, Box::new(|rng| Trouble::Watches { expired: rng.bool() }));
+    often(rng, swarm.api_trouble, 3, Box::new(|rng| Trouble::Watches(watch_trouble(rng))));
     often(
         rng,
         swarm.crashes,
@@ -438,11 +456,29 @@ fn trouble(rng: &mut Rng, swarm: &Swarm, nodes: &[Node]) -> Vec<(Duration, Troub
 }
 
 fn api_trouble(rng: &mut Rng) -> Trouble {
-    let kinds = [ApiTrouble::Refused, ApiTrouble::Slow, ApiTrouble::LostAnswer, ApiTrouble::Conflict];
+    let kinds = [
+        ApiTrouble::Refused([429, 500, 503, 504][rng.usize(..4)]),
+        ApiTrouble::Slow,
+        ApiTrouble::Lost,
+        ApiTrouble::LostAnswer,
+        ApiTrouble::TimedOut,
+        ApiTrouble::Conflict,
+        ApiTrouble::Unreadable,
+        ApiTrouble::StaleLists,
+    ];
     Trouble::Api {
         lasts: Duration::from_secs(rng.u64(1..=60)),
         kind: kinds[rng.usize(..kinds.len())],
         permille: [20, 100, 500][rng.usize(..3)],
+    }
+}
+
+fn watch_trouble(rng: &mut Rng) -> WatchTrouble {
+    match rng.u8(..4) {
+        0 => WatchTrouble::Closed,
+        1 => WatchTrouble::Expired,
+        2 => WatchTrouble::Late(Duration::from_millis(rng.u64(1..=5_000))),
+        _ => WatchTrouble::Twice,
     }
 }
 

@@ -1,11 +1,10 @@
 //! A running stack with people who do everything right, and one who makes a mistake.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::Once;
 use std::time::Duration;
 
 use cluster_sim::GroupResource;
+use embedded::fuzz::panics;
 use embedded::objects;
 use embedded::stack::{NodeConfig, Stack, StackConfig, Transport};
 use kit::{Clock, Rng, Tasks};
@@ -15,22 +14,6 @@ use serde_json::{Map, Value, json};
 const PATIENCE: u64 = 120;
 /// Writes in a quiet minute: what is left of backing off. A circle writes hundreds.
 const QUIET: usize = 12;
-
-thread_local! {
-    /// Panics of any task of this test: a program that panics would lose that task in silence.
-    static PANICS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            PANICS.set(PANICS.get() + 1);
-            before(panic);
-        }));
-    });
-}
 
 /// A mistake, what is said about it, and what was meant.
 pub(crate) struct Mistake {
@@ -172,7 +155,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) async fn new() -> Self {
-        count_panics();
+        panics::watch();
         let nodes = ["n1", "n2"].map(|name| NodeConfig {
             name: name.to_owned(),
             profile: "8xA100".to_owned(),
@@ -210,7 +193,7 @@ impl Bench {
                 wrong.push(format!("{what}\n    {problem}"));
             }
         }
-        assert_eq!(PANICS.get(), 0, "something panicked");
+        assert_eq!(panics::take(), [""; 0]);
         assert!(wrong.is_empty(), "{} mistakes:\n{}", wrong.len(), wrong.join("\n"));
     }
 

@@ -37,7 +37,7 @@ pub(super) fn writer_holds_lease(world: &World, write: &Write) -> Result<(), Str
 }
 
 /// kit's time-out of a single request, in milliseconds.
-const REQUEST_TIMEOUT: i64 = 10_000;
+const REQUEST_TIMEOUT: i64 = 4_000;
 
 fn acquired(lease: &Value) -> i64 {
     text(lease, "/spec/acquireTime")

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::gangs::{gang_size, same_gang};
 use super::nodes::{allocatable, requests};
-use super::quota::{cohort_of, quota_cell, used};
+use super::quota::{cohort_of, held, quota_cell, used};
+use super::told;
 use crate::fuzz::world::{
     CLUSTER_QUEUES, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, WORKLOADS, World, Write, amount,
     condition, holds, is_over, items, key, text, uid,
@@ -21,7 +22,11 @@ type Rule = fn(&World, &Activity) -> Result<(), String>;
 pub(super) const RULES: &[(&str, Rule)] = &[
     ("every managed job has a Workload", every_job_has_a_workload),
     ("what fits is admitted", what_fits_is_admitted),
-    ("what waits says why", what_waits_says_why),
+    ("what waits says why", told::what_waits_says_why),
+    ("pods that wait say why", told::pods_say_why),
+    ("queues count what is in them", told::queues_count),
+    ("an admitted job runs", admitted_jobs_run),
+    ("what may preempt is admitted", what_may_preempt_is_admitted),
     ("admitted gangs that fit are bound", admitted_gangs_are_bound),
     ("a gang has none or enough of its members bound", gangs_are_whole),
     ("plans are carried out or undone", plans_end),
@@ -102,7 +107,7 @@ fn was_told_of_its_class(world: &World, job: &Value) -> bool {
         })
 }
 
-fn pending(world: &World) -> impl Iterator<Item = &Value> {
+pub(super) fn pending(world: &World) -> impl Iterator<Item = &Value> {
     world.all(WORKLOADS).map(|workload| &**workload).filter(|workload| {
         !holds(workload, "QuotaReserved")
             && !holds(workload, "Finished")
@@ -111,7 +116,7 @@ fn pending(world: &World) -> impl Iterator<Item = &Value> {
     })
 }
 
-fn queue_of<'a>(world: &'a World, workload: &Value) -> Option<&'a Value> {
+pub(super) fn queue_of<'a>(world: &'a World, workload: &Value) -> Option<&'a Value> {
     let local =
         world.get(LOCAL_QUEUES, text(workload, "/metadata/namespace"), text(workload, "/spec/queueName"))?;
     world.get(CLUSTER_QUEUES, "", text(local, "/spec/clusterQueue")).map(|queue| &**queue)
@@ -148,6 +153,46 @@ fn what_fits_is_admitted(world: &World, _: &Activity) -> Result<(), String> {
     Ok(())
 }
 
+/// What fits into its own queue's quota, if those of lower priority there go, waits for nobody (Kueue's
+/// `withinClusterQueue: LowerPriority`).
+fn what_may_preempt_is_admitted(world: &World, _: &Activity) -> Result<(), String> {
+    for workload in pending(world) {
+        let Some((queue, asked)) = queue_of(world, workload).zip(asks(workload)) else { continue };
+        let preempts = matches!(
+            text(queue, "/spec/preemption/withinClusterQueue"),
+            "LowerPriority" | "LowerOrNewerEqualPriority"
+        );
+        let open = matches!(text(queue, "/spec/stopPolicy"), "" | "None");
+        // Who is first in a StrictFIFO queue is another rule's matter.
+        if !preempts || !open || text(queue, "/spec/queueingStrategy") == "StrictFIFO" {
+            continue;
+        }
+        let lower: Vec<&Value> = world
+            .all(WORKLOADS)
+            .map(|one| &**one)
+            .filter(|one| {
+                text(one, "/status/admission/clusterQueue") == text(queue, "/metadata/name")
+                    && priority(one) < priority(workload)
+            })
+            .collect();
+        let suffices = |resource: &str, amount: i64| {
+            let cell = ("gpu".to_owned(), resource.to_owned());
+            let Some((nominal, _)) = quota_cell(queue, "gpu", resource) else { return false };
+            let mine = used(world, text(queue, "/metadata/name")).get(&cell).copied().unwrap_or(0);
+            let leaves: i64 = lower.iter().filter_map(|one| held(one).get(&cell).copied()).sum();
+            mine - leaves + amount <= nominal && free(world, queue, resource) + leaves >= amount
+        };
+        if asked.iter().all(|(resource, amount)| suffices(resource.as_str(), *amount)) {
+            return Err(format!("{:?} waits, yet may take {asked:?} from its own queue", key(workload)));
+        }
+    }
+    Ok(())
+}
+
+fn priority(workload: &Value) -> i64 {
+    workload.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0)
+}
+
 /// How much more of a resource a ClusterQueue may use of the flavor `gpu`, the only one in an episode.
 fn free(world: &World, queue: &Value, resource: &str) -> i64 {
     let flavor = "gpu";
@@ -163,16 +208,6 @@ fn free(world: &World, queue: &Value, resource: &str) -> i64 {
         spare += owned - used(world, text(member, "/metadata/name")).get(&cell).copied().unwrap_or(0);
     }
     spare.min(nominal.saturating_add(limit.unwrap_or(i64::MAX)) - mine)
-}
-
-fn what_waits_says_why(world: &World, _: &Activity) -> Result<(), String> {
-    for workload in pending(world) {
-        let reason = condition(workload, "QuotaReserved").map(|one| text(one, "/reason")).unwrap_or_default();
-        if reason.is_empty() {
-            return Err(format!("{:?} waits without a reason", key(workload)));
-        }
-    }
-    Ok(())
 }
 
 fn waiting_pods(world: &World) -> BTreeMap<String, Vec<&Value>> {
@@ -218,7 +253,7 @@ fn admitted_gangs_are_bound(world: &World, _: &Activity) -> Result<(), String> {
     Ok(())
 }
 
-fn age(world: &World, object: &Value) -> i64 {
+pub(super) fn age(world: &World, object: &Value) -> i64 {
     let created = text(object, "/metadata/creationTimestamp").parse::<jiff::Timestamp>();
     created.map_or(i64::MAX, |created| world.now - created.as_millisecond())
 }
@@ -290,6 +325,16 @@ fn evicted_jobs_are_suspended(world: &World, _: &Activity) -> Result<(), String>
         let Some(workload) = world.workload_of_owner(uid(job)) else { continue };
         if !holds(workload, "Admitted") && job.pointer(suspend) != Some(&Value::Bool(true)) {
             return Err(format!("{:?} runs while its Workload is not admitted", key(job)));
+        }
+    }
+    Ok(())
+}
+
+fn admitted_jobs_run(world: &World, _: &Activity) -> Result<(), String> {
+    for (job, suspend) in managed_jobs(world).filter(|(job, _)| !has_ended(job)) {
+        let Some(workload) = world.workload_of_owner(uid(job)) else { continue };
+        if holds(workload, "Admitted") && job.pointer(suspend) == Some(&Value::Bool(true)) {
+            return Err(format!("{:?} is suspended while its Workload is admitted", key(job)));
         }
     }
     Ok(())

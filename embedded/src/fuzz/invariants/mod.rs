@@ -10,6 +10,7 @@ mod liveness;
 mod nodes;
 mod quota;
 mod running;
+mod told;
 
 use std::collections::BTreeMap;
 
@@ -102,6 +103,11 @@ impl Checker {
                 self.violations.push(Violation { at: now, rule, what });
             }
         }
+    }
+
+    /// A program panicked, or ended although nobody asked it to.
+    pub fn program_failed(&mut self, what: String) {
+        self.violations.push(Violation { at: self.world.now, rule: "programs go on", what });
     }
 
     /// What did not hold so far.
