@@ -74,6 +74,11 @@ impl Applier {
         Ok(Self { client, kinds: std::sync::Arc::new(kinds) })
     }
 
+    /// Whether a kind was installed.
+    pub(crate) fn knows(&self, group: &str, version: &str, kind: &str) -> bool {
+        self.kinds.resolve_gvk(&GroupVersionKind::gvk(group, version, kind)).is_some()
+    }
+
     /// Server-side apply (or a plain create, when there is only a `generateName`), in namespace `default` if none is said.
     pub(crate) async fn apply(&self, document: &Value, dry_run: bool) -> Result<Applied> {
         let object: DynamicObject = match serde_json::from_value(document.clone()) {

@@ -92,13 +92,8 @@ struct Files {
 
 impl Files {
     fn write(folder: &Path, authority: &Authority) -> Result<Self> {
-        let serving = authority.serving(&[
-            "localhost",
-            "127.0.0.1",
-            "10.96.0.1",
-            "10.244.0.1",
-            "kubernetes.default.svc",
-        ])?;
+        let serving =
+            authority.serving(&["localhost", "127.0.0.1", "10.96.0.1", "kubernetes.default.svc"])?;
         let (signing, verifying) = pki::signing_key()?;
         let put = |name: &str, text: &str| -> Result<PathBuf> {
             let path = folder.join(name);

@@ -14,7 +14,6 @@ use crate::process::{Process, free_port};
 use crate::tools::Tools;
 
 const NAMESPACE: &str = "kubeflow";
-const CERTIFICATES: &str = "/tmp/k8s-webhook-server";
 const SECRET: &str = "training-operator-webhook-cert";
 
 /// Starts it. Its certificate rotator holds the controllers back until its Secret, a webhook configuration and the Secret's
@@ -27,11 +26,15 @@ pub(crate) async fn start(
     client: &kube::Client,
 ) -> Result<Process> {
     let temporary = work.join("kubeflow");
-    let certificates = temporary.join("serving-certs");
+    let certificates = temporary.join("k8s-webhook-server/serving-certs");
     std::fs::create_dir_all(&certificates)?;
-    std::fs::create_dir_all(CERTIFICATES)?;
-    // The folder is written into the program: it gets one of this run in a mount namespace of its own.
-    let script = format!("mount --bind '{}' {CERTIFICATES} && exec \"$@\"", temporary.display());
+    // A folder below /tmp is written into the program. In a mount namespace of its own /tmp is a folder of this run, with
+    // the files that it reads; its binary is opened before, wherever that lies.
+    let script = format!(
+        "exec 3<\"$1\" && shift && mount --bind '{}' /tmp && exec /proc/self/fd/3 \"$@\"",
+        temporary.display()
+    );
+    std::fs::copy(kubeconfig, temporary.join("kubeconfig"))?;
     applier.must(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": NAMESPACE}})).await?;
     applier
         .must(
@@ -39,18 +42,17 @@ pub(crate) async fn start(
             "metadata": {"name": "validator.training-operator.kubeflow.org"}, "webhooks": []}),
         )
         .await?;
-    let template = temporary.join("init.yaml");
     let container =
         json!([{"name": "init-pytorch", "image": IMAGE, "imagePullPolicy": "Never", "args": ["succeed"]}]);
-    std::fs::write(&template, container.to_string())?;
+    std::fs::write(temporary.join("init.yaml"), container.to_string())?;
     let run = || -> Result<Process> {
         let mut command = Command::new("unshare");
         command
             .args(["--mount", "--propagation", "slave", "sh", "-c", &script, "sh"])
             .arg(tools.get("training-operator")?)
-            .env("KUBECONFIG", kubeconfig)
+            .env("KUBECONFIG", "/tmp/kubeconfig")
             .arg("--enable-scheme=pytorchjob")
-            .arg(format!("--pytorch-init-container-template-file={}", template.display()))
+            .arg("--pytorch-init-container-template-file=/tmp/init.yaml")
             .arg(format!("--metrics-bind-address=127.0.0.1:{}", free_port()?))
             .arg(format!("--health-probe-bind-address=127.0.0.1:{}", free_port()?))
             .arg(format!("--webhook-server-port={}", free_port()?));

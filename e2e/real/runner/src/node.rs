@@ -1,11 +1,12 @@
 //! A real node: containerd and a kubelet as host processes, with everything they write in the folder of the run.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use serde_json::json;
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
 
 use crate::cluster::{condition, get, wait};
 use crate::control_plane::ControlPlane;
@@ -16,24 +17,78 @@ use crate::tools::Tools;
 pub(crate) const NAME: &str = "e2e";
 /// The one image there is: the program of tools/workload.
 pub(crate) const IMAGE: &str = "trireme.dev/e2e/workload:1";
-/// The address of the node and the gateway of its pods.
-pub(crate) const ADDRESS: &str = "10.244.0.1";
-const BRIDGE: &str = "trireme-e2e";
+/// Folders of the machine that containerd, the CNI plugins and the kubelet write into whatever their settings are. The node's
+/// own mount namespace has folders of the run in their place.
+const COVERED: [&str; 3] = ["/run", "/var/lib", "/var/log"];
+
+/// The bridge of a run's pods, with a name and addresses that no other run on this machine has.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    bridge: String,
+    address: Ipv4Addr,
+    note: PathBuf,
+}
+
+impl Network {
+    /// Named after the folder of the run, in the first of the networks 10.244.x.0/24 that is free, counted from one that the
+    /// name chooses.
+    pub(crate) fn of(work: &Path) -> Result<Self> {
+        let folder = work.file_name().context("a folder with a name")?.to_string_lossy().into_owned();
+        let own: String = folder.chars().rev().take_while(char::is_ascii_alphanumeric).take(10).collect();
+        let first = own.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
+        // Without ip there is no node, and any network does.
+        let used = Command::new("ip").args(["-4", "-o", "address"]).output();
+        let used =
+            used.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        let address = (0..=u8::MAX)
+            .map(|step| Ipv4Addr::new(10, 244, first.wrapping_add(step), 1))
+            .find(|address| !used.contains(&format!(" {address}/")))
+            .context("no network 10.244.x.0/24 is free")?;
+        Ok(Self { bridge: format!("tri-{own}"), address, note: work.join("bridge") })
+    }
+
+    /// The address of the node and the gateway of its pods.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.address.into()
+    }
+
+    /// The bridge is made before the kubelet starts, which wants its address on an interface.
+    pub(crate) fn make_bridge(&self) -> Result<()> {
+        if !Path::new("/sys/class/net").join(&self.bridge).exists() {
+            // e2e/real/run deletes it.
+            std::fs::write(&self.note, &self.bridge)?;
+            run(Command::new("ip").args(["link", "add", &self.bridge, "type", "bridge"]))?;
+            run(Command::new("ip").args([
+                "addr",
+                "add",
+                &format!("{}/24", self.address),
+                "dev",
+                &self.bridge,
+            ]))?;
+        }
+        run(Command::new("ip").args(["link", "set", &self.bridge, "up"]))
+    }
+
+    /// For the CNI plugins.
+    fn settings(&self, addresses: &Path) -> Value {
+        let [a, b, c, _] = self.address.octets();
+        json!({"cniVersion": "0.4.0", "name": "e2e", "plugins": [{
+            "type": "bridge", "bridge": self.bridge, "isGateway": true, "ipMasq": false, "hairpinMode": true,
+            "ipam": {"type": "host-local", "dataDir": addresses, "ranges": [[{"subnet": format!("{a}.{b}.{c}.0/24")}]]}}]})
+    }
+}
 
 /// A running node.
 pub(crate) struct Node {
     /// The kubelet's folder: `device-plugins/kubelet.sock` and `pod-resources/kubelet.sock` are in it.
     pub(crate) kubelet_folder: PathBuf,
-    kubelet_config: PathBuf,
-    kubeconfig: PathBuf,
-    work: PathBuf,
-    binary: PathBuf,
+    start: KubeletStart,
     _containerd: Process,
     kubelet: Process,
 }
 
 /// Why this machine cannot run a node, if it cannot.
-pub(crate) fn possible(tools: &Tools) -> Result<()> {
+pub(crate) fn possible(tools: &Tools, work: &Path) -> Result<()> {
     ensure!(cfg!(target_os = "linux"), "containers need Linux");
     let id = Command::new("id").arg("-u").output()?;
     ensure!(id.stdout.starts_with(b"0\n"), "containers need root");
@@ -47,8 +102,13 @@ pub(crate) fn possible(tools: &Tools) -> Result<()> {
         "tar",
         "ip",
         "unshare",
+        "nsenter",
     ] {
-        tools.get(name)?;
+        let path = tools.get(name)?;
+        let place = COVERED.into_iter().find(|place| path.starts_with(place) || work.starts_with(place));
+        if let Some(place) = place {
+            bail!("the node covers {place}: {} and {} must lie elsewhere", path.display(), work.display());
+        }
     }
     cni_folder()?;
     Ok(())
@@ -65,11 +125,19 @@ fn cni_folder() -> Result<&'static Path> {
 
 impl Node {
     /// Starts it and waits until the API server sees it Ready.
-    pub(crate) async fn start(work: &Path, tools: &Tools, plane: &ControlPlane) -> Result<Self> {
+    pub(crate) async fn start(
+        work: &Path,
+        tools: &Tools,
+        network: &Network,
+        plane: &ControlPlane,
+    ) -> Result<Self> {
         let folder = work.join("node");
         std::fs::create_dir_all(folder.join("cni"))?;
-        make_bridge()?;
+        network.make_bridge()?;
+        note_control_groups(work)?;
         let socket = folder.join("containerd.sock");
+        let cni = network.settings(&folder.join("addresses"));
+        std::fs::write(folder.join("cni/10-e2e.conflist"), cni.to_string())?;
         let mut _containerd = start_containerd(work, &folder, &socket, tools)?;
         let ctr = tools.get("ctr")?.to_owned();
         wait("containerd to answer", Duration::from_secs(30), async || {
@@ -79,15 +147,18 @@ impl Node {
         .await?;
         import_image(&folder, tools, &socket)?;
 
-        let kubelet_folder = folder.join("kubelet");
-        let kubelet_config = folder.join("kubelet.json");
-        std::fs::write(&kubelet_config, kubelet_settings(&socket)?.to_string())?;
-        let binary = tools.get("kubelet")?.to_owned();
-        let kubeconfig = plane.kubelet_kubeconfig.clone();
-        let kubelet = start_kubelet(work, &binary, &kubelet_config, &kubeconfig, &kubelet_folder)?;
-        let work = work.to_owned();
-        let mut node =
-            Self { kubelet_folder, kubelet_config, kubeconfig, work, binary, _containerd, kubelet };
+        let start = KubeletStart {
+            work: work.to_owned(),
+            binary: tools.get("kubelet")?.to_owned(),
+            config: folder.join("kubelet.json"),
+            kubeconfig: plane.kubelet_kubeconfig.clone(),
+            address: network.address(),
+            beside: _containerd.id(),
+        };
+        std::fs::write(&start.config, kubelet_settings(&socket, start.address)?.to_string())?;
+        let kubelet = start.run()?;
+        let kubelet_folder = covered(&folder, "/var/lib").join("kubelet");
+        let mut node = Self { kubelet_folder, start, _containerd, kubelet };
         node.wait_ready(&plane.client).await?;
         Ok(node)
     }
@@ -107,13 +178,7 @@ impl Node {
     /// Kills the kubelet and starts it again, as an upgrade does.
     pub(crate) async fn restart_kubelet(&mut self, client: &kube::Client) -> Result<()> {
         self.kubelet.kill();
-        self.kubelet = start_kubelet(
-            &self.work,
-            &self.binary,
-            &self.kubelet_config,
-            &self.kubeconfig,
-            &self.kubelet_folder,
-        )?;
+        self.kubelet = self.start.run()?;
         self.wait_ready(client).await
     }
 }
@@ -125,24 +190,31 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The bridge is made before the kubelet starts, which wants its address on an interface.
-pub(crate) fn make_bridge() -> Result<()> {
-    if !Path::new("/sys/class/net").join(BRIDGE).exists() {
-        run(Command::new("ip").args(["link", "add", BRIDGE, "type", "bridge"]))?;
-        run(Command::new("ip").args(["addr", "add", &format!("{ADDRESS}/24"), "dev", BRIDGE]))?;
+/// Tells e2e/real/run to remove the kubelet's control groups, unless another kubelet has made them.
+fn note_control_groups(work: &Path) -> Result<()> {
+    let root = Path::new("/sys/fs/cgroup");
+    let mut places = vec![root.to_owned()];
+    for entry in std::fs::read_dir(root)? {
+        places.push(entry?.path());
     }
-    run(Command::new("ip").args(["link", "set", BRIDGE, "up"]))
+    if !places.iter().any(|place| place.join("kubepods").exists()) {
+        std::fs::write(work.join("control-groups"), "kubepods")?;
+    }
+    Ok(())
 }
 
+/// The folder of the run that the node has in the place of one of [`COVERED`].
+fn covered(folder: &Path, place: &str) -> PathBuf {
+    folder.join("host").join(place.trim_start_matches('/'))
+}
+
+/// In a mount namespace of its own, which the kubelet joins. What is mounted there, roots of containers and network
+/// namespaces of pods among it, ends with the last process in it.
 fn start_containerd(work: &Path, folder: &Path, socket: &Path, tools: &Tools) -> Result<Process> {
     let binary = tools.get("containerd")?;
     let output = Command::new(binary).args(["config", "default"]).output()?;
     let defaults = String::from_utf8(output.stdout)?;
     let cni = folder.join("cni");
-    let network = json!({"cniVersion": "0.4.0", "name": "e2e", "plugins": [{
-        "type": "bridge", "bridge": BRIDGE, "isGateway": true, "ipMasq": false, "hairpinMode": true,
-        "ipam": {"type": "host-local", "dataDir": folder.join("addresses"), "ranges": [[{"subnet": "10.244.0.0/24"}]]}}]});
-    std::fs::write(cni.join("10-e2e.conflist"), network.to_string())?;
     let overlay = std::fs::read_to_string("/proc/filesystems")?.contains("\toverlay\n");
     let settings = [
         ("root = \"/var/lib/containerd\"", format!("root = \"{}\"", folder.join("containerd").display())),
@@ -150,6 +222,7 @@ fn start_containerd(work: &Path, folder: &Path, socket: &Path, tools: &Tools) ->
         ("address = \"/run/containerd/containerd.sock\"", format!("address = \"{}\"", socket.display())),
         ("bin_dir = \"/opt/cni/bin\"", format!("bin_dir = \"{}\"", cni_folder()?.display())),
         ("conf_dir = \"/etc/cni/net.d\"", format!("conf_dir = \"{}\"", cni.display())),
+        ("path = \"/opt/containerd\"", format!("path = \"{}\"", folder.join("opt").display())),
         // Without it runc cannot lower the score in a container and fails with "can't get final child's PID from pipe: EOF".
         ("restrict_oom_score_adj = false", "restrict_oom_score_adj = true".to_owned()),
         (
@@ -167,7 +240,16 @@ fn start_containerd(work: &Path, folder: &Path, socket: &Path, tools: &Tools) ->
     }
     let file = folder.join("containerd.toml");
     std::fs::write(&file, config)?;
-    Process::start(work, "containerd", Command::new(binary).arg("--config").arg(&file))
+    let mut script = String::new();
+    for place in COVERED {
+        let ours = covered(folder, place);
+        std::fs::create_dir_all(&ours)?;
+        script.push_str(&format!("mount --bind '{}' {place} && ", ours.display()));
+    }
+    script.push_str("exec \"$@\"");
+    let mut command = Command::new(tools.get("unshare")?);
+    command.args(["--mount", "--propagation", "slave", "sh", "-c", &script, "sh"]);
+    Process::start(work, "containerd", command.arg(binary).arg("--config").arg(&file))
 }
 
 /// A docker-style archive: a manifest, a configuration with platform and layer digest, one layer.
@@ -200,7 +282,7 @@ fn import_image(folder: &Path, tools: &Tools, socket: &Path) -> Result<()> {
         .arg(&archive))
 }
 
-fn kubelet_settings(socket: &Path) -> Result<serde_json::Value> {
+fn kubelet_settings(socket: &Path, address: IpAddr) -> Result<Value> {
     Ok(json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
@@ -210,7 +292,10 @@ fn kubelet_settings(socket: &Path) -> Result<serde_json::Value> {
         "failCgroupV1": false,
         "failSwapOn": false,
         "enforceNodeAllocatable": [],
-        "address": ADDRESS,
+        "address": address,
+        // Names are resolved nowhere in these tests, and the machine's file may lie below /run.
+        "resolvConf": "",
+        "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "port": free_port()?,
         "healthzPort": free_port()?,
         "readOnlyPort": 0,
@@ -220,30 +305,28 @@ fn kubelet_settings(socket: &Path) -> Result<serde_json::Value> {
     }))
 }
 
-/// Where every kubelet has its device manager's socket, whatever its root folder is.
-const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins";
+/// How the kubelet is started, and started again.
+#[derive(Debug)]
+struct KubeletStart {
+    work: PathBuf,
+    binary: PathBuf,
+    config: PathBuf,
+    kubeconfig: PathBuf,
+    address: IpAddr,
+    /// The process whose mount namespace it joins.
+    beside: u32,
+}
 
-/// In a mount namespace of its own, where [`DEVICE_PLUGINS`] is a folder of this run.
-fn start_kubelet(
-    work: &Path,
-    binary: &Path,
-    config: &Path,
-    kubeconfig: &Path,
-    folder: &Path,
-) -> Result<Process> {
-    let plugins = folder.join("device-plugins");
-    std::fs::create_dir_all(&plugins)?;
-    std::fs::create_dir_all(DEVICE_PLUGINS)?;
-    let script = format!("mount --bind '{}' {DEVICE_PLUGINS} && exec \"$@\"", plugins.display());
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "--propagation", "slave", "sh", "-c", &script, "sh"])
-        .arg(binary)
-        .arg(format!("--config={}", config.display()))
-        .arg(format!("--kubeconfig={}", kubeconfig.display()))
-        .arg(format!("--root-dir={}", folder.display()))
-        .arg(format!("--cert-dir={}", folder.join("pki").display()))
-        .arg(format!("--hostname-override={NAME}"))
-        .arg(format!("--node-ip={ADDRESS}"));
-    Process::start(work, "kubelet", &mut command)
+impl KubeletStart {
+    fn run(&self) -> Result<Process> {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--mount=/proc/{}/ns/mnt", self.beside))
+            .arg(&self.binary)
+            .arg(format!("--config={}", self.config.display()))
+            .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
+            .arg(format!("--hostname-override={NAME}"))
+            .arg(format!("--node-ip={}", self.address));
+        Process::start(&self.work, "kubelet", &mut command)
+    }
 }

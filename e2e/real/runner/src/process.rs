@@ -35,6 +35,11 @@ impl Process {
         Ok(Self { name: name.to_owned(), log, note, child })
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal, `libc::SIGSTOP` say.
     pub(crate) fn signal(&self, signal: i32) -> Result<()> {
         // kill(1) instead of kill(2): the workspace has no unsafe code outside two files.

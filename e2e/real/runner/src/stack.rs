@@ -9,7 +9,7 @@ use api_parity::WebhookHost as _;
 use serde_json::{Value, json};
 
 use crate::cluster::{Applied, condition, get, wait};
-use crate::node::{self, IMAGE};
+use crate::node::IMAGE;
 use crate::process::free_port;
 use crate::programs::wait_ready;
 use crate::registry::output;
@@ -36,6 +36,8 @@ pub(crate) fn possible(world: &World) -> Result<()> {
     for name in [ADMISSION, SCHEDULER, "training-operator"] {
         world.tools.get(name)?;
     }
+    let kinds = &world.running()?.applier;
+    ensure!(kinds.knows("kubeflow.org", "v1", "PyTorchJob"), "kubeflow.org/v1 PyTorchJob is not installed");
     Ok(())
 }
 
@@ -94,8 +96,8 @@ pub(crate) async fn start_scheduler(world: &World, name: &str) -> Result<()> {
 /// Where the API server finds webhooks that run on this machine. An EndpointSlice holds no loopback addresses.
 pub(crate) fn address(world: &World) -> Result<IpAddr> {
     if world.can_run_a_node().is_ok() {
-        node::make_bridge()?;
-        return Ok(node::ADDRESS.parse()?);
+        world.network.make_bridge()?;
+        return Ok(world.network.address());
     }
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     // Nothing is sent: the address is one reserved for documentation.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 /// The library with NVML's C ABI over eight fake GPUs: node-agent loads it as it would load NVIDIA's.
 pub(crate) const FAKE_NVML: &str = "libnvidia_ml.so";
 
-/// Binaries by name. What is missing makes tests skip, never fail.
+/// Binaries, and definitions of foreign kinds, by name. What is missing makes tests skip, never fail.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tools(BTreeMap<String, PathBuf>);
 
@@ -28,7 +28,7 @@ impl Tools {
             }
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
-        for name in ["containerd", "ctr", "runc", "tar", "ip", "unshare"] {
+        for name in ["containerd", "ctr", "runc", "tar", "ip", "unshare", "nsenter"] {
             // Debian keeps runc in /usr/sbin, which a user's PATH may lack.
             let mut places =
                 std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]);
@@ -37,6 +37,12 @@ impl Tools {
             }
         }
         Ok(Self(tools))
+    }
+
+    /// Definitions of kinds that are not ours, from the modules that e2e/real/build knows.
+    pub(crate) fn definitions(&self) -> Vec<PathBuf> {
+        let found = self.0.iter().filter(|(name, _)| name.starts_with("definitions/"));
+        found.map(|(_, path)| path.clone()).collect()
     }
 
     /// Where a binary is, or why tests that need it are skipped.

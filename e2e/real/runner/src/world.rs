@@ -11,7 +11,7 @@ use crate::Options;
 use crate::cluster::{self, Applier};
 use crate::control_plane::ControlPlane;
 use crate::kubeflow;
-use crate::node::{self, Node};
+use crate::node::{self, Network, Node};
 use crate::process::Process;
 use crate::programs::Programs;
 use crate::tools::Tools;
@@ -25,6 +25,8 @@ pub(crate) struct World {
     pub(crate) repository: PathBuf,
     /// Binaries.
     pub(crate) tools: Tools,
+    /// Where the pods of this run are.
+    pub(crate) network: Network,
     /// Spawns what runs beside the tests.
     pub(crate) tasks: kit::Tasks,
     control_plane: Result<Running>,
@@ -57,7 +59,7 @@ impl World {
             Ok(()) => {
                 let plane = ControlPlane::start(&options.work, &tools).await?;
                 let webhooks = Webhooks::serve(&plane.authority, &tasks).await?;
-                let definitions = install(&plane.client, &options.repository).await?;
+                let definitions = install(&plane.client, &tools, &options.repository).await?;
                 let applier = Applier::new(plane.client.clone()).await?;
                 Ok(Running { plane, webhooks, applier, definitions })
             }
@@ -65,6 +67,7 @@ impl World {
         Ok(Self {
             work: options.work.clone(),
             repository: options.repository.clone(),
+            network: Network::of(&options.work)?,
             tools,
             tasks,
             control_plane,
@@ -83,14 +86,14 @@ impl World {
     /// Whether this machine can run a node, or why not.
     pub(crate) fn can_run_a_node(&self) -> Result<()> {
         self.running()?;
-        node::possible(&self.tools)
+        node::possible(&self.tools, &self.work)
     }
 
     /// The node, started when it is first asked for.
     pub(crate) async fn node(&self) -> Result<MappedMutexGuard<'_, Node>> {
         let mut slot = self.node.lock().await;
         if slot.is_none() {
-            *slot = Some(Node::start(&self.work, &self.tools, &self.running()?.plane).await?);
+            *slot = Some(Node::start(&self.work, &self.tools, &self.network, &self.running()?.plane).await?);
         }
         MutexGuard::try_map(slot, Option::as_mut).map_err(|_| anyhow::anyhow!("the node is gone"))
     }
@@ -131,12 +134,15 @@ impl World {
     }
 }
 
-/// Our own definitions, then those of the peers whose kinds ours do not define.
+/// Our own definitions, then those of the foreign programs that run here, then what else there is of the peers: the first
+/// definition of a name counts.
 async fn install(
     client: &kube::Client,
+    tools: &Tools,
     repository: &std::path::Path,
 ) -> Result<BTreeMap<String, Result<(), String>>> {
     let mut files = cluster::yaml_files(&repository.join("crds/generated"))?;
+    files.extend(tools.definitions());
     let foreign = repository.join("../shared/conformance/crds");
     if foreign.is_dir() {
         files.extend(cluster::yaml_files(&foreign)?);
