@@ -26,7 +26,23 @@ pub fn webhook_configurations_for(
     config: &Configuration,
     ca_bundle: Option<&[u8]>,
 ) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
-    let client = |path: &str| WebhookClientConfig {
+    let metadata = || ObjectMeta { name: Some(CONFIGURATION.to_owned()), ..ObjectMeta::default() };
+    let jobs = || job_rules(config, &["CREATE", "UPDATE"]);
+    let mutating =
+        mutating(config, "mutate-job.trireme.dev", client(config, ca_bundle, paths::MUTATE_JOB), jobs());
+    let validating = [
+        ("validate-job.trireme.dev", paths::VALIDATE_JOB, jobs()),
+        ("validate-kueue.trireme.dev", paths::VALIDATE_KUEUE, kueue_rules()),
+    ]
+    .map(|(name, path, rules)| validating(config, name, client(config, ca_bundle, path), rules));
+    (
+        MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(vec![mutating]) },
+        ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(validating.into()) },
+    )
+}
+
+fn client(config: &Configuration, ca_bundle: Option<&[u8]>, path: &str) -> WebhookClientConfig {
+    WebhookClientConfig {
         ca_bundle: ca_bundle.map(|bytes| ByteString(bytes.to_vec())),
         service: Some(ServiceReference {
             namespace: config.namespace.clone(),
@@ -35,55 +51,51 @@ pub fn webhook_configurations_for(
             port: None,
         }),
         url: None,
-    };
-    let mutating = [("mutate-job.trireme.dev", paths::MUTATE_JOB, job_rules(config, &["CREATE", "UPDATE"]))];
-    let validating = [
-        ("validate-job.trireme.dev", paths::VALIDATE_JOB, job_rules(config, &["CREATE", "UPDATE"])),
-        ("validate-kueue.trireme.dev", paths::VALIDATE_KUEUE, kueue_rules()),
-    ];
-    let of_jobs = |name: &str| name.contains("-job.");
-    let metadata = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let mutating = MutatingWebhookConfiguration {
-        metadata: metadata(CONFIGURATION),
-        webhooks: Some(
-            mutating
-                .into_iter()
-                .map(|(name, path, rules)| MutatingWebhook {
-                    name: name.to_owned(),
-                    admission_review_versions: vec!["v1".to_owned()],
-                    client_config: client(path),
-                    failure_policy: Some("Fail".to_owned()),
-                    namespace_selector: Some(namespaces(config)),
-                    object_selector: of_jobs(name).then(|| labelled(config)).flatten(),
-                    rules: Some(rules),
-                    side_effects: "None".to_owned(),
-                    timeout_seconds: Some(TIMEOUT_SECONDS),
-                    ..MutatingWebhook::default()
-                })
-                .collect(),
-        ),
-    };
-    let validating = ValidatingWebhookConfiguration {
-        metadata: metadata(CONFIGURATION),
-        webhooks: Some(
-            validating
-                .into_iter()
-                .map(|(name, path, rules)| ValidatingWebhook {
-                    name: name.to_owned(),
-                    admission_review_versions: vec!["v1".to_owned()],
-                    client_config: client(path),
-                    failure_policy: Some("Fail".to_owned()),
-                    namespace_selector: of_jobs(name).then(|| namespaces(config)),
-                    object_selector: of_jobs(name).then(|| labelled(config)).flatten(),
-                    rules: Some(rules),
-                    side_effects: "None".to_owned(),
-                    timeout_seconds: Some(TIMEOUT_SECONDS),
-                    ..ValidatingWebhook::default()
-                })
-                .collect(),
-        ),
-    };
-    (mutating, validating)
+    }
+}
+
+fn of_jobs(name: &str) -> bool {
+    name.contains("-job.")
+}
+
+fn mutating(
+    config: &Configuration,
+    name: &str,
+    client_config: WebhookClientConfig,
+    rules: Vec<RuleWithOperations>,
+) -> MutatingWebhook {
+    MutatingWebhook {
+        name: name.to_owned(),
+        admission_review_versions: vec!["v1".to_owned()],
+        client_config,
+        failure_policy: Some("Fail".to_owned()),
+        namespace_selector: Some(namespaces(config)),
+        object_selector: of_jobs(name).then(|| labelled(config)).flatten(),
+        rules: Some(rules),
+        side_effects: "None".to_owned(),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+        ..MutatingWebhook::default()
+    }
+}
+
+fn validating(
+    config: &Configuration,
+    name: &str,
+    client_config: WebhookClientConfig,
+    rules: Vec<RuleWithOperations>,
+) -> ValidatingWebhook {
+    ValidatingWebhook {
+        name: name.to_owned(),
+        admission_review_versions: vec!["v1".to_owned()],
+        client_config,
+        failure_policy: Some("Fail".to_owned()),
+        namespace_selector: of_jobs(name).then(|| namespaces(config)),
+        object_selector: of_jobs(name).then(|| labelled(config)).flatten(),
+        rules: Some(rules),
+        side_effects: "None".to_owned(),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+        ..ValidatingWebhook::default()
+    }
 }
 
 /// Jobs of the control plane must never wait for this program.

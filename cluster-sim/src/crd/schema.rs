@@ -66,6 +66,10 @@ struct Pattern {
 }
 
 impl Pattern {
+    fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), regex: OnceLock::new() }
+    }
+
     fn matches(&self, value: &str) -> bool {
         // A pattern that only the server's engine understands constrains nothing here.
         self.regex.get_or_init(|| Regex::new(&self.text).ok()).as_ref().is_none_or(|r| r.is_match(value))
@@ -78,6 +82,16 @@ enum ListType {
     Atomic,
     Set,
     Map,
+}
+
+impl ListType {
+    fn parse(name: &str) -> Self {
+        match name {
+            "set" => Self::Set,
+            "map" => Self::Map,
+            _ => Self::Atomic,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -93,6 +107,27 @@ struct Bounds {
     max_items: Option<u64>,
     min_properties: Option<u64>,
     max_properties: Option<u64>,
+}
+
+impl Bounds {
+    fn of(schema: &Value) -> Self {
+        let flag = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let number = |key: &str| schema.get(key).and_then(Value::as_f64);
+        let count = |key: &str| schema.get(key).and_then(Value::as_u64);
+        Self {
+            minimum: number("minimum"),
+            exclusive_minimum: flag("exclusiveMinimum"),
+            maximum: number("maximum"),
+            exclusive_maximum: flag("exclusiveMaximum"),
+            multiple_of: number("multipleOf"),
+            min_length: count("minLength"),
+            max_length: count("maxLength"),
+            min_items: count("minItems"),
+            max_items: count("maxItems"),
+            min_properties: count("minProperties"),
+            max_properties: count("maxProperties"),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -181,7 +216,6 @@ impl Node {
         let nodes = |key: &str| items(schema, &[key]).iter().map(Self::compile).collect::<Vec<_>>();
         let strings =
             |key: &str| items(schema, &[key]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        let count = |key: &str| schema.get(key).and_then(Value::as_u64);
         let properties: BTreeMap<String, Self> = at(schema, &["properties"])
             .as_object()
             .into_iter()
@@ -201,30 +235,11 @@ impl Node {
             items: schema.get("items").map(|i| Box::new(Self::compile(i))),
             required: strings("required"),
             values: schema.get("enum").and_then(Value::as_array).cloned(),
-            pattern: schema
-                .get("pattern")
-                .and_then(Value::as_str)
-                .map(|text| Pattern { text: text.to_owned(), regex: OnceLock::new() }),
+            pattern: schema.get("pattern").and_then(Value::as_str).map(Pattern::new),
             date_time: text(schema, &["format"]) == "date-time",
             int32: text(schema, &["format"]) == "int32",
-            bounds: Bounds {
-                minimum: schema.get("minimum").and_then(Value::as_f64),
-                exclusive_minimum: flag("exclusiveMinimum"),
-                maximum: schema.get("maximum").and_then(Value::as_f64),
-                exclusive_maximum: flag("exclusiveMaximum"),
-                multiple_of: schema.get("multipleOf").and_then(Value::as_f64),
-                min_length: count("minLength"),
-                max_length: count("maxLength"),
-                min_items: count("minItems"),
-                max_items: count("maxItems"),
-                min_properties: count("minProperties"),
-                max_properties: count("maxProperties"),
-            },
-            list: match text(schema, &["x-kubernetes-list-type"]) {
-                "set" => ListType::Set,
-                "map" => ListType::Map,
-                _ => ListType::Atomic,
-            },
+            bounds: Bounds::of(schema),
+            list: ListType::parse(text(schema, &["x-kubernetes-list-type"])),
             keys: strings("x-kubernetes-list-map-keys"),
             default: schema.get("default").cloned(),
             defaults: false,

@@ -1,88 +1,58 @@
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::object::object_mut;
 
-/// Lists that merge by a key, by the path of field names from the object's root (list elements add nothing to the
-/// path). From the `x-kubernetes-patch-merge-key` of the built-in types' OpenAPI. A pod template's rows are found below
-/// any prefix that ends in `template`, `podTemplate` or the pod itself.
-const POD_SPEC_KEYS: &[(&str, &str)] = &[
-    ("containers", "name"),
-    ("initContainers", "name"),
-    ("ephemeralContainers", "name"),
-    ("volumes", "name"),
-    ("imagePullSecrets", "name"),
-    ("hostAliases", "ip"),
-    ("resourceClaims", "name"),
-    ("schedulingGates", "name"),
-    ("topologySpreadConstraints", "topologyKey"),
-    ("containers.env", "name"),
-    ("containers.ports", "containerPort"),
-    ("containers.volumeMounts", "mountPath"),
-    ("containers.volumeDevices", "devicePath"),
-    ("initContainers.env", "name"),
-    ("initContainers.ports", "containerPort"),
-    ("initContainers.volumeMounts", "mountPath"),
-    ("initContainers.volumeDevices", "devicePath"),
-    ("ephemeralContainers.env", "name"),
-    ("ephemeralContainers.volumeMounts", "mountPath"),
-    ("ephemeralContainers.volumeDevices", "devicePath"),
-];
+/// How the value at a path takes a patch, where JSON merge patch would do otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Strategy {
+    /// A list of objects merges, by this field of theirs.
+    ByKey(&'static str),
+    /// A list of plain values merges as a set.
+    Set,
+    /// An object is replaced.
+    Replace,
+}
 
-/// The other kinds' rows: kind (empty for every kind), path, key. An empty key marks a list of plain values that merges
-/// as a set.
-const KEYS: &[(&str, &str, &str)] = &[
-    ("", "metadata.ownerReferences", "uid"),
-    ("", "metadata.finalizers", ""),
-    ("Pod", "status.conditions", "type"),
-    ("Pod", "status.podIPs", "ip"),
-    ("Pod", "status.resourceClaimStatuses", "name"),
-    ("CSINode", "spec.drivers", "name"),
-    ("Pod", "status.hostIPs", "ip"),
-    ("Node", "status.conditions", "type"),
-    ("Node", "status.addresses", "type"),
-    ("Node", "spec.podCIDRs", ""),
-    ("Namespace", "status.conditions", "type"),
-    ("Service", "spec.ports", "port"),
-    ("Service", "status.conditions", "type"),
-    ("ServiceAccount", "secrets", "name"),
-    ("Job", "status.conditions", "type"),
-    ("Deployment", "status.conditions", "type"),
-    ("StatefulSet", "status.conditions", "type"),
-    ("DaemonSet", "status.conditions", "type"),
-    ("ReplicaSet", "status.conditions", "type"),
-    ("ReplicationController", "status.conditions", "type"),
-    ("PersistentVolumeClaim", "status.conditions", "type"),
-    ("PodDisruptionBudget", "status.conditions", "type"),
-    ("ValidatingWebhookConfiguration", "webhooks", "name"),
-    ("MutatingWebhookConfiguration", "webhooks", "name"),
-    ("HorizontalPodAutoscaler", "status.conditions", "type"),
-    ("APIService", "status.conditions", "type"),
-];
+impl Strategy {
+    /// `retainKeys` is left out: a patch says by itself where keys are to be retained.
+    fn parse(strategy: &str, key: &'static str) -> Option<Self> {
+        match (strategy, key) {
+            ("merge" | "merge,retainKeys", "-") => Some(Self::Set),
+            ("merge" | "merge,retainKeys", key) => Some(Self::ByKey(key)),
+            ("replace", _) => Some(Self::Replace),
+            _ => None,
+        }
+    }
+}
 
-/// Prefixes below which a pod's spec lies.
-const POD_SPECS: &[(&str, &str)] = &[
-    ("Pod", "spec."),
-    ("PodTemplate", "template.spec."),
-    ("Job", "spec.template.spec."),
-    ("CronJob", "spec.jobTemplate.spec.template.spec."),
-    ("Deployment", "spec.template.spec."),
-    ("StatefulSet", "spec.template.spec."),
-    ("DaemonSet", "spec.template.spec."),
-    ("ReplicaSet", "spec.template.spec."),
-    ("ReplicationController", "spec.template.spec."),
-];
+/// Strategies by kind and path.
+type Table = BTreeMap<&'static str, BTreeMap<&'static str, Strategy>>;
 
-/// The merge key of the list at a path: `Some("")` for sets of plain values, `None` for lists that are replaced.
-fn merge_key(kind: &str, path: &str) -> Option<&'static str> {
-    let own =
-        KEYS.iter().find(|(k, p, _)| (k.is_empty() || *k == kind) && *p == path).map(|(_, _, key)| *key);
-    own.or_else(|| {
-        POD_SPECS.iter().filter(|(k, _)| *k == kind).find_map(|(_, prefix)| {
-            let rest = path.strip_prefix(prefix)?;
-            POD_SPEC_KEYS.iter().find(|(p, _)| *p == rest).map(|(_, key)| *key)
-        })
+/// `merge-keys.txt`, which is made from the real server's OpenAPI: derived once in a process from a constant.
+fn table() -> &'static Table {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let mut table = Table::new();
+        for line in include_str!("merge-keys.txt").lines().filter(|line| !line.starts_with('#')) {
+            let mut words = line.split(' ');
+            if let (Some(kind), Some(path), Some(strategy), Some(key)) =
+                (words.next(), words.next(), words.next(), words.next())
+            {
+                let fields = table.entry(kind).or_default();
+                fields.extend(Strategy::parse(strategy, key).map(|strategy| (path, strategy)));
+            }
+        }
+        table
     })
+}
+
+/// The strategy at a path of field names from the object's root; elements of lists add nothing to the path.
+fn strategy(kind: &str, path: &str) -> Option<Strategy> {
+    table().get(kind)?.get(path).copied()
 }
 
 /// Applies a strategic merge patch to an object of a built-in kind.
@@ -97,6 +67,12 @@ fn child(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
+/// An object of a patch without the directives in it.
+fn plain(patch: &Map<String, Value>) -> Map<String, Value> {
+    let fields = patch.iter().filter(|(key, _)| !key.starts_with('$'));
+    fields.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
 fn merge_map(
     target: &mut Map<String, Value>,
     patch: &Map<String, Value>,
@@ -105,11 +81,7 @@ fn merge_map(
 ) -> Result<(), ApiError> {
     match patch.get("$patch").and_then(Value::as_str) {
         Some("replace") => {
-            *target = patch
-                .iter()
-                .filter(|(k, _)| !k.starts_with('$'))
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect();
+            *target = plain(patch);
             return Ok(());
         }
         Some("delete") => {
@@ -125,41 +97,61 @@ fn merge_map(
     for (key, value) in patch {
         if let Some(field) = key.strip_prefix("$deleteFromPrimitiveList/") {
             delete_values(target.get_mut(field), value);
-            continue;
-        }
-        if key.starts_with('$') {
-            continue;
-        }
-        let path = child(path, key);
-        match value {
-            Value::Null => {
-                target.remove(key);
-            }
-            Value::Object(patch) => {
-                let slot = target.entry(key.as_str()).or_insert_with(|| Value::Object(Map::new()));
-                merge_map(object_mut(slot), patch, kind, &path)?;
-            }
-            Value::Array(patch) => match merge_key(kind, &path) {
-                Some(merge_key) => {
-                    let slot = target.entry(key.as_str()).or_insert_with(|| Value::Array(Vec::new()));
-                    merge_list(slot, patch, merge_key, kind, &path)?;
-                }
-                None => {
-                    target.insert(key.clone(), value.clone());
-                }
-            },
-            plain => {
-                target.insert(key.clone(), plain.clone());
-            }
+        } else if !key.starts_with('$') {
+            merge_field(target, key, value, kind, &child(path, key))?;
         }
     }
     for (key, order) in patch {
         if let Some(field) = key.strip_prefix("$setElementOrder/") {
-            let merge_key = merge_key(kind, &child(path, field)).unwrap_or_default();
+            let merge_key = match strategy(kind, &child(path, field)) {
+                Some(Strategy::ByKey(key)) => Some(key),
+                _ => None,
+            };
             reorder(target.get_mut(field), order, merge_key);
         }
     }
     Ok(())
+}
+
+/// One field of a patch; `path` is the field's.
+fn merge_field(
+    target: &mut Map<String, Value>,
+    key: &str,
+    patch: &Value,
+    kind: &str,
+    path: &str,
+) -> Result<(), ApiError> {
+    match (patch, strategy(kind, path)) {
+        (Value::Null, _) => {
+            target.remove(key);
+        }
+        (Value::Object(patch), Some(Strategy::Replace)) => {
+            target.insert(key.to_owned(), Value::Object(plain(patch)));
+        }
+        (Value::Object(patch), _) => {
+            let slot = target.entry(key).or_insert_with(|| Value::Object(Map::new()));
+            merge_map(object_mut(slot), patch, kind, path)?;
+        }
+        (Value::Array(patch), Some(Strategy::ByKey(merge_key))) => {
+            merge_list(list_mut(target, key), patch, Some(merge_key), kind, path)?;
+        }
+        (Value::Array(patch), Some(Strategy::Set)) => {
+            merge_list(list_mut(target, key), patch, None, kind, path)?;
+        }
+        (plain, _) => {
+            target.insert(key.to_owned(), plain.clone());
+        }
+    }
+    Ok(())
+}
+
+/// The list in a field; made when there is none.
+fn list_mut<'a>(target: &'a mut Map<String, Value>, key: &str) -> &'a mut Value {
+    let slot = target.entry(key).or_insert_with(|| Value::Array(Vec::new()));
+    if !slot.is_array() {
+        *slot = Value::Array(Vec::new());
+    }
+    slot
 }
 
 fn delete_values(list: Option<&mut Value>, gone: &Value) {
@@ -168,22 +160,26 @@ fn delete_values(list: Option<&mut Value>, gone: &Value) {
     }
 }
 
-fn merge_list(slot: &mut Value, patch: &[Value], key: &str, kind: &str, path: &str) -> Result<(), ApiError> {
-    if !slot.is_array() {
-        *slot = Value::Array(Vec::new());
-    }
+/// Without a key the elements are plain values.
+fn merge_list(
+    slot: &mut Value,
+    patch: &[Value],
+    key: Option<&str>,
+    kind: &str,
+    path: &str,
+) -> Result<(), ApiError> {
     let Some(list) = slot.as_array_mut() else { return Ok(()) };
     if patch.iter().any(|p| p.get("$patch").and_then(Value::as_str) == Some("replace")) {
         *list = patch.iter().filter(|p| p.get("$patch").is_none()).cloned().collect();
         return Ok(());
     }
     for item in patch {
-        if key.is_empty() {
+        let Some(key) = key else {
             if !list.contains(item) {
                 list.push(item.clone());
             }
             continue;
-        }
+        };
         let Some(wanted) = item.get(key) else {
             return Err(ApiError::bad_request(format!(
                 "error when patching {path}: map: {item} does not contain declared merge key: {key}"
@@ -209,10 +205,10 @@ fn merge_list(slot: &mut Value, patch: &[Value], key: &str, kind: &str, path: &s
 }
 
 /// Puts the elements that `order` names in its order; those it does not name keep their place at the end.
-fn reorder(list: Option<&mut Value>, order: &Value, key: &str) {
+fn reorder(list: Option<&mut Value>, order: &Value, key: Option<&str>) {
     let (Some(list), Some(order)) = (list.and_then(Value::as_array_mut), order.as_array()) else { return };
     let rank = |item: &Value| {
-        let wanted = |o: &Value| if key.is_empty() { o == item } else { o.get(key) == item.get(key) };
+        let wanted = |o: &Value| key.map_or(o == item, |key| o.get(key) == item.get(key));
         order.iter().position(wanted).unwrap_or(order.len())
     };
     list.sort_by_key(rank);
@@ -284,5 +280,33 @@ mod tests {
     fn an_element_without_its_key_is_refused() {
         let mut pod = json!({"spec": {"containers": []}});
         assert!(apply(&mut pod, &json!({"spec": {"containers": [{"image": "x"}]}}), "Pod").is_err());
+    }
+
+    #[test]
+    fn every_builtin_kind_that_is_stored_is_in_the_table() {
+        use crate::resources::{BUILTINS, Feature};
+
+        for builtin in BUILTINS.iter().filter(|builtin| !builtin.features.contains(&Feature::Review)) {
+            let kind = builtin.kind;
+            assert_eq!(strategy(kind, "metadata.finalizers"), Some(Strategy::Set), "{kind}");
+            assert_eq!(strategy(kind, "metadata.ownerReferences"), Some(Strategy::ByKey("uid")), "{kind}");
+        }
+    }
+
+    #[test]
+    fn rows_of_every_strategy_are_read() {
+        for (kind, path, wanted) in [
+            ("Pod", "spec.ephemeralContainers.ports", Some(Strategy::ByKey("containerPort"))),
+            ("Pod", "status.containerStatuses.volumeMounts", Some(Strategy::ByKey("mountPath"))),
+            ("Pod", "spec.volumes", Some(Strategy::ByKey("name"))),
+            ("Pod", "spec.tolerations", None),
+            ("Job", "spec.template.metadata.finalizers", Some(Strategy::Set)),
+            ("ValidatingWebhookConfiguration", "webhooks.matchConditions", Some(Strategy::ByKey("name"))),
+            ("ValidatingAdmissionPolicy", "spec.variables", Some(Strategy::ByKey("name"))),
+            ("PodDisruptionBudget", "spec.selector", Some(Strategy::Replace)),
+            ("Deployment", "spec.strategy", None),
+        ] {
+            assert_eq!(strategy(kind, path), wanted, "{kind} {path}");
+        }
     }
 }

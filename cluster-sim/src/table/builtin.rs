@@ -88,33 +88,11 @@ pub(super) fn cells(kind: &str, object: &Value, now: Timestamp) -> Vec<Value> {
     let created = text(object, &["metadata", "creationTimestamp"]);
     let mut cells = vec![name(object).into()];
     let age = Value::from(age(created, now));
-    let or_none = |path: &[&str]| match text(object, path) {
-        "" => Value::from("<none>"),
-        text => text.into(),
-    };
-    let count = |path: &[&str]| Value::from(at(object, path).as_i64().unwrap_or(0));
+    let count = |path: &[&str]| count(object, path);
     let fields = |key: &str| at(object, &[key]).as_object().map_or(0, serde_json::Map::len);
     match kind {
-        "Pod" => cells.extend([
-            ready(object).into(),
-            pod_status(object).into(),
-            restarts(object).to_string().into(),
-            age,
-            or_none(&["status", "podIP"]),
-            or_none(&["spec", "nodeName"]),
-            or_none(&["status", "nominatedNodeName"]),
-            "<none>".into(),
-        ]),
-        "Node" => cells.extend([
-            node_status(object).into(),
-            roles(object).into(),
-            age,
-            text(object, &["status", "nodeInfo", "kubeletVersion"]).into(),
-            items(object, &["status", "addresses"])
-                .iter()
-                .find(|a| text(a, &["type"]) == "InternalIP")
-                .map_or("<none>".into(), |a| text(a, &["address"]).into()),
-        ]),
+        "Pod" => cells.extend(pod(object, age)),
+        "Node" => cells.extend(node(object, age)),
         "Job" => cells.extend([
             job_status(object).into(),
             completions(object).into(),
@@ -125,19 +103,8 @@ pub(super) fn cells(kind: &str, object: &Value, now: Timestamp) -> Vec<Value> {
         "Namespace" => cells.extend([text(object, &["status", "phase"]).into(), age]),
         "ConfigMap" => cells.extend([(fields("data") + fields("binaryData")).into(), age]),
         "Secret" => cells.extend([text(object, &["type"]).into(), fields("data").into(), age]),
-        "Service" => cells.extend([
-            text(object, &["spec", "type"]).into(),
-            or_none(&["spec", "clusterIP"]),
-            "<none>".into(),
-            ports(object).into(),
-            age,
-        ]),
-        "Deployment" => cells.extend([
-            format!("{}/{}", count(&["status", "readyReplicas"]), count(&["spec", "replicas"])).into(),
-            count(&["status", "updatedReplicas"]),
-            count(&["status", "availableReplicas"]),
-            age,
-        ]),
+        "Service" => cells.extend(service(object, age)),
+        "Deployment" => cells.extend(deployment(object, age)),
         "ReplicaSet" | "StatefulSet" => cells.extend([
             count(&["spec", "replicas"]),
             count(&["status", "replicas"]),
@@ -160,6 +127,63 @@ pub(super) fn cells(kind: &str, object: &Value, now: Timestamp) -> Vec<Value> {
         _ => cells.push(age),
     }
     cells
+}
+
+/// Behind the name, as all of these.
+fn pod(object: &Value, age: Value) -> [Value; 8] {
+    [
+        ready(object).into(),
+        pod_status(object).into(),
+        restarts(object).to_string().into(),
+        age,
+        or_none(object, &["status", "podIP"]),
+        or_none(object, &["spec", "nodeName"]),
+        or_none(object, &["status", "nominatedNodeName"]),
+        "<none>".into(),
+    ]
+}
+
+fn node(object: &Value, age: Value) -> [Value; 5] {
+    let addresses = items(object, &["status", "addresses"]);
+    let internal = addresses.iter().find(|address| text(address, &["type"]) == "InternalIP");
+    [
+        node_status(object).into(),
+        roles(object).into(),
+        age,
+        text(object, &["status", "nodeInfo", "kubeletVersion"]).into(),
+        internal.map_or("<none>".into(), |address| text(address, &["address"]).into()),
+    ]
+}
+
+fn service(object: &Value, age: Value) -> [Value; 5] {
+    [
+        text(object, &["spec", "type"]).into(),
+        or_none(object, &["spec", "clusterIP"]),
+        "<none>".into(),
+        ports(object).into(),
+        age,
+    ]
+}
+
+fn deployment(object: &Value, age: Value) -> [Value; 4] {
+    let count = |path: &[&str]| count(object, path);
+    [
+        format!("{}/{}", count(&["status", "readyReplicas"]), count(&["spec", "replicas"])).into(),
+        count(&["status", "updatedReplicas"]),
+        count(&["status", "availableReplicas"]),
+        age,
+    ]
+}
+
+fn or_none(object: &Value, path: &[&str]) -> Value {
+    match text(object, path) {
+        "" => "<none>".into(),
+        text => text.into(),
+    }
+}
+
+fn count(object: &Value, path: &[&str]) -> Value {
+    at(object, path).as_i64().unwrap_or(0).into()
 }
 
 fn shown(value: &Value) -> Value {

@@ -128,11 +128,6 @@ impl Harness {
         self.patch("application/strategic-merge-patch+json", path, body).await
     }
 
-    /// Server-side apply.
-    pub async fn apply(&self, path: &str, body: Value) -> Result<Answer> {
-        self.patch("application/apply-patch+yaml", path, body).await
-    }
-
     /// PATCH with this content type.
     pub async fn patch(&self, content_type: &str, path: &str, body: Value) -> Result<Answer> {
         self.send(Method::PATCH, path, &[("content-type", content_type)], Some(body)).await

@@ -28,8 +28,6 @@ pub enum Needs {
     Controllers,
     /// An API server that reaches the webhooks of [`answer_review`]; see [`WebhookHost`].
     Webhooks,
-    /// Server-side apply, CEL validation or another part that a small server may not have yet.
-    ServerSideApply,
 }
 
 /// A case in progress.

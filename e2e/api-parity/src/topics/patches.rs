@@ -1,4 +1,4 @@
-//! JSON merge patch, JSON patch, strategic merge patch, server-side apply.
+//! JSON merge patch, JSON patch, strategic merge patch.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -24,6 +24,8 @@ pub(super) const CASES: &[Case] = topic!["patches", OnlyTheApi:
     strategic_patch_merges_conditions_by_type,
     strategic_patch_merges_finalizers_as_a_set,
     strategic_patch_replaces_a_map_when_told,
+    strategic_patch_replaces_the_selector_of_a_budget,
+    strategic_patch_merges_the_conditions_of_a_webhook_by_name,
     an_unknown_patch_type_is_415,
     patches_of_status_leave_other_conditions_to_the_writer,
     metadata_the_server_owns_survives_patches,
@@ -199,6 +201,36 @@ async fn strategic_patch_replaces_a_map_when_told(api: Harness) -> Result<()> {
     api.post(CONFIGMAPS, configmap("a")).await?.is(201)?;
     let patch = json!({"data": {"$patch": "replace", "b": "2"}});
     api.strategic(&at(CONFIGMAPS, "a"), patch).await?.is(200)?.has("/data", json!({"b": "2"}))?;
+    Ok(())
+}
+
+async fn strategic_patch_replaces_the_selector_of_a_budget(api: Harness) -> Result<()> {
+    let budgets = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets";
+    let body = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "a"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "1", "b": "2"}}}});
+    api.post(budgets, body).await?.is(201)?;
+    let patch = json!({"spec": {"selector": {"matchLabels": {"c": "3"}}}});
+    let patched = api.strategic(&at(budgets, "a"), patch).await?.is(200)?;
+    patched.has("/spec/selector", json!({"matchLabels": {"c": "3"}}))?;
+    Ok(())
+}
+
+async fn strategic_patch_merges_the_conditions_of_a_webhook_by_name(api: Harness) -> Result<()> {
+    let configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    // It selects nothing, so that nobody else's requests wait for it.
+    let webhook = json!({"name": "one.trireme.dev", "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": ["none.trireme.dev"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothing"]}],
+        "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+        "matchConditions": [{"name": "one", "expression": "true"}]});
+    let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "conditions-{u}"}, "webhooks": [webhook]});
+    api.post(configurations, body).await?.is(201)?;
+    let path = at(configurations, "conditions-{u}");
+    let patch = json!({"webhooks": [{"name": "one.trireme.dev", "matchConditions": [{"name": "two", "expression": "false"}]}]});
+    let patched = api.strategic(&path, patch).await?.is(200)?;
+    let conditions = patched.at("/webhooks/0/matchConditions").as_array().cloned().unwrap_or_default();
+    ensure!(conditions.len() == 2, "{}", patched.text);
+    api.delete(&path).await?.is(200)?;
     Ok(())
 }
 

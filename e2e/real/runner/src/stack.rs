@@ -41,6 +41,11 @@ pub(crate) fn possible(world: &World) -> Result<()> {
     Ok(())
 }
 
+/// Whether JobSet is installed.
+pub(crate) fn knows_jobsets(world: &World) -> Result<bool> {
+    Ok(world.running()?.applier.knows("jobset.x-k8s.io", "v1alpha2", "JobSet"))
+}
+
 /// Everything as it is meant to run, whatever the test before has left: started when first asked for.
 pub(crate) async fn start(world: &World) -> Result<()> {
     let running = world.running()?;
@@ -391,14 +396,9 @@ pub(crate) async fn gpus(world: &World, pods: &[String], each: usize) -> Result<
 
 /// Deletes everything of the namespace and waits until it and its quota are free.
 pub(crate) async fn clear(world: &World) -> Result<()> {
-    let arguments = [
-        "delete",
-        "jobs,pytorchjobs,podgroups.scheduling.volcano.sh,pods",
-        "--all",
-        "-n",
-        NAMESPACE,
-        "--wait=true",
-    ];
+    let kinds = "jobs,pytorchjobs,podgroups.scheduling.volcano.sh,pods";
+    let kinds = if knows_jobsets(world)? { format!("jobsets,{kinds}") } else { kinds.to_owned() };
+    let arguments = ["delete", &kinds, "--all", "-n", NAMESPACE, "--wait=true"];
     output(&mut kubectl(world, &arguments)?).await?;
     let cleared = wait("pods and Workloads to be gone", Duration::from_secs(60), async || {
         Ok(list(world, PODS).await?.is_empty() && list(world, WORKLOADS).await?.is_empty())

@@ -7,6 +7,7 @@ mod job;
 mod killed;
 mod manifests;
 pub(crate) mod node;
+mod openapi;
 mod parity;
 mod replicas;
 mod up;
@@ -19,10 +20,11 @@ use crate::registry::Test;
 pub(crate) fn all(repository: &Path) -> Vec<Test> {
     [
         parity::all(),
+        openapi::all(),
         definitions::all(repository),
         up::all(),
         charts::all(),
-        manifests::all(),
+        manifests::all(repository),
         node::all(),
         agent::all(),
         job::all(),

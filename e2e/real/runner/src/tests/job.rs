@@ -14,8 +14,8 @@ use crate::cluster::{condition, get, wait};
 use crate::node::NAME;
 use crate::registry::{Outcome, Test, need, output};
 use crate::stack::{
-    GPU, JOBS, NAMESPACE, PLACEMENTS, PODS, PYTORCH, WORKLOADS, batch, clear, gpus, is, list, possible,
-    pytorch, start, state, template, the_workload, wait_running,
+    GPU, JOBS, NAMESPACE, PLACEMENTS, PODS, PYTORCH, WORKLOADS, batch, clear, gpus, is, knows_jobsets, list,
+    possible, pytorch, start, state, template, the_workload, wait_running,
 };
 use crate::world::World;
 
@@ -38,7 +38,7 @@ pub(crate) fn all() -> Vec<Test> {
             }).alone()),*]
         };
     }
-    tests! {
+    let mut all = tests! {
         "a_pytorchjob_of_four_workers_runs_as_a_gang" => pytorchjob,
         "a_pytorchjob_that_ends_is_finished_and_frees_its_quota" => pytorchjob_ends,
         "a_batch_job_of_four_pods_runs_as_a_gang" => batch_job,
@@ -56,7 +56,9 @@ pub(crate) fn all() -> Vec<Test> {
         "pods_with_a_volcano_podgroup_are_bound_together" => podgroup,
         "a_podgroup_that_does_not_fit_is_not_bound_in_part_and_says_why" => podgroup_too_large,
         "a_v1beta1_clusterqueue_is_converted" => converted,
-    }
+    };
+    all.push(Test::new("job/a_jobset_is_suspended_until_it_is_admitted", jobset).alone());
+    all
 }
 
 /// The last test: what runs is told to end.
@@ -114,6 +116,30 @@ async fn runs_as_a_gang(world: &World, label: &str, controller: &str) -> Result<
     ensure!(planned == pods.iter().map(String::as_str).collect(), "{planned:?} are not {pods:?}");
     ensure!(placement["spec"]["minMember"] == 4, "{}", placement["spec"]);
     Ok(())
+}
+
+/// Nobody makes the pods of a JobSet here: its definition is installed, its controller does not run.
+async fn jobset(world: Arc<World>) -> Result<Outcome> {
+    need!(possible(&world));
+    if !knows_jobsets(&world)? {
+        return Ok(Outcome::Skipped("jobset.x-k8s.io/v1alpha2 JobSet is not installed".to_owned()));
+    }
+    start(&world).await?;
+    let jobs = json!({"name": "workers", "replicas": 2, "template": {"spec": {
+        "parallelism": 2, "completions": 2, "template": template("main", 2, "")}}});
+    let jobset = json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+        "metadata": {"name": "set", "namespace": NAMESPACE, "labels": {"kueue.x-k8s.io/queue-name": "training"}},
+        "spec": {"replicatedJobs": [jobs]}});
+    let made = world.running()?.applier.must(&jobset).await?;
+    ensure!(made.data["spec"]["suspend"] == true, "{}", made.data["spec"]);
+    let workload = wait_condition(&world, "Admitted", "True", "Admitted").await?;
+    ensure!(workload["spec"]["podSets"][0]["count"] == 4, "{}", workload["spec"]);
+    wait("the JobSet to be released", Duration::from_secs(20), async || {
+        Ok(read(&world, "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team/jobsets/set").await?["spec"]["suspend"] == false)
+    })
+    .await?;
+    clear(&world).await?;
+    Ok(Outcome::Passed)
 }
 
 async fn pytorchjob(world: &World) -> Result<()> {

@@ -1,91 +1,119 @@
 //! Documents that users of the peers submit: those of installed kinds are accepted, the others are listed as not ours.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
-use crate::cluster::{Applied, documents, yaml_files};
+use crate::cluster::{Applied, Applier, documents, yaml_files};
 use crate::registry::{Outcome, Test, need};
 use crate::stack;
 use crate::world::World;
 
-/// Folders of ../shared/manifests.
-const FOLDERS: [&str; 16] = [
-    "appwrapper",
-    "jobset",
-    "kai",
-    "kubeflow-mpi-operator",
-    "kubeflow-trainer",
-    "kubeflow-training-operator",
-    "kuberay",
-    "kueue",
-    "lws",
-    "nvidia-dcgm-exporter",
-    "nvidia-device-plugin",
-    "nvidia-gpu-operator",
-    "nvidia-mig-parted",
-    "scheduler-plugins",
-    "seed",
-    "volcano",
-];
-
 /// Documents that a server without our programs refuses too: `path: reason`, one a line.
 const KNOWN: &str = include_str!("manifests.known");
 
-/// One test per folder.
-pub(crate) fn all() -> Vec<Test> {
-    FOLDERS
-        .map(|folder| {
-            Test::new(format!("manifests/{folder}"), move |world| check(world, folder)).with_admission()
-        })
-        .into()
+/// One test per folder of `../shared/manifests`.
+pub(crate) fn all(repository: &Path) -> Vec<Test> {
+    let folders = folders(&repository.join("../shared/manifests"));
+    let folders = match folders {
+        Ok(folders) if !folders.is_empty() => folders,
+        // One test that says why there are no others.
+        _ => vec!["every_folder".to_owned()],
+    };
+    let test = |folder: String| {
+        Test::new(format!("manifests/{folder}"), move |world| check(world, folder.clone())).with_admission()
+    };
+    folders.into_iter().map(test).collect()
 }
 
-async fn check(world: Arc<World>, folder: &str) -> Result<Outcome> {
+fn folders(root: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(root)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// What came of the documents of a folder.
+#[derive(Debug, Default)]
+struct Tally {
+    accepted: usize,
+    /// Documents by kind.
+    foreign: BTreeMap<String, usize>,
+    /// Files of no YAML or of templates, with the reason.
+    unread: Vec<String>,
+    /// What must not be: refusals that are not known, and known ones that are none.
+    wrong: Vec<String>,
+}
+
+async fn check(world: Arc<World>, folder: String) -> Result<Outcome> {
     let running = need!(world.running());
     let root = need!(world.shared("manifests"));
     // Objects of the older version need the conversion.
     need!(world.tools.get(stack::ADMISSION));
     need!(stack::address(&world));
     stack::start_admission(&world, stack::ADMISSION).await?;
-    let applier = &running.applier;
-    let mut refused = Vec::new();
-    let mut foreign: BTreeMap<String, usize> = BTreeMap::new();
-    let mut accepted = 0;
-    for file in yaml_files(&root.join(folder))? {
+    let mut tally = Tally::default();
+    let mut known: BTreeSet<&str> = known().filter(|name| name.split('/').next() == Some(&folder)).collect();
+    for file in yaml_files(&root.join(&folder))? {
         let name = file.strip_prefix(&root)?.display().to_string();
-        if known(&name) {
-            continue;
+        let all = match documents(&file) {
+            Ok(all) => all,
+            Err(error) => {
+                let reason = format!("{:#}", error.root_cause());
+                tally.unread.push(format!("{name}: {}", reason.lines().next().unwrap_or_default()));
+                continue;
+            }
+        };
+        let refused = tally.apply(&running.applier, &name, &all).await?;
+        match (known.remove(name.as_str()), refused.is_empty()) {
+            (true, true) => tally.wrong.push(format!("{name} is listed as refused, and is not any more")),
+            (false, false) => tally.wrong.extend(refused),
+            _ => (),
         }
-        // Templates and configuration files with placeholders are no objects.
-        let Ok(all) = documents(&file) else { continue };
-        for document in all {
-            let kind = format!(
-                "{} {}",
-                document["apiVersion"].as_str().unwrap_or(""),
-                document["kind"].as_str().unwrap_or("")
-            );
-            match applier.apply(&document, true).await.with_context(|| name.clone())? {
-                Applied::Accepted(_) => accepted += 1,
-                Applied::Unknown => *foreign.entry(kind).or_default() += 1,
+    }
+    tally.wrong.extend(known.iter().map(|name| format!("{name} is listed as refused, and was not read")));
+    tally.report(&folder)
+}
+
+impl Tally {
+    /// The refusals among the documents of a file.
+    async fn apply(&mut self, applier: &Applier, name: &str, documents: &[Value]) -> Result<Vec<String>> {
+        let mut refused = Vec::new();
+        for document in documents {
+            let word = |field: &str| document[field].as_str().unwrap_or_default();
+            let kind = format!("{} {}", word("apiVersion"), word("kind"));
+            match applier.apply(document, true).await.with_context(|| name.to_owned())? {
+                Applied::Accepted(_) => self.accepted += 1,
+                Applied::Unknown => *self.foreign.entry(kind).or_default() += 1,
                 Applied::Refused(why) => refused.push(format!("{name} ({kind}): {why}")),
             }
         }
+        Ok(refused)
     }
-    if !foreign.is_empty() {
-        let list: Vec<_> = foreign.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
-        println!("        not ours in {folder}: {}", list.join(", "));
+
+    fn report(&self, folder: &str) -> Result<Outcome> {
+        if !self.foreign.is_empty() {
+            let list: Vec<_> = self.foreign.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
+            println!("        not ours in {folder}: {}", list.join(", "));
+        }
+        for file in &self.unread {
+            println!("        not read: {file}");
+        }
+        let wrong = &self.wrong;
+        ensure!(wrong.is_empty(), "{} wrong, {} accepted:\n{}", wrong.len(), self.accepted, wrong.join("\n"));
+        Ok(Outcome::Passed)
     }
-    ensure!(
-        refused.is_empty(),
-        "{} documents were refused, {accepted} accepted:\n{}",
-        refused.len(),
-        refused.join("\n")
-    );
-    Ok(Outcome::Passed)
 }
 
-fn known(name: &str) -> bool {
-    KNOWN.lines().filter(|line| !line.starts_with('#')).any(|line| line.split(':').next() == Some(name))
+/// The paths in [`KNOWN`].
+fn known() -> impl Iterator<Item = &'static str> {
+    KNOWN.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(':').next())
 }

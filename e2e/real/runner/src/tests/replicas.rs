@@ -280,8 +280,14 @@ async fn cold(world: &World) -> Result<()> {
         Ok(is(&workload, "Admitted", "True") && workload["status"]["admission"]["clusterQueue"] == "old")
     })
     .await?;
-    let new = get(&world.running()?.plane.client, "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/old").await?;
-    ensure!(new["spec"]["cohortName"] == "old-pool" && is(&new, "Active", "True"), "{new}");
+    let queue = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/old";
+    // Its status is written after the Workload's.
+    wait("the old ClusterQueue to be Active", Duration::from_secs(20), async || {
+        Ok(is(&get(&world.running()?.plane.client, queue).await?, "Active", "True"))
+    })
+    .await?;
+    let new = get(&world.running()?.plane.client, queue).await?;
+    ensure!(new["spec"]["cohortName"] == "old-pool", "{}", new["spec"]);
     ensure!(new["spec"]["queueingStrategy"] == "StrictFIFO", "{}", new["spec"]);
     ensure!(list(world, PODS).await?.is_empty(), "a Workload without a job makes no pods");
     for (kind, name) in
