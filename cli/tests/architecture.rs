@@ -63,7 +63,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "fake-nvml",
         ],
     ),
-    ("cli", &["embedded", "kit", "crds"]),
+    ("cli", &["embedded"]),
     ("real-runner", &["api-parity", "kit", "admission-controller"]),
 ];
 

@@ -53,7 +53,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
 }
 
 async fn serve(options: Options) -> anyhow::Result<()> {
-    let started = tokio::time::Instant::now();
+    let started = Clock::System.monotonic();
     let folder =
         tempfile::Builder::new().prefix("trireme-").tempdir().context("creating a temporary folder")?;
     let tasks = Tasks::new();

@@ -477,7 +477,7 @@ impl Core {
             self.notices.push(Notice {
                 about: ("v1", "Pod", (namespace.clone(), name.clone()), pod.to_string()),
                 warning: true,
-                reason: "Evict".to_owned(),
+                reason: crds::reasons::event::EVICT.to_owned(),
                 message: format!(
                     "the gang runs with {} of at least {} pods and could not be brought back to its minimum; it \
                      starts anew as a whole",

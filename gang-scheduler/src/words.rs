@@ -14,12 +14,12 @@ pub fn token(why: &Why) -> &'static str {
         Why::NotEnoughOfRole { .. } => reasons::pod_group::NOT_ENOUGH_PODS_OF_TASK,
         Why::BackingOff { .. } => reasons::pod::SCHEDULER_ERROR,
         Why::Held(hold) => match hold {
-            Hold::PodGroupMissing { .. } => "PodGroupNotFound",
-            Hold::WorkloadMissing => "WorkloadNotFound",
-            Hold::WorkloadNotAdmitted { .. } => "WorkloadNotAdmitted",
-            Hold::ExceedsGrant { .. } => "ExceedsGrant",
-            Hold::Unsupported(_) => "UnsupportedFeature",
-            Hold::Invalid { .. } => "InvalidPod",
+            Hold::PodGroupMissing { .. } => reasons::pod::POD_GROUP_NOT_FOUND,
+            Hold::WorkloadMissing => reasons::pod::WORKLOAD_NOT_FOUND,
+            Hold::WorkloadNotAdmitted { .. } => reasons::pod::WORKLOAD_NOT_ADMITTED,
+            Hold::ExceedsGrant { .. } => reasons::pod::EXCEEDS_GRANT,
+            Hold::Unsupported(_) => reasons::pod::UNSUPPORTED_FEATURE,
+            Hold::Invalid { .. } => reasons::pod::INVALID_POD,
         },
     }
 }

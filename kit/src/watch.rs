@@ -23,7 +23,7 @@ use tokio::time::Instant;
 pub use reports::{Reports, UNDECODABLE};
 
 use crate::backoff::Backoff;
-use crate::{Context, Rng};
+use crate::{Clock, Context, Rng};
 use decode::Line;
 use reports::LeftOut;
 
@@ -78,6 +78,7 @@ pub struct Watch<K> {
     config: Config,
     reports: Option<Reports>,
     optional: bool,
+    clock: Clock,
     rng: Rng,
 }
 
@@ -87,7 +88,7 @@ where
 {
     /// A watch of what `api` covers, narrowed by the configuration's selectors.
     pub fn new(ctx: &Context, api: Api<K>, config: Config) -> Self {
-        Self { api, config, reports: None, optional: false, rng: ctx.rng.fork() }
+        Self { api, config, reports: None, optional: false, clock: ctx.clock.clone(), rng: ctx.rng.fork() }
     }
 
     /// Reports what it counts, and objects that do not decode.
@@ -116,6 +117,7 @@ where
             kind,
             optional: self.optional,
             told_absent: false,
+            clock: self.clock,
             rng: self.rng,
             backoff: Backoff::for_watches(),
             state: State::LIST,
@@ -153,6 +155,7 @@ struct Machine<K> {
     kind: String,
     optional: bool,
     told_absent: bool,
+    clock: Clock,
     rng: Rng,
     backoff: Backoff,
     state: State,
@@ -181,7 +184,7 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
         match state {
             State::List { token } => self.page(token).await,
             State::Resume { version } => match self.open(&version).await {
-                Ok(lines) => Ok(State::Watching { version, lines, since: Instant::now() }),
+                Ok(lines) => Ok(State::Watching { version, lines, since: self.clock.monotonic() }),
                 Err(trouble) if trouble.expired() => Err((trouble, State::LIST)),
                 Err(trouble) => Err((trouble, State::Resume { version })),
             },

@@ -1,4 +1,4 @@
-//! What the engines share: quantities, resource vectors, selectors, taints.
+//! What the engines share: quantities, resource vectors, selectors, taints, reasons.
 //!
 //! Pure data and pure functions: no clock, no input or output, no Kubernetes client. The types are shaped as Kubernetes
 //! writes them in JSON, so that the lean views of `crds` embed them as they are.
@@ -7,6 +7,7 @@ pub mod node;
 pub mod planted;
 pub mod pod;
 pub mod quantity;
+pub mod reasons;
 pub mod resources;
 pub mod selector;
 

@@ -162,15 +162,16 @@ pub enum DriverError {
 impl DriverError {
     /// The reason token that conditions and metrics carry.
     pub fn reason(&self) -> &'static str {
+        use crds::reasons::driver;
         match self {
-            Self::DriverNotLoaded => "DriverNotLoaded",
-            Self::LibraryMissing(_) => "NvmlLibraryMissing",
-            Self::LibraryMismatch => "DriverLibraryMismatch",
-            Self::NoPermission => "PermissionDenied",
-            Self::GpuLost => "GpuLost",
-            Self::NotFound => "GpuNotFound",
-            Self::NoAnswer(_) => "DriverHangs",
-            Self::Other(_) => "DriverError",
+            Self::DriverNotLoaded => driver::NOT_LOADED,
+            Self::LibraryMissing(_) => driver::LIBRARY_MISSING,
+            Self::LibraryMismatch => driver::LIBRARY_MISMATCH,
+            Self::NoPermission => driver::NO_PERMISSION,
+            Self::GpuLost => driver::GPU_LOST,
+            Self::NotFound => driver::GPU_NOT_FOUND,
+            Self::NoAnswer(_) => driver::HANGS,
+            Self::Other(_) => driver::OTHER,
         }
     }
 }
@@ -251,6 +252,7 @@ impl Calls {
             return Err(DriverError::NoAnswer(self.patience));
         };
         let driver = self.driver.clone();
+        #[expect(clippy::disallowed_methods, reason = "NVML blocks; drivers in a simulation are not slow")]
         let answer = tokio::task::spawn_blocking(move || {
             let _closed_at_the_end = open;
             call(driver.as_ref())

@@ -3,6 +3,7 @@
 use crate::input::Admission;
 use crate::names::{ClusterQueueName, Uid};
 use crate::reason::PendingReason;
+use model::reasons::workload::{evicted, preempted};
 
 /// Identifies a decision whose outcome the engine waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,10 +51,10 @@ impl EvictReason {
     /// Kueue's token.
     pub fn token(self) -> &'static str {
         match self {
-            Self::Preempted(_) => "Preempted",
-            Self::ClusterQueueStopped => "ClusterQueueStopped",
-            Self::LocalQueueStopped => "LocalQueueStopped",
-            Self::Deactivated => "Deactivated",
+            Self::Preempted(_) => evicted::PREEMPTED,
+            Self::ClusterQueueStopped => evicted::CLUSTER_QUEUE_STOPPED,
+            Self::LocalQueueStopped => evicted::LOCAL_QUEUE_STOPPED,
+            Self::Deactivated => evicted::DEACTIVATED,
         }
     }
 }
@@ -73,9 +74,9 @@ impl PreemptionReason {
     /// Kueue's token.
     pub fn token(self) -> &'static str {
         match self {
-            Self::InClusterQueue => "InClusterQueue",
-            Self::InCohortReclamation => "InCohortReclamation",
-            Self::InCohortReclaimWhileBorrowing => "InCohortReclaimWhileBorrowing",
+            Self::InClusterQueue => preempted::IN_CLUSTER_QUEUE,
+            Self::InCohortReclamation => preempted::IN_COHORT_RECLAMATION,
+            Self::InCohortReclaimWhileBorrowing => preempted::IN_COHORT_RECLAIM_WHILE_BORROWING,
         }
     }
 }

@@ -161,11 +161,6 @@ impl Engine {
         self.reconfigured = true;
     }
 
-    /// Whether the engine waits for the outcome of anything.
-    pub fn has_in_flight(&self) -> bool {
-        !self.in_flight.is_empty()
-    }
-
     fn upsert_flavor(&mut self, flavor: Flavor) {
         if self.flavors.get(&flavor.name) != Some(&flavor) {
             self.flavors.insert(flavor.name.clone(), flavor);

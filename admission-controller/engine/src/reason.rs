@@ -2,6 +2,8 @@
 
 use model::ResourceName;
 use model::node::Taint;
+use model::reasons::queue::active;
+use model::reasons::workload::quota_reserved;
 
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
 
@@ -72,12 +74,12 @@ impl Inactive {
     /// The token of condition `Active`.
     pub fn token(&self) -> &'static str {
         match self {
-            Self::Terminating => "Terminating",
-            Self::Stopped => "Stopped",
-            Self::FlavorNotFound(_) => "FlavorNotFound",
-            Self::AdmissionChecks(_) => "AdmissionCheckInactive",
-            Self::CohortCycle(_) => "CohortCycle",
-            Self::Defects(_) => "Misconfigured",
+            Self::Terminating => active::TERMINATING,
+            Self::Stopped => active::STOPPED,
+            Self::FlavorNotFound(_) => active::FLAVOR_NOT_FOUND,
+            Self::AdmissionChecks(_) => active::ADMISSION_CHECK_INACTIVE,
+            Self::CohortCycle(_) => active::COHORT_CYCLE,
+            Self::Defects(_) => active::MISCONFIGURED,
         }
     }
 }
@@ -118,31 +120,33 @@ impl PendingReason {
     /// Kueue's token for condition `QuotaReserved` = False (feature gate UnadmittedWorkloadsObservability).
     pub fn token(&self) -> &'static str {
         match self {
-            Self::Behind => "PendingEvaluation",
-            Self::Deactivated | Self::LocalQueueStopped(_) => "Suspended",
-            Self::ClusterQueueInactive(_, Inactive::Stopped | Inactive::Terminating) => "Suspended",
+            Self::Behind => quota_reserved::PENDING_EVALUATION,
+            Self::Deactivated | Self::LocalQueueStopped(_) => quota_reserved::SUSPENDED,
+            Self::ClusterQueueInactive(_, Inactive::Stopped | Inactive::Terminating) => {
+                quota_reserved::SUSPENDED
+            }
             Self::Defect(_)
             | Self::AdmissionRefused(_)
             | Self::NoQueueName
             | Self::LocalQueueMissing(_)
             | Self::ClusterQueueMissing(_)
             | Self::ClusterQueueInactive(..)
-            | Self::NamespaceMismatch(_) => "Misconfigured",
+            | Self::NamespaceMismatch(_) => quota_reserved::MISCONFIGURED,
             Self::NoFit(pod_sets) => no_fit_token(pod_sets),
-            Self::WaitingForPreempted { .. } => "WaitingForPreemptedWorkloads",
+            Self::WaitingForPreempted { .. } => quota_reserved::WAITING_FOR_PREEMPTED_WORKLOADS,
         }
     }
 }
 
 /// Waiting helps if every pod set has a flavor that lacks nothing but free quota. Otherwise the hardest obstacle tells.
 fn no_fit_token(pod_sets: &[PodSetObstacles]) -> &'static str {
-    let mut worst = "WaitingForQuota";
+    let mut worst = quota_reserved::WAITING_FOR_QUOTA;
     for obstacles in pod_sets.iter().map(|one| &one.obstacles).filter(|obstacles| !can_wait(obstacles)) {
         let uncovered = obstacles.iter().any(|one| matches!(one, Obstacle::ResourceNotCovered(_)));
         if uncovered || exceeded(obstacles).next().is_none() {
-            return "NoMatchingFlavor";
+            return quota_reserved::NO_MATCHING_FLAVOR;
         }
-        worst = "ExceedsMaxQuota";
+        worst = quota_reserved::EXCEEDS_MAX_QUOTA;
     }
     worst
 }

@@ -154,12 +154,12 @@ impl Controller {
     }
 }
 
-/// Whether the object is in the version that the write was worked out from. Then the same step would follow for ever.
 /// Whether a job got its Workload.
 fn made_workload(op: &Op, answer: &Answer) -> bool {
     matches!(answer, Answer::Workload(_)) && op.versions.ends_with('/')
 }
 
+/// Whether the object is in the version that the write was worked out from. Then the same step would follow for ever.
 fn changed_nothing(op: &Op, answer: &Answer) -> bool {
     let Some((job, workload)) = op.versions.split_once('/') else { return false };
     let same = |version: Option<&String>, before: &str| version.is_some_and(|version| version == before);

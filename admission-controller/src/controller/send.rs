@@ -124,6 +124,7 @@ impl Controller {
         };
         self.submit(unit, Priority::Normal, op, send);
     }
+
     pub(super) fn pump_status(&mut self, unit: &Unit) {
         let now = self.ctx.clock.now();
         let client = self.ctx.clients.write.clone();
@@ -192,6 +193,7 @@ impl Controller {
             json!({ "status": { "conditions": conditions } })
         })
     }
+
     pub(super) fn submit<F, A>(&mut self, unit: &Unit, priority: Priority, op: Op, send: F)
     where
         F: FnMut() -> A + Send + 'static,

@@ -85,7 +85,7 @@ pub enum Active {
     },
 }
 
-/// Every kind that is managed. Adding a kind is adding an entry here and a case to the test below it.
+/// Every kind that is managed. Adding a kind is adding an entry here and a case to `tests/kinds.rs`.
 pub static TABLE: &[JobKind] = &[
     JobKind {
         framework: "batch/job",

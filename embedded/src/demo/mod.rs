@@ -7,6 +7,7 @@ mod story;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use kit::Clock;
 use narrator::Narrator;
 use seen::{Seen, Told};
 use story::{Expectation, GPUS, JOBS, QUEUES, STEPS, Step};
@@ -91,13 +92,13 @@ pub async fn tell(client: &kube::Client, started: tokio::time::Instant) -> Resul
 }
 
 async fn wait_for_gpus(client: &kube::Client, narrator: &mut Narrator) -> Result<(i64, String), DemoError> {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = Clock::System.monotonic() + PATIENCE;
     loop {
         let (gpus, product) = Seen::look(client).await?.gpus();
         if gpus >= GPUS && !product.is_empty() {
             return Ok((gpus, product));
         }
-        if tokio::time::Instant::now() > deadline {
+        if Clock::System.monotonic() > deadline {
             return Err(DemoError::Gpus { found: gpus });
         }
         narrator.progress("waiting for the nodes to advertise their GPUs");
@@ -112,7 +113,7 @@ async fn play(client: &kube::Client, narrator: &mut Narrator, step: &Step) -> Re
             objects::apply(client, &manifest).await?;
         }
     }
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = Clock::System.monotonic() + PATIENCE;
     let mut reached = vec![false; step.until.len()];
     loop {
         let seen = Seen::look(client).await?;
@@ -126,7 +127,7 @@ async fn play(client: &kube::Client, narrator: &mut Narrator, step: &Step) -> Re
         else {
             return Ok(());
         };
-        if tokio::time::Instant::now() > deadline {
+        if Clock::System.monotonic() > deadline {
             return Err(unmet(missing, &seen));
         }
         narrator.progress(&format!("{} is to reach {:?}", missing.job.1, missing.reaches));

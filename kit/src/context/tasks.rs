@@ -132,6 +132,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::Clock;
 
     #[tokio::test(start_paused = true)]
     async fn a_killed_group_ends_without_finishing_and_spares_its_parent() {
@@ -147,7 +148,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_frozen_task_goes_on_when_thawed_and_has_lost_the_time() {
         let tasks = Tasks::new();
-        let start = tokio::time::Instant::now();
+        let start = Clock::System.monotonic();
         let slept = tasks.spawn(async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
             start.elapsed()

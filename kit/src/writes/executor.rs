@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::queue::Job;
 use super::{Done, Failure, Gate, Limits, Shared, WriteMetrics};
 use crate::patch::WriteError;
-use crate::{Context, Rng, Tasks};
+use crate::{Clock, Context, Rng, Tasks};
 
 /// The longest `Retry-After` that is honoured: a server that asks for more is reported as unavailable earlier.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -24,6 +24,7 @@ pub(super) struct Executor<K, T> {
     report: mpsc::Sender<Done<K, T>>,
     limits: Limits,
     gate: Gate,
+    clock: Clock,
     rng: Rng,
     metrics: WriteMetrics,
     /// Writes that will be sent again, by when. They hold their key, but no place in flight.
@@ -46,8 +47,8 @@ where
         metrics: WriteMetrics,
     ) -> Self {
         let (waiting, running) = (BTreeMap::new(), FuturesUnordered::new());
-        let rng = ctx.rng.fork();
-        Self { shared, report, limits, gate, rng, metrics, waiting, running, stopping: false }
+        let (clock, rng) = (ctx.clock.clone(), ctx.rng.fork());
+        Self { shared, report, limits, gate, clock, rng, metrics, waiting, running, stopping: false }
     }
 
     /// Runs until the owner of the [`super::Writes`] has dropped it and nothing is in flight.
@@ -98,7 +99,7 @@ where
     /// What was sent before and is due again goes first: it is the oldest of its kind.
     fn next(&mut self) -> Option<(K, Job<T>)> {
         match self.waiting.first_entry() {
-            Some(entry) if entry.key().0 <= Instant::now() => Some(entry.remove()),
+            Some(entry) if entry.key().0 <= self.clock.monotonic() => Some(entry.remove()),
             _ => self.shared.queue().take(),
         }
     }
@@ -129,7 +130,7 @@ where
                 tracing::debug!(attempt = job.attempts, cause, "a write will be sent again");
                 let wait =
                     job.backoff.next(&self.rng).max(retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER));
-                self.waiting.insert((Instant::now() + wait, job.sequence), (key, job));
+                self.waiting.insert((self.clock.monotonic() + wait, job.sequence), (key, job));
             }
             result => self.end(key, &job, result.map_err(Failure::Error)),
         }

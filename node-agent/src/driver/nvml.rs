@@ -136,10 +136,13 @@ impl GpuDriver for NvmlDriver {
         }
         let stop = Arc::new(StopOnDrop(AtomicBool::new(false)));
         let stopped = stop.clone();
-        std::thread::Builder::new()
-            .name("nvml-events".to_owned())
-            .spawn(move || forward(&mut events, &stopped.0, &sink))
-            .map_err(|error| DriverError::Other(format!("no thread for events: {error}")))?;
+        let thread = std::thread::Builder::new().name("nvml-events".to_owned());
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "waiting for NVML's events blocks for as long as it is watched"
+        )]
+        let spawned = thread.spawn(move || forward(&mut events, &stopped.0, &sink));
+        spawned.map_err(|error| DriverError::Other(format!("no thread for events: {error}")))?;
         Ok(Box::new(Guard(stop)))
     }
 }

@@ -1,0 +1,301 @@
+//! Condition types, condition reasons and event reasons: the tokens a user greps for. Engines decide by them, programs write
+//! them, `docs/reasons` has a page for each.
+//!
+//! The tokens are the peers' (Kueue's `apis/kueue/v1beta2/workload_types.go` and `clusterqueue_types.go`, Volcano's
+//! `scheduling/types.go`, Kubernetes' core API) where they have one; the sentences next to them are ours and live where they
+//! are produced.
+
+/// Declares reasons that are written, and lists them.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $token:literal;)*) => {
+        $($(#[$doc])* pub const $name: &str = $token;)*
+        /// All of these.
+        pub const ALL: &[&str] = &[$($token),*];
+    };
+}
+
+/// Every reason that a condition or an event of ours can carry, by what it is about. One token may be in several lists.
+pub const ALL: &[&[&str]] = &[
+    workload::quota_reserved::ALL,
+    workload::admitted::ALL,
+    workload::evicted::ALL,
+    workload::preempted::ALL,
+    workload::finished::ALL,
+    queue::active::ALL,
+    event::ALL,
+    pod::ALL,
+    pod_group::ALL,
+    gpu::ALL,
+    driver::ALL,
+];
+
+/// Conditions of a Workload.
+pub mod workload {
+    /// The Workload holds quota in a ClusterQueue.
+    pub const QUOTA_RESERVED: &str = "QuotaReserved";
+    /// The Workload holds quota and all its admission checks are ready.
+    pub const ADMITTED: &str = "Admitted";
+    /// The Workload lost its admission; the reason says why.
+    pub const EVICTED: &str = "Evicted";
+    /// The Workload was evicted for another one.
+    pub const PREEMPTED: &str = "Preempted";
+    /// An evicted Workload is in the queue again.
+    pub const REQUEUED: &str = "Requeued";
+    /// The job ended.
+    pub const FINISHED: &str = "Finished";
+
+    /// Reasons of `QuotaReserved`.
+    pub mod quota_reserved {
+        reasons! {
+            /// True: quota is held.
+            QUOTA_RESERVED = "QuotaReserved";
+            /// No flavor suits the pods.
+            NO_MATCHING_FLAVOR = "NoMatchingFlavor";
+            /// It fits in principle, not now.
+            WAITING_FOR_QUOTA = "WaitingForQuota";
+            /// It asks for more than could ever be free.
+            EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota";
+            /// Its victims have not left yet.
+            WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads";
+            /// The Workload or a queue it needs is wrong.
+            MISCONFIGURED = "Misconfigured";
+            /// A queue it needs is stopped.
+            SUSPENDED = "Suspended";
+            /// Nobody has looked at it yet.
+            PENDING_EVALUATION = "PendingEvaluation";
+        }
+    }
+
+    /// Reasons of `Admitted`.
+    pub mod admitted {
+        reasons! {
+            /// True: it may run.
+            ADMITTED = "Admitted";
+            /// It holds no quota.
+            NO_RESERVATION = "NoReservation";
+        }
+    }
+
+    /// Reasons of `Evicted`, and of `Requeued` after it.
+    pub mod evicted {
+        reasons! {
+            /// For another workload.
+            PREEMPTED = "Preempted";
+            /// Its ClusterQueue was stopped and drained.
+            CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped";
+            /// Its LocalQueue was stopped and drained.
+            LOCAL_QUEUE_STOPPED = "LocalQueueStopped";
+            /// It was deactivated.
+            DEACTIVATED = "Deactivated";
+            /// Reset to False: it holds quota again.
+            QUOTA_RESERVED = "QuotaReserved";
+            /// Requeued=True: it was activated again.
+            REACTIVATED = "Reactivated";
+            /// Requeued=True: its ClusterQueue runs again.
+            CLUSTER_QUEUE_RESTARTED = "ClusterQueueRestarted";
+            /// Requeued=True: its LocalQueue runs again.
+            LOCAL_QUEUE_RESTARTED = "LocalQueueRestarted";
+        }
+
+        // Kueue's, which may have written these before this program took over: they are understood and not written.
+
+        /// Nodes it stood on failed.
+        pub const NODE_FAILURES: &str = "NodeFailures";
+        /// Its pods did not get ready in time.
+        pub const PODS_READY_TIMEOUT: &str = "PodsReadyTimeout";
+        /// An admission check asked for a retry.
+        pub const ADMISSION_CHECK: &str = "AdmissionCheck";
+    }
+
+    /// Reasons of `Preempted`.
+    pub mod preempted {
+        reasons! {
+            /// For a workload of its own ClusterQueue.
+            IN_CLUSTER_QUEUE = "InClusterQueue";
+            /// A lender took its own back.
+            IN_COHORT_RECLAMATION = "InCohortReclamation";
+            /// A borrower of higher priority took it.
+            IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing";
+        }
+    }
+
+    /// Reasons of `Finished`.
+    pub mod finished {
+        reasons! {
+            /// The job completed.
+            SUCCEEDED = "Succeeded";
+            /// The job failed.
+            FAILED = "Failed";
+            /// What the flavors add contradicts the job.
+            FAILED_TO_START = "FailedToStart";
+        }
+    }
+}
+
+/// Conditions of ClusterQueues and LocalQueues.
+pub mod queue {
+    /// The object can do its work.
+    pub const ACTIVE: &str = "Active";
+
+    /// Reasons of `Active`.
+    pub mod active {
+        reasons! {
+            /// True: workloads can be admitted or submitted.
+            READY = "Ready";
+            /// It is being deleted.
+            TERMINATING = "Terminating";
+            /// Its stop policy says so.
+            STOPPED = "Stopped";
+            /// It names a ResourceFlavor that does not exist.
+            FLAVOR_NOT_FOUND = "FlavorNotFound";
+            /// It names an AdmissionCheck that is not active.
+            ADMISSION_CHECK_INACTIVE = "AdmissionCheckInactive";
+            /// Ours: its cohorts form a cycle.
+            COHORT_CYCLE = "CohortCycle";
+            /// Ours: its spec is wrong.
+            MISCONFIGURED = "Misconfigured";
+            /// LocalQueue: its ClusterQueue is not active.
+            CLUSTER_QUEUE_IS_INACTIVE = "ClusterQueueIsInactive";
+            /// LocalQueue: its ClusterQueue does not exist.
+            CLUSTER_QUEUE_DOES_NOT_EXIST = "ClusterQueueDoesNotExist";
+        }
+    }
+}
+
+/// Reasons of events.
+pub mod event {
+    reasons! {
+        /// On a Workload: quota was reserved.
+        QUOTA_RESERVED = "QuotaReserved";
+        /// On a Workload: admitted.
+        ADMITTED = "Admitted";
+        /// On a victim: preempted.
+        PREEMPTED = "Preempted";
+        /// Prefix on an evicted Workload: the eviction's reason follows.
+        EVICTED_DUE_TO = "EvictedDueTo";
+        /// On a job: released.
+        STARTED = "Started";
+        /// On a job: suspended after it ran.
+        STOPPED = "Stopped";
+        /// On a job: its Workload was made.
+        CREATED_WORKLOAD = "CreatedWorkload";
+        /// On a job: its Workload was brought in line with it.
+        UPDATED_WORKLOAD = "UpdatedWorkload";
+        /// On a job: its Workload is finished.
+        FINISHED_WORKLOAD = "FinishedWorkload";
+        /// On a job: it cannot be described as a Workload.
+        ERR_WORKLOAD_COMPOSE = "ErrWorkloadCompose";
+        /// On a job: a ResourceFlavor it was admitted to is gone.
+        FLAVOR_NOT_FOUND = "FlavorNotFound";
+        /// On a job: the priority class it names does not exist.
+        WORKLOAD_PRIORITY_CLASS_NOT_FOUND = "WorkloadPriorityClassNotFound";
+        /// On a pod: bound to a node.
+        SCHEDULED = "Scheduled";
+        /// On a pod: no node for it.
+        FAILED_SCHEDULING = "FailedScheduling";
+        /// On a pod: deleted with its gang, which stayed below its minimum. Volcano's.
+        EVICT = "Evict";
+    }
+}
+
+/// Conditions of pods.
+pub mod pod {
+    /// A node was found, or not.
+    pub const POD_SCHEDULED: &str = "PodScheduled";
+    /// `status.reason` of a pod the kubelet rejected because devices were not as promised.
+    pub const UNEXPECTED_ADMISSION_ERROR: &str = "UnexpectedAdmissionError";
+
+    // Reasons of `PodScheduled` that only pods of gangs have are those of [`pod_group`](super::pod_group).
+    reasons! {
+        /// No node fits.
+        UNSCHEDULABLE = "Unschedulable";
+        /// The scheduler failed at it.
+        SCHEDULER_ERROR = "SchedulerError";
+        /// Ours: the PodGroup it names does not exist.
+        POD_GROUP_NOT_FOUND = "PodGroupNotFound";
+        /// Ours: it says that it is managed, and no Workload is known that it belongs to.
+        WORKLOAD_NOT_FOUND = "WorkloadNotFound";
+        /// Ours: its Workload is not admitted.
+        WORKLOAD_NOT_ADMITTED = "WorkloadNotAdmitted";
+        /// Ours: it asks more than its Workload was granted.
+        EXCEEDS_GRANT = "ExceedsGrant";
+        /// Ours: it asks for something that the scheduler does not know how to honour.
+        UNSUPPORTED_FEATURE = "UnsupportedFeature";
+        /// Ours: its numbers or selectors cannot be used.
+        INVALID_POD = "InvalidPod";
+    }
+}
+
+/// Volcano's PodGroup conditions, their reasons, and the events of the same names.
+pub mod pod_group {
+    reasons! {
+        /// The gang waits.
+        UNSCHEDULABLE = "Unschedulable";
+        /// The gang has its places.
+        SCHEDULED = "Scheduled";
+        /// Not enough free resources.
+        NOT_ENOUGH_RESOURCES = "NotEnoughResources";
+        /// Fewer pods exist than the gang needs.
+        NOT_ENOUGH_TASKS = "NotEnoughTasks";
+        /// Fewer pods of one task exist than it needs.
+        NOT_ENOUGH_PODS_OF_TASK = "NotEnoughPodsOfTask";
+        /// Ours: the PodGroup's minimum and what its pods' Workload was granted are not the same; the larger one holds.
+        MIN_MEMBER_DISAGREES = "MinMemberDisagrees";
+        /// Ours: the Workload was granted more pods than the PodGroup's minimum.
+        WORKLOAD_NEEDS_MORE = "WorkloadNeedsMore";
+        /// Ours: the PodGroup's minimum is above what the Workload was granted.
+        POD_GROUP_NEEDS_MORE = "PodGroupNeedsMore";
+        /// Ours: they agree again.
+        MINIMA_AGREE = "MinimaAgree";
+    }
+}
+
+/// Events of node-agent on its Node and its pods, and the condition of its GpuNode.
+pub mod gpu {
+    /// Condition of a GpuNode: pods can be given GPUs of this node. Where no driver answers, the reason is one of
+    /// [`driver`](super::driver).
+    pub const READY: &str = "Ready";
+
+    reasons! {
+        /// True: all of them.
+        ALL_HEALTHY = "AllHealthy";
+        /// True: those that are healthy.
+        SOME_UNHEALTHY = "SomeUnhealthy";
+        /// False: none is healthy.
+        ALL_UNHEALTHY = "AllUnhealthy";
+        /// False: there is none.
+        NO_GPUS = "NoGpus";
+        /// False: there is no kubelet to register with.
+        KUBELET_SOCKET_MISSING = "KubeletSocketMissing";
+        /// False: the kubelet does not take the registration.
+        REGISTRATION_REJECTED = "RegistrationRejected";
+        /// A GPU is not given out any more.
+        UNHEALTHY = "GpuUnhealthy";
+        /// It is given out again.
+        HEALTHY = "GpuHealthy";
+        /// On a pod: what its annotation says about its devices cannot be read.
+        INVALID_DEVICES = "InvalidDevices";
+    }
+}
+
+/// Why the GPU driver does not answer: reasons of a GpuNode's `Ready=False`.
+pub mod driver {
+    reasons! {
+        /// The kernel driver is not running.
+        NOT_LOADED = "DriverNotLoaded";
+        /// NVML is not where it is looked for.
+        LIBRARY_MISSING = "NvmlLibraryMissing";
+        /// NVML and the kernel driver are of different releases.
+        LIBRARY_MISMATCH = "DriverLibraryMismatch";
+        /// The agent may not ask.
+        NO_PERMISSION = "PermissionDenied";
+        /// A GPU fell off the bus while it was asked.
+        GPU_LOST = "GpuLost";
+        /// The GPU that is asked for is not there.
+        GPU_NOT_FOUND = "GpuNotFound";
+        /// It has not answered in time.
+        HANGS = "DriverHangs";
+        /// Anything else.
+        OTHER = "DriverError";
+    }
+}
