@@ -11,3 +11,12 @@ fn the_story_ends_as_it_should() {
         assert!(told.contains(said), "the story never said {said:?}:\n{told}");
     }
 }
+
+#[test]
+fn the_story_has_its_own_nodes() {
+    // It is about three nodes of eight A100s: on others it would wait for GPUs that never come.
+    for flag in [["--nodes", "2"], ["--profile", "4xL40S"]] {
+        let run = Command::new(env!("CARGO_BIN_EXE_trireme")).arg("demo").args(flag).output().unwrap();
+        assert_eq!(run.status.code(), Some(2), "{flag:?}: {}", String::from_utf8_lossy(&run.stderr));
+    }
+}

@@ -126,16 +126,7 @@ impl World {
             }
             Seen::Cohort(change) => {
                 for delta in self.cohorts.take(change) {
-                    match delta {
-                        Delta::Upsert(uid) => {
-                            engine.apply(Event::Cohort(input::cohort(&self.cohorts_get(&uid))));
-                            self.changed_cohorts.insert(uid);
-                        }
-                        Delta::Gone(view) => {
-                            let name = view.metadata.name.as_deref().unwrap_or_default();
-                            engine.apply(Event::CohortGone(name.into(), input::uid(&view.metadata)));
-                        }
-                    }
+                    self.cohort_changed(engine, delta);
                 }
             }
             Seen::Namespace(change) => {
@@ -145,21 +136,11 @@ impl World {
             }
             Seen::WorkloadPriorityClass(change) => {
                 self.workload_classes.take(change);
-                self.priorities.workload = named(self.workload_classes.iter(), |one| &one.metadata)
-                    .map(|(name, one)| (name, one.value))
-                    .collect();
-                self.all_jobs_dirty();
+                self.priorities_changed();
             }
             Seen::PriorityClass(change) => {
                 self.pod_classes.take(change);
-                self.priorities.pod = named(self.pod_classes.iter(), |one| &one.metadata)
-                    .map(|(name, one)| (name, one.value))
-                    .collect();
-                self.priorities.default = named(self.pod_classes.iter(), |one| &one.metadata)
-                    .filter(|(_, one)| one.global_default)
-                    .map(|(name, one)| (name, one.value))
-                    .min_by_key(|(name, value)| (*value, name.clone()));
-                self.all_jobs_dirty();
+                self.priorities_changed();
             }
             Seen::LimitRange(change) => {
                 if !self.limit_ranges.take(change).is_empty() {
@@ -174,6 +155,33 @@ impl World {
                 }
             }
         }
+    }
+
+    fn cohort_changed(&mut self, engine: &mut Engine, delta: Delta<Cohort>) {
+        match delta {
+            Delta::Upsert(uid) => {
+                engine.apply(Event::Cohort(input::cohort(&self.cohorts_get(&uid))));
+                self.changed_cohorts.insert(uid);
+            }
+            Delta::Gone(view) => {
+                let name = view.metadata.name.as_deref().unwrap_or_default();
+                engine.apply(Event::CohortGone(name.into(), input::uid(&view.metadata)));
+            }
+        }
+    }
+
+    /// Every job's priority may be another.
+    fn priorities_changed(&mut self) {
+        self.priorities.workload = named(self.workload_classes.iter(), |one| &one.metadata)
+            .map(|(name, one)| (name, one.value))
+            .collect();
+        let pod_classes = || named(self.pod_classes.iter(), |one| &one.metadata);
+        self.priorities.pod = pod_classes().map(|(name, one)| (name, one.value)).collect();
+        self.priorities.default = pod_classes()
+            .filter(|(_, one)| one.global_default)
+            .map(|(name, one)| (name, one.value))
+            .min_by_key(|(name, value)| (*value, name.clone()));
+        self.all_jobs_dirty();
     }
 
     fn defaults_changed(&mut self, engine: &mut Engine) {

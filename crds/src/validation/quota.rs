@@ -49,7 +49,7 @@ pub(super) fn resource_groups(groups: &[ResourceGroup], holder: Holder, findings
             format!("{resources} resources, at most {MAX_RESOURCES} are possible"),
         );
     }
-    let (mut seen_resources, mut seen_flavors) = (BTreeSet::new(), BTreeSet::new());
+    let mut seen = Seen::default();
     for (index, group) in groups.iter().enumerate() {
         let field = format!("{field}[{index}]");
         let pairs = group.flavors.len() * group.covered_resources.len();
@@ -57,39 +57,58 @@ pub(super) fn resource_groups(groups: &[ResourceGroup], holder: Holder, findings
             let detail = format!("{pairs} pairs of flavor and resource, at most {MAX_PAIRS} are possible");
             findings.add(&field, ErrorKind::TooMany, detail);
         }
-        for (index, resource) in group.covered_resources.iter().enumerate() {
-            let field = format!("{field}.coveredResources[{index}]");
-            if !is_qualified_name(resource) {
-                findings.invalid(
-                    &field,
-                    format!("{resource:?} is not a resource, such as cpu or example.com/gpu"),
-                );
-            }
-            if !seen_resources.insert(resource) {
-                findings.add(&field, ErrorKind::Duplicate, format!("{resource} is covered twice"));
-            }
+        covered_resources(group, &field, &mut seen, findings);
+        flavors_of(group, &field, &mut seen, holder, findings);
+    }
+}
+
+/// What earlier groups had.
+#[derive(Default)]
+struct Seen<'a> {
+    resources: BTreeSet<&'a str>,
+    flavors: BTreeSet<&'a str>,
+}
+
+fn covered_resources<'a>(
+    group: &'a ResourceGroup,
+    field: &str,
+    seen: &mut Seen<'a>,
+    findings: &mut Findings,
+) {
+    for (index, resource) in group.covered_resources.iter().enumerate() {
+        let field = format!("{field}.coveredResources[{index}]");
+        if !is_qualified_name(resource) {
+            findings
+                .invalid(&field, format!("{resource:?} is not a resource, such as cpu or example.com/gpu"));
         }
-        for (index, flavor) in group.flavors.iter().enumerate() {
-            let field = format!("{field}.flavors[{index}]");
-            if !seen_flavors.insert(&flavor.name) {
-                findings.add(
-                    format!("{field}.name"),
-                    ErrorKind::Duplicate,
-                    format!("{} is listed twice", flavor.name),
-                );
+        if !seen.resources.insert(resource) {
+            findings.add(&field, ErrorKind::Duplicate, format!("{resource} is covered twice"));
+        }
+    }
+}
+
+fn flavors_of<'a>(
+    group: &'a ResourceGroup,
+    field: &str,
+    seen: &mut Seen<'a>,
+    holder: Holder,
+    findings: &mut Findings,
+) {
+    for (index, flavor) in group.flavors.iter().enumerate() {
+        let field = format!("{field}.flavors[{index}]");
+        if !seen.flavors.insert(&flavor.name) {
+            let detail = format!("{} is listed twice", flavor.name);
+            findings.add(format!("{field}.name"), ErrorKind::Duplicate, detail);
+        }
+        for (index, quota) in flavor.resources.iter().enumerate() {
+            let field = format!("{field}.resources[{index}]");
+            if let Some(covered) = group.covered_resources.get(index)
+                && *covered != quota.name
+            {
+                findings
+                    .invalid(format!("{field}.name"), format!("is not {covered}, as in coveredResources"));
             }
-            for (index, quota) in flavor.resources.iter().enumerate() {
-                let field = format!("{field}.resources[{index}]");
-                if let Some(covered) = group.covered_resources.get(index)
-                    && *covered != quota.name
-                {
-                    findings.invalid(
-                        format!("{field}.name"),
-                        format!("is not {covered}, as in coveredResources"),
-                    );
-                }
-                limits(quota, &field, holder, findings);
-            }
+            limits(quota, &field, holder, findings);
         }
     }
 }

@@ -15,15 +15,19 @@
     reason = "a C ABI: raw pointers come in and symbols go out (ARCHITECTURE.md, invariant 10)"
 )]
 
-use std::collections::BTreeMap;
+#[deny(unsafe_code)]
+mod info;
+#[deny(unsafe_code)]
+mod library;
+
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
 use std::mem::size_of;
-use std::path::PathBuf;
 use std::ptr::without_provenance_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fake_nvml::{EventKind, FaultScript, Gpu, LinkEnd, Status, World, WorldSpec};
+use fake_nvml::{EventKind, Gpu, LinkEnd, Status};
+use info::{pci_info, remote_end, switch_pci_info};
+use library::{Library, ask, handle_of, index_of, library};
 use nvml_wrapper_sys::bindings as nvml;
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlFieldValue_t, nvmlMemory_v2_t, nvmlPciInfo_t,
@@ -35,123 +39,8 @@ type Answer = Result<(), Status>;
 /// How often a waiting call looks at the faults file: short beside the 5 s that callers wait, cheap beside a stat.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
-/// GPU and compute instance ids of an event that belongs to the whole GPU (NVML: all ones).
-const NO_INSTANCE: c_uint = c_uint::MAX;
-
 /// What an idle GPU of this class draws.
 const IDLE_WATTS: u32 = 60;
-
-static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
-
-/// What is there between the first `nvmlInit` and the last `nvmlShutdown`.
-struct Library {
-    users: u32,
-    world: World,
-    faults: Option<FaultFile>,
-    sets: BTreeMap<usize, EventSet>,
-    next_set: usize,
-}
-
-/// One `nvmlEventSet_t`: which events of which GPUs it wants, and how far it has read.
-#[derive(Default)]
-struct EventSet {
-    wanted: BTreeMap<u32, u64>,
-    read_to: u64,
-}
-
-struct FaultFile {
-    path: PathBuf,
-    script: FaultScript,
-    seen: Option<String>,
-}
-
-impl Library {
-    fn open() -> Result<Self, Status> {
-        let config = std::env::var("FAKE_NVML_CONFIG").unwrap_or_else(|_| "8xA100".to_owned());
-        let node = std::env::var("FAKE_NVML_NODE")
-            .or_else(|_| std::env::var("NODE_NAME"))
-            .unwrap_or_else(|_| "node".to_owned());
-        let spec = WorldSpec::load(&config).map_err(|error| {
-            eprintln!("fake-nvml: {error}");
-            Status::Unknown
-        })?;
-        let faults = std::env::var_os("FAKE_NVML_FAULTS").map(|path| FaultFile {
-            path: path.into(),
-            script: FaultScript::default(),
-            seen: None,
-        });
-        let world = World::new(spec, &node);
-        let mut library = Self { users: 0, world, faults, sets: BTreeMap::new(), next_set: 1 };
-        library.read_faults();
-        Ok(library)
-    }
-
-    /// Applies what was appended to the faults file. A file that does not parse is left for its writer to finish.
-    fn read_faults(&mut self) {
-        let Some(file) = &mut self.faults else { return };
-        let text = std::fs::read_to_string(&file.path).unwrap_or_default();
-        if file.seen.as_deref() == Some(&text) {
-            return;
-        }
-        match file.script.new_entries(&text) {
-            Ok(faults) => faults.into_iter().for_each(|fault| self.world.inject(fault)),
-            Err(error) => eprintln!("fake-nvml: {}: {error}", file.path.display()),
-        }
-        file.seen = Some(text);
-    }
-
-    fn gpu(&self, device: nvmlDevice_t) -> Result<&Gpu, Status> {
-        self.world.gpu(index_of(device)?)
-    }
-
-    fn set(&mut self, set: nvmlEventSet_t) -> Result<&mut EventSet, Status> {
-        self.sets.get_mut(&set.addr()).ok_or(Status::InvalidArgument)
-    }
-
-    /// The next event that a set wants.
-    fn next_event(&mut self, set: nvmlEventSet_t) -> Result<Option<nvmlEventData_t>, Status> {
-        self.read_faults();
-        self.world.driver()?;
-        let wanted = self.sets.get_mut(&set.addr()).ok_or(Status::InvalidArgument)?;
-        let event = self.world.event_after(wanted.read_to, |event| {
-            wanted.wanted.get(&event.gpu).is_some_and(|mask| mask & event.kind.mask() != 0)
-        });
-        let Some(event) = event else { return Ok(None) };
-        wanted.read_to = event.sequence;
-        Ok(Some(nvmlEventData_t {
-            device: handle_of(event.gpu),
-            eventType: event.kind.mask(),
-            eventData: match event.kind {
-                EventKind::Xid(code) => u64::from(code),
-                EventKind::DoubleBitEcc => 0,
-            },
-            gpuInstanceId: NO_INSTANCE,
-            computeInstanceId: NO_INSTANCE,
-        }))
-    }
-}
-
-fn library() -> MutexGuard<'static, Option<Library>> {
-    LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs a question against the library, with the newest faults applied.
-fn ask<T>(question: impl FnOnce(&mut Library) -> Result<T, Status>) -> Result<T, Status> {
-    let mut guard = library();
-    let library = guard.as_mut().ok_or(Status::Uninitialized)?;
-    library.read_faults();
-    question(library)
-}
-
-/// Device handles are opaque to callers; ours are index + 1, so that none is null.
-fn handle_of(index: u32) -> nvmlDevice_t {
-    without_provenance_mut(index as usize + 1)
-}
-
-fn index_of(device: nvmlDevice_t) -> Result<u32, Status> {
-    let index = device.addr().checked_sub(1).ok_or(Status::InvalidArgument)?;
-    u32::try_from(index).map_err(|_| Status::InvalidArgument)
-}
 
 fn code(answer: Answer) -> nvmlReturn_t {
     match answer {
@@ -203,47 +92,6 @@ unsafe fn text_at<'a>(text: *const c_char) -> Result<&'a str, Status> {
     }
     // SAFETY: not null, and by this function's contract zero-terminated.
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| Status::InvalidArgument)
-}
-
-fn chars<const N: usize>(text: &str) -> [c_char; N] {
-    let mut out = [0; N];
-    for (to, byte) in out.iter_mut().take(N - 1).zip(text.bytes()) {
-        *to = byte.cast_signed() as c_char;
-    }
-    out
-}
-
-fn pci_info(world: &World, gpu: &Gpu) -> nvmlPciInfo_t {
-    let id = gpu.pci_bus_id();
-    nvmlPciInfo_t {
-        busIdLegacy: chars(&id[4..]),
-        domain: 0,
-        bus: gpu.pci_bus,
-        device: 0,
-        pciDeviceId: world.spec().pci_device_id,
-        pciSubSystemId: world.spec().pci_subsystem_id,
-        busId: chars(&id),
-    }
-}
-
-/// Where NVSwitches are on the bus: above every GPU of the profiles.
-fn switch_pci_info(number: u32) -> nvmlPciInfo_t {
-    let bus = 0xE0 + number;
-    let id = format!("00000000:{bus:02X}:00.0");
-    nvmlPciInfo_t {
-        busIdLegacy: chars(&id[4..]),
-        domain: 0,
-        bus,
-        device: 0,
-        pciDeviceId: 0x1AF1_10DE,
-        pciSubSystemId: 0,
-        busId: chars(&id),
-    }
-}
-
-fn remote_end(library: &Library, device: nvmlDevice_t, link: c_uint) -> Result<LinkEnd, Status> {
-    let gpu = library.gpu(device)?;
-    Ok(gpu.nvlinks.get(link as usize).ok_or(Status::InvalidArgument)?.remote)
 }
 
 /// Exports NVML functions: each body is an expression of type [`Answer`], and its status is what C sees.
@@ -538,19 +386,15 @@ exports! {
     fn nvmlDeviceRegisterEvents(device: nvmlDevice_t, types: c_ulonglong, set: nvmlEventSet_t) {
         ask(|library| {
             let index = library.gpu(device)?.index;
-            *library.set(set)?.wanted.entry(index).or_default() |= types;
-            Ok(())
+            library.want(set, index, types)
         })
     }
 
     /// A set that hears what happens from now on.
     fn nvmlEventSetCreate(set: *mut nvmlEventSet_t) {
         ask(|library| {
-            let id = library.next_set;
-            put(set, without_provenance_mut(id))?;
-            library.next_set += 1;
-            let read_to = library.world.last_sequence();
-            library.sets.insert(id, EventSet { wanted: BTreeMap::new(), read_to });
+            put(set, without_provenance_mut(library.next_set()))?;
+            library.add_set();
             Ok(())
         })
     }
@@ -573,7 +417,7 @@ exports! {
 
     /// Forgets a set.
     fn nvmlEventSetFree(set: nvmlEventSet_t) {
-        ask(|library| library.sets.remove(&set.addr()).map(|_| ()).ok_or(Status::InvalidArgument))
+        ask(|library| library.remove_set(set))
     }
 
     /// Degrees Celsius: an idle GPU.
