@@ -303,3 +303,36 @@ impl std::fmt::Debug for Stack {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_ready_when_every_agent_has_registered() {
+        let nodes = ["n1", "n2"].map(|name| NodeConfig {
+            name: name.to_owned(),
+            profile: "8xA100".to_owned(),
+            labels: BTreeMap::new(),
+        });
+        let config = StackConfig {
+            nodes: nodes.into(),
+            replicas: 1,
+            transport: Transport::Memory,
+            planted: Planted::NONE,
+            image: None,
+        };
+        let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+        let mut stack = Stack::start(clock, Rng::seeded(1), Tasks::new(), config).await.unwrap();
+        stack.ready().await.unwrap();
+        // A new agent that finds no kubelet has nobody to register with.
+        let agent = Replica { program: Program::NodeAgent(1), index: 0 };
+        stack.kill(agent);
+        stack.machines[1].kubelet().stop();
+        stack.start_replica(agent);
+        let error = stack.ready().await.unwrap_err().to_string();
+        assert!(error.contains("node-agent"), "{error}");
+        stack.machines[1].kubelet().start().unwrap();
+        stack.ready().await.unwrap();
+    }
+}

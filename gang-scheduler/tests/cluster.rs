@@ -10,7 +10,10 @@ use cluster_sim::GroupResource;
 use cluster_sim::faults::{Aim, Fault, Moment, Verdict};
 use crds::api::trireme::v1alpha1::GangPhase;
 use harness::Harness;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
+};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 /// Long enough for a lease that was not released to run out, and for what follows.
@@ -415,4 +418,47 @@ async fn who_leads_and_what_is_counted_stands_on_the_metrics_page() {
     assert_eq!(with(r#"trireme_writes_total{result="done"} 1"#), 1);
     assert_eq!(with(r#"trireme_watch_restarts_total{kind="Node"} 1"#), 2);
     assert_eq!(with("trireme_events_dropped_total 0"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_owner_of_what_cannot_be_understood_is_told_by_each_leader_and_pods_are_placed_meanwhile() {
+    let mut harness = Harness::new().await;
+    harness.node("a", 2).await;
+    let store = harness.cluster.store("test");
+    // Somebody else's definition, which lets through what ours refuses.
+    let definitions: Api<CustomResourceDefinition> = Api::all(harness.cluster.client());
+    let name = "podgroups.scheduling.volcano.sh";
+    let mut loose = definitions.get(name).await.unwrap();
+    loose.spec.versions[0].schema = Some(CustomResourceValidation {
+        open_api_v3_schema: Some(JSONSchemaProps {
+            type_: Some("object".to_owned()),
+            x_kubernetes_preserve_unknown_fields: Some(true),
+            ..JSONSchemaProps::default()
+        }),
+    });
+    definitions.replace(name, &PostParams::default(), &loose).await.unwrap();
+    let group = json!({ "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+        "metadata": { "name": "odd", "namespace": "default" }, "spec": { "minMember": "two" } });
+    store.create(&GroupResource::new("scheduling.volcano.sh", "podgroups"), group).await.unwrap();
+    let (first, _) = harness.start();
+    harness.pod("one", json!({})).await;
+    harness.sleep(20).await;
+    assert_eq!(harness.bound().await.len(), 1);
+    let tellers = || {
+        let events = store.list(&GroupResource::core("events"), Some("default"));
+        let told = events.iter().map(|event| event.value()).filter(|event| event["reason"] == "Undecodable");
+        told.map(|event| {
+            let about = &event["involvedObject"];
+            assert_eq!((&about["kind"], &about["name"]), (&json!("PodGroup"), &json!("odd")), "{event}");
+            event["reportingInstance"].as_str().unwrap().to_owned()
+        })
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(tellers(), ["gang-scheduler/1"]);
+    harness.start();
+    harness.sleep(20).await;
+    assert_eq!(tellers(), ["gang-scheduler/1"], "a standby says nothing");
+    first.kill();
+    harness.sleep(TAKEOVER).await;
+    assert_eq!(tellers(), ["gang-scheduler/1", "gang-scheduler/2"]);
 }
