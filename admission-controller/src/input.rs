@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crds::names::kueue;
 use crds::reasons::workload as conditions;
 use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
@@ -18,6 +19,7 @@ use model::resources::ResourceList;
 use quota_engine::input;
 use quota_engine::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
 
+use crate::compose::Priorities;
 use crate::defaults::PodDefaults;
 
 /// The engine's uid of an object; empty where the object has none.
@@ -220,7 +222,18 @@ pub fn local_queue(view: &LocalQueue) -> input::LocalQueue {
 }
 
 /// A Workload. `excluded` are prefixes of resources that are not counted.
-pub fn workload(view: &Workload, excluded: &[String], defaults: &PodDefaults) -> input::Workload {
+///
+/// One of a WorkloadPriorityClass is worth what the class says: a number written over it by hand, which is put right again,
+/// must not preempt anybody in the meantime.
+pub fn workload(
+    view: &Workload,
+    excluded: &[String],
+    defaults: &PodDefaults,
+    priorities: &Priorities,
+) -> input::Workload {
+    let class = view.spec.priority_class_ref.as_ref();
+    let class = class.filter(|class| class.kind == kueue::WORKLOAD_PRIORITY_CLASS);
+    let of_class = class.and_then(|class| priorities.workload.get(&class.name).copied());
     let mut defects = Vec::new();
     let namespace = text(view.metadata.namespace.as_ref());
     let mut pod_set = |one: &PodSet| {
@@ -241,7 +254,7 @@ pub fn workload(view: &Workload, excluded: &[String], defaults: &PodDefaults) ->
         namespace: Arc::from(text(view.metadata.namespace.as_ref())),
         name: Arc::from(name(&view.metadata)),
         queue: view.spec.queue_name.as_deref().filter(|name| !name.is_empty()).map(Arc::from),
-        priority: view.spec.priority.unwrap_or(0),
+        priority: of_class.or(view.spec.priority).unwrap_or(0),
         queued_at_ms: queued_at(view),
         active: view.spec.active.unwrap_or(true),
         pod_sets,

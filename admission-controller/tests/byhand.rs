@@ -181,6 +181,8 @@ async fn an_admitted_job_waits_for_its_flavor_to_start() {
             job["spec"]["runPolicy"]["suspend"] = json!(true);
         })
         .await;
+    let unprotect = |flavor: &mut Value| flavor["metadata"]["finalizers"] = json!([]);
+    world.update("kueue.x-k8s.io", "resourceflavors", "a100", false, unprotect).await;
     let id = GroupResource::new("kueue.x-k8s.io", "resourceflavors");
     world.cluster.store("user").delete(&id, "", "a100", Default::default()).await.unwrap();
     world.start("two");
@@ -257,6 +259,69 @@ async fn a_class_is_worth_what_it_says_and_a_priority_set_by_hand_stays() {
     world.settle().await;
     assert_eq!(priority("llama"), 8, "its class is worth more now");
     assert!(world.is("llama", "Admitted") && !world.is("bert", "Admitted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_written_over_that_of_a_class_preempts_nobody() {
+    let world = World::new(false).await;
+    let preemption = json!({ "withinClusterQueue": "LowerPriority" });
+    world.queue("a", "", json!({ "nominalQuota": 4 }), preemption).await;
+    let class = json!({ "metadata": { "name": "least" }, "value": -5 });
+    world.create("kueue.x-k8s.io", "workloadpriorityclasses", class).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    let mut job = pytorch("bert", "a", 4);
+    job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("least");
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    let bert = world.workload("bert").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let set = |value: &mut Value| {
+        value["spec"]["priority"] = json!(100);
+        Ok(())
+    };
+    world
+        .cluster
+        .store("admin")
+        .update(&workloads(), "team", &bert, cluster_sim::Part::Main, set)
+        .await
+        .unwrap();
+    world.settle().await;
+    assert_eq!(world.workload("bert").unwrap()["spec"]["priority"], -5);
+    assert!(world.is("llama", "Admitted") && world.condition("llama", "Evicted").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn queues_and_flavors_in_use_are_kept_until_they_are_free() {
+    let world = World::new(false).await;
+    world.queue("a", "pool", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.queue("b", "pool", json!({ "nominalQuota": 0 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+    let queues = GroupResource::new("kueue.x-k8s.io", "clusterqueues");
+    let flavors = GroupResource::new("kueue.x-k8s.io", "resourceflavors");
+    let admin = world.cluster.store("admin");
+    admin.delete(&queues, "", "a", Default::default()).await.unwrap();
+    admin.delete(&flavors, "", "a100", Default::default()).await.unwrap();
+    world.pytorch("bert", "b", 4).await;
+    world.settle().await;
+    assert!(admin.get(&queues, "", "a").is_some(), "llama holds its quota");
+    assert!(admin.get(&flavors, "", "a100").is_some(), "both queues name it");
+    assert!(!world.is("bert", "Admitted"), "the cohort has no more");
+
+    let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+    for job in ["bert", "llama"] {
+        admin.delete(&jobs, "team", job, Default::default()).await.unwrap();
+    }
+    world.settle().await;
+    assert!(admin.get(&queues, "", "a").is_none());
+    assert!(admin.get(&flavors, "", "a100").is_some(), "the other queue names it");
+    admin.delete(&queues, "", "b", Default::default()).await.unwrap();
+    world.settle().await;
+    assert!(admin.get(&queues, "", "b").is_none());
+    assert!(admin.get(&flavors, "", "a100").is_none());
 }
 
 #[tokio::test(start_paused = true)]

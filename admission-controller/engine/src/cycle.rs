@@ -41,14 +41,11 @@ impl Engine {
             }
         }
         self.cut_short = looked_at >= HEADS_PER_CALL;
-        for uid in std::mem::take(&mut self.unsaid) {
-            let waits_behind = self
-                .workloads
-                .get(&uid)
-                .is_some_and(|record| matches!(record.phase, Phase::Queued(_)) && record.said.is_none());
-            if waits_behind && !self.cut_short {
-                let name = self.queue_of(&uid);
-                self.say(&uid, name, PendingReason::Behind);
+        if !self.cut_short {
+            for uid in std::mem::take(&mut self.unsaid) {
+                if let Some(name) = self.waits_behind(&uid) {
+                    self.say(&uid, Some(name), PendingReason::Behind);
+                }
             }
         }
         std::mem::take(&mut self.out)
@@ -59,11 +56,12 @@ impl Engine {
         self.cut_short
     }
 
-    fn queue_of(&self, uid: &Uid) -> Option<ClusterQueueName> {
-        match &self.workloads.get(uid)?.phase {
-            Phase::Queued(name) | Phase::Parked(name) => Some(name.clone()),
-            _ => None,
-        }
+    /// The StrictFIFO queue in which it waits for its turn, not being the head that was looked at.
+    fn waits_behind(&self, uid: &Uid) -> Option<ClusterQueueName> {
+        let record = self.workloads.get(uid)?;
+        let Phase::Queued(name) = &record.phase else { return None };
+        let head = self.queues.get(name)?.blocked.as_ref().map(|order| &order.uid);
+        (head != Some(uid)).then(|| name.clone())
     }
 
     /// Gives room that came back to whom it was promised.
@@ -259,7 +257,9 @@ impl Engine {
         let queue = self.queue(&entry.cluster_queue);
         let progress = if queue.is_strict() {
             let before = queue.blocked.replace(entry.order.clone());
-            if before.as_ref().is_some_and(|before| *before != entry.order) {
+            if let Some(before) = before.as_ref().filter(|before| **before != entry.order) {
+                // It has somebody before it now, and what it was told as the head no longer holds.
+                self.unsaid.push(before.uid.clone());
                 self.wake_who_passed_over(&entry.cluster_queue);
                 self.queue(&entry.cluster_queue).blocked = Some(entry.order.clone());
             }

@@ -39,7 +39,7 @@ pub struct Engine {
     reconfigured: bool,
     /// Quota came back: promises may be kept.
     pub(crate) released: bool,
-    /// Queued in a StrictFIFO queue since the last decision, and told nothing yet.
+    /// Put into a StrictFIFO queue, or no longer its head, since the last decision: to be told that they wait behind others.
     pub(crate) unsaid: Vec<Uid>,
     pub(crate) cut_short: bool,
     pub(crate) touched_queues: BTreeSet<ClusterQueueName>,

@@ -157,6 +157,59 @@ fn what_is_kept_for_a_strict_head_blocks_only_those_who_ask_for_it() {
     assert!(world.is_admitted("held back"));
 }
 
+/// Told as head what it lacks, or that its queue was not there: once it waits behind others, that is what it is told.
+#[test]
+fn who_waits_behind_the_head_of_a_strict_queue_is_told_so() {
+    let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(4, None, None))]));
+    queue.strategy = QueueingStrategy::StrictFifo;
+    let mut world = World::new([Event::Flavor(flavor("a100")), Event::ClusterQueue(queue)]);
+    world.put(workload("first", "cq", 3, 0));
+    world.settle();
+    assert_eq!(world.reason("first").token(), "Misconfigured");
+    world.engine.apply(Event::LocalQueue(local_queue("cq")));
+    world.settle();
+    world.put(workload("head", "cq", 4, 1));
+    world.put(workload("behind", "cq", 1, 0));
+    world.settle();
+    assert!(world.is_admitted("first"));
+    assert_eq!(world.reason("head").token(), "WaitingForQuota");
+    assert_eq!(world.reason("behind").token(), "PendingEvaluation");
+    world.put(workload("urgent", "cq", 2, 9));
+    world.settle();
+    assert_eq!(world.reason("urgent").token(), "WaitingForQuota");
+    assert_eq!(world.reason("head").token(), "PendingEvaluation");
+
+    world.engine.apply(Event::LocalQueueGone(LocalQueueKey::new("ns", "cq"), "lq-cq".into()));
+    world.settle();
+    assert_eq!(world.reason("behind").token(), "Misconfigured");
+    world.engine.apply(Event::LocalQueue(local_queue("cq")));
+    world.settle();
+    assert_eq!(world.reason("behind").token(), "PendingEvaluation");
+}
+
+#[test]
+fn room_promised_to_a_workload_that_lost_its_priority_goes_to_its_better() {
+    let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(4, None, None))]));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let mut world = World::new([
+        Event::Flavor(flavor("a100")),
+        Event::ClusterQueue(queue),
+        Event::LocalQueue(local_queue("cq")),
+    ]);
+    world.put(workload("victim", "cq", 4, 0));
+    world.settle();
+    world.put(workload("preemptor", "cq", 4, 100));
+    world.settle();
+    world.put(workload("preemptor", "cq", 4, -5));
+    world.settle();
+    world.standing("victim", Standing::Pending);
+    world.settle();
+    assert!(!world.is_admitted("preemptor"), "its better has to wait");
+    world.standing("preemptor", Standing::Pending);
+    world.settle();
+    assert!(world.is_admitted("victim"));
+}
+
 #[test]
 fn borrows_up_to_its_limit() {
     let mut world = pool();

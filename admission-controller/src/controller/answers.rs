@@ -73,6 +73,7 @@ impl Controller {
             }
             Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
             Answer::LocalQueue(view) => self.world.take_local_queue(*view),
+            Answer::Flavor(view) => self.world.take_flavor(*view),
             Answer::Nothing => {}
         }
     }
@@ -91,6 +92,15 @@ impl Controller {
     fn failed(&mut self, unit: Unit, op: Op, failure: Failure, attempts: u32) {
         tracing::debug!(?unit, %failure, attempts, "a write failed");
         match failure {
+            Failure::Error(error) if matches!(op.about, About::Queue) => {
+                // The watch brings what is new; what to write is worked out anew then, or with the next change.
+                self.world.dirty.remove(&unit);
+                let refused = matches!(&error, WriteError::Refused(_));
+                if refused {
+                    tracing::warn!(?unit, %error, "the API server refuses a write");
+                }
+                self.schedule(unit, if refused { super::REFUSED_DELAY } else { super::STATUS_DELAY });
+            }
             Failure::Error(WriteError::Refused(status)) => {
                 tracing::warn!(?unit, status = %status.message, "the API server refuses a write");
                 match op.decision {
@@ -100,11 +110,6 @@ impl Controller {
                         self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
                     }
                 }
-            }
-            Failure::Error(_) if matches!(op.about, About::Status) => {
-                // The watch brings what is new; the status is worked out anew then, or with the next change.
-                self.world.dirty.remove(&unit);
-                self.schedule(unit, super::STATUS_DELAY);
             }
             // Only the object itself knows.
             Failure::Error(error) => {
@@ -145,7 +150,7 @@ impl Controller {
                         let object = api.get_opt(&name).await?;
                         Ok(object.map_or(Answer::Nothing, |object| Answer::Job(kind, Box::new(object))))
                     }
-                    About::Status => Ok(Answer::Nothing),
+                    About::Queue => Ok(Answer::Nothing),
                 }
             }
         };
@@ -166,6 +171,6 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
     match answer {
         Answer::Workload(view) => same(view.metadata.resource_version.as_ref(), workload),
         Answer::Job(_, object) => same(object.metadata.resource_version.as_ref(), job),
-        Answer::ClusterQueue(_) | Answer::LocalQueue(_) | Answer::Nothing => false,
+        Answer::ClusterQueue(_) | Answer::LocalQueue(_) | Answer::Flavor(_) | Answer::Nothing => false,
     }
 }

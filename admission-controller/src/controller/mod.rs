@@ -3,6 +3,7 @@
 mod announce;
 mod answers;
 mod feeds;
+mod finalizers;
 mod pump;
 mod send;
 mod store;

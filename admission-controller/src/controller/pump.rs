@@ -4,6 +4,7 @@ use crds::names::kueue;
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::cluster_queue::ClusterQueue;
+use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -28,6 +29,7 @@ pub(super) enum Answer {
     Job(&'static JobKind, Box<JobObject>),
     ClusterQueue(Box<ClusterQueue>),
     LocalQueue(Box<LocalQueue>),
+    Flavor(Box<ResourceFlavor>),
     Nothing,
 }
 
@@ -57,9 +59,17 @@ pub(super) enum Before {
 
 #[derive(Clone)]
 pub(super) enum About {
-    Workload { namespace: String, name: String },
-    Job { kind: &'static JobKind, namespace: String, name: String },
-    Status,
+    Workload {
+        namespace: String,
+        name: String,
+    },
+    Job {
+        kind: &'static JobKind,
+        namespace: String,
+        name: String,
+    },
+    /// A queue or a flavor: worked out anew from what is seen.
+    Queue,
 }
 
 pub(super) fn text(value: Option<&String>) -> String {
@@ -109,6 +119,7 @@ impl Controller {
                 Unit::Job(uid) => self.pump_job(&unit, &uid.clone()),
                 Unit::Workload(uid) => self.pump_workload(&unit, &uid.clone()),
                 Unit::ClusterQueue(_) | Unit::LocalQueue(_) => self.pump_status(&unit),
+                Unit::Flavor(name) => self.pump_flavor(&unit, name),
             }
         }
     }

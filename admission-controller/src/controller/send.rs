@@ -131,7 +131,7 @@ impl Controller {
         let op = |versions| Op {
             decision: None,
             reads: false,
-            about: About::Status,
+            about: About::Queue,
             versions,
             before: Before::Nothing,
         };
@@ -142,6 +142,11 @@ impl Controller {
                 };
                 let Some(report) = self.engine.cluster_queue_report(name) else { return };
                 self.counted.queues.cluster_queue(name.as_str(), &report);
+                let view = view.clone();
+                if self.protect_cluster_queue(unit, &view, report.reserving > 0) {
+                    return;
+                }
+                let view = &view;
                 let Some(body) =
                     status::cluster_queue(view, &report, now).or_else(|| self.planted_status(view))
                 else {
@@ -176,7 +181,7 @@ impl Controller {
                     }
                 });
             }
-            Unit::Job(_) | Unit::Workload(_) => {}
+            Unit::Job(_) | Unit::Workload(_) | Unit::Flavor(_) => {}
         }
     }
 

@@ -31,6 +31,7 @@ pub(super) enum Unit {
     Workload(Uid),
     ClusterQueue(ClusterQueueName),
     LocalQueue(LocalQueueKey),
+    Flavor(String),
 }
 
 pub(super) struct World {
@@ -137,6 +138,7 @@ impl World {
             Seen::WorkloadPriorityClass(change) => {
                 self.workload_classes.take(change);
                 self.priorities_changed();
+                self.worth_changed(engine);
             }
             Seen::PriorityClass(change) => {
                 self.pod_classes.take(change);
@@ -184,9 +186,17 @@ impl World {
         self.all_jobs_dirty();
     }
 
+    fn worth_changed(&mut self, engine: &mut Engine) {
+        let of_class = |view: &&Workload| view.spec.priority_class_ref.is_some();
+        for view in self.workloads.iter().map(|(_, view)| view).filter(of_class) {
+            let workload = input::workload(view, &self.excluded, &self.defaults, &self.priorities);
+            engine.apply(Event::Workload(Box::new(workload)));
+        }
+    }
+
     fn defaults_changed(&mut self, engine: &mut Engine) {
         for (_, view) in self.workloads.iter() {
-            let workload = input::workload(view, &self.excluded, &self.defaults);
+            let workload = input::workload(view, &self.excluded, &self.defaults, &self.priorities);
             engine.apply(Event::Requests(workload.uid, workload.pod_sets, workload.defect));
         }
     }
@@ -222,6 +232,30 @@ impl World {
         self.local_queues.upsert(view);
     }
 
+    /// Takes the answer to a write of a flavor's finalizer.
+    pub(super) fn take_flavor(&mut self, view: ResourceFlavor) {
+        let name = view.metadata.name.clone().unwrap_or_default();
+        if self.flavors.upsert(view.clone()).is_some() && self.flavors_by_name.contains_key(&name) {
+            self.flavors_by_name.insert(name, view);
+        }
+    }
+
+    /// Whether a ClusterQueue has quota of this flavor.
+    pub(super) fn uses_flavor(&self, name: &str) -> bool {
+        let mut named = self
+            .cluster_queues
+            .iter()
+            .flat_map(|(_, queue)| &queue.spec.resource_groups)
+            .flat_map(|group| &group.flavors);
+        named.any(|flavor| flavor.name == name)
+    }
+
+    /// Flavors that may have lost their last ClusterQueue.
+    fn flavors_dirty(&mut self) {
+        let going = self.flavors_by_name.iter().filter(|(_, one)| one.metadata.deletion_timestamp.is_some());
+        self.dirty.extend(going.map(|(name, _)| Unit::Flavor(name.clone())));
+    }
+
     fn workload_changed(&mut self, engine: &mut Engine, delta: Delta<Workload>) {
         match delta {
             Delta::Upsert(uid) => {
@@ -230,6 +264,7 @@ impl World {
                     view,
                     &self.excluded,
                     &self.defaults,
+                    &self.priorities,
                 ))));
                 let unit = match job_uid(&view.metadata) {
                     Some(job) => {
@@ -301,6 +336,7 @@ impl World {
                 engine.apply(Event::ClusterQueueGone(name, uid));
             }
         }
+        self.flavors_dirty();
     }
 
     fn local_queue_changed(&mut self, engine: &mut Engine, delta: Delta<LocalQueue>) {
@@ -326,7 +362,8 @@ impl World {
             Delta::Upsert(uid) => {
                 let Some(view) = self.flavors.get(&uid) else { return };
                 let name = view.metadata.name.clone().unwrap_or_default();
-                self.flavors_by_name.insert(name, view.clone());
+                self.flavors_by_name.insert(name.clone(), view.clone());
+                self.dirty.insert(Unit::Flavor(name));
                 engine.apply(Event::Flavor(input::flavor(view)));
                 // A job that was admitted to it can start now.
                 self.all_jobs_dirty();
@@ -367,6 +404,8 @@ impl World {
             .map(|(uid, view)| job_uid(&view.metadata).map_or_else(|| Unit::Workload(uid.clone()), Unit::Job))
             .collect();
         self.dirty.extend(units);
+        self.dirty.extend(self.flavors_by_name.keys().cloned().map(Unit::Flavor));
+        self.dirty.extend(self.queues_by_name.keys().cloned().map(Unit::ClusterQueue));
     }
 
     pub(super) fn job(&self, uid: &Uid) -> Option<&Job> {

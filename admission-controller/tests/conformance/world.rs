@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use admission_controller::compose::Priorities;
 use admission_controller::defaults::PodDefaults;
 use admission_controller::input;
 use quota_engine::input::{Admission, Standing};
@@ -153,7 +154,8 @@ impl World {
 
     pub(crate) fn workloads(&mut self, workloads: &Value) {
         for object in workloads.as_array().into_iter().flatten() {
-            let workload = input::workload(&self.stored(object), &[], &PodDefaults::default());
+            let workload =
+                input::workload(&self.stored(object), &[], &PodDefaults::default(), &Priorities::default());
             let key = key_of(object);
             self.keys.insert(workload.uid.clone(), key.clone());
             if let Standing::Reserved { admission, evicted, .. } = &workload.standing {
