@@ -100,6 +100,9 @@ pub struct Stack {
     ended: Arc<Mutex<Vec<String>>>,
 }
 
+/// Commits that the cluster remembers: enough to see how a stack was built, and little for one that runs for days.
+const LOG_LIMIT: usize = 1_024;
+
 /// The namespace the programs live in.
 pub const NAMESPACE: &str = "trireme-system";
 
@@ -126,6 +129,7 @@ impl Stack {
         let mut sim = SimConfig::new(clock.clone(), tasks.child(), rng.fork(), services.clone());
         let installed = config.image.is_some();
         sim.image = config.image;
+        sim.log_limit = LOG_LIMIT;
         let cluster = Cluster::new(sim);
         if !installed {
             install::everything(&cluster).await?;
@@ -200,7 +204,9 @@ impl Stack {
                 });
             }
             Program::GangScheduler => {
-                let config = gang_scheduler::Config { planted: self.planted, ..Default::default() };
+                let mut config = gang_scheduler::Config { planted: self.planted, ..Default::default() };
+                // Nobody else schedules here.
+                config.scheduler_names.insert("default-scheduler".to_owned());
                 tasks.spawn(async move {
                     if let Err(error) = gang_scheduler::run(context, config).await {
                         report(&error);

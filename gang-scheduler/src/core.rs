@@ -422,11 +422,13 @@ impl Core {
             Outcome::Answered(_) => {
                 self.tally.scheduled += 1;
                 self.bindings.remove(uid);
-                if let Some(info) = self.engine.pod(uid).filter(|info| info.node.is_none()) {
-                    let mut info = info.clone();
-                    info.node = Some(node.clone());
+                if let Some(mut info) = self.engine.pod(uid).cloned() {
+                    // The watch may have shown the bind before its answer came.
+                    let news = info.node.replace(node.clone()).is_none();
                     self.notices.push(scheduled(&info));
-                    self.engine.apply(now, Event::PodApplied(Box::new(info)));
+                    if news {
+                        self.engine.apply(now, Event::PodApplied(Box::new(info)));
+                    }
                 }
                 self.on_member(uid, Happened::Bound(uid.clone()));
                 if let Some(gang) = self.index.gang_of(uid).cloned() {

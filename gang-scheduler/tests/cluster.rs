@@ -70,7 +70,7 @@ async fn a_gang_that_does_not_fit_binds_nothing_and_says_why() {
     assert_eq!(reason, "Unschedulable");
     assert_eq!(
         message,
-        "3 of 4 pods fit; for pod g-0, of 2 nodes: 2 insufficient nvidia.com/gpu (asks 1, at most 0 free on a node)"
+        "3 of 4 pods fit; beside them, pod g-0 fits none of 2 nodes: 2 insufficient nvidia.com/gpu (asks 1, at most 0 left on a node)"
     );
     let status = harness.pod_group_status("g").await;
     assert_eq!(status["phase"], "Inqueue");
@@ -127,7 +127,7 @@ async fn nothing_runs_without_admission_nor_beyond_it() {
     assert_eq!(harness.bound().await.len(), 2);
     let (reason, message) = harness.unscheduled("train-2").await;
     assert_eq!(reason, "ExceedsGrant");
-    assert_eq!(message, "Workload job-train was granted 2 of pods, this pod set asks 3 with this pod");
+    assert_eq!(message, "Workload job-train was granted 2 pods for this pod set, which with this pod asks 3");
 }
 
 #[tokio::test(start_paused = true)]

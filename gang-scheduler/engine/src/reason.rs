@@ -213,7 +213,7 @@ impl fmt::Display for Hold {
             Self::WorkloadNotAdmitted { workload } => write!(f, "Workload {workload} is not admitted"),
             Self::ExceedsGrant { workload, resource, asked, granted } => write!(
                 f,
-                "Workload {workload} was granted {} of {resource}, this pod set asks {} with this pod",
+                "Workload {workload} was granted {} {resource} for this pod set, which with this pod asks {}",
                 resource.quantity(*granted),
                 resource.quantity(*asked)
             ),
@@ -230,11 +230,12 @@ impl fmt::Display for Hold {
 impl fmt::Display for NoFit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.wanted > 1 {
-            write!(f, "{} of {} pods fit; for pod {}", self.placeable, self.wanted, self.member)?;
-        } else {
-            write!(f, "pod {} fits no node", self.member)?;
+            write!(f, "{} of {} pods fit; ", self.placeable, self.wanted)?;
         }
-        write!(f, ", of {} nodes", self.nodes)?;
+        // What the others of the gang would take is no longer free for this one.
+        let beside_others = self.placeable > 0;
+        f.write_str(if beside_others { "beside them, pod " } else { "pod " })?;
+        write!(f, "{} fits none of {} nodes", self.member, self.nodes)?;
         let mut reasons: Vec<_> = self.histogram.iter().collect();
         reasons.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
         for (index, (reason, count)) in reasons.into_iter().enumerate() {
@@ -244,10 +245,11 @@ impl fmt::Display for NoFit {
             {
                 write!(
                     f,
-                    " (asks {}{}, at most {} free on a node)",
+                    " (asks {}{}, at most {} {} on a node)",
                     resource.quantity(*asked),
                     if *asked >= AMOUNT_LIMIT { " or more" } else { "" },
-                    resource.quantity((*most).max(0))
+                    resource.quantity((*most).max(0)),
+                    if beside_others { "left" } else { "free" },
                 )?;
             }
         }

@@ -99,7 +99,6 @@ impl Core {
 
     fn write_pods(&mut self, now: i64, gang: &GangId) {
         let Some(pending) = self.late.pending.get(gang) else { return };
-        let mut told = false;
         for (uid, why) in &pending.pods {
             let Some(record) = self.index.pod(uid).filter(|record| record.info.node.is_none()) else {
                 continue;
@@ -120,15 +119,13 @@ impl Core {
                 resource_version: record.resource_version.clone(),
                 conditions,
             });
-            // One pod speaks for its gang.
-            if !std::mem::replace(&mut told, true) {
-                self.notices.push(Notice {
-                    about: ("v1", "Pod", key, uid.to_string()),
-                    warning: true,
-                    reason: reasons::event::FAILED_SCHEDULING.to_owned(),
-                    message,
-                });
-            }
+            // `kubectl describe` shows no messages of conditions, so each pod has its event.
+            self.notices.push(Notice {
+                about: ("v1", "Pod", key, uid.to_string()),
+                warning: true,
+                reason: reasons::event::FAILED_SCHEDULING.to_owned(),
+                message,
+            });
         }
     }
 
