@@ -84,22 +84,23 @@ mod tests {
     #[test]
     fn the_finalizer_comes_at_once_and_goes_when_nothing_is_used() {
         const OURS: &str = FINALIZER_RESOURCE_IN_USE;
-        let cases: &[(&str, &[&str], bool, bool, Option<&[&str]>)] = &[
-            ("new", &[], false, false, Some(&[OURS])),
-            ("beside another's", &["example.com/keep"], false, true, Some(&["example.com/keep", OURS])),
-            ("in place", &[OURS], false, false, None),
-            ("deleted while used", &[OURS], true, true, None),
-            ("deleted, unused", &[OURS, "example.com/keep"], true, false, Some(&["example.com/keep"])),
-            ("deleted before we saw it", &["example.com/keep"], true, true, None),
+        const KEEP: &str = "example.com/keep";
+        let cases = [
+            ("new", vec![], false, false, Some(vec![OURS])),
+            ("beside another's", vec![KEEP], false, true, Some(vec![KEEP, OURS])),
+            ("in place", vec![OURS], false, false, None),
+            ("deleted while used", vec![OURS], true, true, None),
+            ("deleted, unused", vec![OURS, KEEP], true, false, Some(vec![KEEP])),
+            ("deleted before we saw it", vec![KEEP], true, true, None),
         ];
         for (name, finalizers, deleted, in_use, expected) in cases {
             let metadata = ObjectMeta {
-                finalizers: Some(finalizers.iter().map(|one| (*one).to_owned()).collect()),
+                finalizers: Some(finalizers.into_iter().map(str::to_owned).collect()),
                 deletion_timestamp: deleted.then(|| Time(jiff::Timestamp::UNIX_EPOCH)),
                 ..ObjectMeta::default()
             };
             let expected = expected.map(|list| json!({ "metadata": { "finalizers": list } }));
-            assert_eq!(change(&metadata, *in_use), expected, "{name}");
+            assert_eq!(change(&metadata, in_use), expected, "{name}");
         }
     }
 }
