@@ -96,7 +96,7 @@ mod tests {
         for (name, finalizers, deleted, in_use, expected) in cases {
             let metadata = ObjectMeta {
                 finalizers: Some(finalizers.into_iter().map(str::to_owned).collect()),
-                deletion_timestamp: deleted.then(|| Time(jiff::Timestamp::UNIX_EPOCH)),
+                deletion_timestamp: deleted.then_some(Time(jiff::Timestamp::UNIX_EPOCH)),
                 ..ObjectMeta::default()
             };
             let expected = expected.map(|list| json!({ "metadata": { "finalizers": list } }));
