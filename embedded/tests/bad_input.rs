@@ -403,7 +403,7 @@ async fn mistakes_in_gangs_without_a_workload() {
         member("overhead", json!({ "memory": "9223372036854775807" })).says(&[
             of_pod,
             "Unschedulable",
-            "memory (asks 4Pi or more, at most 512Gi free on a node)",
+            "memory (asks 4Pi or more, at most 512Gi left on a node)",
         ]),
         member("containers/0/resources/requests/memory", json!("9223372036854775807")).says(&[
             of_pod,

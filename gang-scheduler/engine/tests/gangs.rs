@@ -35,8 +35,8 @@ fn a_gang_that_does_not_fit_binds_nothing_and_says_why_with_numbers() {
     );
     assert_eq!(
         no_fit.to_string(),
-        "3 of 4 pods fit; for pod g-worker-0, of 3 nodes: 2 insufficient nvidia.com/gpu (asks 1, at most 0 free on \
-         a node), 1 cordoned"
+        "3 of 4 pods fit; beside them, pod g-worker-0 fits none of 3 nodes: 2 insufficient nvidia.com/gpu (asks 1, at \
+         most 0 left on a node), 1 cordoned"
     );
     assert!(engine.decide(1).is_empty(), "said once");
     engine.apply(2, Event::NodeApplied(node("d", 8)));
