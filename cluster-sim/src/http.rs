@@ -152,6 +152,7 @@ impl ApiService {
                 format!("Request entity too large: limit is {MAX_BODY}"),
             ));
         }
+        crate::subresources::refuse_streams(&self.cluster, &call.target)?;
         let view = View::negotiate(headers)?;
         let content_type =
             headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();

@@ -15,6 +15,12 @@ pub(super) fn find<'v>(status: &'v Value, kind: &str) -> Option<&'v Value> {
     status["conditions"].as_array()?.iter().find(|one| one["type"] == kind)
 }
 
+/// Since when a condition of the type is true; null when it is not.
+pub(super) fn since<'v>(status: &'v Value, kind: &str) -> &'v Value {
+    let condition = find(status, kind).filter(|one| one["status"] == "True");
+    condition.map_or(&Value::Null, |one| &one["lastTransitionTime"])
+}
+
 /// Sets a condition; its transition time changes with its status only. `stamp` is a second field for the time of the
 /// latest change, which some kinds have.
 pub(super) fn set(

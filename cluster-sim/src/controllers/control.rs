@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::rfc3339;
+use crate::node::{parse_rfc3339, rfc3339};
 use crate::{
     ApiError, Change, ChangeKind, Cluster, DeleteOptions, GroupResource, Object, ObjectKey, Part,
     Propagation, Store,
@@ -67,6 +67,22 @@ pub(super) struct Plan {
     pub(super) status: Option<Value>,
     /// When to look again without a change.
     pub(super) again: Option<Millis>,
+    /// The owner itself has had its time.
+    pub(super) remove: Option<Propagation>,
+}
+
+impl Plan {
+    /// What has ended goes this many seconds later (`ttlSecondsAfterFinished`), if it names a number.
+    pub(super) fn expire(&mut self, seconds: &Value, ended: &Value, propagation: Propagation, now: Millis) {
+        let ended = ended.as_str().and_then(parse_rfc3339);
+        let (Some(seconds), Some(ended)) = (seconds.as_i64(), ended) else { return };
+        let at = ended.saturating_add(seconds.max(0).saturating_mul(1000));
+        if at <= now {
+            self.remove = Some(propagation);
+        } else {
+            self.again = self.again.into_iter().chain([at]).min();
+        }
+    }
 }
 
 /// Starts a controller.
@@ -276,6 +292,14 @@ impl<C: Control> Runner<C> {
             let key = owner.key();
             self.store.update(&self.traits.owner, &key.namespace, &key.name, Part::Status, change).await?;
         }
+        if let Some(propagation) = plan.remove {
+            let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
+            let (key, options) = (owner.key(), options.with_uid(owner.uid()));
+            match self.store.delete(&self.traits.owner, &key.namespace, &key.name, options).await {
+                Err(error) if !matches!(error.code, 404 | 409) => return Err(error),
+                _ => {}
+            }
+        }
         refused
     }
 
@@ -288,14 +312,16 @@ impl<C: Control> Runner<C> {
     }
 }
 
-async fn sleep(wait: Option<Duration>) {
+/// Sleeps, or waits for ever.
+pub(super) async fn sleep(wait: Option<Duration>) {
     match wait {
         Some(wait) => tokio::time::sleep(wait).await,
         None => std::future::pending().await,
     }
 }
 
-fn unchanged(resource: &GroupResource, uid: &Value, value: &Value) -> Result<(), ApiError> {
+/// Refuses to touch another object of the same name.
+pub(super) fn unchanged(resource: &GroupResource, uid: &Value, value: &Value) -> Result<(), ApiError> {
     if value["metadata"]["uid"] == *uid {
         return Ok(());
     }

@@ -21,8 +21,18 @@ fn anything() -> Value {
     json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-fn crd(group: &str, version: &str, kind: &str, plural: &str, spec: &Value) -> Value {
-    let column = |name: &str, kind: &str, path: &str| json!({ "name": name, "type": kind, "jsonPath": path });
+/// A column of `kubectl get`.
+fn column(name: &str, kind: &str, path: &str) -> Value {
+    json!({ "name": name, "type": kind, "jsonPath": path })
+}
+
+/// A custom kind, its version being the only one. `subresources` and `columns` are what its own project gives it.
+fn crd(
+    [group, version, kind, plural]: [&str; 4],
+    spec: &Value,
+    subresources: &Value,
+    columns: &[Value],
+) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -35,11 +45,8 @@ fn crd(group: &str, version: &str, kind: &str, plural: &str, spec: &Value) -> Va
                 "name": version,
                 "served": true,
                 "storage": true,
-                "subresources": { "status": {} },
-                "additionalPrinterColumns": [
-                    column("State", "string", ".status.conditions[-1:].type"),
-                    column("Age", "date", ".metadata.creationTimestamp"),
-                ],
+                "subresources": subresources,
+                "additionalPrinterColumns": columns,
                 "schema": { "openAPIV3Schema": {
                     "type": "object",
                     "properties": {
@@ -74,6 +81,7 @@ fn pytorchjob() -> Value {
             "backoffLimit": { "type": "integer", "format": "int32" },
             "cleanPodPolicy": { "type": "string" },
             "activeDeadlineSeconds": { "type": "integer", "format": "int64" },
+            "ttlSecondsAfterFinished": { "type": "integer", "format": "int32" },
         },
     });
     let spec = json!({
@@ -85,7 +93,19 @@ fn pytorchjob() -> Value {
             "runPolicy": run_policy,
         },
     });
-    crd("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", &spec)
+    let subresources = json!({
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.pytorchReplicaSpecs.Worker.replicas",
+            "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+            "labelSelectorPath": ".status.replicaStatuses.Worker.selector",
+        },
+    });
+    let columns = [
+        column("State", "string", ".status.conditions[-1:].type"),
+        column("Age", "date", ".metadata.creationTimestamp"),
+    ];
+    crd(["kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"], &spec, &subresources, &columns)
 }
 
 fn jobset() -> Value {
@@ -97,6 +117,17 @@ fn jobset() -> Value {
             "name": { "type": "string" },
             "replicas": { "type": "integer", "format": "int32", "default": 1, "minimum": 0 },
             "template": anything(),
+            "dependsOn": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["name", "status"],
+                    "properties": {
+                        "name": { "type": "string" },
+                        "status": { "type": "string", "enum": ["Ready", "Complete"] },
+                    },
+                },
+            },
         },
     });
     let spec = json!({
@@ -104,6 +135,7 @@ fn jobset() -> Value {
         "x-kubernetes-preserve-unknown-fields": true,
         "properties": {
             "suspend": { "type": "boolean" },
+            "ttlSecondsAfterFinished": { "type": "integer", "format": "int32", "minimum": 0 },
             "replicatedJobs": {
                 "type": "array",
                 "items": replicated,
@@ -117,5 +149,13 @@ fn jobset() -> Value {
             },
         },
     });
-    crd("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", &spec)
+    let columns = [
+        column("TerminalState", "string", ".status.terminalState"),
+        column("Restarts", "string", ".status.restarts"),
+        column("Completed", "string", ".status.conditions[?(@.type==\"Completed\")].status"),
+        column("Suspended", "string", ".spec.suspend"),
+        column("Age", "date", ".metadata.creationTimestamp"),
+    ];
+    let names = ["jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"];
+    crd(names, &spec, &json!({ "status": {} }), &columns)
 }

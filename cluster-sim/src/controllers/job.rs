@@ -1,7 +1,7 @@
-//! batch/v1 Job: parallelism, completions, indexes, suspension, back-off, deadline.
+//! batch/v1 Job: parallelism, completions, indexes, suspension, back-off, deadline, time to live.
 //!
-//! Rules: `pkg/controller/job` of Kubernetes. Not here: pod failure policies, success policies, per-index back-off,
-//! time to live.
+//! Rules: `pkg/controller/job` and `pkg/controller/ttlafterfinished` of Kubernetes. Not here: pod failure policies, success
+//! policies, per-index back-off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::conditions::{self, count, is_ready, object, phase};
 use super::control::{Control, MOST_CHILDREN, Millis, Plan, Traits};
 use super::job_counts::{Counts, index, ranges};
 use crate::node::{parse_rfc3339, rfc3339};
-use crate::{Change, ChangeKind, GroupResource, Object};
+use crate::{Change, ChangeKind, GroupResource, Object, Propagation};
 
 /// Pods created in one go, as upstream (`MaxPodCreateDeletePerSync`).
 const MOST_AT_ONCE: usize = 500;
@@ -72,8 +72,11 @@ impl Control for Controller {
         let mut plan = Plan::default();
         let mut status = job["status"].clone();
         object(&mut status);
-        if conditions::is_true(&status, "Complete") || conditions::is_true(&status, "Failed") {
+        let ended = ["Complete", "Failed"].into_iter().find(|last| conditions::is_true(&status, last));
+        if let Some(last) = ended {
             plan.delete = sorted.active;
+            let ttl = &job["spec"]["ttlSecondsAfterFinished"];
+            plan.expire(ttl, conditions::since(&status, last), Propagation::Foreground, now);
             return plan;
         }
         let suspended = job["spec"]["suspend"] == true;
@@ -163,9 +166,10 @@ enum End {
     Failed(&'static str, &'static str),
 }
 
-/// First the decision, and the last condition only when no pod is left.
+/// First the decision, and the last condition only when no pod is left. What still runs then counts as failed.
 fn end(plan: &mut Plan, status: &mut Value, counts: &mut Counts, sorted: &Sorted, end: End, now: Millis) {
-    delete(plan, counts, sorted.active.iter());
+    sorted.active.iter().for_each(|pod| counts.fail(pod));
+    plan.delete.extend(sorted.active.iter().cloned());
     let (decided, last, reason, message) = match end {
         End::Complete => {
             ("SuccessCriteriaMet", "Complete", "CompletionsReached", "the job has reached spec.completions")

@@ -54,6 +54,11 @@ impl Counts {
         }
     }
 
+    /// The Job ends while this pod runs: it has failed, whoever deletes it.
+    pub(super) fn fail(&mut self, pod: &Object) {
+        self.failed.insert(pod.uid().clone());
+    }
+
     /// Takes notice of what ended since the last call.
     pub(super) fn settle(&mut self, now: Millis) {
         let fresh = self.failed.len().saturating_sub(self.failed_before);

@@ -1,7 +1,7 @@
 //! JobSet (jobset.x-k8s.io/v1alpha2): groups of Jobs that start, stop, fail and end together.
 //!
 //! Rules: the JobSet controller of kubernetes-sigs/jobset. Not here: success and failure policies other than the defaults
-//! and `maxRestarts`, start-up order, services.
+//! and `maxRestarts`, start-up policies, services.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::conditions::{self, object};
 use super::control::{Control, Millis, Plan, Traits};
-use crate::{GroupResource, Object};
+use crate::object::default_to;
+use crate::{GroupResource, Object, Propagation};
 
 /// The most Jobs of one `replicatedJobs` entry, for the same reason as `MOST_CHILDREN`: each of them has pods again.
 const MOST_JOBS: usize = 1_000;
@@ -36,8 +37,11 @@ impl Control for Controller {
         let mut plan = Plan::default();
         let mut status = set["status"].clone();
         object(&mut status);
-        if conditions::is_true(&status, "Completed") || conditions::is_true(&status, "Failed") {
+        let ended = ["Completed", "Failed"].into_iter().find(|last| conditions::is_true(&status, last));
+        if let Some(last) = ended {
             plan.delete = jobs.iter().filter(|job| !is_over(job) && !job.is_terminating()).cloned().collect();
+            let ttl = &set["spec"]["ttlSecondsAfterFinished"];
+            plan.expire(ttl, conditions::since(&status, last), Propagation::Foreground, now);
             return plan;
         }
         let attempt = status["restarts"].as_u64().unwrap_or(0);
@@ -114,10 +118,14 @@ fn suspension(set: &Value, status: &mut Value, now: Millis) {
     }
 }
 
-/// Every Job there, and each as suspended as the set.
+/// Every Job there whose turn it is, and each as suspended as the set.
 fn drive(plan: &mut Plan, set: &Value, jobs: &[Arc<Object>], current: &[Arc<Object>], attempt: u64) {
     let suspended = set["spec"]["suspend"] == true;
     for group in groups(set) {
+        // A suspended set has all its Jobs; they are released, or made, in their turn.
+        if !suspended && !may_start(set, group, current) {
+            continue;
+        }
         for index in (0..replicas(group)).take(MOST_JOBS) {
             let wanted = job(set, group, index, attempt);
             let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
@@ -130,6 +138,20 @@ fn drive(plan: &mut Plan, set: &Value, jobs: &[Arc<Object>], current: &[Arc<Obje
             }
         }
     }
+}
+
+/// Whether all that a group depends on (`dependsOn`) is as far as it has to be.
+fn may_start(set: &Value, group: &Value, current: &[Arc<Object>]) -> bool {
+    group["dependsOn"].as_array().into_iter().flatten().all(|on| {
+        let Some(other) = groups(set).find(|other| other["name"] == on["name"]) else { return false };
+        let jobs = of_group(current, other);
+        let number = |holds: &dyn Fn(&Object) -> bool| jobs.iter().filter(|job| holds(job)).count();
+        let reached = match on["status"].as_str() {
+            Some("Complete") => number(&|job| is(job, "Complete")),
+            _ => number(&|job| is_over(job) || is_job_ready(job)),
+        };
+        u64::try_from(reached).is_ok_and(|reached| reached >= replicas(other))
+    })
 }
 
 /// The Job suspended, or resumed with what its template became meanwhile. `None`: not yet.
@@ -177,7 +199,12 @@ fn job(set: &Value, group: &Value, index: u64, attempt: u64) -> Value {
         "apiVersion": "batch/v1", "kind": "Job", "metadata": template["metadata"], "spec": template["spec"],
     });
     object(&mut job["metadata"]).insert("name".into(), name.into());
-    object(&mut job["spec"]).insert("suspend".into(), (set["spec"]["suspend"] == true).into());
+    let spec = object(&mut job["spec"]);
+    spec.insert("suspend".into(), (set["spec"]["suspend"] == true).into());
+    // What JobSet's webhook sets where the user did not: without it the Job would be refused.
+    default_to(spec, "completionMode", "Indexed");
+    let pod = object(spec.entry("template").or_insert(Value::Null)).entry("spec").or_insert(Value::Null);
+    default_to(object(pod), "restartPolicy", "OnFailure");
     for at in ["/metadata", "/spec/template/metadata"] {
         if job.pointer(at).is_none_or(Value::is_null) && at != "/metadata" {
             object(&mut job["spec"]["template"]).insert("metadata".into(), json!({}));
@@ -192,11 +219,15 @@ fn job(set: &Value, group: &Value, index: u64, attempt: u64) -> Value {
     job
 }
 
+/// The Jobs of one `replicatedJobs` entry.
+fn of_group<'j>(current: &'j [Arc<Object>], group: &Value) -> Vec<&'j Arc<Object>> {
+    let label = format!("{PREFIX}/replicatedjob-name");
+    current.iter().filter(|job| job.value()["metadata"]["labels"][&label] == group["name"]).collect()
+}
+
 fn replicated(set: &Value, current: &[Arc<Object>]) -> Value {
-    let group_of =
-        |job: &Object| job.value()["metadata"]["labels"][format!("{PREFIX}/replicatedjob-name")].clone();
     let statuses = groups(set).map(|group| {
-        let jobs: Vec<&Arc<Object>> = current.iter().filter(|job| group_of(job) == group["name"]).collect();
+        let jobs = of_group(current, group);
         let number = |holds: &dyn Fn(&Object) -> bool| jobs.iter().filter(|job| holds(job)).count();
         json!({
             "name": group["name"],

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use super::conditions::{self, object, phase};
 use super::control::{Control, MOST_CHILDREN, Millis, Plan, Traits};
 use crate::node::{parse_rfc3339, rfc3339};
-use crate::{GroupResource, Object};
+use crate::{GroupResource, Object, Propagation};
 
 const PREFIX: &str = "training.kubeflow.org";
+const OPERATOR: &str = "pytorchjob-controller";
 /// The port on which rank 0 listens.
 const PORT: u16 = 23456;
 /// Exit codes from here on come from signals and are worth another try under `ExitCode`.
@@ -54,6 +55,10 @@ impl Control for Controller {
         object(&mut status);
         if conditions::is_true(&status, "Succeeded") || conditions::is_true(&status, "Failed") {
             plan.delete = leftovers(job, pods);
+            let ttl = &job["spec"]["runPolicy"]["ttlSecondsAfterFinished"];
+            plan.expire(ttl, &status["completionTime"], Propagation::Background, now);
+            still_active(&mut status, pods);
+            plan.status = Some(status);
             return plan;
         }
         if conditions::find(&status, "Created").is_none() {
@@ -72,8 +77,8 @@ impl Control for Controller {
 
 fn suspend(plan: &mut Plan, status: &mut Value, pods: &[Arc<Object>], now: Millis) {
     plan.delete = pods.iter().filter(|pod| !pod.is_terminating()).cloned().collect();
-    for replicas in status["replicaStatuses"].as_object_mut().into_iter().flatten() {
-        object(replicas.1).remove("active");
+    for (_, replicas) in replica_statuses(status) {
+        object(replicas).remove("active");
     }
     if conditions::is_true(status, "Running") {
         set(status, "Running", false, "PyTorchJobSuspended", "the job is suspended", now);
@@ -116,7 +121,7 @@ fn drive(plan: &mut Plan, job: &Value, status: &mut Value, pods: &[Arc<Object>],
         let (tally, again) = replicas_of(plan, job, &groups, group, pods);
         restarting |= again;
         tallies.push(tally);
-        let mut counted = json!({});
+        let mut counted = json!({ "selector": selector(job, group.kind) });
         for (field, number) in
             [("active", tally.active), ("succeeded", tally.succeeded), ("failed", tally.failed)]
         {
@@ -162,11 +167,9 @@ fn replicas_of(
         }
     }
     let kind = group.kind.to_lowercase();
-    let label =
-        |pod: &Object, key: &str| pod.value()["metadata"]["labels"][format!("{PREFIX}/{key}")].clone();
     let surplus = pods.iter().filter(|pod| {
         let index = label(pod, "replica-index").as_str().and_then(|text| text.parse::<u64>().ok());
-        label(pod, "replica-type") == kind.as_str()
+        *label(pod, "replica-type") == kind.as_str()
             && !pod.is_terminating()
             && index.is_none_or(|index| index >= group.replicas)
     });
@@ -214,11 +217,44 @@ fn finish(status: &mut Value, kind: &str, message: &str, now: Millis) {
     conditions_without(status, "Restarting");
     set(status, kind, true, &reason, message, now);
     object(status).insert("completionTime".into(), rfc3339(now).into());
-    for replicas in status["replicaStatuses"].as_object_mut().into_iter().flatten() {
-        if kind == "Succeeded" {
-            object(replicas.1).remove("active");
+    for (_, replicas) in replica_statuses(status).filter(|_| kind == "Succeeded") {
+        object(replicas).remove("active");
+    }
+}
+
+fn replica_statuses(status: &mut Value) -> impl Iterator<Item = (&String, &mut Value)> {
+    status.get_mut("replicaStatuses").and_then(Value::as_object_mut).into_iter().flatten()
+}
+
+/// The pods of a finished job that are active still: fewer and fewer.
+fn still_active(status: &mut Value, pods: &[Arc<Object>]) {
+    let running = |kind: &str| {
+        let kind = kind.to_lowercase();
+        let pods = pods.iter().filter(|pod| phase(pod.value()) == "Running" && !pod.is_terminating());
+        let number = pods.filter(|pod| *label(pod, "replica-type") == kind.as_str()).count();
+        u64::try_from(number).unwrap_or(u64::MAX)
+    };
+    for (kind, replicas) in replica_statuses(status) {
+        match replicas["active"].as_u64().map(|active| active.min(running(kind))) {
+            Some(0) => {
+                object(replicas).remove("active");
+            }
+            Some(active) => replicas["active"] = active.into(),
+            None => {}
         }
     }
+}
+
+/// The value of one of the labels that the pods get from their job.
+fn label<'p>(pod: &'p Object, key: &str) -> &'p Value {
+    &pod.value()["metadata"]["labels"][format!("{PREFIX}/{key}")]
+}
+
+/// The labels of all pods of one kind of replica, as a selector for whoever scales them.
+fn selector(job: &Value, kind: &str) -> String {
+    let name = job["metadata"]["name"].as_str().unwrap_or_default();
+    let kind = kind.to_lowercase();
+    format!("{PREFIX}/job-name={name},{PREFIX}/operator-name={OPERATOR},{PREFIX}/replica-type={kind}")
 }
 
 /// Why the job may not go on, by its own limits.
@@ -298,7 +334,7 @@ fn pod(job: &Value, groups: &[Group<'_>], group: &Group<'_>, index: u64) -> Valu
         ("job-name", job_name.to_owned()),
         ("replica-type", kind.clone()),
         ("replica-index", index.to_string()),
-        ("operator-name", "pytorchjob-controller".to_owned()),
+        ("operator-name", OPERATOR.to_owned()),
     ] {
         labels.insert(format!("{PREFIX}/{key}"), value.into());
     }

@@ -1,6 +1,7 @@
-//! What happens to objects over time: stamping, generations, garbage collection, namespace termination.
+//! What happens to objects over time: stamping, generations, garbage collection, namespace termination, expiry.
 
 mod budgets;
+mod expiry;
 mod gc;
 pub(crate) mod metadata;
 mod namespaces;
@@ -14,6 +15,9 @@ use crate::cluster::Cluster;
 use crate::object::{Object, items};
 use crate::resources::{GroupResource, Resource};
 use crate::store::{Expected, Origin, Verb};
+
+/// The server itself, as the log names it.
+const WRITER: &str = "apiserver";
 
 /// Namespaces that every cluster begins with.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -33,6 +37,7 @@ pub(crate) fn start(cluster: &Cluster, new: bool) {
     if new {
         seed_all(cluster);
     }
+    cluster.0.tasks.spawn(expiry::run(cluster.clone()));
     let housekeeper = cluster.clone();
     cluster.0.tasks.spawn(async move {
         loop {
@@ -80,7 +85,7 @@ fn default_account(namespace: &str) -> Value {
 fn seed(cluster: &Cluster, resource: &GroupResource, mut value: Value) {
     metadata::identify(cluster, &mut value);
     let origin = Origin {
-        writer: "apiserver".into(),
+        writer: WRITER.into(),
         verb: Verb::Create,
         subresource: "".into(),
         at: cluster.0.clock.now(),

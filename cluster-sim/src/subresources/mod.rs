@@ -67,6 +67,26 @@ pub(crate) fn review(resource: &Resource, mut body: Value) -> Value {
     body
 }
 
+/// Refuses `exec`, `attach` and `portforward`, whatever the method and the protocol: nothing runs in a simulated pod.
+pub(crate) fn refuse_streams(cluster: &Cluster, target: &Target) -> Result<(), ApiError> {
+    let what = match &*target.subresource {
+        "exec" => "exec",
+        "attach" => "attach",
+        "portforward" => "port-forward",
+        _ => return Ok(()),
+    };
+    if !target.resource.id.is("", "pods") {
+        return Err(ApiError::no_such_path());
+    }
+    let name = target.name.as_deref().unwrap_or_default();
+    cluster.object(&target.resource.id, &ObjectKey::new(target.namespace_or_empty(), name))?;
+    let why = format!(
+        "the embedded cluster runs no containers; {what} is not supported (kubectl logs shows the environment that a \
+         container was started with)"
+    );
+    Err(ApiError::new(501, "", why))
+}
+
 /// `GET …/pods/NAME/log`, answered by the kubelet that runs the pod.
 pub(crate) fn pod_log(
     cluster: &Cluster,
@@ -78,21 +98,7 @@ pub(crate) fn pod_log(
     }
     let name = target.name.as_deref().unwrap_or_default();
     let pod = cluster.object(&target.resource.id, &ObjectKey::new(target.namespace_or_empty(), name))?;
-    let containers: Vec<&str> =
-        items(pod.value(), &["spec", "containers"]).iter().map(|c| text(c, &["name"])).collect();
-    let container = match (query.get("container"), containers.as_slice()) {
-        (Some(asked), all) if all.contains(&asked) => asked,
-        (Some(asked), _) => {
-            return Err(ApiError::bad_request(format!("container {asked} is not valid for pod {name}")));
-        }
-        (None, [only]) => only,
-        (None, all) => {
-            return Err(ApiError::bad_request(format!(
-                "a container name must be specified for pod {name}, choose one of: [{}]",
-                all.join(" ")
-            )));
-        }
-    };
+    let container = container(pod.value(), name, query.get("container"))?;
     let node = text(pod.value(), &["spec", "nodeName"]);
     if node.is_empty() {
         return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
@@ -109,4 +115,29 @@ pub(crate) fn pod_log(
         }
         None => text,
     }))
+}
+
+/// The container asked for, or the only one. Init containers are to be named.
+fn container<'a>(pod: &'a Value, name: &str, asked: Option<&'a str>) -> Result<&'a str, ApiError> {
+    let named = |field| -> Vec<&str> {
+        items(pod, &["spec", field]).iter().map(|container| text(container, &["name"])).collect()
+    };
+    let (containers, init) = (named("containers"), named("initContainers"));
+    match (asked, containers.as_slice()) {
+        (Some(asked), all) if all.contains(&asked) || init.contains(&asked) => Ok(asked),
+        (Some(asked), _) => {
+            Err(ApiError::bad_request(format!("container {asked} is not valid for pod {name}")))
+        }
+        (None, [only]) => Ok(only),
+        (None, all) => {
+            let or_init = match init.as_slice() {
+                [] => String::new(),
+                init => format!(" or one of the init containers: [{}]", init.join(" ")),
+            };
+            Err(ApiError::bad_request(format!(
+                "a container name must be specified for pod {name}, choose one of: [{}]{or_init}",
+                all.join(" ")
+            )))
+        }
+    }
 }

@@ -216,17 +216,26 @@ fn human(seconds: i64) -> String {
     }
 }
 
+/// The sidecars among the init containers: they count as containers.
+fn sidecars(pod: &Value) -> impl Iterator<Item = &str> {
+    let init = items(pod, &["spec", "initContainers"]).iter();
+    init.filter(|c| text(c, &["restartPolicy"]) == "Always").map(|c| text(c, &["name"]))
+}
+
+/// The statuses of containers and sidecars.
+fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+    let init = items(pod, &["status", "initContainerStatuses"]).iter();
+    let sidecars = init.filter(|s| sidecars(pod).any(|name| name == text(s, &["name"])));
+    items(pod, &["status", "containerStatuses"]).iter().chain(sidecars)
+}
+
 fn ready(pod: &Value) -> String {
-    let statuses = items(pod, &["status", "containerStatuses"]);
-    let ready = statuses.iter().filter(|s| at(s, &["ready"]) == &Value::Bool(true)).count();
-    format!("{ready}/{}", items(pod, &["spec", "containers"]).len())
+    let ready = statuses(pod).filter(|s| at(s, &["ready"]) == &Value::Bool(true)).count();
+    format!("{ready}/{}", items(pod, &["spec", "containers"]).len() + sidecars(pod).count())
 }
 
 fn restarts(pod: &Value) -> i64 {
-    items(pod, &["status", "containerStatuses"])
-        .iter()
-        .filter_map(|s| at(s, &["restartCount"]).as_i64())
-        .sum()
+    statuses(pod).filter_map(|s| at(s, &["restartCount"]).as_i64()).sum()
 }
 
 fn pod_status(pod: &Value) -> String {

@@ -82,8 +82,8 @@ fn custom(columns: &[Column], object: &Value, now: jiff::Timestamp) -> Value {
     Value::Array(cells)
 }
 
-/// The first value of a simple JSON path: fields, escaped dots, indices, `[*]`, and filters of the form
-/// `[?(@.type=="Ready")]`.
+/// The first value of a simple JSON path: fields, escaped dots, indices and slices (negative ones count from the end),
+/// `[*]`, and filters of the form `[?(@.type=="Ready")]`.
 fn json_path(object: &Value, path: &str) -> Value {
     let mut found = vec![object];
     let mut rest = path.trim_start_matches('$');
@@ -97,7 +97,8 @@ fn json_path(object: &Value, path: &str) -> Value {
 
 enum Step {
     Field(String),
-    Index(usize),
+    /// From the first up to the second; the end of the list where there is none.
+    Slice(i64, Option<i64>),
     All,
     Where(Vec<String>, String),
 }
@@ -113,8 +114,8 @@ fn next_step(rest: &str) -> (Step, &str) {
             let path = path.trim().split('.').map(str::to_owned).collect();
             return (Step::Where(path, value.to_owned()), remaining);
         }
-        if let Ok(index) = content.parse() {
-            return (Step::Index(index), remaining);
+        if let Some(slice) = slice(content) {
+            return (slice, remaining);
         }
         if content == "*" {
             return (Step::All, remaining);
@@ -134,10 +135,33 @@ fn next_step(rest: &str) -> (Step, &str) {
     (Step::Field(field), "")
 }
 
+/// `[2]`, `[-1]`, `[1:3]`, `[-2:]`, `[:2]`.
+fn slice(content: &str) -> Option<Step> {
+    let bound = |text: &str| if text.is_empty() { Some(None) } else { text.parse::<i64>().ok().map(Some) };
+    match content.split_once(':') {
+        Some((start, end)) => Some(Step::Slice(bound(start)?.unwrap_or(0), bound(end)?)),
+        None => {
+            let index: i64 = content.parse().ok()?;
+            // The one after the last is no number from the end: there is none.
+            Some(Step::Slice(index, index.checked_add(1).filter(|end| *end != 0)))
+        }
+    }
+}
+
+/// The elements of a slice. One that reaches beyond the list has none, as with `kubectl`.
+fn elements(list: &[Value], start: i64, end: Option<i64>) -> Option<&[Value]> {
+    let length = i64::try_from(list.len()).ok()?;
+    let place = |bound: i64| usize::try_from(if bound < 0 { bound.checked_add(length)? } else { bound }).ok();
+    list.get(place(start)?..place(end.unwrap_or(length))?)
+}
+
 fn follow<'v>(value: &'v Value, step: &Step) -> Vec<&'v Value> {
     match step {
         Step::Field(name) => value.get(name).into_iter().collect(),
-        Step::Index(index) => value.get(*index).into_iter().collect(),
+        Step::Slice(start, end) => {
+            let list = value.as_array().and_then(|list| elements(list, *start, *end));
+            list.into_iter().flatten().collect()
+        }
         Step::All => value.as_array().into_iter().flatten().collect(),
         Step::Where(path, wanted) => {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -158,6 +182,16 @@ mod tests {
         });
         for (path, expected) in [
             (".spec.list[1].n", json!(2)),
+            (".spec.list[2].n", Value::Null),
+            (".spec.list[-1].n", json!(2)),
+            (".spec.list[-1:].n", json!(2)),
+            (".spec.list[-2:].n", json!(1)),
+            (".spec.list[-3:].n", Value::Null),
+            (".spec.list[:1].n", json!(1)),
+            (".spec.list[1:2].n", json!(2)),
+            (".spec.list[2:1].n", Value::Null),
+            (".spec.list[9223372036854775807].n", Value::Null),
+            (".spec.none[-1:].n", Value::Null),
             (".spec.list[*].n", json!(1)),
             (".metadata.labels.a\\.b/c", json!("x")),
             (".status.conditions[?(@.type==\"Ready\")].status", json!("True")),

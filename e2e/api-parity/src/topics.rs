@@ -10,6 +10,7 @@ mod jobs;
 mod kinds;
 mod lists;
 mod namespaces;
+mod nodes;
 mod objects;
 mod patches;
 mod pods;
@@ -38,6 +39,7 @@ pub(crate) fn all() -> Vec<Case> {
         binding::DISRUPTION,
         jobs::CASES,
         jobs::CONTROLLED,
+        nodes::CONTROLLED,
         crd_schema::CASES,
         crd_versions::CASES,
         kinds::CASES,

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::crd_schema::{define, thing, undefine};
 use super::shapes::CRDS;
@@ -25,6 +25,7 @@ pub(super) const CASES: &[Case] = topic!["crd_versions", OnlyTheApi:
     cluster_scoped_kinds_live_outside_namespaces,
     short_names_show_in_discovery,
     printer_columns_show_in_a_table,
+    printer_columns_take_slices_and_count_from_the_end,
     custom_kinds_can_be_watched,
     custom_kinds_page_like_others,
     finalizers_hold_custom_objects,
@@ -247,6 +248,27 @@ async fn printer_columns_show_in_a_table(api: Harness) -> Result<()> {
         .has("/rows/0/cells/0", "a")?
         .has("/rows/0/cells/1", 3)?
         .has("/rows/0/object/kind", "PartialObjectMetadata")?;
+    undefine(&api).await
+}
+
+async fn printer_columns_take_slices_and_count_from_the_end(api: Harness) -> Result<()> {
+    let paths = [
+        (".spec.names[-1:]", json!("b")),
+        (".spec.names[-1]", json!("b")),
+        (".spec.names[0:1]", json!("a")),
+        (".spec.names[-3:]", Value::Null),
+        (".spec.names[2]", Value::Null),
+    ];
+    let columns: Vec<Value> =
+        paths.iter().map(|(path, _)| json!({"name": path, "type": "string", "jsonPath": path})).collect();
+    let things =
+        define(&api, |crd| crd["spec"]["versions"][0]["additionalPrinterColumns"] = json!(columns)).await?;
+    api.post(&things, thing("a", json!({"size": 1, "names": ["a", "b"]}))).await?.is(201)?;
+    let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
+    let mut table = api.send(Method::GET, &things, &accept, None).await?.is(200)?;
+    for (column, (_, shown)) in paths.into_iter().enumerate() {
+        table = table.has(&format!("/rows/0/cells/{}", column + 1), shown)?;
+    }
     undefine(&api).await
 }
 

@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = topic!["discovery", OnlyTheApi:
     an_unknown_path_is_404,
     the_aggregated_discovery_answers,
     a_table_of_pods_has_kubectls_columns,
+    a_table_of_pods_counts_sidecars,
     a_table_of_one_object,
     a_table_of_an_empty_list_has_columns,
     partial_metadata_has_no_spec,
@@ -143,6 +144,26 @@ async fn a_table_of_pods_has_kubectls_columns(api: Harness) -> Result<()> {
         .has("/rows/0/cells/0", "a")?
         .has("/rows/0/cells/1", "0/1")?;
     table.has("/rows/0/cells/2", "Pending")?.filled("/metadata/resourceVersion")?;
+    Ok(())
+}
+
+async fn a_table_of_pods_counts_sidecars(api: Harness) -> Result<()> {
+    let mut body = pod("a");
+    body["spec"]["initContainers"] = json!([
+        {"name": "setup", "image": "busybox"},
+        {"name": "sidecar", "image": "busybox", "restartPolicy": "Always"},
+    ]);
+    api.post(PODS, body).await?.is(201)?;
+    let status = |name: &str, ready: bool| {
+        json!({"name": name, "ready": ready, "started": ready, "restartCount": 0, "image": "busybox", "imageID": "",
+            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}})
+    };
+    let patch = json!({"status": {"phase": "Running",
+        "conditions": [{"type": "Initialized", "status": "True"}],
+        "initContainerStatuses": [status("sidecar", true)],
+        "containerStatuses": [status("main", false)]}});
+    api.merge(&format!("{PODS}/a/status"), patch).await?.is(200)?;
+    api.send(Method::GET, PODS, &TABLE, None).await?.is(200)?.has("/rows/0/cells/1", "1/2")?;
     Ok(())
 }
 

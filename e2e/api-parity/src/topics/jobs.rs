@@ -31,6 +31,8 @@ pub(super) const CONTROLLED: &[Case] = topic!["jobs", Controllers:
     an_indexed_job_numbers_its_pods,
     deleting_a_job_deletes_its_pods,
     a_job_replaces_a_deleted_pod,
+    pods_that_a_deadline_ends_have_failed,
+    an_ended_job_goes_after_its_time_to_live,
 ];
 
 fn suspended(name: &str) -> Value {
@@ -265,5 +267,26 @@ async fn a_job_replaces_a_deleted_pod(api: Harness) -> Result<()> {
     api.delete(&at(PODS, &first)).await?.ok()?;
     let path = format!("{PODS}?labelSelector=job-name%3Da");
     api.until(&path, |answer| answer.names().len() == 1 && answer.names()[0] != first).await?;
+    Ok(())
+}
+
+async fn pods_that_a_deadline_ends_have_failed(api: Harness) -> Result<()> {
+    let mut body = job("a");
+    body["spec"]["activeDeadlineSeconds"] = json!(1);
+    api.post(JOBS, body).await?.is(201)?;
+    let failed = api.until(&at(JOBS, "a"), |answer| condition(answer, "Failed")).await?;
+    failed.has("/status/failed", 1)?.lacks("/status/active")?;
+    pods_of(&api, "a", 0).await?;
+    Ok(())
+}
+
+async fn an_ended_job_goes_after_its_time_to_live(api: Harness) -> Result<()> {
+    let mut body = job("a");
+    body["spec"]["ttlSecondsAfterFinished"] = json!(1);
+    api.post(JOBS, body).await?.is(201)?;
+    let pods = pods_of(&api, "a", 1).await?;
+    end_pod(&api, &pods, "Succeeded").await?;
+    api.until(&at(JOBS, "a"), |answer| answer.status == 404).await?;
+    pods_of(&api, "a", 0).await?;
     Ok(())
 }
