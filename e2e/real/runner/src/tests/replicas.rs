@@ -238,14 +238,8 @@ async fn delete(world: &World, path: &str) -> Result<()> {
     Ok(())
 }
 
-async fn cold(world: &World) -> Result<()> {
-    world.programs().await?.kill(ADMISSION)?;
-    for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
-        delete(world, &format!("/apis/admissionregistration.k8s.io/v1/{kind}/trireme-admission-controller"))
-            .await?;
-    }
-    delete(world, &format!("/api/v1/namespaces/{SYSTEM}/secrets/admission-controller-tls")).await?;
-    store_as(world, "v1beta1").await?;
+/// A pool with a queue and a Workload in it, written by clients of v1beta1 while that is what is stored.
+async fn old_objects(world: &World) -> Result<()> {
     let kueue = "/apis/kueue.x-k8s.io/v1beta1";
     let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     let flavors = json!([{"name": "a100", "resources": [{"name": GPU, "nominalQuota": 4}]}]);
@@ -263,6 +257,18 @@ async fn cold(world: &World) -> Result<()> {
         get(&world.running()?.plane.client, &format!("{DEFINITIONS}/workloads.kueue.x-k8s.io")).await?;
     let stored = definition["status"]["storedVersions"].as_array().context("stored versions")?;
     ensure!(stored.contains(&json!("v1beta1")), "{stored:?}");
+    Ok(())
+}
+
+async fn cold(world: &World) -> Result<()> {
+    world.programs().await?.kill(ADMISSION)?;
+    for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+        delete(world, &format!("/apis/admissionregistration.k8s.io/v1/{kind}/trireme-admission-controller"))
+            .await?;
+    }
+    delete(world, &format!("/api/v1/namespaces/{SYSTEM}/secrets/admission-controller-tls")).await?;
+    store_as(world, "v1beta1").await?;
+    old_objects(world).await?;
     store_as(world, "v1beta2").await?;
 
     let second = second(ADMISSION);
