@@ -115,7 +115,7 @@ fn within_cohort(world: &World, cohort: &str, flavor: &str, resource: &str) -> R
             .max()
             .unwrap_or(0);
         total += used;
-        // What a queue holds beyond a quota that was lowered under it is the administrator's doing.
+        // A queue whose quota was lowered under it holds what the others may not take as well.
         owned += nominal;
     }
     if total > owned {
