@@ -193,7 +193,8 @@ fn priority(workload: &Value) -> i64 {
     workload.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// How much more of a resource a ClusterQueue may use of the flavor `gpu`, the only one in an episode.
+/// How much more of a resource a ClusterQueue may use of the flavor `gpu`, the only one in an episode. What other queues keep
+/// back is not free: a StrictFIFO queue that cannot reclaim from everybody does so for its head.
 fn free(world: &World, queue: &Value, resource: &str) -> i64 {
     let flavor = "gpu";
     let cell = (flavor.to_owned(), resource.to_owned());
@@ -205,7 +206,12 @@ fn free(world: &World, queue: &Value, resource: &str) -> i64 {
     let mut spare = 0;
     for member in world.all(CLUSTER_QUEUES).filter(|one| cohort_of(one) == cohort_of(queue)) {
         let owned = quota_cell(member, flavor, resource).map_or(0, |(nominal, _)| nominal);
-        spare += owned - used(world, text(member, "/metadata/name")).get(&cell).copied().unwrap_or(0);
+        let left = owned - used(world, text(member, "/metadata/name")).get(&cell).copied().unwrap_or(0);
+        let keeps = text(member, "/spec/queueingStrategy") == "StrictFIFO"
+            && text(member, "/spec/preemption/reclaimWithinCohort") != "Any"
+            && uid(member) != uid(queue)
+            && pending(world).any(|one| queue_of(world, one).map(uid) == Some(uid(member)));
+        spare += if keeps { left.min(0) } else { left };
     }
     spare.min(nominal.saturating_add(limit.unwrap_or(i64::MAX)) - mine)
 }
