@@ -7,8 +7,9 @@
 //!
 //! What it does not do, on purpose: authorisation (every review says yes), managed fields and their conflicts
 //! (server-side apply creates or merges), CEL (`x-kubernetes-validations`, `matchConditions`, admission policies),
-//! answers in protobuf (request bodies of built-in kinds are read), `exec`, webhooks outside the process. What it does is held to the real server by the api-parity
-//! suite.
+//! answers in protobuf (request bodies of built-in kinds are read), `exec`, `attach` and `port-forward` (nothing runs),
+//! node leases and the taints of nodes that are not ready, webhooks outside the process. What it does is held to the real
+//! server by the api-parity suite.
 
 mod admission;
 mod cluster;

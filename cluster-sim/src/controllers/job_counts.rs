@@ -21,6 +21,8 @@ pub(super) struct Counts {
     succeeded: BTreeMap<Arc<str>, Option<u64>>,
     /// Deleted by the controller itself: that is no failure.
     removed: BTreeSet<Arc<str>>,
+    /// Ended together with the Job: failed, whatever becomes of them.
+    condemned: BTreeSet<Arc<str>>,
     /// Failures since the last success.
     row: u32,
     failed_before: usize,
@@ -33,6 +35,7 @@ impl Counts {
     pub(super) fn note(&mut self, pod: &Object, deleted: bool) {
         let uid = pod.uid();
         match phase(pod.value()) {
+            _ if self.condemned.contains(uid) => {}
             "Succeeded" => {
                 self.failed.remove(uid);
                 self.succeeded.insert(uid.clone(), index(pod));
@@ -54,9 +57,10 @@ impl Counts {
         }
     }
 
-    /// The Job ends while this pod runs: it has failed, whoever deletes it.
+    /// The Job ends while this pod runs: it has failed, even if it ends well in its grace period.
     pub(super) fn fail(&mut self, pod: &Object) {
         self.failed.insert(pod.uid().clone());
+        self.condemned.insert(pod.uid().clone());
     }
 
     /// Takes notice of what ended since the last call.

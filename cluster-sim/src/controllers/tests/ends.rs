@@ -21,6 +21,17 @@ async fn pods_that_a_failed_job_ends_have_failed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_ends_well_after_the_deadline_has_failed() {
+    let bench = Bench::new().await;
+    let slow = json!({ "sim.trireme.dev/run-for": "35s", "sim.trireme.dev/stop-after": "20s" });
+    bench.create(&jobs(), job(json!({ "activeDeadlineSeconds": 30 }), &slow)).await;
+    pass(60).await;
+    let status = bench.status(&jobs());
+    assert!(bench.is(&jobs(), "Failed") && bench.pods().is_empty());
+    assert_eq!((&status["failed"], &status["succeeded"]), (&json!(1), &Value::Null));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_pytorchjob_without_pods_has_no_active_replicas() {
     let bench = Bench::new().await;
     let mut one = pytorchjob(&[("Worker", 2)], &json!({}), "OnFailure", false);

@@ -66,6 +66,7 @@ pub(crate) fn all() -> Vec<Test> {
         "get_watch_shows_a_pod_come_up" => watch,
         "a_job_is_created_waited_for_and_read" => job,
         "logs_show_the_gpus_of_the_container" => logs,
+        "init_containers_have_logs_and_exec_is_refused" => init_logs,
         "workloads_have_their_columns" => workload_columns,
         "queues_have_their_columns" => queue_columns,
         "describe_shows_conditions_and_events" => describe,
@@ -400,6 +401,26 @@ async fn logs(up: &Up) -> Result<()> {
         ensure!(devices.count() == 2, "{text}");
     }
     ends(up, "logged").await
+}
+
+async fn init_logs(up: &Up) -> Result<()> {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "helped", "namespace": "default"},
+        "spec": {"nodeName": "node-1",
+            "initContainers": [{"name": "setup", "image": "any", "env": [{"name": "STEP", "value": "1"}]},
+                {"name": "sidecar", "image": "any", "restartPolicy": "Always"}],
+            "containers": [{"name": "main", "image": "any"}]}});
+    up.create("helped", &pod).await?;
+    up.run(&["wait", "pod/helped", "--for=condition=Ready", "--timeout=20s"]).await?;
+    let table = up.run(&["get", "pods"]).await?;
+    ensure!(row(&table, "helped")?.1[1] == "2/2", "{table}");
+    let text = up.run(&["logs", "helped", "-c", "setup"]).await?;
+    ensure!(text.contains("STEP=1"), "{text}");
+    for command in [["exec", "helped", "--", "sh"].as_slice(), &["port-forward", "helped", "0:80"]] {
+        let complaint = up.fails(command).await?;
+        ensure!(complaint.contains("the embedded cluster runs no containers"), "{complaint}");
+    }
+    up.run(&["delete", "pod", "helped"]).await?;
+    Ok(())
 }
 
 async fn workload_columns(up: &Up) -> Result<()> {
