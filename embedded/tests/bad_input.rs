@@ -140,7 +140,8 @@ async fn mistakes_in_jobs_and_job_sets() {
         mistake(vec![job]).set(pointer, value)
     };
     let entry = json!({
-        "name": "workers", "replicas": 1, "template": { "spec": { "parallelism": 2, "template": template(1) } },
+        "name": "workers", "replicas": 1,
+        "template": { "spec": { "parallelism": 2, "completions": 2, "template": template(1) } },
     });
     let set = |pointer: &str, value: Value| {
         let set = json!({
