@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crds::names::kueue;
+use crds::names::{kueue, trireme};
 use serde_json::{Map, Value, json};
 
 use crate::names::workload_name;
@@ -132,7 +132,7 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
     let mut labels = Map::new();
     // A uid is a valid label value; anything else is left out rather than refused by the server.
     labels.insert(kueue::JOB_UID.to_owned(), json!(job_uid));
-    Ok(json!({
+    let mut workload = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
         "metadata": {
@@ -150,7 +150,19 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
             }],
         },
         "spec": spec,
-    }))
+    });
+    if comes_in_steps(job) {
+        workload["metadata"]["annotations"] = json!({ trireme::GANG: trireme::GANG_OF_POD_SET });
+    }
+    Ok(workload)
+}
+
+/// Whether pods of one set are made only when those of another run or have ended (JobSet's `dependsOn` and
+/// `startupPolicy`): who waited for all of them before starting any would wait for ever.
+fn comes_in_steps(job: &Job) -> bool {
+    let ordered = job.object.at("/spec/startupPolicy/startupPolicyOrder") == Some(&json!("InOrder"));
+    let mut sets = job.object.at("/spec/replicatedJobs").and_then(Value::as_array).into_iter().flatten();
+    ordered || sets.any(|set| set["dependsOn"].as_array().is_some_and(|others| !others.is_empty()))
 }
 
 fn refuse_unsupported(annotations: Option<&BTreeMap<String, String>>, place: &str) -> Result<(), String> {

@@ -221,3 +221,24 @@ fn what_cannot_be_described_is_refused_by_field() {
         }
     }
 }
+
+/// Pods that are made one set after another are no gang together.
+#[test]
+fn pod_sets_that_come_in_steps_are_gangs_of_their_own() {
+    let kind = TABLE.iter().find(|kind| kind.kind == "JobSet").unwrap();
+    let job_set = |depends: Value, startup: Value| {
+        let set = |name: &str, depends: Value| json!({ "name": name, "dependsOn": depends, "template": { "spec": { "template": template() } } });
+        let sets = [set("driver", json!([])), set("workers", depends)];
+        let object = json!({ "spec": { "suspend": true, "startupPolicy": startup, "replicatedJobs": sets } });
+        compose(&job(kind, object, json!({})), &priorities()).unwrap()
+    };
+    let after = json!([{ "name": "driver", "status": "Complete" }]);
+    let cases = [
+        ("all at once", job_set(json!([]), json!({ "startupPolicyOrder": "AnyOrder" })), Value::Null),
+        ("dependsOn", job_set(after, Value::Null), json!("pod-set")),
+        ("in order", job_set(Value::Null, json!({ "startupPolicyOrder": "InOrder" })), json!("pod-set")),
+    ];
+    for (name, workload, gang) in cases {
+        assert_eq!(workload["metadata"]["annotations"]["trireme.dev/gang"], gang, "{name}");
+    }
+}

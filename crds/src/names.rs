@@ -106,6 +106,10 @@ pub mod trireme {
     pub const CONVERT_PATH: &str = "/convert";
     /// On a Binding and on the pod it binds: chosen devices, as JSON per container and resource.
     pub const DEVICES: &str = "trireme.dev/devices";
+    /// On a Workload: what of it starts together. Absent is all of it.
+    pub const GANG: &str = "trireme.dev/gang";
+    /// Value of [`GANG`]: each pod set by itself.
+    pub const GANG_OF_POD_SET: &str = "pod-set";
     /// On a GangPlacement: uid of the gang's owner.
     pub const GANG_UID: &str = "trireme.dev/gang-uid";
 }

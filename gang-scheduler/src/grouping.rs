@@ -53,6 +53,8 @@ struct WorkloadRecord {
     admitted: bool,
     finished: bool,
     grants: Vec<grant::Grant>,
+    /// Its pod sets are gangs of their own.
+    by_pod_set: bool,
 }
 
 /// A PodGroup as last seen.
@@ -461,9 +463,19 @@ impl Index {
             };
         }
         match self.workload_of(record) {
-            Some(workload) => GangId::new(format!("workload/{workload}")),
+            Some(workload) => match self.own_pod_set(record) {
+                Some(set) => GangId::new(format!("workload/{workload}/{set}")),
+                None => GangId::new(format!("workload/{workload}")),
+            },
             None => GangId::new(format!("pod/{}", record.info.uid)),
         }
+    }
+
+    /// The pod set that is this pod's gang, where that is not the whole Workload.
+    fn own_pod_set(&self, record: &PodRecord) -> Option<&str> {
+        let workload = self.workloads.get(&self.workload_of(record)?).filter(|one| one.by_pod_set)?;
+        let grant_of = |name: &String| workload.grants.iter().find(|grant| grant.pod_set == *name);
+        record.pod_sets.iter().find_map(grant_of).map(|grant| grant.pod_set.as_str())
     }
 
     /// Why this pod must not run by itself, whatever its gang: what it belongs to was not admitted.

@@ -45,6 +45,37 @@ async fn a_gang_of_a_workload_is_bound_whole_with_n_plus_two_writes() {
     assert_eq!(harness.written().len(), 6, "nothing is written in a quiet hour");
 }
 
+/// A JobSet whose workers are made only when its driver has ended: waiting for all of them would be for ever.
+#[tokio::test(start_paused = true)]
+async fn pod_sets_that_come_in_steps_are_bound_each_by_itself() {
+    let mut harness = Harness::new().await;
+    harness.node("a", 8).await;
+    let uid = harness.job("steps").await;
+    let template =
+        json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "x" }] } });
+    let set = |name: &str, count: u32| json!({ "name": name, "count": count, "template": template });
+    let owner =
+        json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "steps", "uid": uid, "controller": true });
+    let workload = json!({
+        "metadata": { "name": "job-steps", "ownerReferences": [owner], "annotations": { "trireme.dev/gang": "pod-set" } },
+        "spec": { "queueName": "q", "podSets": [set("driver", 1), set("workers", 2)] },
+    });
+    harness.create("kueue.x-k8s.io", "v1beta2", "Workload", workload).await;
+    let sets = [("driver", 1), ("workers", 2)];
+    harness.admit_sets("steps", &sets).await;
+    harness.start();
+    let pod = async |name: &str, set: &str| {
+        let metadata = json!({ "labels": { "kueue.x-k8s.io/podset": set }, "ownerReferences": [owner] });
+        harness.pod(name, metadata).await;
+        harness.sleep(20).await;
+        harness.bound().await.len()
+    };
+    assert_eq!(pod("driver", "driver").await, 1);
+    assert_eq!(pod("worker-0", "workers").await, 1, "half of its set");
+    assert_eq!(pod("worker-1", "workers").await, 3);
+    assert_eq!(pod("worker-2", "workers").await, 3, "more than was granted");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_single_pod_takes_one_write() {
     let mut harness = Harness::new().await;

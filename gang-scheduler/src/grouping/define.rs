@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crds::view;
 use placement_engine::{Event, GangId, GangSpec, Hold, Unsupported};
 
-use super::{Index, PodRecord, read};
+use super::{Index, PodRecord, grant, read};
 
 impl Index {
     /// Tells the engine the rules of a gang, and remembers its owner.
@@ -28,10 +28,16 @@ impl Index {
         // A gang that is no PodGroup's has one Workload or none; a PodGroup's pods may have several.
         let some = if group.is_some() { usize::MAX } else { 1 };
         let workloads = self.workloads_of(members().take(some));
+        let own_set = first.filter(|_| group.is_none()).and_then(|record| self.own_pod_set(record));
         let mut owner = None;
         for uid in &workloads {
             let Some(record) = self.workloads.get(uid) else { continue };
-            let granted = record.grants.iter().fold(0, |sum: i64, grant| sum.saturating_add(grant.count));
+            let of_gang = |grant: &&grant::Grant| own_set.is_none_or(|set| grant.pod_set == set);
+            let granted = record
+                .grants
+                .iter()
+                .filter(of_gang)
+                .fold(0, |sum: i64, grant| sum.saturating_add(grant.count));
             let granted = u32::try_from(granted.max(0)).unwrap_or(u32::MAX);
             spec.min_member = if owner.is_some() { spec.min_member.max(granted) } else { granted };
             spec.created_ms = record.created_ms;

@@ -282,6 +282,11 @@ pub(super) fn workload_record(workload: &view::WorkloadPlacement) -> WorkloadRec
             && !workload.has(crds::reasons::workload::FINISHED),
         finished: workload.has(crds::reasons::workload::FINISHED),
         grants: grants.collect(),
+        by_pod_set: meta
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(trireme::GANG))
+            .is_some_and(|gang| gang == trireme::GANG_OF_POD_SET),
     }
 }
 

@@ -146,12 +146,21 @@ impl Harness {
     }
 
     pub(crate) async fn admit(&self, job: &str, count: u32) {
+        self.admit_sets(job, &[("main", count)]).await;
+    }
+
+    /// Admits the Workload of a job, with so many pods of one GPU in each pod set.
+    pub(crate) async fn admit_sets(&self, job: &str, sets: &[(&str, u32)]) {
         let now = "2026-01-01T00:00:00Z";
         let condition = |kind: &str| json!({ "type": kind, "status": "True", "reason": kind, "message": "m", "lastTransitionTime": now });
+        let assignment = |(name, count): &(&str, u32)| {
+            json!({ "name": name, "count": count,
+                "flavors": { GPU: "f" }, "resourceUsage": { GPU: count.to_string() } })
+        };
+        let assignments: Vec<Value> = sets.iter().map(assignment).collect();
         let status = json!({ "status": {
             "conditions": [condition("QuotaReserved"), condition("Admitted")],
-            "admission": { "clusterQueue": "cq", "podSetAssignments": [{ "name": "main", "count": count,
-                "flavors": { GPU: "f" }, "resourceUsage": { GPU: count.to_string() } }] },
+            "admission": { "clusterQueue": "cq", "podSetAssignments": assignments },
         } });
         self.dynamic("kueue.x-k8s.io", "v1beta2", "Workload")
             .patch_status(&format!("job-{job}"), &PatchParams::default(), &Patch::Merge(status))
