@@ -97,6 +97,7 @@ impl Up {
         let kubeconfig = world.work.join(format!("{name}.kubeconfig"));
         let mut command = std::process::Command::new(world.tools.get("trireme")?);
         command.arg("up").args(arguments).arg("--write-kubeconfig").arg(&kubeconfig);
+        command.env("TMPDIR", &world.work);
         let process = Process::start(&world.work, name, &mut command)?;
         let (kubectl, work) = (world.tools.get("kubectl")?.to_owned(), world.work.clone());
         let mut up = Self { process, kubeconfig, kubectl, work };
