@@ -333,8 +333,7 @@ impl Episode {
 
     /// Puts the condition of another controller on every Workload that has none yet.
     async fn foreign_conditions(&self) -> Result<(), objects::ManifestError> {
-        let workloads = cluster_sim::GroupResource::new("kueue.x-k8s.io", "workloads");
-        for workload in self.stack.cluster.store("observer").list(&workloads, None) {
+        for workload in self.stack.cluster.store("observer").list(&workloads(), None) {
             let value = workload.value();
             if super::world::holds(value, FOREIGN_CONDITION)
                 || super::world::items(value, "/status/conditions").next().is_none()
@@ -362,14 +361,18 @@ impl Episode {
                 let fault = match trouble {
                     WatchTrouble::Closed => WatchFault::Close,
                     WatchTrouble::Expired => WatchFault::Expire,
-                    WatchTrouble::Late(late) => WatchFault::Delay(late),
+                    WatchTrouble::Late(late) | WatchTrouble::LateWorkloads(late) => WatchFault::Delay(late),
                     WatchTrouble::Twice => WatchFault::Duplicate,
                 };
                 if trouble == WatchTrouble::Expired {
                     self.stack.cluster.compact();
                 }
+                let aim = match trouble {
+                    WatchTrouble::LateWorkloads(_) => Aim::default().on(workloads()),
+                    _ => Aim::default(),
+                };
                 for program in PROGRAMS {
-                    self.stack.cluster.faults().add_watch(Aim::default().by(program), 1_000_000, 4, fault);
+                    self.stack.cluster.faults().add_watch(aim.clone().by(program), 1_000_000, 4, fault);
                 }
             }
             Trouble::Crash { program, after_writes, applied, away } => {
@@ -496,6 +499,10 @@ impl Episode {
         let crashes = self.crashes.clone();
         faults.set_hook(move |call, moment, _| crashes.strike(call, moment));
     }
+}
+
+fn workloads() -> cluster_sim::GroupResource {
+    cluster_sim::GroupResource::new("kueue.x-k8s.io", "workloads")
 }
 
 const PROGRAMS: [&str; 3] = ["admission-controller", "gang-scheduler", "node-agent"];

@@ -141,7 +141,7 @@ pub(super) fn pod(name: &str, namespace: &str, group: Option<&str>, shape: &Shap
 
 /// A pod that another scheduler has put onto a node.
 pub(super) fn bound_by_another(mut pod: Value, node: &str) -> Value {
-    pod["spec"]["schedulerName"] = json!("default-scheduler");
+    pod["spec"]["schedulerName"] = json!("another-scheduler");
     pod["spec"]["nodeName"] = json!(node);
     pod
 }

@@ -156,6 +156,8 @@ pub enum WatchTrouble {
     Expired,
     /// What they tell comes so much later.
     Late(Duration),
+    /// What they tell of Workloads does, while everything else is seen at once.
+    LateWorkloads(Duration),
     /// Events come twice.
     Twice,
 }
@@ -474,10 +476,12 @@ fn api_trouble(rng: &mut Rng) -> Trouble {
 }
 
 fn watch_trouble(rng: &mut Rng) -> WatchTrouble {
-    match rng.u8(..4) {
+    let late = Duration::from_millis(rng.u64(1..=5_000));
+    match rng.u8(..6) {
         0 => WatchTrouble::Closed,
         1 => WatchTrouble::Expired,
-        2 => WatchTrouble::Late(Duration::from_millis(rng.u64(1..=5_000))),
+        2 => WatchTrouble::Late(late),
+        3 | 4 => WatchTrouble::LateWorkloads(late),
         _ => WatchTrouble::Twice,
     }
 }
