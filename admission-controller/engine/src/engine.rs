@@ -227,11 +227,18 @@ impl Engine {
         }
     }
 
-    fn upsert_workload(&mut self, workload: Workload) {
+    fn upsert_workload(&mut self, mut workload: Workload) {
         let uid = workload.uid.clone();
         if let Some(record) = self.workloads.get_mut(&uid) {
             if workload.version <= record.workload.version {
                 return;
+            }
+            if let (Phase::Holding(holding), Standing::Reserved { since_ms, .. }) =
+                (&record.phase, &mut workload.standing)
+                && holding.since_ms.div_euclid(1_000) == since_ms.div_euclid(1_000)
+            {
+                // Conditions have whole seconds; who was admitted last within one is still known here.
+                *since_ms = holding.since_ms;
             }
             let mut unchanged = record.workload.clone();
             unchanged.version = workload.version;
