@@ -87,7 +87,6 @@ impl Plan {
 
 /// Starts a controller.
 pub(super) fn start(cluster: &Cluster, control: impl Control) {
-    let tasks = cluster.tasks().clone();
     let traits = control.traits();
     let store = cluster.store(traits.writer);
     let runner = Runner {
@@ -98,11 +97,17 @@ pub(super) fn start(cluster: &Cluster, control: impl Control) {
         failures: BTreeMap::new(),
         told: BTreeMap::new(),
     };
+    until_stopped(cluster, runner.run());
+}
+
+/// Runs a controller until the cluster stops.
+pub(super) fn until_stopped(cluster: &Cluster, controller: impl Future<Output = ()> + Send + 'static) {
+    let tasks = cluster.tasks().clone();
     cluster.tasks().spawn(async move {
         tokio::select! {
             biased;
             () = tasks.stopping() => {}
-            () = runner.run() => {}
+            () = controller => {}
         }
     });
 }

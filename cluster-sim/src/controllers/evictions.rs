@@ -11,7 +11,7 @@ use model::node::{Taint, TaintEffect, Toleration};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::control::{Millis, sleep};
+use super::control::{Millis, sleep, until_stopped};
 use super::disruption::{Disruption, node_of, nodes, pods, pods_of};
 use crate::{Change, ChangeKind, Cluster, Object, ObjectKey, Store};
 
@@ -25,15 +25,8 @@ const EVICTED: Disruption = Disruption {
 
 /// Starts the controller.
 pub(super) fn start(cluster: &Cluster) {
-    let tasks = cluster.tasks().clone();
     let evictor = Evictor { store: cluster.store("taint-eviction-controller"), due: BTreeMap::new() };
-    cluster.tasks().spawn(async move {
-        tokio::select! {
-            biased;
-            () = tasks.stopping() => {}
-            () = evictor.run() => {}
-        }
-    });
+    until_stopped(cluster, evictor.run());
 }
 
 struct Evictor {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::control::{Millis, sleep};
+use super::control::{Millis, sleep, until_stopped};
 use super::disruption::{Disruption, node_of, nodes, pods, pods_of};
 use crate::{Change, ChangeKind, Cluster, Store};
 
@@ -19,15 +19,8 @@ const ORPHANED: Disruption =
 
 /// Starts the collector.
 pub(super) fn start(cluster: &Cluster) {
-    let tasks = cluster.tasks().clone();
     let collector = Collector { store: cluster.store("pod-garbage-collector"), due: BTreeMap::new() };
-    cluster.tasks().spawn(async move {
-        tokio::select! {
-            biased;
-            () = tasks.stopping() => {}
-            () = collector.run() => {}
-        }
-    });
+    until_stopped(cluster, collector.run());
 }
 
 struct Collector {
