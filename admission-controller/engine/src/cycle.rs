@@ -256,14 +256,15 @@ impl Engine {
         };
         let queue = self.queue(&entry.cluster_queue);
         let progress = if queue.is_strict() {
-            let before = queue.blocked.replace(entry.order.clone());
-            if let Some(before) = before.as_ref().filter(|before| **before != entry.order) {
+            let before = queue.blocked.take();
+            let news = before.as_ref() != Some(&entry.order);
+            if let Some(before) = before.filter(|_| news) {
                 // It has somebody before it now, and what it was told as the head no longer holds.
-                self.unsaid.push(before.uid.clone());
+                self.unsaid.push(before.uid);
                 self.wake_who_passed_over(&entry.cluster_queue);
-                self.queue(&entry.cluster_queue).blocked = Some(entry.order.clone());
             }
-            before.as_ref() != Some(&entry.order)
+            self.queue(&entry.cluster_queue).blocked = Some(entry.order.clone());
+            news
         } else {
             queue.active.remove(&entry.order);
             queue.parked.insert(shape, entry.order.clone());

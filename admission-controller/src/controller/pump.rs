@@ -118,8 +118,7 @@ impl Controller {
             match &unit {
                 Unit::Job(uid) => self.pump_job(&unit, &uid.clone()),
                 Unit::Workload(uid) => self.pump_workload(&unit, &uid.clone()),
-                Unit::ClusterQueue(_) | Unit::LocalQueue(_) => self.pump_status(&unit),
-                Unit::Flavor(name) => self.pump_flavor(&unit, name),
+                Unit::ClusterQueue(_) | Unit::LocalQueue(_) | Unit::Flavor(_) => self.pump_queue(&unit),
             }
         }
     }

@@ -1,16 +1,17 @@
 //! One request for each step.
 
 use crds::view::cluster_queue::ClusterQueue;
-use crds::view::local_queue::LocalQueue;
 use crds::view::workload::Workload;
-use kit::patch::{self, Subresource, WriteError};
+use kit::patch::{self, Subresource, Target, WriteError};
 use kit::writes::Priority;
-use kube::Api;
+use kube::{Api, Resource};
 use model::planted::Bug;
 use quota_engine::{DecisionId, Outcome};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Controller;
+use super::finalizers;
 use super::pump::{About, Answer, Before, Op, about, target, text, versions};
 use super::world::Unit;
 use crate::jobs::{JobObject, JobResource};
@@ -125,16 +126,10 @@ impl Controller {
         self.submit(unit, Priority::Normal, op, send);
     }
 
-    pub(super) fn pump_status(&mut self, unit: &Unit) {
+    /// Writes the finalizer or the status of a queue, whichever is to change first.
+    pub(super) fn pump_queue(&mut self, unit: &Unit) {
         let now = self.ctx.clock.now();
         let client = self.ctx.clients.write.clone();
-        let op = |versions| Op {
-            decision: None,
-            reads: false,
-            about: About::Queue,
-            versions,
-            before: Before::Nothing,
-        };
         match unit {
             Unit::ClusterQueue(name) => {
                 let Some(view) = self.world.cluster_queue(name) else {
@@ -142,47 +137,69 @@ impl Controller {
                 };
                 let Some(report) = self.engine.cluster_queue_report(name) else { return };
                 self.counted.queues.cluster_queue(name.as_str(), &report);
-                let view = view.clone();
-                if self.protect_cluster_queue(unit, &view, report.reserving > 0) {
-                    return;
+                let (api, target) = (Api::all(client), target(&view.metadata));
+                if let Some(body) = finalizers::change(&view.metadata, report.reserving > 0) {
+                    return self.patch_queue(
+                        unit,
+                        api,
+                        target,
+                        body,
+                        Subresource::Main,
+                        Answer::ClusterQueue,
+                    );
                 }
-                let view = &view;
-                let Some(body) =
-                    status::cluster_queue(view, &report, now).or_else(|| self.planted_status(view))
-                else {
-                    if self.config.planted.is(Bug::RewriteStatus) {
-                        self.schedule(unit.clone(), super::STATUS_DELAY);
-                    }
-                    return;
-                };
-                let target = target(&view.metadata);
-                let op = op(text(view.metadata.resource_version.as_ref()));
-                let api = Api::<ClusterQueue>::all(client);
-                self.submit(unit, Priority::Status, op, move || {
-                    let (api, target, body) = (api.clone(), target.clone(), body.clone());
-                    async move {
-                        let view = patch::merge(&api, &target, body, Subresource::Status).await?;
-                        Ok(Answer::ClusterQueue(Box::new(view)))
-                    }
-                });
+                let body = status::cluster_queue(view, &report, now).or_else(|| self.planted_status(view));
+                if let Some(body) = body {
+                    self.patch_queue(unit, api, target, body, Subresource::Status, Answer::ClusterQueue);
+                } else if self.config.planted.is(Bug::RewriteStatus) {
+                    self.schedule(unit.clone(), super::STATUS_DELAY);
+                }
             }
             Unit::LocalQueue(key) => {
                 let Some(view) = self.world.local_queue(key) else { return };
                 let Some(report) = self.engine.local_queue_report(key) else { return };
                 let Some(body) = status::local_queue(view, &report, now) else { return };
-                let target = target(&view.metadata);
-                let op = op(text(view.metadata.resource_version.as_ref()));
-                let api = Api::<LocalQueue>::namespaced(client, &key.namespace);
-                self.submit(unit, Priority::Status, op, move || {
-                    let (api, target, body) = (api.clone(), target.clone(), body.clone());
-                    async move {
-                        let view = patch::merge(&api, &target, body, Subresource::Status).await?;
-                        Ok(Answer::LocalQueue(Box::new(view)))
-                    }
-                });
+                let (api, target) = (Api::namespaced(client, &key.namespace), target(&view.metadata));
+                self.patch_queue(unit, api, target, body, Subresource::Status, Answer::LocalQueue);
             }
-            Unit::Job(_) | Unit::Workload(_) | Unit::Flavor(_) => {}
+            Unit::Flavor(name) => {
+                let Some(view) = self.world.flavors_by_name.get(name) else { return };
+                let in_use = self.world.uses_flavor(name);
+                let Some(body) = finalizers::change(&view.metadata, in_use) else { return };
+                let target = target(&view.metadata);
+                self.patch_queue(unit, Api::all(client), target, body, Subresource::Main, Answer::Flavor);
+            }
+            Unit::Job(_) | Unit::Workload(_) => {}
         }
+    }
+
+    /// Sends a merge patch of a queue or a flavor.
+    fn patch_queue<K>(
+        &mut self,
+        unit: &Unit,
+        api: Api<K>,
+        target: Target,
+        body: Value,
+        part: Subresource,
+        answer: fn(Box<K>) -> Answer,
+    ) where
+        K: Resource + Clone + DeserializeOwned + Send + Sync + 'static,
+    {
+        let priority = match part {
+            Subresource::Main => Priority::Normal,
+            Subresource::Status => Priority::Status,
+        };
+        let op = Op {
+            decision: None,
+            reads: false,
+            about: About::Queue,
+            versions: target.resource_version.clone().unwrap_or_default(),
+            before: Before::Nothing,
+        };
+        self.submit(unit, priority, op, move || {
+            let (api, target, body) = (api.clone(), target.clone(), body.clone());
+            async move { patch::merge(&api, &target, body, part).await.map(|view| answer(Box::new(view))) }
+        });
     }
 
     /// With a bug planted, a status that says nothing new, once a second.
