@@ -66,17 +66,19 @@ struct FaultFile {
 }
 
 impl FaultScript {
-    /// The entries that were not seen before. A list that became shorter was begun anew, and is read from its start.
+    /// The entries that were not seen before.
+    ///
+    /// A list that became shorter says nothing new: it is one that its writer, who emptied the file first, has not
+    /// written to its end. To begin anew, remove the file and start with a new script.
     pub fn new_entries(&mut self, text: &str) -> Result<Vec<Fault>, SpecError> {
         if text.trim().is_empty() {
-            self.applied = 0;
             return Ok(Vec::new());
         }
         let file: FaultFile =
             serde_saphyr::from_str(text).map_err(|error| SpecError::Yaml(error.to_string()))?;
-        let from = if file.faults.len() < self.applied { 0 } else { self.applied };
-        self.applied = file.faults.len();
-        Ok(file.faults[from..].to_vec())
+        let new = file.faults.get(self.applied..).unwrap_or_default().to_vec();
+        self.applied += new.len();
+        Ok(new)
     }
 }
 
@@ -85,14 +87,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_entry_is_applied_once_and_a_shorter_file_begins_anew() {
+    fn each_entry_is_applied_once_even_if_the_file_is_read_while_it_is_written() {
         let mut script = FaultScript::default();
         let one = "faults:\n- xid: {gpu: 0, code: 79}\n";
         let two = format!("{one}- recover: {{gpu: 0}}\n- driverUnloaded\n");
         assert_eq!(script.new_entries(one).unwrap(), [Fault::Xid { gpu: 0, code: 79 }]);
         assert_eq!(script.new_entries(one).unwrap(), []);
         assert_eq!(script.new_entries(&two).unwrap(), [Fault::Recover { gpu: 0 }, Fault::DriverUnloaded]);
-        assert_eq!(script.new_entries(one).unwrap(), [Fault::Xid { gpu: 0, code: 79 }]);
+        for cut in 0..two.len() {
+            assert_eq!(script.new_entries(&two[..cut]).unwrap_or_default(), [], "{}", &two[..cut]);
+        }
+        let three = format!("{two}- recover: {{gpu: 1}}\n");
+        assert_eq!(script.new_entries(&three).unwrap(), [Fault::Recover { gpu: 1 }]);
         assert!(script.new_entries("faults: [{burn: {gpu: 0}}]").is_err());
     }
 }

@@ -57,10 +57,14 @@ impl Library {
         Ok(library)
     }
 
-    /// Applies what was appended to the faults file. A file that does not parse is left for its writer to finish.
+    /// Applies what was appended to the faults file. A file that does not parse is left for its writer to finish;
+    /// after one that was removed, the next is read from its start.
     pub(super) fn read_faults(&mut self) {
         let Some(file) = &mut self.faults else { return };
-        let text = std::fs::read_to_string(&file.path).unwrap_or_default();
+        let Ok(text) = std::fs::read_to_string(&file.path) else {
+            (file.script, file.seen) = (FaultScript::default(), None);
+            return;
+        };
         if file.seen.as_deref() == Some(&text) {
             return;
         }
