@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::invariants::{Checker, FOREIGN_CONDITION, Holding, Violation};
 use super::panics;
 use super::scenario::{Act, ApiTrouble, CALM_AFTER, LENGTH, Scenario, Trouble, WatchTrouble};
-use super::world::{Shared, Write, items, key, text};
+use super::world::{Shared, Write, at, items, key, text};
 use crate::objects;
 use crate::stack::{NodeConfig, Program, Replica, Stack, StackConfig, Transport};
 
@@ -414,7 +414,7 @@ impl Episode {
         let lease = store.get(&leases, crate::stack::NAMESPACE, replica.program.name());
         let holder = lease.and_then(|lease| {
             let value = lease.value();
-            value.pointer("/spec/holderIdentity").and_then(|holder| holder.as_str().map(str::to_owned))
+            at(value, "/spec/holderIdentity").and_then(|holder| holder.as_str().map(str::to_owned))
         });
         holder.is_some_and(|holder| self.stack.replica_of(&holder) == Some(replica))
     }

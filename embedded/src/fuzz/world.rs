@@ -1,6 +1,6 @@
 //! What an outside observer knows: every object as last written, and for a while what it was before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -58,9 +58,19 @@ pub fn key(object: &Value) -> Key {
     (text(object, "/metadata/namespace").to_owned(), text(object, "/metadata/name").to_owned())
 }
 
+/// What is at a JSON pointer. `Value::pointer` makes two new strings for each step, which is much of an episode's time.
+pub fn at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
+    pointer.split('/').skip(1).try_fold(object, |value, step| match value {
+        Value::Object(fields) if step.contains('~') => fields.get(&step.replace("~1", "/").replace("~0", "~")),
+        Value::Object(fields) => fields.get(step),
+        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
 /// The text at a JSON pointer, or nothing.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    at(object, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The uid of an object.
@@ -70,7 +80,7 @@ pub fn uid(object: &Value) -> &str {
 
 /// The items at a JSON pointer.
 pub fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
-    object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+    at(object, pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// A quantity in base units at a JSON pointer, for the resource of this name.
@@ -108,6 +118,8 @@ pub struct World {
     pub now: i64,
     objects: BTreeMap<String, BTreeMap<Key, Shared>>,
     past: BTreeMap<(String, Key), Vec<Superseded>>,
+    /// The Workloads that name an owner, by its uid.
+    by_owner: BTreeMap<String, BTreeSet<Key>>,
 }
 
 impl World {
@@ -119,6 +131,14 @@ impl World {
             let versions = self.past.entry((write.resource.clone(), key.clone())).or_default();
             versions.retain(|(until, _)| *until >= write.at - GRACE);
             versions.push((write.at, old.clone()));
+        }
+        if write.resource == WORKLOADS {
+            for owner in write.old.iter().flat_map(|old| owners(old)) {
+                self.by_owner.entry(owner.to_owned()).or_default().remove(&key);
+            }
+            for owner in write.new.iter().flat_map(|new| owners(new)) {
+                self.by_owner.entry(owner.to_owned()).or_default().insert(key.clone());
+            }
         }
         let objects = self.objects.entry(write.resource.clone()).or_default();
         match &write.new {
@@ -159,8 +179,8 @@ impl World {
 
     /// The Workload of the job with this uid.
     pub fn workload_of_owner(&self, uid: &str) -> Option<&Shared> {
-        self.all(WORKLOADS)
-            .find(|workload| items(workload, "/metadata/ownerReferences").any(|owner| owner["uid"] == uid))
+        let (namespace, name) = self.by_owner.get(uid)?.first()?;
+        self.get(WORKLOADS, namespace, name)
     }
 
     /// The job at the end of a pod's chain of controllers.
@@ -205,6 +225,11 @@ fn resource_of(kind: &str) -> Option<&'static str> {
         "PyTorchJob" => Some("pytorchjobs.kubeflow.org"),
         _ => None,
     }
+}
+
+/// The uids of an object's owners.
+fn owners(object: &Value) -> impl Iterator<Item = &str> {
+    items(object, "/metadata/ownerReferences").filter_map(|owner| owner["uid"].as_str())
 }
 
 /// Kind, name and uid of an object's controller.

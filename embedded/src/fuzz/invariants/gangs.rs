@@ -3,29 +3,37 @@
 use serde_json::Value;
 
 use super::running::is_bind;
-use crate::fuzz::world::{PLACEMENTS, POD_GROUPS, World, Write, items, text, uid};
+use crate::fuzz::world::{PLACEMENTS, POD_GROUPS, World, Write, at, items, text, uid};
+
+/// Volcano's annotation of a pod that names its PodGroup.
+const GROUP: &str = "/metadata/annotations/scheduling.k8s.io~1group-name";
 
 /// How many members a pod's gang must have running, and how many it has in all; 1 for a pod of no gang.
 pub(super) fn gang_size(world: &World, pod: &Value) -> i64 {
     let namespace = text(pod, "/metadata/namespace");
-    let group = text(pod, "/metadata/annotations/scheduling.k8s.io~1group-name");
+    let group = text(pod, GROUP);
     if !group.is_empty() {
         let declared = world.get(POD_GROUPS, namespace, group);
-        return declared.and_then(|group| group.pointer("/spec/minMember")?.as_i64()).unwrap_or(1);
+        return declared.and_then(|group| at(group, "/spec/minMember")?.as_i64()).unwrap_or(1);
     }
     let Some(workload) = world.workload_of_pod(pod) else { return 1 };
     items(workload, "/spec/podSets").map(|set| set["count"].as_i64().unwrap_or(1)).sum()
 }
 
-/// Whether two pods are of one gang.
-pub(super) fn same_gang(world: &World, one: &Value, other: &Value) -> bool {
-    let group = "/metadata/annotations/scheduling.k8s.io~1group-name";
-    if text(one, group).is_empty() {
-        let workload = |pod| world.workload_of_pod(pod).map(|workload| uid(workload));
-        workload(one).is_some() && workload(one) == workload(other)
-    } else {
-        text(one, group) == text(other, group)
-            && one["metadata"]["namespace"] == other["metadata"]["namespace"]
+/// What pods belong together by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gang<'a> {
+    /// The PodGroup of this namespace and name.
+    PodGroup(&'a str, &'a str),
+    /// The Workload with this uid.
+    Workload(&'a str),
+}
+
+/// The gang of a pod, if it has one.
+pub(super) fn gang_of<'a>(world: &'a World, pod: &'a Value) -> Option<Gang<'a>> {
+    match text(pod, GROUP) {
+        "" => world.workload_of_pod(pod).map(|workload| Gang::Workload(uid(workload))),
+        group => Some(Gang::PodGroup(text(pod, "/metadata/namespace"), group)),
     }
 }
 
@@ -37,10 +45,14 @@ pub(super) fn planned_before_bound(world: &World, write: &Write) -> Result<(), S
     }
     let pod = write.object();
     let least = gang_size(world, pod);
+    if least < 2 {
+        return Ok(());
+    }
+    let gang = gang_of(world, pod);
     let others = world.all("pods").filter(|other| {
-        !text(other, "/spec/nodeName").is_empty() && uid(other) != uid(pod) && same_gang(world, pod, other)
+        !text(other, "/spec/nodeName").is_empty() && uid(other) != uid(pod) && gang_of(world, other) == gang
     });
-    if least < 2 || i64::try_from(others.count()).unwrap_or(i64::MAX) >= least - 1 {
+    if i64::try_from(others.count()).unwrap_or(i64::MAX) >= least - 1 {
         return Ok(());
     }
     let node = text(pod, "/spec/nodeName");

@@ -6,12 +6,12 @@ use model::node::{Taint, first_untolerated};
 use model::{ResourceList, resources};
 use serde_json::Value;
 
-use super::gangs::{gang_size, same_gang};
+use super::gangs::{gang_of, gang_size};
 use super::nodes::{allocatable, requests};
 use super::quota::{cohort_of, held, quota_cell, used};
 use super::told;
 use crate::fuzz::world::{
-    CLUSTER_QUEUES, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, WORKLOADS, World, Write, amount,
+    CLUSTER_QUEUES, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, WORKLOADS, World, Write, amount, at,
     condition, holds, is_over, items, key, text, uid,
 };
 
@@ -78,7 +78,7 @@ fn managed_jobs(world: &World) -> impl Iterator<Item = (&Value, &'static str)> {
         .filter(|(job, _)| {
             !text(job, "/metadata/labels/kueue.x-k8s.io~1queue-name").is_empty()
                 && items(job, "/metadata/ownerReferences").next().is_none()
-                && job.pointer("/metadata/deletionTimestamp").is_none()
+                && at(job, "/metadata/deletionTimestamp").is_none()
         })
 }
 
@@ -111,8 +111,8 @@ pub(super) fn pending(world: &World) -> impl Iterator<Item = &Value> {
     world.all(WORKLOADS).map(|workload| &**workload).filter(|workload| {
         !holds(workload, "QuotaReserved")
             && !holds(workload, "Finished")
-            && workload.pointer("/metadata/deletionTimestamp").is_none()
-            && workload.pointer("/spec/active") != Some(&Value::Bool(false))
+            && at(workload, "/metadata/deletionTimestamp").is_none()
+            && at(workload, "/spec/active") != Some(&Value::Bool(false))
     })
 }
 
@@ -190,7 +190,7 @@ fn what_may_preempt_is_admitted(world: &World, _: &Activity) -> Result<(), Strin
 }
 
 fn priority(workload: &Value) -> i64 {
-    workload.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0)
+    at(workload, "/spec/priority").and_then(Value::as_i64).unwrap_or(0)
 }
 
 /// How much more of a resource a ClusterQueue may use of the flavor `gpu`, the only one in an episode. What other queues keep
@@ -266,11 +266,10 @@ pub(super) fn age(world: &World, object: &Value) -> i64 {
 
 fn free_nodes(world: &World) -> Vec<ResourceList> {
     let usable = world.all("nodes").filter(|node| {
-        let taints: Vec<Taint> = node
-            .pointer("/spec/taints")
+        let taints: Vec<Taint> = at(node, "/spec/taints")
             .and_then(|list| serde_json::from_value(list.clone()).ok())
             .unwrap_or_default();
-        node.pointer("/spec/unschedulable") != Some(&Value::Bool(true))
+        at(node, "/spec/unschedulable") != Some(&Value::Bool(true))
             && first_untolerated(&taints, &[]).is_none()
             && holds(node, "Ready")
     });
@@ -302,13 +301,14 @@ fn first_fit(nodes: &mut [ResourceList], asked: &ResourceList) -> bool {
 }
 
 fn gangs_are_whole(world: &World, _: &Activity) -> Result<(), String> {
-    for (gang, pods) in waiting_pods(world) {
+    for (name, pods) in waiting_pods(world) {
+        let gang = gang_of(world, pods[0]);
         let min = gang_size(world, pods[0]);
         let bound = pods.iter().filter(|pod| !text(pod, "/spec/nodeName").is_empty()).count();
-        let ended = world.all("pods").filter(|pod| is_over(pod) && same_gang(world, pods[0], pod)).count();
+        let ended = world.all("pods").filter(|pod| is_over(pod) && gang_of(world, pod) == gang).count();
         let bound_or_ended = i64::try_from(bound + ended).unwrap_or(i64::MAX);
         if bound > 0 && bound_or_ended < min {
-            return Err(format!("{gang} has {bound} of at least {min} members bound"));
+            return Err(format!("{name} has {bound} of at least {min} members bound"));
         }
     }
     Ok(())
@@ -329,7 +329,7 @@ fn plans_end(world: &World, _: &Activity) -> Result<(), String> {
 fn evicted_jobs_are_suspended(world: &World, _: &Activity) -> Result<(), String> {
     for (job, suspend) in managed_jobs(world).filter(|(job, _)| !has_ended(job)) {
         let Some(workload) = world.workload_of_owner(uid(job)) else { continue };
-        if !holds(workload, "Admitted") && job.pointer(suspend) != Some(&Value::Bool(true)) {
+        if !holds(workload, "Admitted") && at(job, suspend) != Some(&Value::Bool(true)) {
             return Err(format!("{:?} runs while its Workload is not admitted", key(job)));
         }
     }
@@ -339,7 +339,7 @@ fn evicted_jobs_are_suspended(world: &World, _: &Activity) -> Result<(), String>
 fn admitted_jobs_run(world: &World, _: &Activity) -> Result<(), String> {
     for (job, suspend) in managed_jobs(world).filter(|(job, _)| !has_ended(job)) {
         let Some(workload) = world.workload_of_owner(uid(job)) else { continue };
-        if holds(workload, "Admitted") && job.pointer(suspend) == Some(&Value::Bool(true)) {
+        if holds(workload, "Admitted") && at(job, suspend) == Some(&Value::Bool(true)) {
             return Err(format!("{:?} is suspended while its Workload is admitted", key(job)));
         }
     }
@@ -352,7 +352,7 @@ const SUSPENDED_WITHIN: i64 = 300_000;
 /// Looked at again and again: the job of an evicted Workload does not run on.
 pub(super) fn suspended_in_time(world: &World) -> Result<(), String> {
     for (job, suspend) in managed_jobs(world).filter(|(job, _)| !has_ended(job)) {
-        if job.pointer(suspend) == Some(&Value::Bool(true)) {
+        if at(job, suspend) == Some(&Value::Bool(true)) {
             continue;
         }
         let since = world
@@ -392,7 +392,7 @@ fn nodes_advertise(world: &World, _: &Activity) -> Result<(), String> {
         let gpus = |list: &str| {
             amount(
                 "nvidia.com/gpu",
-                node.pointer(&format!("/status/{list}")).and_then(|list| list.get("nvidia.com/gpu")),
+                at(node, &format!("/status/{list}")).and_then(|list| list.get("nvidia.com/gpu")),
             )
         };
         let expected = text(node, "/metadata/labels/fuzz.trireme.dev~1gpus").parse().ok();

@@ -5,7 +5,7 @@ use model::{ResourceList, node, resources};
 use serde_json::Value;
 
 use super::running::is_bind;
-use crate::fuzz::world::{GRACE, World, Write, amount, items, text};
+use crate::fuzz::world::{GRACE, World, Write, amount, at, items, text};
 
 /// What a pod needs on its node.
 pub(super) fn requests(pod: &Value) -> ResourceList {
@@ -18,7 +18,7 @@ pub(super) fn requests(pod: &Value) -> ResourceList {
 
 /// What a node has for pods.
 pub(super) fn allocatable(node: &Value) -> ResourceList {
-    let Some(listed) = node.pointer("/status/allocatable").and_then(Value::as_object) else {
+    let Some(listed) = at(node, "/status/allocatable").and_then(Value::as_object) else {
         return ResourceList::new();
     };
     listed
@@ -71,16 +71,14 @@ pub(super) fn repelled(world: &World, write: &Write) -> Result<(), String> {
     }
     let pod = write.object();
     let name = text(pod, "/spec/nodeName");
-    let tolerations: Vec<node::Toleration> = pod
-        .pointer("/spec/tolerations")
+    let tolerations: Vec<node::Toleration> = at(pod, "/spec/tolerations")
         .and_then(|list| serde_json::from_value(list.clone()).ok())
         .unwrap_or_default();
     let welcome = |version: &Value| {
-        let taints: Vec<node::Taint> = version
-            .pointer("/spec/taints")
+        let taints: Vec<node::Taint> = at(version, "/spec/taints")
             .and_then(|list| serde_json::from_value(list.clone()).ok())
             .unwrap_or_default();
-        version.pointer("/spec/unschedulable") != Some(&Value::Bool(true))
+        at(version, "/spec/unschedulable") != Some(&Value::Bool(true))
             && node::first_untolerated(&taints, &tolerations).is_none()
     };
     let mut versions = world.believable("nodes", "", name).peekable();

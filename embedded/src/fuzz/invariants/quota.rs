@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::fuzz::world::{
-    CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, World, Write, amount, condition, holds, items, text,
+    CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, World, Write, amount, at, condition, holds, items, text,
 };
 
 /// Amounts by flavor and resource.
@@ -128,7 +128,7 @@ fn within_cohort(world: &World, cohort: &str, flavor: &str, resource: &str) -> R
 pub(super) fn conditions_agree(_: &World, write: &Write) -> Result<(), String> {
     let Some(workload) = write.new.as_deref().filter(|_| write.resource == WORKLOADS) else { return Ok(()) };
     let reserved = holds(workload, "QuotaReserved");
-    let assigned = workload.pointer("/status/admission").is_some_and(|admission| !admission.is_null());
+    let assigned = at(workload, "/status/admission").is_some_and(|admission| !admission.is_null());
     if reserved != assigned {
         return Err(format!(
             "{:?}: QuotaReserved is {reserved}, status.admission is set: {assigned}",
@@ -163,7 +163,7 @@ pub(super) fn victims_allowed(world: &World, write: &Write) -> Result<(), String
 }
 
 fn priority(workload: &Value) -> i64 {
-    workload.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0)
+    at(workload, "/spec/priority").and_then(Value::as_i64).unwrap_or(0)
 }
 
 /// Pending workloads of a ClusterQueue, those that have just been admitted included.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::fuzz::world::{JOBS, WORKLOADS, World, Write, holds, is_over, items, text, uid};
+use crate::fuzz::world::{JOBS, WORKLOADS, World, Write, at, holds, is_over, items, text, uid};
 
 fn was_admitted(world: &World, workload: &Value) -> bool {
     let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
@@ -17,7 +17,7 @@ pub(super) fn released_after_admission(world: &World, write: &Write) -> Result<(
         return Ok(());
     };
     let (Some(old), Some(new)) = (write.old.as_deref(), write.new.as_deref()) else { return Ok(()) };
-    let suspended = |job: &Value| job.pointer(suspend) == Some(&Value::Bool(true));
+    let suspended = |job: &Value| at(job, suspend) == Some(&Value::Bool(true));
     if !write.writer.starts_with("admission-controller") || !suspended(old) || suspended(new) {
         return Ok(());
     }
@@ -48,7 +48,7 @@ pub(super) fn bound_within_grant(world: &World, write: &Write) -> Result<(), Str
     }
     let bound = world.all("pods").filter(|other| {
         let runs = !text(other, "/spec/nodeName").is_empty() && !is_over(other);
-        runs && other.pointer("/metadata/deletionTimestamp").is_none()
+        runs && at(other, "/metadata/deletionTimestamp").is_none()
             && world.workload_of_pod(other).is_some_and(|one| uid(one) == uid(workload))
     });
     let bound = i64::try_from(bound.count()).unwrap_or(i64::MAX);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::liveness::{Activity, age, pending, queue_of};
 use super::quota::used;
 use crate::fuzz::world::{
-    CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, World, amount, condition, holds, is_over, items, key, text,
+    CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, World, amount, at, condition, holds, is_over, items, key, text,
 };
 
 pub(super) fn what_waits_says_why(world: &World, _: &Activity) -> Result<(), String> {
@@ -24,7 +24,7 @@ pub(super) fn pods_say_why(world: &World, _: &Activity) -> Result<(), String> {
     for pod in world.all("pods") {
         let waits = text(pod, "/spec/schedulerName") == "trireme"
             && text(pod, "/spec/nodeName").is_empty()
-            && pod.pointer("/metadata/deletionTimestamp").is_none()
+            && at(pod, "/metadata/deletionTimestamp").is_none()
             && !is_over(pod)
             && age(world, pod) > 120_000;
         let told = condition(pod, "PodScheduled").filter(|told| told["status"] == "False");
