@@ -10,7 +10,6 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crds::api::trireme::v1alpha1::{GangPlacement, GpuNode};
 use crds::view;
 use model::planted::{Bug, Planted};
 use placement_engine::{
@@ -131,7 +130,7 @@ impl Core {
     }
 
     /// A node's devices are known, or changed.
-    pub fn gpu_node_applied(&mut self, now: i64, node: &GpuNode) {
+    pub fn gpu_node_applied(&mut self, now: i64, node: &view::GpuNodeDevices) {
         self.engine.apply(now, grouping::device_events(node));
     }
 
@@ -223,7 +222,7 @@ impl Core {
     }
 
     /// A plan is there, or changed.
-    pub fn placement_applied(&mut self, placement: &GangPlacement) {
+    pub fn placement_applied(&mut self, placement: &view::GangPlacement) {
         for (plan, index) in self.plans.seen(placement) {
             self.on_plan(&plan, Happened::Created(index));
         }

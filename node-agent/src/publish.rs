@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crds::api::trireme::v1alpha1::{GpuNode, GpuNodeStatus};
+use crds::api::trireme::v1alpha1::GpuNodeStatus;
 use crds::reasons;
-use crds::view::Node;
+use crds::view::{GpuNode, Node};
 use futures::StreamExt;
 use kit::Context;
 use kit::backoff::Backoff;

@@ -1,9 +1,12 @@
-//! Metadata without `managedFields`, which is often the larger half of an object.
+//! Metadata without what is often the larger half of an object: `managedFields`, and the copy that `kubectl apply` keeps.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
+
+/// The whole object again, as its user applied it.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What views keep of `metadata`.
 #[derive(Deserialize, Default)]
@@ -27,7 +30,10 @@ struct Lean {
 /// # Errors
 /// What is no metadata.
 pub fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let lean = Lean::deserialize(deserializer)?;
+    let mut lean = Lean::deserialize(deserializer)?;
+    if let Some(annotations) = &mut lean.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
     Ok(ObjectMeta {
         name: lean.name,
         namespace: lean.namespace,
@@ -89,3 +95,24 @@ macro_rules! view {
 }
 
 pub(crate) use view;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    #[test]
+    fn what_is_left_out_of_metadata_is_what_nobody_reads() {
+        let object = json!({ "metadata": {
+            "name": "j", "uid": "u", "labels": { "a": "b" },
+            "managedFields": [{ "manager": "kubectl", "fieldsV1": { "f:spec": {} } }],
+            "annotations": { "kubectl.kubernetes.io/last-applied-configuration": "{}", "trireme.dev/gang": "x" },
+        }});
+        let kept = serde_json::from_value::<crate::view::Pod>(object).unwrap().metadata;
+        assert_eq!(
+            serde_json::to_value(kept).unwrap(),
+            json!({
+                "name": "j", "uid": "u", "labels": { "a": "b" }, "annotations": { "trireme.dev/gang": "x" },
+            })
+        );
+    }
+}

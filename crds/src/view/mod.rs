@@ -3,6 +3,8 @@
 //! One file per watched kind. A view names only the fields its reader uses, so that decoding skips the rest; nothing
 //! here is ever written back (patches are built from what is to change, not from a view).
 
+pub use gang_placement::{GangPlacement, GangPlacementSpec, GangPlacementStatus, PlacedMember};
+pub use gpu_node::{GpuNode, GpuNodeDevices, GpuNodeDevicesStatus, PlacedDevice};
 pub use job_owner::JobOwner;
 pub use node::{Node, NodeCondition, NodeSpec, NodeStatus};
 pub use pod::{
@@ -18,6 +20,8 @@ pub use workload_placement::{
 pub mod cluster_queue;
 pub mod cohort;
 pub mod flavor;
+mod gang_placement;
+mod gpu_node;
 mod job_owner;
 pub mod limits;
 pub mod local_queue;
@@ -28,6 +32,5 @@ mod pod;
 mod pod_group;
 pub mod priority;
 pub mod quota;
-mod resource;
 pub mod workload;
 mod workload_placement;

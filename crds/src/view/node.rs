@@ -2,26 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::node::Taint;
 use model::quantity::Written;
 use model::resources::ResourceName;
 use serde::Deserialize;
 
-use super::resource::view_of;
+use super::meta::view;
 
-/// A Node.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Node {
-    /// Standard metadata.
-    pub metadata: ObjectMeta,
-    /// What was wished.
-    #[serde(deserialize_with = "model::null_as_default")]
-    pub spec: NodeSpec,
-    /// What the kubelet reports.
-    #[serde(deserialize_with = "model::null_as_default")]
-    pub status: NodeStatus,
+view! {
+    /// A Node.
+    pub struct Node("Node", "", "v1", "nodes", ClusterResourceScope) {
+        /// What was wished.
+        #[serde(deserialize_with = "model::null_as_default")]
+        pub spec: NodeSpec,
+        /// What the kubelet reports.
+        #[serde(deserialize_with = "model::null_as_default")]
+        pub status: NodeStatus,
+    }
 }
 
 /// `spec` of a Node.
@@ -67,5 +64,3 @@ impl Node {
             .any(|condition| condition.r#type == "Ready" && condition.status == "True")
     }
 }
-
-view_of!(Node, "", "v1", "Node", "nodes", ClusterResourceScope);

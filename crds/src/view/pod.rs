@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::node::{NodeSelector, Toleration};
 use model::pod::{ContainerResources, PodResources, Requirements};
 use model::quantity::Written;
@@ -10,24 +9,22 @@ use model::resources::ResourceName;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::resource::view_of;
+use super::meta::view;
 
-/// A Pod.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Pod {
-    /// Standard metadata.
-    pub metadata: ObjectMeta,
-    /// What was wished.
-    #[serde(deserialize_with = "model::null_as_default")]
-    pub spec: PodSpec,
-    /// What became of it.
-    #[serde(deserialize_with = "model::null_as_default")]
-    pub status: PodStatus,
+view! {
+    /// A Pod.
+    pub struct Pod("Pod", "", "v1", "pods", NamespaceResourceScope) {
+        /// What was wished.
+        #[serde(deserialize_with = "model::null_as_default")]
+        pub spec: PodSpec,
+        /// What became of it.
+        #[serde(deserialize_with = "model::null_as_default")]
+        pub status: PodStatus,
+    }
 }
 
 /// `spec` of a Pod.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
     /// The node it is bound to.
@@ -77,7 +74,7 @@ pub struct PodSpec {
 }
 
 /// `spec.schedulingGroup`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingGroup {
     /// The `scheduling.k8s.io` PodGroup it is a member of.
@@ -86,7 +83,7 @@ pub struct SchedulingGroup {
 }
 
 /// `spec.affinity`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
     /// To nodes.
@@ -101,7 +98,7 @@ pub struct Affinity {
 }
 
 /// `spec.affinity.nodeAffinity`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeAffinity {
     /// Which nodes it must run on.
@@ -110,7 +107,7 @@ pub struct NodeAffinity {
 }
 
 /// `spec.affinity.podAffinity` and `podAntiAffinity`: whether there are required terms.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodAffinity {
     /// The required terms.
@@ -122,7 +119,7 @@ pub struct PodAffinity {
 }
 
 /// A volume: whether it needs a claim.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
     /// Backed by a claim that exists.
@@ -132,7 +129,7 @@ pub struct Volume {
 }
 
 /// A spread constraint: whether it must hold.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologySpreadConstraint {
     /// `DoNotSchedule` or `ScheduleAnyway`.
@@ -141,7 +138,7 @@ pub struct TopologySpreadConstraint {
 }
 
 /// A container.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
     /// Its name.
@@ -159,7 +156,7 @@ pub struct Container {
 }
 
 /// A container's port.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerPort {
     /// The node's port it claims; 0: none.
@@ -174,7 +171,7 @@ pub struct ContainerPort {
 }
 
 /// `status` of a Pod.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
@@ -207,5 +204,3 @@ impl PodSpec {
         }
     }
 }
-
-view_of!(Pod, "", "v1", "Pod", "pods", NamespaceResourceScope);

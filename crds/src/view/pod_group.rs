@@ -2,24 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::resource::view_of;
+use super::meta::view;
 
-/// A PodGroup.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct PodGroup {
-    /// Standard metadata.
-    pub metadata: ObjectMeta,
-    /// What was wished.
-    #[serde(deserialize_with = "model::null_as_default")]
-    pub spec: PodGroupSpec,
-    /// What became of it.
-    #[serde(deserialize_with = "model::null_as_default")]
-    pub status: PodGroupStatus,
+view! {
+    /// A PodGroup.
+    pub struct PodGroup("PodGroup", crate::names::volcano::GROUP, "v1beta1", "podgroups", NamespaceResourceScope) {
+        /// What was wished.
+        #[serde(deserialize_with = "model::null_as_default")]
+        pub spec: PodGroupSpec,
+        /// What became of it.
+        #[serde(deserialize_with = "model::null_as_default")]
+        pub status: PodGroupStatus,
+    }
 }
 
 /// `spec` of a PodGroup.
@@ -71,5 +68,3 @@ pub struct PodGroupStatus {
     #[serde(deserialize_with = "model::null_as_default")]
     pub failed: i64,
 }
-
-view_of!(PodGroup, crate::names::volcano::GROUP, "v1beta1", "PodGroup", "podgroups", NamespaceResourceScope);

@@ -2,25 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::quantity::Written;
 use model::resources::ResourceName;
 use serde::Deserialize;
 
-use super::resource::view_of;
+use super::meta::view;
 
-/// A Workload.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct WorkloadPlacement {
-    /// Standard metadata.
-    pub metadata: ObjectMeta,
-    /// What was asked.
-    #[serde(deserialize_with = "model::null_as_default")]
-    pub spec: WorkloadPlacementSpec,
-    /// What was granted.
-    #[serde(deserialize_with = "model::null_as_default")]
-    pub status: WorkloadPlacementStatus,
+view! {
+    /// A Workload.
+    pub struct WorkloadPlacement("Workload", crate::names::kueue::GROUP, "v1beta2", "workloads", NamespaceResourceScope) {
+        /// What was asked.
+        #[serde(deserialize_with = "model::null_as_default")]
+        pub spec: WorkloadPlacementSpec,
+        /// What was granted.
+        #[serde(deserialize_with = "model::null_as_default")]
+        pub status: WorkloadPlacementStatus,
+    }
 }
 
 /// `spec` of a Workload.
@@ -94,12 +91,3 @@ impl WorkloadPlacement {
         self.status.conditions.iter().any(|one| one.r#type == condition && one.status == "True")
     }
 }
-
-view_of!(
-    WorkloadPlacement,
-    crate::names::kueue::GROUP,
-    "v1beta2",
-    "Workload",
-    "workloads",
-    NamespaceResourceScope
-);

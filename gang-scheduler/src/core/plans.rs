@@ -7,6 +7,7 @@ use crds::api::trireme::v1alpha1::{
     GangChunk, GangMember, GangPhase, GangPlacement, GangPlacementSpec, GangReference,
 };
 use crds::names::trireme;
+use crds::view;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use placement_engine::{DeviceChoice, Event, GangId, Placement, Plan, PodPhase, PodUid};
 use serde_json::{Value, json};
@@ -51,7 +52,7 @@ struct Seen {
 
 impl Plans {
     /// Takes in an object; gives the open plans, and the position in each, that it belongs to.
-    pub(super) fn seen(&mut self, placement: &GangPlacement) -> Vec<(Key, usize)> {
+    pub(super) fn seen(&mut self, placement: &view::GangPlacement) -> Vec<(Key, usize)> {
         let meta = &placement.metadata;
         let uid = meta.uid.clone().unwrap_or_default();
         let spec = &placement.spec;
@@ -59,13 +60,12 @@ impl Plans {
             let node = spec.nodes.get(usize::try_from(member.node).ok()?)?;
             Some((PodUid::new(member.uid.as_str()), Arc::from(node.as_str()), choice(member)))
         });
-        let phase = placement.status.as_ref().and_then(|status| status.phase);
         let seen = Seen {
             key: (
                 meta.namespace.as_deref().unwrap_or_default().into(),
                 meta.name.as_deref().unwrap_or_default().into(),
             ),
-            finished: matches!(phase, Some(GangPhase::Bound | GangPhase::Undone)),
+            finished: matches!(placement.status.phase, Some(GangPhase::Bound | GangPhase::Undone)),
             members: members.collect(),
             chunk: spec.chunk,
             deleting: meta.deletion_timestamp.is_some(),
@@ -349,9 +349,7 @@ impl Core {
     ) {
         match outcome {
             Outcome::Answered(Answer::Done { uid, .. }) => {
-                let mut created = object;
-                created.metadata.uid = Some(uid);
-                self.plans.seen(&created);
+                self.plans.seen(&view::GangPlacement::created(object, uid));
                 self.on_plan(plan, Happened::Created(index));
             }
             Outcome::Answered(_) => {}
@@ -426,7 +424,7 @@ fn base_of(seen: &Seen) -> Key {
     }
 }
 
-fn choice(member: &GangMember) -> DeviceChoice {
+fn choice(member: &view::PlacedMember) -> DeviceChoice {
     let by_resource = |list: &BTreeMap<String, Vec<u32>>| {
         list.iter().map(|(name, indices)| (name.as_str().into(), indices.clone())).collect()
     };

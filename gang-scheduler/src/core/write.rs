@@ -122,7 +122,7 @@ pub enum Answer {
     /// The pod as it is.
     Pod(Box<view::Pod>),
     /// The plan's object as it is.
-    Plan(Box<GangPlacement>),
+    Plan(Box<view::GangPlacement>),
 }
 
 /// How a write ended.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crds::api::trireme::v1alpha1::{GpuHealth, GpuLinkKind, GpuNode};
+use crds::api::trireme::v1alpha1::{GpuHealth, GpuLinkKind};
 use crds::names::{kueue, trireme, volcano};
 use crds::view;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -48,9 +48,8 @@ pub fn node_info(node: &view::Node) -> NodeInfo {
 }
 
 /// What the engine needs of a GpuNode.
-pub fn device_events(node: &GpuNode) -> Event {
-    let devices = node.status.iter().flat_map(|status| &status.devices);
-    let devices = devices.map(|device| Device {
+pub fn device_events(node: &view::GpuNodeDevices) -> Event {
+    let devices = node.status.devices.iter().map(|device| Device {
         index: device.index,
         healthy: device.health == GpuHealth::Healthy,
         links: device

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crds::api::trireme::v1alpha1::{GangPlacement, GpuNode};
 use crds::view;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
@@ -98,24 +97,24 @@ fn id_of<K: Resource>(object: &K) -> (Key, String) {
 pub(crate) struct Watches {
     reports: Reports,
     nodes: Kind<view::Node>,
-    gpu_nodes: Kind<GpuNode>,
+    gpu_nodes: Kind<view::GpuNodeDevices>,
     groups: Kind<view::PodGroup>,
     workloads: Kind<view::WorkloadPlacement>,
     jobs: Kind<view::JobOwner>,
     priorities: Kind<view::priority::PriorityClass>,
-    placements: Kind<GangPlacement>,
+    placements: Kind<view::GangPlacement>,
     pods: Kind<view::Pod>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "one at a time, moved at once")]
 enum Seen {
     Node(Change<view::Node>),
-    GpuNode(Change<GpuNode>),
+    GpuNode(Change<view::GpuNodeDevices>),
     Group(Change<view::PodGroup>),
     Workload(Change<view::WorkloadPlacement>),
     Job(Change<view::JobOwner>),
     Priority(Change<view::priority::PriorityClass>),
-    Placement(Change<GangPlacement>),
+    Placement(Change<view::GangPlacement>),
     Pod(Change<view::Pod>),
 }
 

@@ -44,7 +44,7 @@ async fn attempt(client: kube::Client, write: Arc<Write>) -> Result<Answer, Writ
             patch::create(&api, object).await.map(done)
         }
         Write::ReadPlan { plan, object, .. } => {
-            let api = Api::<GangPlacement>::namespaced(client, &plan.0);
+            let api = Api::<view::GangPlacement>::namespaced(client, &plan.0);
             let name = object.metadata.name.as_deref().unwrap_or_default();
             Ok(Answer::Plan(Box::new(api.get(name).await?)))
         }
@@ -62,7 +62,7 @@ async fn attempt(client: kube::Client, write: Arc<Write>) -> Result<Answer, Writ
             Ok(Answer::Pod(Box::new(api.get(&key.1).await?)))
         }
         Write::ReportPlan { object: (key, uid), phase, .. } => {
-            let api = Api::<GangPlacement>::namespaced(client, &key.0);
+            let api = Api::<view::GangPlacement>::namespaced(client, &key.0);
             // Without a resourceVersion: the outcome follows from the pods, whatever else changed about the object, and is
             // written again until it is there.
             let target = Target::new(key.1.as_ref(), uid.as_str());
@@ -70,7 +70,7 @@ async fn attempt(client: kube::Client, write: Arc<Write>) -> Result<Answer, Writ
             patch::merge(&api, &target, body, Subresource::Status).await.map(done)
         }
         Write::DeletePlan { key, uid } => {
-            let api = Api::<GangPlacement>::namespaced(client, &key.0);
+            let api = Api::<view::GangPlacement>::namespaced(client, &key.0);
             patch::delete(&api, &Target::new(key.1.as_ref(), uid.as_str()), None).await.map(nothing)
         }
         Write::DeletePod { pod, key, .. } => {
