@@ -354,3 +354,74 @@ async fn what_the_api_server_adds_to_pods_is_counted_before() {
     let usage = &workload["status"]["admission"]["podSetAssignments"][0]["resourceUsage"];
     assert_eq!(*usage, json!({ "cpu": "4", "nvidia.com/gpu": "2" }));
 }
+
+fn selects(world: &World, job: &str) -> Value {
+    world.job(job)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelector"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_gets_its_queue_long_after_it_was_made() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.settle().await;
+    let quiet = world.cluster.revision();
+    let mut job = pytorch("llama", "", 2);
+    job["metadata"]["labels"] = json!({});
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new(), "it is nobody's");
+    let label = |job: &mut Value| job["metadata"]["labels"] = json!({ "kueue.x-k8s.io/queue-name": "a" });
+    world.update("kubeflow.org", "pytorchjobs", "llama", false, label).await;
+    world.settle().await;
+    assert_eq!(world.workload("llama").unwrap()["spec"]["podSets"][0]["count"], 2);
+    assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));
+    assert_eq!(selects(&world, "llama"), json!({ "gpu": "a100" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_without_a_queue_follows_the_workload_that_is_made_for_it() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    let mut job = pytorch("llama", "", 2);
+    job["metadata"]["labels"] = json!({});
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    let job = world.job("llama");
+    let owner = json!([{
+        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "llama", "uid": job["metadata"]["uid"],
+        "controller": true,
+    }]);
+    let template = &job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
+    let workload = json!({
+        "metadata": { "name": "mine", "namespace": "team", "ownerReferences": owner },
+        "spec": { "queueName": "a", "podSets": [{ "name": "worker", "count": 2, "template": template }] },
+    });
+    world.create("kueue.x-k8s.io", "workloads", workload).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));
+    assert_eq!(selects(&world, "llama"), json!({ "gpu": "a100" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_lost_its_queue_is_stopped_by_a_replica_that_never_saw_it_have_one() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let first = world.start("layer1");
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    assert!(!world.is_suspended("llama"));
+    let unlabel = |job: &mut Value| job["metadata"]["labels"] = json!({});
+    world.update("kubeflow.org", "pytorchjobs", "llama", false, unlabel).await;
+    world.settle().await;
+    first.kill();
+    world.start("layer2");
+    world.settle().await;
+    let drain = |queue: &mut Value| queue["spec"]["stopPolicy"] = json!("HoldAndDrain");
+    world.update("kueue.x-k8s.io", "clusterqueues", "a", false, drain).await;
+    world.settle().await;
+    assert!(world.is_suspended("llama"));
+    assert_eq!(selects(&world, "llama"), Value::Null, "as its user wrote it");
+    assert_eq!(world.condition("llama", "QuotaReserved").unwrap().0, "False");
+}

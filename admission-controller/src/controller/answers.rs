@@ -131,7 +131,7 @@ impl Controller {
     }
 
     /// Reads the object that a write was about: whether it happened, and what it rests on now.
-    fn read_again(&mut self, unit: Unit, op: Op) {
+    pub(super) fn read_again(&mut self, unit: Unit, op: Op) {
         let client = self.ctx.clients.write.clone();
         let about = op.about.clone();
         let send = move || {

@@ -16,7 +16,7 @@ use quota_engine::{DecisionId, Outcome, Uid};
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::world::{Unit, controller_of, is_part_of_a_job};
+use super::world::{Unit, controller_of};
 use crate::compose::compose;
 use crate::input;
 use crate::jobs::{self, JobKind, JobObject, start, stop};
@@ -124,6 +124,9 @@ impl Controller {
     }
 
     fn pump_job(&mut self, unit: &Unit, uid: &Uid) {
+        if self.read_job(unit, uid) {
+            return;
+        }
         let job = self.world.job(uid).cloned();
         let mut workloads: Vec<Workload> = self.world.workloads_of(uid).into_iter().cloned().collect();
         if workloads.is_empty() && self.config.planted.is(Bug::NameInsteadOfUid) {
@@ -137,7 +140,7 @@ impl Controller {
                 one.metadata.uid.clone(),
             )
         });
-        let Some(job) = job.filter(|job| self.is_managed(job)) else {
+        let Some(job) = job.filter(|job| self.world.is_managed(&job.object)) else {
             if workloads.is_empty() {
                 self.refused.remove(unit);
                 self.told.remove(unit);
@@ -171,6 +174,21 @@ impl Controller {
         } else if let Some(workload) = workload {
             self.decide_all_the_same(unit, workload, &step);
         }
+    }
+
+    /// Reads a job of which nothing was kept, if a Workload of it has turned up.
+    fn read_job(&mut self, unit: &Unit, uid: &Uid) -> bool {
+        let Some(job) = self.world.job_to_read(uid) else { return false };
+        // Told apart from the versions of steps: what is read may be in this very version.
+        let versions = format!("bare {}", job.version);
+        let about = About::Job { kind: job.kind, namespace: job.namespace.clone(), name: job.name.clone() };
+        if !self.is_refused(unit, &versions) {
+            // If it is gone, or another one has its name, the watch will tell; until then it is not read on and on.
+            self.remember_refused(unit, versions.clone(), super::CONFLICT_DELAY);
+            let op = Op { decision: None, reads: true, about, versions, before: Before::Nothing };
+            self.read_again(unit.clone(), op);
+        }
+        true
     }
 
     fn next_step(&self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> Step {
@@ -213,12 +231,6 @@ impl Controller {
             conditions.retain(|one| OWN_CONDITIONS.iter().any(|kind| one["type"] == *kind));
         }
         body
-    }
-
-    fn is_managed(&self, job: &Job) -> bool {
-        let namespace = job.object.metadata.namespace.as_deref().unwrap_or_default();
-        let known = !self.world.workloads_of(&Uid::from(job.object.uid())).is_empty();
-        (known || self.config.file.manages(namespace, job.view.queue.as_deref())) && !is_part_of_a_job(job)
     }
 
     fn pump_workload(&mut self, unit: &Unit, uid: &Uid) {

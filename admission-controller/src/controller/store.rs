@@ -1,30 +1,89 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::watch::Change;
 use quota_engine::Uid;
 
 use crate::input;
+use crate::jobs::{JobKind, JobObject, read};
 use crate::reconcile::Job;
 
-/// Something with metadata.
+/// What exists in versions.
 pub(super) trait Object {
-    fn metadata(&self) -> &ObjectMeta;
+    fn uid(&self) -> Uid;
+    fn version(&self) -> u64;
+
+    /// Whether it says what is not known yet.
+    fn says_more_than(&self, known: &Self) -> bool {
+        self.version() > known.version()
+    }
 }
 
 impl<K: kube::Resource> Object for K {
-    fn metadata(&self) -> &ObjectMeta {
-        self.meta()
+    fn uid(&self) -> Uid {
+        input::uid(self.meta())
+    }
+    fn version(&self) -> u64 {
+        input::version(self.meta())
+    }
+}
+
+/// What is kept of a job. Most jobs of a cluster may be none of ours, and a job is large: of those it is known only that
+/// they exist.
+#[derive(Debug)]
+pub(super) enum StoredJob {
+    Whole(Box<Job>),
+    Bare(BareJob),
+}
+
+/// A job that was not managed when it was seen, and how to read it if a Workload of it turns up.
+#[derive(Debug)]
+pub(super) struct BareJob {
+    pub(super) kind: &'static JobKind,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    uid: Uid,
+    pub(super) version: u64,
+    /// Part of a larger one that is managed instead of it: it never is by itself.
+    pub(super) is_part: bool,
+}
+
+impl StoredJob {
+    pub(super) fn whole(kind: &'static JobKind, object: JobObject) -> Self {
+        let view = read(kind, &object);
+        Self::Whole(Box::new(Job { kind, object, view }))
+    }
+
+    pub(super) fn bare(kind: &'static JobKind, object: JobObject) -> Self {
+        let is_part = object.is_part_of_a_job();
+        let metadata = object.metadata;
+        Self::Bare(BareJob {
+            kind,
+            uid: input::uid(&metadata),
+            version: input::version(&metadata),
+            namespace: metadata.namespace.unwrap_or_default(),
+            name: metadata.name.unwrap_or_default(),
+            is_part,
+        })
     }
 }
 
 /// A job is no `kube::Resource` by itself: its kind is data.
-#[derive(Clone, Debug)]
-pub(super) struct StoredJob(pub(super) Job);
-
-impl StoredJob {
-    fn metadata(&self) -> &ObjectMeta {
-        &self.0.object.metadata
+impl Object for StoredJob {
+    fn uid(&self) -> Uid {
+        match self {
+            Self::Whole(job) => input::uid(&job.object.metadata),
+            Self::Bare(job) => job.uid.clone(),
+        }
+    }
+    fn version(&self) -> u64 {
+        match self {
+            Self::Whole(job) => input::version(&job.object.metadata),
+            Self::Bare(job) => job.version,
+        }
+    }
+    fn says_more_than(&self, known: &Self) -> bool {
+        let rank = |job: &Self| (job.version(), matches!(job, Self::Whole(_)));
+        rank(self) > rank(known)
     }
 }
 
@@ -32,7 +91,6 @@ impl StoredJob {
 #[derive(Debug)]
 pub(super) struct Store<V> {
     items: BTreeMap<Uid, V>,
-    metadata: fn(&V) -> &ObjectMeta,
     /// During a list: what it has not named yet.
     unnamed: Option<BTreeSet<Uid>>,
     /// Objects gone not long ago: the answer to a write may come after the watch has told of the deletion (a patch that
@@ -55,19 +113,7 @@ pub(super) enum Delta<V> {
 
 impl<V: Object> Store<V> {
     pub(super) fn new() -> Self {
-        Self::with(V::metadata)
-    }
-}
-
-impl Store<StoredJob> {
-    pub(super) fn of_jobs() -> Self {
-        Self::with(StoredJob::metadata)
-    }
-}
-
-impl<V> Store<V> {
-    fn with(metadata: fn(&V) -> &ObjectMeta) -> Self {
-        Self { items: BTreeMap::new(), metadata, unnamed: None, buried: VecDeque::new(), synced: false }
+        Self { items: BTreeMap::new(), unnamed: None, buried: VecDeque::new(), synced: false }
     }
 
     /// Whether the first list is complete.
@@ -91,7 +137,7 @@ impl<V> Store<V> {
             }
             Change::Applied(object) => self.put(object).into_iter().map(Delta::Upsert).collect(),
             Change::Deleted(object) => {
-                let uid = input::uid((self.metadata)(&object));
+                let uid = object.uid();
                 self.bury(uid.clone());
                 self.items.remove(&uid).into_iter().map(Delta::Gone).collect()
             }
@@ -113,18 +159,16 @@ impl<V> Store<V> {
 
     /// Takes the object in the answer to a write, unless it is gone by now or a newer version of it is known.
     pub(super) fn upsert(&mut self, object: V) -> Option<Uid> {
-        let uid = input::uid((self.metadata)(&object));
+        let uid = object.uid();
         if self.buried.contains(&uid) { None } else { self.put(object) }
     }
 
     fn put(&mut self, object: V) -> Option<Uid> {
-        let metadata = (self.metadata)(&object);
-        let (uid, version) = (input::uid(metadata), input::version(metadata));
+        let uid = object.uid();
         if let Some(unnamed) = &mut self.unnamed {
             unnamed.remove(&uid);
         }
-        let known = self.items.get(&uid).map(|known| input::version((self.metadata)(known)));
-        if known.is_some_and(|known| known >= version) {
+        if self.items.get(&uid).is_some_and(|known| !object.says_more_than(known)) {
             return None;
         }
         self.items.insert(uid.clone(), object);
@@ -136,6 +180,7 @@ impl<V> Store<V> {
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     fn object(version: &str) -> ConfigMap {
         let metadata = ObjectMeta {

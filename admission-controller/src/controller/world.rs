@@ -1,5 +1,8 @@
 //! What the watches say, indexed as the controller needs it, and passed on to the engine.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -16,12 +19,12 @@ use kit::watch::Change;
 use quota_engine::{ClusterQueueName, Engine, Event, LocalQueueKey, Uid};
 
 use super::feeds::Seen;
-use super::store::{Delta, Store, StoredJob};
+use super::store::{BareJob, Delta, Object, Store, StoredJob};
 use crate::compose::Priorities;
 use crate::config::Configuration;
 use crate::defaults::PodDefaults;
 use crate::input;
-use crate::jobs::{JobKind, JobObject, read, table};
+use crate::jobs::{JobKind, JobObject, table};
 use crate::reconcile::Job;
 
 /// What is written one after another: a job with its Workload, a Workload alone, a queue's status.
@@ -56,6 +59,7 @@ pub(super) struct World {
     pub(super) dirty: BTreeSet<Unit>,
     /// Cohorts that were made or changed, and nothing was said about since.
     pub(super) changed_cohorts: BTreeSet<Uid>,
+    config: Configuration,
     excluded: Vec<String>,
     defaults: PodDefaults,
 }
@@ -73,7 +77,7 @@ impl World {
             pod_classes: Store::new(),
             limit_ranges: Store::new(),
             runtime_classes: Store::new(),
-            jobs: config.kinds().map(|kind| (kind.framework, Store::of_jobs())).collect(),
+            jobs: config.kinds().map(|kind| (kind.framework, Store::new())).collect(),
             kind_of_job: BTreeMap::new(),
             workloads_of_job: BTreeMap::new(),
             queues_by_name: BTreeMap::new(),
@@ -82,6 +86,7 @@ impl World {
             priorities: Priorities::default(),
             dirty: BTreeSet::new(),
             changed_cohorts: BTreeSet::new(),
+            config: config.clone(),
             excluded: config.resources.exclude_resource_prefixes.clone(),
             defaults: PodDefaults::default(),
         }
@@ -214,9 +219,9 @@ impl World {
 
     /// Takes the answer to a write of a job.
     pub(super) fn take_job_answer(&mut self, kind: &'static JobKind, object: JobObject) {
-        let view = read(kind, &object);
+        let job = self.kept(kind, object);
         let Some(store) = self.jobs.get_mut(kind.framework) else { return };
-        if let Some(uid) = store.upsert(StoredJob(Job { kind, object, view })) {
+        if let Some(uid) = store.upsert(job) {
             self.kind_of_job.insert(uid.clone(), kind.framework);
             self.dirty.insert(Unit::Job(uid));
         }
@@ -292,15 +297,11 @@ impl World {
     }
 
     fn take_job(&mut self, kind: &'static JobKind, change: Change<JobObject>) {
-        let read = |object: JobObject| {
-            let view = read(kind, &object);
-            StoredJob(Job { kind, object, view })
-        };
         let change = match change {
             Change::Restarted => Change::Restarted,
             Change::Synced => Change::Synced,
-            Change::Applied(object) => Change::Applied(read(object)),
-            Change::Deleted(object) => Change::Deleted(read(object)),
+            Change::Applied(object) => Change::Applied(self.kept(kind, object)),
+            Change::Deleted(object) => Change::Deleted(StoredJob::bare(kind, object)),
         };
         let Some(store) = self.jobs.get_mut(kind.framework) else { return };
         for delta in store.take(change) {
@@ -310,7 +311,7 @@ impl World {
                     uid
                 }
                 Delta::Gone(job) => {
-                    let uid = input::uid(&job.0.object.metadata);
+                    let uid = job.uid();
                     self.kind_of_job.remove(&uid);
                     uid
                 }
@@ -392,7 +393,24 @@ impl World {
     }
 
     pub(super) fn all_jobs_dirty(&mut self) {
-        self.dirty.extend(self.kind_of_job.keys().cloned().map(Unit::Job));
+        let jobs = self.jobs.values().flat_map(Store::iter);
+        let whole = jobs.filter(|(_, job)| matches!(job, StoredJob::Whole(_)));
+        self.dirty.extend(whole.map(|(uid, _)| Unit::Job(uid.clone())));
+    }
+
+    /// What is to be kept of a job.
+    fn kept(&self, kind: &'static JobKind, object: JobObject) -> StoredJob {
+        match self.is_managed(&object) {
+            true => StoredJob::whole(kind, object),
+            false => StoredJob::bare(kind, object),
+        }
+    }
+
+    /// Whether a job is managed, as far as its Workloads are known.
+    pub(super) fn is_managed(&self, job: &JobObject) -> bool {
+        let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
+        let known = || !self.workloads_of(&Uid::from(job.uid())).is_empty();
+        !job.is_part_of_a_job() && (self.config.manages(namespace, job.queue()) || known())
     }
 
     /// Everything is looked at: after leadership was gained.
@@ -408,9 +426,24 @@ impl World {
         self.dirty.extend(self.queues_by_name.keys().cloned().map(Unit::ClusterQueue));
     }
 
+    fn stored_job(&self, uid: &Uid) -> Option<&StoredJob> {
+        self.jobs.get(self.kind_of_job.get(uid)?)?.get(uid)
+    }
+
+    /// A job of which everything is known.
     pub(super) fn job(&self, uid: &Uid) -> Option<&Job> {
-        let store = self.jobs.get(self.kind_of_job.get(uid)?)?;
-        store.get(uid).map(|job| &job.0)
+        match self.stored_job(uid)? {
+            StoredJob::Whole(job) => Some(job),
+            StoredJob::Bare(_) => None,
+        }
+    }
+
+    /// A job that would be managed since it has a Workload, and of which nothing was kept since it had none.
+    pub(super) fn job_to_read(&self, uid: &Uid) -> Option<&BareJob> {
+        match self.stored_job(uid)? {
+            StoredJob::Bare(job) if !job.is_part && !self.workloads_of(uid).is_empty() => Some(job),
+            StoredJob::Bare(_) | StoredJob::Whole(_) => None,
+        }
     }
 
     /// The Workloads that a job controls, by uid.
@@ -463,10 +496,4 @@ fn job_uid(metadata: &ObjectMeta) -> Option<Uid> {
     let owner = controller_of(metadata)?;
     table::of_owner(&owner.api_version, &owner.kind)?;
     Some(Uid::from(owner.uid.as_str()))
-}
-
-/// Whether the job is part of a larger one that is managed instead of it.
-pub(super) fn is_part_of_a_job(job: &Job) -> bool {
-    controller_of(&job.object.metadata)
-        .is_some_and(|owner| table::of_owner(&owner.api_version, &owner.kind).is_some())
 }

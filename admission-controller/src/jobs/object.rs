@@ -1,11 +1,12 @@
 use std::borrow::Cow;
 
+use crds::names::kueue;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicResourceScope;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::JobKind;
+use super::{JobKind, table};
 
 /// A job of any kind, as read: its templates are copied to its Workload word for word.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -32,6 +33,19 @@ impl JobObject {
     /// A label's value.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.metadata.labels.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// The LocalQueue it was submitted to.
+    pub fn queue(&self) -> Option<&str> {
+        self.label(kueue::QUEUE_NAME).filter(|name| !name.is_empty())
+    }
+
+    /// Whether the job is part of a larger one that is managed instead of it.
+    pub fn is_part_of_a_job(&self) -> bool {
+        let owners = self.metadata.owner_references.iter().flatten();
+        owners
+            .filter(|owner| owner.controller == Some(true))
+            .any(|owner| table::of_owner(&owner.api_version, &owner.kind).is_some())
     }
 
     /// The uid; empty where the object has none.

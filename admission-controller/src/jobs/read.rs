@@ -61,7 +61,7 @@ pub fn read(kind: &JobKind, object: &JobObject) -> JobView {
         suspended: object.at(kind.suspend).and_then(Value::as_bool).unwrap_or(false),
         active: is_active(kind, object),
         finished: finish(kind, object),
-        queue: label(kueue::QUEUE_NAME),
+        queue: object.queue().map(str::to_owned),
         workload_priority_class: label(kueue::PRIORITY_CLASS),
         pod_priority_class,
         pod_sets,

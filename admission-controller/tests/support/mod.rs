@@ -89,6 +89,7 @@ impl World {
             "workloadpriorityclasses" => ("v1beta2", "WorkloadPriorityClass"),
             "limitranges" => ("v1", "LimitRange"),
             "priorityclasses" => ("v1", "PriorityClass"),
+            "workloads" => ("v1beta2", "Workload"),
             "jobs" => ("v1", "Job"),
             "jobsets" => ("v1alpha2", "JobSet"),
             other => panic!("{other} has no kind here"),
