@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
 
 use crate::pki::{self, Authority};
 use crate::process::{Process, free_port};
@@ -30,12 +31,12 @@ pub(crate) struct ControlPlane {
     pub(crate) kubeconfig: PathBuf,
     /// A kubeconfig for the kubelet of node `e2e`.
     pub(crate) kubelet_kubeconfig: PathBuf,
-    /// What [`AUDIT`] asks for so far, one JSON object a line.
-    pub(crate) audit: PathBuf,
     /// An administrator's client.
     pub(crate) client: Client,
     /// Signs whatever else serves TLS in this run.
     pub(crate) authority: Authority,
+    /// What [`AUDIT`] asks for so far, one JSON object a line.
+    audit: PathBuf,
     _etcd: Process,
     _apiserver: Process,
     _controllers: Option<Process>,
@@ -65,7 +66,57 @@ impl ControlPlane {
             Err(_) => None,
         };
         let audit = files.audit;
-        Ok(Self { kubeconfig, kubelet_kubeconfig, audit, client, authority, _etcd, _apiserver, _controllers })
+        Ok(Self { kubeconfig, kubelet_kubeconfig, client, authority, audit, _etcd, _apiserver, _controllers })
+    }
+
+    /// Every request so far that [`AUDIT`] asks for, in the order in which they were answered.
+    pub(crate) fn requests(&self) -> Result<Vec<Request>> {
+        let text = std::fs::read_to_string(&self.audit)?;
+        text.lines().map(|line| Ok(Request::read(&serde_json::from_str(line)?))).collect()
+    }
+}
+
+/// A right: API group, resource with its subresource, verb.
+pub(crate) type Right = (String, String, String);
+
+/// A request of one of our programs, as the API server's audit log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// The replica, or the service account's name.
+    pub(crate) by: String,
+    pub(crate) verb: String,
+    /// The API group; empty for the core group.
+    pub(crate) group: String,
+    /// Plural, with the subresource.
+    pub(crate) resource: String,
+    pub(crate) name: String,
+    /// The HTTP status it got.
+    pub(crate) code: u64,
+}
+
+impl Request {
+    fn read(entry: &Value) -> Self {
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let object = &entry["objectRef"];
+        let resource = word(&object["resource"]);
+        // `trireme:gang-scheduler`, `system:serviceaccount:trireme-system:gang-scheduler`.
+        let user = word(&entry["user"]["username"]);
+        Self {
+            by: user.rsplit(':').next().unwrap_or_default().to_owned(),
+            verb: word(&entry["verb"]),
+            group: word(&object["apiGroup"]),
+            resource: match object["subresource"].as_str() {
+                Some(part) => format!("{resource}/{part}"),
+                None => resource,
+            },
+            name: word(&object["name"]),
+            code: entry["responseStatus"]["code"].as_u64().unwrap_or_default(),
+        }
+    }
+
+    /// What it needs.
+    pub(crate) fn right(&self) -> Right {
+        (self.group.clone(), self.resource.clone(), self.verb.clone())
     }
 }
 
@@ -210,4 +261,27 @@ async fn wait_ready(client: &Client, apiserver: &mut Process) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     bail!("kube-apiserver was not ready after 60 s; the end of its log:\n{}", apiserver.log_end(15))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_somebody_s_and_needs_a_right() {
+        let read = |user: &str, object: Value| {
+            let entry = json!({"user": {"username": user}, "verb": "patch", "objectRef": object, "responseStatus": {"code": 200}});
+            let request = Request::read(&entry);
+            (request.by.clone(), request.right(), request.name, request.code)
+        };
+        let of = |group: &str, resource: &str| (group.to_owned(), resource.to_owned(), "patch".to_owned());
+        let status =
+            json!({"apiGroup": "trireme.dev", "resource": "gpunodes", "subresource": "status", "name": "a"});
+        let wanted = ("node-agent".to_owned(), of("trireme.dev", "gpunodes/status"), "a".to_owned(), 200);
+        assert_eq!(read("system:serviceaccount:trireme-system:node-agent", status), wanted);
+        let wanted = ("gang-scheduler-2".to_owned(), of("", "pods"), "p".to_owned(), 200);
+        assert_eq!(read("trireme:gang-scheduler-2", json!({"resource": "pods", "name": "p"})), wanted);
+    }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::cluster::{Applier, get, objects, wait};
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, Right};
 use crate::process::{Process, free_port};
 use crate::registry::output;
 use crate::tools::Tools;
@@ -65,20 +65,6 @@ impl Helm {
         let text = self.run(None, &all).await?;
         objects(&text)
     }
-}
-
-/// A right: API group, resource with its subresource, verb.
-pub(crate) type Right = (String, String, String);
-
-/// A request of a program, as the API server's audit log has it.
-#[derive(Debug)]
-pub(crate) struct Request {
-    /// Name of the service account.
-    pub(crate) account: String,
-    /// What it needs.
-    pub(crate) right: Right,
-    /// The HTTP status it got.
-    pub(crate) code: u64,
 }
 
 /// An API server that nothing but the charts has touched, and the programs on it.
@@ -193,28 +179,6 @@ impl Site {
             .await?;
         }
         self.trusted().await
-    }
-
-    /// Every request of the programs so far.
-    pub(crate) fn requests(&self) -> Result<Vec<Request>> {
-        let text = std::fs::read_to_string(&self.plane.audit)?;
-        let account = format!("system:serviceaccount:{SYSTEM}:");
-        let mut all = Vec::new();
-        for line in text.lines() {
-            let entry: Value = serde_json::from_str(line)?;
-            let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let object = &entry["objectRef"];
-            let resource = match object["subresource"].as_str() {
-                Some(part) => format!("{}/{part}", word(&object["resource"])),
-                None => word(&object["resource"]),
-            };
-            all.push(Request {
-                account: word(&entry["user"]["username"]).trim_start_matches(&account).to_owned(),
-                right: (word(&object["apiGroup"]), resource, word(&entry["verb"])),
-                code: entry["responseStatus"]["code"].as_u64().unwrap_or_default(),
-            });
-        }
-        Ok(all)
     }
 
     /// Every right that the charts give a program's account.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -9,10 +10,11 @@ use api_parity::WebhookHost as _;
 use serde_json::{Value, json};
 
 use crate::cluster::{Applied, condition, get, wait};
+use crate::control_plane::Request;
 use crate::node::IMAGE;
 use crate::process::free_port;
 use crate::programs::wait_ready;
-use crate::registry::output;
+use crate::registry::{Outcome, Test, need, output};
 use crate::tests::agent::{self, visible_devices};
 use crate::tests::node::kubectl;
 use crate::webhooks::HOLD;
@@ -30,6 +32,26 @@ pub(crate) const PYTORCH: &str = "/apis/kubeflow.org/v1/namespaces/team/pytorchj
 pub(crate) const PODS: &str = "/api/v1/namespaces/team/pods";
 pub(crate) const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads";
 pub(crate) const PLACEMENTS: &str = "/apis/trireme.dev/v1alpha1/namespaces/team/gangplacements";
+
+/// A test of what runs here, alone: before it all is as it is meant to be, after it nothing of it is left.
+pub(crate) fn test(name: &str, run: impl AsyncFn(&World) -> Result<()> + 'static) -> Test {
+    let run = Arc::new(run);
+    let on_the_stack = move |world: Arc<World>| {
+        let run = run.clone();
+        async move {
+            need!(possible(&world));
+            start(&world).await?;
+            let outcome = run(&world).await;
+            world.running()?.webhooks.release();
+            if let Err(error) = outcome {
+                return Err(error.context(state(&world).await));
+            }
+            clear(&world).await?;
+            Ok(Outcome::Passed)
+        }
+    };
+    Test::new(name, on_the_stack).alone()
+}
 
 pub(crate) fn possible(world: &World) -> Result<()> {
     agent::possible(world)?;
@@ -256,35 +278,11 @@ pub(crate) async fn wait_held(world: &World, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// A successful write of one of our programs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
-    /// The replica.
-    pub(crate) by: String,
-    pub(crate) verb: String,
-    /// Plural, with the subresource.
-    pub(crate) resource: String,
-    pub(crate) name: String,
-}
-
 /// What our programs have written so far, as the API server tells it; without leases and events.
-pub(crate) fn written(world: &World) -> Result<Vec<Written>> {
-    let text = std::fs::read_to_string(&world.running()?.plane.audit)?;
-    let mut all = Vec::new();
-    for line in text.lines() {
-        let entry: Value = serde_json::from_str(line)?;
-        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let object = &entry["objectRef"];
-        let resource = match object["subresource"].as_str() {
-            Some(part) => format!("{}/{part}", word(&object["resource"])),
-            None => word(&object["resource"]),
-        };
-        let done = entry["responseStatus"]["code"].as_u64().is_some_and(|code| (200..300).contains(&code));
-        if done && resource != "leases" && resource != "events" {
-            let by = word(&entry["user"]["username"]).trim_start_matches("trireme:").to_owned();
-            all.push(Written { by, verb: word(&entry["verb"]), resource, name: word(&object["name"]) });
-        }
-    }
+pub(crate) fn written(world: &World) -> Result<Vec<Request>> {
+    let mut all = world.running()?.plane.requests()?;
+    let beside = ["leases", "events"];
+    all.retain(|one| (200..300).contains(&one.code) && !beside.contains(&one.resource.as_str()));
     Ok(all)
 }
 

@@ -15,7 +15,7 @@ use crate::node::NAME;
 use crate::registry::{Outcome, Test, need, output};
 use crate::stack::{
     GPU, JOBS, NAMESPACE, PLACEMENTS, PODS, PYTORCH, WORKLOADS, batch, clear, gpus, is, knows_jobsets, list,
-    possible, pytorch, start, state, template, the_workload, wait_running,
+    possible, pytorch, start, template, test, the_workload, wait_running,
 };
 use crate::world::World;
 
@@ -25,38 +25,25 @@ const GROUP: &str = "/apis/scheduling.volcano.sh/v1beta1/namespaces/team/podgrou
 
 /// Tests of all three programs together.
 pub(crate) fn all() -> Vec<Test> {
-    macro_rules! tests {
-        ($($name:literal => $run:ident),* $(,)?) => {
-            vec![$(Test::new(concat!("job/", $name), async move |world: Arc<World>| {
-                need!(possible(&world));
-                start(&world).await?;
-                if let Err(error) = $run(&world).await {
-                    return Err(error.context(state(&world).await));
-                }
-                clear(&world).await?;
-                Ok(Outcome::Passed)
-            }).alone()),*]
-        };
-    }
-    let mut all = tests! {
-        "a_pytorchjob_of_four_workers_runs_as_a_gang" => pytorchjob,
-        "a_pytorchjob_that_ends_is_finished_and_frees_its_quota" => pytorchjob_ends,
-        "a_batch_job_of_four_pods_runs_as_a_gang" => batch_job,
-        "a_batch_job_that_ends_is_finished_and_frees_its_quota" => batch_job_ends,
-        "a_batch_job_that_fails_is_finished_as_failed" => batch_job_fails,
-        "containers_are_given_the_gpus_of_the_plan" => as_planned,
-        "the_workload_of_a_running_job_says_what_kueues_would" => running_workload,
-        "queues_count_what_they_hold_and_what_waits" => counts,
-        "a_second_job_waits_until_the_first_is_gone" => waits,
-        "a_job_larger_than_the_quota_says_so" => too_large,
-        "a_job_of_an_unknown_queue_waits_and_says_why" => unknown_queue,
-        "an_urgent_job_preempts_another" => preempts,
-        "a_stopped_queue_lets_its_jobs_go_and_takes_them_back" => stopped,
-        "a_deleted_job_leaves_nothing" => deleted,
-        "pods_with_a_volcano_podgroup_are_bound_together" => podgroup,
-        "a_podgroup_that_does_not_fit_is_not_bound_in_part_and_says_why" => podgroup_too_large,
-        "a_v1beta1_clusterqueue_is_converted" => converted,
-    };
+    let mut all = vec![
+        test("job/a_pytorchjob_of_four_workers_runs_as_a_gang", pytorchjob),
+        test("job/a_pytorchjob_that_ends_is_finished_and_frees_its_quota", pytorchjob_ends),
+        test("job/a_batch_job_of_four_pods_runs_as_a_gang", batch_job),
+        test("job/a_batch_job_that_ends_is_finished_and_frees_its_quota", batch_job_ends),
+        test("job/a_batch_job_that_fails_is_finished_as_failed", batch_job_fails),
+        test("job/containers_are_given_the_gpus_of_the_plan", as_planned),
+        test("job/the_workload_of_a_running_job_says_what_kueues_would", running_workload),
+        test("job/queues_count_what_they_hold_and_what_waits", counts),
+        test("job/a_second_job_waits_until_the_first_is_gone", waits),
+        test("job/a_job_larger_than_the_quota_says_so", too_large),
+        test("job/a_job_of_an_unknown_queue_waits_and_says_why", unknown_queue),
+        test("job/an_urgent_job_preempts_another", preempts),
+        test("job/a_stopped_queue_lets_its_jobs_go_and_takes_them_back", stopped),
+        test("job/a_deleted_job_leaves_nothing", deleted),
+        test("job/pods_with_a_volcano_podgroup_are_bound_together", podgroup),
+        test("job/a_podgroup_that_does_not_fit_is_not_bound_in_part_and_says_why", podgroup_too_large),
+        test("job/a_v1beta1_clusterqueue_is_converted", converted),
+    ];
     all.push(Test::new("job/a_jobset_is_suspended_until_it_is_admitted", jobset).alone());
     all
 }

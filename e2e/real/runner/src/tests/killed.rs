@@ -2,7 +2,6 @@
 //! life finds what there is.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -12,51 +11,40 @@ use super::agent::{visible_devices, wait_allocatable, wait_allocatable_is_not};
 use super::node::kubectl;
 use crate::cluster::{get, wait};
 use crate::programs::wait_ready;
-use crate::registry::{Outcome, Test, need, output};
+use crate::registry::{Test, output};
 use crate::stack::{
-    ADMISSION, AGENT, JOBS, NAMESPACE, PLACEMENTS, PODS, SCHEDULER, SYSTEM, WORKLOADS, batch, clear, gpus,
-    hold, is, list, possible, pytorch, start, state, the_workload, wait_held, wait_running, wait_trusted,
-    written,
+    ADMISSION, AGENT, JOBS, NAMESPACE, PLACEMENTS, PODS, SCHEDULER, SYSTEM, WORKLOADS, batch, gpus, hold, is,
+    list, pytorch, test, the_workload, wait_held, wait_running, wait_trusted, written,
 };
 use crate::world::World;
 
 /// Tests of programs that die.
 pub(crate) fn all() -> Vec<Test> {
-    macro_rules! tests {
-        ($($name:literal => $run:expr),* $(,)?) => {
-            vec![$(Test::new(concat!("killed/", $name), async move |world: Arc<World>| {
-                need!(possible(&world));
-                start(&world).await?;
-                let outcome = $run(&world).await;
-                world.running()?.webhooks.release();
-                if let Err(error) = outcome {
-                    return Err(error.context(state(&world).await));
-                }
-                clear(&world).await?;
-                Ok(Outcome::Passed)
-            }).alone()),*]
-        };
-    }
-    tests! {
-        "admission_controller_before_the_workload_is_made" =>
-            async |world| at(world, ADMISSION, "CREATE", "kueue.x-k8s.io", "workloads", 0).await,
-        "admission_controller_before_quota_is_reserved" =>
-            async |world| at(world, ADMISSION, "UPDATE", "kueue.x-k8s.io", "workloads/status", 0).await,
-        "admission_controller_between_quota_and_release" => between_quota_and_release,
-        "admission_controller_before_the_end_is_written" => before_the_end,
-        "admission_controller_while_a_job_is_deleted" => while_deleted,
-        "gang_scheduler_before_the_plan_is_stored" =>
-            async |world| at(world, SCHEDULER, "CREATE", "trireme.dev", "gangplacements", 0).await,
-        "gang_scheduler_before_the_first_pod_is_bound" =>
-            async |world| at(world, SCHEDULER, "CREATE", "", "pods/binding", 0).await,
-        "gang_scheduler_with_half_the_gang_bound" => half_bound,
-        "gang_scheduler_before_the_outcome_is_written" =>
-            async |world| at(world, SCHEDULER, "UPDATE", "trireme.dev", "gangplacements/status", 0).await,
-        "gang_scheduler_with_half_bound_and_the_job_deleted_meanwhile" => half_bound_and_deleted,
-        "node_agent_while_pods_run" => agent_while_pods_run,
-        "node_agent_while_a_gang_is_being_bound" => agent_while_bound,
-        "all_three_at_once" => all_three,
-    }
+    vec![
+        test("killed/admission_controller_before_the_workload_is_made", async |world| {
+            at(world, ADMISSION, "CREATE", "kueue.x-k8s.io", "workloads", 0).await
+        }),
+        test("killed/admission_controller_before_quota_is_reserved", async |world| {
+            at(world, ADMISSION, "UPDATE", "kueue.x-k8s.io", "workloads/status", 0).await
+        }),
+        test("killed/admission_controller_between_quota_and_release", between_quota_and_release),
+        test("killed/admission_controller_before_the_end_is_written", before_the_end),
+        test("killed/admission_controller_while_a_job_is_deleted", while_deleted),
+        test("killed/gang_scheduler_before_the_plan_is_stored", async |world| {
+            at(world, SCHEDULER, "CREATE", "trireme.dev", "gangplacements", 0).await
+        }),
+        test("killed/gang_scheduler_before_the_first_pod_is_bound", async |world| {
+            at(world, SCHEDULER, "CREATE", "", "pods/binding", 0).await
+        }),
+        test("killed/gang_scheduler_with_half_the_gang_bound", half_bound),
+        test("killed/gang_scheduler_before_the_outcome_is_written", async |world| {
+            at(world, SCHEDULER, "UPDATE", "trireme.dev", "gangplacements/status", 0).await
+        }),
+        test("killed/gang_scheduler_with_half_bound_and_the_job_deleted_meanwhile", half_bound_and_deleted),
+        test("killed/node_agent_while_pods_run", agent_while_pods_run),
+        test("killed/node_agent_while_a_gang_is_being_bound", agent_while_bound),
+        test("killed/all_three_at_once", all_three),
+    ]
 }
 
 /// The job that all of these run: four pods that need all eight GPUs.

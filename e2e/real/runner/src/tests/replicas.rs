@@ -1,7 +1,6 @@
 //! Two replicas: the one that leads stands still, dies or is told to end; both start on objects of the older version.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -9,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::node::kubectl;
 use crate::cluster::{get, wait};
+use crate::control_plane::Request;
 use crate::programs::wait_ready;
-use crate::registry::{Outcome, Test, need, output};
+use crate::registry::{Test, output};
 use crate::stack::{
-    ADMISSION, GPU, NAMESPACE, PLACEMENTS, PODS, SCHEDULER, SYSTEM, Written, batch, clear,
-    configure_webhooks, gpus, hold, is, launch_admission, leader, list, possible, remove_endpoints,
-    restore_endpoints, start, start_admission, start_scheduler, state, stop, wait_held, wait_running,
-    wait_trusted, written,
+    ADMISSION, GPU, NAMESPACE, PLACEMENTS, PODS, SCHEDULER, SYSTEM, batch, configure_webhooks, gpus, hold,
+    is, launch_admission, leader, list, remove_endpoints, restore_endpoints, start_admission,
+    start_scheduler, stop, test, wait_held, wait_running, wait_trusted, written,
 };
 use crate::world::World;
 
@@ -23,33 +22,29 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 
 /// Tests of replicas.
 pub(crate) fn all() -> Vec<Test> {
-    macro_rules! tests {
-        ($($name:literal => $run:expr),* $(,)?) => {
-            vec![$(Test::new(concat!("replicas/", $name), async move |world: Arc<World>| {
-                need!(possible(&world));
-                start(&world).await?;
-                let outcome = $run(&world).await;
-                world.running()?.webhooks.release();
-                if let Err(error) = outcome {
-                    return Err(error.context(state(&world).await));
-                }
-                clear(&world).await?;
-                Ok(Outcome::Passed)
-            }).alone()),*]
-        };
-    }
-    tests! {
-        "a_second_admission_controller_is_ready_and_writes_nothing" => async |world| follows(world, ADMISSION).await,
-        "a_second_gang_scheduler_is_ready_and_writes_nothing" => async |world| follows(world, SCHEDULER).await,
-        "an_admission_controller_that_ends_hands_over_at_once" => async |world| hands_over(world, ADMISSION).await,
-        "a_gang_scheduler_that_ends_hands_over_at_once" => async |world| hands_over(world, SCHEDULER).await,
-        "an_admission_controller_paused_between_quota_and_release_is_replaced" =>
+    vec![
+        test("replicas/a_second_admission_controller_is_ready_and_writes_nothing", async |world| {
+            follows(world, ADMISSION).await
+        }),
+        test("replicas/a_second_gang_scheduler_is_ready_and_writes_nothing", async |world| {
+            follows(world, SCHEDULER).await
+        }),
+        test("replicas/an_admission_controller_that_ends_hands_over_at_once", async |world| {
+            hands_over(world, ADMISSION).await
+        }),
+        test("replicas/a_gang_scheduler_that_ends_hands_over_at_once", async |world| {
+            hands_over(world, SCHEDULER).await
+        }),
+        test(
+            "replicas/an_admission_controller_paused_between_quota_and_release_is_replaced",
             async |world| paused(world, ADMISSION, ("UPDATE", "batch", "jobs"), 0).await,
-        "a_gang_scheduler_paused_with_half_the_gang_bound_is_replaced" =>
-            async |world| paused(world, SCHEDULER, ("CREATE", "", "pods/binding"), 2).await,
-        "a_replica_that_does_not_lead_converts_and_defaults" => converts,
-        "both_start_cold_on_stored_v1beta1_objects" => cold,
-    }
+        ),
+        test("replicas/a_gang_scheduler_paused_with_half_the_gang_bound_is_replaced", async |world| {
+            paused(world, SCHEDULER, ("CREATE", "", "pods/binding"), 2).await
+        }),
+        test("replicas/a_replica_that_does_not_lead_converts_and_defaults", converts),
+        test("replicas/both_start_cold_on_stored_v1beta1_objects", cold),
+    ]
 }
 
 fn second(program: &str) -> String {
@@ -96,7 +91,7 @@ async fn comes_out_right(world: &World, since: usize) -> Result<()> {
         ("create", "pods/binding", 4),
     ] {
         let writes = all.iter().skip(since).filter(|write| write.verb == verb && write.resource == resource);
-        let writes: Vec<&Written> = writes.collect();
+        let writes: Vec<&Request> = writes.collect();
         ensure!(writes.len() == count, "{verb} {resource} was wanted {count} times: {writes:?}");
         let names: BTreeSet<_> = writes.iter().map(|write| &write.name).collect();
         ensure!(names.len() == count, "written twice: {writes:?}");

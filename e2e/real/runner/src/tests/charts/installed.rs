@@ -244,9 +244,9 @@ async fn rollback(site: &mut Site) -> Result<()> {
 
 async fn nothing_forbidden(site: &mut Site) -> Result<()> {
     site.programs().await?;
-    let requests = site.requests()?;
+    let requests = site.plane.requests()?;
     for (program, _) in PROGRAMS {
-        let own = requests.iter().filter(|request| request.account == program).count();
+        let own = requests.iter().filter(|request| request.by == program).count();
         ensure!(own > 5, "{program} has sent {own} requests");
     }
     let refused: Vec<_> = requests.iter().filter(|request| request.code == 403).take(5).collect();
@@ -289,11 +289,11 @@ async fn all_used(site: &mut Site) -> Result<()> {
     podgroup(site).await?;
     too_large(site).await?;
     agent(site).await?;
-    let requests = site.requests()?;
+    let requests = site.plane.requests()?;
     for (program, _) in PROGRAMS {
         let mut unused = site.rights(program).await?;
-        for request in requests.iter().filter(|request| request.account == program) {
-            unused.remove(&request.right);
+        for request in requests.iter().filter(|request| request.by == program) {
+            unused.remove(&request.right());
         }
         unused.retain(|(_, resource, verb)| {
             !resource.ends_with(OF_OWNERS)
