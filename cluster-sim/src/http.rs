@@ -160,6 +160,7 @@ impl ApiService {
             dry_run: query.dry_run()?,
             field_manager: query.get("fieldManager").map(str::to_owned),
             unknown_fields: UnknownFields::parse(query.get("fieldValidation"))?,
+            precise: call.verb.is_write() && crate::request::is_precise(&body),
             ..Caller::internal(&self.writer, call.verb)
         };
         let warnings = caller.warnings.clone();

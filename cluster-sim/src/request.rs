@@ -212,9 +212,51 @@ impl View {
     }
 }
 
+/// Whether a request's body names the uid or the resourceVersion of the object it is about, in its metadata (a patch, a
+/// whole object, a Binding) or as a precondition (a deletion, an Eviction).
+pub(crate) fn is_precise(body: &[u8]) -> bool {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Identity {
+        uid: String,
+        resource_version: String,
+    }
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Options {
+        preconditions: Identity,
+    }
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Body {
+        metadata: Identity,
+        preconditions: Identity,
+        delete_options: Options,
+    }
+    let Ok(body) = serde_json::from_slice::<Body>(body) else { return false };
+    [body.metadata, body.preconditions, body.delete_options.preconditions]
+        .into_iter()
+        .any(|one| !one.uid.is_empty() || !one.resource_version.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_precise_request_names_what_it_means() {
+        for (body, precise) in [
+            (r#"{"metadata":{"uid":"a"},"spec":{}}"#, true),
+            (r#"{"metadata":{"resourceVersion":"7"}}"#, true),
+            (r#"{"preconditions":{"uid":"a"}}"#, true),
+            (r#"{"deleteOptions":{"preconditions":{"resourceVersion":"7"}}}"#, true),
+            (r#"{"metadata":{"uid":""}}"#, false),
+            (r#"{"metadata":{"labels":{"uid":"a"}},"spec":{"uid":"a"}}"#, false),
+            ("", false),
+        ] {
+            assert_eq!(is_precise(body.as_bytes()), precise, "{body}");
+        }
+    }
 
     #[test]
     fn queries_are_decoded() {

@@ -32,6 +32,8 @@ pub(crate) struct Caller {
     pub(crate) dry_run: bool,
     pub(crate) field_manager: Option<String>,
     pub(crate) unknown_fields: UnknownFields,
+    /// See [`crate::Commit::precise`].
+    pub(crate) precise: bool,
     /// Sentences for the `Warning` headers of the response.
     pub(crate) warnings: Arc<Mutex<Vec<String>>>,
 }
@@ -68,6 +70,7 @@ impl Caller {
             dry_run: false,
             field_manager: None,
             unknown_fields: UnknownFields::Ignore,
+            precise: false,
             warnings: Arc::default(),
         }
     }
@@ -95,6 +98,7 @@ impl Caller {
             writer: self.writer.clone(),
             verb: self.verb,
             subresource: subresource.into(),
+            precise: self.precise,
             at: cluster.0.clock.now(),
         }
     }

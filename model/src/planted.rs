@@ -17,12 +17,16 @@ pub enum Bug {
     IgnoreBorrowingLimit,
     /// Workloads of equal priority are preempted although the policy says lower.
     PreemptEqualPriority,
+    /// Everybody that policy allows is preempted, needed or not.
+    PreemptEverybody,
     /// A workload that did not fit is not looked at again when capacity comes back.
     LoseWakeups,
     /// The job is released when its admission is decided, before the server has it.
     ReleaseBeforeAdmission,
     /// A job is told apart by its name, so that one created anew inherits the old one's admission.
     NameInsteadOfUid,
+    /// A job is patched whatever its uid.
+    WriteByName,
     /// A finished workload is queued again after a restart (Kueue #1654).
     ReadmitFinished,
     /// Suspending the evicted workload's job is forgotten.
@@ -67,9 +71,11 @@ impl Bug {
         Self::ReleaseQuotaAtEviction,
         Self::IgnoreBorrowingLimit,
         Self::PreemptEqualPriority,
+        Self::PreemptEverybody,
         Self::LoseWakeups,
         Self::ReleaseBeforeAdmission,
         Self::NameInsteadOfUid,
+        Self::WriteByName,
         Self::ReadmitFinished,
         Self::EvictWithoutSuspending,
         Self::RewriteStatus,

@@ -127,6 +127,7 @@ impl<'a> Search<'a> {
         let mark = self.engine.tree.mark();
         let mut victims: Vec<Target> = Vec::new();
         let mut found = false;
+        let everybody = self.engine.planted.is(Bug::PreemptEverybody);
         for candidate in candidates {
             if !self.is_valid(candidate, may_borrow) {
                 continue;
@@ -135,12 +136,14 @@ impl<'a> Search<'a> {
             victims.push(candidate.target.clone());
             if self.fits(may_borrow) {
                 found = true;
-                break;
+                if !everybody {
+                    break;
+                }
             }
         }
         if !found {
             victims.clear();
-        } else {
+        } else if !everybody {
             self.spare(&mut victims, may_borrow);
         }
         self.engine.tree.rollback(mark);

@@ -71,7 +71,10 @@ impl Controller {
             &namespace,
             &JobResource::from(kind),
         );
-        let target = target(metadata);
+        let mut target = target(metadata);
+        if self.config.planted.is(Bug::WriteByName) {
+            target = Target::new(target.name, "");
+        }
         let about = About::Job { kind, namespace, name: target.name.clone() };
         let op = Op {
             decision: None,

@@ -63,6 +63,7 @@ fn remove(cluster: &Cluster, events: &GroupResource, one: &Written) {
         writer: super::WRITER.into(),
         verb: Verb::Delete,
         subresource: "".into(),
+        precise: true,
         at: cluster.0.clock.now(),
     };
     // The only refusal is that there is nothing to remove.

@@ -88,6 +88,7 @@ fn seed(cluster: &Cluster, resource: &GroupResource, mut value: Value) {
         writer: WRITER.into(),
         verb: Verb::Create,
         subresource: "".into(),
+        precise: false,
         at: cluster.0.clock.now(),
     };
     // The only possible refusal is that the object exists, which is what is wanted.

@@ -117,6 +117,8 @@ pub struct Commit {
     pub writer: Arc<str>,
     /// The verb of the request. A `Delete` whose `new` is set has only begun the deletion.
     pub verb: Verb,
+    /// Whether the request said which uid or resourceVersion it means, so that it could not have hit a namesake.
+    pub precise: bool,
     /// The stored resource.
     pub resource: GroupResource,
     /// The subresource written to; empty for the object itself.
@@ -137,6 +139,7 @@ pub(crate) struct Origin {
     pub(crate) writer: Arc<str>,
     pub(crate) verb: Verb,
     pub(crate) subresource: Arc<str>,
+    pub(crate) precise: bool,
     pub(crate) at: Timestamp,
 }
 
@@ -390,6 +393,7 @@ impl State {
             at: origin.at,
             writer: origin.writer,
             verb: origin.verb,
+            precise: origin.precise,
             resource: resource.clone(),
             subresource: origin.subresource,
             key: subject.key().clone(),
@@ -415,6 +419,7 @@ impl State {
             writer: "crd-controller".into(),
             verb: Verb::Delete,
             subresource: "".into(),
+            precise: false,
             at: commit.at,
         };
         for object in self.list(id, None) {

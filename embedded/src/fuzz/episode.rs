@@ -9,7 +9,7 @@ use cluster_sim::faults::{Aim, Call, Fault, Moment, Verdict, WatchFault};
 use cluster_sim::{Image, Verb};
 use kit::{Clock, Rng, Tasks};
 use model::planted::Planted;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::invariants::{Checker, FOREIGN_CONDITION, Holding, Violation};
@@ -125,6 +125,8 @@ struct Witness {
     log: Option<Vec<String>>,
     /// Everything that runs in the episode.
     tasks: Tasks,
+    /// Rung when a pod begins to run: its containers hold devices now.
+    begun: Arc<Notify>,
 }
 
 impl Witness {
@@ -132,6 +134,8 @@ impl Witness {
         let write = Write {
             at: commit.at.as_millisecond(),
             writer: commit.writer.to_string(),
+            verb: commit.verb,
+            precise: commit.precise,
             resource: commit.resource.to_string(),
             old: commit.old.clone().map(Shared),
             new: commit.new.clone().map(Shared),
@@ -154,6 +158,9 @@ impl Witness {
             log.push(line);
         }
         self.checker.observe(&write);
+        if write.resource == "pods" && runs(write.new.as_deref()) && !runs(write.old.as_deref()) {
+            self.begun.notify_one();
+        }
         if self.checker.is_in_a_circle() {
             self.tasks.kill();
         }
@@ -180,6 +187,7 @@ impl Episode {
             digest: std::hash::DefaultHasher::default(),
             log: options.log.then(Vec::new),
             tasks: tasks.clone(),
+            begun: Arc::new(Notify::new()),
         }));
         for commit in stack.cluster.log() {
             lock(&witness).observe(&commit);
@@ -228,6 +236,7 @@ impl Episode {
         let mut troubles = scenario.trouble.into_iter().peekable();
         let end = self.started + LENGTH;
         let calm = self.started + CALM_AFTER;
+        let begun = lock(&self.witness).begun.clone();
         let mut calmed = false;
         loop {
             let times = [
@@ -243,6 +252,10 @@ impl Episode {
                 biased;
                 Some((identity, away)) = kills.recv() => {
                     self.kill(&identity, away);
+                    continue;
+                }
+                () = begun.notified() => {
+                    self.look_at_containers();
                     continue;
                 }
                 () = tokio::time::sleep_until(next) => {}
@@ -270,8 +283,14 @@ impl Episode {
         }
     }
 
-    /// Looks at what the containers hold, where they run.
+    /// Checks everything that no write tells of.
     fn audit(&self) {
+        self.look_at_containers();
+        lock(&self.witness).checker.audit(self.stack.cluster.clock().unix_millis());
+    }
+
+    /// Looks at what the containers hold, where they run.
+    fn look_at_containers(&self) {
         let now = self.stack.cluster.clock().unix_millis();
         let mut witness = lock(&self.witness);
         let mut holdings = Vec::new();
@@ -296,7 +315,7 @@ impl Episode {
                 });
             }
         }
-        witness.checker.audit(now, &holdings, &self.ill);
+        witness.checker.containers(now, &holdings, &self.ill);
     }
 
     /// Keeps a line about what is done to the cluster, among its writes.
@@ -526,6 +545,10 @@ impl Crashes {
         let _ = self.killed.send((call.writer.to_string(), away));
         Verdict::Hang
     }
+}
+
+fn runs(pod: Option<&serde_json::Value>) -> bool {
+    pod.is_some_and(|pod| text(pod, "/status/phase") == "Running")
 }
 
 fn writes_as(program: Program, writer: &str) -> bool {

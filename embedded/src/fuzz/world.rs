@@ -30,6 +30,10 @@ pub struct Write {
     pub at: i64,
     /// Who sent it: `<program>/<replica>`, or a part of Kubernetes.
     pub writer: String,
+    /// What the request was.
+    pub verb: cluster_sim::Verb,
+    /// Whether the request named the uid or resourceVersion that it was about.
+    pub precise: bool,
     /// `pods`, `workloads.kueue.x-k8s.io`, …
     pub resource: String,
     /// The object before; none when it was created.
@@ -61,7 +65,9 @@ pub fn key(object: &Value) -> Key {
 /// What is at a JSON pointer. `Value::pointer` makes two new strings for each step, which is much of an episode's time.
 pub fn at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
     pointer.split('/').skip(1).try_fold(object, |value, step| match value {
-        Value::Object(fields) if step.contains('~') => fields.get(&step.replace("~1", "/").replace("~0", "~")),
+        Value::Object(fields) if step.contains('~') => {
+            fields.get(&step.replace("~1", "/").replace("~0", "~"))
+        }
         Value::Object(fields) => fields.get(step),
         Value::Array(items) => items.get(step.parse::<usize>().ok()?),
         _ => None,
@@ -112,7 +118,7 @@ pub fn is_over(pod: &Value) -> bool {
 type Superseded = (i64, Shared);
 
 /// Every object as last written, and what it was within [`GRACE`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct World {
     /// The time of the last write.
     pub now: i64,
@@ -155,6 +161,27 @@ impl World {
     /// One object.
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<&Shared> {
         self.objects.get(resource)?.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// These resources as they are now, without their past.
+    pub fn only(&self, resources: &[&str]) -> Self {
+        let objects = self.objects.iter().filter(|(name, _)| resources.contains(&name.as_str()));
+        let objects = objects.map(|(name, all)| (name.clone(), all.clone())).collect();
+        Self { now: self.now, objects, past: BTreeMap::new(), by_owner: self.by_owner.clone() }
+    }
+
+    /// Leaves an object out.
+    pub fn forget(&mut self, resource: &str, key: &Key) {
+        if let Some(objects) = self.objects.get_mut(resource) {
+            objects.remove(key);
+        }
+    }
+
+    /// Whether an object of this uid exists, or did within [`GRACE`].
+    pub fn once_known(&self, resource: &str, wanted: &str) -> bool {
+        let recent = self.past.iter().filter(|((name, _), _)| name == resource).flat_map(|(_, past)| past);
+        self.all(resource).any(|one| uid(one) == wanted)
+            || recent.into_iter().any(|(until, one)| *until >= self.now - GRACE && uid(one) == wanted)
     }
 
     /// An object as it is, and as it was within [`GRACE`]: what a program may reasonably have believed.

@@ -54,10 +54,10 @@ impl Activity {
 }
 
 /// An object written this often within the last five minutes, long after anything disturbed it, is written in a circle.
-const CIRCLE: usize = 40;
+const CIRCLE: usize = 12;
 
 /// The same for objects that follow many others (queue counters, nodes): every other second.
-const SHARED_CIRCLE: usize = 150;
+const SHARED_CIRCLE: usize = 120;
 
 fn nobody_writes_in_a_circle(world: &World, activity: &Activity) -> Result<(), String> {
     for ((resource, key), times) in &activity.writes {
@@ -122,7 +122,7 @@ pub(super) fn queue_of<'a>(world: &'a World, workload: &Value) -> Option<&'a Val
     world.get(CLUSTER_QUEUES, "", text(local, "/spec/clusterQueue")).map(|queue| &**queue)
 }
 
-fn asks(workload: &Value) -> Option<ResourceList> {
+pub(super) fn asks(workload: &Value) -> Option<ResourceList> {
     let mut total = ResourceList::new();
     for set in items(workload, "/spec/podSets") {
         let each = requests(set.get("template")?);
@@ -195,7 +195,7 @@ fn priority(workload: &Value) -> i64 {
 
 /// How much more of a resource a ClusterQueue may use of the flavor `gpu`, the only one in an episode. What other queues keep
 /// back is not free: a StrictFIFO queue that cannot reclaim from everybody does so for its head.
-fn free(world: &World, queue: &Value, resource: &str) -> i64 {
+pub(super) fn free(world: &World, queue: &Value, resource: &str) -> i64 {
     let flavor = "gpu";
     let cell = (flavor.to_owned(), resource.to_owned());
     let Some((nominal, limit)) = quota_cell(queue, flavor, resource) else { return 0 };

@@ -5,9 +5,11 @@
 
 mod devices;
 mod gangs;
+mod identity;
 mod leadership;
 mod liveness;
 mod nodes;
+mod preemption;
 mod quota;
 mod running;
 mod told;
@@ -34,8 +36,12 @@ const SAFETY: &[(&str, Rule)] = &[
     ("binds do not over-commit a node", nodes::capacity),
     ("binds respect taints and cordons", nodes::repelled),
     ("the plan is durable before the first bind", gangs::planned_before_bound),
+    ("a write names the object it means", identity::named),
     ("nothing is written without the lease", leadership::writer_holds_lease),
 ];
+
+/// The rule about who is preempted for whom.
+const PREEMPTION_RULE: &str = "preemption makes room for somebody, and no more than needed";
 
 /// An episode has a few thousand writes. So many at one instant are a circle in which time cannot go on.
 const MOST_AT_ONCE: u64 = 5_000;
@@ -56,6 +62,7 @@ pub struct Violation {
 pub struct Checker {
     world: World,
     recent: liveness::Activity,
+    preemptions: preemption::Preemptions,
     violations: Vec<Violation>,
     checked: u64,
     at_once: u64,
@@ -67,6 +74,9 @@ impl Checker {
         self.at_once = if write.at == self.world.now { self.at_once + 1 } else { 0 };
         self.world.apply(write);
         self.recent.count(write);
+        if let Err(what) = self.preemptions.observe(&self.world, write) {
+            self.violations.push(Violation { at: write.at, rule: PREEMPTION_RULE, what });
+        }
         self.checked += 1;
         for (rule, holds) in SAFETY {
             if let Err(what) = holds(&self.world, write) {
@@ -85,10 +95,17 @@ impl Checker {
         circle
     }
 
-    /// Checks what the containers that run now hold, and what must have happened by now. `ill` has the devices that are broken, and since when.
-    pub fn audit(&mut self, now: i64, holdings: &[Holding], ill: &BTreeMap<String, i64>) {
+    /// Checks what the containers that run now hold. `ill` has the devices that are broken, and since when.
+    pub fn containers(&mut self, now: i64, holdings: &[Holding], ill: &BTreeMap<String, i64>) {
         if let Some((rule, what)) = devices::broken_rule(holdings, ill) {
             self.violations.push(Violation { at: now, rule, what });
+        }
+    }
+
+    /// Checks what must have happened by now.
+    pub fn audit(&mut self, now: i64) {
+        if let Err(what) = self.preemptions.judge(now) {
+            self.violations.push(Violation { at: now, rule: PREEMPTION_RULE, what });
         }
         if let Err(what) = liveness::suspended_in_time(&self.world) {
             self.violations.push(Violation { at: now, rule: "an evicted job is suspended", what });

@@ -59,7 +59,7 @@ pub(super) fn cohort_of(queue: &Value) -> &str {
     text(queue, "/spec/cohortName")
 }
 
-fn became_true(write: &Write, kind: &str) -> bool {
+pub(super) fn became_true(write: &Write, kind: &str) -> bool {
     let before = write.old.as_deref().is_some_and(|old| holds(old, kind));
     let after = write.new.as_deref().is_some_and(|new| holds(new, kind));
     after && !before

@@ -1,8 +1,10 @@
 //! Between layers 1 and 2: what runs was admitted.
 
+use model::{ResourceList, resources};
 use serde_json::Value;
 
-use crate::fuzz::world::{JOBS, WORKLOADS, World, Write, at, holds, is_over, items, text, uid};
+use super::nodes::requests;
+use crate::fuzz::world::{JOBS, WORKLOADS, World, Write, amount, at, holds, is_over, items, text, uid};
 
 fn was_admitted(world: &World, workload: &Value) -> bool {
     let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
@@ -46,18 +48,47 @@ pub(super) fn bound_within_grant(world: &World, write: &Write) -> Result<(), Str
     if !was_admitted(world, workload) {
         return Err(format!("{:?} was bound, its Workload is not admitted", write.key()));
     }
-    let bound = world.all("pods").filter(|other| {
-        let runs = !text(other, "/spec/nodeName").is_empty() && !is_over(other);
-        runs && at(other, "/metadata/deletionTimestamp").is_none()
-            && world.workload_of_pod(other).is_some_and(|one| uid(one) == uid(workload))
-    });
-    let bound = i64::try_from(bound.count()).unwrap_or(i64::MAX);
-    let granted: i64 = items(workload, "/spec/podSets").map(|set| set["count"].as_i64().unwrap_or(1)).sum();
+    let set = text(pod, POD_SET);
+    let fellows: Vec<&Value> = world
+        .all("pods")
+        .map(|other| &**other)
+        .filter(|other| {
+            let runs = !text(other, "/spec/nodeName").is_empty() && !is_over(other);
+            runs && at(other, "/metadata/deletionTimestamp").is_none()
+                && text(other, POD_SET) == set
+                && world.workload_of_pod(other).is_some_and(|one| uid(one) == uid(workload))
+        })
+        .collect();
+    let Some(grant) = items(workload, "/status/admission/podSetAssignments").find(|one| one["name"] == set)
+    else {
+        // An admission that was taken back meanwhile: `was_admitted` has judged that.
+        return Ok(());
+    };
+    let bound = i64::try_from(fellows.len()).unwrap_or(i64::MAX);
+    let granted = grant["count"].as_i64().unwrap_or(1);
     if bound > granted {
-        return Err(format!("{:?} was bound as pod {bound} of {granted} granted", write.key()));
+        return Err(format!("{:?} was bound as pod {bound} of {granted} granted to {set:?}", write.key()));
+    }
+    let asked = fellows.iter().fold(ResourceList::new(), |mut sum, pod| {
+        // An overflow would be a sum above every grant.
+        let _ = resources::checked_add(&mut sum, &requests(pod));
+        sum
+    });
+    for (resource, usage) in grant["resourceUsage"].as_object().into_iter().flatten() {
+        let granted = amount(resource, Some(usage)).unwrap_or(0);
+        let asked = asked.get(resource.as_str()).copied().unwrap_or(0);
+        if asked > granted {
+            return Err(format!(
+                "{:?} was bound: {set:?} now asks {asked} {resource} of {granted} granted",
+                write.key()
+            ));
+        }
     }
     Ok(())
 }
+
+/// The label of a released pod that names its pod set (Kueue's).
+const POD_SET: &str = "/metadata/labels/kueue.x-k8s.io~1podset";
 
 /// Whether this write gave a pod its node.
 pub(super) fn is_bind(write: &Write) -> bool {

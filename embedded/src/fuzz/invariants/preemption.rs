@@ -1,0 +1,164 @@
+//! Layer 1: who is preempted makes room for somebody, and nobody leaves in vain.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use model::ResourceList;
+use serde_json::Value;
+
+use super::liveness::{asks, free, queue_of};
+use super::quota::{became_true, cohort_of, held, quota_cell, used};
+use crate::fuzz::world::{
+    CLUSTER_QUEUES, GRACE, Key, LOCAL_QUEUES, WORKLOADS, World, Write, condition, holds, key, text, uid,
+};
+
+/// How long after the first victim the last one of the same decision is written, in milliseconds, if nothing is in the way.
+const BATCH: i64 = 5_000;
+
+/// The victims of one decision.
+#[derive(Debug)]
+struct Batch {
+    /// When the first of them was written.
+    at: i64,
+    /// The uid of the workload that they make room for.
+    beneficiary: String,
+    victims: BTreeSet<Key>,
+}
+
+/// The preemptions under way.
+#[derive(Debug, Default)]
+pub(super) struct Preemptions {
+    open: Vec<Batch>,
+    /// The queues and workloads after each change of quota within [`GRACE`], and before the first of these.
+    seen: VecDeque<(i64, World)>,
+    /// When a batch was last seen.
+    last: i64,
+}
+
+impl Preemptions {
+    /// Notes what a write says of preemption. The one it is for must exist.
+    pub(super) fn observe(&mut self, world: &World, write: &Write) -> Result<(), String> {
+        let moves = match write.resource.as_str() {
+            CLUSTER_QUEUES => spec(write.old.as_deref()) != spec(write.new.as_deref()),
+            WORKLOADS => write.old.is_none() || changes_quota(write),
+            _ => false,
+        };
+        if moves {
+            self.seen.push_back((write.at, world.only(&[WORKLOADS, CLUSTER_QUEUES, LOCAL_QUEUES])));
+            while self.seen.get(1).is_some_and(|(at, _)| *at < write.at - GRACE) {
+                self.seen.pop_front();
+            }
+        }
+        if write.resource == WORKLOADS && became_true(write, "Preempted") {
+            return self.victim(world, write);
+        }
+        Ok(())
+    }
+
+    fn victim(&mut self, world: &World, write: &Write) -> Result<(), String> {
+        let message = condition(write.object(), "Preempted").map(|one| text(one, "/message"));
+        let named = message.and_then(|message| message.split("(UID: ").nth(1)?.split([',', ')']).next());
+        let Some(beneficiary) = named else {
+            return Err(format!("{:?} was preempted for {message:?}, which names nobody", write.key()));
+        };
+        if !world.once_known(WORKLOADS, beneficiary) {
+            return Err(format!("{:?} was preempted for {beneficiary}, which does not exist", write.key()));
+        }
+        match self.open.iter_mut().find(|batch| batch.beneficiary == beneficiary) {
+            Some(batch) => drop(batch.victims.insert(write.key())),
+            None => self.open.push(Batch {
+                at: write.at,
+                beneficiary: beneficiary.to_owned(),
+                victims: [write.key()].into(),
+            }),
+        }
+        Ok(())
+    }
+
+    /// Judges the decisions whose last victim must have been written by now.
+    pub(super) fn judge(&mut self, now: i64) -> Result<(), String> {
+        let ripe = |batch: &Batch| batch.at + BATCH <= now;
+        let (ripe, open): (Vec<_>, Vec<_>) = std::mem::take(&mut self.open).into_iter().partition(ripe);
+        self.open = open;
+        let Some(first) = ripe.iter().map(|batch| batch.at).min() else { return Ok(()) };
+        let alone = ripe.len() == 1 && self.open.is_empty() && self.last < first - GRACE;
+        self.last = now;
+        // What was promised to several at once is not known outside.
+        if !alone {
+            return Ok(());
+        }
+        let verdicts: Vec<_> = self.seen.iter().map(|(_, before)| ripe[0].verdict(before)).collect();
+        if verdicts.contains(&Verdict::Minimal) || verdicts.contains(&Verdict::Unknown) {
+            return Ok(());
+        }
+        Err(format!("{:?} were preempted for {}: too few or too many", ripe[0].victims, ripe[0].beneficiary))
+    }
+}
+
+/// What is to be thought of the victims, if the queues were as somebody saw them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// With all of them gone the workload fits, with one of them left it does not.
+    Minimal,
+    /// They were too few, or more than needed.
+    Wrong,
+    /// It takes the engine's own property test to tell.
+    Unknown,
+}
+
+impl Batch {
+    fn verdict(&self, world: &World) -> Verdict {
+        let Some(workload) = world.all(WORKLOADS).find(|one| uid(one) == self.beneficiary) else {
+            return Verdict::Wrong;
+        };
+        let Some((queue, asked)) = queue_of(world, workload).zip(asks(workload)) else {
+            return Verdict::Unknown;
+        };
+        let leaving = world
+            .all(WORKLOADS)
+            .any(|one| holds(one, "Evicted") && !held(one).is_empty() && !self.victims.contains(&key(one)));
+        // Something is kept for the head of a StrictFIFO queue.
+        let strict = world
+            .all(CLUSTER_QUEUES)
+            .filter(|one| uid(one) == uid(queue) || shares(one, queue))
+            .any(|one| text(one, "/spec/queueingStrategy") == "StrictFIFO");
+        if leaving || strict {
+            return Verdict::Unknown;
+        }
+        let fits = |spared: Option<&Key>, borrowing: bool| {
+            let mut after = world.clone();
+            for victim in self.victims.iter().filter(|victim| Some(*victim) != spared) {
+                after.forget(WORKLOADS, victim);
+            }
+            has_room(&after, queue, &asked, borrowing)
+        };
+        let minimal = [true, false].into_iter().any(|borrowing| {
+            fits(None, borrowing) && self.victims.iter().all(|victim| !fits(Some(victim), borrowing))
+        });
+        if minimal { Verdict::Minimal } else { Verdict::Wrong }
+    }
+}
+
+fn has_room(world: &World, queue: &Value, asked: &ResourceList, borrowing: bool) -> bool {
+    asked.iter().all(|(resource, amount)| {
+        let resource = resource.as_str();
+        let cell = ("gpu".to_owned(), resource.to_owned());
+        let mine = used(world, text(queue, "/metadata/name")).get(&cell).copied().unwrap_or(0);
+        let nominal = quota_cell(queue, "gpu", resource).map_or(0, |(nominal, _)| nominal);
+        free(world, queue, resource) >= *amount && (borrowing || mine + amount <= nominal)
+    })
+}
+
+fn shares(one: &Value, other: &Value) -> bool {
+    !cohort_of(one).is_empty() && cohort_of(one) == cohort_of(other)
+}
+
+fn spec(object: Option<&Value>) -> Option<&Value> {
+    object?.get("spec")
+}
+
+/// Whether a write changes what a workload holds, or begins an eviction that is no preemption.
+fn changes_quota(write: &Write) -> bool {
+    let state =
+        |object: Option<&Value>| object.map(|one| (held(one), holds(one, "Evicted"))).unwrap_or_default();
+    state(write.old.as_deref()) != state(write.new.as_deref())
+}
