@@ -1,6 +1,6 @@
 //! The configuration: a subset of Kueue's `Configuration` file, by the same names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -8,6 +8,7 @@ use crds::names::trireme;
 use kit::config::{self, ConfigError};
 use kit::http::Listen;
 use model::planted::Planted;
+use quota_engine::{Settings, Undeclared};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -67,6 +68,8 @@ pub struct Configuration {
     pub integrations: Integrations,
     /// Which resources are counted.
     pub resources: Resources,
+    /// `featureGates`.
+    pub feature_gates: FeatureGates,
     /// The scheduler that jobs without a wish of their own are given to. Empty leaves them as they are.
     pub scheduler_name: String,
     /// Where webhooks listen.
@@ -113,6 +116,33 @@ pub enum QuotaCheckStrategy {
     IgnoreUndeclared,
 }
 
+/// `featureGates`: those of Kueue's that something here depends on, and the others, which have no effect.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct FeatureGates {
+    /// `PartialAdmission`.
+    pub partial_admission: bool,
+    /// `MultiKueueOrchestratedPreemption`: without it, preemption gates are not looked at.
+    pub multi_kueue_orchestrated_preemption: bool,
+    /// `RecomputeAssignmentUponPreemptionTargetsOverlap`.
+    pub recompute_assignment_upon_preemption_targets_overlap: bool,
+    /// Any other.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, bool>,
+}
+
+impl Default for FeatureGates {
+    fn default() -> Self {
+        let kueues = Settings::default();
+        Self {
+            partial_admission: kueues.partial_admission,
+            multi_kueue_orchestrated_preemption: kueues.preemption_gates,
+            recompute_assignment_upon_preemption_targets_overlap: kueues.recompute_overlapping_targets,
+            others: BTreeMap::new(),
+        }
+    }
+}
+
 /// `webhook`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -146,6 +176,7 @@ impl Default for Configuration {
             manage_jobs_without_queue_name: false,
             integrations: Integrations::default(),
             resources: Resources::default(),
+            feature_gates: FeatureGates::default(),
             scheduler_name: trireme::SCHEDULER_NAME.to_owned(),
             webhook: Webhook::default(),
             health: None,
@@ -194,8 +225,23 @@ impl Configuration {
         Ok(self)
     }
 
+    /// What of it the engine goes by.
+    pub fn settings(&self) -> Settings {
+        let gates = &self.feature_gates;
+        Settings {
+            undeclared: match self.resources.quota_check_strategy {
+                QuotaCheckStrategy::BlockUndeclared => Undeclared::Block,
+                QuotaCheckStrategy::IgnoreUndeclared => Undeclared::Ignore,
+            },
+            partial_admission: gates.partial_admission,
+            preemption_gates: gates.multi_kueue_orchestrated_preemption,
+            recompute_overlapping_targets: gates.recompute_assignment_upon_preemption_targets_overlap,
+        }
+    }
+
     /// Keys of Kueue's file that are set and have no effect here.
-    pub fn without_effect(&self) -> impl Iterator<Item = &'static str> {
+    pub fn without_effect(&self) -> impl Iterator<Item = String> {
+        let gates = self.feature_gates.others.keys().map(|name| format!("featureGates.{name}"));
         [
             ("health", &self.health),
             ("metrics", &self.metrics),
@@ -207,7 +253,8 @@ impl Configuration {
             ("webhook.certDir", &self.webhook.cert_dir),
         ]
         .into_iter()
-        .filter_map(|(name, value)| value.is_some().then_some(name))
+        .filter_map(|(name, value)| value.is_some().then(|| name.to_owned()))
+        .chain(gates)
     }
 
     /// The kinds of jobs that are managed.
@@ -241,12 +288,21 @@ mod tests {
         assert!(config.manages("team-a", None) && !config.manages("kube-system", None));
         assert_eq!(config.kinds().map(|kind| kind.kind).collect::<Vec<_>>(), ["Job"]);
         let kueues = "health:\n  healthProbeBindAddress: :8081\nmetrics:\n  bindAddress: :8443\nleaderElection:\n  \
-             leaderElect: true\nclientConnection:\n  qps: 50\nwebhook:\n  port: 9443\n  certDir: /tmp\n";
+             leaderElect: true\nclientConnection:\n  qps: 50\nwebhook:\n  port: 9443\n  certDir: /tmp\n\
+             featureGates:\n  PartialAdmission: false\n  TopologyAwareScheduling: true\n";
         let config = Configuration::parse(path, kueues).unwrap();
-        let without_effect: Vec<&str> = config.without_effect().collect();
+        assert!(!config.settings().partial_admission);
+        let without_effect: Vec<String> = config.without_effect().collect();
         assert_eq!(
             without_effect,
-            ["health", "metrics", "leaderElection", "clientConnection", "webhook.certDir"]
+            [
+                "health",
+                "metrics",
+                "leaderElection",
+                "clientConnection",
+                "webhook.certDir",
+                "featureGates.TopologyAwareScheduling"
+            ]
         );
         for (text, words) in [
             ("waitForPodsReady: {}", "waitForPodsReady"),

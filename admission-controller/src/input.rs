@@ -242,9 +242,6 @@ pub fn workload(
         pod_set(one, &resources, excluded, &mut defects)
     };
     let pod_sets = view.spec.pod_sets.iter().map(&mut pod_set).collect();
-    if !view.spec.preemption_gates.is_empty() {
-        defects.push("preemptionGates are not supported; remove them".to_owned());
-    }
     if view.spec.maximum_execution_time_seconds.is_some() {
         defects.push("maximumExecutionTimeSeconds is not supported; remove it".to_owned());
     }
@@ -258,6 +255,7 @@ pub fn workload(
         queued_at_ms: queued_at(view),
         active: view.spec.active.unwrap_or(true),
         pod_sets,
+        preemption_gated: view.is_preemption_gated(),
         defect: (!defects.is_empty()).then(|| defects.join("; ")),
         standing: standing(view),
     }
@@ -324,9 +322,6 @@ fn pod_set(
     if count < 0 {
         defect(format!("count {count} is negative"));
     }
-    if view.min_count.is_some() {
-        defect("minCount (partial admission) is not supported; remove it".to_owned());
-    }
     if view.topology_request.is_some() {
         defect(
             "topologyRequest is not supported; remove the topology annotations from the pod template"
@@ -356,6 +351,7 @@ fn pod_set(
     input::PodSet {
         name: view.name.clone(),
         count: count.max(0),
+        min_count: view.min_count.map(|least| least.clamp(0, count.max(0))),
         requests,
         node_selector: spec.node_selector.clone(),
         affinity: spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution.clone(),

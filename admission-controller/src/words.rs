@@ -41,6 +41,16 @@ pub fn pending(reason: &PendingReason) -> String {
             })
             .collect::<Vec<_>>()
             .join("; "),
+        PendingReason::NoLongerFits => {
+            "it fitted until workloads of other queues, whose turn came first, took the quota".to_owned()
+        }
+        PendingReason::TargetsTaken => {
+            "the workloads it would preempt leave for another one that came first".to_owned()
+        }
+        PendingReason::PreemptionGated => {
+            "it would have to preempt, which a closed preemption gate forbids; open it in status.preemptionGates"
+                .to_owned()
+        }
         PendingReason::WaitingForPreempted { victims } => {
             format!("it will be admitted when {victims} preempted workload(s) have released their quota")
         }

@@ -20,6 +20,7 @@ pub const ALL: &[&[&str]] = &[
     workload::admitted::ALL,
     workload::evicted::ALL,
     workload::preempted::ALL,
+    workload::blocked_on_preemption_gates::ALL,
     workload::finished::ALL,
     queue::active::ALL,
     event::ALL,
@@ -39,6 +40,8 @@ pub mod workload {
     pub const EVICTED: &str = "Evicted";
     /// The Workload was evicted for another one.
     pub const PREEMPTED: &str = "Preempted";
+    /// The Workload would have to preempt, and a preemption gate of it is closed.
+    pub const BLOCKED_ON_PREEMPTION_GATES: &str = "BlockedOnPreemptionGates";
     /// An evicted Workload is in the queue again.
     pub const REQUEUED: &str = "Requeued";
     /// The job ended.
@@ -61,6 +64,8 @@ pub mod workload {
             MISCONFIGURED = "Misconfigured";
             /// A queue it needs is stopped.
             SUSPENDED = "Suspended";
+            /// It would have to preempt, and has a preemption gate that is closed.
+            ADMISSION_GATED = "AdmissionGated";
             /// Nobody has looked at it yet.
             PENDING_EVALUATION = "PendingEvaluation";
         }
@@ -116,6 +121,16 @@ pub mod workload {
             IN_COHORT_RECLAMATION = "InCohortReclamation";
             /// A borrower of higher priority took it.
             IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing";
+        }
+    }
+
+    /// Reasons of `BlockedOnPreemptionGates`.
+    pub mod blocked_on_preemption_gates {
+        reasons! {
+            /// True: it waits for a gate to open.
+            PREEMPTION_GATED = "PreemptionGated";
+            /// Reset to False: it holds quota.
+            QUOTA_RESERVED = "QuotaReserved";
         }
     }
 

@@ -45,6 +45,17 @@ pub(crate) struct NoFit {
     pub(crate) obstacles: Vec<PodSetObstacles>,
     /// What it would use, if it has a right to preempt and only lacks victims.
     pub(crate) entitled_to: Option<Usage>,
+    /// How far up the tree it would borrow.
+    pub(crate) height: u32,
+}
+
+/// What is to be assigned.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ask<'a> {
+    /// How many pods of each pod set; `None` is all.
+    pub(crate) counts: Option<&'a [i64]>,
+    /// Only the flavors that it was found before.
+    pub(crate) pinned: Option<&'a Admission>,
 }
 
 /// How well one flavor serves; later is better.
@@ -101,6 +112,7 @@ struct Assigner<'a> {
     uid: &'a Uid,
     queue: &'a ClusterQueue,
     node: NodeId,
+    pinned: Option<&'a Admission>,
     usage: Usage,
     grade: Grade,
 }
@@ -108,15 +120,31 @@ struct Assigner<'a> {
 impl Engine {
     /// Finds quota for a workload that waits in `name`. Changes nothing but interned names and the queue's note that a
     /// search passed over assumed workloads.
-    pub(crate) fn assign(&mut self, uid: &Uid, name: &ClusterQueueName) -> Result<Assignment, NoFit> {
-        let nothing = || NoFit { obstacles: Vec::new(), entitled_to: None };
+    pub(crate) fn assign_asked(
+        &mut self,
+        uid: &Uid,
+        name: &ClusterQueueName,
+        ask: Ask<'_>,
+    ) -> Result<Assignment, NoFit> {
+        let nothing = || NoFit { obstacles: Vec::new(), entitled_to: None, height: 0 };
         let node = self.queue(name).node;
         let Some(queue) = self.queue(name).spec.clone() else { return Err(nothing()) };
-        let Some(pod_sets) = self.workloads.get(uid).map(|record| record.workload.pod_sets.clone()) else {
+        let Some(mut pod_sets) = self.workloads.get(uid).map(|record| record.workload.pod_sets.clone())
+        else {
             return Err(nothing());
         };
-        let mut assigner =
-            Assigner { engine: self, uid, queue: &queue, node, usage: Usage::new(), grade: Grade::BEST };
+        for (pod_set, count) in pod_sets.iter_mut().zip(ask.counts.into_iter().flatten()) {
+            pod_set.count = *count;
+        }
+        let mut assigner = Assigner {
+            engine: self,
+            uid,
+            queue: &queue,
+            node,
+            pinned: ask.pinned,
+            usage: Usage::new(),
+            grade: Grade::BEST,
+        };
         let mut assigned = Vec::new();
         let mut failed = Vec::new();
         for pod_set in &pod_sets {
@@ -128,16 +156,16 @@ impl Engine {
         }
         let Assigner { usage, grade, .. } = assigner;
         if grade.mode == Mode::NoFit {
-            return Err(NoFit { obstacles: failed, entitled_to: None });
+            return Err(NoFit { obstacles: failed, entitled_to: None, height: grade.height });
         }
         if grade.mode == Mode::NoCandidates {
-            return Err(NoFit { obstacles: failed, entitled_to: Some(usage) });
+            return Err(NoFit { obstacles: failed, entitled_to: Some(usage), height: grade.height });
         }
         let verdict = match self.verdict(uid, name, node, &usage) {
             Some(verdict) => verdict,
             None => {
                 let obstacles = self.lacking(&pod_sets, &assigned, node);
-                return Err(NoFit { obstacles, entitled_to: Some(usage) });
+                return Err(NoFit { obstacles, entitled_to: Some(usage), height: grade.height });
             }
         };
         let admission = Admission { cluster_queue: name.clone(), pod_sets: assigned };
@@ -273,6 +301,9 @@ impl Assigner<'_> {
         let mut best: Option<(Grade, &FlavorName)> = None;
         let mut met = Vec::new();
         for quotas in &group.flavors {
+            if self.was_another(pod_set, asked, &quotas.flavor) {
+                continue;
+            }
             let Some(flavor) = self.engine.flavors.get(&quotas.flavor) else {
                 met.push(Obstacle::FlavorNotFound(quotas.flavor.clone()));
                 continue;
@@ -310,6 +341,15 @@ impl Assigner<'_> {
             assignment.flavors.insert(resource.clone(), flavor.clone());
             assignment.usage.insert(resource.clone(), *amount);
         }
+    }
+
+    /// Whether a search that is repeated within a cycle had chosen another flavor for these resources.
+    fn was_another(&self, pod_set: &PodSet, asked: &ResourceList, flavor: &FlavorName) -> bool {
+        let before =
+            self.pinned.and_then(|pinned| pinned.pod_sets.iter().find(|one| one.name == pod_set.name));
+        before.is_some_and(|before| {
+            asked.keys().next().and_then(|resource| before.flavors.get(resource)) != Some(flavor)
+        })
     }
 
     fn grade_flavor(

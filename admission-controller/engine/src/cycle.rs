@@ -1,15 +1,15 @@
-//! One call of [`Engine::decide`]: rounds of one head per queue until nothing more can be done.
+//! The scheduling cycle, Kueue's (`pkg/scheduler/scheduler.go`): one head of every ClusterQueue; what would serve each, all
+//! judged on the same state; an order among them; and one by one what still holds of it when those before have had theirs.
+//!
+//! [`Engine::cycle`] is one such cycle. [`Engine::decide`] runs them back to back while anything progresses, so no head waits
+//! for a timer. What becomes of one head is in `process`.
 
-use std::collections::BTreeSet;
-
-use model::planted::Bug;
-
-use crate::assign::{Assignment, NoFit, Verdict};
-use crate::decision::{Decision, EvictReason};
+use crate::assign::{Assignment, NoFit};
+use crate::decision::Decision;
 use crate::engine::Engine;
-use crate::input::ReclaimWithinCohort;
 use crate::names::{ClusterQueueName, Uid};
-use crate::queue::{Claim, Order, Phase};
+use crate::process::Done;
+use crate::queue::{Order, Phase};
 use crate::reason::PendingReason;
 use crate::tree::{Ledger, NodeId, Usage};
 
@@ -18,16 +18,37 @@ use crate::tree::{Ledger, NodeId, Usage};
 const HEADS_PER_CALL: usize = 8192;
 
 /// A head with what was found for it.
-struct Entry {
-    uid: Uid,
-    order: Order,
-    cluster_queue: ClusterQueueName,
-    root: NodeId,
-    found: Result<Assignment, NoFit>,
+pub(crate) struct Entry {
+    pub(crate) uid: Uid,
+    pub(crate) order: Order,
+    pub(crate) cluster_queue: ClusterQueueName,
+    pub(crate) node: NodeId,
+    pub(crate) found: Result<Assignment, NoFit>,
+}
+
+/// What one cycle came to.
+#[derive(Default)]
+struct Pass {
+    /// How many heads were looked at that were not known to be blocked.
+    heads: usize,
+    /// Whether the next cycle sees something new.
+    progress: bool,
+    /// Heads that others of this cycle were faster than. They keep their place.
+    outrun: Vec<(ClusterQueueName, Order)>,
 }
 
 impl Engine {
-    /// Decides everything that can be decided now. `now_ms` is the time in milliseconds since the epoch.
+    /// One scheduling cycle as Kueue runs it. `now_ms` is the time in milliseconds since the epoch.
+    ///
+    /// [`Engine::decide`] is what a driver calls; this is its unit, and what Kueue's own tables describe.
+    pub fn cycle(&mut self, now_ms: i64) -> Vec<Decision> {
+        self.reconfigure();
+        self.keep_promises(now_ms);
+        self.pass(now_ms);
+        std::mem::take(&mut self.out)
+    }
+
+    /// Decides everything that can be decided now, cycle after cycle. `now_ms` is the time in milliseconds since the epoch.
     ///
     /// Call it again at once while [`Engine::has_more`] says so; otherwise after the next event or outcome.
     pub fn decide(&mut self, now_ms: i64) -> Vec<Decision> {
@@ -35,9 +56,10 @@ impl Engine {
         self.keep_promises(now_ms);
         let mut looked_at = 0;
         while looked_at < HEADS_PER_CALL {
-            match self.round(now_ms) {
-                0 => break,
-                heads => looked_at += heads,
+            let pass = self.pass(now_ms);
+            looked_at += pass.heads;
+            if !pass.progress && !self.step_aside(pass.outrun) {
+                break;
             }
         }
         self.cut_short = looked_at >= HEADS_PER_CALL;
@@ -48,7 +70,19 @@ impl Engine {
                 }
             }
         }
+        self.drop_outdated_reasons();
         std::mem::take(&mut self.out)
+    }
+
+    /// A reason that a later cycle of the same call overtook is nobody's business.
+    fn drop_outdated_reasons(&mut self) {
+        let workloads = &self.workloads;
+        self.out.retain(|decision| match decision {
+            Decision::SetPending(set) => {
+                workloads.get(&set.workload).is_some_and(|record| record.said.as_ref() == Some(&set.reason))
+            }
+            Decision::Reserve(_) | Decision::Evict(_) => true,
+        });
     }
 
     /// Whether the last call of [`Engine::decide`] stopped before everything was looked at.
@@ -83,71 +117,57 @@ impl Engine {
         }
     }
 
-    /// Looks at one head of every queue; returns how many, or 0 when nothing changed and nothing will.
-    fn round(&mut self, now_ms: i64) -> usize {
-        let mut entries = self.nominate();
-        let fresh = entries.iter().filter(|entry| !self.is_blocked(entry)).count();
-        if fresh == 0 {
-            return 0;
+    /// Looks at one head of every queue and does what can be done for it.
+    fn pass(&mut self, now_ms: i64) -> Pass {
+        let mut pass = Pass::default();
+        let heads = self.heads();
+        pass.heads = heads.iter().filter(|(name, order)| !self.is_blocked(name, order)).count();
+        if pass.heads == 0 {
+            return pass;
         }
-        entries.sort_by_cached_key(|entry| {
-            let borrows = entry.found.as_ref().map_or(0, |assignment| assignment.height);
-            (borrows, entry.order.clone())
-        });
-        let mut progress = false;
-        let mut changed: BTreeSet<NodeId> = BTreeSet::new();
-        let mut kept: Vec<(NodeId, NodeId, Usage)> = Vec::new();
-        for mut entry in entries {
-            if changed.contains(&entry.root) {
-                entry.found = self.assign(&entry.uid, &entry.cluster_queue);
-            }
-            let root = entry.root;
-            match entry.found {
-                Ok(assignment) => {
-                    self.take(&entry.uid, &entry.cluster_queue, assignment, now_ms);
-                    changed.insert(root);
-                    progress = true;
-                }
-                Err(ref no_fit) => {
-                    let no_fit = no_fit.clone();
-                    if let Some(keep) = self.kept_for_head(&entry, &no_fit) {
-                        let node = self.queue(&entry.cluster_queue).node;
-                        self.tree.charge(node, &keep, Ledger::Planned, 1);
-                        kept.push((root, node, keep));
-                        changed.insert(root);
-                    }
-                    let held_back = kept.iter().any(|(of, ..)| *of == root);
-                    progress |= self.put_aside(&entry, no_fit, held_back);
-                }
+        let mut entries: Vec<Entry> =
+            heads.into_iter().map(|(name, order)| self.nominate(name, order)).collect();
+        entries.sort_by_cached_key(|entry| (entry.height(), entry.order.clone()));
+        let mut kept: Vec<(NodeId, Usage)> = Vec::new();
+        for entry in entries {
+            let (name, order) = (entry.cluster_queue.clone(), entry.order.clone());
+            match self.process(entry, &mut kept, now_ms) {
+                Done::Something => pass.progress = true,
+                Done::Nothing => {}
+                Done::Outrun => pass.outrun.push((name, order)),
             }
         }
-        for (_, node, usage) in kept {
+        for (node, usage) in kept {
             self.tree.charge(node, &usage, Ledger::Planned, -1);
         }
-        if progress { fresh } else { 0 }
+        pass
     }
 
-    fn is_blocked(&self, entry: &Entry) -> bool {
-        self.queues.get(&entry.cluster_queue).and_then(|queue| queue.blocked.as_ref()) == Some(&entry.order)
+    fn is_blocked(&self, name: &ClusterQueueName, order: &Order) -> bool {
+        self.queues.get(name).and_then(|queue| queue.blocked.as_ref()) == Some(order)
     }
 
-    fn nominate(&mut self) -> Vec<Entry> {
-        let mut entries = Vec::new();
+    /// The head of every queue that has one.
+    fn heads(&mut self) -> Vec<(ClusterQueueName, Order)> {
+        let mut heads = Vec::new();
         for name in self.ready.clone() {
             self.park_behind_their_like(&name);
             let queue = self.queue(&name);
-            let node = queue.node;
-            let Some(order) = queue.head().cloned() else {
-                if queue.active.is_empty() {
+            match queue.head().cloned() {
+                Some(order) => heads.push((name, order)),
+                None if queue.active.is_empty() => {
                     self.ready.remove(&name);
                 }
-                continue;
-            };
-            let found = self.assign(&order.uid, &name);
-            let root = self.tree.root(node);
-            entries.push(Entry { uid: order.uid.clone(), order, cluster_queue: name, root, found });
+                None => {}
+            }
         }
-        entries
+        heads
+    }
+
+    fn nominate(&mut self, name: ClusterQueueName, order: Order) -> Entry {
+        let found = self.assign(&order.uid, &name);
+        let node = self.queue(&name).node;
+        Entry { uid: order.uid.clone(), order, cluster_queue: name, node, found }
     }
 
     /// Heads that ask for the same as one that was looked at before them, and did not fit, need not be looked at.
@@ -166,114 +186,14 @@ impl Engine {
             self.say(&order.uid, Some(name.clone()), reason);
         }
     }
+}
 
-    /// Does what was found: gives quota, or promises it and sends away whom it takes.
-    fn take(&mut self, uid: &Uid, name: &ClusterQueueName, assignment: Assignment, now_ms: i64) {
-        let Assignment { admission, usage, verdict, .. } = assignment;
-        match verdict {
-            Verdict::Fit => self.reserve(uid, admission, usage, now_ms),
-            Verdict::Wait => self.claim(uid, name, admission, usage),
-            Verdict::Preempt(targets) => {
-                for target in &targets {
-                    self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((uid, name)));
-                }
-                if self.planted.is(Bug::ReleaseQuotaAtEviction) {
-                    self.reserve(uid, admission, usage, now_ms);
-                    return;
-                }
-                self.claim(uid, name, admission, usage);
-            }
+impl Entry {
+    /// How far up the tree it would borrow: who borrows less comes first.
+    fn height(&self) -> u32 {
+        match &self.found {
+            Ok(assignment) => assignment.height,
+            Err(no_fit) => no_fit.height,
         }
-    }
-
-    fn claim(
-        &mut self,
-        uid: &Uid,
-        name: &ClusterQueueName,
-        admission: crate::input::Admission,
-        usage: Usage,
-    ) {
-        let Some(record) = self.workloads.get(uid) else { return };
-        let order = Order::of(&record.workload);
-        self.leave_queue(name, &order);
-        let queue = self.queue(name);
-        queue.claiming.insert(order.clone());
-        let node = queue.node;
-        self.tree.charge(node, &usage, Ledger::Planned, 1);
-        self.claims.insert(order);
-        self.set_phase(uid, Phase::Claiming(Claim { cluster_queue: name.clone(), admission, usage }));
-        self.say_waiting(uid, name);
-    }
-
-    fn say_waiting(&mut self, uid: &Uid, name: &ClusterQueueName) {
-        let victims = self.leaving_in_tree(name);
-        self.say(uid, Some(name.clone()), PendingReason::WaitingForPreempted { victims });
-    }
-
-    fn leaving_in_tree(&mut self, name: &ClusterQueueName) -> usize {
-        let members = self.members_of_tree(name);
-        members
-            .iter()
-            .filter_map(|member| self.queues.get(member))
-            .flat_map(|queue| &queue.holding)
-            .filter(|uid| self.is_leaving(uid))
-            .count()
-    }
-
-    fn is_leaving(&self, uid: &Uid) -> bool {
-        use crate::queue::HoldState;
-        self.workloads.get(uid).is_some_and(|record| {
-            matches!(&record.phase, Phase::Holding(holding) if matches!(holding.state, HoldState::Leaving { .. }))
-        })
-    }
-
-    /// What is kept back, for the rest of the round, for the head of a StrictFIFO queue that has a right to quota and finds
-    /// no victims: others shall not borrow it meanwhile. A queue that may reclaim from anybody needs no such care.
-    fn kept_for_head(&mut self, entry: &Entry, no_fit: &NoFit) -> Option<Usage> {
-        let usage = no_fit.entitled_to.as_ref()?;
-        let queue = self.queues.get(&entry.cluster_queue)?;
-        let spec = queue.spec.as_ref()?;
-        if !queue.is_strict() || spec.preemption.reclaim_within_cohort == ReclaimWithinCohort::Any {
-            return None;
-        }
-        let node = queue.node;
-        let keep: Usage = usage
-            .iter()
-            .map(|(pair, amount)| {
-                let free = self.tree.nominal(node, *pair) - self.tree.used(node, *pair, Ledger::Planned);
-                let free = i64::try_from(free.max(0)).unwrap_or(i64::MAX);
-                (*pair, (*amount).min(free))
-            })
-            .filter(|(_, amount)| *amount > 0)
-            .collect();
-        (!keep.is_empty()).then_some(keep)
-    }
-
-    /// A head that does not fit steps aside, or blocks its queue. Returns whether the next round sees something new.
-    fn put_aside(&mut self, entry: &Entry, no_fit: NoFit, held_back: bool) -> bool {
-        let Some(shape) = self.workloads.get(&entry.uid).map(|record| record.shape.clone()) else {
-            return false;
-        };
-        let queue = self.queue(&entry.cluster_queue);
-        let progress = if queue.is_strict() {
-            let before = queue.blocked.take();
-            let news = before.as_ref() != Some(&entry.order);
-            if let Some(before) = before.filter(|_| news) {
-                // It has somebody before it now, and what it was told as the head no longer holds.
-                self.unsaid.push(before.uid);
-                self.wake_who_passed_over(&entry.cluster_queue);
-            }
-            self.queue(&entry.cluster_queue).blocked = Some(entry.order.clone());
-            news
-        } else {
-            queue.active.remove(&entry.order);
-            queue.parked.insert(shape, entry.order.clone());
-            queue.passed_over |= held_back;
-            self.set_phase(&entry.uid, Phase::Parked(entry.cluster_queue.clone()));
-            true
-        };
-        let reason = PendingReason::NoFit(no_fit.obstacles);
-        self.say(&entry.uid, Some(entry.cluster_queue.clone()), reason);
-        progress
     }
 }

@@ -9,6 +9,7 @@ use crate::input::{
     Admission, ClusterQueue, Cohort, Event, Flavor, LocalQueue, PodSet, Standing, StopPolicy, Workload,
 };
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+use crate::process::CycleCounts;
 use crate::queue::{HoldState, Holding, Order, Phase, Queue, Record, Shape};
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::{Ledger, NodeName, Tree, Usage};
@@ -42,16 +43,37 @@ pub struct Engine {
     /// Put into a StrictFIFO queue, or no longer its head, since the last decision: to be told that they wait behind others.
     pub(crate) unsaid: Vec<Uid>,
     pub(crate) cut_short: bool,
+    pub(crate) counts: CycleCounts,
     pub(crate) touched_queues: BTreeSet<ClusterQueueName>,
     pub(crate) touched_local_queues: BTreeSet<LocalQueueKey>,
     pub(crate) planted: Planted,
 }
 
 /// What an administrator chooses once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// What to do about resources that a ClusterQueue has no quota for.
     pub undeclared: Undeclared,
+    /// Feature gate `PartialAdmission`: a workload whose pod sets have a `minCount` is admitted with fewer pods where all of
+    /// them do not fit.
+    pub partial_admission: bool,
+    /// Feature gate `MultiKueueOrchestratedPreemption`: a workload with a closed preemption gate preempts nobody.
+    pub preemption_gates: bool,
+    /// Feature gate `RecomputeAssignmentUponPreemptionTargetsOverlap`: a head whose victims leave for another head of the same
+    /// cycle looks for others at once.
+    pub recompute_overlapping_targets: bool,
+}
+
+impl Default for Settings {
+    /// Kueue's defaults.
+    fn default() -> Self {
+        Self {
+            undeclared: Undeclared::default(),
+            partial_admission: true,
+            preemption_gates: false,
+            recompute_overlapping_targets: true,
+        }
+    }
 }
 
 /// Kueue's `resources.quotaCheckStrategy`.

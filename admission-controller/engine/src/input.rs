@@ -259,6 +259,8 @@ pub struct PodSet {
     pub name: String,
     /// How many pods.
     pub count: i64,
+    /// `minCount`: so few would do, where the workload may be admitted in part.
+    pub min_count: Option<i64>,
     /// What each pod asks for, in base units.
     pub requests: ResourceList,
     /// The template's `nodeSelector`.
@@ -333,6 +335,8 @@ pub struct Workload {
     pub active: bool,
     /// `podSets`.
     pub pod_sets: Vec<PodSet>,
+    /// Whether it has a preemption gate that is closed.
+    pub preemption_gated: bool,
     /// Why it can never be admitted as it is written, in words: a wrong number, a feature that is not supported.
     pub defect: Option<String>,
     /// What its status says.

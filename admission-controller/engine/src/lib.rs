@@ -5,7 +5,7 @@
 //! two differ on purpose, the item says so.
 //!
 //! What is read first: [`input`] (what the engine is told), [`decision`] (what it answers), then `engine` (the state),
-//! `cycle` (one round of decisions), `place` (where each workload is), `assign` (flavors for one workload), `preempt` (victims) and `tree` (quota).
+//! `cycle` (the scheduling cycle) and `process` (one head in it), `place` (where each workload is), `assign` (flavors for one workload), `preempt` (victims) and `tree` (quota).
 
 mod assign;
 mod audit;
@@ -15,8 +15,10 @@ mod engine;
 mod explain;
 pub mod input;
 mod names;
+mod partial;
 mod place;
 mod preempt;
+mod process;
 mod queue;
 pub mod reason;
 mod report;
@@ -29,5 +31,6 @@ pub use engine::{Engine, Settings, Undeclared};
 pub use explain::{ClusterQueueState, Explanation, WorkloadState};
 pub use input::Event;
 pub use names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+pub use process::{CycleCounts, Recomputation};
 pub use reason::{Inactive, Obstacle, PendingReason};
 pub use report::{ClusterQueueReport, FlavorUsage, LocalQueueReport};

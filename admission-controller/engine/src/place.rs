@@ -148,8 +148,8 @@ impl Engine {
                         PendingReason::Defect(_) => self.cluster_queue_of(uid),
                         _ => None,
                     };
-                    self.put_apart(uid, would_wait);
-                    self.say(uid, None, reason);
+                    self.put_apart(uid, would_wait.clone());
+                    self.say(uid, would_wait, reason);
                 }
             },
         }

@@ -21,8 +21,8 @@ pub(crate) struct Target {
     pub(crate) uid: Uid,
     pub(crate) cluster_queue: ClusterQueueName,
     pub(crate) reason: PreemptionReason,
-    node: NodeId,
-    usage: Usage,
+    pub(crate) node: NodeId,
+    pub(crate) usage: Usage,
 }
 
 /// By which right a candidate is one. The order is that in which they are taken.

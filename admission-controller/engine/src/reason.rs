@@ -109,6 +109,12 @@ pub enum PendingReason {
     NamespaceMismatch(ClusterQueueName),
     /// No flavor serves it now.
     NoFit(Vec<PodSetObstacles>),
+    /// It fitted when the cycle began; others of the cycle had their turn first.
+    NoLongerFits,
+    /// It would have preempted workloads that leave for another one.
+    TargetsTaken,
+    /// It would have to preempt, and has a preemption gate that is closed.
+    PreemptionGated,
     /// It will fit when workloads that were asked to leave have left.
     WaitingForPreempted {
         /// How many still hold quota that it was promised.
@@ -133,6 +139,8 @@ impl PendingReason {
             | Self::ClusterQueueInactive(..)
             | Self::NamespaceMismatch(_) => quota_reserved::MISCONFIGURED,
             Self::NoFit(pod_sets) => no_fit_token(pod_sets),
+            Self::NoLongerFits | Self::TargetsTaken => quota_reserved::WAITING_FOR_QUOTA,
+            Self::PreemptionGated => quota_reserved::ADMISSION_GATED,
             Self::WaitingForPreempted { .. } => quota_reserved::WAITING_FOR_PREEMPTED_WORKLOADS,
         }
     }

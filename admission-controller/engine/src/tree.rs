@@ -400,6 +400,11 @@ impl Tree {
         i128::from(self.cell(id, pair).quota.nominal)
     }
 
+    /// How much beyond its nominal quota it may borrow; `None` is without limit.
+    pub(crate) fn borrowing_limit(&self, id: NodeId, pair: FlavorResource) -> Option<i64> {
+        self.cell(id, pair).quota.borrowing_limit
+    }
+
     pub(crate) fn used(&self, id: NodeId, pair: FlavorResource, ledger: Ledger) -> i128 {
         self.cell(id, pair).used[ledger as usize]
     }

@@ -24,13 +24,11 @@ use kit::watch::{Change, Reports};
 use kit::writes::{Done, Limits, WriteMetrics, Writes};
 use kube::api::{Api, ListParams};
 use model::planted::Bug;
-use quota_engine::{
-    Decision, DecisionId, Engine, Evict, Outcome, PendingReason, Reserve, Settings, Uid, Undeclared,
-};
+use quota_engine::{Decision, DecisionId, Engine, Evict, Outcome, PendingReason, Reserve, Uid};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::config::{Config, QuotaCheckStrategy};
+use crate::config::Config;
 use crate::explain;
 use crate::metrics::QueueMetrics;
 use feeds::{Feeds, Seen, feeds};
@@ -123,16 +121,12 @@ impl Controller {
         ready: Requirement,
         counted: Counted,
     ) -> Self {
-        let undeclared = match config.file.resources.quota_check_strategy {
-            QuotaCheckStrategy::BlockUndeclared => Undeclared::Block,
-            QuotaCheckStrategy::IgnoreUndeclared => Undeclared::Ignore,
-        };
         let lease_is_ignored = config.planted.is(Bug::WriteWithoutLease);
         let gate = if lease_is_ignored { Arc::new(|| true) } else { leadership.gate() };
         let writes = Writes::start_counted(&ctx, Limits::default(), gate, &counted.writes);
         Self {
             events: counted.events.clone(),
-            engine: Engine::new(Settings { undeclared }).with_planted(config.planted),
+            engine: Engine::new(config.file.settings()).with_planted(config.planted),
             world: World::new(&config.file),
             writes,
             leadership,

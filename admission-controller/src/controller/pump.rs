@@ -94,6 +94,7 @@ const OWN_CONDITIONS: &[&str] = &[
     tokens::ADMITTED,
     tokens::EVICTED,
     tokens::PREEMPTED,
+    tokens::BLOCKED_ON_PREEMPTION_GATES,
     tokens::REQUEUED,
     tokens::FINISHED,
 ];

@@ -25,7 +25,7 @@ pub fn reserved(view: &Workload, admission: &Admission, now: Timestamp) -> Value
         ),
         Change::new(tokens::ADMITTED, true, tokens::admitted::ADMITTED, "the workload is admitted"),
     ];
-    for kind in [tokens::EVICTED, tokens::PREEMPTED] {
+    for kind in [tokens::EVICTED, tokens::PREEMPTED, tokens::BLOCKED_ON_PREEMPTION_GATES] {
         if let Some(before) = view.condition(kind).filter(|one| one.status == "True") {
             let message = words::truncated(format!("Previously: {}", before.message));
             changes.push(Change::new(kind, false, tokens::evicted::QUOTA_RESERVED, message));
@@ -129,7 +129,11 @@ pub fn pending(view: &Workload, reason: &PendingReason, now: Timestamp) -> Optio
         .condition(tokens::QUOTA_RESERVED)
         .is_some_and(|one| one.status == "False" && one.reason == token && one.message == message);
     let stopped = [tokens::quota_reserved::SUSPENDED, tokens::quota_reserved::MISCONFIGURED].contains(&token);
-    let mut changes = vec![Change::new(tokens::QUOTA_RESERVED, false, token, message)];
+    let mut changes = vec![Change::new(tokens::QUOTA_RESERVED, false, token, message.clone())];
+    if *reason == PendingReason::PreemptionGated {
+        let gated = tokens::blocked_on_preemption_gates::PREEMPTION_GATED;
+        changes.push(Change::new(tokens::BLOCKED_ON_PREEMPTION_GATES, true, gated, message));
+    }
     changes.extend(requeued(view).filter(|_| !stopped));
     (!said).then(|| patch(view, &changes, now))
 }

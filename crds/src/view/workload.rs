@@ -33,6 +33,14 @@ impl Workload {
     pub fn holds(&self, kind: &str) -> bool {
         self.condition(kind).is_some_and(|one| one.status == "True")
     }
+
+    /// Whether a preemption gate is closed: one of which the status says nothing is.
+    pub fn is_preemption_gated(&self) -> bool {
+        let is_open = |name: &str| {
+            self.status.preemption_gates.iter().any(|gate| gate.name == name && gate.position != "Closed")
+        };
+        self.spec.preemption_gates.iter().any(|gate| !is_open(&gate.name))
+    }
 }
 
 /// `spec` of a Workload.
@@ -49,10 +57,20 @@ pub struct WorkloadSpec {
     pub priority_class_ref: Option<PriorityClassRef>,
     /// `active`; absent is true.
     pub active: Option<bool>,
-    /// `preemptionGates`, which are not supported: only how many.
-    pub preemption_gates: Vec<IgnoredAny>,
+    /// `preemptionGates`.
+    pub preemption_gates: Vec<PreemptionGate>,
     /// `maximumExecutionTimeSeconds`, which is not supported yet.
     pub maximum_execution_time_seconds: Option<i32>,
+}
+
+/// `spec.preemptionGates[]`, and `status.preemptionGates[]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PreemptionGate {
+    /// `name`.
+    pub name: String,
+    /// `position`, in the status only: `Open` or `Closed`.
+    pub position: String,
 }
 
 /// `spec.priorityClassRef`.
@@ -75,7 +93,7 @@ pub struct PodSet {
     pub name: String,
     /// `count`; absent is 1.
     pub count: Option<i64>,
-    /// `minCount`, which is not supported yet.
+    /// `minCount`: so few pods would do.
     pub min_count: Option<i64>,
     /// `topologyRequest`, which is not supported yet: only whether it is there.
     pub topology_request: Option<IgnoredAny>,
@@ -157,6 +175,9 @@ pub struct WorkloadStatus {
     pub requeue_state: Option<RequeueState>,
     /// `schedulingStats`.
     pub scheduling_stats: SchedulingStats,
+    /// `preemptionGates`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub preemption_gates: Vec<PreemptionGate>,
 }
 
 /// `status.schedulingStats`.

@@ -84,6 +84,7 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
             requests: [(ResourceName::from(GPU), 1)].into(),
             ..PodSet::default()
         }],
+        preemption_gated: false,
         defect: None,
         standing: Standing::Pending,
     }

@@ -1,4 +1,4 @@
-use quota_engine::{Settings, Undeclared};
+use quota_engine::Settings;
 use serde_json::{Value, json};
 
 use super::*;
@@ -53,7 +53,7 @@ fn set_all(at: &mut Value, patch: &Value) {
 
 fn told() -> Told {
     let world = World::new(&Configuration::default());
-    Told { world, engine: Engine::new(Settings { undeclared: Undeclared::Block }) }
+    Told { world, engine: Engine::new(Settings::default()) }
 }
 
 fn queued() -> Value {

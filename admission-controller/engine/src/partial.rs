@@ -1,0 +1,117 @@
+//! Partial admission: fewer pods where all do not fit, down to the `minCount` of each pod set.
+//!
+//! Rules: Kueue `pkg/scheduler/flavorassigner/podset_reducer.go` and `getInitialAssignments` of its scheduler.
+
+use crate::assign::{Ask, Assignment, NoFit};
+use crate::engine::Engine;
+use crate::input::{Admission, PodSet};
+use crate::names::{ClusterQueueName, Uid};
+
+impl Engine {
+    /// Finds quota for a workload that waits in `name`: for all its pods or, where they allow it, for as many as possible.
+    pub(crate) fn assign(&mut self, uid: &Uid, name: &ClusterQueueName) -> Result<Assignment, NoFit> {
+        self.assign_among(uid, name, None)
+    }
+
+    /// The same once more within a cycle, among the flavors that were found before.
+    pub(crate) fn assign_again(
+        &mut self,
+        uid: &Uid,
+        name: &ClusterQueueName,
+        before: &Admission,
+    ) -> Result<Assignment, NoFit> {
+        self.assign_among(uid, name, Some(before))
+    }
+
+    fn assign_among(
+        &mut self,
+        uid: &Uid,
+        name: &ClusterQueueName,
+        pinned: Option<&Admission>,
+    ) -> Result<Assignment, NoFit> {
+        let no_fit = match self.assign_asked(uid, name, Ask { counts: None, pinned }) {
+            Ok(all) => return Ok(all),
+            Err(no_fit) => no_fit,
+        };
+        if !self.settings.partial_admission {
+            return Err(no_fit);
+        }
+        let range = self.workloads.get(uid).map(|record| Range::of(&record.workload.pod_sets));
+        let Some(range) = range.filter(|range| range.spare > 0) else { return Err(no_fit) };
+        range
+            .most(|counts| self.assign_asked(uid, name, Ask { counts: Some(counts), pinned }).ok())
+            .ok_or(no_fit)
+    }
+}
+
+/// All sizes between what is asked for and what would do, all pod sets shrinking in proportion.
+struct Range {
+    /// How many pods each asks for, and how many of them it could do without.
+    pod_sets: Vec<(i64, i64)>,
+    /// How many pods could be spared in all.
+    spare: i64,
+}
+
+impl Range {
+    fn of(pod_sets: &[PodSet]) -> Self {
+        let spare = |one: &PodSet| (one.count - one.min_count.unwrap_or(one.count)).max(0);
+        let pod_sets: Vec<(i64, i64)> = pod_sets.iter().map(|one| (one.count, spare(one))).collect();
+        let spare = pod_sets.iter().fold(0i64, |sum, (_, spare)| sum.saturating_add(*spare));
+        Self { pod_sets, spare }
+    }
+
+    /// The counts when `step` of the spare pods are spared.
+    fn counts(&self, step: i64) -> Vec<i64> {
+        let spared = |spare: i64| i128::from(spare) * i128::from(step) / i128::from(self.spare);
+        self.pod_sets
+            .iter()
+            .map(|(count, spare)| count - i64::try_from(spared(*spare)).unwrap_or(*spare))
+            .collect()
+    }
+
+    /// What `fits` says of the largest counts for which it says something, found by bisection: what fits also fits smaller.
+    fn most<T>(&self, mut fits: impl FnMut(&[i64]) -> Option<T>) -> Option<T> {
+        let (mut low, mut high) = (0, self.spare.saturating_add(1));
+        let mut best = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match fits(&self.counts(middle)) {
+                Some(found) => (high, best) = (middle, Some(found)),
+                None => low = middle + 1,
+            }
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod_set(count: i64, min_count: Option<i64>) -> PodSet {
+        PodSet { count, min_count, ..PodSet::default() }
+    }
+
+    #[test]
+    fn pod_sets_shrink_in_proportion_to_what_they_can_spare() {
+        let range = Range::of(&[
+            pod_set(20, Some(10)),
+            pod_set(20, Some(20)),
+            pod_set(20, None),
+            pod_set(10, Some(5)),
+        ]);
+        assert_eq!(range.spare, 15);
+        assert_eq!(range.counts(0), [20, 20, 20, 10]);
+        assert_eq!(range.counts(7), [16, 20, 20, 8]);
+        assert_eq!(range.counts(15), [10, 20, 20, 5]);
+    }
+
+    #[test]
+    fn the_largest_that_fits_is_found() {
+        let range = Range::of(&[pod_set(20, Some(1))]);
+        for room in 0..25 {
+            let found = range.most(|counts| (counts[0] <= room).then(|| counts[0]));
+            assert_eq!(found, (room >= 1).then(|| room.min(20)), "{room}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! What becomes of one head in a cycle: it gets quota, or the promise of it, or waits.
+
+use std::collections::BTreeMap;
+
+use model::planted::Bug;
+
+use crate::assign::{Assignment, NoFit, Verdict};
+use crate::cycle::Entry;
+use crate::decision::EvictReason;
+use crate::engine::Engine;
+use crate::input::{Admission, ReclaimWithinCohort};
+use crate::names::{ClusterQueueName, Uid};
+use crate::preempt::Target;
+use crate::queue::{Claim, HoldState, Order, Phase};
+use crate::reason::PendingReason;
+use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
+
+/// Whether the next cycle sees something new.
+pub(crate) enum Done {
+    /// It does.
+    Something,
+    /// It does not.
+    Nothing,
+    /// Others of this cycle were faster: in the next one it may do better.
+    Outrun,
+}
+
+/// What was counted in cycles, by ClusterQueue: Kueue's metrics of these names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CycleCounts {
+    /// `admission_cycle_preemption_skips`: heads that would have preempted, but others of the cycle were faster.
+    pub preemption_skips: BTreeMap<ClusterQueueName, u64>,
+    /// `preemption_target_recomputations_total`, by result.
+    pub recomputations: BTreeMap<(ClusterQueueName, Recomputation), u64>,
+}
+
+/// What came of a second search for victims, those of the first having gone to somebody else in the same cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recomputation {
+    /// It needs none of its own: it fits when those of others have left.
+    DeferredFit,
+    /// It has others.
+    NewTargets,
+    /// It has none, or does not fit with them.
+    Skipped,
+}
+
+impl Recomputation {
+    /// The label's value in Kueue's metric.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::DeferredFit => "deferred_fit",
+            Self::NewTargets => "new_targets",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+impl Engine {
+    /// What was counted since the last call.
+    pub fn take_cycle_counts(&mut self) -> CycleCounts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Does for a head what was found for it, as far as those before it in the cycle have left it possible. `kept` are
+    /// charges that end with the cycle.
+    pub(crate) fn process(&mut self, entry: Entry, kept: &mut Vec<(NodeId, Usage)>, now_ms: i64) -> Done {
+        let Entry { uid, order, cluster_queue: name, node, found } = entry;
+        let head = Head { uid, order, name, node };
+        let assignment = match found {
+            Ok(assignment) => assignment,
+            Err(no_fit) => return self.does_not_fit(&head, no_fit, kept, false),
+        };
+        let overlaps = self.overlaps(&assignment.verdict);
+        let assignment = match overlaps && self.settings.recompute_overlapping_targets {
+            true => match self.search_again(&head, &assignment) {
+                Ok(again) => again,
+                Err(no_fit) => return self.does_not_fit(&head, no_fit, kept, true),
+            },
+            false => assignment,
+        };
+        self.take(&head, assignment, now_ms)
+    }
+
+    /// Whether somebody whom it would preempt is leaving already, for another.
+    fn overlaps(&self, verdict: &Verdict) -> bool {
+        match verdict {
+            Verdict::Preempt(targets) => targets.iter().any(|target| self.is_leaving(&target.uid)),
+            Verdict::Fit | Verdict::Wait => false,
+        }
+    }
+
+    /// Searches anew among the same flavors, those who leave for others being gone.
+    fn search_again(&mut self, head: &Head, before: &Assignment) -> Result<Assignment, NoFit> {
+        let found = self.assign_again(&head.uid, &head.name, &before.admission);
+        let result = match &found {
+            Ok(Assignment { verdict: Verdict::Fit | Verdict::Wait, .. }) => Recomputation::DeferredFit,
+            Ok(Assignment { verdict: Verdict::Preempt(targets), usage, .. })
+                if self.fits_without(head.node, usage, targets) =>
+            {
+                Recomputation::NewTargets
+            }
+            _ => Recomputation::Skipped,
+        };
+        *self.counts.recomputations.entry((head.name.clone(), result)).or_default() += 1;
+        found.map(|mut assignment| {
+            if result == Recomputation::DeferredFit {
+                assignment.verdict = Verdict::Wait;
+            }
+            assignment
+        })
+    }
+
+    /// Gives quota, or promises it and sends away whom it takes; unless those before it in the cycle have taken it.
+    fn take(&mut self, head: &Head, assignment: Assignment, now_ms: i64) -> Done {
+        let Assignment { admission, usage, verdict, .. } = assignment;
+        match verdict {
+            Verdict::Preempt(targets) => self.preempt(head, admission, usage, &targets, now_ms),
+            Verdict::Fit | Verdict::Wait if !self.fits(head.node, &usage, Ledger::Planned) => {
+                self.outrun(head, PendingReason::NoLongerFits)
+            }
+            Verdict::Fit if self.fits(head.node, &usage, Ledger::Held) => {
+                self.reserve(&head.uid, admission, usage, now_ms);
+                Done::Something
+            }
+            // Kueue admits here too where only the plan has room, and uses more than there is until the victims have left.
+            Verdict::Fit | Verdict::Wait => {
+                self.claim(head, admission, usage);
+                Done::Something
+            }
+        }
+    }
+
+    fn preempt(
+        &mut self,
+        head: &Head,
+        admission: Admission,
+        usage: Usage,
+        targets: &[Target],
+        now_ms: i64,
+    ) -> Done {
+        if self.is_gated(&head.uid) {
+            return self.put_aside(head, PendingReason::PreemptionGated, false);
+        }
+        let taken = targets.iter().any(|target| self.is_leaving(&target.uid));
+        if taken || !self.fits_without(head.node, &usage, targets) {
+            *self.counts.preemption_skips.entry(head.name.clone()).or_default() += 1;
+            let reason = if taken { PendingReason::TargetsTaken } else { PendingReason::NoLongerFits };
+            return self.outrun(head, reason);
+        }
+        for target in targets {
+            let reason = EvictReason::Preempted(target.reason);
+            self.evict(&target.uid, reason, Some((&head.uid, &head.name)));
+        }
+        if self.planted.is(Bug::ReleaseQuotaAtEviction) {
+            self.reserve(&head.uid, admission, usage, now_ms);
+        } else {
+            self.claim(head, admission, usage);
+        }
+        Done::Something
+    }
+
+    /// Whether it fits in the plan when these have left too.
+    fn fits_without(&mut self, node: NodeId, usage: &Usage, targets: &[Target]) -> bool {
+        let mark = self.tree.mark();
+        for target in targets.iter().filter(|target| !self.is_leaving(&target.uid)).collect::<Vec<_>>() {
+            self.tree.charge(target.node, &target.usage, Ledger::Planned, -1);
+        }
+        let fits = self.fits(node, usage, Ledger::Planned);
+        self.tree.rollback(mark);
+        fits
+    }
+
+    fn is_gated(&self, uid: &Uid) -> bool {
+        self.settings.preemption_gates
+            && self.workloads.get(uid).is_some_and(|record| record.workload.preemption_gated)
+    }
+
+    fn claim(&mut self, head: &Head, admission: Admission, usage: Usage) {
+        self.leave_queue(&head.name, &head.order);
+        self.queue(&head.name).claiming.insert(head.order.clone());
+        self.tree.charge(head.node, &usage, Ledger::Planned, 1);
+        self.claims.insert(head.order.clone());
+        let claim = Claim { cluster_queue: head.name.clone(), admission, usage };
+        self.set_phase(&head.uid, Phase::Claiming(claim));
+        self.say_waiting(&head.uid, &head.name);
+    }
+
+    pub(crate) fn say_waiting(&mut self, uid: &Uid, name: &ClusterQueueName) {
+        let victims = self.leaving_in_tree(name);
+        self.say(uid, Some(name.clone()), PendingReason::WaitingForPreempted { victims });
+    }
+
+    fn leaving_in_tree(&mut self, name: &ClusterQueueName) -> usize {
+        let members = self.members_of_tree(name);
+        members
+            .iter()
+            .filter_map(|member| self.queues.get(member))
+            .flat_map(|queue| &queue.holding)
+            .filter(|uid| self.is_leaving(uid))
+            .count()
+    }
+
+    fn is_leaving(&self, uid: &Uid) -> bool {
+        self.workloads.get(uid).is_some_and(|record| {
+            matches!(&record.phase, Phase::Holding(holding) if matches!(holding.state, HoldState::Leaving { .. }))
+        })
+    }
+
+    /// Nothing serves it now. What it has a right to is kept for it against those after it in this cycle.
+    fn does_not_fit(
+        &mut self,
+        head: &Head,
+        no_fit: NoFit,
+        kept: &mut Vec<(NodeId, Usage)>,
+        held_back: bool,
+    ) -> Done {
+        if let Some(keep) = self.to_be_kept(head, &no_fit) {
+            self.tree.charge(head.node, &keep, Ledger::Planned, 1);
+            kept.push((head.node, keep));
+        }
+        self.put_aside(head, PendingReason::NoFit(no_fit.obstacles), held_back)
+    }
+
+    /// A head with a right to preempt that finds no victims: what is free of its queue's quota shall not be lent meanwhile.
+    /// A queue that may reclaim from anybody needs no such care.
+    fn to_be_kept(&self, head: &Head, no_fit: &NoFit) -> Option<Usage> {
+        let usage = no_fit.entitled_to.as_ref()?;
+        let spec = self.queues.get(&head.name)?.spec.as_ref()?;
+        if spec.preemption.reclaim_within_cohort == ReclaimWithinCohort::Any {
+            return None;
+        }
+        let left = |pair: FlavorResource, amount: i64| {
+            let limit = match self.tree.borrowing_limit(head.node, pair) {
+                None if no_fit.height > 0 => return amount,
+                Some(limit) if no_fit.height > 0 => i128::from(limit),
+                _ => 0,
+            };
+            let nominal = self.tree.nominal(head.node, pair);
+            let free = nominal + limit - self.tree.used(head.node, pair, Ledger::Planned);
+            amount.min(i64::try_from(free.max(0)).unwrap_or(i64::MAX))
+        };
+        let keep: Usage = usage
+            .iter()
+            .map(|(pair, amount)| (*pair, left(*pair, *amount)))
+            .filter(|(_, amount)| *amount > 0)
+            .collect();
+        (!keep.is_empty()).then_some(keep)
+    }
+
+    /// Others of this cycle were faster. It stays at the head of its queue.
+    fn outrun(&mut self, head: &Head, reason: PendingReason) -> Done {
+        self.say(&head.uid, Some(head.name.clone()), reason);
+        Done::Outrun
+    }
+
+    /// Nothing else progressed in the cycle, so what outran these heads is kept for somebody who waits: they let others of
+    /// their queues have a look. Returns whether the next cycle sees something new.
+    pub(crate) fn step_aside(&mut self, heads: Vec<(ClusterQueueName, Order)>) -> bool {
+        let mut news = false;
+        for (name, order) in heads {
+            let uid = order.uid.clone();
+            let Some(reason) = self.workloads.get(&uid).and_then(|record| record.said.clone()) else {
+                continue;
+            };
+            let node = self.queue(&name).node;
+            let done = self.put_aside(&Head { uid, order, name, node }, reason, true);
+            news |= matches!(done, Done::Something);
+        }
+        news
+    }
+
+    /// A head that does not fit steps aside, or blocks its queue. `held_back`: on account of what may end without anything
+    /// being released in the tree.
+    fn put_aside(&mut self, head: &Head, reason: PendingReason, held_back: bool) -> Done {
+        let Some(shape) = self.workloads.get(&head.uid).map(|record| record.shape.clone()) else {
+            return Done::Nothing;
+        };
+        let queue = self.queue(&head.name);
+        queue.passed_over |= held_back;
+        let done = if queue.is_strict() {
+            let before = queue.blocked.take();
+            let news = before.as_ref() != Some(&head.order);
+            if let Some(before) = before.filter(|_| news) {
+                // It has somebody before it now, and what it was told as the head no longer holds.
+                self.unsaid.push(before.uid);
+                self.wake_who_passed_over(&head.name);
+            }
+            self.queue(&head.name).blocked = Some(head.order.clone());
+            if news { Done::Something } else { Done::Nothing }
+        } else {
+            queue.active.remove(&head.order);
+            queue.parked.insert(shape, head.order.clone());
+            self.set_phase(&head.uid, Phase::Parked(head.name.clone()));
+            Done::Something
+        };
+        self.say(&head.uid, Some(head.name.clone()), reason);
+        done
+    }
+}
+
+/// A head and where it stands.
+struct Head {
+    uid: Uid,
+    order: Order,
+    name: ClusterQueueName,
+    node: NodeId,
+}
