@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crds::names::{kueue, trireme};
 use serde_json::{Map, Value, json};
 
+use crate::jobs;
 use crate::names::workload_name;
 use crate::reconcile::Job;
 
@@ -124,11 +125,6 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
         spec["maximumExecutionTimeSeconds"] = json!(seconds);
     }
     let kind = job.kind;
-    let api_version = if kind.group.is_empty() {
-        kind.version.to_owned()
-    } else {
-        format!("{}/{}", kind.group, kind.version)
-    };
     let mut labels = Map::new();
     // A uid is a valid label value; anything else is left out rather than refused by the server.
     labels.insert(kueue::JOB_UID.to_owned(), json!(job_uid));
@@ -141,7 +137,7 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
             "labels": labels,
             "finalizers": [kueue::FINALIZER_RESOURCE_IN_USE],
             "ownerReferences": [{
-                "apiVersion": api_version,
+                "apiVersion": kind.api_version(),
                 "kind": kind.kind,
                 "name": name,
                 "uid": job_uid,
@@ -151,18 +147,10 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
         },
         "spec": spec,
     });
-    if comes_in_steps(job) {
+    if jobs::comes_in_stages(job.kind, &job.object) {
         workload["metadata"]["annotations"] = json!({ trireme::GANG: trireme::GANG_OF_POD_SET });
     }
     Ok(workload)
-}
-
-/// Whether pods of one set are made only when those of another run or have ended (JobSet's `dependsOn` and
-/// `startupPolicy`): who waited for all of them before starting any would wait for ever.
-fn comes_in_steps(job: &Job) -> bool {
-    let ordered = job.object.at("/spec/startupPolicy/startupPolicyOrder") == Some(&json!("InOrder"));
-    let mut sets = job.object.at("/spec/replicatedJobs").and_then(Value::as_array).into_iter().flatten();
-    ordered || sets.any(|set| set["dependsOn"].as_array().is_some_and(|others| !others.is_empty()))
 }
 
 fn refuse_unsupported(annotations: Option<&BTreeMap<String, String>>, place: &str) -> Result<(), String> {

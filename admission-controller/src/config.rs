@@ -163,7 +163,7 @@ impl Default for Webhook {
 
 impl Default for Integrations {
     fn default() -> Self {
-        Self { frameworks: TABLE.iter().map(|kind| kind.framework.to_owned()).collect() }
+        Self { frameworks: frameworks().into_iter().map(str::to_owned).collect() }
     }
 }
 
@@ -217,8 +217,7 @@ impl Configuration {
         }
         for (index, name) in self.integrations.frameworks.iter().enumerate() {
             if !TABLE.iter().any(|kind| kind.framework == name) {
-                let known: Vec<&str> = TABLE.iter().map(|kind| kind.framework).collect();
-                let reason = format!("{name:?} is not supported; supported are {}", known.join(", "));
+                let reason = format!("{name:?} is not supported; supported are {}", frameworks().join(", "));
                 return Err(ConfigError::invalid(path, &format!("integrations.frameworks[{index}]"), reason));
             }
         }
@@ -270,6 +269,13 @@ impl Configuration {
                 && namespace != "kube-system"
                 && namespace != self.namespace)
     }
+}
+
+/// The names of all kinds in the table, each once.
+fn frameworks() -> Vec<&'static str> {
+    let mut names: Vec<_> = TABLE.iter().map(|kind| kind.framework).collect();
+    names.dedup();
+    names
 }
 
 #[cfg(test)]

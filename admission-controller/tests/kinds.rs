@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use admission_controller::compose::{Priorities, compose};
-use admission_controller::jobs::{JobKind, JobObject, TABLE, read, start, stop};
+use admission_controller::jobs::{JobKind, JobObject, KindId, TABLE, read, start, stop};
 use admission_controller::reconcile::{Job, describes};
 use crds::view::flavor::ResourceFlavor;
 use crds::view::workload::Workload;
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 /// One kind: an object of it, its pod sets with counts, and statuses.
 struct Case {
-    framework: &'static str,
+    id: KindId,
     object: Value,
     pod_sets: &'static [(&'static str, i64)],
     active: Value,
-    succeeded: Value,
-    failed: Value,
+    /// How it looks when it has succeeded and when it has failed; none for a kind that never ends.
+    ends: Option<(Value, Value)>,
 }
 
 fn template() -> Value {
@@ -33,20 +33,35 @@ fn condition(kind: &str) -> Value {
     json!({ "conditions": [{ "type": kind, "status": "True", "message": "words" }] })
 }
 
+/// Three workers, one of every other role.
+fn kubeflow(id: KindId, at: &str, roles: &[&str], pod_sets: &'static [(&'static str, i64)]) -> Case {
+    let spec = |role: &str| match role {
+        "Worker" => json!({ "replicas": 3, "template": template() }),
+        _ => json!({ "template": template() }),
+    };
+    let specs: BTreeMap<&str, Value> = roles.iter().map(|role| (*role, spec(role))).collect();
+    Case {
+        id,
+        object: json!({ "spec": { "runPolicy": { "suspend": true }, at: specs } }),
+        pod_sets,
+        active: json!({ "replicaStatuses": { "Worker": { "active": 3 } } }),
+        ends: Some((condition("Succeeded"), condition("Failed"))),
+    }
+}
+
 fn cases() -> Vec<Case> {
     vec![
         Case {
-            framework: "batch/job",
+            id: ("batch/job", "v1"),
             object: json!({ "spec": {
                 "suspend": true, "parallelism": 4, "completions": 3, "template": template(),
             }}),
             pod_sets: &[("main", 3)],
             active: json!({ "active": 2 }),
-            succeeded: condition("Complete"),
-            failed: condition("Failed"),
+            ends: Some((condition("Complete"), condition("Failed"))),
         },
         Case {
-            framework: "jobset.x-k8s.io/jobset",
+            id: ("jobset.x-k8s.io/jobset", "v1alpha2"),
             object: json!({ "spec": { "suspend": true, "replicatedJobs": [
                 { "name": "driver", "template": { "spec": { "template": template() } } },
                 { "name": "workers", "replicas": 2, "template": { "spec": {
@@ -55,22 +70,53 @@ fn cases() -> Vec<Case> {
             ]}}),
             pod_sets: &[("driver", 1), ("workers", 8)],
             active: json!({ "replicatedJobsStatus": [{ "active": 0 }, { "active": 1 }] }),
-            succeeded: condition("Completed"),
-            failed: condition("Failed"),
+            ends: Some((condition("Completed"), condition("Failed"))),
         },
+        kubeflow(
+            ("kubeflow.org/pytorchjob", "v1"),
+            "pytorchReplicaSpecs",
+            &["Master", "Worker"],
+            &[("master", 1), ("worker", 3)],
+        ),
+        kubeflow(
+            ("kubeflow.org/tfjob", "v1"),
+            "tfReplicaSpecs",
+            &["Evaluator", "PS", "Chief", "Worker"],
+            &[("chief", 1), ("ps", 1), ("worker", 3), ("evaluator", 1)],
+        ),
+        kubeflow(
+            ("kubeflow.org/xgboostjob", "v1"),
+            "xgbReplicaSpecs",
+            &["Master", "Worker"],
+            &[("master", 1), ("worker", 3)],
+        ),
+        kubeflow(("kubeflow.org/paddlejob", "v1"), "paddleReplicaSpecs", &["Worker"], &[("worker", 3)]),
+        kubeflow(("kubeflow.org/jaxjob", "v1"), "jaxReplicaSpecs", &["Worker"], &[("worker", 3)]),
+        kubeflow(
+            ("kubeflow.org/mpijob", "v2beta1"),
+            "mpiReplicaSpecs",
+            &["Worker", "Launcher"],
+            &[("launcher", 1), ("worker", 3)],
+        ),
+        kubeflow(
+            ("kubeflow.org/mpijob", "v1"),
+            "mpiReplicaSpecs",
+            &["Worker", "Launcher"],
+            &[("launcher", 1), ("worker", 3)],
+        ),
         Case {
-            framework: "kubeflow.org/pytorchjob",
+            id: ("ray.io/raycluster", "v1"),
             object: json!({ "spec": {
-                "runPolicy": { "suspend": true },
-                "pytorchReplicaSpecs": {
-                    "Worker": { "replicas": 3, "template": template() },
-                    "Master": { "template": template() },
-                },
+                "suspend": true,
+                "headGroupSpec": { "template": template() },
+                "workerGroupSpecs": [
+                    { "groupName": "small", "replicas": 3, "template": template() },
+                    { "groupName": "hosts", "replicas": 2, "numOfHosts": 4, "template": template() },
+                ],
             }}),
-            pod_sets: &[("master", 1), ("worker", 3)],
-            active: json!({ "replicaStatuses": { "Worker": { "active": 3 } } }),
-            succeeded: condition("Succeeded"),
-            failed: condition("Failed"),
+            pod_sets: &[("head", 1), ("small", 3), ("hosts", 8)],
+            active: json!({ "state": "ready" }),
+            ends: None,
         },
     ]
 }
@@ -124,8 +170,8 @@ fn patched(job: &Job, patch: &Value) -> JobObject {
 
 #[test]
 fn every_kind_has_a_case() {
-    let tested: Vec<&str> = cases().iter().map(|case| case.framework).collect();
-    let listed: Vec<&str> = TABLE.iter().map(|kind| kind.framework).collect();
+    let tested: Vec<KindId> = cases().iter().map(|case| case.id).collect();
+    let listed: Vec<KindId> = TABLE.iter().map(|kind| kind.id()).collect();
     assert_eq!(tested, listed);
 }
 
@@ -133,32 +179,32 @@ fn every_kind_has_a_case() {
 fn kinds_are_read_described_started_and_stopped() {
     for (case, kind) in cases().into_iter().zip(TABLE) {
         let job = job(kind, case.object, json!({}));
-        assert!(job.view.suspended && !job.view.active && job.view.finished.is_none(), "{}", case.framework);
+        assert!(job.view.suspended && !job.view.active && job.view.finished.is_none(), "{:?}", case.id);
         let sets = job.view.pod_sets.clone().unwrap();
         let named: Vec<(&str, i64)> = sets.iter().map(|set| (set.name.as_str(), set.count)).collect();
-        assert_eq!(named, case.pod_sets, "{}", case.framework);
+        assert_eq!(named, case.pod_sets, "{:?}", case.id);
 
         let workload = admitted(&job);
-        assert_eq!(workload.spec.priority, Some(1000), "{}", case.framework);
-        assert!(describes(&workload, &job.object, &sets), "{}", case.framework);
+        assert_eq!(workload.spec.priority, Some(1000), "{:?}", case.id);
+        assert!(describes(&workload, &job.object, &sets), "{:?}", case.id);
 
         let patch = start(kind, &job.object, &sets, &workload, &flavors()).unwrap().unwrap();
         let started = patched(&job, &patch);
-        assert_eq!(started.at(kind.suspend), Some(&json!(false)), "{}", case.framework);
+        assert_eq!(started.at(kind.suspend), Some(&json!(false)), "{:?}", case.id);
         for set in &sets {
             let template = started.at(&set.template).unwrap();
             assert_eq!(template["spec"]["nodeSelector"], json!({ "disk": "fast", "gpu": "a100" }));
             assert_eq!(template["spec"]["tolerations"], json!([{ "key": "gpu", "operator": "Exists" }]));
             assert_eq!(template["metadata"]["labels"]["kueue.x-k8s.io/podset"], json!(set.name));
         }
-        assert!(describes(&workload, &started, &sets), "{}: starting changes no size", case.framework);
+        assert!(describes(&workload, &started, &sets), "{:?}: starting changes no size", case.id);
 
         let running = Job { view: read(kind, &started), object: started, kind };
         let patch = stop(kind, &running.object, &sets, Some(&workload)).unwrap();
         let stopped = patched(&running, &patch);
-        assert_eq!(stopped.at(kind.suspend), Some(&json!(true)), "{}", case.framework);
+        assert_eq!(stopped.at(kind.suspend), Some(&json!(true)), "{:?}", case.id);
         if kind.restores_at_stop {
-            assert_eq!(stopped.spec, job.object.spec, "{}: as the user wrote it", case.framework);
+            assert_eq!(stopped.spec, job.object.spec, "{:?}: as the user wrote it", case.id);
         }
     }
 }
@@ -166,15 +212,11 @@ fn kinds_are_read_described_started_and_stopped() {
 #[test]
 fn statuses_are_understood() {
     for (case, kind) in cases().into_iter().zip(TABLE) {
-        assert!(job(kind, case.object.clone(), case.active).view.active, "{}", case.framework);
-        for (status, succeeded) in [(case.succeeded, true), (case.failed, false)] {
+        assert!(job(kind, case.object.clone(), case.active).view.active, "{:?}", case.id);
+        let Some((succeeded, failed)) = case.ends else { continue };
+        for (status, succeeded) in [(succeeded, true), (failed, false)] {
             let finish = job(kind, case.object.clone(), status).view.finished.unwrap();
-            assert_eq!(
-                (finish.succeeded, finish.message.as_str()),
-                (succeeded, "words"),
-                "{}",
-                case.framework
-            );
+            assert_eq!((finish.succeeded, finish.message.as_str()), (succeeded, "words"), "{:?}", case.id);
         }
     }
 }
@@ -233,12 +275,31 @@ fn pod_sets_that_come_in_steps_are_gangs_of_their_own() {
         compose(&job(kind, object, json!({})), &priorities()).unwrap()
     };
     let after = json!([{ "name": "driver", "status": "Complete" }]);
-    let cases = [
+    let job_sets = [
         ("all at once", job_set(json!([]), json!({ "startupPolicyOrder": "AnyOrder" })), Value::Null),
         ("dependsOn", job_set(after, Value::Null), json!("pod-set")),
         ("in order", job_set(Value::Null, json!({ "startupPolicyOrder": "InOrder" })), json!("pod-set")),
     ];
-    for (name, workload, gang) in cases {
+    for (name, workload, gang) in job_sets {
         assert_eq!(workload["metadata"]["annotations"]["trireme.dev/gang"], gang, "{name}");
     }
+    let mpi_job = |policy: &str| {
+        let case = cases().into_iter().find(|case| case.id == ("kubeflow.org/mpijob", "v2beta1")).unwrap();
+        let mut object = case.object;
+        object["spec"]["launcherCreationPolicy"] = json!(policy);
+        let kind = TABLE.iter().find(|kind| kind.id() == case.id).unwrap();
+        compose(&job(kind, object, json!({})), &priorities()).unwrap()["metadata"]["annotations"]["trireme.dev/gang"].clone()
+    };
+    assert_eq!(mpi_job("AtStartup"), Value::Null);
+    assert_eq!(mpi_job("WaitForWorkersReady"), json!("pod-set"));
+}
+
+#[test]
+fn a_cluster_that_resizes_itself_is_refused() {
+    let case = cases().into_iter().find(|case| case.id.0 == "ray.io/raycluster").unwrap();
+    let kind = TABLE.iter().find(|kind| kind.id() == case.id).unwrap();
+    let mut object = case.object;
+    object["spec"]["enableInTreeAutoscaling"] = json!(true);
+    let error = compose(&job(kind, object, json!({})), &priorities()).unwrap_err();
+    assert!(error.contains("spec.enableInTreeAutoscaling"), "{error}");
 }

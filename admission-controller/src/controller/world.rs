@@ -24,7 +24,7 @@ use crate::compose::Priorities;
 use crate::config::Configuration;
 use crate::defaults::PodDefaults;
 use crate::input;
-use crate::jobs::{JobKind, JobObject, table};
+use crate::jobs::{JobKind, JobObject, KindId, table};
 use crate::reconcile::Job;
 
 /// What is written one after another: a job with its Workload, a Workload alone, a queue's status.
@@ -48,8 +48,8 @@ pub(super) struct World {
     pod_classes: Store<PriorityClass>,
     limit_ranges: Store<LimitRange>,
     runtime_classes: Store<RuntimeClass>,
-    jobs: BTreeMap<&'static str, Store<StoredJob>>,
-    kind_of_job: BTreeMap<Uid, &'static str>,
+    jobs: BTreeMap<KindId, Store<StoredJob>>,
+    kind_of_job: BTreeMap<Uid, KindId>,
     workloads_of_job: BTreeMap<Uid, BTreeSet<Uid>>,
     queues_by_name: BTreeMap<ClusterQueueName, Uid>,
     local_queues_by_key: BTreeMap<LocalQueueKey, Uid>,
@@ -77,7 +77,7 @@ impl World {
             pod_classes: Store::new(),
             limit_ranges: Store::new(),
             runtime_classes: Store::new(),
-            jobs: config.kinds().map(|kind| (kind.framework, Store::new())).collect(),
+            jobs: config.kinds().map(|kind| (kind.id(), Store::new())).collect(),
             kind_of_job: BTreeMap::new(),
             workloads_of_job: BTreeMap::new(),
             queues_by_name: BTreeMap::new(),
@@ -220,9 +220,9 @@ impl World {
     /// Takes the answer to a write of a job.
     pub(super) fn take_job_answer(&mut self, kind: &'static JobKind, object: JobObject) {
         let job = self.kept(kind, object);
-        let Some(store) = self.jobs.get_mut(kind.framework) else { return };
+        let Some(store) = self.jobs.get_mut(&kind.id()) else { return };
         if let Some(uid) = store.upsert(job) {
-            self.kind_of_job.insert(uid.clone(), kind.framework);
+            self.kind_of_job.insert(uid.clone(), kind.id());
             self.dirty.insert(Unit::Job(uid));
         }
     }
@@ -303,11 +303,11 @@ impl World {
             Change::Applied(object) => Change::Applied(self.kept(kind, object)),
             Change::Deleted(object) => Change::Deleted(StoredJob::bare(kind, object)),
         };
-        let Some(store) = self.jobs.get_mut(kind.framework) else { return };
+        let Some(store) = self.jobs.get_mut(&kind.id()) else { return };
         for delta in store.take(change) {
             let uid = match delta {
                 Delta::Upsert(uid) => {
-                    self.kind_of_job.insert(uid.clone(), kind.framework);
+                    self.kind_of_job.insert(uid.clone(), kind.id());
                     uid
                 }
                 Delta::Gone(job) => {

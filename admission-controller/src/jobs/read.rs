@@ -1,7 +1,7 @@
 use crds::names::kueue;
 use serde_json::Value;
 
-use super::table::{Active, PodSets};
+use super::table::{Active, PodSets, Stages};
 use super::{JobKind, JobObject};
 
 /// The API server's bound on `podSets` of a Workload.
@@ -72,6 +72,7 @@ fn is_active(kind: &JobKind, object: &JobObject) -> bool {
     let positive = |value: &Value| value.as_i64().is_some_and(|count| count > 0);
     match kind.active {
         Active::Count(at) => object.at(at).is_some_and(positive),
+        Active::Says { at, value } => object.at(at).and_then(Value::as_str) == Some(value),
         Active::Each { at, field } => match object.at(at) {
             Some(Value::Object(map)) => map.values().filter_map(|one| one.pointer(field)).any(positive),
             Some(Value::Array(list)) => list.iter().filter_map(|one| one.pointer(field)).any(positive),
@@ -104,11 +105,19 @@ pub fn templates(kind: &JobKind, object: &JobObject) -> Vec<String> {
             let length = object.at(at).and_then(Value::as_array).map_or(0, Vec::len);
             (0..length).map(|index| format!("{at}/{index}{template}")).collect()
         }
+        PodSets::HeadAndGroups { head, at, template, .. } => {
+            let length = object.at(at).and_then(Value::as_array).map_or(0, Vec::len);
+            let groups = (0..length).map(|index| format!("{at}/{index}{template}"));
+            std::iter::once((*head).to_owned()).chain(groups).collect()
+        }
     };
     places.into_iter().filter(|place| object.at(place).is_some_and(Value::is_object)).collect()
 }
 
 fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String> {
+    if let Some((at, why)) = kind.refused.iter().find(|(at, _)| object.at(at) == Some(&Value::Bool(true))) {
+        return Err(format!("{} is true, which is not supported: {why}", field(at)));
+    }
     let sets = match &kind.pod_sets {
         PodSets::Single { template, parallelism, completions } => vec![JobPodSet {
             name: kueue::DEFAULT_PODSET.to_owned(),
@@ -134,20 +143,27 @@ fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String
                     let pods = parallel(object, &here(parallelism), &here(completions))?;
                     let jobs = count(object, &here(replicas))?.unwrap_or(1);
                     Ok(JobPodSet {
-                        name: object.at(&here(name)).and_then(Value::as_str).unwrap_or_default().to_owned(),
-                        count: pods
-                            .checked_mul(jobs)
-                            .filter(|pods| *pods <= i64::from(i32::MAX))
-                            .ok_or_else(|| {
-                                format!(
-                                    "{}: {jobs} Jobs of {pods} pods are more than a Workload can count",
-                                    field(&here(""))
-                                )
-                            })?,
+                        name: text(object, &here(name)),
+                        count: product(jobs, pods, &here(""))?,
                         template: here(template),
                     })
                 })
                 .collect::<Result<_, String>>()?
+        }
+        PodSets::HeadAndGroups { head, at, name, replicas, pods_each, template } => {
+            let length = object.at(at).and_then(Value::as_array).map_or(0, Vec::len);
+            let groups = (0..length.min(MAX_POD_SETS)).map(|index| {
+                let here = |rest: &str| format!("{at}/{index}{rest}");
+                let pods = count(object, &here(pods_each))?.unwrap_or(1);
+                let replicas = count(object, &here(replicas))?.unwrap_or(1);
+                Ok(JobPodSet {
+                    name: text(object, &here(name)),
+                    count: product(replicas, pods, &here(""))?,
+                    template: here(template),
+                })
+            });
+            let head = JobPodSet { name: "head".to_owned(), count: 1, template: (*head).to_owned() };
+            std::iter::once(Ok(head)).chain(groups).collect::<Result<_, String>>()?
         }
     };
     check(kind, object, sets)
@@ -170,6 +186,30 @@ fn check(kind: &JobKind, object: &JobObject, sets: Vec<JobPodSet>) -> Result<Vec
         }
     }
     Ok(sets)
+}
+
+fn text(object: &JobObject, pointer: &str) -> String {
+    object.at(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// `many` times `pods`, both of the entry at `pointer`.
+fn product(many: i64, pods: i64, pointer: &str) -> Result<i64, String> {
+    many.checked_mul(pods).filter(|all| *all <= i64::from(i32::MAX)).ok_or_else(|| {
+        format!("{}: {many} times {pods} pods are more than a Workload can count", field(pointer))
+    })
+}
+
+/// Whether the pods of one set are made only when those of another run or have ended.
+pub fn comes_in_stages(kind: &JobKind, object: &JobObject) -> bool {
+    kind.stages.iter().any(|stages| match stages {
+        Stages::Says { at, value } => object.at(at).and_then(Value::as_str) == Some(value),
+        Stages::AnyHas { at, field } => {
+            let mut entries = object.at(at).and_then(Value::as_array).into_iter().flatten();
+            entries.any(|entry| {
+                entry.pointer(field).and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+            })
+        }
+    })
 }
 
 /// Pods at once: `parallelism`, but no more than `completions`.

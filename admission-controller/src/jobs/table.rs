@@ -17,7 +17,7 @@ pub struct JobKind {
     pub suspend: &'static str,
     /// Where its pods are described.
     pub pod_sets: PodSets,
-    /// Numbers of pods that run; any above 0 means that quota is in use.
+    /// Whether pods run and so quota is in use.
     pub active: Active,
     /// Types of conditions that end the job when True, and whether well.
     pub finished: &'static [(&'static str, bool)],
@@ -29,6 +29,49 @@ pub struct JobKind {
     /// A status field that must be gone before the templates of a suspended job may change. Kubernetes takes it away by
     /// itself since 1.35; before that somebody has to.
     pub started_at: Option<&'static str>,
+    /// What makes the pods of one set appear only when those of another run or have ended; any will do. Who waited for all
+    /// of them before starting any would wait for ever, so each pod set is a gang of its own then.
+    pub stages: &'static [Stages],
+    /// Booleans that must not be true, and why.
+    pub refused: &'static [(&'static str, &'static str)],
+}
+
+/// Tells a kind from all others: its framework and its version.
+pub type KindId = (&'static str, &'static str);
+
+impl JobKind {
+    /// What tells it from all others.
+    pub fn id(&self) -> KindId {
+        (self.framework, self.version)
+    }
+
+    /// `apiVersion` of its objects.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+}
+
+/// How an object says that its pods come in stages.
+#[derive(Debug)]
+pub enum Stages {
+    /// This text is at this place.
+    Says {
+        /// The place.
+        at: &'static str,
+        /// The text.
+        value: &'static str,
+    },
+    /// An entry of this list has something in that list of its own.
+    AnyHas {
+        /// The list.
+        at: &'static str,
+        /// The list within the entry.
+        field: &'static str,
+    },
 }
 
 /// Where a kind describes its pods.
@@ -69,9 +112,24 @@ pub enum PodSets {
         /// Pods in all in each Job, from the entry, if fewer.
         completions: &'static str,
     },
+    /// One pod `head`, and a list of named groups.
+    HeadAndGroups {
+        /// The head's pod template.
+        head: &'static str,
+        /// The list.
+        at: &'static str,
+        /// The name, from the entry.
+        name: &'static str,
+        /// How many replicas, from the entry; absent is 1.
+        replicas: &'static str,
+        /// How many pods each replica has, from the entry; absent is 1.
+        pods_each: &'static str,
+        /// The pod template, from the entry.
+        template: &'static str,
+    },
 }
 
-/// Where a kind says how many pods run.
+/// Where a kind says whether pods run: any number above 0.
 #[derive(Debug)]
 pub enum Active {
     /// At this place.
@@ -83,7 +141,45 @@ pub enum Active {
         /// The number.
         field: &'static str,
     },
+    /// Pods run while this text is at this place.
+    Says {
+        /// The place.
+        at: &'static str,
+        /// The text.
+        value: &'static str,
+    },
 }
+
+/// A kind of Kubeflow's training operator: roles under one field, one way to suspend, to count and to end.
+const fn kubeflow(
+    framework: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    at: &'static str,
+    roles: &'static [&'static str],
+) -> JobKind {
+    JobKind {
+        framework,
+        group: "kubeflow.org",
+        version: "v1",
+        kind,
+        plural,
+        suspend: "/spec/runPolicy/suspend",
+        pod_sets: PodSets::Roles { at, roles, template: "/template", replicas: "/replicas" },
+        active: Active::Each { at: "/status/replicaStatuses", field: "/active" },
+        finished: &[("Succeeded", true), ("Failed", false)],
+        priority_class: &["/spec/runPolicy/schedulingPolicy/priorityClass"],
+        restores_at_stop: true,
+        started_at: None,
+        stages: &[],
+        refused: &[],
+    }
+}
+
+const MPI_JOB: JobKind = JobKind {
+    stages: &[Stages::Says { at: "/spec/launcherCreationPolicy", value: "WaitForWorkersReady" }],
+    ..kubeflow("kubeflow.org/mpijob", "MPIJob", "mpijobs", "/spec/mpiReplicaSpecs", &["Launcher", "Worker"])
+};
 
 /// Every kind that is managed. Adding a kind is adding an entry here and a case to `tests/kinds.rs`.
 pub static TABLE: &[JobKind] = &[
@@ -104,6 +200,8 @@ pub static TABLE: &[JobKind] = &[
         priority_class: &[],
         restores_at_stop: false,
         started_at: Some("/status/startTime"),
+        stages: &[],
+        refused: &[],
     },
     JobKind {
         framework: "jobset.x-k8s.io/jobset",
@@ -125,30 +223,76 @@ pub static TABLE: &[JobKind] = &[
         priority_class: &[],
         restores_at_stop: false,
         started_at: None,
+        stages: &[
+            Stages::Says { at: "/spec/startupPolicy/startupPolicyOrder", value: "InOrder" },
+            Stages::AnyHas { at: "/spec/replicatedJobs", field: "/dependsOn" },
+        ],
+        refused: &[],
     },
+    kubeflow(
+        "kubeflow.org/pytorchjob",
+        "PyTorchJob",
+        "pytorchjobs",
+        "/spec/pytorchReplicaSpecs",
+        &["Master", "Worker"],
+    ),
+    kubeflow(
+        "kubeflow.org/tfjob",
+        "TFJob",
+        "tfjobs",
+        "/spec/tfReplicaSpecs",
+        &["Chief", "Master", "PS", "Worker", "Evaluator"],
+    ),
+    kubeflow(
+        "kubeflow.org/xgboostjob",
+        "XGBoostJob",
+        "xgboostjobs",
+        "/spec/xgbReplicaSpecs",
+        &["Master", "Worker"],
+    ),
+    kubeflow(
+        "kubeflow.org/paddlejob",
+        "PaddleJob",
+        "paddlejobs",
+        "/spec/paddleReplicaSpecs",
+        &["Master", "Worker"],
+    ),
+    kubeflow("kubeflow.org/jaxjob", "JAXJob", "jaxjobs", "/spec/jaxReplicaSpecs", &["Worker"]),
+    // One CRD name, two versions: a cluster has that of the MPI operator or that of the training operator.
+    JobKind { version: "v2beta1", ..MPI_JOB },
+    MPI_JOB,
     JobKind {
-        framework: "kubeflow.org/pytorchjob",
-        group: "kubeflow.org",
+        framework: "ray.io/raycluster",
+        group: "ray.io",
         version: "v1",
-        kind: "PyTorchJob",
-        plural: "pytorchjobs",
-        suspend: "/spec/runPolicy/suspend",
-        pod_sets: PodSets::Roles {
-            at: "/spec/pytorchReplicaSpecs",
-            roles: &["Master", "Worker"],
-            template: "/template",
+        kind: "RayCluster",
+        plural: "rayclusters",
+        suspend: "/spec/suspend",
+        pod_sets: PodSets::HeadAndGroups {
+            head: "/spec/headGroupSpec/template",
+            at: "/spec/workerGroupSpecs",
+            name: "/groupName",
             replicas: "/replicas",
+            pods_each: "/numOfHosts",
+            template: "/template",
         },
-        active: Active::Each { at: "/status/replicaStatuses", field: "/active" },
-        finished: &[("Succeeded", true), ("Failed", false)],
-        priority_class: &["/spec/runPolicy/schedulingPolicy/priorityClass"],
+        active: Active::Says { at: "/status/state", value: "ready" },
+        // It is there until somebody deletes it.
+        finished: &[],
+        priority_class: &[],
         restores_at_stop: true,
         started_at: None,
+        stages: &[],
+        refused: &[(
+            "/spec/enableInTreeAutoscaling",
+            "quota is granted for a number of pods that does not change; set minReplicas, maxReplicas and replicas alike without it",
+        )],
     },
 ];
 
-/// The entry for an owner reference's `apiVersion` and `kind`.
+/// The entry for an owner reference's `apiVersion` and `kind`, of whatever version.
 pub fn of_owner(api_version: &str, kind: &str) -> Option<&'static JobKind> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    TABLE.iter().find(|one| one.group == group && one.kind == kind)
+    let same = |one: &&JobKind| one.group == group && one.kind == kind;
+    TABLE.iter().filter(same).find(|one| one.api_version() == api_version).or_else(|| TABLE.iter().find(same))
 }

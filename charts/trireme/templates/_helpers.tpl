@@ -33,7 +33,14 @@ table as the program's; e2e compares the webhooks that are made of it. The schem
 {{- $table := list
   (dict "framework" "batch/job" "group" "batch" "version" "v1" "plural" "jobs")
   (dict "framework" "jobset.x-k8s.io/jobset" "group" "jobset.x-k8s.io" "version" "v1alpha2" "plural" "jobsets")
-  (dict "framework" "kubeflow.org/pytorchjob" "group" "kubeflow.org" "version" "v1" "plural" "pytorchjobs") -}}
+  (dict "framework" "kubeflow.org/pytorchjob" "group" "kubeflow.org" "version" "v1" "plural" "pytorchjobs")
+  (dict "framework" "kubeflow.org/tfjob" "group" "kubeflow.org" "version" "v1" "plural" "tfjobs")
+  (dict "framework" "kubeflow.org/xgboostjob" "group" "kubeflow.org" "version" "v1" "plural" "xgboostjobs")
+  (dict "framework" "kubeflow.org/paddlejob" "group" "kubeflow.org" "version" "v1" "plural" "paddlejobs")
+  (dict "framework" "kubeflow.org/jaxjob" "group" "kubeflow.org" "version" "v1" "plural" "jaxjobs")
+  (dict "framework" "kubeflow.org/mpijob" "group" "kubeflow.org" "version" "v2beta1" "plural" "mpijobs")
+  (dict "framework" "kubeflow.org/mpijob" "group" "kubeflow.org" "version" "v1" "plural" "mpijobs")
+  (dict "framework" "ray.io/raycluster" "group" "ray.io" "version" "v1" "plural" "rayclusters") -}}
 {{- $wanted := dig "integrations" "frameworks" nil .Values.admissionController.config -}}
 {{- $kinds := list -}}
 {{- range $table -}}
