@@ -51,7 +51,10 @@ pub(crate) async fn start(
             .args(["--mount", "--propagation", "slave", "sh", "-c", &script, "sh"])
             .arg(tools.get("training-operator")?)
             .env("KUBECONFIG", "/tmp/kubeconfig")
-            .arg("--enable-scheme=pytorchjob")
+            .args(
+                ["pytorchjob", "tfjob", "xgboostjob", "paddlejob"]
+                    .map(|kind| format!("--enable-scheme={kind}")),
+            )
             .arg("--pytorch-init-container-template-file=/tmp/init.yaml")
             .arg(format!("--metrics-bind-address=127.0.0.1:{}", free_port()?))
             .arg(format!("--health-probe-bind-address=127.0.0.1:{}", free_port()?))

@@ -394,7 +394,7 @@ pub(crate) async fn gpus(world: &World, pods: &[String], each: usize) -> Result<
 
 /// Deletes everything of the namespace and waits until it and its quota are free.
 pub(crate) async fn clear(world: &World) -> Result<()> {
-    let kinds = "jobs,pytorchjobs,podgroups.scheduling.volcano.sh,pods";
+    let kinds = "jobs,pytorchjobs,tfjobs,xgboostjobs,paddlejobs,podgroups.scheduling.volcano.sh,pods";
     let kinds = if knows_jobsets(world)? { format!("jobsets,{kinds}") } else { kinds.to_owned() };
     let arguments = ["delete", &kinds, "--all", "-n", NAMESPACE, "--wait=true"];
     output(&mut kubectl(world, &arguments)?).await?;

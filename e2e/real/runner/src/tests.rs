@@ -5,6 +5,7 @@ mod charts;
 mod definitions;
 mod job;
 mod killed;
+mod kinds;
 mod manifests;
 pub(crate) mod node;
 mod openapi;
@@ -28,6 +29,7 @@ pub(crate) fn all(repository: &Path) -> Vec<Test> {
         node::all(),
         agent::all(),
         job::all(),
+        kinds::all(),
         killed::all(),
         replicas::all(),
         job::last(),

@@ -262,6 +262,12 @@ async fn nothing_forbidden(site: &mut Site) -> Result<()> {
 /// Rights whose need does not show in these tests: who has them, a resource with its verbs, and why.
 const UNSEEN: &[(&str, &str, &[&str], &str)] = &[
     (ADMISSION, "jobsets", &["get", "list", "watch", "patch"], "JobSet is not installed here"),
+    (ADMISSION, "tfjobs", &["get", "watch", "patch"], "TFJob is not installed here"),
+    (ADMISSION, "xgboostjobs", &["get", "watch", "patch"], "XGBoostJob is not installed here"),
+    (ADMISSION, "paddlejobs", &["get", "watch", "patch"], "PaddleJob is not installed here"),
+    (ADMISSION, "jaxjobs", &["get", "watch", "patch"], "JAXJob is not installed here"),
+    (ADMISSION, "mpijobs", &["get", "watch", "patch"], "MPIJob is not installed here"),
+    (ADMISSION, "rayclusters", &["get", "watch", "patch"], "RayCluster is not installed here"),
     (ADMISSION, "jobs", &["get"], "read again after a conflict"),
     (ADMISSION, "jobs/status", &["patch"], "no Job is evicted"),
     (ADMISSION, "pytorchjobs", &["get", "patch"], "the one here waits for ever"),
