@@ -19,6 +19,7 @@ pub mod input;
 pub mod jobs;
 pub mod metrics;
 pub mod names;
+pub mod news;
 pub mod reconcile;
 pub mod status;
 pub mod webhook;

@@ -15,7 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use quota_engine::{ClusterQueueReport, Inactive};
+use quota_engine::{ClusterQueueReport, CycleCounts, Inactive, Recomputation};
 
 /// Priority classes told apart for one ClusterQueue; those beyond count as [`OTHER`].
 const MAX_CLASSES: usize = 32;
@@ -61,6 +61,13 @@ struct OfPreemption {
     replica_role: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfRecomputation {
+    cluster_queue: String,
+    result: &'static str,
+    replica_role: &'static str,
+}
+
 type Waits = Family<OfClass, Histogram, fn() -> Histogram>;
 
 /// The series of one replica.
@@ -78,6 +85,8 @@ pub struct QueueMetrics {
     admitted_wait: Waits,
     evicted: Family<OfEviction, Counter>,
     preempted: Family<OfPreemption, Counter>,
+    skips: Family<OfQueue, Gauge>,
+    recomputations: Family<OfRecomputation, Counter>,
     known: Arc<Mutex<Known>>,
 }
 
@@ -106,6 +115,8 @@ impl QueueMetrics {
             admitted_wait: Family::new_with_constructor(waits),
             evicted: Family::default(),
             preempted: Family::default(),
+            skips: Family::default(),
+            recomputations: Family::default(),
             known: Arc::default(),
         }
     }
@@ -148,6 +159,16 @@ impl QueueMetrics {
             "kueue_preempted_workloads",
             "Workloads evicted for others, by the queue they left room for",
             self.preempted.clone(),
+        );
+        registry.register(
+            "kueue_admission_cycle_preemption_skips",
+            "Workloads that would have preempted when others of the cycle were faster",
+            self.skips.clone(),
+        );
+        registry.register(
+            "kueue_preemption_target_recomputations",
+            "Second searches for victims within a cycle, by result",
+            self.recomputations.clone(),
         );
         registry.register(
             "kueue_quota_reserved_wait_time_seconds",
@@ -229,6 +250,22 @@ impl QueueMetrics {
         }
     }
 
+    /// What scheduling cycles came to.
+    pub fn cycles(&self, counts: &CycleCounts) {
+        for (queue, skips) in &counts.preemption_skips {
+            let labels = OfQueue { cluster_queue: queue.as_str().to_owned(), replica_role: self.role };
+            self.skips.get_or_create(&labels).set(i64::try_from(*skips).unwrap_or(i64::MAX));
+        }
+        for ((queue, result), count) in &counts.recomputations {
+            let labels = OfRecomputation {
+                cluster_queue: queue.as_str().to_owned(),
+                result: result.token(),
+                replica_role: self.role,
+            };
+            self.recomputations.get_or_create(&labels).inc_by(*count);
+        }
+    }
+
     /// A ClusterQueue is gone, and its series with it.
     pub fn forget(&self, name: &str) {
         for status in ["active", "inadmissible", "pending", "terminating"] {
@@ -239,6 +276,14 @@ impl QueueMetrics {
         let queue = OfQueue { cluster_queue: name.to_owned(), replica_role: self.role };
         self.reserving.remove(&queue);
         self.admitted_active.remove(&queue);
+        self.skips.remove(&queue);
+        for result in Recomputation::ALL {
+            self.recomputations.remove(&OfRecomputation {
+                cluster_queue: name.to_owned(),
+                result: result.token(),
+                replica_role: self.role,
+            });
+        }
         let mut known = self.known();
         for priority_class in known.classes.remove(name).into_iter().flatten() {
             let labels = OfClass { cluster_queue: name.to_owned(), priority_class, replica_role: self.role };
@@ -263,6 +308,7 @@ impl QueueMetrics {
         self.status.clear();
         self.reserving.clear();
         self.admitted_active.clear();
+        self.skips.clear();
     }
 
     fn class(&self, queue: &str, workload: &Workload) -> String {

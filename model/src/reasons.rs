@@ -192,6 +192,8 @@ pub mod event {
         STARTED = "Started";
         /// On a job: suspended after it ran.
         STOPPED = "Stopped";
+        /// Another one was evicted for it.
+        PREEMPTED_WORKLOAD = "PreemptedWorkload";
         /// On a job: its Workload was made.
         CREATED_WORKLOAD = "CreatedWorkload";
         /// On a job: its Workload was brought in line with it.

@@ -46,6 +46,9 @@ pub enum Recomputation {
 }
 
 impl Recomputation {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::DeferredFit, Self::NewTargets, Self::Skipped];
+
     /// The label's value in Kueue's metric.
     pub fn token(self) -> &'static str {
         match self {

@@ -62,6 +62,10 @@ impl Parked {
         self.0.get(shape).is_some_and(|group| group.contains(order))
     }
 
+    pub(crate) fn orders(&self) -> impl Iterator<Item = &Order> {
+        self.0.values().flatten()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.values().map(BTreeSet::len).sum()
     }

@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 
-use model::ResourceName;
+use model::{ResourceList, ResourceName};
 
 use crate::engine::{Engine, local_queue_of};
+use crate::input::PodSet;
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
-use crate::queue::{Holding, Phase};
-use crate::reason::Inactive;
+use crate::queue::{Holding, Order, Phase};
+use crate::reason::{Inactive, PendingReason};
 use crate::tree::FlavorResource;
 
 /// Use of one resource of one flavor, in base units.
@@ -163,6 +164,39 @@ impl Engine {
 
     fn known_pair(&self, flavor: &FlavorName, resource: &ResourceName) -> Option<FlavorResource> {
         self.tree.known_pair(flavor, resource)
+    }
+
+    /// What the pods of each pod set ask for together.
+    pub fn requests_of(&self, uid: &Uid) -> Vec<(String, ResourceList)> {
+        let pod_sets = self.workloads.get(uid).map(|record| record.workload.pod_sets.as_slice());
+        let total = |one: &PodSet| {
+            one.requests
+                .iter()
+                .map(|(resource, amount)| (resource.clone(), amount.saturating_mul(one.count)))
+                .collect()
+        };
+        pod_sets.into_iter().flatten().map(|one| (one.name.clone(), total(one))).collect()
+    }
+
+    /// Who waits in a ClusterQueue: those who are looked at, in order, and those who need a change before. A StrictFIFO queue
+    /// puts nobody back for a mistake of its own, though here, unlike in Kueue, it does not stand in others' way.
+    pub fn waiting_in(&self, name: &ClusterQueueName) -> (Vec<Uid>, Vec<Uid>) {
+        let Some(queue) = self.queues.get(name) else { return Default::default() };
+        let like_one_before = |order: &Order| {
+            let shape = self.workloads.get(&order.uid).map(|record| &record.shape);
+            shape.and_then(|shape| queue.parked.first(shape)).is_some_and(|leader| leader < order)
+        };
+        let (like, active): (Vec<&Order>, Vec<&Order>) =
+            queue.active.union(&queue.claiming).partition(|order| like_one_before(order));
+        let is_mistaken = |uid: &&Uid| {
+            let said = self.workloads.get(*uid).and_then(|record| record.said.as_ref());
+            queue.is_strict() && matches!(said, Some(PendingReason::Defect(_)))
+        };
+        let (mistaken, aside): (Vec<&Uid>, Vec<&Uid>) = queue.aside.iter().partition(is_mistaken);
+        let active = active.into_iter().map(|order| &order.uid).chain(mistaken);
+        let like = like.into_iter().map(|order| &order.uid);
+        let parked = queue.parked.orders().map(|order| &order.uid);
+        (active.cloned().collect(), like.chain(parked).chain(aside).cloned().collect())
     }
 
     /// The ClusterQueue that a workload's LocalQueue leads to.

@@ -12,7 +12,7 @@ use quota_engine::{Inactive::CohortCycle, Uid};
 use super::Controller;
 use super::world::{Unit, controller_of};
 use crate::reconcile::Job;
-use crate::{input, words};
+use crate::{input, news, words};
 
 /// The reason of an event about a job that cannot be described.
 const CANNOT_COMPOSE: &str = reasons::ERR_WORKLOAD_COMPOSE;
@@ -110,7 +110,7 @@ impl Controller {
     }
 
     /// Tells what a written Workload status says that it did not say before.
-    pub(super) fn announce(&self, before: Option<&Workload>, after: &Workload) {
+    pub(super) fn announce(&self, before: Option<&Workload>, after: &Workload, preemptor: Option<&Workload>) {
         let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
         let message = |kind: &str| after.condition(kind).map_or("", |one| one.message.as_str());
         let is_new = after.status.conditions.is_empty() && after.metadata.deletion_timestamp.is_none();
@@ -122,31 +122,8 @@ impl Controller {
             let note = format!("its Workload is finished: {}", message(tokens::FINISHED));
             self.about_job_of(after, reasons::FINISHED_WORKLOAD, &note);
         }
-        if became(tokens::QUOTA_RESERVED) {
-            self.about_workload(
-                after,
-                Severity::Normal,
-                reasons::QUOTA_RESERVED,
-                message(tokens::QUOTA_RESERVED),
-            );
-        }
-        if became(tokens::ADMITTED) {
-            let queue = after.status.admission.as_ref().map_or("", |one| one.cluster_queue.as_str());
-            let note = format!("admitted by ClusterQueue {queue}");
-            self.about_workload(after, Severity::Normal, reasons::ADMITTED, &note);
-        }
-        if became(tokens::EVICTED) {
-            let reason = after.condition(tokens::EVICTED).map_or("", |one| one.reason.as_str());
-            let token = format!("{}{reason}", reasons::EVICTED_DUE_TO);
-            self.about_workload(after, Severity::Normal, token, message(tokens::EVICTED));
-        }
-        if became(tokens::PREEMPTED) {
-            self.about_workload(after, Severity::Normal, reasons::PREEMPTED, message(tokens::PREEMPTED));
-        }
-        let waits = after.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False");
-        let waited = before.and_then(|before| before.condition(tokens::QUOTA_RESERVED));
-        if let Some(waits) = waits.filter(|waits| waited.is_none_or(|waited| waited.reason != waits.reason)) {
-            self.about_workload(after, Severity::Warning, waits.reason.clone(), &waits.message);
+        for news in news::written(before, after, preemptor) {
+            self.about_workload(news.about, news.severity, news.reason, &news.note);
         }
     }
 }

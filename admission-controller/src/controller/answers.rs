@@ -5,7 +5,7 @@ use crds::view::workload::Workload;
 use kit::patch::WriteError;
 use kit::writes::{Done, Failure, Priority};
 use kube::Api;
-use quota_engine::{ClusterQueueName, DecisionId, Outcome, Uid, WorkloadState};
+use quota_engine::{DecisionId, Outcome, Uid, WorkloadState};
 
 use super::Controller;
 use super::pump::{About, Answer, Before, Op};
@@ -56,10 +56,12 @@ impl Controller {
                     Before::Workload(before) if before.metadata.uid == view.metadata.uid => Some(&**before),
                     _ => None,
                 };
-                self.announce(before, &view);
                 let preemptor = self.preemptor_of(&view);
-                let preemptor = preemptor.as_ref().map(|name| name.as_str());
-                self.counted.queues.written(before, &view, preemptor, self.ctx.clock.now());
+                let its_view = preemptor.as_ref().and_then(|uid| self.world.workloads.get(uid));
+                self.announce(before, &view, its_view);
+                let its_queue = preemptor.as_ref().and_then(|uid| self.engine.cluster_queue_of(uid));
+                let its_queue = its_queue.as_ref().map(|name| name.as_str());
+                self.counted.queues.written(before, &view, its_queue, self.ctx.clock.now());
                 self.world.take_workload(&mut self.engine, *view);
             }
             Answer::Job(kind, object) => {
@@ -78,13 +80,13 @@ impl Controller {
         }
     }
 
-    /// The ClusterQueue for which a workload has to leave.
-    fn preemptor_of(&self, workload: &Workload) -> Option<ClusterQueueName> {
+    /// For whom a workload has to leave.
+    fn preemptor_of(&self, workload: &Workload) -> Option<Uid> {
         if !workload.holds(tokens::PREEMPTED) {
             return None;
         }
         match self.engine.explain(&input::uid(&workload.metadata))?.state {
-            WorkloadState::Leaving(_, Some(preemptor)) => self.engine.cluster_queue_of(&preemptor),
+            WorkloadState::Leaving(_, preemptor) => preemptor,
             _ => None,
         }
     }

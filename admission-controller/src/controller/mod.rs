@@ -290,6 +290,7 @@ impl Controller {
                 }
             }
         }
+        self.counted.queues.cycles(&self.engine.take_cycle_counts());
         let (queues, local_queues) = self.engine.take_touched();
         for name in queues {
             self.schedule(Unit::ClusterQueue(name), STATUS_DELAY);

@@ -294,8 +294,10 @@ impl Controller {
         }
         let waits = !workload.holds(tokens::QUOTA_RESERVED) && !workload.holds(tokens::FINISHED);
         // The reason is kept until the object says it: the write may be shed, or meet a conflict.
-        let body =
-            self.reasons.get(&uid).filter(|_| waits).map(|reason| status::pending(workload, reason, now));
+        let body = self.reasons.get(&uid).filter(|_| waits).map(|reason| {
+            let requests = self.engine.requests_of(&uid);
+            status::pending(workload, reason, &requests, now)
+        });
         match body.flatten() {
             None => {
                 self.reasons.remove(&uid);

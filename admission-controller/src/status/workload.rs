@@ -1,6 +1,7 @@
 use crds::reasons::workload as tokens;
 use crds::view::workload::{Evictions, Workload};
 use jiff::Timestamp;
+use model::resources::ResourceList;
 use quota_engine::input::Admission;
 use quota_engine::{EvictReason, PendingReason};
 use serde_json::{Value, json};
@@ -50,6 +51,8 @@ pub fn reserved(view: &Workload, admission: &Admission, now: Timestamp) -> Value
             json!({ "name": one.name, "flavors": flavors, "resourceUsage": usage, "count": one.count })
         })
         .collect();
+    // What it asked for while it waited is superseded by what it was granted.
+    body["status"]["resourceRequests"] = Value::Null;
     body["status"]["admission"] = json!({ "clusterQueue": queue.as_str(), "podSetAssignments": assignments });
     body
 }
@@ -122,8 +125,13 @@ pub fn released(view: &Workload, now: Timestamp) -> Value {
     body
 }
 
-/// Why it waits; `None` where its status says so already.
-pub fn pending(view: &Workload, reason: &PendingReason, now: Timestamp) -> Option<Value> {
+/// Why it waits, and for what its pod sets ask; `None` where its status gives that reason already.
+pub fn pending(
+    view: &Workload,
+    reason: &PendingReason,
+    requests: &[(String, ResourceList)],
+    now: Timestamp,
+) -> Option<Value> {
     let (token, message) = (reason.token(), words::pending(reason));
     let said = view
         .condition(tokens::QUOTA_RESERVED)
@@ -135,7 +143,28 @@ pub fn pending(view: &Workload, reason: &PendingReason, now: Timestamp) -> Optio
         changes.push(Change::new(tokens::BLOCKED_ON_PREEMPTION_GATES, true, gated, message));
     }
     changes.extend(requeued(view).filter(|_| !stopped));
-    (!said).then(|| patch(view, &changes, now))
+    changes.push(Change::new(
+        tokens::ADMITTED,
+        false,
+        tokens::admitted::NO_RESERVATION,
+        "the workload has no quota reserved",
+    ));
+    if said {
+        return None;
+    }
+    let mut body = patch(view, &changes, now);
+    let asked: Vec<Value> = requests
+        .iter()
+        .map(|(name, requests)| {
+            let amounts: serde_json::Map<String, Value> = requests
+                .iter()
+                .map(|(resource, amount)| (resource.as_str().to_owned(), json!(resource.quantity(*amount))))
+                .collect();
+            json!({ "name": name, "resources": amounts })
+        })
+        .collect();
+    body["status"]["resourceRequests"] = json!(asked);
+    Some(body)
 }
 
 /// The end, well or not.

@@ -6,6 +6,7 @@
 )]
 
 mod conversion;
+mod cycle;
 mod fair;
 mod flavorassigner;
 mod preemption;

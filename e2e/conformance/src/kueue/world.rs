@@ -1,11 +1,12 @@
 //! A case's objects, given to the engine as the program gives it what the watches see.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use admission_controller::compose::Priorities;
 use admission_controller::defaults::PodDefaults;
 use admission_controller::input;
-use quota_engine::input::{Admission, Standing};
+use crds::view::limits::LimitRange;
+use quota_engine::input::Admission;
 use quota_engine::{Decision, Engine, Event, LocalQueueKey, Settings, Uid};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -14,10 +15,9 @@ use serde_json::{Value, json};
 pub(crate) type Flavors = BTreeMap<(String, String), String>;
 
 pub(crate) struct World {
-    engine: Engine,
+    pub(crate) engine: Engine,
+    defaults: PodDefaults,
     keys: BTreeMap<Uid, String>,
-    held: BTreeMap<String, Flavors>,
-    preempted: BTreeSet<String>,
     next: u64,
 }
 
@@ -35,13 +35,6 @@ pub(crate) fn flavors_of(admission: &Admission) -> Flavors {
                 ((set.name.clone(), resource.as_str().to_owned()), flavor.as_str().to_owned())
             })
         })
-        .collect()
-}
-
-/// The same of an admission as the API writes it.
-pub(crate) fn flavors_written(admission: &Value) -> Flavors {
-    let sets = admission["podSetAssignments"].as_array().into_iter().flatten();
-    sets.flat_map(|set| flavors_in(set["name"].as_str().unwrap_or_default(), &set["flavors"], |one| one))
         .collect()
 }
 
@@ -66,7 +59,12 @@ fn flavors_in<'a>(
 
 impl World {
     pub(crate) fn new() -> Self {
-        let mut engine = Engine::new(Settings::default());
+        Self::with(Settings::default())
+    }
+
+    /// As the gates of a case have it.
+    pub(crate) fn with(settings: Settings) -> Self {
+        let mut engine = Engine::new(settings);
         for (name, dep) in [
             ("default", ""),
             ("eng-alpha", "eng"),
@@ -79,11 +77,23 @@ impl World {
             let labels = [("dep".to_owned(), dep.to_owned())].into_iter().filter(|(_, dep)| !dep.is_empty());
             engine.apply(Event::Namespace(name.into(), labels.collect()));
         }
-        Self { engine, keys: BTreeMap::new(), held: BTreeMap::new(), preempted: BTreeSet::new(), next: 0 }
+        Self { engine, defaults: PodDefaults::default(), keys: BTreeMap::new(), next: 0 }
+    }
+
+    /// `tc.objects`: what else there is in the cluster.
+    pub(crate) fn objects(&mut self, objects: &Value) {
+        let ranges: Vec<LimitRange> = objects
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|one| one["$type"] == "v1.LimitRange")
+            .map(|one| self.stored(&one["value"]))
+            .collect();
+        self.defaults.set_ranges(ranges.iter());
     }
 
     /// The object as the API server would store it.
-    fn stored<K: DeserializeOwned>(&mut self, object: &Value) -> K {
+    pub(crate) fn stored<K: DeserializeOwned>(&mut self, object: &Value) -> K {
         let mut object = object.clone();
         forget_nulls(&mut object);
         self.next += 1;
@@ -154,16 +164,9 @@ impl World {
 
     pub(crate) fn workloads(&mut self, workloads: &Value) {
         for object in workloads.as_array().into_iter().flatten() {
-            let workload =
-                input::workload(&self.stored(object), &[], &PodDefaults::default(), &Priorities::default());
+            let workload = input::workload(&self.stored(object), &[], &self.defaults, &Priorities::default());
             let key = key_of(object);
-            self.keys.insert(workload.uid.clone(), key.clone());
-            if let Standing::Reserved { admission, evicted, .. } = &workload.standing {
-                self.held.insert(key.clone(), flavors_of(admission));
-                if *evicted {
-                    self.preempted.insert(key);
-                }
-            }
+            self.keys.insert(workload.uid.clone(), key);
             self.engine.apply(Event::Workload(Box::new(workload)));
         }
     }
@@ -218,22 +221,17 @@ impl World {
         decided
     }
 
+    /// What one cycle decides.
+    pub(crate) fn cycle(&mut self, now_ms: i64) -> Vec<Decision> {
+        self.engine.cycle(now_ms)
+    }
+
     pub(crate) fn key(&self, uid: &Uid) -> String {
         self.keys[uid].clone()
     }
-
-    /// Who held quota before.
-    pub(crate) fn held(&self) -> BTreeMap<String, Flavors> {
-        self.held.clone()
-    }
-
-    /// Who was on its way out before.
-    pub(crate) fn preempted_before(&self) -> &BTreeSet<String> {
-        &self.preempted
-    }
 }
 
-fn forget_nulls(value: &mut Value) {
+pub(crate) fn forget_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
             map.retain(|_, value| !value.is_null());

@@ -1,0 +1,302 @@
+//! One scheduling cycle with the API server's part in it: what is decided is written by the program's own composers, and what
+//! is told of it is told by the program.
+
+use std::collections::BTreeMap;
+
+use admission_controller::config::Configuration;
+use admission_controller::{input, news, status, words};
+use crds::view::workload::Workload;
+use jiff::Timestamp;
+use kit::events::Severity;
+use quota_engine::{Decision, Evict, Outcome, PendingReason, Settings, Uid};
+use serde_json::{Map, Value, json};
+
+use super::world::{World, forget_nulls, key_of};
+
+/// Who waits, by ClusterQueue: the keys of those who are looked at, and of those who are not.
+type Waiting = BTreeMap<String, Vec<String>>;
+
+/// What the engine goes by when the gates are as a case has them.
+pub(crate) fn settings(tc: &Value) -> Settings {
+    let mut file = json!({ "apiVersion": "config.kueue.x-k8s.io/v1beta2" });
+    if !tc["featureGates"].is_null() {
+        file["featureGates"] = tc["featureGates"].clone();
+    }
+    if tc["enableFairSharing"] == true {
+        file["fairSharing"] = json!({});
+    }
+    let file: Configuration = serde_json::from_value(file).unwrap_or_else(|error| panic!("{error}"));
+    file.settings()
+}
+
+/// A world whose Workloads are kept as the API server would.
+pub(crate) struct Cycle {
+    pub(crate) world: World,
+    now: Timestamp,
+    objects: BTreeMap<Uid, Value>,
+    order: Vec<Uid>,
+    /// Namespace/name, type and reason of each event.
+    events: Vec<(String, &'static str, String)>,
+    /// Whether writes of Workloads fail.
+    pub(crate) writes_fail: bool,
+    /// Whether somebody else changes a Workload before it is written for the first time.
+    pub(crate) modified_before_write: bool,
+}
+
+impl Cycle {
+    pub(crate) fn new(world: World, now: &str) -> Self {
+        let now = now.parse().unwrap_or_else(|error| panic!("{now}: {error}"));
+        let (objects, order, events) = Default::default();
+        Self { world, now, objects, order, events, writes_fail: false, modified_before_write: false }
+    }
+
+    pub(crate) fn workloads(&mut self, workloads: &Value) {
+        self.world.workloads(workloads);
+        for object in workloads.as_array().into_iter().flatten() {
+            let view: Workload = self.world.stored(object);
+            let uid = input::uid(&view.metadata);
+            let mut object = object.clone();
+            forget_nulls(&mut object);
+            self.objects.insert(uid.clone(), object);
+            self.order.push(uid);
+        }
+    }
+
+    /// One cycle, and the writes that follow from it.
+    pub(crate) fn run(&mut self) {
+        for decision in self.world.cycle(self.now.as_millisecond()) {
+            match decision {
+                Decision::Reserve(reserve) => {
+                    let view = self.view(&reserve.workload);
+                    let body = status::reserved(&view, &reserve.admission, self.now);
+                    let outcome = self.write(&reserve.workload, &view, body, None);
+                    self.world.engine.written(reserve.id, outcome);
+                }
+                Decision::Evict(evict) => {
+                    let view = self.view(&evict.victim);
+                    let message = message(&evict);
+                    let body = status::evicted(&view, evict.reason, &message, self.now);
+                    let outcome = self.write(&evict.victim, &view, body, evict.preemptor.as_ref());
+                    self.world.engine.written(evict.id, outcome);
+                }
+                // Of queues that do not run a cycle has no heads: Kueue tells their workloads elsewhere.
+                Decision::SetPending(set)
+                    if set.cluster_queue.is_none()
+                        || matches!(set.reason, PendingReason::ClusterQueueInactive(..)) => {}
+                Decision::SetPending(set) => {
+                    let view = self.view(&set.workload);
+                    let requests = self.world.engine.requests_of(&set.workload);
+                    let body = |view: &Workload| status::pending(view, &set.reason, &requests, self.now);
+                    if let Some(body) = body(&view)
+                        && self.write(&set.workload, &view, body, None) == Outcome::Unsettled
+                    {
+                        // The reason is kept until the object says it, and written on what is seen next.
+                        let view = self.view(&set.workload);
+                        let body = status::pending(&view, &set.reason, &requests, self.now).unwrap();
+                        self.write(&set.workload, &view, body, None);
+                    }
+                }
+            }
+        }
+        self.world.engine.audit().unwrap();
+    }
+
+    fn view(&mut self, uid: &Uid) -> Workload {
+        self.world.stored(&self.objects[uid].clone())
+    }
+
+    fn write(&mut self, uid: &Uid, before: &Workload, body: Value, preemptor: Option<&Uid>) -> Outcome {
+        if self.writes_fail {
+            return Outcome::NotWritten;
+        }
+        if std::mem::take(&mut self.modified_before_write) {
+            return Outcome::Unsettled;
+        }
+        let object = self.objects.get_mut(uid).unwrap();
+        merge(object, &body);
+        let after = self.view(uid);
+        let preemptor = preemptor.map(|uid| self.view(uid));
+        for one in news::written(Some(before), &after, preemptor.as_ref()) {
+            let severity = match one.severity {
+                Severity::Normal => "Normal",
+                Severity::Warning => "Warning",
+            };
+            let text = |field: &Option<String>| field.clone().unwrap_or_default();
+            let metadata = &one.about.metadata;
+            let key = format!("{}/{}", text(&metadata.namespace), text(&metadata.name));
+            self.events.push((key, severity, one.reason.into_owned()));
+        }
+        Outcome::Written(input::version(&after.metadata))
+    }
+
+    /// Compares the Workloads and the events.
+    pub(crate) fn judge_written(&mut self, tc: &Value) -> Result<(), String> {
+        self.judge_workloads(tc)?;
+        self.judge_events(tc)
+    }
+
+    /// Compares everything that a case expects of its one cycle.
+    pub(crate) fn judge(&mut self, tc: &Value) -> Result<(), String> {
+        self.judge_assignments(tc)?;
+        self.judge_workloads(tc)?;
+        self.judge_waiting(tc)?;
+        self.judge_events(tc)?;
+        let counts = self.world.engine.take_cycle_counts();
+        for (queue, wanted) in tc["wantSkippedPreemptions"].as_object().into_iter().flatten() {
+            let counted = counts.preemption_skips.get(&queue.as_str().into()).copied().unwrap_or(0);
+            if *wanted != counted {
+                return Err(format!("{queue}: {counted} preemptions skipped, wanted {wanted}"));
+            }
+        }
+        for (queue, results) in tc["wantPreemptionTargetRecomputations"].as_object().into_iter().flatten() {
+            for (result, wanted) in results.as_object().into_iter().flatten() {
+                let of = counts.recomputations.iter();
+                let counted: u64 = of
+                    .filter(|((of, one), _)| of.as_str() == queue && one.token() == result)
+                    .map(|(_, count)| *count)
+                    .sum();
+                if *wanted != counted {
+                    return Err(format!("{queue}: {counted} recomputations {result}, wanted {wanted}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_assignments(&self, tc: &Value) -> Result<(), String> {
+        let mut given = Map::new();
+        for object in self.objects.values().filter(|one| !one["status"]["admission"].is_null()) {
+            given.insert(key_of(object), object["status"]["admission"].clone());
+        }
+        differences("assignments", &tc["wantAssignments"], &Value::Object(given))
+    }
+
+    fn judge_workloads(&self, tc: &Value) -> Result<(), String> {
+        let by_key = |objects: Vec<&Value>| -> Value {
+            objects.into_iter().map(|one| (key_of(one), comparable(one))).collect::<Map<_, _>>().into()
+        };
+        let wanted = by_key(tc["wantWorkloads"].as_array().into_iter().flatten().collect());
+        let given = by_key(self.order.iter().map(|uid| &self.objects[uid]).collect());
+        differences("workloads", &wanted, &given)
+    }
+
+    fn judge_waiting(&mut self, tc: &Value) -> Result<(), String> {
+        let (mut active, mut inadmissible) = (Waiting::new(), Waiting::new());
+        for queue in self.world.engine.cluster_queues() {
+            let (left, parked) = self.world.engine.waiting_in(&queue.name);
+            let keys = |uids: Vec<Uid>| -> Vec<String> {
+                let mut keys: Vec<String> = uids.iter().map(|uid| self.world.key(uid)).collect();
+                keys.sort();
+                keys
+            };
+            active.insert(queue.name.as_str().to_owned(), keys(left));
+            inadmissible.insert(queue.name.as_str().to_owned(), keys(parked));
+        }
+        let sorted = |field: &str| -> Value {
+            let queues = tc[field].as_object().into_iter().flatten();
+            queues
+                .map(|(queue, keys)| {
+                    let mut keys: Vec<String> = serde_json::from_value(keys.clone()).unwrap();
+                    keys.sort();
+                    (queue.clone(), json!(keys))
+                })
+                .collect::<Map<_, _>>()
+                .into()
+        };
+        differences("left", &sorted("wantLeft"), &json!(active))?;
+        differences("inadmissible", &sorted("wantInadmissibleLeft"), &json!(inadmissible))
+    }
+
+    fn judge_events(&self, tc: &Value) -> Result<(), String> {
+        let wanted: Vec<(String, &str, String)> = tc["wantEvents"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|one| {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let key = format!("{}/{}", text(&one["Key"]["Namespace"]), text(&one["Key"]["Name"]));
+                (key, one["EventType"].as_str().unwrap_or_default(), text(&one["Reason"]))
+            })
+            .collect();
+        if wanted.is_empty() || wanted == self.events {
+            return Ok(());
+        }
+        Err(format!("events {:?}, wanted {wanted:?}", self.events))
+    }
+}
+
+fn message(evict: &Evict) -> String {
+    let preemptor = evict.preemptor.as_ref().map(|uid| (uid.as_str(), "UNKNOWN"));
+    words::eviction(evict.reason, preemptor, (&evict.preemptor_path, &evict.victim_path))
+}
+
+/// RFC 7386.
+fn merge(object: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    for (field, value) in patch {
+        if value.is_null() {
+            object.as_object_mut().unwrap().remove(field);
+        } else {
+            merge(&mut object[field], value);
+        }
+    }
+}
+
+/// The object without what is not compared: messages, versions, creation, what is empty, the order of conditions.
+fn comparable(object: &Value) -> Value {
+    let mut object = object.clone();
+    for field in ["resourceVersion", "creationTimestamp"] {
+        object["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    if let Some(conditions) = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+        for condition in conditions.iter_mut() {
+            condition.as_object_mut().unwrap().remove("message");
+        }
+        conditions.sort_by_key(|one| one["type"].as_str().unwrap_or_default().to_owned());
+    }
+    object
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.values().all(is_empty),
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Where two values differ; what is empty is as good as absent.
+pub(crate) fn differences(what: &str, wanted: &Value, given: &Value) -> Result<(), String> {
+    let mut found = Vec::new();
+    compare(what, wanted, given, &mut found);
+    if found.is_empty() { Ok(()) } else { Err(found.join("\n  ")) }
+}
+
+fn compare(path: &str, wanted: &Value, given: &Value, found: &mut Vec<String>) {
+    if is_empty(wanted) && is_empty(given) {
+        return;
+    }
+    match (wanted, given) {
+        (Value::Object(one), Value::Object(other)) => {
+            let fields: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            for field in fields {
+                compare(&format!("{path}.{field}"), &wanted[field], &given[field], found);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (index, (wanted, given)) in one.iter().zip(other).enumerate() {
+                compare(&format!("{path}[{index}]"), wanted, given, found);
+            }
+        }
+        _ if wanted == given => {}
+        _ => found.push(format!("{path} is {given}, wanted {wanted}")),
+    }
+}
