@@ -127,7 +127,8 @@ impl Engine {
         }
         let mut entries: Vec<Entry> =
             heads.into_iter().map(|(name, order)| self.nominate(name, order)).collect();
-        entries.sort_by_cached_key(|entry| (entry.height(), entry.order.clone()));
+        let by_priority = self.settings.priority_sorting;
+        entries.sort_by_cached_key(|entry| (entry.height(), entry.order.in_cycle(by_priority)));
         let mut kept: Vec<(NodeId, Usage)> = Vec::new();
         for entry in entries {
             let (name, order) = (entry.cluster_queue.clone(), entry.order.clone());

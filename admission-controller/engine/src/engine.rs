@@ -59,6 +59,8 @@ pub struct Settings {
     pub partial_admission: bool,
     /// Feature gate `MultiKueueOrchestratedPreemption`: a workload with a closed preemption gate preempts nobody.
     pub preemption_gates: bool,
+    /// Feature gate `PrioritySortingWithinCohort`: of heads that borrow alike, the one of higher priority comes first.
+    pub priority_sorting: bool,
     /// Feature gate `RecomputeAssignmentUponPreemptionTargetsOverlap`: a head whose victims leave for another head of the same
     /// cycle looks for others at once.
     pub recompute_overlapping_targets: bool,
@@ -71,6 +73,7 @@ impl Default for Settings {
             undeclared: Undeclared::default(),
             partial_admission: true,
             preemption_gates: false,
+            priority_sorting: true,
             recompute_overlapping_targets: true,
         }
     }

@@ -203,9 +203,6 @@ impl Engine {
         if !workload.active {
             return Err(PendingReason::Deactivated);
         }
-        if let Some(defect) = &workload.defect {
-            return Err(PendingReason::Defect(defect.clone()));
-        }
         let key = local_queue_of(workload).ok_or(PendingReason::NoQueueName)?;
         let Some(local_queue) = self.local_queues.get(&key) else {
             return Err(PendingReason::LocalQueueMissing(key));
@@ -227,6 +224,10 @@ impl Engine {
             (Some(selector), Some(labels)) => selector.matches(labels),
             _ => false,
         };
-        if selected { Ok(name) } else { Err(PendingReason::NamespaceMismatch(name)) }
+        match &workload.defect {
+            _ if !selected => Err(PendingReason::NamespaceMismatch(name)),
+            Some(defect) => Err(PendingReason::Defect(defect.clone())),
+            None => Ok(name),
+        }
     }
 }

@@ -24,6 +24,15 @@ impl Order {
             uid: workload.uid.clone(),
         }
     }
+
+    /// Where it stands among the heads of a cycle: with or without regard to priority.
+    pub(crate) fn in_cycle(&self, by_priority: bool) -> Self {
+        let mut order = self.clone();
+        if !by_priority {
+            order.priority = Reverse(0);
+        }
+        order
+    }
 }
 
 /// What workloads have in common that have one priority and ask for the same.
