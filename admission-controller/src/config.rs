@@ -124,6 +124,8 @@ pub struct FeatureGates {
     pub partial_admission: bool,
     /// `MultiKueueOrchestratedPreemption`: without it, preemption gates are not looked at.
     pub multi_kueue_orchestrated_preemption: bool,
+    /// `PrioritySortingWithinCohort`.
+    pub priority_sorting_within_cohort: bool,
     /// `RecomputeAssignmentUponPreemptionTargetsOverlap`.
     pub recompute_assignment_upon_preemption_targets_overlap: bool,
     /// Any other.
@@ -137,6 +139,7 @@ impl Default for FeatureGates {
         Self {
             partial_admission: kueues.partial_admission,
             multi_kueue_orchestrated_preemption: kueues.preemption_gates,
+            priority_sorting_within_cohort: kueues.priority_sorting,
             recompute_assignment_upon_preemption_targets_overlap: kueues.recompute_overlapping_targets,
             others: BTreeMap::new(),
         }
@@ -234,6 +237,7 @@ impl Configuration {
             },
             partial_admission: gates.partial_admission,
             preemption_gates: gates.multi_kueue_orchestrated_preemption,
+            priority_sorting: gates.priority_sorting_within_cohort,
             recompute_overlapping_targets: gates.recompute_assignment_upon_preemption_targets_overlap,
         }
     }
@@ -252,7 +256,8 @@ impl Configuration {
             ("webhook.certDir", &self.webhook.cert_dir),
         ]
         .into_iter()
-        .filter_map(|(name, value)| value.is_some().then(|| name.to_owned()))
+        .filter(|(_, value)| value.is_some())
+        .map(|(name, _)| name.to_owned())
         .chain(gates)
     }
 

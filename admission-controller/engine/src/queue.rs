@@ -35,13 +35,13 @@ impl Order {
     }
 }
 
-/// What workloads have in common that have one priority and ask for the same.
+/// What workloads have in common that have one priority, ask for the same and may do the same for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Shape(Arc<(i32, Vec<PodSet>)>);
+pub(crate) struct Shape(Arc<(i32, bool, Vec<PodSet>)>);
 
 impl Shape {
     pub(crate) fn of(workload: &Workload) -> Self {
-        Self(Arc::new((workload.priority, workload.pod_sets.clone())))
+        Self(Arc::new((workload.priority, workload.preemption_gated, workload.pod_sets.clone())))
     }
 }
 

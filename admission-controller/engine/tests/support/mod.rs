@@ -102,7 +102,11 @@ pub struct World {
 
 impl World {
     pub fn new(events: impl IntoIterator<Item = Event>) -> Self {
-        let mut engine = Engine::new(Settings::default());
+        Self::with(Settings::default(), events)
+    }
+
+    pub fn with(settings: Settings, events: impl IntoIterator<Item = Event>) -> Self {
+        let mut engine = Engine::new(settings);
         engine.apply(Event::Namespace("ns".into(), BTreeMap::new()));
         for event in events {
             engine.apply(event);
@@ -133,6 +137,14 @@ impl World {
         let mut workload = self.workloads[&Uid::from(uid)].clone();
         workload.standing = standing;
         self.put(workload);
+    }
+
+    /// One cycle, carried out.
+    pub fn cycle(&mut self) {
+        for decision in self.engine.cycle(1_000) {
+            self.carry_out(decision);
+        }
+        self.engine.audit().unwrap();
     }
 
     /// Decides and writes until nothing is left to do.

@@ -1,0 +1,162 @@
+//! What one scheduling cycle does, and what it leaves for the next.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use quota_engine::input::*;
+use quota_engine::*;
+use support::*;
+
+fn queue(name: &str, cohort: &str, nominal: i64, preemption: Preemption) -> Vec<Event> {
+    let mut queue = cluster_queue(name, Some(cohort), gpus(&[("a100", quota(nominal, None, None))]));
+    queue.preemption = preemption;
+    vec![Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]
+}
+
+fn world(settings: Settings, queues: Vec<Vec<Event>>) -> World {
+    World::with(settings, std::iter::once(Event::Flavor(flavor("a100"))).chain(queues.into_iter().flatten()))
+}
+
+fn reclaims() -> Preemption {
+    Preemption { reclaim_within_cohort: ReclaimWithinCohort::Any, ..Preemption::default() }
+}
+
+fn token<'a>(world: &'a World, uid: &str) -> &'a str {
+    world.reason(uid).token()
+}
+
+fn waiting(world: &World, queue: &str) -> (Vec<String>, Vec<String>) {
+    let names = |uids: Vec<Uid>| uids.iter().map(|uid| uid.as_str().to_owned()).collect();
+    let (active, inadmissible) = world.engine.waiting_in(&queue.into());
+    (names(active), names(inadmissible))
+}
+
+#[test]
+fn a_cycle_has_one_head_of_each_queue_and_who_is_outrun_stays_first() {
+    let none = Preemption::default;
+    let mut world =
+        world(Settings::default(), vec![queue("a", "pool", 4, none()), queue("b", "pool", 4, none())]);
+    for (uid, queue, count, priority) in [("a1", "a", 8, 1), ("a2", "a", 1, 0), ("b1", "b", 6, 0)] {
+        world.put(workload(uid, queue, count, priority));
+    }
+    world.cycle();
+    assert!(world.is_admitted("a1") && !world.is_admitted("a2"));
+    assert_eq!(waiting(&world, "b"), (vec!["b1".to_owned()], vec![]));
+    assert_eq!((world.reason("b1"), token(&world, "b1")), (&PendingReason::NoLongerFits, "WaitingForQuota"));
+    world.cycle();
+    assert_eq!(waiting(&world, "b"), (vec![], vec!["b1".to_owned()]));
+}
+
+#[test]
+fn fewer_pods_are_admitted_where_their_workload_allows_it() {
+    for (allowed, counts) in [(true, Some((7, 4))), (false, None)] {
+        let settings = Settings { partial_admission: allowed, ..Settings::default() };
+        let mut world = world(settings, vec![queue("a", "pool", 11, Preemption::default())]);
+        let mut one = workload("one", "a", 10, 0);
+        one.pod_sets[0].min_count = Some(5);
+        one.pod_sets.push(PodSet {
+            name: "more".into(),
+            count: 6,
+            min_count: Some(2),
+            ..one.pod_sets[0].clone()
+        });
+        world.put(one);
+        world.cycle();
+        let given = match &world.workloads[&Uid::from("one")].standing {
+            Standing::Reserved { admission, .. } => {
+                let of = |set: &PodSetAssignment| (set.count, set.usage[GPU]);
+                let (first, second) = (of(&admission.pod_sets[0]), of(&admission.pod_sets[1]));
+                assert_eq!((first.0, second.0), (first.1, second.1), "what is used is what the pods use");
+                Some((first.0, second.0))
+            }
+            _ => None,
+        };
+        assert_eq!(given, counts, "{allowed}");
+    }
+}
+
+#[test]
+fn a_closed_gate_forbids_to_preempt_and_nothing_else() {
+    for (gates, gated, gone) in [(true, true, false), (true, false, true), (false, true, true)] {
+        let settings = Settings { preemption_gates: gates, ..Settings::default() };
+        let within =
+            Preemption { within_cluster_queue: WithinClusterQueue::LowerPriority, ..Preemption::default() };
+        let mut world = world(settings, vec![queue("a", "pool", 4, within)]);
+        world.put(workload("low", "a", 4, 0));
+        world.settle();
+        let mut high = workload("high", "a", 4, 1);
+        high.preemption_gated = gated;
+        world.put(high.clone());
+        world.settle();
+        assert_eq!(!world.victims().is_empty(), gone, "gates {gates}, gated {gated}");
+        if !gone {
+            assert_eq!(token(&world, "high"), "AdmissionGated");
+            assert_eq!(waiting(&world, "a"), (vec![], vec!["high".to_owned()]));
+            let mut like = high.clone();
+            (like.uid, like.queued_at_ms, like.preemption_gated) = ("like".into(), 1, false);
+            world.put(like);
+            world.settle();
+            assert_eq!(world.victims().len(), 1, "one without a gate does not stand behind it");
+            world.standing("like", Standing::Finished);
+            high.preemption_gated = false;
+            world.put(high);
+            world.settle();
+            assert_eq!(token(&world, "high"), "WaitingForPreemptedWorkloads", "the gate has opened");
+        }
+    }
+}
+
+/// Two lenders want back what one borrower has: `a` first, for it is older.
+fn two_preemptors(settings: Settings, borrowers: &[(&str, i64)]) -> World {
+    let mut world = world(
+        settings,
+        vec![
+            queue("a", "pool", 4, reclaims()),
+            queue("b", "pool", 4, reclaims()),
+            queue("c", "pool", 0, Preemption::default()),
+        ],
+    );
+    for (uid, count) in borrowers {
+        world.put(workload(uid, "c", *count, 0));
+    }
+    world.settle();
+    world.put(workload("of-a", "a", 4, 0));
+    let mut second = workload("of-b", "b", 4, 0);
+    second.queued_at_ms = 1;
+    world.put(second);
+    world.cycle();
+    world
+}
+
+#[test]
+fn who_fits_when_the_victims_of_another_have_left_waits_for_them_too() {
+    let mut world = two_preemptors(Settings::default(), &[("all", 8)]);
+    assert_eq!(world.victims(), [("all", "InCohortReclamation")]);
+    assert_eq!(token(&world, "of-b"), "WaitingForPreemptedWorkloads");
+    let counted = world.engine.take_cycle_counts();
+    assert_eq!(counted.recomputations, [(("b".into(), Recomputation::DeferredFit), 1)].into());
+    assert!(counted.preemption_skips.is_empty());
+}
+
+#[test]
+fn other_victims_are_found_when_those_of_the_first_search_leave_for_another() {
+    let mut world = two_preemptors(Settings::default(), &[("half", 4), ("rest", 4)]);
+    assert_eq!(world.victims().len(), 2, "{:?}", world.victims());
+    let counted = world.engine.take_cycle_counts();
+    assert_eq!(counted.recomputations, [(("b".into(), Recomputation::NewTargets), 1)].into());
+}
+
+#[test]
+fn without_a_second_search_who_shares_a_victim_is_left_for_the_next_cycle() {
+    let settings = Settings { recompute_overlapping_targets: false, ..Settings::default() };
+    let mut world = two_preemptors(settings, &[("all", 8)]);
+    assert_eq!(
+        (world.reason("of-b"), token(&world, "of-b")),
+        (&PendingReason::TargetsTaken, "WaitingForQuota")
+    );
+    assert_eq!(waiting(&world, "b").0, ["of-b"]);
+    assert_eq!(world.engine.take_cycle_counts().preemption_skips, [("b".into(), 1)].into());
+    world.settle();
+    assert_eq!(token(&world, "of-b"), "WaitingForPreemptedWorkloads");
+}
