@@ -128,6 +128,8 @@ pub struct FeatureGates {
     pub priority_sorting_within_cohort: bool,
     /// `RecomputeAssignmentUponPreemptionTargetsOverlap`.
     pub recompute_assignment_upon_preemption_targets_overlap: bool,
+    /// `FlavorFungibilityPreserveScanProgress`.
+    pub flavor_fungibility_preserve_scan_progress: bool,
     /// Any other.
     #[serde(flatten)]
     pub others: BTreeMap<String, bool>,
@@ -141,6 +143,7 @@ impl Default for FeatureGates {
             multi_kueue_orchestrated_preemption: kueues.preemption_gates,
             priority_sorting_within_cohort: kueues.priority_sorting,
             recompute_assignment_upon_preemption_targets_overlap: kueues.recompute_overlapping_targets,
+            flavor_fungibility_preserve_scan_progress: kueues.preserve_scan_progress,
             others: BTreeMap::new(),
         }
     }
@@ -239,6 +242,7 @@ impl Configuration {
             preemption_gates: gates.multi_kueue_orchestrated_preemption,
             priority_sorting: gates.priority_sorting_within_cohort,
             recompute_overlapping_targets: gates.recompute_assignment_upon_preemption_targets_overlap,
+            preserve_scan_progress: gates.flavor_fungibility_preserve_scan_progress,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the watches read, checked and put into the engine's terms. A user's mistake becomes a defect of that object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crds::names::kueue;
@@ -10,7 +10,7 @@ use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
 use crds::view::quota::ResourceGroup;
-use crds::view::workload::{PodSet, Workload};
+use crds::view::workload::{PodSet, TopologyRequest, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use model::ResourceName;
 use model::pod::PodResources;
@@ -256,9 +256,17 @@ pub fn workload(
         active: view.spec.active.unwrap_or(true),
         pod_sets,
         preemption_gated: view.is_preemption_gated(),
+        allowed_flavors: allowed_flavors(&view.metadata),
         defect: (!defects.is_empty()).then(|| defects.join("; ")),
         standing: standing(view),
     }
+}
+
+/// Flavors to which an annotation restricts it, separated by commas.
+fn allowed_flavors(metadata: &ObjectMeta) -> Option<BTreeSet<FlavorName>> {
+    let written = metadata.annotations.as_ref()?.get(kueue::ALLOWED_RESOURCE_FLAVORS)?;
+    let names = written.split(',').map(str::trim).filter(|name| !name.is_empty());
+    Some(names.map(FlavorName::from).collect())
 }
 
 /// Its creation; but after its pods did not get ready or a check sent it back, the eviction (Kueue's queue order).
@@ -322,7 +330,7 @@ fn pod_set(
     if count < 0 {
         defect(format!("count {count} is negative"));
     }
-    if view.topology_request.is_some() {
+    if view.topology_request.as_ref().is_some_and(TopologyRequest::is_explicit) {
         defect(
             "topologyRequest is not supported; remove the topology annotations from the pod template"
                 .to_owned(),
@@ -356,5 +364,6 @@ fn pod_set(
         node_selector: spec.node_selector.clone(),
         affinity: spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution.clone(),
         tolerations: spec.tolerations.clone(),
+        group: view.topology_request.as_ref().and_then(|request| request.pod_set_group_name.clone()),
     }
 }

@@ -73,6 +73,13 @@ fn obstacle(obstacle: &Obstacle) -> String {
         Obstacle::NeedsTopology(flavor) => {
             format!("flavor {flavor} names a topology, which is not supported")
         }
+        Obstacle::FlavorNotAllowed(flavor) => {
+            format!("the workload may not have flavor {flavor}")
+        }
+        Obstacle::HoldsOther { flavor, holds } => {
+            let holds = holds.as_ref().map_or("no flavor", |holds| holds.as_str());
+            format!("flavor {flavor} cannot be added to: the slice that is replaced has {holds}")
+        }
         Obstacle::ResourceNotCovered(resource) => format!("the ClusterQueue has no quota for {resource}"),
         Obstacle::ExceedsMaximum { flavor, resource, requested, previously, maximum } => {
             let besides = if *previously > 0 {
@@ -164,6 +171,7 @@ pub fn truncated(mut text: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use quota_engine::Hindrance;
     use quota_engine::reason::PodSetObstacles;
 
     use super::*;
@@ -172,6 +180,7 @@ mod tests {
     fn numbers_are_told_in_the_users_units() {
         let reason = PendingReason::NoFit(vec![PodSetObstacles {
             pod_set: "worker".into(),
+            hindrance: Hindrance::MaxQuota,
             obstacles: vec![
                 Obstacle::Insufficient { flavor: "a100".into(), resource: "cpu".into(), missing: 1500 },
                 Obstacle::ExceedsMaximum {

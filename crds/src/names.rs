@@ -48,6 +48,8 @@ pub mod kueue {
     pub const JOB_MIN_PARALLELISM: &str = "kueue.x-k8s.io/job-min-parallelism";
     /// On a job: comma-separated controllers that hold its admission back.
     pub const ADMISSION_GATED_BY: &str = "kueue.x-k8s.io/admission-gated-by";
+    /// On a Workload: comma-separated ResourceFlavors, of which alone it may be given any.
+    pub const ALLOWED_RESOURCE_FLAVORS: &str = "kueue.x-k8s.io/workload-allowed-resource-flavors";
     /// On a Workload: signed addition to its priority.
     pub const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
 

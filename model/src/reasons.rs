@@ -56,6 +56,8 @@ pub mod workload {
             NO_MATCHING_FLAVOR = "NoMatchingFlavor";
             /// It fits in principle, not now.
             WAITING_FOR_QUOTA = "WaitingForQuota";
+            /// Its pods cannot be placed as their topology request wants.
+            TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed";
             /// It asks for more than could ever be free.
             EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota";
             /// Its victims have not left yet.

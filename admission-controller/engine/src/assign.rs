@@ -1,22 +1,236 @@
 //! Flavors for one workload: for each pod set and each resource group the first flavor that serves, or the least costly.
 //!
-//! Rules: Kueue `pkg/scheduler/flavorassigner`.
+//! Rules: Kueue `pkg/scheduler/flavorassigner`. [`Engine::find_flavors`] answers with a [`FlavorAssignment`], which says of
+//! every flavor it looked at how well it serves and why not better. Whether others could make room is asked of an
+//! [`Oracle`], for one flavor and resource at a time; the engine's own, [`VictimSearch`], searches for victims and undoes it.
 
-use std::collections::BTreeSet;
+mod progress;
+mod scan;
+mod suit;
 
-use model::node::{NodeSelector, NodeSelectorTerm, Toleration, first_untolerated};
-use model::selector::Labels;
+use std::collections::{BTreeMap, BTreeSet};
+
 use model::{ResourceList, ResourceName};
 
-use crate::engine::{Engine, Undeclared};
-use crate::input::{
-    Admission, BorrowWithinCohort, ClusterQueue, Flavor, FlavorQuotas, Fungibility, PodSet, PodSetAssignment,
-    Preference, ResourceGroup, Search,
-};
+use crate::engine::Engine;
+use crate::input::{Admission, PodSetAssignment};
 use crate::names::{ClusterQueueName, FlavorName, Uid};
-use crate::preempt::{Search as VictimSearch, Target};
-use crate::reason::{Obstacle, PodSetObstacles, can_wait};
+use crate::preempt::{Search, Target};
+use crate::reason::{Hindrance, Obstacle, PodSetObstacles};
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
+use scan::Scan;
+
+pub use progress::Progress;
+use progress::Tried;
+pub use suit::TopologyDefect;
+
+/// What it takes to get a flavor; later is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// It cannot be had now, and displacing others is no way to it.
+    NoFit,
+    /// Others would have to be displaced.
+    Preempt,
+    /// It is there when those who were already told to leave have left.
+    Deferred,
+    /// It is there.
+    Fit,
+}
+
+/// What a search for victims came to; later is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Possibility {
+    /// Nobody may be displaced, or not enough of them.
+    NoCandidates,
+    /// Somebody of the same ClusterQueue would have to go.
+    Preempt,
+    /// Only borrowers in other ClusterQueues would have to go.
+    Reclaim,
+}
+
+/// What an [`Oracle`] answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Simulated {
+    /// Whether there are victims, and where.
+    pub possibility: Possibility,
+    /// How far up the tree the workload would borrow after that.
+    pub height: u32,
+}
+
+/// What an [`Oracle`] is asked: whether victims would make this much room.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Who needs the room.
+    pub workload: &'a Uid,
+    /// The queue whose quota it would use.
+    pub cluster_queue: &'a ClusterQueueName,
+    /// Of which flavor.
+    pub flavor: &'a FlavorName,
+    /// Of which resource.
+    pub resource: &'a ResourceName,
+    /// How much, pod sets assigned before included.
+    pub amount: i64,
+}
+
+/// Tells whether others could make room.
+pub trait Oracle {
+    /// Answers, and leaves the engine as it was.
+    fn simulate(&mut self, engine: &mut Engine, question: Question<'_>) -> Simulated;
+}
+
+/// The engine's own search for victims.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VictimSearch;
+
+impl Oracle for VictimSearch {
+    fn simulate(&mut self, engine: &mut Engine, question: Question<'_>) -> Simulated {
+        let pair = engine.tree.pair(question.flavor, question.resource);
+        let node = engine.queue(question.cluster_queue).node;
+        let single: Usage = [(pair, question.amount)].into();
+        let short = [pair].into();
+        let targets = Search::new(engine, question.workload, question.cluster_queue, &single, short).run();
+        let mark = engine.tree.mark();
+        for target in &targets {
+            target.leave(&mut engine.tree);
+        }
+        let (height, _) = engine.tree.borrow_height(node, pair, Ledger::Planned, i128::from(question.amount));
+        engine.tree.rollback(mark);
+        let possibility = if targets.is_empty() {
+            Possibility::NoCandidates
+        } else if targets.iter().any(|target| target.cluster_queue == *question.cluster_queue) {
+            Possibility::Preempt
+        } else {
+            Possibility::Reclaim
+        };
+        Simulated { possibility, height }
+    }
+}
+
+/// Beyond the workload itself, what a search of flavors goes by.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ask<'a> {
+    /// Pods per pod set, in their order; `None` is all of them.
+    pub counts: Option<&'a [i64]>,
+    /// Only the flavors that it was found before.
+    pub pinned: Option<&'a Admission>,
+    /// What the workload slice holds that this one replaces: only the difference is asked for, of the same flavors.
+    pub replaced: Option<&'a Admission>,
+    /// How far the last search came.
+    pub progress: Option<&'a Progress>,
+}
+
+/// The flavor of one resource of one pod set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlavorChoice {
+    /// Which.
+    pub flavor: FlavorName,
+    /// What it takes.
+    pub mode: Mode,
+    /// How far up the tree it borrows; 0 within the queue's own quota.
+    pub height: u32,
+    /// The index, in its resource group, of the last flavor that was looked at; `None` when that was the last of all, so
+    /// that the next search begins anew.
+    pub tried: Option<usize>,
+}
+
+/// How one flavor did for all resources of a pod set together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The worst of its resources.
+    pub mode: Mode,
+    /// The farthest up the tree that any of them borrows.
+    pub height: u32,
+    /// The least of what searches for victims came to, where there were any.
+    pub possibility: Option<Possibility>,
+    /// What stands in the way, sorted.
+    pub obstacles: Vec<Obstacle>,
+    /// The hardest kind of it, where waiting alone does not help or nobody may be displaced.
+    pub hindrance: Option<Hindrance>,
+}
+
+/// What one pod set gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSetFlavors {
+    /// The pod set.
+    pub name: String,
+    /// How many pods.
+    pub count: i64,
+    /// What they ask for together.
+    pub requests: ResourceList,
+    /// The flavor of each resource; empty where one of them finds none.
+    pub flavors: BTreeMap<ResourceName, FlavorChoice>,
+    /// What stands in the way, sorted; empty when it fits.
+    pub obstacles: Vec<Obstacle>,
+    /// Why its pods cannot be placed by topology on these flavors, if that was asked.
+    pub topology_defect: Option<TopologyDefect>,
+    /// Every flavor that was looked at.
+    pub attempts: BTreeMap<FlavorName, Attempt>,
+    /// The hardest kind of obstacle; only where there is no fit.
+    pub hindrance: Option<Hindrance>,
+}
+
+impl PodSetFlavors {
+    /// What it takes for the whole pod set.
+    pub fn mode(&self) -> Mode {
+        if self.topology_defect.is_some() || (self.flavors.is_empty() && !self.obstacles.is_empty()) {
+            return Mode::NoFit;
+        }
+        self.flavors.values().map(|choice| choice.mode).min().unwrap_or(Mode::Fit)
+    }
+}
+
+/// What was found for a workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlavorAssignment {
+    /// The pod sets in their order, up to the first that finds nothing.
+    pub pod_sets: Vec<PodSetFlavors>,
+    /// How far up the tree it borrows; 0 within its queue's own quota.
+    pub height: u32,
+    /// What it would use of each flavor and resource, resources of which it asks for nothing included; for a slice that
+    /// replaces another the difference.
+    pub usage: BTreeMap<(FlavorName, ResourceName), i64>,
+    /// The hardest kind of obstacle; only where there is no fit.
+    pub hindrance: Option<Hindrance>,
+}
+
+impl FlavorAssignment {
+    /// What it takes for the whole workload.
+    pub fn mode(&self) -> Mode {
+        self.pod_sets.iter().map(PodSetFlavors::mode).min().unwrap_or(Mode::NoFit)
+    }
+
+    fn admission(&self, name: &ClusterQueueName) -> Admission {
+        let pod_sets = self.pod_sets.iter().map(|one| PodSetAssignment {
+            name: one.name.clone(),
+            flavors: one
+                .flavors
+                .iter()
+                .map(|(resource, choice)| (resource.clone(), choice.flavor.clone()))
+                .collect(),
+            usage: one
+                .requests
+                .iter()
+                .filter(|(resource, _)| one.flavors.contains_key(*resource))
+                .map(|(resource, amount)| (resource.clone(), *amount))
+                .collect(),
+            count: one.count,
+        });
+        Admission { cluster_queue: name.clone(), pod_sets: pod_sets.collect() }
+    }
+
+    /// What stands in the way. Where there was only nobody to displace, it waits for quota.
+    fn obstacles(&self) -> Vec<PodSetObstacles> {
+        self.pod_sets
+            .iter()
+            .filter(|one| !one.obstacles.is_empty())
+            .map(|one| PodSetObstacles {
+                pod_set: one.name.clone(),
+                obstacles: one.obstacles.clone(),
+                hindrance: one.hindrance.unwrap_or(Hindrance::Quota),
+            })
+            .collect()
+    }
+}
 
 /// How a workload could get its quota.
 #[derive(Clone, Debug)]
@@ -37,6 +251,7 @@ pub(crate) struct Assignment {
     pub(crate) verdict: Verdict,
     /// How far up the tree it borrows; 0 within its queue's own quota.
     pub(crate) height: u32,
+    pub(crate) tried: Tried,
 }
 
 /// Why it gets none.
@@ -47,129 +262,60 @@ pub(crate) struct NoFit {
     pub(crate) entitled_to: Option<Usage>,
     /// How far up the tree it would borrow.
     pub(crate) height: u32,
-}
-
-/// What is to be assigned.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ask<'a> {
-    /// How many pods of each pod set; `None` is all.
-    pub(crate) counts: Option<&'a [i64]>,
-    /// Only the flavors that it was found before.
-    pub(crate) pinned: Option<&'a Admission>,
-}
-
-/// How well one flavor serves; later is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Mode {
-    NoFit,
-    NoCandidates,
-    Preempt,
-    Reclaim,
-    Wait,
-    Fit,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Grade {
-    mode: Mode,
-    height: u32,
-}
-
-impl Grade {
-    const BEST: Self = Self { mode: Mode::Fit, height: 0 };
-
-    /// The worst of a flavor's resources is what the flavor is worth.
-    fn worst(self, other: Self) -> Self {
-        Self { mode: self.mode.min(other.mode), height: self.height.max(other.height) }
-    }
-
-    fn is_better_than(self, other: Self, preference: Preference) -> bool {
-        // Where nobody can be displaced, borrowing less is no merit.
-        if self.mode.min(other.mode) <= Mode::NoCandidates {
-            return (self.mode, other.height) > (other.mode, self.height);
-        }
-        match preference {
-            Preference::BorrowingOverPreemption => (self.mode, other.height) > (other.mode, self.height),
-            Preference::PreemptionOverBorrowing => (other.height, self.mode) > (self.height, other.mode),
-        }
-    }
-
-    fn will_do(self, fungibility: &Fungibility) -> bool {
-        match self.mode {
-            Mode::NoFit | Mode::NoCandidates => return false,
-            Mode::Preempt | Mode::Reclaim | Mode::Wait if fungibility.when_can_preempt == Search::TryNext => {
-                return false;
-            }
-            _ => {}
-        }
-        self.height == 0 || fungibility.when_can_borrow == Search::MayStop
-    }
-}
-
-/// One workload's search.
-struct Assigner<'a> {
-    engine: &'a mut Engine,
-    uid: &'a Uid,
-    queue: &'a ClusterQueue,
-    node: NodeId,
-    pinned: Option<&'a Admission>,
-    usage: Usage,
-    grade: Grade,
+    pub(crate) tried: Tried,
 }
 
 impl Engine {
-    /// Finds quota for a workload that waits in `name`. Changes nothing but interned names and the queue's note that a
-    /// search passed over assumed workloads.
+    /// Finds flavors for a workload as if it waited in `name`, asking `oracle` whether others could make room. Changes
+    /// nothing but interned names and what the oracle does.
+    pub fn find_flavors(
+        &mut self,
+        uid: &Uid,
+        name: &ClusterQueueName,
+        ask: Ask<'_>,
+        oracle: &mut dyn Oracle,
+    ) -> FlavorAssignment {
+        self.reconfigure();
+        self.scan(uid, name, ask, oracle).0
+    }
+
+    fn scan(
+        &mut self,
+        uid: &Uid,
+        name: &ClusterQueueName,
+        ask: Ask<'_>,
+        oracle: &mut dyn Oracle,
+    ) -> (FlavorAssignment, Usage) {
+        let Some(spec) = self.queue(name).spec.clone() else { return Default::default() };
+        Scan::new(self, oracle, uid, &spec, ask).run()
+    }
+
+    /// Finds quota for a workload that waits in `name`, as `ask` wants it.
     pub(crate) fn assign_asked(
         &mut self,
         uid: &Uid,
         name: &ClusterQueueName,
         ask: Ask<'_>,
     ) -> Result<Assignment, NoFit> {
-        let nothing = || NoFit { obstacles: Vec::new(), entitled_to: None, height: 0 };
-        let node = self.queue(name).node;
-        let Some(queue) = self.queue(name).spec.clone() else { return Err(nothing()) };
-        let Some(mut pod_sets) = self.workloads.get(uid).map(|record| record.workload.pod_sets.clone())
-        else {
-            return Err(nothing());
-        };
-        for (pod_set, count) in pod_sets.iter_mut().zip(ask.counts.into_iter().flatten()) {
-            pod_set.count = *count;
+        let (found, usage) = self.scan(uid, name, ask, &mut VictimSearch);
+        let (height, tried) = (found.height, progress::tried(&found));
+        if found.mode() == Mode::NoFit {
+            return Err(NoFit { obstacles: found.obstacles(), entitled_to: None, height, tried });
         }
-        let mut assigner = Assigner {
-            engine: self,
-            uid,
-            queue: &queue,
-            node,
-            pinned: ask.pinned,
-            usage: Usage::new(),
-            grade: Grade::BEST,
-        };
-        let mut assigned = Vec::new();
-        let mut failed = Vec::new();
-        for pod_set in &pod_sets {
-            let (assignment, obstacles) = assigner.pod_set(pod_set);
-            assigned.push(assignment);
-            if !obstacles.is_empty() {
-                failed.push(PodSetObstacles { pod_set: pod_set.name.clone(), obstacles });
+        let short = self.short_of(&found);
+        match self.verdict(uid, name, &usage, short) {
+            Some(verdict) => {
+                Ok(Assignment { admission: found.admission(name), usage, verdict, height, tried })
             }
+            None => Err(NoFit { obstacles: found.obstacles(), entitled_to: Some(usage), height, tried }),
         }
-        let Assigner { usage, grade, .. } = assigner;
-        if grade.mode == Mode::NoFit {
-            return Err(NoFit { obstacles: failed, entitled_to: None, height: grade.height });
-        }
-        if grade.mode == Mode::NoCandidates {
-            return Err(NoFit { obstacles: failed, entitled_to: Some(usage), height: grade.height });
-        }
-        let verdict = match self.verdict(uid, name, node, &usage) {
-            Some(verdict) => verdict,
-            None => {
-                let obstacles = self.lacking(&pod_sets, &assigned, node);
-                return Err(NoFit { obstacles, entitled_to: Some(usage), height: grade.height });
-            }
-        };
-        let admission = Admission { cluster_queue: name.clone(), pod_sets: assigned };
-        Ok(Assignment { admission, usage, verdict, height: grade.height })
+    }
+
+    /// What has to be freed by others.
+    fn short_of(&mut self, found: &FlavorAssignment) -> BTreeSet<FlavorResource> {
+        let choices = found.pod_sets.iter().flat_map(|one| &one.flavors);
+        let lacking: Vec<_> = choices.filter(|(_, choice)| choice.mode == Mode::Preempt).collect();
+        lacking.into_iter().map(|(resource, choice)| self.tree.pair(&choice.flavor, resource)).collect()
     }
 
     /// What it takes for the whole of `usage` to fit: single resources were judged one by one before.
@@ -177,13 +323,14 @@ impl Engine {
         &mut self,
         uid: &Uid,
         name: &ClusterQueueName,
-        node: NodeId,
         usage: &Usage,
+        short: BTreeSet<FlavorResource>,
     ) -> Option<Verdict> {
+        let node = self.queue(name).node;
         if self.fits(node, usage, Ledger::Planned) {
             return Some(if self.fits(node, usage, Ledger::Held) { Verdict::Fit } else { Verdict::Wait });
         }
-        let targets = VictimSearch::new(self, uid, name, usage).run();
+        let targets = Search::new(self, uid, name, usage, short).run();
         (!targets.is_empty()).then_some(Verdict::Preempt(targets))
     }
 
@@ -194,263 +341,8 @@ impl Engine {
             .all(|(pair, amount)| i128::from(*amount) <= self.tree.available(node, *pair, ledger))
     }
 
-    fn lacking(
-        &mut self,
-        pod_sets: &[PodSet],
-        assigned: &[PodSetAssignment],
-        node: NodeId,
-    ) -> Vec<PodSetObstacles> {
-        let mut before = Usage::new();
-        let mut lacking = Vec::new();
-        for (pod_set, assignment) in pod_sets.iter().zip(assigned) {
-            let mut obstacles = Vec::new();
-            for (resource, amount) in &assignment.usage {
-                let Some(flavor) = assignment.flavors.get(resource) else { continue };
-                let pair = self.tree.pair(flavor, resource);
-                let sum = before.entry(pair).or_insert(0);
-                *sum = sum.saturating_add(*amount);
-                let missing = i128::from(*sum) - self.room(node, pair);
-                if missing > 0 && *amount > 0 {
-                    obstacles.push(insufficient(flavor, resource, missing));
-                }
-            }
-            if !obstacles.is_empty() {
-                obstacles.sort();
-                lacking.push(PodSetObstacles { pod_set: pod_set.name.clone(), obstacles });
-            }
-        }
-        lacking
-    }
-
     /// What may be taken without anybody leaving who was not told to.
     pub(crate) fn room(&self, node: NodeId, pair: FlavorResource) -> i128 {
         self.tree.available(node, pair, Ledger::Held).min(self.tree.available(node, pair, Ledger::Planned))
     }
-}
-
-fn insufficient(flavor: &FlavorName, resource: &ResourceName, missing: i128) -> Obstacle {
-    Obstacle::Insufficient {
-        flavor: flavor.clone(),
-        resource: resource.clone(),
-        missing: i64::try_from(missing).unwrap_or(i64::MAX),
-    }
-}
-
-impl Assigner<'_> {
-    /// Assigns one pod set, and tells what stood in the way where something did.
-    fn pod_set(&mut self, pod_set: &PodSet) -> (PodSetAssignment, Vec<Obstacle>) {
-        let mut assignment = PodSetAssignment {
-            name: pod_set.name.clone(),
-            count: pod_set.count,
-            ..PodSetAssignment::default()
-        };
-        let mut obstacles = Vec::new();
-        let totals = self.totals(pod_set);
-        let queue = self.queue;
-        let covered: BTreeSet<&ResourceName> = queue.groups.iter().flat_map(|group| &group.covered).collect();
-        let ignore = self.engine.settings.undeclared == Undeclared::Ignore;
-        for (resource, amount) in totals.iter().filter(|_| !ignore) {
-            if *amount > 0 && !covered.contains(resource) && resource.as_str() != ResourceName::PODS {
-                obstacles.push(Obstacle::ResourceNotCovered(resource.clone()));
-                self.grade.mode = Mode::NoFit;
-            }
-        }
-        let mut by_group = Vec::new();
-        for group in &queue.groups {
-            let asked: ResourceList = totals
-                .iter()
-                .filter(|(resource, _)| group.covered.contains(resource))
-                .map(|(resource, amount)| (resource.clone(), *amount))
-                .collect();
-            if !asked.is_empty() {
-                let mut met = Vec::new();
-                self.group(pod_set, group, &asked, &mut assignment, &mut met);
-                by_group.push(met);
-            }
-        }
-        // Where one group can never serve, it does not help that another may some day.
-        let hopeless = |met: &Vec<Obstacle>| !met.is_empty() && !can_wait(met);
-        if by_group.iter().any(hopeless) || !obstacles.is_empty() {
-            by_group.retain(hopeless);
-        }
-        obstacles.extend(by_group.into_iter().flatten());
-        obstacles.sort();
-        obstacles.dedup();
-        (assignment, obstacles)
-    }
-
-    /// What all pods of the set use together. The input is checked (`Workload::defect`), so nothing saturates here.
-    fn totals(&self, pod_set: &PodSet) -> ResourceList {
-        let mut totals: ResourceList = pod_set
-            .requests
-            .iter()
-            .map(|(resource, amount)| (resource.clone(), amount.saturating_mul(pod_set.count)))
-            .collect();
-        totals.insert(ResourceName::new(ResourceName::PODS), pod_set.count);
-        totals
-    }
-
-    fn group(
-        &mut self,
-        pod_set: &PodSet,
-        group: &ResourceGroup,
-        asked: &ResourceList,
-        assignment: &mut PodSetAssignment,
-        obstacles: &mut Vec<Obstacle>,
-    ) {
-        let mut best: Option<(Grade, &FlavorName)> = None;
-        let mut met = Vec::new();
-        for quotas in &group.flavors {
-            if self.was_another(pod_set, asked, &quotas.flavor) {
-                continue;
-            }
-            let Some(flavor) = self.engine.flavors.get(&quotas.flavor) else {
-                met.push(Obstacle::FlavorNotFound(quotas.flavor.clone()));
-                continue;
-            };
-            if let Some(obstacle) = unsuitable(flavor, pod_set) {
-                met.push(obstacle);
-                continue;
-            }
-            let grade = self.grade_flavor(quotas, asked, &mut met);
-            let better =
-                best.is_none_or(|(known, _)| grade.is_better_than(known, self.queue.fungibility.preference));
-            if better {
-                best = Some((grade, &quotas.flavor));
-            }
-            if grade.will_do(&self.queue.fungibility) {
-                break;
-            }
-        }
-        let (grade, flavor) = match best {
-            Some((grade, flavor)) if grade.mode != Mode::NoFit => (grade, flavor),
-            _ => {
-                self.grade.mode = Mode::NoFit;
-                obstacles.append(&mut met);
-                return;
-            }
-        };
-        self.grade = self.grade.worst(grade);
-        if grade.mode == Mode::NoCandidates {
-            obstacles.append(&mut met);
-        }
-        for (resource, amount) in asked {
-            let pair = self.engine.tree.pair(flavor, resource);
-            let sum = self.usage.entry(pair).or_insert(0);
-            *sum = sum.saturating_add(*amount);
-            assignment.flavors.insert(resource.clone(), flavor.clone());
-            assignment.usage.insert(resource.clone(), *amount);
-        }
-    }
-
-    /// Whether a search that is repeated within a cycle had chosen another flavor for these resources.
-    fn was_another(&self, pod_set: &PodSet, asked: &ResourceList, flavor: &FlavorName) -> bool {
-        let before =
-            self.pinned.and_then(|pinned| pinned.pod_sets.iter().find(|one| one.name == pod_set.name));
-        before.is_some_and(|before| {
-            asked.keys().next().and_then(|resource| before.flavors.get(resource)) != Some(flavor)
-        })
-    }
-
-    fn grade_flavor(
-        &mut self,
-        quotas: &FlavorQuotas,
-        asked: &ResourceList,
-        met: &mut Vec<Obstacle>,
-    ) -> Grade {
-        let mut grade = Grade::BEST;
-        for (resource, amount) in asked {
-            let pair = self.engine.tree.pair(&quotas.flavor, resource);
-            let previously = self.usage.get(&pair).copied().unwrap_or(0);
-            let one = self.grade_resource(pair, *amount, previously);
-            let total = i128::from(previously) + i128::from(*amount);
-            let maximum = self.engine.tree.maximum(self.node, pair);
-            match one.mode {
-                Mode::NoFit if total > maximum => met.push(Obstacle::ExceedsMaximum {
-                    flavor: quotas.flavor.clone(),
-                    resource: resource.clone(),
-                    requested: *amount,
-                    previously,
-                    maximum: i64::try_from(maximum).unwrap_or(i64::MAX),
-                }),
-                Mode::NoFit | Mode::NoCandidates => {
-                    let missing = total - self.engine.room(self.node, pair);
-                    met.push(insufficient(&quotas.flavor, resource, missing));
-                }
-                _ => {}
-            }
-            grade = grade.worst(one);
-        }
-        grade
-    }
-
-    fn grade_resource(&mut self, pair: FlavorResource, amount: i64, previously: i64) -> Grade {
-        if amount == 0 {
-            return Grade::BEST;
-        }
-        let (node, tree) = (self.node, &self.engine.tree);
-        let total = i128::from(amount) + i128::from(previously);
-        if total > tree.maximum(node, pair) {
-            return Grade { mode: Mode::NoFit, height: 0 };
-        }
-        let (height, lender_below_root) = tree.borrow_height(node, pair, Ledger::Planned, total);
-        if total <= tree.available(node, pair, Ledger::Planned) {
-            let now = total <= tree.available(node, pair, Ledger::Held);
-            return Grade { mode: if now { Mode::Fit } else { Mode::Wait }, height };
-        }
-        let preemption = &self.queue.preemption;
-        let borrows_by_preempting = preemption.borrow_within_cohort != BorrowWithinCohort::Never;
-        let entitled = total <= tree.nominal(node, pair) || lender_below_root || borrows_by_preempting;
-        if !entitled {
-            return Grade { mode: Mode::NoFit, height };
-        }
-        let single: Usage = [(pair, i64::try_from(total).unwrap_or(i64::MAX))].into();
-        let targets = VictimSearch::new(self.engine, self.uid, &self.queue.name, &single).run();
-        let mode = if targets.is_empty() {
-            Mode::NoCandidates
-        } else if targets.iter().all(|target| target.cluster_queue != self.queue.name) {
-            Mode::Reclaim
-        } else {
-            Mode::Preempt
-        };
-        Grade { mode, height }
-    }
-}
-
-/// Why pods of this set cannot run on the flavor's nodes, whatever the quota.
-fn unsuitable(flavor: &Flavor, pod_set: &PodSet) -> Option<Obstacle> {
-    if flavor.topology.is_some() {
-        return Some(Obstacle::NeedsTopology(flavor.name.clone()));
-    }
-    let tolerations: Vec<&Toleration> = pod_set.tolerations.iter().chain(&flavor.tolerations).collect();
-    if let Some(taint) = first_untolerated(&flavor.taints, tolerations) {
-        return Some(Obstacle::UntoleratedTaint(flavor.name.clone(), taint.clone()));
-    }
-    let selected = pod_set
-        .node_selector
-        .iter()
-        .all(|(key, value)| flavor.node_labels.get(key).is_none_or(|given| given == value));
-    let matches = selected
-        && pod_set.affinity.as_ref().is_none_or(|affinity| affinity_allows(affinity, &flavor.node_labels));
-    (!matches).then(|| Obstacle::AffinityMismatch(flavor.name.clone()))
-}
-
-/// Only keys that the flavor has are looked at: its nodes may have others besides. A term about nothing else allows it.
-fn affinity_allows(affinity: &NodeSelector, labels: &Labels) -> bool {
-    let terms: Vec<NodeSelectorTerm> = affinity
-        .node_selector_terms
-        .iter()
-        .map(|term| NodeSelectorTerm {
-            match_expressions: term
-                .match_expressions
-                .iter()
-                .filter(|one| labels.contains_key(&one.key))
-                .cloned()
-                .collect(),
-            match_fields: Vec::new(),
-        })
-        .collect();
-    terms.is_empty()
-        || terms.iter().any(|term| term.match_expressions.is_empty())
-        || NodeSelector { node_selector_terms: terms }.matches("", labels)
 }

@@ -120,6 +120,7 @@ impl Engine {
     /// Looks at one head of every queue and does what can be done for it.
     fn pass(&mut self, now_ms: i64) -> Pass {
         let mut pass = Pass::default();
+        self.cycle_number += 1;
         let heads = self.heads();
         pass.heads = heads.iter().filter(|(name, order)| !self.is_blocked(name, order)).count();
         if pass.heads == 0 {

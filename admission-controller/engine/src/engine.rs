@@ -44,6 +44,8 @@ pub struct Engine {
     pub(crate) unsaid: Vec<Uid>,
     pub(crate) cut_short: bool,
     pub(crate) counts: CycleCounts,
+    /// How many cycles there were.
+    pub(crate) cycle_number: u64,
     pub(crate) touched_queues: BTreeSet<ClusterQueueName>,
     pub(crate) touched_local_queues: BTreeSet<LocalQueueKey>,
     pub(crate) planted: Planted,
@@ -64,6 +66,9 @@ pub struct Settings {
     /// Feature gate `RecomputeAssignmentUponPreemptionTargetsOverlap`: a head whose victims leave for another head of the same
     /// cycle looks for others at once.
     pub recompute_overlapping_targets: bool,
+    /// Feature gate `FlavorFungibilityPreserveScanProgress`: a search of flavors goes on where the one of the cycle before
+    /// stopped, though quota has come back since.
+    pub preserve_scan_progress: bool,
 }
 
 impl Default for Settings {
@@ -75,6 +80,7 @@ impl Default for Settings {
             preemption_gates: false,
             priority_sorting: true,
             recompute_overlapping_targets: true,
+            preserve_scan_progress: true,
         }
     }
 }
@@ -298,8 +304,16 @@ impl Engine {
             self.by_local_queue.entry(key).or_default().insert(uid.clone());
         }
         let shape = Shape::of(&workload);
-        let record =
-            Record { workload, shape, phase: Phase::Aside(None), said, refused, eviction_refused_at: None };
+        let progress = self.workloads.get_mut(&uid).and_then(|record| record.progress.take());
+        let record = Record {
+            workload,
+            shape,
+            phase: Phase::Aside(None),
+            said,
+            refused,
+            eviction_refused_at: None,
+            progress,
+        };
         self.workloads.insert(uid.clone(), record);
         self.place(&uid);
     }
@@ -346,6 +360,7 @@ impl Engine {
             let queue = self.queue(&name);
             queue.inactive = inactive;
             queue.blocked = None;
+            queue.generation += 1;
             self.touched_queues.insert(name);
         }
         self.touched_local_queues.extend(self.local_queues.keys().cloned());

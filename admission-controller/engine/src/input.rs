@@ -1,6 +1,6 @@
 //! What the engine is told: the objects of `kueue.x-k8s.io`, read, checked and reduced to what decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::node::{NodeSelector, Taint, Toleration};
@@ -257,7 +257,7 @@ pub struct LocalQueue {
 pub struct PodSet {
     /// Its name.
     pub name: String,
-    /// How many pods.
+    /// How many pods, without those that are done and whose quota was given back (`reclaimablePods`).
     pub count: i64,
     /// `minCount`: so few would do, where the workload may be admitted in part.
     pub min_count: Option<i64>,
@@ -269,6 +269,8 @@ pub struct PodSet {
     pub affinity: Option<NodeSelector>,
     /// The template's tolerations.
     pub tolerations: Vec<Toleration>,
+    /// `topologyRequest.podSetGroupName`: pod sets of one group get the same flavors.
+    pub group: Option<String>,
 }
 
 /// What one pod set was granted.
@@ -337,6 +339,8 @@ pub struct Workload {
     pub pod_sets: Vec<PodSet>,
     /// Whether it has a preemption gate that is closed.
     pub preemption_gated: bool,
+    /// The only flavors it may have; `None` allows all.
+    pub allowed_flavors: Option<BTreeSet<FlavorName>>,
     /// Why it can never be admitted as it is written, in words: a wrong number, a feature that is not supported.
     pub defect: Option<String>,
     /// What its status says.

@@ -7,7 +7,7 @@
 //! What is read first: [`input`] (what the engine is told), [`decision`] (what it answers), then `engine` (the state),
 //! `cycle` (the scheduling cycle) and `process` (one head in it), `place` (where each workload is), `assign` (flavors for one workload), `preempt` (victims) and `tree` (quota).
 
-mod assign;
+pub mod assign;
 mod audit;
 mod cycle;
 pub mod decision;
@@ -32,5 +32,5 @@ pub use explain::{ClusterQueueState, Explanation, WorkloadState};
 pub use input::Event;
 pub use names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 pub use process::{CycleCounts, Recomputation};
-pub use reason::{Inactive, Obstacle, PendingReason};
+pub use reason::{Hindrance, Inactive, Obstacle, PendingReason};
 pub use report::{ClusterQueueReport, FlavorUsage, LocalQueueReport};

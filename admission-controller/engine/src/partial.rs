@@ -2,7 +2,7 @@
 //!
 //! Rules: Kueue `pkg/scheduler/flavorassigner/podset_reducer.go` and `getInitialAssignments` of its scheduler.
 
-use crate::assign::{Ask, Assignment, NoFit};
+use crate::assign::{Ask, Assignment, NoFit, Progress};
 use crate::engine::Engine;
 use crate::input::{Admission, PodSet};
 use crate::names::{ClusterQueueName, Uid};
@@ -10,7 +10,8 @@ use crate::names::{ClusterQueueName, Uid};
 impl Engine {
     /// Finds quota for a workload that waits in `name`: for all its pods or, where they allow it, for as many as possible.
     pub(crate) fn assign(&mut self, uid: &Uid, name: &ClusterQueueName) -> Result<Assignment, NoFit> {
-        self.assign_among(uid, name, None)
+        let progress = self.progress(uid, name);
+        self.assign_noted(uid, name, None, progress.as_ref())
     }
 
     /// The same once more within a cycle, among the flavors that were found before.
@@ -20,16 +21,29 @@ impl Engine {
         name: &ClusterQueueName,
         before: &Admission,
     ) -> Result<Assignment, NoFit> {
-        self.assign_among(uid, name, Some(before))
+        self.assign_noted(uid, name, Some(before), None)
+    }
+
+    fn assign_noted(
+        &mut self,
+        uid: &Uid,
+        name: &ClusterQueueName,
+        pinned: Option<&Admission>,
+        progress: Option<&Progress>,
+    ) -> Result<Assignment, NoFit> {
+        let found = self.assign_among(uid, name, Ask { pinned, progress, ..Ask::default() });
+        let tried = found.as_ref().map_or_else(|no_fit| &no_fit.tried, |assignment| &assignment.tried);
+        self.note_progress(uid, name, tried, progress);
+        found
     }
 
     fn assign_among(
         &mut self,
         uid: &Uid,
         name: &ClusterQueueName,
-        pinned: Option<&Admission>,
+        ask: Ask<'_>,
     ) -> Result<Assignment, NoFit> {
-        let no_fit = match self.assign_asked(uid, name, Ask { counts: None, pinned }) {
+        let no_fit = match self.assign_asked(uid, name, ask) {
             Ok(all) => return Ok(all),
             Err(no_fit) => no_fit,
         };
@@ -39,7 +53,7 @@ impl Engine {
         let range = self.workloads.get(uid).map(|record| Range::of(&record.workload.pod_sets));
         let Some(range) = range.filter(|range| range.spare > 0) else { return Err(no_fit) };
         range
-            .most(|counts| self.assign_asked(uid, name, Ask { counts: Some(counts), pinned }).ok())
+            .most(|counts| self.assign_asked(uid, name, Ask { counts: Some(counts), ..ask }).ok())
             .ok_or(no_fit)
     }
 }

@@ -65,6 +65,7 @@ impl Engine {
         let name = holding.admission.cluster_queue.clone();
         let queue = self.queue(&name);
         queue.holding.remove(uid);
+        queue.generation += 1;
         let node = queue.node;
         self.touched_queues.insert(name.clone());
         self.tree.charge(node, &holding.usage, Ledger::Held, -1);

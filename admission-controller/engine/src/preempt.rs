@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::input::{BorrowWithinCohort, Preemption, ReclaimWithinCohort, WithinClusterQueue, Workload};
 use crate::names::{ClusterQueueName, Uid};
 use crate::queue::{HoldState, Phase};
-use crate::tree::{FlavorResource, Ledger, NodeId, NodeName, Usage};
+use crate::tree::{FlavorResource, Ledger, NodeId, NodeName, Tree, Usage};
 
 /// A workload to be preempted.
 #[derive(Clone, Debug)]
@@ -23,6 +23,13 @@ pub(crate) struct Target {
     pub(crate) reason: PreemptionReason,
     pub(crate) node: NodeId,
     pub(crate) usage: Usage,
+}
+
+impl Target {
+    /// Takes it out of the plan, within a what-if.
+    pub(crate) fn leave(&self, tree: &mut Tree) {
+        tree.charge(self.node, &self.usage, Ledger::Planned, -1);
+    }
 }
 
 /// By which right a candidate is one. The order is that in which they are taken.
@@ -61,7 +68,7 @@ pub(crate) struct Search<'a> {
     node: NodeId,
     policy: Preemption,
     requests: &'a Usage,
-    /// Where the preemptor does not fit.
+    /// What others have to free.
     short: BTreeSet<FlavorResource>,
     passed_over_assumed: bool,
 }
@@ -72,17 +79,11 @@ impl<'a> Search<'a> {
         uid: &Uid,
         queue: &ClusterQueueName,
         requests: &'a Usage,
+        short: BTreeSet<FlavorResource>,
     ) -> Self {
         let node = engine.queue(queue).node;
         let policy = engine.queue(queue).spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
         let preemptor = engine.workloads[uid].workload.clone();
-        let short = requests
-            .iter()
-            .filter(|(pair, amount)| {
-                **amount > 0 && i128::from(**amount) > engine.tree.available(node, **pair, Ledger::Planned)
-            })
-            .map(|(pair, _)| *pair)
-            .collect();
         let queue = queue.clone();
         Self { engine, preemptor, queue, node, policy, requests, short, passed_over_assumed: false }
     }

@@ -143,6 +143,7 @@ impl Engine {
         now_ms: i64,
     ) -> Done {
         if self.is_gated(&head.uid) {
+            self.forget_progress(&head.uid);
             return self.put_aside(head, PendingReason::PreemptionGated, false);
         }
         let taken = targets.iter().any(|target| self.is_leaving(&target.uid));
@@ -180,6 +181,8 @@ impl Engine {
     }
 
     fn claim(&mut self, head: &Head, admission: Admission, usage: Usage) {
+        // What is free will be another when the victims have left.
+        self.forget_progress(&head.uid);
         self.leave_queue(&head.name, &head.order);
         self.queue(&head.name).claiming.insert(head.order.clone());
         self.tree.charge(head.node, &usage, Ledger::Planned, 1);
@@ -253,6 +256,9 @@ impl Engine {
 
     /// Others of this cycle were faster. It stays at the head of its queue.
     fn outrun(&mut self, head: &Head, reason: PendingReason) -> Done {
+        if !self.settings.preserve_scan_progress {
+            self.forget_progress(&head.uid);
+        }
         self.say(&head.uid, Some(head.name.clone()), reason);
         Done::Outrun
     }
@@ -279,9 +285,13 @@ impl Engine {
         let Some(shape) = self.workloads.get(&head.uid).map(|record| record.shape.clone()) else {
             return Done::Nothing;
         };
+        let flavors_left = self.flavors_left(&head.uid);
         let queue = self.queue(&head.name);
         queue.passed_over |= held_back;
-        let done = if queue.is_strict() {
+        let done = if flavors_left {
+            // It stays at the head, and the next cycle tries the flavors that are left.
+            Done::Something
+        } else if queue.is_strict() {
             let before = queue.blocked.take();
             let news = before.as_ref() != Some(&head.order);
             if let Some(before) = before.filter(|_| news) {

@@ -2,9 +2,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::assign::Progress;
 use crate::decision::DecisionId;
 use crate::input::{Admission, ClusterQueue, PodSet, QueueingStrategy, Workload};
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::{ClusterQueueName, FlavorName, Uid};
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::{NodeId, Usage};
 
@@ -37,11 +38,14 @@ impl Order {
 
 /// What workloads have in common that have one priority, ask for the same and may do the same for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Shape(Arc<(i32, bool, Vec<PodSet>)>);
+pub(crate) struct Shape(Arc<Alike>);
+
+type Alike = (i32, bool, Vec<PodSet>, Option<BTreeSet<FlavorName>>);
 
 impl Shape {
     pub(crate) fn of(workload: &Workload) -> Self {
-        Self(Arc::new((workload.priority, workload.preemption_gated, workload.pod_sets.clone())))
+        let Workload { priority, preemption_gated, pod_sets, allowed_flavors, .. } = workload;
+        Self(Arc::new((*priority, *preemption_gated, pod_sets.clone(), allowed_flavors.clone())))
     }
 }
 
@@ -105,6 +109,8 @@ pub(crate) struct Queue {
     /// Somebody was put aside for the sake of what may end without anything being released in the tree: a victim whose own
     /// admission was not confirmed yet, or quota that was kept back for the blocked head of another queue.
     pub(crate) passed_over: bool,
+    /// Goes up when its quota may have changed or some of it came back.
+    pub(crate) generation: u64,
 }
 
 impl Queue {
@@ -120,6 +126,7 @@ impl Queue {
             inactive: None,
             blocked: None,
             passed_over: false,
+            generation: 0,
         }
     }
 
@@ -185,6 +192,8 @@ pub(crate) struct Record {
     pub(crate) refused: Option<String>,
     /// The API server refused its eviction at this version.
     pub(crate) eviction_refused_at: Option<u64>,
+    /// How far its search of flavors came.
+    pub(crate) progress: Option<Progress>,
 }
 
 #[derive(Debug)]

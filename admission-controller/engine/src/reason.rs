@@ -18,6 +18,15 @@ pub enum Obstacle {
     AffinityMismatch(FlavorName),
     /// The flavor names a topology, which is not supported yet.
     NeedsTopology(FlavorName),
+    /// The workload may not have this flavor.
+    FlavorNotAllowed(FlavorName),
+    /// The slice that it replaces has another flavor, or none, of which more cannot be added here.
+    HoldsOther {
+        /// The flavor.
+        flavor: FlavorName,
+        /// What the replaced slice has.
+        holds: Option<FlavorName>,
+    },
     /// The ClusterQueue has no quota for a resource that the pods ask for.
     ResourceNotCovered(ResourceName),
     /// It asks for more than the queue could have with everybody else gone.
@@ -51,6 +60,33 @@ pub struct PodSetObstacles {
     pub pod_set: String,
     /// What stands in the way, sorted.
     pub obstacles: Vec<Obstacle>,
+    /// The hardest kind of it that counts: an alternative that only has to wait makes up for one that never serves.
+    pub hindrance: Hindrance,
+}
+
+/// Kinds of obstacles, from the one that may go away soonest to the one that only another spec removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hindrance {
+    /// Its pods cannot be placed on the flavor's nodes as their topology request wants.
+    Placement,
+    /// Not enough is free.
+    Quota,
+    /// The queue could never have as much.
+    MaxQuota,
+    /// No flavor suits its pods.
+    NoMatchingFlavor,
+}
+
+impl Hindrance {
+    /// Kueue's token for condition `QuotaReserved` = False.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::Placement => quota_reserved::TOPOLOGY_PLACEMENT_FAILED,
+            Self::Quota => quota_reserved::WAITING_FOR_QUOTA,
+            Self::MaxQuota => quota_reserved::EXCEEDS_MAX_QUOTA,
+            Self::NoMatchingFlavor => quota_reserved::NO_MATCHING_FLAVOR,
+        }
+    }
 }
 
 /// Why a ClusterQueue admits nothing: the reasons of its condition `Active`.
@@ -146,32 +182,8 @@ impl PendingReason {
     }
 }
 
-/// Waiting helps if every pod set has a flavor that lacks nothing but free quota. Otherwise the hardest obstacle tells.
+/// The hardest kind of obstacle of any pod set: all are needed.
 fn no_fit_token(pod_sets: &[PodSetObstacles]) -> &'static str {
-    let mut worst = quota_reserved::WAITING_FOR_QUOTA;
-    for obstacles in pod_sets.iter().map(|one| &one.obstacles).filter(|obstacles| !can_wait(obstacles)) {
-        let uncovered = obstacles.iter().any(|one| matches!(one, Obstacle::ResourceNotCovered(_)));
-        if uncovered || exceeded(obstacles).next().is_none() {
-            return quota_reserved::NO_MATCHING_FLAVOR;
-        }
-        worst = quota_reserved::EXCEEDS_MAX_QUOTA;
-    }
-    worst
-}
-
-/// Whether some flavor lacks nothing but free quota.
-pub(crate) fn can_wait(obstacles: &[Obstacle]) -> bool {
-    let uncovered = obstacles.iter().any(|one| matches!(one, Obstacle::ResourceNotCovered(_)));
-    let lacks_quota_only = |one: &Obstacle| match one {
-        Obstacle::Insufficient { flavor, .. } => exceeded(obstacles).all(|other| other != flavor),
-        _ => false,
-    };
-    !uncovered && obstacles.iter().any(lacks_quota_only)
-}
-
-fn exceeded(obstacles: &[Obstacle]) -> impl Iterator<Item = &FlavorName> {
-    obstacles.iter().filter_map(|one| match one {
-        Obstacle::ExceedsMaximum { flavor, .. } => Some(flavor),
-        _ => None,
-    })
+    let hardest = pod_sets.iter().map(|one| one.hindrance).max();
+    hardest.unwrap_or(Hindrance::Quota).token()
 }

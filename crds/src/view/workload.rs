@@ -95,10 +95,36 @@ pub struct PodSet {
     pub count: Option<i64>,
     /// `minCount`: so few pods would do.
     pub min_count: Option<i64>,
-    /// `topologyRequest`, which is not supported yet: only whether it is there.
-    pub topology_request: Option<IgnoredAny>,
+    /// `topologyRequest`.
+    pub topology_request: Option<TopologyRequest>,
     /// `template`.
     pub template: PodTemplate,
+}
+
+/// `spec.podSets[].topologyRequest`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TopologyRequest {
+    /// `required`: the level within one domain of which all pods must be.
+    pub required: Option<String>,
+    /// `preferred`: the level within one domain of which they should be.
+    pub preferred: Option<String>,
+    /// `unconstrained`.
+    pub unconstrained: Option<bool>,
+    /// `podSetSliceRequiredTopology`.
+    pub pod_set_slice_required_topology: Option<String>,
+    /// `podSetGroupName`: pod sets of one group are placed together.
+    pub pod_set_group_name: Option<String>,
+}
+
+impl TopologyRequest {
+    /// Whether it asks for anything but a group.
+    pub fn is_explicit(&self) -> bool {
+        self.required.is_some()
+            || self.preferred.is_some()
+            || self.unconstrained.unwrap_or(false)
+            || self.pod_set_slice_required_topology.is_some()
+    }
 }
 
 /// `spec.podSets[].template`.

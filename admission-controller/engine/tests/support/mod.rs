@@ -85,6 +85,7 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
             ..PodSet::default()
         }],
         preemption_gated: false,
+        allowed_flavors: None,
         defect: None,
         standing: Standing::Pending,
     }

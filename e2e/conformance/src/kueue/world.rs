@@ -38,25 +38,6 @@ pub(crate) fn flavors_of(admission: &Admission) -> Flavors {
         .collect()
 }
 
-/// The same of an assignment as Kueue keeps it in memory.
-pub(crate) fn flavors_assigned(assignment: &Value) -> Flavors {
-    let sets = assignment["PodSets"].as_array().into_iter().flatten();
-    sets.flat_map(|set| {
-        flavors_in(set["Name"].as_str().unwrap_or_default(), &set["Flavors"], |one| &one["Name"])
-    })
-    .collect()
-}
-
-fn flavors_in<'a>(
-    set: &'a str,
-    flavors: &'a Value,
-    name: fn(&Value) -> &Value,
-) -> impl Iterator<Item = ((String, String), String)> + 'a {
-    flavors.as_object().into_iter().flatten().map(move |(resource, flavor)| {
-        ((set.to_owned(), resource.clone()), name(flavor).as_str().unwrap_or_default().to_owned())
-    })
-}
-
 impl World {
     pub(crate) fn new() -> Self {
         Self::with(Settings::default())
@@ -224,6 +205,11 @@ impl World {
     /// What one cycle decides.
     pub(crate) fn cycle(&mut self, now_ms: i64) -> Vec<Decision> {
         self.engine.cycle(now_ms)
+    }
+
+    /// The uid of `namespace/name`.
+    pub(crate) fn uid(&self, key: &str) -> Uid {
+        self.keys.iter().find(|(_, known)| *known == key).unwrap().0.clone()
     }
 
     pub(crate) fn key(&self, uid: &Uid) -> String {

@@ -1,0 +1,102 @@
+//! How far a workload's search of flavors came, so that the next one goes on from there: what fitted on paper and was not
+//! had is not tried for ever while there are other flavors.
+
+use std::collections::BTreeMap;
+
+use model::ResourceName;
+
+use super::FlavorAssignment;
+use crate::engine::Engine;
+use crate::names::{ClusterQueueName, Uid};
+use crate::queue::Shape;
+
+/// By pod set: the index of the last flavor tried; none when it was the last of its group.
+pub(crate) type Tried = Vec<BTreeMap<ResourceName, Option<usize>>>;
+
+pub(super) fn tried(found: &FlavorAssignment) -> Tried {
+    let of_pod_set = |choices: &BTreeMap<ResourceName, super::FlavorChoice>| {
+        choices.iter().map(|(resource, choice)| (resource.clone(), choice.tried)).collect()
+    };
+    found.pod_sets.iter().map(|one| of_pod_set(&one.flavors)).collect()
+}
+
+/// What was tried last.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    cluster_queue: ClusterQueueName,
+    /// The queue's generation and the cycle of that search.
+    generation: u64,
+    cycle: u64,
+    shape: Shape,
+    tried: Tried,
+    /// How many searches in a row went on from the one before.
+    continued: usize,
+}
+
+impl Progress {
+    /// The index at which to go on.
+    pub(super) fn next(&self, pod_set: usize, resource: &ResourceName) -> usize {
+        let tried = self.tried.get(pod_set).and_then(|tried| tried.get(resource));
+        tried.copied().flatten().map_or(0, |index| index + 1)
+    }
+
+    fn is_incomplete(&self) -> bool {
+        self.tried.iter().flat_map(BTreeMap::values).any(Option::is_some)
+    }
+}
+
+impl Engine {
+    /// The progress that still counts. It is void when the workload asks for something else, and when quota of its queue
+    /// came back or changed since; but not in the next cycle, or on a busy queue no search would ever come to its end.
+    pub(crate) fn progress(&self, uid: &Uid, name: &ClusterQueueName) -> Option<Progress> {
+        let record = self.workloads.get(uid)?;
+        let last = record.progress.as_ref().filter(|last| last.cluster_queue == *name)?;
+        let recent = self.cycle_number.saturating_sub(last.cycle) <= 1;
+        let same_generation = self.queues.get(name)?.generation <= last.generation;
+        let counts = if self.settings.preserve_scan_progress {
+            last.shape == record.shape && (recent || same_generation)
+        } else {
+            same_generation
+        };
+        counts.then(|| last.clone())
+    }
+
+    /// Notes how far a search came that went on from `before`.
+    pub(crate) fn note_progress(
+        &mut self,
+        uid: &Uid,
+        name: &ClusterQueueName,
+        tried: &Tried,
+        before: Option<&Progress>,
+    ) {
+        let Some(queue) = self.queues.get(name) else { return };
+        let (generation, cycle) = (queue.generation, self.cycle_number);
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        record.progress = Some(Progress {
+            cluster_queue: name.clone(),
+            generation,
+            cycle,
+            shape: record.shape.clone(),
+            tried: tried.clone(),
+            continued: before.filter(|one| one.is_incomplete()).map_or(0, |one| one.continued + 1),
+        });
+    }
+
+    /// The next search begins with the first flavor.
+    pub(crate) fn forget_progress(&mut self, uid: &Uid) {
+        if let Some(record) = self.workloads.get_mut(uid) {
+            record.progress = None;
+        }
+    }
+
+    /// Whether the last search left flavors for another. Pod sets with different numbers of flavors could go round for ever,
+    /// so there are no more searches in a row than the queue has flavors.
+    pub(crate) fn flavors_left(&self, uid: &Uid) -> bool {
+        let Some(last) = self.workloads.get(uid).and_then(|record| record.progress.as_ref()) else {
+            return false;
+        };
+        let spec = self.queues.get(&last.cluster_queue).and_then(|queue| queue.spec.as_ref());
+        let flavors: usize = spec.map_or(0, |spec| spec.groups.iter().map(|group| group.flavors.len()).sum());
+        last.is_incomplete() && last.continued < flavors
+    }
+}

@@ -1,0 +1,515 @@
+//! The search: pod sets in order, those of one group together, and for each resource group its flavors in order.
+
+use std::collections::BTreeMap;
+
+use model::{ResourceList, ResourceName};
+
+use super::suit::unsuitable;
+use super::{
+    Ask, Attempt, FlavorAssignment, FlavorChoice, Mode, Oracle, PodSetFlavors, Possibility, Question,
+    Simulated,
+};
+use crate::engine::{Engine, Undeclared};
+use crate::input::{
+    BorrowWithinCohort, ClusterQueue, Fungibility, PodSet, Preference, ResourceGroup, Search,
+};
+use crate::names::{FlavorName, Uid};
+use crate::reason::{Hindrance, Obstacle};
+use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
+
+/// How well one flavor serves; later is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    NoFit,
+    NoCandidates,
+    Preempt,
+    Reclaim,
+    Wait,
+    Fit,
+}
+
+impl Way {
+    fn mode(self) -> Mode {
+        match self {
+            Self::NoFit => Mode::NoFit,
+            Self::NoCandidates | Self::Preempt | Self::Reclaim => Mode::Preempt,
+            Self::Wait => Mode::Deferred,
+            Self::Fit => Mode::Fit,
+        }
+    }
+
+    fn possibility(self) -> Option<Possibility> {
+        match self {
+            Self::NoCandidates => Some(Possibility::NoCandidates),
+            Self::Preempt => Some(Possibility::Preempt),
+            Self::Reclaim => Some(Possibility::Reclaim),
+            Self::NoFit | Self::Wait | Self::Fit => None,
+        }
+    }
+}
+
+impl From<Possibility> for Way {
+    fn from(possibility: Possibility) -> Self {
+        match possibility {
+            Possibility::NoCandidates => Self::NoCandidates,
+            Possibility::Preempt => Self::Preempt,
+            Possibility::Reclaim => Self::Reclaim,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Grade {
+    way: Way,
+    height: u32,
+}
+
+impl Grade {
+    const BEST: Self = Self { way: Way::Fit, height: 0 };
+
+    fn is_better_than(self, other: Self, preference: Preference) -> bool {
+        if self.way == Way::NoFit || other.way == Way::NoFit {
+            return self.way > other.way;
+        }
+        // What nobody can be displaced for cannot be had: that it would borrow less is no merit then.
+        if (self.way == Way::NoCandidates) != (other.way == Way::NoCandidates) {
+            return other.way == Way::NoCandidates;
+        }
+        match preference {
+            Preference::BorrowingOverPreemption => (self.way, other.height) > (other.way, self.height),
+            Preference::PreemptionOverBorrowing => (other.height, self.way) > (self.height, other.way),
+        }
+    }
+
+    fn will_do(self, fungibility: &Fungibility) -> bool {
+        match self.way {
+            Way::NoFit | Way::NoCandidates => return false,
+            Way::Preempt | Way::Reclaim | Way::Wait if fungibility.when_can_preempt == Search::TryNext => {
+                return false;
+            }
+            _ => {}
+        }
+        self.height == 0 || fungibility.when_can_borrow == Search::MayStop
+    }
+}
+
+/// What was found for one resource of one flavor.
+struct Found {
+    grade: Grade,
+    obstacle: Option<Obstacle>,
+    hindrance: Option<Hindrance>,
+}
+
+/// A pod set within its group.
+struct Member<'a> {
+    index: usize,
+    pod_set: &'a PodSet,
+    count: i64,
+    requests: ResourceList,
+}
+
+/// What a resource group gives to a group of pod sets.
+#[derive(Default)]
+struct GroupResult {
+    flavors: BTreeMap<ResourceName, FlavorChoice>,
+    /// Empty when it fits.
+    obstacles: Vec<Obstacle>,
+    attempts: Vec<(FlavorName, Attempt)>,
+}
+
+pub(super) struct Scan<'a> {
+    engine: &'a mut Engine,
+    oracle: &'a mut dyn Oracle,
+    uid: &'a Uid,
+    queue: &'a ClusterQueue,
+    node: NodeId,
+    ask: Ask<'a>,
+    usage: Usage,
+    found: FlavorAssignment,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(
+        engine: &'a mut Engine,
+        oracle: &'a mut dyn Oracle,
+        uid: &'a Uid,
+        queue: &'a ClusterQueue,
+        ask: Ask<'a>,
+    ) -> Self {
+        let node = engine.queue(&queue.name).node;
+        let (usage, found) = (Usage::new(), FlavorAssignment::default());
+        Self { engine, oracle, uid, queue, node, ask, usage, found }
+    }
+
+    /// Assigns group after group of pod sets, up to the first that finds nothing: no later one could help.
+    pub(super) fn run(mut self) -> (FlavorAssignment, Usage) {
+        let Some(record) = self.engine.workloads.get(self.uid) else { return Default::default() };
+        let pod_sets = record.workload.pod_sets.clone();
+        for members in self.grouped(&pod_sets) {
+            if !self.assign(&members) {
+                break;
+            }
+        }
+        for index in 0..self.found.pod_sets.len() {
+            let hindrance = self.hindrance(&self.found.pod_sets[index]);
+            self.found.pod_sets[index].hindrance = hindrance;
+            self.found.hindrance = self.found.hindrance.max(hindrance);
+        }
+        self.found.usage = self
+            .usage
+            .iter()
+            .map(|(pair, amount)| (self.engine.tree.pair_name(*pair).clone(), *amount))
+            .collect();
+        (self.found, self.usage)
+    }
+
+    /// Why a pod set finds nothing, in one word; `None` where it does, or where displacing others is a way.
+    ///
+    /// Of the flavors of one resource group the one that comes closest counts, as any of them would do; of several groups
+    /// the worst, as all are needed.
+    fn hindrance(&self, one: &PodSetFlavors) -> Option<Hindrance> {
+        if one.mode() != Mode::NoFit {
+            return None;
+        }
+        let uncovered = |obstacle: &Obstacle| matches!(obstacle, Obstacle::ResourceNotCovered(_));
+        if one.attempts.is_empty() || one.obstacles.iter().any(uncovered) {
+            return Some(Hindrance::NoMatchingFlavor);
+        }
+        let of_group = |group: &ResourceGroup| {
+            let tried = group.flavors.iter().filter_map(|quotas| one.attempts.get(&quotas.flavor));
+            tried.filter(|attempt| attempt.mode == Mode::NoFit).filter_map(|attempt| attempt.hindrance).min()
+        };
+        self.queue.groups.iter().filter_map(of_group).max()
+    }
+
+    /// Pod sets of one group are placed side by side and so need the same flavors; every other stands alone.
+    fn grouped<'b>(&self, pod_sets: &'b [PodSet]) -> Vec<Vec<Member<'b>>> {
+        let mut groups: Vec<Vec<Member<'b>>> = Vec::new();
+        for (index, pod_set) in pod_sets.iter().enumerate() {
+            let count = self.ask.counts.and_then(|counts| counts.get(index)).copied();
+            let count = count.unwrap_or(pod_set.count);
+            let member = Member { index, pod_set, count, requests: self.totals(pod_set, count) };
+            let fellow = |group: &&mut Vec<Member<'b>>| {
+                group
+                    .first()
+                    .is_some_and(|first| pod_set.group.is_some() && first.pod_set.group == pod_set.group)
+            };
+            match groups.iter_mut().find(fellow) {
+                Some(group) => group.push(member),
+                None => groups.push(vec![member]),
+            }
+        }
+        groups
+    }
+
+    /// What all pods of the set use together. The input is checked (`Workload::defect`), so nothing saturates here.
+    fn totals(&self, pod_set: &PodSet, count: i64) -> ResourceList {
+        let mut totals: ResourceList = pod_set
+            .requests
+            .iter()
+            .map(|(resource, amount)| (resource.clone(), amount.saturating_mul(count)))
+            .collect();
+        let pods = ResourceName::new(ResourceName::PODS);
+        if self.covers(&pods) {
+            totals.insert(pods, count);
+        }
+        totals
+    }
+
+    fn covers(&self, resource: &ResourceName) -> bool {
+        self.queue.groups.iter().any(|group| group.covered.contains(resource))
+    }
+
+    /// Assigns the pod sets of one group; tells whether they found something.
+    fn assign(&mut self, members: &[Member<'_>]) -> bool {
+        let mut asked = ResourceList::new();
+        for (resource, amount) in members.iter().flat_map(|member| &member.requests) {
+            let sum = asked.entry(resource.clone()).or_insert(0);
+            *sum = sum.saturating_add(*amount);
+        }
+        let mut attempts = BTreeMap::new();
+        let mut flavors = BTreeMap::new();
+        let (mut obstacles, mut without) = (Vec::new(), Vec::new());
+        let ignore = self.engine.settings.undeclared == Undeclared::Ignore;
+        for (resource, amount) in asked.iter().filter(|_| !ignore) {
+            if *amount > 0 && !self.covers(resource) {
+                without.push(Obstacle::ResourceNotCovered(resource.clone()));
+            }
+        }
+        let queue = self.queue;
+        for group in &queue.groups {
+            let of_group = |(resource, amount): (&ResourceName, &i64)| {
+                group.covered.contains(resource).then(|| (resource.clone(), *amount))
+            };
+            let asked: ResourceList = asked.iter().filter_map(of_group).collect();
+            if asked.is_empty() {
+                continue;
+            }
+            let result = self.group(members, group, &asked);
+            result.attempts.into_iter().for_each(|(flavor, attempt)| merge(&mut attempts, flavor, attempt));
+            if result.flavors.is_empty() {
+                without.extend(result.obstacles);
+            } else {
+                obstacles.extend(result.obstacles);
+                flavors.extend(result.flavors);
+            }
+        }
+        let served = without.is_empty();
+        if !served {
+            // Where one resource finds nothing, it does not help that another may some day.
+            flavors.clear();
+            obstacles = without;
+        }
+        obstacles.sort();
+        obstacles.dedup();
+        for member in members {
+            self.append(member, &flavors, &obstacles, &attempts);
+        }
+        served
+    }
+
+    fn append(
+        &mut self,
+        member: &Member<'_>,
+        flavors: &BTreeMap<ResourceName, FlavorChoice>,
+        obstacles: &[Obstacle],
+        attempts: &BTreeMap<FlavorName, Attempt>,
+    ) {
+        let name = &member.pod_set.name;
+        let own: BTreeMap<ResourceName, FlavorChoice> = flavors
+            .iter()
+            .filter(|(resource, _)| member.requests.contains_key(*resource))
+            .map(|(resource, choice)| (resource.clone(), choice.clone()))
+            .collect();
+        for (resource, choice) in &own {
+            let asked = member.requests.get(resource).copied().unwrap_or(0);
+            let more = asked.saturating_sub(self.held_before(name, resource));
+            let pair = self.engine.tree.pair(&choice.flavor, resource);
+            let sum = self.usage.entry(pair).or_insert(0);
+            *sum = sum.saturating_add(more);
+            self.found.height = self.found.height.max(choice.height);
+        }
+        self.found.pod_sets.push(PodSetFlavors {
+            name: name.clone(),
+            count: member.count,
+            requests: member.requests.clone(),
+            flavors: own,
+            obstacles: obstacles.to_vec(),
+            topology_defect: None,
+            attempts: attempts.clone(),
+            hindrance: None,
+        });
+    }
+
+    /// What the replaced slice uses for this pod set.
+    fn held_before(&self, pod_set: &str, resource: &ResourceName) -> i64 {
+        let held = self.ask.replaced.and_then(|held| held.pod_sets.iter().find(|one| one.name == pod_set));
+        held.and_then(|held| held.usage.get(resource)).copied().unwrap_or(0)
+    }
+
+    /// Tries the flavors of a resource group from where the last search stopped.
+    fn group(&mut self, members: &[Member<'_>], group: &ResourceGroup, asked: &ResourceList) -> GroupResult {
+        let mut result = GroupResult::default();
+        let mut best = Grade { way: Way::NoFit, height: u32::MAX };
+        let mut last = None;
+        let preference = self.queue.fungibility.preference;
+        for index in self.start(members, group, asked)..group.flavors.len() {
+            last = Some(index);
+            let flavor = &group.flavors[index].flavor;
+            if let Some(obstacle) = self.passed_over(members, flavor, asked) {
+                result.obstacles.push(obstacle);
+                continue;
+            }
+            if let Some(obstacle) = self.unsuitable(members, flavor) {
+                result.obstacles.push(obstacle.clone());
+                result.attempts.push((flavor.clone(), Attempt::unsuitable(obstacle)));
+                continue;
+            }
+            let (grade, choices, attempt) = self.grade_flavor(members, flavor, asked);
+            result.obstacles.extend(attempt.obstacles.iter().cloned());
+            result.attempts.push((flavor.clone(), attempt));
+            let stop = grade.will_do(&self.queue.fungibility);
+            if stop || grade.is_better_than(best, preference) {
+                (best, result.flavors) = (grade, choices);
+            }
+            if stop {
+                break;
+            }
+        }
+        let tried = last.filter(|index| index + 1 < group.flavors.len());
+        for choice in result.flavors.values_mut() {
+            choice.tried = tried;
+        }
+        if best.way == Way::Fit {
+            result.obstacles.clear();
+        }
+        result
+    }
+
+    /// The flavor to begin with.
+    fn start(&self, members: &[Member<'_>], group: &ResourceGroup, asked: &ResourceList) -> usize {
+        let next = self.ask.progress.zip(members.first()).zip(asked.keys().next());
+        let next = next.map_or(0, |((progress, first), resource)| progress.next(first.index, resource));
+        if next < group.flavors.len() { next } else { 0 }
+    }
+
+    /// Why a flavor is not looked at: the workload may only have others, or keeps to what was chosen before.
+    fn passed_over(
+        &self,
+        members: &[Member<'_>],
+        flavor: &FlavorName,
+        asked: &ResourceList,
+    ) -> Option<Obstacle> {
+        let allowed = self.engine.workloads.get(self.uid)?.workload.allowed_flavors.as_ref();
+        let pinned = self.ask.pinned.is_none_or(|pinned| {
+            let mut before = members.iter().flat_map(|member| {
+                pinned.pod_sets.iter().filter(|before| before.name == member.pod_set.name)
+            });
+            before.any(|before| asked.keys().any(|resource| before.flavors.get(resource) == Some(flavor)))
+        });
+        let may = pinned && allowed.is_none_or(|allowed| allowed.contains(flavor));
+        (!may).then(|| Obstacle::FlavorNotAllowed(flavor.clone()))
+    }
+
+    fn unsuitable(&self, members: &[Member<'_>], name: &FlavorName) -> Option<Obstacle> {
+        let Some(flavor) = self.engine.flavors.get(name) else {
+            return Some(Obstacle::FlavorNotFound(name.clone()));
+        };
+        members.iter().find_map(|member| unsuitable(flavor, member.pod_set))
+    }
+
+    fn grade_flavor(
+        &mut self,
+        members: &[Member<'_>],
+        flavor: &FlavorName,
+        asked: &ResourceList,
+    ) -> (Grade, BTreeMap<ResourceName, FlavorChoice>, Attempt) {
+        let preference = self.queue.fungibility.preference;
+        let mut worst = Grade::BEST;
+        let mut choices = BTreeMap::new();
+        let mut attempt = Attempt::fit();
+        for (resource, amount) in asked {
+            let mut more = *amount;
+            for member in members {
+                if let Some(obstacle) = self.held_otherwise(member, flavor, resource) {
+                    worst = Grade { way: Way::NoFit, height: u32::MAX };
+                    attempt.obstacles.push(obstacle);
+                    attempt.hindrance = Some(Hindrance::NoMatchingFlavor);
+                    break;
+                }
+                more = more.saturating_sub(self.held_before(&member.pod_set.name, resource));
+            }
+            let found = self.grade_resource(flavor, resource, more);
+            attempt.obstacles.extend(found.obstacle);
+            attempt.hindrance = attempt.hindrance.max(found.hindrance);
+            attempt.height = attempt.height.max(found.grade.height);
+            if worst.is_better_than(found.grade, preference) {
+                worst = found.grade;
+            }
+            let (mode, height) = (found.grade.way.mode(), found.grade.height);
+            choices
+                .insert(resource.clone(), FlavorChoice { flavor: flavor.clone(), mode, height, tried: None });
+        }
+        attempt.mode = worst.way.mode();
+        attempt.possibility = worst.way.possibility();
+        attempt.obstacles.sort();
+        attempt.obstacles.dedup();
+        (worst, choices, attempt)
+    }
+
+    /// A slice takes what the one it replaces has, and of no other flavor.
+    fn held_otherwise(
+        &self,
+        member: &Member<'_>,
+        flavor: &FlavorName,
+        resource: &ResourceName,
+    ) -> Option<Obstacle> {
+        let held = self.ask.replaced?.pod_sets.iter().find(|one| one.name == member.pod_set.name);
+        let holds = held.and_then(|held| held.flavors.get(resource)).cloned();
+        (holds.as_ref() != Some(flavor)).then(|| Obstacle::HoldsOther { flavor: flavor.clone(), holds })
+    }
+
+    fn grade_resource(&mut self, flavor: &FlavorName, resource: &ResourceName, amount: i64) -> Found {
+        let pair = self.engine.tree.pair(flavor, resource);
+        let previously = self.usage.get(&pair).copied().unwrap_or(0);
+        let total = previously.saturating_add(amount);
+        let (node, tree) = (self.node, &self.engine.tree);
+        let maximum = tree.maximum(node, pair);
+        if i128::from(total) > maximum {
+            let maximum = i64::try_from(maximum).unwrap_or(i64::MAX);
+            let (flavor, resource) = (flavor.clone(), resource.clone());
+            let obstacle =
+                Obstacle::ExceedsMaximum { flavor, resource, requested: amount, previously, maximum };
+            return Found {
+                grade: Grade { way: Way::NoFit, height: 0 },
+                obstacle: Some(obstacle),
+                hindrance: Some(Hindrance::MaxQuota),
+            };
+        }
+        let total_wide = i128::from(total);
+        let (height, lender_below_root) = tree.borrow_height(node, pair, Ledger::Planned, total_wide);
+        let within = |ledger| total_wide <= tree.available(node, pair, ledger).max(0);
+        if within(Ledger::Planned) {
+            let way = if within(Ledger::Held) { Way::Fit } else { Way::Wait };
+            return Found { grade: Grade { way, height }, obstacle: None, hindrance: None };
+        }
+        let missing = total_wide - self.engine.room(node, pair).max(0);
+        let obstacle = Some(Obstacle::Insufficient {
+            flavor: flavor.clone(),
+            resource: resource.clone(),
+            missing: i64::try_from(missing).unwrap_or(i64::MAX),
+        });
+        if !self.may_displace(pair, total, lender_below_root) {
+            return Found {
+                grade: Grade { way: Way::NoFit, height },
+                obstacle,
+                hindrance: Some(Hindrance::Quota),
+            };
+        }
+        let question =
+            Question { workload: self.uid, cluster_queue: &self.queue.name, flavor, resource, amount: total };
+        let Simulated { possibility, height } = self.oracle.simulate(self.engine, question);
+        Found { grade: Grade { way: possibility.into(), height }, obstacle, hindrance: None }
+    }
+
+    /// Whether displacing others is a way: within its own quota, to take back what a subtree it belongs to lent, or when
+    /// who borrows may displace.
+    fn may_displace(&self, pair: FlavorResource, total: i64, lender_below_root: bool) -> bool {
+        i128::from(total) <= self.engine.tree.nominal(self.node, pair)
+            || lender_below_root
+            || self.queue.preemption.borrow_within_cohort != BorrowWithinCohort::Never
+    }
+}
+
+impl Attempt {
+    fn fit() -> Self {
+        Self { mode: Mode::Fit, height: 0, possibility: None, obstacles: Vec::new(), hindrance: None }
+    }
+
+    fn unsuitable(obstacle: Obstacle) -> Self {
+        Self {
+            mode: Mode::NoFit,
+            obstacles: vec![obstacle],
+            hindrance: Some(Hindrance::NoMatchingFlavor),
+            ..Self::fit()
+        }
+    }
+}
+
+/// A flavor that several resource groups name is worth what the worst of them says.
+fn merge(attempts: &mut BTreeMap<FlavorName, Attempt>, flavor: FlavorName, attempt: Attempt) {
+    let Some(known) = attempts.get_mut(&flavor) else {
+        attempts.insert(flavor, attempt);
+        return;
+    };
+    known.mode = known.mode.min(attempt.mode);
+    known.height = known.height.max(attempt.height);
+    known.possibility = match (known.possibility, attempt.possibility) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    };
+    known.obstacles.extend(attempt.obstacles);
+    known.obstacles.sort();
+    known.obstacles.dedup();
+    known.hindrance = known.hindrance.max(attempt.hindrance);
+}

@@ -1,0 +1,57 @@
+//! Whether pods can run on a flavor's nodes at all, whatever the quota.
+
+use model::node::{NodeSelector, NodeSelectorTerm, Toleration, first_untolerated};
+use model::selector::Labels;
+
+use crate::input::{Flavor, PodSet};
+use crate::names::FlavorName;
+use crate::reason::Obstacle;
+
+/// Why a pod set that asks for a topology cannot be placed on the flavors it got.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TopologyDefect {
+    /// No flavor of the ClusterQueue has a topology.
+    NoTopology,
+    /// None of its flavors has one.
+    NoFlavor,
+    /// More than one has, so its pods would have to be in two places.
+    ManyFlavors(Vec<FlavorName>),
+}
+
+/// Why pods of this set cannot run on the flavor's nodes.
+pub(super) fn unsuitable(flavor: &Flavor, pod_set: &PodSet) -> Option<Obstacle> {
+    if flavor.topology.is_some() {
+        return Some(Obstacle::NeedsTopology(flavor.name.clone()));
+    }
+    let tolerations: Vec<&Toleration> = pod_set.tolerations.iter().chain(&flavor.tolerations).collect();
+    if let Some(taint) = first_untolerated(&flavor.taints, tolerations) {
+        return Some(Obstacle::UntoleratedTaint(flavor.name.clone(), taint.clone()));
+    }
+    let selected = pod_set
+        .node_selector
+        .iter()
+        .all(|(key, value)| flavor.node_labels.get(key).is_none_or(|given| given == value));
+    let matches = selected
+        && pod_set.affinity.as_ref().is_none_or(|affinity| affinity_allows(affinity, &flavor.node_labels));
+    (!matches).then(|| Obstacle::AffinityMismatch(flavor.name.clone()))
+}
+
+/// Only keys that the flavor has are looked at: its nodes may have others besides. A term about nothing else allows it.
+fn affinity_allows(affinity: &NodeSelector, labels: &Labels) -> bool {
+    let terms: Vec<NodeSelectorTerm> = affinity
+        .node_selector_terms
+        .iter()
+        .map(|term| NodeSelectorTerm {
+            match_expressions: term
+                .match_expressions
+                .iter()
+                .filter(|one| labels.contains_key(&one.key))
+                .cloned()
+                .collect(),
+            match_fields: Vec::new(),
+        })
+        .collect();
+    terms.is_empty()
+        || terms.iter().any(|term| term.match_expressions.is_empty())
+        || NodeSelector { node_selector_terms: terms }.matches("", labels)
+}
