@@ -22,6 +22,7 @@ pub mod names;
 pub mod news;
 pub mod reconcile;
 pub mod status;
+pub mod topology;
 pub mod webhook;
 pub mod words;
 

@@ -59,6 +59,8 @@ pub mod kueue {
     pub const FINALIZER_RESOURCE_IN_USE: &str = "kueue.x-k8s.io/resource-in-use";
 
     // Names of things.
+    /// Annotation on a Workload of plain pods: `true` if they form a group, even of one.
+    pub const IS_GROUP_WORKLOAD: &str = "kueue.x-k8s.io/is-group-workload";
 
     /// Name of the only pod set, when a Workload has one.
     pub const DEFAULT_PODSET: &str = "main";

@@ -6,6 +6,8 @@
 //!
 //! What is read first: [`input`] (what the engine is told), [`decision`] (what it answers), then `engine` (the state),
 //! `cycle` (the scheduling cycle) and `process` (one head in it), `place` (where each workload is), `assign` (flavors for one workload), `preempt` (victims) and `tree` (quota).
+//!
+//! [`topology`] finds places for pods among the nodes of a flavor.
 
 pub mod assign;
 mod audit;
@@ -22,6 +24,7 @@ mod process;
 mod queue;
 pub mod reason;
 mod report;
+pub mod topology;
 mod tree;
 
 pub use decision::{

@@ -1,0 +1,323 @@
+//! Placement of a workload's pod sets, one group after the other.
+
+use std::sync::Arc;
+
+use super::choose::Search;
+use super::filter::Filter;
+use super::room::fill;
+use super::{
+    Assignment, LayerRoom, PodSetRequest, Previous, Rules, SliceLayer, Spread, TopologyIndex, TopologyReason,
+};
+
+/// What came of each pod set, in the order asked. `None`: one before it failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Places, or why there are none.
+    pub pod_sets: Vec<Option<Result<Assignment, TopologyReason>>>,
+}
+
+impl Outcome {
+    /// The places of all pod sets, if all have one.
+    ///
+    /// # Errors
+    /// The first pod set without a place, by its position, and why.
+    pub fn into_assignments(self) -> Result<Vec<Assignment>, (usize, TopologyReason)> {
+        let mut assignments = Vec::with_capacity(self.pod_sets.len());
+        // Those that were not tried come with one that failed.
+        for (index, outcome) in self.pod_sets.into_iter().enumerate().filter_map(|(at, one)| Some((at, one?)))
+        {
+            assignments.push(outcome.map_err(|reason| (index, reason))?);
+        }
+        Ok(assignments)
+    }
+}
+
+/// One search: pods of one shape and their leader.
+#[derive(Clone)]
+pub(super) struct Task<'a> {
+    pub(super) set: &'a PodSetRequest,
+    pub(super) count: i64,
+    pub(super) leader: Option<&'a PodSetRequest>,
+    pub(super) layers: &'a [SliceLayer],
+    /// The domain, by level and index, in which all must lie.
+    pub(super) within: Option<(usize, u32)>,
+}
+
+impl<'a> Task<'a> {
+    pub(super) fn new(set: &'a PodSetRequest, leader: Option<&'a PodSetRequest>) -> Self {
+        Self { set, count: set.count, leader, layers: &set.layers, within: None }
+    }
+}
+
+/// What a search found: leaves and pods, by leaf.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) workers: Vec<(u32, i64)>,
+    pub(super) leader: Vec<(u32, i64)>,
+}
+
+/// A request in terms of levels by number.
+pub(super) struct Plan {
+    pub(super) count: i64,
+    /// 0 or 1.
+    pub(super) leaders: i64,
+    /// The level at which it is looked for first.
+    pub(super) level: usize,
+    pub(super) required: bool,
+    pub(super) unconstrained: bool,
+    /// Take the smallest room that holds them, instead of the largest first and the tightest last.
+    pub(super) least_free_first: bool,
+    /// The outermost slices; without any, single pods on leaves.
+    pub(super) slice_level: usize,
+    pub(super) slice_size: i64,
+    /// Size of the inner slices that pods come in, by level.
+    inner: Vec<Option<i64>>,
+    /// All layers, by level; empty unless there are slices within slices.
+    pub(super) layers: Vec<(usize, i64)>,
+}
+
+impl Plan {
+    /// Pods come in whole slices of this size at this level, by an inner layer.
+    pub(super) fn inner_size(&self, level: usize) -> Option<i64> {
+        self.inner.get(level).copied().flatten()
+    }
+
+    pub(super) fn slices(&self) -> i64 {
+        self.count / self.slice_size
+    }
+}
+
+impl TopologyIndex {
+    /// Finds places for all pods of these pod sets, or says why there are none. Nothing is charged.
+    ///
+    /// `as_if_empty`: as if no workload were placed yet; what pods outside of placement use still counts. It shows whether
+    /// preemption could help.
+    pub fn place(&mut self, sets: &[PodSetRequest], rules: Rules, as_if_empty: bool) -> Outcome {
+        self.refresh();
+        let mut outcome = Outcome { pod_sets: vec![None; sets.len()] };
+        for group in groups(sets) {
+            self.place_group(sets, &group, rules, as_if_empty, &mut outcome);
+            let failed = |at: &&usize| matches!(outcome.pod_sets[**at], Some(Err(_)));
+            if group.iter().find(failed).is_some() {
+                break;
+            }
+        }
+        self.forget_assumed();
+        outcome
+    }
+
+    fn place_group(
+        &mut self,
+        sets: &[PodSetRequest],
+        group: &[usize],
+        rules: Rules,
+        empty: bool,
+        outcome: &mut Outcome,
+    ) {
+        let mut replaced = false;
+        for at in group {
+            let (place, taken) = match &sets[*at].previous {
+                Some(Previous::Kept(assignment)) => (Ok(assignment.clone()), Vec::new()),
+                Some(Previous::Failed { assignment, node }) => {
+                    match self.replace(&sets[*at], assignment, node, rules) {
+                        Ok((assignment, taken)) => (Ok(assignment), taken),
+                        Err(reason) => (Err(reason), Vec::new()),
+                    }
+                }
+                _ => continue,
+            };
+            replaced = true;
+            self.assume_all(&taken, &sets[*at]);
+            let failed = place.is_err();
+            outcome.pod_sets[*at] = Some(place);
+            if failed {
+                return;
+            }
+        }
+        if replaced {
+            return;
+        }
+        let (workers, leader) = match leader_and_workers(sets, group) {
+            Ok(both) => both,
+            Err(reason) => {
+                group.iter().for_each(|at| outcome.pod_sets[*at] = Some(Err(reason.clone())));
+                return;
+            }
+        };
+        let leader_set = leader.map(|at| &sets[at]);
+        let placed = match self.resize(&sets[workers], leader_set, rules, empty) {
+            Some(placed) => placed,
+            None => self.find(&Task::new(&sets[workers], leader_set), rules, empty).map(|found| {
+                self.assume_all(&found.workers, &sets[workers]);
+                leader_set.iter().for_each(|set| self.assume_all(&found.leader, set));
+                (self.assignment(&found.workers), self.assignment(&found.leader))
+            }),
+        };
+        let (of_workers, of_leader) = match placed {
+            Ok((of_workers, of_leader)) => (Ok(of_workers), Ok(of_leader)),
+            Err(reason) => (Err(reason.clone()), Err(reason)),
+        };
+        outcome.pod_sets[workers] = Some(of_workers);
+        if let Some(leader) = leader {
+            outcome.pod_sets[leader] = Some(of_leader);
+        }
+    }
+
+    pub(super) fn assume_all(&mut self, places: &[(u32, i64)], set: &PodSetRequest) {
+        for (leaf, pods) in places {
+            self.assume(*leaf, &set.per_pod, *pods);
+        }
+    }
+
+    /// One search.
+    pub(super) fn find(
+        &mut self,
+        task: &Task<'_>,
+        rules: Rules,
+        empty: bool,
+    ) -> Result<Found, TopologyReason> {
+        let plan = self.plan(task, rules)?;
+        if self.ground.leaves.is_empty() {
+            return Err(TopologyReason::NoNodes);
+        }
+        let filter = Filter::new(task.set, &self.tolerations, rules);
+        let exclusions = fill(&self.ground, &mut self.rooms, task, &plan, &filter, empty);
+        let mut search = Search { tree: &self.ground.tree, rooms: &mut self.rooms, plan: &plan };
+        let balanced = rules.balanced && !plan.required && !plan.unconstrained;
+        let (level, domains, even) = match balanced.then(|| search.balance()).flatten() {
+            Some((level, domains)) => (level, domains, true),
+            None => match search.choose(plan.level) {
+                Ok((level, domains)) => (level, domains, false),
+                Err(miss) => return Err(self.reason(&plan, miss, exclusions)),
+            },
+        };
+        search
+            .descend(level, domains, even)
+            .map_err(|level| TopologyReason::CannotDivide { level: Arc::clone(&self.level_keys[level]) })
+    }
+
+    fn plan(&self, task: &Task<'_>, rules: Rules) -> Result<Plan, TopologyReason> {
+        let lowest = self.level_keys.len() - 1;
+        let slice_size = task.layers.first().map_or(1, |layer| layer.size);
+        if slice_size <= 0 {
+            return Err(TopologyReason::SliceSizeMissing);
+        }
+        let level = match &task.set.spread {
+            Spread::Required(level) | Spread::Preferred(level) => self.level(level)?,
+            Spread::SlicesOnly => 0,
+            Spread::Unconstrained => lowest,
+        };
+        let slice_level = task.layers.first().map_or(Ok(lowest), |layer| self.level(&layer.level))?;
+        let key = |level: usize| Arc::clone(&self.level_keys[level]);
+        if level > slice_level {
+            return Err(TopologyReason::SliceAbovePodSet { slice: key(slice_level), pod_set: key(level) });
+        }
+        let mut inner = vec![None; self.level_keys.len()];
+        let mut layers = vec![(slice_level, slice_size)];
+        for layer in task.layers.iter().skip(1) {
+            let (around_level, around) = layers[layers.len() - 1];
+            let level = self.level(&layer.level)?;
+            if level <= around_level {
+                return Err(TopologyReason::LayerNotBelow { layer: key(level), around: key(around_level) });
+            }
+            if layer.size <= 0 || around % layer.size != 0 {
+                return Err(TopologyReason::LayerSizeUneven { size: layer.size, around });
+            }
+            inner[around_level + 1..=level].fill(Some(layer.size));
+            layers.push((level, layer.size));
+        }
+        if task.count % slice_size != 0 {
+            return Err(TopologyReason::UnevenSlices { pods: task.count, size: slice_size });
+        }
+        let unconstrained = matches!(task.set.spread, Spread::Unconstrained | Spread::SlicesOnly);
+        Ok(Plan {
+            count: task.count,
+            leaders: task.leader.map_or(0, |_| 1),
+            level,
+            required: matches!(task.set.spread, Spread::Required(_)),
+            unconstrained,
+            least_free_first: rules.least_free_first(unconstrained),
+            slice_level,
+            slice_size,
+            inner,
+            layers: if layers.len() > 1 { layers } else { Vec::new() },
+        })
+    }
+
+    pub(super) fn level(&self, key: &Arc<str>) -> Result<usize, TopologyReason> {
+        let level = self.level_keys.iter().position(|level| level == key);
+        level.ok_or_else(|| TopologyReason::UnknownLevel(Arc::clone(key)))
+    }
+
+    fn reason(&self, plan: &Plan, miss: Miss, exclusions: super::Exclusions) -> TopologyReason {
+        let level = Arc::clone(&self.level_keys[miss.level]);
+        if plan.layers.is_empty() {
+            let (wanted, size) = (plan.slices(), plan.slice_size);
+            return TopologyReason::DoesNotFit {
+                level,
+                fits: miss.fits,
+                wanted,
+                size,
+                leader: miss.leader,
+                exclusions,
+            };
+        }
+        let rooms = &self.rooms[miss.level];
+        // The first of those with the most slices.
+        let best = (0..rooms.len()).rev().max_by_key(|domain| rooms[*domain].slices).unwrap_or(0) as u32;
+        let layers = plan.layers.iter().map(|(at, size)| {
+            // Of a layer above the level that was tried, the domain holds a part only.
+            let domains =
+                if *at < miss.level { 0..0 } else { self.ground.tree.within(miss.level, best, *at) };
+            LayerRoom {
+                level: Arc::clone(&self.level_keys[*at]),
+                fits: domains.map(|domain| self.rooms[*at][domain as usize].pods / size).sum(),
+                wanted: plan.count / size,
+            }
+        });
+        TopologyReason::LayersDoNotFit { layers: layers.collect(), level, exclusions }
+    }
+}
+
+/// Why no domains were chosen.
+pub(super) struct Miss {
+    pub(super) level: usize,
+    /// Slices that fit.
+    pub(super) fits: i64,
+    /// It is the leader that finds no place.
+    pub(super) leader: bool,
+}
+
+/// Pod sets that are placed together, in the order of the first of each.
+fn groups(sets: &[PodSetRequest]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (at, set) in sets.iter().enumerate() {
+        let same = |group: &&mut Vec<usize>| set.group.is_some() && sets[group[0]].group == set.group;
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    groups
+}
+
+/// The larger of two is the workers; of two alike, the first.
+fn leader_and_workers(
+    sets: &[PodSetRequest],
+    group: &[usize],
+) -> Result<(usize, Option<usize>), TopologyReason> {
+    let (workers, leader) = match *group {
+        [only] => return Ok((only, None)),
+        [first, second] if sets[second].count > sets[first].count => (second, first),
+        [first, second] => (first, second),
+        _ => {
+            let counts = group.iter().map(|at| sets[*at].count).collect();
+            return Err(TopologyReason::GroupShape { counts });
+        }
+    };
+    if sets[leader].count != 1 {
+        let counts = vec![sets[workers].count, sets[leader].count];
+        return Err(TopologyReason::GroupShape { counts });
+    }
+    Ok((workers, Some(leader)))
+}

@@ -1,0 +1,98 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::ResourceList;
+use model::node::{NodeSelector, NodeSelectorTerm, Toleration};
+
+use super::Assignment;
+
+/// How near to one another the pods must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// All in one domain of this level.
+    Required(Arc<str>),
+    /// In one domain of this level; else in one of the nearest level above that holds them; else in several.
+    Preferred(Arc<str>),
+    /// Only the slices are bound: the whole may lie anywhere.
+    SlicesOnly,
+    /// Anywhere. Also the wish of a pod set that has none, in a flavor with a topology.
+    Unconstrained,
+}
+
+/// Pods in groups of this size, each in one domain of this level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceLayer {
+    /// The level.
+    pub level: Arc<str>,
+    /// Pods in a slice; 0: not given.
+    pub size: i64,
+}
+
+/// A preferred node affinity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preference {
+    /// What a node that matches is worth.
+    pub weight: i64,
+    /// Which nodes.
+    pub term: NodeSelectorTerm,
+}
+
+/// Places that the pods have already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Previous {
+    /// Of the slice of an elastic job that this one takes over from: pods that run stay where they are.
+    Slice(Assignment),
+    /// A node of the assignment has failed: only its pods get a new place.
+    Failed {
+        /// The assignment, the failed node included.
+        assignment: Assignment,
+        /// The lowest level's value of the failed node: its host name.
+        node: Arc<str>,
+    },
+    /// Nothing moves: a node has failed, but the pods cannot be anywhere else (a workload that is one pod).
+    Kept(Assignment),
+}
+
+/// Pods of one shape that are placed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSetRequest {
+    /// How many.
+    pub count: i64,
+    /// What each asks for, `pods` not included.
+    pub per_pod: ResourceList,
+    /// How near to one another.
+    pub spread: Spread,
+    /// Slices, outermost first.
+    pub layers: Vec<SliceLayer>,
+    /// Pod sets of one group are placed as one: the larger, and its leader beside it.
+    pub group: Option<Arc<str>>,
+    /// Labels their nodes must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Required node affinity.
+    pub affinity: Option<NodeSelector>,
+    /// Preferred node affinity.
+    pub preferences: Vec<Preference>,
+    /// Taints they ignore, besides those that the flavor does.
+    pub tolerations: Vec<Toleration>,
+    /// Places they have already.
+    pub previous: Option<Previous>,
+}
+
+/// Which of Kueue's feature gates are on. The default is that of Kueue 0.20.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// `TASProfileMixed`: unconstrained pods take the smallest room that holds them, and fill up what is left over.
+    pub mixed_profile: bool,
+    /// `TASBalancedPlacement`: preferred pods are spread evenly over their domains.
+    pub balanced: bool,
+    /// `TASRespectNodeAffinityPreferred`: nodes that the pods prefer come first.
+    pub preferred_affinity: bool,
+    /// `ElasticJobsViaWorkloadSlicesWithTAS`: [`Previous::Slice`] counts.
+    pub elastic: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { mixed_profile: true, balanced: false, preferred_affinity: false, elastic: false }
+    }
+}
