@@ -60,7 +60,7 @@ impl Search<'_> {
 
     fn best_group(&mut self) -> Option<Best> {
         let groups: Vec<Range<u32>> = match self.plan.level.checked_sub(1) {
-            None => vec![0..self.rooms[0].len() as u32],
+            None => std::iter::once(0..self.rooms[0].len() as u32).collect(),
             Some(above) => self.tree.levels[above].children.clone(),
         };
         let mut best: Option<Best> = None;
@@ -240,9 +240,7 @@ impl Search<'_> {
                 }
             }
         }
-        let enough =
-            choices.pop()?.range((0, i64::MIN)..=(0, 0)).next_back().map(|(_, chosen)| chosen.clone());
-        enough
+        choices.pop()?.range((0, i64::MIN)..=(0, 0)).next_back().map(|(_, chosen)| chosen.clone())
     }
 
     /// How evenly the room of a domain is spread over its children: the entropy of their parts.

@@ -27,6 +27,8 @@ pub struct Node {
 
 /// A leaf's values as assignments name it: the host name, or all levels.
 type LeafKey = Vec<Arc<str>>;
+/// A leaf's values of all levels.
+type Path = Vec<Arc<str>>;
 /// Amounts by column. Sums of users' 64-bit numbers: 128 bits cannot overflow.
 type Amounts = Vec<i128>;
 
@@ -306,7 +308,7 @@ impl TopologyIndex {
         let (paths, nodes) = self.leaves_of_nodes();
         let hosts = self.ends_in_hosts();
         let resources = std::mem::take(&mut self.ground.resources);
-        let key = |path: &Vec<Arc<str>>| if hosts { path[path.len() - 1..].to_vec() } else { path.clone() };
+        let key = |path: &Path| if hosts { path[path.len() - 1..].to_vec() } else { path.clone() };
         let mut ground = Ground {
             tree: Tree::new(self.level_keys.len(), &paths),
             leaves: paths.iter().map(key).collect(),
@@ -357,12 +359,12 @@ impl TopologyIndex {
     }
 
     /// The values of each leaf, sorted, and the nodes that make it up.
-    fn leaves_of_nodes(&self) -> (Vec<Vec<Arc<str>>>, Vec<Vec<Arc<Node>>>) {
+    fn leaves_of_nodes(&self) -> (Vec<Path>, Vec<Vec<Arc<Node>>>) {
         let mut values: BTreeMap<&str, Arc<str>> = BTreeMap::new();
-        let mut by_path: BTreeMap<Vec<Arc<str>>, Vec<Arc<Node>>> = BTreeMap::new();
-        let mut path_of_host: HashMap<&str, Vec<Arc<str>>> = HashMap::new();
+        let mut by_path: BTreeMap<Path, Vec<Arc<Node>>> = BTreeMap::new();
+        let mut path_of_host: HashMap<&str, Path> = HashMap::new();
         for node in self.nodes.values() {
-            let mut path: Vec<Arc<str>> = Vec::with_capacity(self.level_keys.len());
+            let mut path: Path = Vec::with_capacity(self.level_keys.len());
             for level in &self.level_keys {
                 let value = node.labels.get(&**level).map_or("", String::as_str);
                 path.push(Arc::clone(values.entry(value).or_insert_with(|| Arc::from(value))));

@@ -6,7 +6,8 @@ use super::choose::Search;
 use super::filter::Filter;
 use super::room::fill;
 use super::{
-    Assignment, LayerRoom, PodSetRequest, Previous, Rules, SliceLayer, Spread, TopologyIndex, TopologyReason,
+    Assignment, Exclusions, LayerRoom, PodSetRequest, Previous, Rules, SliceLayer, Spread, TopologyIndex,
+    TopologyReason,
 };
 
 /// What came of each pod set, in the order asked. `None`: one before it failed.
@@ -249,7 +250,8 @@ impl TopologyIndex {
         level.ok_or_else(|| TopologyReason::UnknownLevel(Arc::clone(key)))
     }
 
-    fn reason(&self, plan: &Plan, miss: Miss, exclusions: super::Exclusions) -> TopologyReason {
+    fn reason(&self, plan: &Plan, miss: Miss, exclusions: Exclusions) -> TopologyReason {
+        let exclusions = Box::new(exclusions);
         let level = Arc::clone(&self.level_keys[miss.level]);
         if plan.layers.is_empty() {
             let (wanted, size) = (plan.slices(), plan.slice_size);

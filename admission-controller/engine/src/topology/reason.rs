@@ -87,7 +87,7 @@ pub enum TopologyReason {
         /// No place is left for the group's leader.
         leader: bool,
         /// Nodes that take none of the pods.
-        exclusions: Exclusions,
+        exclusions: Box<Exclusions>,
     },
     /// Not enough room for slices within slices.
     LayersDoNotFit {
@@ -96,7 +96,7 @@ pub enum TopologyReason {
         /// What fits of each layer, outermost first.
         layers: Vec<LayerRoom>,
         /// Nodes that take none of the pods.
-        exclusions: Exclusions,
+        exclusions: Box<Exclusions>,
     },
     /// The domains chosen hold the pods, but not so that leader and slices stay whole further down.
     CannotDivide {
