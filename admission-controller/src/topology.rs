@@ -99,3 +99,116 @@ pub fn can_move(workload: &ObjectMeta) -> bool {
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn typed<T: DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn assignments_come_back_as_they_were_written() {
+        let levels = ["block", "rack"].map(Arc::from);
+        for domains in [
+            vec![],
+            vec![(["b1", "r1"], 4)],
+            vec![(["b1", "r1"], 4), (["b1", "r2"], 4)],
+            vec![(["b1", "rack-a-1"], 1), (["b2", "rack-b-1"], 2), (["b2", ""], 3)],
+            vec![(["ä", "aba"], 1), (["äö", "ababa"], 1)],
+        ] {
+            let domain =
+                |(values, pods): ([&str; 2], i64)| DomainPods { values: values.map(Arc::from).into(), pods };
+            let assignment = Assignment {
+                levels: levels.clone().into(),
+                domains: domains.into_iter().map(domain).collect(),
+            };
+            assert_eq!(read(&write(&assignment).unwrap()).unwrap(), assignment);
+        }
+    }
+
+    #[test]
+    fn requests_say_how_near_and_in_what_slices() {
+        let layer = |level: &str, size| SliceLayer { level: level.into(), size };
+        for (request, spread_wanted, layers_wanted) in [
+            (json!({}), Spread::Unconstrained, vec![]),
+            (json!({ "required": "rack" }), Spread::Required("rack".into()), vec![]),
+            (json!({ "preferred": "rack", "podSetSliceSize": 2 }), Spread::Preferred("rack".into()), vec![]),
+            (json!({ "unconstrained": true }), Spread::Unconstrained, vec![]),
+            (
+                json!({ "podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2 }),
+                Spread::SlicesOnly,
+                vec![layer("rack", 2)],
+            ),
+            (
+                json!({ "required": "block", "podSetSliceRequiredTopology": "rack" }),
+                Spread::Required("block".into()),
+                vec![layer("rack", 0)],
+            ),
+            (
+                json!({ "required": "block", "podsetSliceRequiredTopologyConstraints": [
+                    { "topology": "rack", "size": 4 }, { "topology": "host", "size": 2 },
+                ] }),
+                Spread::Required("block".into()),
+                vec![layer("rack", 4), layer("host", 2)],
+            ),
+        ] {
+            assert_eq!(spread(Some(&typed(request.clone()))), (spread_wanted, layers_wanted), "{request}");
+        }
+        assert_eq!(spread(None), (Spread::Unconstrained, vec![]));
+    }
+
+    #[test]
+    fn pods_count_while_they_are_bound_and_not_finished() {
+        for (node, phase, counts) in [
+            ("n1", "Running", true),
+            ("n1", "Pending", true),
+            ("n1", "Failed", false),
+            ("n1", "Succeeded", false),
+            ("", "Pending", false),
+        ] {
+            let pod = json!({
+                "spec": { "nodeName": node, "containers": [{ "resources": { "requests": { "cpu": "1500m" } } }] },
+                "status": { "phase": phase },
+            });
+            let wanted = counts.then(|| ("n1", ResourceList::from([("cpu".into(), 1500)])));
+            assert_eq!(usage_of(&typed(pod)), wanted, "{node} {phase}");
+        }
+    }
+
+    #[test]
+    fn a_node_takes_pods_while_it_is_ready_and_not_cordoned() {
+        for (status, cordoned, ready) in
+            [("True", false, true), ("True", true, false), ("Unknown", false, false)]
+        {
+            let view = json!({
+                "metadata": { "name": "n" },
+                "spec": { "unschedulable": cordoned },
+                "status": { "allocatable": { "cpu": "2" }, "conditions": [{ "type": "Ready", "status": status }] },
+            });
+            assert_eq!(node(&typed(view)).unwrap().ready, ready, "{status} {cordoned}");
+        }
+        let broken = json!({ "status": { "allocatable": { "cpu": "much" } } });
+        assert!(node(&typed(broken)).is_err());
+    }
+
+    #[test]
+    fn a_workload_that_is_one_pod_stays_where_it_is() {
+        let owner = |kind: &str, version: &str| json!({ "kind": kind, "apiVersion": version, "name": "o", "uid": "u" });
+        let group = json!({ "kueue.x-k8s.io/is-group-workload": "true" });
+        for (owners, annotations, moves) in [
+            (vec![], Value::Null, true),
+            (vec![owner("Pod", "v1")], Value::Null, false),
+            (vec![owner("Pod", "v1")], group, true),
+            (vec![owner("Pod", "v1"), owner("Pod", "v1")], Value::Null, true),
+            (vec![owner("Job", "batch/v1")], Value::Null, true),
+        ] {
+            let workload = json!({ "ownerReferences": owners, "annotations": annotations });
+            assert_eq!(can_move(&typed(workload.clone())), moves, "{workload}");
+        }
+    }
+}

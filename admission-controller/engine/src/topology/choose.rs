@@ -65,12 +65,13 @@ impl Search<'_> {
 
     /// The same for the leader's sake: those that take it first, and room is what is left beside it.
     pub(super) fn sort_for_leader(&self, level: usize, domains: &mut [u32]) {
+        domains.sort_unstable_by_key(|domain| self.order_for_leader(level, *domain));
+    }
+
+    fn order_for_leader(&self, level: usize, domain: u32) -> impl Ord + use<> {
         let sign = if self.plan.least_free_first { 1 } else { -1 };
-        domains.sort_unstable_by_key(|domain| {
-            let room = self.room(level, *domain);
-            let order = (sign * room.slices_beside, room.pods_beside, *domain);
-            (Reverse(room.leaders), Reverse(room.score), order)
-        });
+        let room = self.room(level, domain);
+        (Reverse(room.leaders), Reverse(room.score), sign * room.slices_beside, room.pods_beside, domain)
     }
 
     /// Of sorted domains the first with the least room that is enough; the first of all where none has enough.
@@ -98,51 +99,55 @@ impl Search<'_> {
     /// The level and the domains that hold everything: one domain of the level or, where that is no must, of one above; else
     /// as few as will do.
     pub(super) fn choose(&self, level: usize) -> Result<(usize, Vec<u32>), Miss> {
-        let (slices, leaders) = (self.plan.slices(), self.plan.leaders);
-        let mut sorted: Vec<u32> = (0..self.rooms[level].len() as u32).collect();
-        self.sort_for_leader(level, &mut sorted);
-        let takes = |domain: &u32| {
-            let room = self.room(level, *domain);
-            room.slices_beside >= slices && room.leaders >= leaders
-        };
-        if self.plan.least_free_first {
-            if let Some(domain) = sorted.iter().find(|domain| takes(domain)) {
-                return Ok((level, vec![*domain]));
-            }
-        } else if takes(&sorted[0]) {
-            return Ok((level, vec![self.tightest(level, &sorted, slices, leaders, Unit::Slices(1))]));
+        if let Some(domain) = self.choose_one(level) {
+            return Ok((level, vec![domain]));
         }
         if self.plan.required {
-            // A preferred domain that is too small hides larger ones behind it.
-            return match sorted.iter().position(takes) {
-                Some(at) => {
-                    let domain = self.tightest(level, &sorted[at..], slices, leaders, Unit::Slices(1));
-                    Ok((level, vec![domain]))
-                }
-                None => Err(self.miss(level, &sorted)),
-            };
+            return Err(self.miss(level));
         }
         if level > 0 && !self.plan.unconstrained {
             return self.choose(level - 1);
         }
-        self.choose_several(level, &sorted)
+        self.choose_several(level)
     }
 
-    fn miss(&self, level: usize, domains: &[u32]) -> Miss {
-        let rooms = domains.iter().map(|domain| self.room(level, *domain));
-        let fits = rooms.clone().map(|room| room.slices).max().unwrap_or(0);
+    /// One domain that holds everything: of those in the lead, the tightest. Nothing is sorted for that.
+    fn choose_one(&self, level: usize) -> Option<u32> {
+        let (slices, leaders) = (self.plan.slices(), self.plan.leaders);
+        let all = 0..self.rooms[level].len() as u32;
+        let holds = |domain: &u32| {
+            let room = self.room(level, *domain);
+            room.slices_beside >= slices && room.leaders >= leaders
+        };
+        let order = |domain: &u32| self.order_for_leader(level, *domain);
+        let first = all.clone().filter(holds).min_by_key(order)?;
+        if self.plan.least_free_first {
+            return Some(first);
+        }
+        let score = self.room(level, first).score;
+        // A preferred domain that is too small: where all need not be in one domain, it is used together with others.
+        if !self.plan.required && all.clone().any(|domain| order(&domain) < order(&first) && !holds(&domain))
+        {
+            return None;
+        }
+        let alike = |domain: &u32| self.room(level, *domain).score == score;
+        all.filter(|domain| holds(domain) && alike(domain))
+            .min_by_key(|domain| (self.room(level, *domain).slices_beside, order(domain)))
+    }
+
+    fn miss(&self, level: usize) -> Miss {
+        let fits = self.rooms[level].iter().map(|room| room.slices).max().unwrap_or(0);
         // Enough for the workers somewhere: then it is the leader.
         Miss { level, fits, leader: fits >= self.plan.slices() }
     }
 
-    fn choose_several(&self, level: usize, sorted: &[u32]) -> Result<(usize, Vec<u32>), Miss> {
-        let sorted = self.leader_first(
-            level,
-            sorted,
-            self.plan.count,
-            self.plan.leaders,
-            Unit::Slices(self.plan.slice_size),
-        );
+    fn choose_several(&self, level: usize) -> Result<(usize, Vec<u32>), Miss> {
+        let mut sorted: Vec<u32> = (0..self.rooms[level].len() as u32).collect();
+        if self.plan.leaders > 0 {
+            self.sort_for_leader(level, &mut sorted);
+            let unit = Unit::Slices(self.plan.slice_size);
+            sorted = self.leader_first(level, &sorted, self.plan.count, self.plan.leaders, unit);
+        }
         let (mut slices, mut leaders) = (self.plan.slices(), self.plan.leaders);
         let best_fit = !self.plan.least_free_first;
         let mut chosen = Vec::new();
@@ -158,7 +163,7 @@ impl Search<'_> {
             at += 1;
         }
         if leaders > 0 {
-            return Err(Miss { leader: true, ..self.miss(level, &sorted) });
+            return Err(Miss { leader: true, ..self.miss(level) });
         }
         let mut rest: Vec<u32> = sorted[at..].iter().copied().filter(|one| !chosen.contains(one)).collect();
         self.sort(level, &mut rest);

@@ -1,0 +1,285 @@
+//! Random clusters of up to twelve nodes, judged by trying every way to place the pods.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::ResourceList;
+use quota_engine::topology::*;
+
+const CLUSTERS: u64 = 4_000;
+const LEVELS: [&str; 3] = ["block", "rack", HOSTNAME];
+
+/// A node as the oracle sees it: its path, and what is free.
+#[derive(Clone, Debug)]
+struct Host {
+    path: [String; 3],
+    gpus: i64,
+    pods: i64,
+}
+
+#[derive(Debug)]
+struct Cluster {
+    hosts: Vec<Host>,
+}
+
+fn gpus(amount: i64) -> ResourceList {
+    [("gpu".into(), amount)].into()
+}
+
+fn request(count: i64, gpu: i64, spread: Spread) -> PodSetRequest {
+    PodSetRequest {
+        count,
+        per_pod: gpus(gpu),
+        spread,
+        layers: Vec::new(),
+        group: None,
+        node_selector: BTreeMap::new(),
+        affinity: None,
+        preferences: Vec::new(),
+        tolerations: Vec::new(),
+        previous: None,
+    }
+}
+
+impl Cluster {
+    fn random(rng: &mut fastrand::Rng) -> Self {
+        let (blocks, racks) = (rng.usize(1..=3), rng.usize(1..=3));
+        let host = |index: usize, rng: &mut fastrand::Rng| Host {
+            path: [
+                format!("b{}", rng.usize(0..blocks)),
+                format!("r{}", rng.usize(0..racks)),
+                format!("h{index}"),
+            ],
+            gpus: rng.i64(0..=8),
+            pods: rng.i64(0..=6),
+        };
+        Self { hosts: (0..rng.usize(1..=12)).map(|index| host(index, rng)).collect() }
+    }
+
+    /// An index that has come to this state by a detour: nodes that came late, usage that was given back.
+    fn index(&self, rng: &mut fastrand::Rng) -> TopologyIndex {
+        let mut index = TopologyIndex::new(LEVELS.map(Arc::from).into(), BTreeMap::new(), Vec::new());
+        let mut hosts: Vec<&Host> = self.hosts.iter().collect();
+        rng.shuffle(&mut hosts);
+        for host in hosts {
+            let held = Assignment {
+                levels: vec![HOSTNAME.into()],
+                domains: vec![DomainPods { values: vec![host.path[2].as_str().into()], pods: 1 }],
+            };
+            let labels =
+                LEVELS.iter().zip(&host.path).map(|(level, value)| ((*level).to_owned(), value.clone()));
+            let mut node = Node {
+                name: format!("node-{}", host.path[2]).into(),
+                labels: labels.collect(),
+                taints: Vec::new(),
+                allocatable: [("gpu".into(), host.gpus + 3), ("pods".into(), host.pods + 2)].into(),
+                ready: rng.bool(),
+            };
+            index.charge(&held, &gpus(1));
+            index.upsert_node(node.clone());
+            if rng.bool() {
+                // A search in between makes the tree before the rest comes.
+                index.place(&[request(1, 1, Spread::Unconstrained)], Rules::default(), false);
+            }
+            index.charge_node(&node.name, &gpus(2));
+            index.charge(&held, &gpus(5));
+            node.ready = true;
+            index.upsert_node(node);
+            index.release(&held, &gpus(5));
+        }
+        index
+    }
+
+    fn fits(&self, host: &Host, gpu: i64) -> i64 {
+        if gpu == 0 { host.pods } else { host.pods.min(host.gpus / gpu) }
+    }
+
+    /// How many whole slices each domain of a level holds, a slice being in one domain of `slice_level`.
+    fn slices(&self, level: usize, slice_level: usize, size: i64, gpu: i64) -> BTreeMap<&[String], i64> {
+        let mut pods: BTreeMap<&[String], i64> = BTreeMap::new();
+        for host in &self.hosts {
+            *pods.entry(&host.path[..=slice_level]).or_default() += self.fits(host, gpu);
+        }
+        let mut slices = BTreeMap::new();
+        for (domain, pods) in pods {
+            *slices.entry(&domain[..=level]).or_default() += pods / size;
+        }
+        slices
+    }
+
+    /// The fewest domains that hold so many slices: every set of them is tried.
+    fn fewest(&self, slices: &BTreeMap<&[String], i64>, wanted: i64) -> Option<u32> {
+        let amounts: Vec<i64> = slices.values().copied().collect();
+        let holds = |set: &u32| {
+            let held = |(at, amount): (usize, &i64)| if set >> at & 1 == 1 { *amount } else { 0 };
+            amounts.iter().enumerate().map(held).sum::<i64>() >= wanted
+        };
+        (0..1u32 << amounts.len()).filter(holds).map(u32::count_ones).min()
+    }
+
+    /// What must be true of any places: everything has one, nothing is overbooked, slices are whole.
+    fn check(&self, given: &Assignment, request: &PodSetRequest, slice_level: usize, size: i64) {
+        let gpu = request.per_pod["gpu"];
+        assert_eq!(given.pods(), request.count);
+        assert_eq!(given.levels, [Arc::from(HOSTNAME)]);
+        let mut pods: BTreeMap<&[String], i64> = BTreeMap::new();
+        let mut paths = Vec::new();
+        for domain in &given.domains {
+            let host = self.hosts.iter().find(|host| *host.path[2] == *domain.values[0]).unwrap();
+            assert!(domain.pods > 0 && domain.pods <= self.fits(host, gpu), "{domain:?} on {host:?}");
+            *pods.entry(&host.path[..=slice_level]).or_default() += domain.pods;
+            paths.push(&host.path);
+        }
+        assert!(pods.values().all(|pods| pods % size == 0), "a slice is cut: {pods:?}");
+        assert!(paths.is_sorted() && paths.iter().collect::<BTreeSet<_>>().len() == paths.len(), "{paths:?}");
+    }
+
+    fn used(&self, given: &Assignment, level: usize) -> u32 {
+        let path = |domain: &DomainPods| {
+            &self.hosts.iter().find(|host| *host.path[2] == *domain.values[0]).unwrap().path[..=level]
+        };
+        given.domains.iter().map(path).collect::<BTreeSet<_>>().len() as u32
+    }
+}
+
+/// A request with its slice layer, if it has one.
+fn random_request(rng: &mut fastrand::Rng) -> (PodSetRequest, usize, usize, i64) {
+    let level = rng.usize(0..3);
+    let slice_level = if rng.bool() { 2 } else { rng.usize(level..3) };
+    let size = if slice_level == 2 && rng.bool() { 1 } else { rng.i64(1..=3) };
+    let spread = match rng.u32(0..4) {
+        0 | 1 => Spread::Required(LEVELS[level].into()),
+        2 => Spread::Preferred(LEVELS[level].into()),
+        _ => Spread::Unconstrained,
+    };
+    let mut request = request(rng.i64(1..=5) * size, rng.i64(0..=4), spread);
+    let layer = SliceLayer { level: LEVELS[slice_level].into(), size };
+    if slice_level == 2 && size == 1 {
+        return (request, level, slice_level, size);
+    }
+    if request.spread == Spread::Unconstrained {
+        request.spread = Spread::SlicesOnly;
+    }
+    request.layers.push(layer);
+    (request, level, slice_level, size)
+}
+
+#[test]
+fn a_place_is_found_if_there_is_one_and_it_is_a_good_one() {
+    let mut refused = 0;
+    for seed in 0..CLUSTERS {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let cluster = Cluster::random(&mut rng);
+        let mut index = cluster.index(&mut rng);
+        let (request, level, slice_level, size) = random_request(&mut rng);
+        let rules = Rules { mixed_profile: rng.bool(), balanced: rng.bool(), ..Rules::default() };
+        let (gpu, wanted) = (request.per_pod["gpu"], request.count / size);
+        let at = |level: usize| cluster.slices(level, slice_level, size, gpu);
+        let one_holds = |level: usize| at(level).values().any(|slices| *slices >= wanted);
+        let all_hold = at(0).values().sum::<i64>() >= wanted;
+
+        let given = index.place(std::slice::from_ref(&request), rules, false).into_assignments();
+        let what = || format!("seed {seed}: {cluster:?} {request:?} {rules:?} {given:?}");
+        let possible = match request.spread {
+            Spread::Required(_) => one_holds(level),
+            _ => all_hold,
+        };
+        assert_eq!(given.is_ok(), possible, "{}", what());
+        let Ok([given]) = given.as_deref() else {
+            refused += 1;
+            continue;
+        };
+        cluster.check(given, &request, slice_level, size);
+        match request.spread {
+            Spread::Required(_) => assert_eq!(cluster.used(given, level), 1, "{}", what()),
+            // The nearest level at which one domain is enough; else as few as possible at the top.
+            Spread::Preferred(_) if !rules.balanced => {
+                match (0..=level).rev().find(|level| one_holds(*level)) {
+                    Some(found) => assert_eq!(cluster.used(given, found), 1, "{}", what()),
+                    None => {
+                        assert_eq!(
+                            Some(cluster.used(given, 0)),
+                            cluster.fewest(&at(0), wanted),
+                            "{}",
+                            what()
+                        );
+                    }
+                }
+            }
+            Spread::Unconstrained if !rules.mixed_profile => {
+                assert_eq!(Some(cluster.used(given, 2)), cluster.fewest(&at(2), wanted), "{}", what());
+            }
+            _ => {}
+        }
+    }
+    assert!((500..3_000).contains(&refused), "too few clusters say anything: {refused} refused");
+}
+
+#[test]
+fn a_search_changes_nothing_and_several_pod_sets_never_overbook() {
+    for seed in 0..CLUSTERS {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let cluster = Cluster::random(&mut rng);
+        let mut index = cluster.index(&mut rng);
+        let mut sets: Vec<PodSetRequest> = (0..3).map(|_| random_request(&mut rng).0).collect();
+        if rng.bool() {
+            sets[0] =
+                PodSetRequest { count: 1, group: Some("all".into()), layers: Vec::new(), ..sets[1].clone() };
+            sets[0].per_pod = gpus(rng.i64(0..=4));
+            sets[1].group = Some("all".into());
+        }
+        let rules = Rules { mixed_profile: rng.bool(), balanced: rng.bool(), ..Rules::default() };
+        let first = index.place(&sets, rules, false);
+        assert_eq!(first, index.place(&sets, rules, false), "seed {seed}");
+
+        let Ok(given) = first.into_assignments() else { continue };
+        let mut taken: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
+        for (set, given) in sets.iter().zip(&given) {
+            assert_eq!(given.pods(), set.count, "seed {seed}");
+            for domain in &given.domains {
+                let (gpus, pods) = taken.entry(&domain.values[0]).or_default();
+                *gpus += domain.pods * set.per_pod["gpu"];
+                *pods += domain.pods;
+            }
+        }
+        for (name, (gpus, pods)) in taken {
+            let host = cluster.hosts.iter().find(|host| host.path[2] == name).unwrap();
+            assert!(gpus <= host.gpus && pods <= host.pods, "seed {seed}: {name} is overbooked");
+        }
+    }
+}
+
+#[test]
+fn usage_is_where_the_places_are_and_comes_back() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let host = |name: &str| Host { path: ["b".into(), "r".into(), name.into()], gpus: 4, pods: 9 };
+    let cluster = Cluster { hosts: vec![host("h1"), host("h2")] };
+    let mut index = cluster.index(&mut rng);
+    let wish = request(4, 1, Spread::Required(HOSTNAME.into()));
+    let place = |index: &mut TopologyIndex, empty| {
+        index.place(std::slice::from_ref(&wish), Rules::default(), empty).into_assignments()
+    };
+    let one = place(&mut index, false).unwrap().remove(0);
+    index.charge(&one, &wish.per_pod);
+    let other = place(&mut index, false).unwrap().remove(0);
+    assert_ne!(one, other);
+    assert!(index.fits(&other, &wish.per_pod));
+    index.charge(&other, &wish.per_pod);
+    assert!(!index.fits(&other, &wish.per_pod));
+
+    let Err((0, TopologyReason::DoesNotFit { fits: 0, wanted: 4, exclusions, .. })) =
+        place(&mut index, false)
+    else {
+        panic!("both are full");
+    };
+    assert_eq!((exclusions.total, exclusions.resources), (2, [("gpu".into(), 2)].into()));
+    assert_eq!(place(&mut index, true).unwrap().remove(0), one, "as if nothing were placed");
+
+    index.release(&other, &wish.per_pod);
+    assert_eq!(place(&mut index, false).unwrap().remove(0), other);
+    index.remove_node(&format!("node-{}", other.domains[0].values[0]));
+    assert!(place(&mut index, false).is_err());
+    assert!(!index.fits(&other, &wish.per_pod));
+}
