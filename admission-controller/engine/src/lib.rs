@@ -34,6 +34,7 @@ pub use engine::{Engine, Settings, Undeclared};
 pub use explain::{ClusterQueueState, Explanation, WorkloadState};
 pub use input::Event;
 pub use names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+pub use preempt::{Chosen, Victim};
 pub use process::{CycleCounts, Recomputation};
 pub use reason::{Hindrance, Inactive, Obstacle, PendingReason};
 pub use report::{ClusterQueueReport, FlavorUsage, LocalQueueReport};

@@ -4,14 +4,15 @@
 //! fits: no victim of the result could be spared.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use model::ResourceName;
 use model::planted::Bug;
 
 use crate::decision::PreemptionReason;
 use crate::engine::Engine;
 use crate::input::{BorrowWithinCohort, Preemption, ReclaimWithinCohort, WithinClusterQueue, Workload};
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::{ClusterQueueName, FlavorName, Uid};
 use crate::queue::{HoldState, Phase};
 use crate::tree::{FlavorResource, Ledger, NodeId, NodeName, Tree, Usage};
 
@@ -29,6 +30,82 @@ impl Target {
     /// Takes it out of the plan, within a what-if.
     pub(crate) fn leave(&self, tree: &mut Tree) {
         tree.charge(self.node, &self.usage, Ledger::Planned, -1);
+    }
+}
+
+/// A workload that would have to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// Who.
+    pub workload: Uid,
+    /// By which right.
+    pub reason: PreemptionReason,
+    /// Whether it is leaving already.
+    pub leaves: bool,
+}
+
+/// The flavors of one pod set, as they were chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// How many pods.
+    pub count: i64,
+    /// The flavor of each resource, and whether others have to free it.
+    pub flavors: BTreeMap<ResourceName, (FlavorName, bool)>,
+}
+
+impl Engine {
+    /// Whom a workload that waits in `name` would displace to get these flavors, one [`Chosen`] for each of its pod sets.
+    /// Who is leaving already counts as if it stayed, and is among the first to be named. Changes nothing.
+    pub fn find_victims(&mut self, uid: &Uid, name: &ClusterQueueName, chosen: &[Chosen]) -> Vec<Victim> {
+        self.reconfigure();
+        let Some(record) = self.workloads.get(uid) else { return Vec::new() };
+        let pod_sets = record.workload.pod_sets.clone();
+        let (mut usage, mut short) = (Usage::new(), BTreeSet::new());
+        for (pod_set, chosen) in pod_sets.iter().zip(chosen) {
+            for (resource, (flavor, lacking)) in &chosen.flavors {
+                let pair = self.tree.pair(flavor, resource);
+                let each = match resource.as_str() {
+                    ResourceName::PODS => 1,
+                    _ => pod_set.requests.get(resource).copied().unwrap_or(0),
+                };
+                let sum = usage.entry(pair).or_insert(0);
+                *sum = sum.saturating_add(each.saturating_mul(chosen.count));
+                if *lacking {
+                    short.insert(pair);
+                }
+            }
+        }
+        let leaving: Vec<(NodeId, Usage)> = self.leaving_in(name);
+        let mark = self.tree.mark();
+        for (node, usage) in &leaving {
+            self.tree.charge(*node, usage, Ledger::Planned, 1);
+        }
+        let mut search = Search::new(self, uid, name, &usage, short);
+        search.leaving_stay = true;
+        let targets = search.run();
+        self.tree.rollback(mark);
+        let victim = |target: Target| Victim {
+            leaves: self.is_leaving(&target.uid),
+            workload: target.uid,
+            reason: target.reason,
+        };
+        targets.into_iter().map(victim).collect()
+    }
+
+    /// What those use who are leaving, anywhere in the queue's tree.
+    fn leaving_in(&mut self, name: &ClusterQueueName) -> Vec<(NodeId, Usage)> {
+        let mut found = Vec::new();
+        for member in self.members_of_tree(name) {
+            let Some(queue) = self.queues.get(&member) else { continue };
+            for uid in &queue.holding {
+                if let Some(Phase::Holding(holding)) = self.workloads.get(uid).map(|record| &record.phase)
+                    && matches!(holding.state, HoldState::Leaving { .. })
+                {
+                    found.push((queue.node, holding.usage.clone()));
+                }
+            }
+        }
+        found
     }
 }
 
@@ -50,7 +127,8 @@ struct Candidate {
     right: Right,
     /// Up to which node, exclusive, everything above the candidate must be over its quota.
     common_ancestor: Option<NodeId>,
-    rank: (Group, i32, Reverse<i64>, Uid),
+    /// Who is leaving already comes first.
+    rank: (bool, Group, i32, Reverse<i64>, Uid),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +149,8 @@ pub(crate) struct Search<'a> {
     /// What others have to free.
     short: BTreeSet<FlavorResource>,
     passed_over_assumed: bool,
+    /// Who is leaving is counted as if it stayed, and may be among the victims.
+    leaving_stay: bool,
 }
 
 impl<'a> Search<'a> {
@@ -85,7 +165,17 @@ impl<'a> Search<'a> {
         let policy = engine.queue(queue).spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
         let preemptor = engine.workloads[uid].workload.clone();
         let queue = queue.clone();
-        Self { engine, preemptor, queue, node, policy, requests, short, passed_over_assumed: false }
+        Self {
+            engine,
+            preemptor,
+            queue,
+            node,
+            policy,
+            requests,
+            short,
+            passed_over_assumed: false,
+            leaving_stay: false,
+        }
     }
 
     /// The victims, or none where no set of them would do.
@@ -302,15 +392,16 @@ impl<'a> Search<'a> {
             if !uses || !allowed(&record.workload) {
                 continue;
             }
+            let leaves = matches!(holding.state, HoldState::Leaving { .. });
             match holding.state {
-                HoldState::Leaving { .. } => continue,
+                HoldState::Leaving { .. } if !self.leaving_stay => continue,
                 HoldState::Assumed(_) if !self.engine.planted.is(Bug::PreemptAssumed) => {
                     self.passed_over_assumed = true;
                     continue;
                 }
-                HoldState::Assumed(_) | HoldState::Confirmed => {}
+                HoldState::Assumed(_) | HoldState::Confirmed | HoldState::Leaving { .. } => {}
             }
-            if record.eviction_refused_at == Some(record.workload.version) {
+            if !leaves && record.eviction_refused_at == Some(record.workload.version) {
                 continue;
             }
             let right = right(&record.workload);
@@ -323,7 +414,7 @@ impl<'a> Search<'a> {
                 Right::SameQueue => (Group::SameQueue, PreemptionReason::InClusterQueue),
             };
             found.push(Candidate {
-                rank: (group, record.workload.priority, Reverse(holding.since_ms), uid.clone()),
+                rank: (!leaves, group, record.workload.priority, Reverse(holding.since_ms), uid.clone()),
                 target: Target {
                     uid: uid.clone(),
                     cluster_queue: name.clone(),

@@ -207,7 +207,7 @@ impl Engine {
             .count()
     }
 
-    fn is_leaving(&self, uid: &Uid) -> bool {
+    pub(crate) fn is_leaving(&self, uid: &Uid) -> bool {
         self.workloads.get(uid).is_some_and(|record| {
             matches!(&record.phase, Phase::Holding(holding) if matches!(holding.state, HoldState::Leaving { .. }))
         })

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use quota_engine::{Decision, EvictReason};
-use serde_json::{Value, json};
+use admission_controller::{status, words};
+use crds::view::workload::Workload;
+use quota_engine::{Chosen, EvictReason, FlavorName};
+use serde_json::{Map, Value, json};
 
 use super::world::{self, World};
 use crate::case::{Case, Runner, Verdict};
@@ -14,7 +16,8 @@ pub(super) const TESTS: &[(&str, Runner)] =
 fn displaces(case: &Case) -> Verdict {
     let tc = case.tc();
     let mut world = World::new();
-    world.flavors(case.shared("flavors").as_array().unwrap());
+    let flavors = if tc["flavors"].is_null() { case.shared("flavors") } else { &tc["flavors"] };
+    world.flavors(flavors.as_array().unwrap());
     world.queues(tc);
     world.workloads(&tc["admitted"]);
     let target = tc["targetCQ"].as_str().unwrap();
@@ -23,22 +26,69 @@ fn displaces(case: &Case) -> Verdict {
     incoming["metadata"]["namespace"] = json!("default");
     incoming["spec"]["queueName"] = json!("incoming");
     world.workloads(&json!([incoming]));
-    let decided = world.decide();
-    let mut victims: BTreeMap<String, &str> = BTreeMap::new();
-    for decision in &decided {
-        if let Decision::Evict(evict) = decision
-            && let EvictReason::Preempted(reason) = evict.reason
-        {
-            victims.insert(world.key(&evict.victim), reason.token());
+    let chosen: Vec<Chosen> = tc["assignment"]["PodSets"].as_array().unwrap().iter().map(chosen).collect();
+    let uid = world.uid(&world::key_of(&incoming));
+    let victims = world.engine.find_victims(&uid, &target.into(), &chosen);
+    // It was a question only.
+    world.engine.audit()?;
+    if world.engine.find_victims(&uid, &target.into(), &chosen) != victims {
+        return Err("asked again, it answers otherwise".to_owned());
+    }
+    let wanted = tc["wantPreempted"].as_u64().unwrap_or(0);
+    if victims.len() as u64 != wanted {
+        return Err(format!("{} victims, wanted {wanted}: {victims:?}", victims.len()));
+    }
+    let mut given: BTreeMap<String, Value> = by_name(&tc["admitted"]);
+    let now = case.shared("now").as_str().unwrap().parse().unwrap();
+    for victim in victims.iter().filter(|victim| !victim.leaves) {
+        let key = world.key(&victim.workload);
+        let object = given.values_mut().find(|object| world::key_of(object) == key).unwrap();
+        let view: Workload = world.stored(object);
+        let reason = EvictReason::Preempted(victim.reason);
+        let message = words::eviction(reason, Some(("wl-in", "job-in")), ("", ""));
+        let body = status::evicted(&view, reason, &message, now);
+        for (field, value) in body["status"].as_object().unwrap() {
+            object["status"][field] = value.clone();
         }
     }
-    let mut wanted: BTreeMap<String, &str> = BTreeMap::new();
-    for workload in tc["wantWorkloads"].as_array().into_iter().flatten() {
-        let preempted = |one: &&Value| one["type"] == "Preempted" && one["status"] == "True";
-        let conditions = workload.pointer("/status/conditions").and_then(Value::as_array);
-        if let Some(condition) = conditions.into_iter().flatten().find(preempted) {
-            wanted.insert(world::key_of(workload), condition["reason"].as_str().unwrap());
+    let wanted = by_name(&tc["wantWorkloads"]);
+    for (name, wanted) in &wanted {
+        let (given, wanted) = (given.get(name).map(comparable), comparable(wanted));
+        if given.as_ref() != Some(&wanted) {
+            return Err(format!("{name}: {}, wanted {wanted}", given.unwrap_or_default()));
         }
     }
-    if victims == wanted { Ok(()) } else { Err(format!("{victims:?}, wanted {wanted:?}")) }
+    if given.len() == wanted.len() { Ok(()) } else { Err("not the same workloads".to_owned()) }
+}
+
+fn chosen(set: &Value) -> Chosen {
+    let flavors = set["Flavors"].as_object().into_iter().flatten().map(|(resource, choice)| {
+        let flavor = FlavorName::from(choice["Name"].as_str().unwrap());
+        (resource.as_str().into(), (flavor, choice["Mode"] == 1))
+    });
+    Chosen { count: set["Count"].as_i64().unwrap_or(0), flavors: flavors.collect() }
+}
+
+fn by_name(workloads: &Value) -> BTreeMap<String, Value> {
+    let workloads = workloads.as_array().into_iter().flatten();
+    workloads.map(|object| (world::key_of(object), object.clone())).collect()
+}
+
+/// Without what the table does not fix: the order and words of conditions, the resourceVersion.
+fn comparable(workload: &Value) -> Value {
+    let mut workload = workload.clone();
+    world::forget_nulls(&mut workload);
+    if let Some(metadata) = workload["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion");
+    }
+    if let Some(conditions) = workload.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+        for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+            condition.remove("message");
+        }
+        conditions.sort_by_key(|one| one["type"].as_str().unwrap_or_default().to_owned());
+    }
+    if workload["status"].as_object().is_some_and(Map::is_empty) {
+        workload["status"] = Value::Null;
+    }
+    workload
 }
