@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use crds::names::trireme;
+use crds::validation::Gates;
 use kit::config::{self, ConfigError};
 use kit::http::Listen;
 use model::planted::Planted;
@@ -130,7 +131,7 @@ pub struct FeatureGates {
     pub recompute_assignment_upon_preemption_targets_overlap: bool,
     /// `FlavorFungibilityPreserveScanProgress`.
     pub flavor_fungibility_preserve_scan_progress: bool,
-    /// Any other.
+    /// Any other; those that change a rule of validation are in [`Gates`].
     #[serde(flatten)]
     pub others: BTreeMap<String, bool>,
 }
@@ -248,7 +249,8 @@ impl Configuration {
 
     /// Keys of Kueue's file that are set and have no effect here.
     pub fn without_effect(&self) -> impl Iterator<Item = String> {
-        let gates = self.feature_gates.others.keys().map(|name| format!("featureGates.{name}"));
+        let others = self.feature_gates.others.keys().filter(|name| !Gates::default().set(name, true));
+        let gates = others.map(|name| format!("featureGates.{name}"));
         [
             ("health", &self.health),
             ("metrics", &self.metrics),
@@ -263,6 +265,15 @@ impl Configuration {
         .filter(|(_, value)| value.is_some())
         .map(|(name, _)| name.to_owned())
         .chain(gates)
+    }
+
+    /// The gates that change a rule of validation.
+    pub fn gates(&self) -> Gates {
+        let mut gates = Gates { partial_admission: self.feature_gates.partial_admission, ..Gates::default() };
+        for (name, open) in &self.feature_gates.others {
+            gates.set(name, *open);
+        }
+        gates
     }
 
     /// The kinds of jobs that are managed.
@@ -304,7 +315,7 @@ mod tests {
         assert_eq!(config.kinds().map(|kind| kind.kind).collect::<Vec<_>>(), ["Job"]);
         let kueues = "health:\n  healthProbeBindAddress: :8081\nmetrics:\n  bindAddress: :8443\nleaderElection:\n  \
              leaderElect: true\nclientConnection:\n  qps: 50\nwebhook:\n  port: 9443\n  certDir: /tmp\n\
-             featureGates:\n  PartialAdmission: false\n  TopologyAwareScheduling: true\n";
+             featureGates:\n  PartialAdmission: false\n  VisibilityOnDemand: true\n";
         let config = Configuration::parse(path, kueues).unwrap();
         assert!(!config.settings().partial_admission);
         let without_effect: Vec<String> = config.without_effect().collect();
@@ -316,9 +327,13 @@ mod tests {
                 "leaderElection",
                 "clientConnection",
                 "webhook.certDir",
-                "featureGates.TopologyAwareScheduling"
+                "featureGates.VisibilityOnDemand"
             ]
         );
+        let gates = "featureGates:\n  PartialAdmission: false\n  ElasticJobsViaWorkloadSlices: false\n";
+        let config = Configuration::parse(path, gates).unwrap();
+        assert!(!config.gates().partial_admission && !config.gates().elastic_jobs && config.gates().topology);
+        assert_eq!(config.without_effect().count(), 0);
         for (text, words) in [
             ("waitForPodsReady: {}", "waitForPodsReady"),
             ("integrations:\n  frameworks: [pod]", "integrations.frameworks[0]"),

@@ -14,7 +14,19 @@ use kit::http::{BODY_LIMIT, bounded};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-const ADMISSION: [&str; 3] = ["/mutate-job", "/validate-job", "/validate-kueue"];
+const QUEUES: &str = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue";
+const WORKLOADS: &str = "/validate-kueue-x-k8s-io-v1beta2-workload";
+const ADMISSION: [&str; 9] = [
+    "/mutate-job",
+    "/validate-job",
+    QUEUES,
+    "/validate-kueue-x-k8s-io-v1beta2-cohort",
+    "/validate-kueue-x-k8s-io-v1beta2-resourceflavor",
+    WORKLOADS,
+    "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue",
+    "/mutate-kueue-x-k8s-io-v1beta2-resourceflavor",
+    "/mutate-kueue-x-k8s-io-v1beta2-workload",
+];
 
 fn service() -> Router {
     bounded(router(Arc::new(Configuration::default())))
@@ -113,18 +125,12 @@ async fn odd_objects_are_judged_by_their_field_or_left_to_the_schema() {
         ("/mutate-job", "PyTorchJob", json!({ "metadata": 7, "spec": [] }), true, ""),
         ("/mutate-job", "Unicorn", job(), true, ""),
         ("/validate-job", "PyTorchJob", json!({ "metadata": { "labels": { "a": 7 } } }), true, ""),
-        ("/validate-kueue", "Unicorn", json!({}), true, ""),
-        ("/validate-kueue", "ClusterQueue", json!("text"), false, "the ClusterQueue cannot be read"),
-        ("/validate-kueue", "ClusterQueue", Value::Null, false, "the ClusterQueue cannot be read"),
+        (QUEUES, "Unicorn", json!({}), true, ""),
+        (QUEUES, "ClusterQueue", json!("text"), false, "the ClusterQueue cannot be read"),
+        (QUEUES, "ClusterQueue", Value::Null, false, "the ClusterQueue cannot be read"),
+        (QUEUES, "ClusterQueue", json!({ "spec": { "resourceGroups": 7 } }), false, "cannot be read"),
         (
-            "/validate-kueue",
-            "ClusterQueue",
-            json!({ "spec": { "resourceGroups": 7 } }),
-            false,
-            "cannot be read",
-        ),
-        (
-            "/validate-kueue",
+            WORKLOADS,
             "Workload",
             json!({ "spec": { "podSets": [{ "name": "a", "count": 1e99, "template": {} }] } }),
             false,
@@ -169,8 +175,11 @@ async fn what_is_no_conversion_review_fails_with_its_reason() {
         assert_eq!((status, &answer["response"]["result"]["status"]), (200, &json!("Failed")), "{text}");
         assert!(text.contains(words), "{text} does not say {words:?}");
     }
+    // A list may be longer than any object.
     let (status, words) = ask(&service, convert, vec![b' '; BODY_LIMIT + 1]).await;
-    assert_eq!((status, words.contains("larger than")), (413, true), "{words}");
+    assert_eq!((status, words.contains("not a ConversionReview")), (200, true), "{words}");
+    let (status, words) = ask(&service, convert, vec![b' '; (64 << 20) + 1]).await;
+    assert_eq!((status, words.contains("larger than 67108864")), (413, true), "{words}");
     let (_, text) = ask(&service, convert, text(review("kueue.x-k8s.io/v1beta2", queue))).await;
     assert!(text.contains("\"Success\"") && text.contains("kueue.x-k8s.io/v1beta2"), "{text}");
 }

@@ -53,6 +53,9 @@ pub mod kueue {
     /// On a Workload: signed addition to its priority.
     pub const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
 
+    /// On a Workload of an elastic job: the Workload whose place it takes, as `namespace/name`.
+    pub const WORKLOAD_SLICE_REPLACEMENT_FOR: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
+
     // Finalizers.
 
     /// Keeps ClusterQueues, flavors, checks, Topologies and Workloads while something uses them.

@@ -1,8 +1,6 @@
-//! v1beta1 ↔ v1beta2: the peers' cases, our own, and that nothing gets lost or crashes.
+//! v1beta1 ↔ v1beta2: rules, and that nothing gets lost or crashes. The peers' cases are in `e2e/conformance`.
 
 #![expect(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
-
-use std::{fs, path::Path};
 
 use crds::{
     api::kueue::v1beta1::{TopologyAssignment, TopologyDomainAssignment},
@@ -33,66 +31,6 @@ fn to_v1beta1(kind: &str, object: Value) -> Value {
     converted(kind, &object, V1BETA2, V1BETA1)
 }
 
-/// Without what Go writes for "nothing": `null`, `""`, empty lists and objects. Zero stays: a pointer to it is not nothing.
-fn without_nothings(value: &Value) -> Option<Value> {
-    match value {
-        Value::Null => None,
-        Value::String(text) if text.is_empty() => None,
-        Value::Array(items) if items.is_empty() => None,
-        Value::Array(items) => {
-            Some(items.iter().map(|item| without_nothings(item).unwrap_or(Value::Null)).collect())
-        }
-        Value::Object(map) => {
-            let map: serde_json::Map<_, _> =
-                map.iter().filter_map(|(key, value)| Some((key.clone(), without_nothings(value)?))).collect();
-            (!map.is_empty()).then(|| map.into())
-        }
-        other => Some(other.clone()),
-    }
-}
-
-/// `TestWorkloadConvertTo` → `Workload`.
-fn kind_of(test: &str) -> &str {
-    test.trim_start_matches("Test").split("Conver").next().unwrap()
-}
-
-#[test]
-fn the_peers_cases() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/conformance/kueue");
-    if !folder.is_dir() {
-        eprintln!("SKIPPED the_peers_cases: {} is not there", folder.display());
-        return;
-    }
-    let mut count = 0;
-    let mut failures = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let entry = entry.unwrap();
-        if !entry.file_name().to_str().unwrap().starts_with("v1beta1.") {
-            continue;
-        }
-        for line in fs::read_to_string(entry.path()).unwrap().lines() {
-            let case: Value = serde_json::from_str(line).unwrap();
-            let (test, tc) = (case["test"].as_str().unwrap(), &case["tc"]);
-            let kind = kind_of(test);
-            let (found, wanted) = if test.ends_with("ConvertTo") {
-                (to_v1beta2(kind, tc["input"].clone()), &tc["expected"])
-            } else if test.ends_with("ConvertFrom") {
-                (to_v1beta1(kind, tc["input"].clone()), &tc["expected"])
-            } else if test.ends_with("_Reverse") {
-                (to_v1beta2(kind, to_v1beta1(kind, tc["v1beta2Obj"].clone())), &tc["v1beta2Obj"])
-            } else {
-                (to_v1beta1(kind, to_v1beta2(kind, tc["v1beta1Obj"].clone())), &tc["v1beta1Obj"])
-            };
-            count += 1;
-            if without_nothings(&found) != without_nothings(wanted) {
-                failures.push(format!("{test} / {}\n  wanted {wanted}\n  found  {found}", case["case"]));
-            }
-        }
-    }
-    assert_eq!(count, 46, "cases in the folder");
-    assert!(failures.is_empty(), "{} of {count} failed:\n{}", failures.len(), failures.join("\n"));
-}
-
 #[test]
 fn what_the_rules_do_not_mention_passes() {
     let object = json!({
@@ -106,15 +44,33 @@ fn what_the_rules_do_not_mention_passes() {
 
 #[test]
 fn admission_checks_become_one_list() {
-    let names = |checks: Value, strategy: Value| {
-        let spec = json!({ "admissionChecks": checks, "admissionChecksStrategy": strategy });
+    let checks = |plain: Value, strategy: Value| {
+        let spec = json!({ "admissionChecks": plain, "admissionChecksStrategy": strategy });
         to_v1beta2("ClusterQueue", json!({ "spec": spec }))["spec"].clone()
     };
-    assert_eq!(names(json!([]), json!({})), json!({}));
-    assert_eq!(
-        names(json!(["a", "b"]), json!({ "admissionChecks": [{ "name": "b", "onFlavors": ["f"] }] })),
-        json!({ "admissionChecksStrategy": { "admissionChecks": [{ "name": "b", "onFlavors": ["f"] }, { "name": "a" }] } })
-    );
+    let on_flavor = json!({ "admissionChecks": [{ "name": "b", "onFlavors": ["f"] }] });
+    let plain =
+        json!({ "admissionChecksStrategy": { "admissionChecks": [{ "name": "a" }, { "name": "b" }] } });
+    assert_eq!(checks(json!([]), json!({})), json!({}));
+    assert_eq!(checks(json!([]), on_flavor.clone()), json!({ "admissionChecksStrategy": on_flavor }));
+    assert_eq!(checks(json!(["a", "b"]), Value::Null), plain);
+    assert_eq!(checks(json!(["a", "b"]), on_flavor), plain);
+}
+
+#[test]
+fn a_priority_class_is_known_by_group_and_kind() {
+    let old =
+        |source: &str| json!({ "spec": { "priorityClassName": "high", "priorityClassSource": source } });
+    let class = |group: &str, kind: &str| json!({ "spec": { "priorityClassRef": { "group": group, "kind": kind, "name": "high" } } });
+    for (source, group, kind) in [
+        ("kueue.x-k8s.io/workloadpriorityclass", "kueue.x-k8s.io", "WorkloadPriorityClass"),
+        ("scheduling.k8s.io/priorityclass", "scheduling.k8s.io", "PriorityClass"),
+    ] {
+        assert_eq!(to_v1beta2("Workload", old(source)), class(group, kind));
+        assert_eq!(to_v1beta1("Workload", class(group, kind)), old(source));
+    }
+    assert_eq!(to_v1beta2("Workload", old("")), json!({ "spec": {} }));
+    assert_eq!(to_v1beta1("Workload", class("kueue.x-k8s.io", "PriorityClass")), json!({ "spec": {} }));
 }
 
 #[test]
@@ -132,6 +88,8 @@ fn a_profile_keeps_v1beta1_writable() {
     // The field is required there, and its `locationType` has a default.
     assert_eq!(v1beta1["spec"]["kubeConfig"], json!({ "location": "" }));
     assert_eq!(to_v1beta2("MultiKueueCluster", v1beta1), v1beta2);
+    let nothing = json!({ "spec": { "kubeConfig": { "location": "", "locationType": "Secret" } } });
+    assert_eq!(to_v1beta2("MultiKueueCluster", nothing), json!({ "spec": { "clusterSource": {} } }));
 }
 
 #[test]

@@ -28,16 +28,37 @@ pub fn webhook_configurations_for(
 ) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
     let metadata = || ObjectMeta { name: Some(CONFIGURATION.to_owned()), ..ObjectMeta::default() };
     let jobs = || job_rules(config, &["CREATE", "UPDATE"]);
-    let mutating =
-        mutating(config, "mutate-job.trireme.dev", client(config, ca_bundle, paths::MUTATE_JOB), jobs());
-    let validating = [
-        ("validate-job.trireme.dev", paths::VALIDATE_JOB, jobs()),
-        ("validate-kueue.trireme.dev", paths::VALIDATE_KUEUE, kueue_rules()),
-    ]
-    .map(|(name, path, rules)| validating(config, name, client(config, ca_bundle, path), rules));
+    let client = |path: &str| client(config, ca_bundle, path);
+    let mut changing = vec![mutating(config, "mutate-job.trireme.dev", client(paths::MUTATE_JOB), jobs())];
+    for kind in [paths::CLUSTER_QUEUE, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
+        // Nobody waits for a review that changes nothing.
+        if kind == paths::WORKLOAD && config.gates().partial_admission {
+            continue;
+        }
+        let rules = vec![kueue_rule(&[&format!("{kind}s")], &["CREATE"])];
+        changing.push(mutating(
+            config,
+            &format!("mutate-{kind}.trireme.dev"),
+            client(&paths::default(kind)),
+            rules,
+        ));
+    }
+    let mut judging =
+        vec![validating(config, "validate-job.trireme.dev", client(paths::VALIDATE_JOB), jobs())];
+    for kind in [paths::CLUSTER_QUEUE, paths::COHORT, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
+        let (objects, status) = (format!("{kind}s"), format!("{kind}s/status"));
+        let resources: &[&str] = if kind == paths::WORKLOAD { &[&objects, &status] } else { &[&objects] };
+        let rules = vec![kueue_rule(resources, &["CREATE", "UPDATE"])];
+        judging.push(validating(
+            config,
+            &format!("validate-{kind}.trireme.dev"),
+            client(&paths::validate(kind)),
+            rules,
+        ));
+    }
     (
-        MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(vec![mutating]) },
-        ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(validating.into()) },
+        MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(changing) },
+        ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(judging) },
     )
 }
 
@@ -69,7 +90,7 @@ fn mutating(
         admission_review_versions: vec!["v1".to_owned()],
         client_config,
         failure_policy: Some("Fail".to_owned()),
-        namespace_selector: Some(namespaces(config)),
+        namespace_selector: of_jobs(name).then(|| namespaces(config)),
         object_selector: of_jobs(name).then(|| labelled(config)).flatten(),
         rules: Some(rules),
         side_effects: "None".to_owned(),
@@ -126,9 +147,8 @@ fn job_rules(config: &Configuration, operations: &[&str]) -> Vec<RuleWithOperati
     config.kinds().map(|kind: &JobKind| rule(kind.group, kind.version, &[kind.plural], operations)).collect()
 }
 
-fn kueue_rules() -> Vec<RuleWithOperations> {
-    let resources = ["clusterqueues", "cohorts", "resourceflavors", "workloads", "workloads/status"];
-    vec![rule(kueue::GROUP, "v1beta2", &resources, &["CREATE", "UPDATE"])]
+fn kueue_rule(resources: &[&str], operations: &[&str]) -> RuleWithOperations {
+    rule(kueue::GROUP, "v1beta2", resources, operations)
 }
 
 fn rule(group: &str, version: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {

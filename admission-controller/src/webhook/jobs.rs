@@ -1,4 +1,5 @@
 use crds::names::kueue;
+use crds::validation::{ErrorKind, FieldError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
@@ -69,7 +70,7 @@ fn set_existing_parent(root: &mut Value, pointer: &str, value: Value) {
 /// The queue and the priority class of a job that runs stay what they were when it was admitted.
 pub(super) fn validate(config: &Configuration, request: &Request) -> Verdict {
     let Some((_, object, view)) = parsed(request, &request.object) else { return Verdict::Allow };
-    let mut reasons = Vec::new();
+    let mut errors = Vec::new();
     if request.operation == "UPDATE"
         && let Some((_, _, old)) = parsed(request, &request.old)
         && !old.suspended
@@ -77,27 +78,33 @@ pub(super) fn validate(config: &Configuration, request: &Request) -> Verdict {
         && config.manages(&request.namespace, old.queue.as_deref())
     {
         if old.queue != view.queue {
-            reasons.push(format!(
-                "metadata.labels[{}]: cannot change from {:?} to {:?} while the job runs; suspend it first",
-                kueue::QUEUE_NAME,
-                old.queue.unwrap_or_default(),
-                view.queue.clone().unwrap_or_default()
-            ));
+            let was = old.queue.unwrap_or_default();
+            let detail = format!("stays {was:?} while the job runs; suspend it first");
+            errors.push(invalid_label(kueue::QUEUE_NAME, view.queue.as_deref(), detail));
         }
         // One class may give way to another, as on the Workload.
-        if old.workload_priority_class.is_some() != view.workload_priority_class.is_some() {
-            reasons.push(format!(
-                "metadata.labels[{}]: cannot be added or removed while the job runs; suspend it first",
-                kueue::PRIORITY_CLASS
-            ));
+        let class = view.workload_priority_class.as_deref();
+        if old.workload_priority_class.is_some() != class.is_some() {
+            let detail = "is not added or removed while the job runs; suspend it first".to_owned();
+            errors.push(invalid_label(kueue::PRIORITY_CLASS, class, detail));
         }
     }
     if let Some(seconds) = object.label(kueue::MAX_EXEC_TIME_SECONDS)
         && seconds.parse::<i32>().is_ok_and(|seconds| seconds < 1)
     {
-        reasons.push(format!("metadata.labels[{}]: must be 1 or more", kueue::MAX_EXEC_TIME_SECONDS));
+        let detail = "must be 1 or more".to_owned();
+        errors.push(invalid_label(kueue::MAX_EXEC_TIME_SECONDS, Some(seconds), detail));
     }
-    Verdict::of(reasons)
+    Verdict::of(errors)
+}
+
+fn invalid_label(label: &str, value: Option<&str>, detail: String) -> FieldError {
+    FieldError {
+        field: format!("metadata.labels[{label}]"),
+        kind: ErrorKind::Invalid,
+        value: Some(json!(value.unwrap_or_default())),
+        detail,
+    }
 }
 
 #[cfg(test)]

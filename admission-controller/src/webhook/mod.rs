@@ -1,6 +1,7 @@
 //! Admission webhooks and conversion: served by every replica, before caches and leadership, since they need neither.
 
 mod configurations;
+mod defaults;
 mod jobs;
 mod review;
 mod validate;
@@ -9,11 +10,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::DefaultBodyLimit;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use crds::names::trireme;
+use crds::validation::Gates;
 use kit::http::BODY_LIMIT;
 
 pub use configurations::{webhook_configurations, webhook_configurations_for};
@@ -30,35 +33,65 @@ pub(crate) mod paths {
     pub(crate) const MUTATE_JOB: &str = "/mutate-job";
     /// Keeps queue names in place.
     pub(crate) const VALIDATE_JOB: &str = "/validate-job";
-    /// Checks Kueue's kinds.
-    pub(crate) const VALIDATE_KUEUE: &str = "/validate-kueue";
+    /// Kueue's kinds by their paths' last part. Whoever switches over from Kueue finds them where they were.
+    pub(crate) const CLUSTER_QUEUE: &str = "clusterqueue";
+    /// See [`CLUSTER_QUEUE`].
+    pub(crate) const COHORT: &str = "cohort";
+    /// See [`CLUSTER_QUEUE`].
+    pub(crate) const RESOURCE_FLAVOR: &str = "resourceflavor";
+    /// See [`CLUSTER_QUEUE`].
+    pub(crate) const WORKLOAD: &str = "workload";
+
+    /// Checks one of Kueue's kinds.
+    pub(crate) fn validate(kind: &str) -> String {
+        format!("/validate-kueue-x-k8s-io-v1beta2-{kind}")
+    }
+
+    /// Fills in one of Kueue's kinds.
+    pub(crate) fn default(kind: &str) -> String {
+        format!("/mutate-kueue-x-k8s-io-v1beta2-{kind}")
+    }
 }
+
+/// A ConversionReview holds a whole list, as somebody reads it: `kubectl` asks for 500 objects at a time.
+const CONVERSION_LIMIT: usize = 64 << 20;
 
 /// All of them.
 pub fn router(config: Arc<Configuration>) -> Router {
+    let gates = config.gates();
     let handler = |judge: fn(&Configuration, &Request) -> Verdict| {
         let config = config.clone();
         post(move |body: Body| std::future::ready(answer(body, |request| judge(&config, request))))
     };
-    Router::new()
+    let of_kueue = |judge: fn(Gates, &Request) -> Verdict| {
+        post(move |body: Body| std::future::ready(answer(body, |request| judge(gates, request))))
+    };
+    let convert = post(|body: Body| {
+        let answer = body.map_or_else(
+            |rejection| unread(&rejection, CONVERSION_LIMIT),
+            |body| json(crds::conversion::convert_review(&body)),
+        );
+        std::future::ready(answer)
+    });
+    let mut router = Router::new()
         .route(paths::MUTATE_JOB, handler(jobs::mutate))
         .route(paths::VALIDATE_JOB, handler(jobs::validate))
-        .route(paths::VALIDATE_KUEUE, handler(|_, request| validate::validate(request)))
-        .route(
-            trireme::CONVERT_PATH,
-            post(|body: Body| {
-                let answer = body.map_or_else(unread, |body| json(crds::conversion::convert_review(&body)));
-                std::future::ready(answer)
-            }),
-        )
+        .route(trireme::CONVERT_PATH, convert.layer(DefaultBodyLimit::max(CONVERSION_LIMIT)));
+    for kind in [paths::CLUSTER_QUEUE, paths::COHORT, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
+        router = router.route(&paths::validate(kind), of_kueue(validate::validate));
+    }
+    for kind in [paths::CLUSTER_QUEUE, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
+        router = router.route(&paths::default(kind), of_kueue(defaults::default));
+    }
+    router
 }
 
 type Body = Result<Bytes, BytesRejection>;
 
 /// A body that is not read to its end.
-fn unread(rejection: BytesRejection) -> Response {
+fn unread(rejection: &BytesRejection, limit: usize) -> Response {
     let words = match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => format!("the review is larger than {BODY_LIMIT} bytes\n"),
+        StatusCode::PAYLOAD_TOO_LARGE => format!("the review is larger than {limit} bytes\n"),
         _ => format!("the review cannot be read: {rejection}\n"),
     };
     (rejection.status(), words).into_response()
@@ -67,7 +100,7 @@ fn unread(rejection: BytesRejection) -> Response {
 fn answer(body: Body, judge: impl FnOnce(&Request) -> Verdict) -> Response {
     let body = match body {
         Ok(body) => body,
-        Err(rejection) => return unread(rejection),
+        Err(rejection) => return unread(&rejection, BODY_LIMIT),
     };
     match Request::parse(&body) {
         Ok(request) => json(judge(&request).review(&request)),

@@ -1,4 +1,5 @@
 use base64_of_patch::encode;
+use crds::validation::FieldError;
 use serde_json::{Value, json};
 
 /// What the API server asks.
@@ -27,22 +28,17 @@ impl Request {
         if review["kind"] != "AdmissionReview" || review["apiVersion"] != "admission.k8s.io/v1" {
             return Err("the body is no AdmissionReview of admission.k8s.io/v1".to_owned());
         }
-        let request = review["request"].take();
+        let mut request = review["request"].take();
         let text =
             |pointer: &str| request.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let uid = text("/uid");
         if uid.is_empty() {
             return Err("the AdmissionReview has no request.uid".to_owned());
         }
-        Ok(Self {
-            uid,
-            operation: text("/operation"),
-            group: text("/kind/group"),
-            kind: text("/kind/kind"),
-            namespace: text("/namespace"),
-            object: request["object"].clone(),
-            old: request["oldObject"].clone(),
-        })
+        let [operation, group, kind, namespace] =
+            ["/operation", "/kind/group", "/kind/kind", "/namespace"].map(text);
+        let [object, old] = ["object", "oldObject"].map(|field| request[field].take());
+        Ok(Self { uid, operation, group, kind, namespace, object, old })
     }
 }
 
@@ -53,14 +49,16 @@ pub(super) enum Verdict {
     Allow,
     /// As this object.
     Change(Value),
-    /// Not at all, for these reasons.
-    Deny(Vec<String>),
+    /// Not at all, for what is wrong with it.
+    Deny(Vec<FieldError>),
+    /// Not at all: it is not what it says it is.
+    Unreadable(String),
 }
 
 impl Verdict {
-    /// Denied where there is a reason to.
-    pub(super) fn of(reasons: Vec<String>) -> Self {
-        if reasons.is_empty() { Self::Allow } else { Self::Deny(reasons) }
+    /// Denied where something is wrong.
+    pub(super) fn of(errors: Vec<FieldError>) -> Self {
+        if errors.is_empty() { Self::Allow } else { Self::Deny(errors) }
     }
 
     /// As the API server wants it.
@@ -73,16 +71,32 @@ impl Verdict {
                 response["patchType"] = json!("JSONPatch");
                 response["patch"] = json!(encode(json!(patch).to_string().as_bytes()));
             }
-            Self::Deny(reasons) => {
+            Self::Deny(errors) => {
                 response["allowed"] = json!(false);
-                response["status"] =
-                    json!({ "code": 403, "reason": "Forbidden", "message": reasons.join("; ") });
+                response["status"] = denial(&errors);
+            }
+            Self::Unreadable(words) => {
+                response["allowed"] = json!(false);
+                response["status"] = json!({ "code": 400, "reason": "BadRequest", "message": words });
             }
         }
         json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
             .to_string()
             .into_bytes()
     }
+}
+
+/// The message as Kueue's webhooks put it together, and each error for itself for those who look for a field.
+fn denial(errors: &[FieldError]) -> Value {
+    let causes: Vec<Value> = errors
+        .iter()
+        .map(|error| json!({ "reason": error.kind.token(), "field": error.field, "message": error.body() }))
+        .collect();
+    let message = match errors {
+        [error] => error.to_string(),
+        errors => format!("[{}]", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    json!({ "code": 403, "reason": "Forbidden", "message": message, "details": { "causes": causes } })
 }
 
 mod base64_of_patch {

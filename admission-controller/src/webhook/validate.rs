@@ -1,53 +1,59 @@
 use crds::api::kueue::v1beta2::{ClusterQueue, Cohort, ResourceFlavor, Workload};
 use crds::names::kueue;
-use crds::validation::{self, FieldError, Gates};
+use crds::validation::{self, FieldError, Gates, rules};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::review::{Request, Verdict};
 
-/// Checks what schema and CEL rules of `kueue.x-k8s.io` cannot.
-pub(super) fn validate(request: &Request) -> Verdict {
-    if request.group != kueue::GROUP || request.operation == "DELETE" {
+/// Checks what the schema of `kueue.x-k8s.io` cannot.
+pub(super) fn validate(gates: Gates, request: &Request) -> Verdict {
+    let is_update = match request.operation.as_str() {
+        "CREATE" => false,
+        "UPDATE" => true,
+        _ => return Verdict::Allow,
+    };
+    if request.group != kueue::GROUP {
         return Verdict::Allow;
     }
-    let gates = Gates::default();
     let found = match request.kind.as_str() {
-        "ClusterQueue" => judge::<ClusterQueue>(request, |old, new| match old {
+        "ClusterQueue" => judge::<ClusterQueue>(request, is_update, |old, new| match old {
             Some(old) => validation::cluster_queue_update(old, new, gates),
             None => validation::cluster_queue(new, gates),
         }),
-        "Cohort" => judge::<Cohort>(request, |_, new| validation::cohort(new)),
-        "ResourceFlavor" => judge::<ResourceFlavor>(request, |_, new| validation::resource_flavor(new)),
-        "Workload" => judge::<Workload>(request, |old, new| match old {
-            Some(old) => validation::workload_update(old, new, gates),
-            None => validation::workload(new, gates),
+        "Cohort" => judge::<Cohort>(request, false, |_, new| validation::cohort(new)),
+        "ResourceFlavor" => judge::<ResourceFlavor>(request, false, |_, new| {
+            let mut found = validation::resource_flavor(new);
+            found.extend(rules::resource_flavor(new));
+            found
         }),
-        _ => Ok(Vec::new()),
+        "Workload" => judge::<Workload>(request, is_update, |old, new| {
+            let mut found = match old {
+                Some(old) => validation::workload_update(old, new, gates),
+                None => validation::workload(new, gates),
+            };
+            found.extend(rules::workload(old, new));
+            found
+        }),
+        _ => return Verdict::Allow,
     };
-    match found {
-        Ok(errors) => Verdict::of(errors.iter().map(ToString::to_string).collect()),
-        Err(words) => Verdict::Deny(vec![words]),
-    }
+    found.map_or_else(Verdict::Unreadable, Verdict::of)
 }
 
 fn judge<K: DeserializeOwned>(
     request: &Request,
+    is_update: bool,
     check: impl FnOnce(Option<&K>, &K) -> Vec<FieldError>,
 ) -> Result<Vec<FieldError>, String> {
-    let read = |value: &Value| {
-        serde_json::from_value::<K>(value.clone())
-            .map_err(|error| format!("the {} cannot be read: {error}", request.kind))
-    };
-    let new = read(&request.object)?;
+    let new = K::deserialize(&request.object)
+        .map_err(|error| format!("the {} cannot be read: {error}", request.kind))?;
     // What is stored may be older than today's types; then the new object is judged by itself.
-    let old = (request.operation == "UPDATE").then(|| read(&request.old).ok()).flatten();
+    let old = is_update.then(|| K::deserialize(&request.old).ok()).flatten();
     Ok(check(old.as_ref(), &new))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -61,7 +67,7 @@ mod tests {
                 "object": object, "oldObject": old,
             },
         });
-        validate(&Request::parse(review.to_string().as_bytes()).unwrap())
+        validate(Gates::default(), &Request::parse(review.to_string().as_bytes()).unwrap())
     }
 
     fn queue(quota: Value) -> Value {
@@ -71,15 +77,48 @@ mod tests {
         }]}})
     }
 
+    fn fields(verdict: Verdict) -> Vec<String> {
+        match verdict {
+            Verdict::Deny(errors) => errors.into_iter().map(|error| error.field).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn a_wrong_queue_is_denied_by_field_and_a_right_one_is_not() {
         let negative =
             verdict("ClusterQueue", queue(json!({ "name": "cpu", "nominalQuota": "-1" })), Value::Null);
-        let Verdict::Deny(reasons) = negative else { panic!("{negative:?}") };
-        assert!(reasons[0].contains("nominalQuota"), "{reasons:?}");
+        assert_eq!(fields(negative), ["spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"]);
         let fine = queue(json!({ "name": "cpu", "nominalQuota": 1, "borrowingLimit": 2 }));
         assert_eq!(verdict("ClusterQueue", fine, Value::Null), Verdict::Allow);
         let text = verdict("ClusterQueue", json!("text"), Value::Null);
-        assert!(matches!(text, Verdict::Deny(_)), "{text:?}");
+        assert!(matches!(text, Verdict::Unreadable(_)), "{text:?}");
+    }
+
+    #[test]
+    fn an_update_is_held_against_what_was() {
+        let workload = |queue: &str, count: i32| {
+            let condition = json!({
+                "type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            json!({
+                "spec": { "queueName": queue, "podSets": [{ "name": "main", "count": count, "template": {} }] },
+                "status": { "conditions": [condition], "admission": { "clusterQueue": "c" } },
+            })
+        };
+        assert_eq!(verdict("Workload", workload("b", 1), workload("b", 1)), Verdict::Allow);
+        let grown = verdict("Workload", workload("b", 2), workload("a", 1));
+        assert_eq!(fields(grown), ["spec.podSets.0", "spec.queueName"]);
+        // What was stored cannot be read: the new object is judged by itself.
+        assert_eq!(verdict("Workload", workload("b", 2), json!("text")), Verdict::Allow);
+    }
+
+    #[test]
+    fn a_flavor_is_held_to_what_its_schema_says_in_cel() {
+        let flavor =
+            json!({ "spec": { "topologyName": "racks", "nodeTaints": [{ "key": "a", "effect": "Never" }] } });
+        let denied = verdict("ResourceFlavor", flavor, Value::Null);
+        assert_eq!(fields(denied), ["spec.nodeLabels", "spec.nodeTaints[0].effect"]);
     }
 }

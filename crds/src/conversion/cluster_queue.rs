@@ -32,22 +32,21 @@ pub(super) fn convert_cohort(object: &mut Map<String, Value>, _: Version) -> Res
     Ok(())
 }
 
-/// v1beta2 has one list of checks: a plain name is a check on all flavors. An empty list is no list.
+/// v1beta2 has one list of checks: a plain name is a check on all flavors. Where v1beta1 has both lists, which its rules forbid,
+/// the plain one counts. An empty list is no list.
 fn move_admission_checks(spec: &mut Map<String, Value>) {
     let plain = spec.remove("admissionChecks");
     let strategy = spec.remove("admissionChecksStrategy");
-    let mut checks = match strategy {
-        Some(Value::Object(mut strategy)) => match strategy.remove("admissionChecks") {
+    let checks = match (plain, strategy) {
+        (Some(Value::Array(names)), _) if !names.is_empty() => {
+            names.into_iter().map(|name| json!({ "name": name })).collect()
+        }
+        (_, Some(Value::Object(mut strategy))) => match strategy.remove("admissionChecks") {
             Some(Value::Array(checks)) => checks,
             _ => Vec::new(),
         },
         _ => Vec::new(),
     };
-    for name in plain.iter().filter_map(Value::as_array).flatten() {
-        if !checks.iter().any(|check| check["name"] == *name) {
-            checks.push(json!({ "name": name }));
-        }
-    }
     if !checks.is_empty() {
         spec.insert("admissionChecksStrategy".into(), json!({ "admissionChecks": checks }));
     }

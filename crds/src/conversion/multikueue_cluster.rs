@@ -17,20 +17,15 @@ pub(super) fn convert(object: &mut Map<String, Value>, to: Version) -> Result<()
     Ok(())
 }
 
+/// v1beta1 demands a kubeconfig even next to a profile: one without a location is none.
 fn to_source(spec: &mut Map<String, Value>) {
     let profile = spec.remove(PROFILE).filter(Value::is_object);
-    let kube_config = spec.remove(KUBE_CONFIG).filter(Value::is_object);
+    let kube_config = spec.remove(KUBE_CONFIG);
+    let kube_config =
+        kube_config.filter(|config| config["location"].as_str().is_some_and(|location| !location.is_empty()));
     let mut source = Map::new();
-    match (profile, kube_config) {
-        // v1beta1 demands a kubeconfig even next to a profile: one without a location is that.
-        (Some(profile), Some(config)) if config["location"].as_str().unwrap_or_default().is_empty() => {
-            source.insert(PROFILE.into(), profile);
-        }
-        (profile, kube_config) => {
-            source.extend(profile.map(|profile| (PROFILE.into(), profile)));
-            source.extend(kube_config.map(|config| (KUBE_CONFIG.into(), config)));
-        }
-    }
+    source.extend(profile.map(|profile| (PROFILE.into(), profile)));
+    source.extend(kube_config.map(|config| (KUBE_CONFIG.into(), config)));
     spec.insert("clusterSource".into(), source.into());
 }
 

@@ -7,7 +7,9 @@ use super::{
     ConversionError, Version, child, children, rename,
     topology::{self, TopologyError},
 };
-use crate::names::kueue::{GROUP, POD_PRIORITY_CLASS_SOURCE, WORKLOAD_PRIORITY_CLASS_SOURCE};
+use crate::names::kueue::{
+    GROUP, POD_PRIORITY_CLASS_SOURCE, WORKLOAD_PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS_SOURCE,
+};
 
 const TOPOLOGY: &str = "topologyAssignment";
 
@@ -37,32 +39,32 @@ pub(super) fn convert(object: &mut Map<String, Value>, to: Version) -> Result<()
     Ok(())
 }
 
+/// Kinds of classes: v1beta1's token, and v1beta2's group and kind.
+const CLASSES: [(&str, &str, &str); 2] = [
+    (WORKLOAD_PRIORITY_CLASS_SOURCE, GROUP, WORKLOAD_PRIORITY_CLASS),
+    (POD_PRIORITY_CLASS_SOURCE, "scheduling.k8s.io", "PriorityClass"),
+];
+
 /// v1beta1 names a class and says in a token of its own which kind it is; without the token it is a name for people.
 fn to_priority_class_ref(spec: &mut Map<String, Value>) {
-    let name = spec.remove("priorityClassName");
-    let source = spec.remove("priorityClassSource");
-    let (group, kind) = match source.as_ref().and_then(Value::as_str) {
-        Some(WORKLOAD_PRIORITY_CLASS_SOURCE) => (GROUP, "WorkloadPriorityClass"),
-        Some(POD_PRIORITY_CLASS_SOURCE) => ("scheduling.k8s.io", "PriorityClass"),
-        _ => return,
-    };
-    if let Some(Value::String(name)) = name
-        && !name.is_empty()
-    {
+    let name = spec.remove("priorityClassName").filter(Value::is_string).unwrap_or_else(|| json!(""));
+    let source = spec.remove("priorityClassSource").unwrap_or_default();
+    if let Some((_, group, kind)) = CLASSES.iter().find(|(token, ..)| source == *token) {
         spec.insert("priorityClassRef".into(), json!({ "group": group, "kind": kind, "name": name }));
     }
 }
 
 fn from_priority_class_ref(spec: &mut Map<String, Value>) {
     let Some(Value::Object(mut class)) = spec.remove("priorityClassRef") else { return };
-    let source = match class.get("group").and_then(Value::as_str) {
-        Some(GROUP) => WORKLOAD_PRIORITY_CLASS_SOURCE,
-        Some("scheduling.k8s.io") => POD_PRIORITY_CLASS_SOURCE,
-        _ => return,
-    };
-    if let Some(name) = class.remove("name") {
+    let known = CLASSES.iter().find(|(_, group, kind)| {
+        [class.get("group"), class.get("kind")].map(|text| text.and_then(Value::as_str))
+            == [Some(*group), Some(*kind)]
+    });
+    if let Some((token, ..)) = known
+        && let Some(name) = class.remove("name")
+    {
         spec.insert("priorityClassName".into(), name);
-        spec.insert("priorityClassSource".into(), source.into());
+        spec.insert("priorityClassSource".into(), (*token).into());
     }
 }
 

@@ -1,15 +1,15 @@
-//! `ClusterQueue` and `Cohort`.
+//! `ClusterQueue`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ErrorKind, FieldError, Findings, Gates,
+    FieldError, Findings, Gates, Path,
     metadata::selector,
-    quota::{Holder, fair_sharing, resource_groups},
+    quota::{Holder, fair_sharing, resource_groups, totals},
 };
 use crate::api::kueue::v1beta2::{
-    AdmissionCheckStrategyRule, BorrowWithinCohortPolicy, ClusterQueue, ClusterQueueSpec, Cohort,
-    FungibilityPolicy, MigrationMode, QueueingStrategy, ReclaimWithinCohort,
+    AdmissionCheckStrategyRule, BorrowWithinCohortPolicy, ClusterQueue, ClusterQueueSpec, FungibilityPolicy,
+    MigrationMode, QueueingStrategy, ReclaimWithinCohort,
 };
 
 /// Flavors a queue with concurrent admission may have: each is one more copy of every workload.
@@ -18,9 +18,10 @@ const MAX_CONCURRENT_FLAVORS: usize = 16;
 /// What is wrong with a new ClusterQueue.
 pub fn cluster_queue(queue: &ClusterQueue, gates: Gates) -> Vec<FieldError> {
     let mut findings = Findings::default();
-    spec(&queue.spec, gates, &mut findings);
-    on_flavors(&queue.spec, None, &mut findings);
-    findings.0
+    let at = Path::root("spec");
+    spec(&queue.spec, gates, &at, &mut findings);
+    on_flavors(&queue.spec, &BTreeMap::new(), &at, &mut findings);
+    findings.into_errors()
 }
 
 /// What is wrong with a change of a ClusterQueue.
@@ -29,110 +30,116 @@ pub fn cluster_queue(queue: &ClusterQueue, gates: Gates) -> Vec<FieldError> {
 /// be changed otherwise; unless a gate says no.
 pub fn cluster_queue_update(old: &ClusterQueue, new: &ClusterQueue, gates: Gates) -> Vec<FieldError> {
     let mut findings = Findings::default();
-    spec(&new.spec, gates, &mut findings);
-    on_flavors(&new.spec, (!gates.reject_invalid_on_flavors).then_some(&old.spec), &mut findings);
-    if gates.concurrent_admission
-        && old.spec.concurrent_admission_policy != new.spec.concurrent_admission_policy
-    {
-        findings.invalid("spec.concurrentAdmissionPolicy", "cannot be changed");
+    let at = Path::root("spec");
+    spec(&new.spec, gates, &at, &mut findings);
+    let tolerates = !gates.reject_invalid_on_flavors && flavors_of(&old.spec) == flavors_of(&new.spec);
+    let before = match tolerates {
+        true => rules_of(&old.spec).iter().map(|rule| (rule.name.as_str(), set_of(rule))).collect(),
+        false => BTreeMap::new(),
+    };
+    on_flavors(&new.spec, &before, &at, &mut findings);
+    if old.spec.concurrent_admission_policy != new.spec.concurrent_admission_policy {
+        let at = at.field("concurrentAdmissionPolicy");
+        findings.invalid_whole(&at, "stays as it was when the queue was created");
     }
-    findings.0
+    findings.into_errors()
 }
 
-/// What is wrong with a Cohort.
-pub fn cohort(cohort: &Cohort) -> Vec<FieldError> {
-    let mut findings = Findings::default();
-    let spec = &cohort.spec;
-    let has_parent = spec.parent_name.as_ref().is_some_and(|name| !name.is_empty());
-    // A cohort lends what its members do not use, too: its own is no bound.
-    let holder = Holder { has_parent, parent: "parent", lends_own_only: false };
-    resource_groups(&spec.resource_groups, holder, &mut findings);
-    fair_sharing(spec.fair_sharing.as_ref(), &mut findings);
-    findings.0
-}
-
-fn spec(spec: &ClusterQueueSpec, gates: Gates, findings: &mut Findings) {
+fn spec(spec: &ClusterQueueSpec, gates: Gates, at: &Path<'_>, findings: &mut Findings) {
     let has_parent = spec.cohort_name.as_ref().is_some_and(|name| !name.is_empty());
-    let holder = Holder { has_parent, parent: "cohort", lends_own_only: true };
-    resource_groups(&spec.resource_groups, holder, findings);
+    let holder = Holder { has_parent, parent: "cohortName", lends_own_only: true };
+    let groups = at.field("resourceGroups");
+    resource_groups(&spec.resource_groups, holder, &groups, findings);
+    totals(&spec.resource_groups, &groups, findings);
     if let Some(namespaces) = &spec.namespace_selector {
-        selector(namespaces, "spec.namespaceSelector", findings);
+        selector(namespaces, &at.field("namespaceSelector"), findings);
     }
-    preemption(spec, findings);
-    fair_sharing(spec.fair_sharing.as_ref(), findings);
+    preemption(spec, at, findings);
+    fungibility(spec, at, findings);
+    fair_sharing(spec.fair_sharing.as_ref(), at, findings);
     if gates.concurrent_admission {
-        concurrent_admission(spec, findings);
+        concurrent_admission(spec, at, findings);
     }
 }
 
-fn preemption(spec: &ClusterQueueSpec, findings: &mut Findings) {
-    if let Some(preemption) = &spec.preemption {
-        let reclaims = preemption.reclaim_within_cohort.unwrap_or_default() != ReclaimWithinCohort::Never;
-        let policy = preemption.borrow_within_cohort.and_then(|b| b.policy).unwrap_or_default();
-        if !reclaims && policy != BorrowWithinCohortPolicy::Never {
-            findings.invalid(
-                "spec.preemption",
-                "borrowWithinCohort needs reclaimWithinCohort to be other than Never",
-            );
-        }
+fn preemption(spec: &ClusterQueueSpec, at: &Path<'_>, findings: &mut Findings) {
+    let Some(preemption) = &spec.preemption else { return };
+    if preemption.reclaim_within_cohort == Some(ReclaimWithinCohort::Never)
+        && let Some(borrow) = preemption.borrow_within_cohort
+        && borrow.policy != Some(BorrowWithinCohortPolicy::Never)
+    {
+        let detail = "borrowWithinCohort needs reclaimWithinCohort to be other than Never";
+        findings.invalid_whole(&at.field("preemption"), detail);
     }
+}
+
+fn fungibility(spec: &ClusterQueueSpec, at: &Path<'_>, findings: &mut Findings) {
     if let Some(fungibility) = &spec.flavor_fungibility
-        && fungibility.preference.is_some()
+        && let Some(preference) = fungibility.preference
         && [fungibility.when_can_borrow, fungibility.when_can_preempt]
             != [Some(FungibilityPolicy::TryNextFlavor); 2]
     {
         let detail = "needs whenCanBorrow and whenCanPreempt to be TryNextFlavor";
-        findings.invalid("spec.flavorFungibility.preference", detail);
+        findings.invalid(&at.field("flavorFungibility.preference"), format!("{preference:?}"), detail);
     }
 }
 
-fn concurrent_admission(spec: &ClusterQueueSpec, findings: &mut Findings) {
+fn concurrent_admission(spec: &ClusterQueueSpec, at: &Path<'_>, findings: &mut Findings) {
     let Some(policy) = &spec.concurrent_admission_policy else { return };
     if spec.queueing_strategy == Some(QueueingStrategy::StrictFifo) {
-        findings.invalid("spec.queueingStrategy", "StrictFIFO does not go with concurrentAdmissionPolicy");
+        let detail = "does not go with concurrentAdmissionPolicy";
+        findings.invalid(&at.field("queueingStrategy"), "StrictFIFO", detail);
     }
     match spec.resource_groups.as_slice() {
         [group] if group.flavors.len() > MAX_CONCURRENT_FLAVORS => findings.invalid(
-            "spec.resourceGroups[0].flavors",
-            format!(
-                "concurrentAdmissionPolicy allows {MAX_CONCURRENT_FLAVORS} flavors, not {}",
-                group.flavors.len()
-            ),
+            &at.field("resourceGroups[0].flavors"),
+            group.flavors.len(),
+            format!("at most {MAX_CONCURRENT_FLAVORS} flavors go with concurrentAdmissionPolicy"),
         ),
         [_] => {}
         groups => findings.invalid(
-            "spec.resourceGroups",
-            format!("concurrentAdmissionPolicy needs one group, not {}", groups.len()),
+            &at.field("resourceGroups"),
+            groups.len(),
+            "one group, no more and no fewer, goes with concurrentAdmissionPolicy",
         ),
     }
-    let migration = &policy.migration;
-    if migration.constraints.is_some() && migration.mode != MigrationMode::TryPreferredFlavors {
-        let field = "spec.concurrentAdmissionPolicy.migration.constraints";
-        findings.invalid(field, "needs mode TryPreferredFlavors");
+    let Some(constraints) = &policy.migration.constraints else { return };
+    let at = at.field("concurrentAdmissionPolicy.migration.constraints");
+    if policy.migration.mode != MigrationMode::TryPreferredFlavors {
+        findings.forbidden(&at, "needs mode TryPreferredFlavors");
+    } else if let Some(flavor) = &constraints.last_acceptable_flavor_name
+        && !flavors_of(spec).contains(flavor.as_str())
+    {
+        let detail = "is not a flavor of this queue";
+        findings.invalid(&at.field("lastAcceptableFlavorName"), flavor.as_str(), detail);
     }
 }
 
-/// Checks name flavors of the queue. `before`: what was wrong already is tolerated.
-fn on_flavors(spec: &ClusterQueueSpec, before: Option<&ClusterQueueSpec>, findings: &mut Findings) {
+/// Checks name flavors of the queue. `before`: the flavors of each check that are let pass, right or wrong.
+fn on_flavors(
+    spec: &ClusterQueueSpec,
+    before: &BTreeMap<&str, BTreeSet<&str>>,
+    at: &Path<'_>,
+    findings: &mut Findings,
+) {
     let flavors = flavors_of(spec);
-    let tolerated: &[AdmissionCheckStrategyRule] = match before {
-        Some(before) if flavors_of(before) == flavors => rules_of(before),
-        _ => &[],
-    };
-    for (check, rule) in rules_of(spec).iter().enumerate() {
-        if tolerated.contains(rule) {
+    let checks = at.field("admissionChecksStrategy.admissionChecks");
+    for (index, rule) in rules_of(spec).iter().enumerate() {
+        if before.get(rule.name.as_str()).is_some_and(|before| *before == set_of(rule)) {
             continue;
         }
+        let check = checks.index(index);
+        let list = check.field("onFlavors");
         for (index, flavor) in rule.on_flavors.iter().enumerate() {
             if !flavors.contains(flavor.as_str()) {
-                findings.add(
-                    format!("spec.admissionChecksStrategy.admissionChecks[{check}].onFlavors[{index}]"),
-                    ErrorKind::NotSupported,
-                    format!("{flavor:?} is not a flavor of this queue"),
-                );
+                findings.not_supported(&list.index(index), flavor.as_str(), flavors.iter().copied());
             }
         }
     }
+}
+
+fn set_of(rule: &AdmissionCheckStrategyRule) -> BTreeSet<&str> {
+    rule.on_flavors.iter().map(String::as_str).collect()
 }
 
 fn flavors_of(spec: &ClusterQueueSpec) -> BTreeSet<&str> {

@@ -40,6 +40,13 @@ pub(super) fn is_domain_path(text: &str) -> bool {
     })
 }
 
+/// The reason of a condition.
+pub(super) fn is_condition_reason(text: &str) -> bool {
+    text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b',' | b':'))
+        && text.bytes().last().is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
 fn has_alphanumeric_ends(text: &str) -> bool {
     let alphanumeric = |b: Option<u8>| b.is_none_or(|b| b.is_ascii_alphanumeric());
     alphanumeric(text.bytes().next()) && alphanumeric(text.bytes().last())
@@ -57,6 +64,16 @@ mod tests {
         let long = "a".repeat(64);
         for bad in ["", "@cpu", "-a", "a-", "/a", "a/", "A.com/a", "a..b/c", "a/b/c", "é", long.as_str()] {
             assert!(!is_qualified_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn reasons_of_conditions() {
+        for good in ["A", "Admitted", "a_", "ReasonA,ReasonB", "A:b9"] {
+            assert!(is_condition_reason(good), "{good}");
+        }
+        for bad in ["", "_a", "9a", "a,", "a:", "two words", "a-b"] {
+            assert!(!is_condition_reason(bad), "{bad}");
         }
     }
 

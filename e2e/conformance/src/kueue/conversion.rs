@@ -1,5 +1,88 @@
 //! `v1beta1`: conversion between the served and the stored version.
 
-use crate::case::Runner;
+use crds::conversion::convert;
+use serde_json::{Map, Value};
 
-pub(super) const TESTS: &[(&str, Runner)] = &[];
+use crate::case::{Case, Runner, Verdict};
+
+const V1BETA1: &str = "kueue.x-k8s.io/v1beta1";
+const V1BETA2: &str = "kueue.x-k8s.io/v1beta2";
+
+pub(super) const TESTS: &[(&str, Runner)] = &[
+    ("v1beta1.TestClusterQueueConversion_RoundTrip", round_trip),
+    ("v1beta1.TestClusterQueueConvertFrom", convert_from),
+    ("v1beta1.TestClusterQueueConvertTo", convert_to),
+    ("v1beta1.TestLocalQueueConversion_RoundTrip", round_trip),
+    ("v1beta1.TestLocalQueueConvertFrom", convert_from),
+    ("v1beta1.TestLocalQueueConvertTo", convert_to),
+    ("v1beta1.TestMultiKueueClusterConversion_RoundTrip", round_trip),
+    ("v1beta1.TestMultiKueueClusterConversion_RoundTrip_Reverse", reverse_round_trip),
+    ("v1beta1.TestMultiKueueClusterConvertFrom", convert_from),
+    ("v1beta1.TestMultiKueueClusterConvertTo", convert_to),
+    ("v1beta1.TestWorkloadConversion_RoundTrip", round_trip),
+    ("v1beta1.TestWorkloadConvertFrom", convert_from),
+    ("v1beta1.TestWorkloadConvertTo", convert_to),
+];
+
+fn convert_to(case: &Case) -> Verdict {
+    compare(&converted(case, &case.tc()["input"], V1BETA1, V1BETA2)?, &case.tc()["expected"])
+}
+
+fn convert_from(case: &Case) -> Verdict {
+    compare(&converted(case, &case.tc()["input"], V1BETA2, V1BETA1)?, &case.tc()["expected"])
+}
+
+fn round_trip(case: &Case) -> Verdict {
+    there_and_back(case, &case.tc()["v1beta1Obj"], V1BETA1, V1BETA2)
+}
+
+fn reverse_round_trip(case: &Case) -> Verdict {
+    there_and_back(case, &case.tc()["v1beta2Obj"], V1BETA2, V1BETA1)
+}
+
+fn there_and_back(case: &Case, object: &Value, from: &str, to: &str) -> Verdict {
+    let there = converted(case, object, from, to)?;
+    compare(&converted(case, &there, to, from)?, object)
+}
+
+/// The kind is in the test's name: `v1beta1.Test<Kind>Conver…`.
+fn kind(case: &Case) -> &str {
+    let test = case.file.trim_start_matches("v1beta1.Test");
+    test.split("Conver").next().unwrap_or_default()
+}
+
+fn converted(case: &Case, object: &Value, from: &str, to: &str) -> Result<Value, String> {
+    let mut object = object.as_object().ok_or("there is no object")?.clone();
+    object.insert("apiVersion".to_owned(), from.into());
+    object.insert("kind".to_owned(), kind(case).into());
+    convert(&mut object, to).map_err(|error| error.to_string())?;
+    Ok(object.into())
+}
+
+fn compare(found: &Value, wanted: &Value) -> Verdict {
+    let mut found = found.clone();
+    let mut wanted = wanted.clone();
+    for object in [&mut found, &mut wanted].into_iter().filter_map(Value::as_object_mut) {
+        object.retain(|key, _| key != "apiVersion" && key != "kind");
+    }
+    match said(&found) == said(&wanted) {
+        true => Ok(()),
+        false => Err(format!("{found}\nwanted {wanted}")),
+    }
+}
+
+/// Without what Go writes for "nothing": `null`, `""`, empty lists and objects. Zero stays: a pointer to it is not nothing.
+fn said(value: &Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::String(text) if text.is_empty() => None,
+        Value::Array(items) if items.is_empty() => None,
+        Value::Array(items) => Some(items.iter().map(|item| said(item).unwrap_or_default()).collect()),
+        Value::Object(map) => {
+            let map: Map<String, Value> =
+                map.iter().filter_map(|(key, value)| Some((key.clone(), said(value)?))).collect();
+            (!map.is_empty()).then(|| map.into())
+        }
+        other => Some(other.clone()),
+    }
+}

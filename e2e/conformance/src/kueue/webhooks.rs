@@ -1,5 +1,202 @@
-//! Validation of what users write.
+//! `webhooks`: validation of what users write. Compared are path and kind of every error, as a set; and the value that is wrong,
+//! where the table names it.
 
-use crate::case::Runner;
+use std::collections::BTreeSet;
 
-pub(super) const TESTS: &[(&str, Runner)] = &[];
+use crds::api::kueue::v1beta2::{ClusterQueue, Workload};
+use crds::validation::{self, FieldError, Gates};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::case::{Case, Runner, Verdict};
+
+pub(super) const TESTS: &[(&str, Runner)] = &[
+    ("webhooks.TestValidateClusterQueue", cluster_queue),
+    ("webhooks.TestValidateClusterQueueUpdate", cluster_queue_update),
+    ("webhooks.TestValidateCohort", cohort),
+    ("webhooks.TestValidateFlavorResourceCombinations", combinations),
+    ("webhooks.TestValidateResourceFlavor", resource_flavor),
+    ("webhooks.TestValidateTotalCoveredResources", covered_resources),
+    ("webhooks.TestValidateTotalFlavors", flavors),
+    ("webhooks.TestValidateWorkload", workload),
+    ("webhooks.TestValidateWorkloadUpdate", workload_update),
+];
+
+fn cluster_queue(case: &Case) -> Verdict {
+    let mut gates = gates(case)?;
+    gates.concurrent_admission = true;
+    compare(case, &validation::cluster_queue(&decode(&case.tc()["clusterQueue"])?, gates))
+}
+
+fn cluster_queue_update(case: &Case) -> Verdict {
+    let [old, new]: [ClusterQueue; 2] =
+        [decode(&case.tc()["oldClusterQueue"])?, decode(&case.tc()["newClusterQueue"])?];
+    compare(case, &validation::cluster_queue_update(&old, &new, gates(case)?))
+}
+
+fn cohort(case: &Case) -> Verdict {
+    compare(case, &validation::cohort(&decode(&case.tc()["cohort"])?))
+}
+
+fn resource_flavor(case: &Case) -> Verdict {
+    compare(case, &validation::resource_flavor(&decode(&case.tc()["rf"])?))
+}
+
+fn workload(case: &Case) -> Verdict {
+    compare(case, &validation::workload(&decode(&case.tc()["workload"])?, gates(case)?))
+}
+
+fn workload_update(case: &Case) -> Verdict {
+    let [old, new]: [Workload; 2] = [decode(&case.tc()["before"])?, decode(&case.tc()["after"])?];
+    compare(case, &validation::workload_update(&old, &new, gates(case)?))
+}
+
+/// A queue of one group, every flavor with every resource.
+fn combinations(case: &Case) -> Verdict {
+    let number = |field: &str| case.tc()[field].as_u64().unwrap_or_default() as usize;
+    bounded(case, queue(&[(number("numFlavors"), number("numResources"))]))
+}
+
+/// Flavors of one resource each, spread over groups, for a group has a bound of its own.
+fn flavors(case: &Case) -> Verdict {
+    let number = case.tc()["numFlavors"].as_u64().unwrap_or_default() as usize;
+    bounded(case, queue(&spread(number).map(|part| (part, 1)).collect::<Vec<_>>()))
+}
+
+/// Resources of one flavor a group.
+fn covered_resources(case: &Case) -> Verdict {
+    let number = case.tc()["numCoveredRes"].as_u64().unwrap_or_default() as usize;
+    bounded(case, queue(&spread(number).map(|part| (1, part)).collect::<Vec<_>>()))
+}
+
+/// In parts of what a list in the schema can hold.
+fn spread(number: usize) -> impl Iterator<Item = usize> {
+    (0..number).step_by(64).map(move |from| (number - from).min(64))
+}
+
+/// Groups of so many flavors with so many resources.
+fn queue(groups: &[(usize, usize)]) -> Value {
+    let group = |(group, (flavors, resources)): (usize, &(usize, usize))| {
+        let names: Vec<String> = (0..*resources).map(|r| format!("example.com/r{group}-{r}")).collect();
+        let quotas: Vec<Value> =
+            names.iter().map(|name| json!({ "name": name, "nominalQuota": "1" })).collect();
+        let flavors: Vec<Value> =
+            (0..*flavors).map(|f| json!({ "name": format!("f{group}-{f}"), "resources": quotas })).collect();
+        json!({ "coveredResources": names, "flavors": flavors })
+    };
+    json!({ "spec": { "resourceGroups": groups.iter().enumerate().map(group).collect::<Vec<_>>() } })
+}
+
+fn bounded(case: &Case, queue: Value) -> Verdict {
+    let errors = validation::cluster_queue(&decode(&queue)?, gates(case)?);
+    let wanted = case.tc()["wantErr"] == true;
+    if errors.is_empty() != wanted { Ok(()) } else { Err(format!("{errors:?}, wanted one: {wanted}")) }
+}
+
+fn gates(case: &Case) -> Result<Gates, String> {
+    let mut gates = Gates::default();
+    for (name, open) in case.tc()["featureGates"].as_object().into_iter().flatten() {
+        if !gates.set(name, open == true) {
+            return Err(format!("no rule knows the gate {name}"));
+        }
+    }
+    Ok(gates)
+}
+
+/// The object, with what a schema demands and Go leaves out as zero.
+fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
+    let mut object = object.clone();
+    fill_in(&mut object);
+    serde_json::from_value(object).map_err(|error| format!("it cannot be read: {error}"))
+}
+
+/// Fields of a few words: none of them is how Go writes none.
+const ENUMS: [&str; 5] = ["mode", "policy", "queueingStrategy", "state", "stopPolicy"];
+
+/// Go's zero values of required fields, by the list they are in.
+fn zero_values(list: &str) -> Value {
+    let no_time = "0001-01-01T00:00:00Z";
+    match list {
+        "conditions" => {
+            json!({ "type": "", "status": "", "reason": "", "message": "", "lastTransitionTime": no_time })
+        }
+        "admissionChecks" => {
+            json!({ "name": "", "state": "Pending", "message": "", "lastTransitionTime": no_time })
+        }
+        "resourceGroups" => json!({ "coveredResources": [], "flavors": [] }),
+        "flavors" => json!({ "name": "", "resources": [] }),
+        "resources" => json!({ "name": "", "nominalQuota": "0" }),
+        "reclaimablePods" => json!({ "name": "", "count": 0 }),
+        "podSets" => json!({ "count": 0 }),
+        "podSetUpdates" => json!({ "name": "" }),
+        "podsetSliceRequiredTopologyConstraints" => json!({ "topology": "", "size": 0 }),
+        "nodeTaints" => json!({ "key": "", "effect": "" }),
+        "matchExpressions" => json!({ "key": "", "operator": "" }),
+        _ => json!({}),
+    }
+}
+
+fn fill_in(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(fill_in),
+        Value::Object(map) => {
+            map.retain(|key, value| !(value.is_null() || value == "" && ENUMS.contains(&key.as_str())));
+            for (key, child) in map.iter_mut().filter(|(key, _)| *key != "template") {
+                fill_in(child);
+                let zero = zero_values(key);
+                for item in child.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+                    for (key, value) in zero.as_object().unwrap() {
+                        item.entry(key).or_insert(value.clone());
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn compare(case: &Case, errors: &[FieldError]) -> Verdict {
+    let found: BTreeSet<String> =
+        errors.iter().map(|error| format!("{}: {}", error.field, error.kind.as_str())).collect();
+    let wanted: BTreeSet<String> =
+        wanted(&case.tc()["wantErr"]).iter().map(|text| place_and_kind(text)).collect();
+    if found != wanted {
+        return Err(format!("{found:?}, wanted {wanted:?}"));
+    }
+    let value = case.tc()["wantBadValue"].as_str().unwrap_or_default();
+    let given = |error: &FieldError| match &error.value {
+        Some(Value::String(text)) => text == value,
+        Some(other) => value.parse().is_ok_and(|value: Value| *other == value),
+        None => false,
+    };
+    match value.is_empty() || errors.iter().any(given) {
+        true => Ok(()),
+        false => Err(format!("{errors:?}, wanted the value {value:?}")),
+    }
+}
+
+fn wanted(errors: &Value) -> Vec<String> {
+    match errors {
+        Value::Null => Vec::new(),
+        Value::Array(errors) => errors.iter().flat_map(wanted).collect(),
+        error => {
+            let text = error["$error"].as_str().unwrap();
+            match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+                // An aggregate. A detail may have commas, too; a part that names no field belongs to the one before.
+                Some(list) => {
+                    list.split(", ").filter(|part| names_a_field(part)).map(str::to_owned).collect()
+                }
+                None => vec![text.to_owned()],
+            }
+        }
+    }
+}
+
+fn names_a_field(text: &str) -> bool {
+    ["spec", "status", "metadata"].iter().any(|root| text.starts_with(&format!("{root}.")))
+}
+
+/// Of `path: kind: value: sentence` what is compared.
+fn place_and_kind(text: &str) -> String {
+    text.splitn(3, ": ").take(2).collect::<Vec<_>>().join(": ")
+}

@@ -10,7 +10,7 @@ use crate::{
     names,
     schema::{
         ConditionSchema, DNS_SUBDOMAIN, Embedded, default, default_empty, list_atomic, list_map, list_set,
-        map_atomic, rule,
+        map_atomic, required, rule,
     },
 };
 
@@ -244,8 +244,10 @@ pub struct ConcurrentAdmissionPolicy {
 
 /// When a workload moves to another flavor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = required(&["mode"]))]
 pub struct ConcurrentAdmissionMigration {
     /// Whether to move at all.
+    #[serde(default)]
     #[schemars(extend("maxLength" = 253))]
     pub mode: MigrationMode,
     /// Which moves are worth it.
@@ -254,9 +256,10 @@ pub struct ConcurrentAdmissionMigration {
 }
 
 /// Whether a workload moves after it was admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum MigrationMode {
     /// To any flavor listed earlier, when it becomes free.
+    #[default]
     TryPreferredFlavors,
     /// Never.
     RetainFirstAdmission,

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use admission_controller::Configuration;
-use admission_controller::config::Integrations;
+use admission_controller::config::{FeatureGates, Integrations};
 use admission_controller::webhook::{CONFIGURATION, webhook_configurations_for};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -54,16 +54,19 @@ pub(super) fn all() -> Vec<Test> {
 }
 
 /// Configurations that give different webhooks: a name, the value that says so, the same for the program.
-fn configurations() -> [(&'static str, &'static str, Configuration); 4] {
+fn configurations() -> [(&'static str, &'static str, Configuration); 5] {
     let default = Configuration::default();
     let all = Configuration { manage_jobs_without_queue_name: true, ..default.clone() };
     let frameworks = vec!["batch/job".to_owned()];
     let one = Configuration { integrations: Integrations { frameworks }, ..default.clone() };
+    let feature_gates = FeatureGates { partial_admission: false, ..FeatureGates::default() };
+    let whole = Configuration { feature_gates, ..default.clone() };
     let elsewhere = Configuration { namespace: "quota".to_owned(), ..default.clone() };
     [
         ("by_default", "", default),
         ("without_the_label_too", "manageJobsWithoutQueueName=true", all),
         ("for_one_kind", "integrations.frameworks={batch/job}", one),
+        ("without_partial_admission", "featureGates.PartialAdmission=false", whole),
         ("in_another_namespace", "", elsewhere),
     ]
 }

@@ -118,7 +118,10 @@ pub(super) async fn wrong_queue(site: &mut Site) -> Result<()> {
     // The schema allows any quantity.
     match site.applier().await?.apply(&cluster_queue("wrong", "-1"), true).await? {
         Applied::Refused(why) => {
-            ensure!(why.contains("validate-kueue.trireme.dev") && why.contains("nominalQuota"), "{why}");
+            ensure!(
+                why.contains("validate-clusterqueue.trireme.dev") && why.contains("nominalQuota"),
+                "{why}"
+            );
         }
         other => anyhow::bail!("it was not refused: {other:?}"),
     }
