@@ -9,7 +9,7 @@ use crds::validation::Gates;
 use kit::config::{self, ConfigError};
 use kit::http::Listen;
 use model::planted::Planted;
-use quota_engine::{Settings, Undeclared};
+use quota_engine::{FairSharing, Settings, Undeclared};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -71,6 +71,8 @@ pub struct Configuration {
     pub resources: Resources,
     /// `featureGates`.
     pub feature_gates: FeatureGates,
+    /// `fairSharing`: whether and how what is lent is shared out fairly.
+    pub fair_sharing: Option<FairSharingConfig>,
     /// The scheduler that jobs without a wish of their own are given to. Empty leaves them as they are.
     pub scheduler_name: String,
     /// Where webhooks listen.
@@ -115,6 +117,40 @@ pub enum QuotaCheckStrategy {
     BlockUndeclared,
     /// They are not counted.
     IgnoreUndeclared,
+}
+
+/// `fairSharing`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct FairSharingConfig {
+    /// `enable`: of v1beta1, where it has to be true. Since v1beta2 it is enough that `fairSharing` is there.
+    pub enable: Option<bool>,
+    /// `preemptionStrategies`: one, or both in this order; both where none is given.
+    pub preemption_strategies: Vec<PreemptionStrategy>,
+}
+
+/// `fairSharing.preemptionStrategies[]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum PreemptionStrategy {
+    /// The preemptor's share must not exceed what its victim's is without the victim.
+    LessThanOrEqualToFinalShare,
+    /// The preemptor's share must be smaller than its victim's is with the victim.
+    LessThanInitialShare,
+}
+
+impl FairSharingConfig {
+    /// `None` for a list that is none of the three.
+    fn strategies(&self) -> Option<FairSharing> {
+        use PreemptionStrategy::{LessThanInitialShare, LessThanOrEqualToFinalShare};
+        match self.preemption_strategies.as_slice() {
+            [] | [LessThanOrEqualToFinalShare, LessThanInitialShare] => {
+                Some(FairSharing::FinalThenInitialShare)
+            }
+            [LessThanOrEqualToFinalShare] => Some(FairSharing::FinalShare),
+            [LessThanInitialShare] => Some(FairSharing::InitialShare),
+            _ => None,
+        }
+    }
 }
 
 /// `featureGates`: those of Kueue's that something here depends on, and the others, which have no effect.
@@ -184,6 +220,7 @@ impl Default for Configuration {
             integrations: Integrations::default(),
             resources: Resources::default(),
             feature_gates: FeatureGates::default(),
+            fair_sharing: None,
             scheduler_name: trireme::SCHEDULER_NAME.to_owned(),
             webhook: Webhook::default(),
             health: None,
@@ -222,6 +259,10 @@ impl Configuration {
         if self.namespace.is_empty() {
             return Err(ConfigError::invalid(path, "namespace", "it must not be empty"));
         }
+        if self.fair_sharing.as_ref().is_some_and(|fair| fair.strategies().is_none()) {
+            let reason = "it must be one of LessThanOrEqualToFinalShare and LessThanInitialShare, or both in this order";
+            return Err(ConfigError::invalid(path, "fairSharing.preemptionStrategies", reason));
+        }
         for (index, name) in self.integrations.frameworks.iter().enumerate() {
             if !TABLE.iter().any(|kind| kind.framework == name) {
                 let reason = format!("{name:?} is not supported; supported are {}", frameworks().join(", "));
@@ -244,7 +285,15 @@ impl Configuration {
             priority_sorting: gates.priority_sorting_within_cohort,
             recompute_overlapping_targets: gates.recompute_assignment_upon_preemption_targets_overlap,
             preserve_scan_progress: gates.flavor_fungibility_preserve_scan_progress,
+            fair_sharing: self.fair_sharing(),
         }
+    }
+
+    /// How what is lent is shared out; `None` where it is not shared out fairly.
+    fn fair_sharing(&self) -> Option<FairSharing> {
+        let fair = self.fair_sharing.as_ref()?;
+        let old = self.api_version.as_deref().is_some_and(|version| version.ends_with("/v1beta1"));
+        if fair.enable.unwrap_or(!old) { fair.strategies() } else { None }
     }
 
     /// Keys of Kueue's file that are set and have no effect here.
@@ -303,6 +352,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn fair_sharing_is_on_as_the_version_of_the_file_says() {
+        let old = "apiVersion: config.kueue.x-k8s.io/v1beta1\nfairSharing:\n";
+        let new = "apiVersion: config.kueue.x-k8s.io/v1beta2\nfairSharing:\n";
+        for (text, wanted) in [
+            (String::new(), None),
+            (format!("{old}  enable: true"), Some(FairSharing::FinalThenInitialShare)),
+            (format!("{old}  preemptionStrategies: [LessThanInitialShare]"), None),
+            (format!("{new}  preemptionStrategies: [LessThanInitialShare]"), Some(FairSharing::InitialShare)),
+            (
+                format!("{new}  preemptionStrategies: [LessThanOrEqualToFinalShare]"),
+                Some(FairSharing::FinalShare),
+            ),
+            (
+                format!("{new}  preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]"),
+                Some(FairSharing::FinalThenInitialShare),
+            ),
+        ] {
+            let config = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
+            assert_eq!(config.fair_sharing(), wanted, "{text}");
+        }
+    }
+
+    #[test]
     fn kueues_names_are_understood_and_unknown_ones_refused_by_name() {
         let path = Path::new("config.yaml");
         let config = Configuration::parse(
@@ -338,6 +410,10 @@ mod tests {
             ("waitForPodsReady: {}", "waitForPodsReady"),
             ("integrations:\n  frameworks: [pod]", "integrations.frameworks[0]"),
             ("kind: Deployment", "kind"),
+            (
+                "fairSharing:\n  preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]",
+                "fairSharing.preemptionStrategies",
+            ),
             ("namespace: \"\"", "namespace"),
             ("resources:\n  quotaCheckStrategy: Sometimes", "Sometimes"),
         ] {

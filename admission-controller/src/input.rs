@@ -9,7 +9,7 @@ use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
-use crds::view::quota::ResourceGroup;
+use crds::view::quota::{FairSharing, ResourceGroup};
 use crds::view::workload::{PodSet, TopologyRequest, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use model::ResourceName;
@@ -77,6 +77,7 @@ pub fn cluster_queue(view: &ClusterQueue) -> input::ClusterQueue {
         namespace_selector: spec.namespace_selector.clone(),
         preemption: preemption(view),
         fungibility: fungibility(view),
+        weight: weight(&spec.fair_sharing),
         stop: stop_policy(spec.stop_policy.as_deref()),
         terminating: view.metadata.deletion_timestamp.is_some(),
         admission_checks: spec
@@ -100,7 +101,8 @@ fn preemption(view: &ClusterQueue) -> input::Preemption {
         reclaim_within_cohort: match written.reclaim_within_cohort.as_deref() {
             Some("LowerPriority") => input::ReclaimWithinCohort::LowerPriority,
             Some("Any") => input::ReclaimWithinCohort::Any,
-            _ => input::ReclaimWithinCohort::Never,
+            Some(_) => input::ReclaimWithinCohort::Never,
+            None => input::ReclaimWithinCohort::Unset,
         },
         borrow_within_cohort: match written.borrow_within_cohort.policy.as_deref() {
             Some("LowerPriority") => input::BorrowWithinCohort::LowerPriority {
@@ -128,6 +130,12 @@ fn fungibility(view: &ClusterQueue) -> input::Fungibility {
             _ => input::Preference::BorrowingOverPreemption,
         },
     }
+}
+
+/// A weight that is no quantity, which the API refuses, is as good as none.
+fn weight(written: &FairSharing) -> input::Weight {
+    let weight = written.weight.as_ref().and_then(|weight| weight.quantity().ok());
+    weight.map_or_else(input::Weight::default, |weight| input::Weight::from_nanos(weight.nanos()))
 }
 
 fn stop_policy(value: Option<&str>) -> input::StopPolicy {
@@ -180,10 +188,8 @@ fn amount(
     let problem = match written.quantity() {
         Err(text) => format!("{place}: {field} {text:?} is no quantity"),
         Ok(quantity) if quantity.is_negative() => format!("{place}: {field} {quantity} is negative"),
-        Ok(quantity) => match resource.amount(&quantity) {
-            Some(amount) => return Some(amount),
-            None => format!("{place}: {field} {quantity} exceeds 64 bits"),
-        },
+        // More than anybody can ask for is as good as without limit.
+        Ok(quantity) => return Some(resource.amount(&quantity).unwrap_or(i64::MAX)),
     };
     defects.push(problem);
     None
@@ -196,6 +202,7 @@ pub fn cohort(view: &Cohort) -> input::Cohort {
         uid: uid(&view.metadata),
         parent: view.spec.parent_name.as_deref().filter(|name| !name.is_empty()).map(Into::into),
         groups: groups(&view.spec.resource_groups, &mut Vec::new()),
+        weight: weight(&view.spec.fair_sharing),
     }
 }
 

@@ -4,6 +4,7 @@
 //! by the first [`MAX_CLASSES`] priority classes seen of each.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crds::reasons::workload as tokens;
@@ -15,7 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use quota_engine::{ClusterQueueReport, CycleCounts, Inactive, Recomputation};
+use quota_engine::{ClusterQueueReport, CycleCounts, FairShare, Inactive, Recomputation};
 
 /// Priority classes told apart for one ClusterQueue; those beyond count as [`OTHER`].
 const MAX_CLASSES: usize = 32;
@@ -28,6 +29,19 @@ const BUCKETS: [f64; 14] =
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfQueue {
     cluster_queue: String,
+    replica_role: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfMember {
+    cluster_queue: String,
+    cohort: String,
+    replica_role: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCohort {
+    cohort: String,
     replica_role: &'static str,
 }
 
@@ -68,6 +82,7 @@ struct OfRecomputation {
     replica_role: &'static str,
 }
 
+type Shares<L> = Family<L, Gauge<f64, AtomicU64>>;
 type Waits = Family<OfClass, Histogram, fn() -> Histogram>;
 
 /// The series of one replica.
@@ -78,6 +93,8 @@ pub struct QueueMetrics {
     status: Family<OfStatus, Gauge>,
     reserving: Family<OfQueue, Gauge>,
     admitted_active: Family<OfQueue, Gauge>,
+    share: Shares<OfMember>,
+    cohort_share: Shares<OfCohort>,
     reserved: Family<OfClass, Counter>,
     admitted: Family<OfClass, Counter>,
     finished: Family<OfClass, Counter>,
@@ -94,6 +111,7 @@ pub struct QueueMetrics {
 #[derive(Debug, Default)]
 struct Known {
     classes: BTreeMap<String, BTreeSet<String>>,
+    shares: BTreeMap<String, OfMember>,
     evictions: BTreeMap<String, Vec<OfEviction>>,
     preemptions: BTreeMap<String, Vec<OfPreemption>>,
 }
@@ -108,6 +126,8 @@ impl QueueMetrics {
             status: Family::default(),
             reserving: Family::default(),
             admitted_active: Family::default(),
+            share: Family::default(),
+            cohort_share: Family::default(),
             reserved: Family::default(),
             admitted: Family::default(),
             finished: Family::default(),
@@ -143,6 +163,12 @@ impl QueueMetrics {
             "Unfinished workloads that are admitted",
             self.admitted_active.clone(),
         );
+        registry.register(
+            "kueue_cluster_queue_weighted_share",
+            "How much a ClusterQueue borrows of what could be lent to it, in thousandths by its weight; NaN with weight 0",
+            self.share.clone(),
+        );
+        registry.register("kueue_cohort_weighted_share", "The same of a Cohort", self.cohort_share.clone());
         registry.register(
             "kueue_quota_reserved_workloads",
             "Workloads that got quota",
@@ -191,6 +217,7 @@ impl QueueMetrics {
         self.pending.get_or_create(&with("inadmissible")).set(count(report.inadmissible));
         self.reserving.get_or_create(&queue).set(count(report.reserving));
         self.admitted_active.get_or_create(&queue).set(count(report.admitted));
+        self.member(name, report);
         let is = match report.inactive {
             None => "active",
             Some(Inactive::Terminating) => "terminating",
@@ -198,6 +225,38 @@ impl QueueMetrics {
         };
         for status in ["active", "pending", "terminating"] {
             self.status.get_or_create(&with(status)).set(i64::from(status == is));
+        }
+    }
+
+    /// A ClusterQueue's share. With its cohort its series goes.
+    fn member(&self, name: &str, report: &ClusterQueueReport) {
+        let mut known = self.known();
+        let labels = report.fair_share.as_ref().map(|_| OfMember {
+            cluster_queue: name.to_owned(),
+            cohort: report.cohort.as_ref().map(|cohort| cohort.to_string()).unwrap_or_default(),
+            replica_role: self.role,
+        });
+        if let Some(before) = known.shares.get(name).filter(|before| Some(*before) != labels.as_ref()) {
+            self.share.remove(before);
+        }
+        known.shares.remove(name);
+        if let (Some(labels), Some(share)) = (labels, &report.fair_share) {
+            let value = if share.exact.is_finite() { share.exact } else { f64::NAN };
+            self.share.get_or_create(&labels).set(value);
+            known.shares.insert(name.to_owned(), labels);
+        }
+    }
+
+    /// A Cohort's share; `None` where there is none.
+    pub fn cohort(&self, name: &str, share: Option<&FairShare>) {
+        let labels = OfCohort { cohort: name.to_owned(), replica_role: self.role };
+        match share {
+            Some(share) => {
+                self.cohort_share.get_or_create(&labels).set(share.exact);
+            }
+            None => {
+                self.cohort_share.remove(&labels);
+            }
         }
     }
 
@@ -285,6 +344,9 @@ impl QueueMetrics {
             });
         }
         let mut known = self.known();
+        if let Some(labels) = known.shares.remove(name) {
+            self.share.remove(&labels);
+        }
         for priority_class in known.classes.remove(name).into_iter().flatten() {
             let labels = OfClass { cluster_queue: name.to_owned(), priority_class, replica_role: self.role };
             for counter in [&self.reserved, &self.admitted, &self.finished] {
@@ -309,6 +371,8 @@ impl QueueMetrics {
         self.reserving.clear();
         self.admitted_active.clear();
         self.skips.clear();
+        self.share.clear();
+        self.cohort_share.clear();
     }
 
     fn class(&self, queue: &str, workload: &Workload) -> String {

@@ -142,6 +142,9 @@ pub fn eviction(reason: EvictReason, preemptor: Option<(&str, &str)>, paths: (&s
                 PreemptionReason::InCohortReclaimWhileBorrowing => {
                     "its priority in the cohort while borrowing"
                 }
+                PreemptionReason::InCohortFairSharing => {
+                    "its ClusterQueue's smaller share of what the cohort lends"
+                }
             };
             let (uid, job) = preemptor.unwrap_or(("UNKNOWN", "UNKNOWN"));
             format!(

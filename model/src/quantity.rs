@@ -87,6 +87,11 @@ impl Quantity {
         i64::try_from(div_away_from_zero(self.nanos, NANO / 1000)).ok()
     }
 
+    /// Billionths of a unit, exactly.
+    pub const fn nanos(&self) -> i128 {
+        self.nanos
+    }
+
     /// Whether it is below zero.
     pub fn is_negative(&self) -> bool {
         self.nanos < 0

@@ -123,6 +123,8 @@ pub mod workload {
             IN_COHORT_RECLAMATION = "InCohortReclamation";
             /// A borrower of higher priority took it.
             IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing";
+            /// A queue of the cohort that has less than its fair share took it.
+            IN_COHORT_FAIR_SHARING = "InCohortFairSharing";
         }
     }
 

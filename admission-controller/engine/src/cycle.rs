@@ -7,6 +7,7 @@
 use crate::assign::{Assignment, NoFit};
 use crate::decision::Decision;
 use crate::engine::Engine;
+use crate::fair::{Entrant, Turns};
 use crate::names::{ClusterQueueName, Uid};
 use crate::process::Done;
 use crate::queue::{Order, Phase};
@@ -126,12 +127,10 @@ impl Engine {
         if pass.heads == 0 {
             return pass;
         }
-        let mut entries: Vec<Entry> =
-            heads.into_iter().map(|(name, order)| self.nominate(name, order)).collect();
-        let by_priority = self.settings.priority_sorting;
-        entries.sort_by_cached_key(|entry| (entry.height(), entry.order.in_cycle(by_priority)));
+        let entries: Vec<Entry> = heads.into_iter().map(|(name, order)| self.nominate(name, order)).collect();
+        let mut turns = self.turns(entries);
         let mut kept: Vec<(NodeId, Usage)> = Vec::new();
-        for entry in entries {
+        while let Some(entry) = turns.next(&mut self.tree) {
             let (name, order) = (entry.cluster_queue.clone(), entry.order.clone());
             match self.process(entry, &mut kept, now_ms) {
                 Done::Something => pass.progress = true,
@@ -143,6 +142,22 @@ impl Engine {
             self.tree.charge(node, &usage, Ledger::Planned, -1);
         }
         pass
+    }
+
+    /// The order of the heads: who borrows less, or where sharing is fair, who has the smaller share.
+    fn turns(&self, entries: Vec<Entry>) -> Turns<Entry> {
+        let by_priority = self.settings.priority_sorting;
+        if self.settings.fair_sharing.is_none() {
+            return Turns::sorted(entries, |entry| (entry.height(), entry.order.in_cycle(by_priority)));
+        }
+        Turns::fair(&self.tree, entries, |entry| Entrant {
+            node: entry.node,
+            usage: match &entry.found {
+                Ok(assignment) => assignment.usage.clone(),
+                Err(no_fit) => no_fit.entitled_to.clone().unwrap_or_default(),
+            },
+            order: entry.order.in_cycle(by_priority),
+        })
     }
 
     fn is_blocked(&self, name: &ClusterQueueName, order: &Order) -> bool {

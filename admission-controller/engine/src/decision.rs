@@ -68,6 +68,8 @@ pub enum PreemptionReason {
     InCohortReclamation,
     /// A more important workload of the cohort, itself borrowing.
     InCohortReclaimWhileBorrowing,
+    /// A queue of the cohort that has less of what is lent than its fair share.
+    InCohortFairSharing,
 }
 
 impl PreemptionReason {
@@ -77,6 +79,7 @@ impl PreemptionReason {
             Self::InClusterQueue => preempted::IN_CLUSTER_QUEUE,
             Self::InCohortReclamation => preempted::IN_COHORT_RECLAMATION,
             Self::InCohortReclaimWhileBorrowing => preempted::IN_COHORT_RECLAIM_WHILE_BORROWING,
+            Self::InCohortFairSharing => preempted::IN_COHORT_FAIR_SHARING,
         }
     }
 }

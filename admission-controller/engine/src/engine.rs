@@ -5,8 +5,10 @@ use model::planted::{Bug, Planted};
 use model::selector::Labels;
 
 use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve, SetPending};
+use crate::fair::FairSharing;
 use crate::input::{
-    Admission, ClusterQueue, Cohort, Event, Flavor, LocalQueue, PodSet, Standing, StopPolicy, Workload,
+    Admission, ClusterQueue, Cohort, Event, Flavor, LocalQueue, PodSet, Standing, StopPolicy, Weight,
+    Workload,
 };
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::process::CycleCounts;
@@ -69,6 +71,8 @@ pub struct Settings {
     /// Feature gate `FlavorFungibilityPreserveScanProgress`: a search of flavors goes on where the one of the cycle before
     /// stopped, though quota has come back since.
     pub preserve_scan_progress: bool,
+    /// Whether what is lent is shared out fairly, and whom a queue may then displace.
+    pub fair_sharing: Option<FairSharing>,
 }
 
 impl Default for Settings {
@@ -81,6 +85,7 @@ impl Default for Settings {
             priority_sorting: true,
             recompute_overlapping_targets: true,
             preserve_scan_progress: true,
+            fair_sharing: None,
         }
     }
 }
@@ -126,6 +131,7 @@ impl Engine {
                     self.cohorts.remove(&name);
                     let node = self.tree.node(NodeName::Cohort(name.as_str().to_owned()));
                     self.tree.configure(node, None, &[]);
+                    self.tree.set_weight(node, Weight::default());
                     self.reconfigured = true;
                 }
             }
@@ -215,6 +221,7 @@ impl Engine {
         let parent =
             spec.cohort.as_ref().map(|name| self.tree.node(NodeName::Cohort(name.as_str().to_owned())));
         self.tree.configure(node, parent, &spec.groups);
+        self.tree.set_weight(node, spec.weight);
         self.touched_queues.insert(spec.name);
         self.reconfigured = true;
     }
@@ -237,6 +244,7 @@ impl Engine {
         let parent =
             cohort.parent.as_ref().map(|name| self.tree.node(NodeName::Cohort(name.as_str().to_owned())));
         self.tree.configure(node, parent, &cohort.groups);
+        self.tree.set_weight(node, cohort.weight);
         self.cohorts.insert(cohort.name.clone(), cohort);
         self.reconfigured = true;
     }

@@ -50,7 +50,7 @@ pub struct Explanation {
 }
 
 /// One ClusterQueue, explained.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClusterQueueState {
     /// Its name.
     pub name: ClusterQueueName,

@@ -127,6 +127,9 @@ pub enum ReclaimWithinCohort {
     /// Nobody.
     #[default]
     Never,
+    /// Not said, as in an object that no API server has given the default, `Never`: nobody either. But where sharing is fair,
+    /// such a queue preempts its own while it borrows, as one does that reclaims, and Kueue's tables count on it.
+    Unset,
     /// Borrowers of lower priority.
     LowerPriority,
     /// Any borrower.
@@ -197,6 +200,31 @@ impl Default for Fungibility {
     }
 }
 
+/// `fairSharing.weight`, in billionths: how much of what is lent is one's fair part, compared with one's siblings.
+///
+/// 0 gives a right to nothing beyond one's own quota. Weights above 2^64 billionths count as that much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight(u64);
+
+impl Weight {
+    /// From billionths; below zero, which the API refuses, is 0.
+    pub fn from_nanos(nanos: i128) -> Self {
+        Self(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
+    }
+
+    /// In billionths.
+    pub fn nanos(self) -> u64 {
+        self.0
+    }
+}
+
+impl Default for Weight {
+    /// 1, as where none is given.
+    fn default() -> Self {
+        Self(1_000_000_000)
+    }
+}
+
 /// A ClusterQueue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterQueue {
@@ -216,6 +244,8 @@ pub struct ClusterQueue {
     pub preemption: Preemption,
     /// `flavorFungibility`.
     pub fungibility: Fungibility,
+    /// `fairSharing.weight`.
+    pub weight: Weight,
     /// `stopPolicy`.
     pub stop: StopPolicy,
     /// Whether it has a deletion timestamp.
@@ -237,6 +267,8 @@ pub struct Cohort {
     pub parent: Option<CohortName>,
     /// `resourceGroups`: a pool of its own on top of what its members lend.
     pub groups: Vec<ResourceGroup>,
+    /// `fairSharing.weight`.
+    pub weight: Weight,
 }
 
 /// A LocalQueue.

@@ -5,7 +5,7 @@
 //! two differ on purpose, the item says so.
 //!
 //! What is read first: [`input`] (what the engine is told), [`decision`] (what it answers), then `engine` (the state),
-//! `cycle` (the scheduling cycle) and `process` (one head in it), `place` (where each workload is), `assign` (flavors for one workload), `preempt` (victims) and `tree` (quota).
+//! `cycle` (the scheduling cycle) and `process` (one head in it), `place` (where each workload is), `assign` (flavors for one workload), `preempt` (victims), `fair` (shares) and `tree` (quota).
 //!
 //! [`topology`] finds places for pods among the nodes of a flavor.
 
@@ -15,6 +15,7 @@ mod cycle;
 pub mod decision;
 mod engine;
 mod explain;
+mod fair;
 pub mod input;
 mod names;
 mod partial;
@@ -32,6 +33,7 @@ pub use decision::{
 };
 pub use engine::{Engine, Settings, Undeclared};
 pub use explain::{ClusterQueueState, Explanation, WorkloadState};
+pub use fair::{FairShare, FairSharing, Sharer};
 pub use input::Event;
 pub use names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 pub use preempt::{Chosen, Victim};

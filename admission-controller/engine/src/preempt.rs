@@ -3,6 +3,8 @@
 //! Candidates are taken greedily until the workload fits, then given back one by one from the last as long as it still
 //! fits: no victim of the result could be spared.
 
+mod fair;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -180,6 +182,17 @@ impl<'a> Search<'a> {
 
     /// The victims, or none where no set of them would do.
     pub(crate) fn run(mut self) -> Vec<Target> {
+        let victims = match self.engine.settings.fair_sharing {
+            None => self.classically(),
+            Some(strategies) => self.fairly(strategies),
+        };
+        if self.passed_over_assumed && victims.is_empty() {
+            self.engine.queue(&self.queue).passed_over = true;
+        }
+        victims
+    }
+
+    fn classically(&mut self) -> Vec<Target> {
         let mut candidates = self.same_queue();
         self.elsewhere(&mut candidates);
         candidates.sort_by(|a, b| a.rank.cmp(&b.rank));
@@ -189,9 +202,6 @@ impl<'a> Search<'a> {
             if !victims.is_empty() {
                 break;
             }
-        }
-        if self.passed_over_assumed && victims.is_empty() {
-            self.engine.queue(&self.queue).passed_over = true;
         }
         victims
     }
@@ -306,7 +316,10 @@ impl<'a> Search<'a> {
 
     /// Candidates in other queues, from the nearest cohort up to the root.
     fn elsewhere(&mut self, found: &mut Vec<Candidate>) {
-        if self.policy.reclaim_within_cohort == ReclaimWithinCohort::Never {
+        if matches!(
+            self.policy.reclaim_within_cohort,
+            ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset
+        ) {
             return;
         }
         let mut rest = self.requests.clone();
@@ -355,7 +368,7 @@ impl<'a> Search<'a> {
     fn reclaimable(&mut self, name: &ClusterQueueName, advantage: bool, top: NodeId) -> Vec<Candidate> {
         let (policy, priority) = (self.policy, self.preemptor.priority);
         let allowed = move |candidate: &Workload| match policy.reclaim_within_cohort {
-            ReclaimWithinCohort::Never => false,
+            ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset => false,
             ReclaimWithinCohort::LowerPriority => candidate.priority < priority,
             ReclaimWithinCohort::Any => true,
         };

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use model::{ResourceList, ResourceName};
 
 use crate::engine::{Engine, local_queue_of};
+use crate::fair::{FairShare, Sharer};
 use crate::input::PodSet;
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::queue::{Holding, Order, Phase};
@@ -23,8 +24,12 @@ pub struct FlavorUsage {
 }
 
 /// What a ClusterQueue's status says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClusterQueueReport {
+    /// The cohort it is in.
+    pub cohort: Option<CohortName>,
+    /// How much it borrows, where sharing is fair.
+    pub fair_share: Option<FairShare>,
     /// Why it admits nothing, if so.
     pub inactive: Option<Inactive>,
     /// Workloads that wait.
@@ -104,6 +109,8 @@ impl Engine {
             rows
         };
         Some(ClusterQueueReport {
+            cohort: spec.cohort.clone(),
+            fair_share: self.share_told(queue.node, Sharer::ClusterQueue(name.clone())),
             inactive: queue.inactive.clone(),
             pending: queue.pending(),
             inadmissible: queue.inadmissible(),

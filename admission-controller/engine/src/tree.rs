@@ -10,7 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::input::{Quota, ResourceGroup};
+use crate::fair::Share;
+use crate::input::{Quota, ResourceGroup, Weight};
 use crate::names::FlavorName;
 use model::ResourceName;
 
@@ -41,6 +42,10 @@ pub(crate) enum NodeName {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cell {
     quota: Quota,
+    /// The node itself has a quota for the pair, be it 0.
+    declared: bool,
+    /// Somebody in the subtree has.
+    covered: bool,
     subtree: i128,
     used: [i128; 2],
 }
@@ -71,6 +76,9 @@ struct Node {
     height: u32,
     in_cycle: bool,
     cells: BTreeMap<FlavorResource, Cell>,
+    weight: Weight,
+    /// Of a cohort: what one of its members could have at most of each resource, whatever the flavor.
+    lendable: BTreeMap<ResourceName, i128>,
 }
 
 /// What was done since a mark, to be undone in reverse.
@@ -108,6 +116,10 @@ impl Tree {
         &self.pair_names[pair.0 as usize]
     }
 
+    pub(crate) fn known_node(&self, name: &NodeName) -> Option<NodeId> {
+        self.by_name.get(name).copied()
+    }
+
     /// The node of that name; made without quota where it does not exist.
     pub(crate) fn node(&mut self, name: NodeName) -> NodeId {
         if let Some(id) = self.by_name.get(&name) {
@@ -123,6 +135,8 @@ impl Tree {
             height: 0,
             in_cycle: false,
             cells: BTreeMap::new(),
+            weight: Weight::default(),
+            lendable: BTreeMap::new(),
         });
         id
     }
@@ -143,12 +157,18 @@ impl Tree {
         let node = &mut self.nodes[id.0 as usize];
         node.parent = parent;
         for cell in node.cells.values_mut() {
-            cell.quota = Quota::default();
+            (cell.quota, cell.declared) = (Quota::default(), false);
         }
         for (pair, quota) in quotas {
-            node.cells.entry(pair).or_default().quota = quota;
+            let cell = node.cells.entry(pair).or_default();
+            (cell.quota, cell.declared) = (quota, true);
         }
         self.dirty = true;
+    }
+
+    /// How much a node's borrowing counts among its siblings.
+    pub(crate) fn set_weight(&mut self, id: NodeId, weight: Weight) {
+        self.nodes[id.0 as usize].weight = weight;
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
@@ -173,6 +193,22 @@ impl Tree {
         for id in self.leaves_first() {
             self.sum_up(id);
         }
+        for index in 0..self.nodes.len() {
+            self.nodes[index].lendable = self.lendable(NodeId(index as u32));
+        }
+    }
+
+    /// What a cohort's members could have at most: every flavor that anybody in the tree has quota of counts.
+    fn lendable(&self, id: NodeId) -> BTreeMap<ResourceName, i128> {
+        let mut lendable: BTreeMap<ResourceName, i128> = BTreeMap::new();
+        if self.children(id).is_empty() {
+            return lendable;
+        }
+        let root = &self.nodes[self.root(id).0 as usize];
+        for pair in root.cells.iter().filter(|(_, cell)| cell.covered).map(|(pair, _)| *pair) {
+            *lendable.entry(self.pair_name(pair).1.clone()).or_default() += self.maximum(id, pair);
+        }
+        lendable
     }
 
     /// Marks every node whose way up does not end. The whole tree hangs on the cycle, so all of it is marked.
@@ -226,7 +262,7 @@ impl Tree {
 
     fn sum_up(&mut self, id: NodeId) {
         let is_cohort = matches!(self.nodes[id.0 as usize].name, NodeName::Cohort(_));
-        let mut sums: BTreeMap<FlavorResource, (i128, [i128; 2])> = BTreeMap::new();
+        let mut sums: BTreeMap<FlavorResource, (i128, [i128; 2], bool)> = BTreeMap::new();
         let mut height = 0;
         for child in self.nodes[id.0 as usize].children.clone() {
             let child = &self.nodes[child.0 as usize];
@@ -236,6 +272,7 @@ impl Tree {
                 sum.0 += cell.subtree - cell.local();
                 sum.1[0] += cell.overflow(Ledger::Held);
                 sum.1[1] += cell.overflow(Ledger::Planned);
+                sum.2 |= cell.covered;
             }
         }
         let node = &mut self.nodes[id.0 as usize];
@@ -244,8 +281,9 @@ impl Tree {
             node.cells.entry(*pair).or_default();
         }
         for (pair, cell) in &mut node.cells {
-            let (subtree, used) = sums.get(pair).copied().unwrap_or_default();
+            let (subtree, used, covered) = sums.get(pair).copied().unwrap_or_default();
             cell.subtree = i128::from(cell.quota.nominal) + subtree;
+            cell.covered = cell.declared || covered;
             if is_cohort {
                 cell.used = used;
             }
@@ -413,6 +451,45 @@ impl Tree {
     pub(crate) fn borrows_with(&self, id: NodeId, pair: FlavorResource, ledger: Ledger, more: i128) -> bool {
         let cell = self.cell(id, pair);
         cell.used[ledger as usize] + more > cell.subtree
+    }
+
+    /// What the node's subtree takes beyond its own quota, by pair, with `more` on top of what it uses. What somebody uses
+    /// of a flavor that nobody in the subtree has quota of any more is not counted (Kueue's rule).
+    fn borrowed<'a>(
+        &'a self,
+        id: NodeId,
+        ledger: Ledger,
+        more: &'a Usage,
+    ) -> impl Iterator<Item = (FlavorResource, i128)> + 'a {
+        let node = &self.nodes[id.0 as usize];
+        let cells = node.cells.iter().filter(move |(_, cell)| node.up.is_some() && cell.covered);
+        cells
+            .map(move |(pair, cell)| {
+                let more = more.get(pair).copied().map_or(0, i128::from);
+                (*pair, cell.used[ledger as usize] + more - cell.subtree)
+            })
+            .filter(|(_, over)| *over > 0)
+    }
+
+    /// The node's dominant resource share among its siblings, with `more` on top of what it uses.
+    pub(crate) fn share(&self, id: NodeId, ledger: Ledger, more: &Usage) -> Share {
+        let node = &self.nodes[id.0 as usize];
+        let Some(up) = node.up else { return Share::default() };
+        let lendable = &self.nodes[up.0 as usize].lendable;
+        let mut borrowed: BTreeMap<&ResourceName, i128> = BTreeMap::new();
+        for (pair, over) in self.borrowed(id, ledger, more) {
+            *borrowed.entry(&self.pair_name(pair).1).or_default() += over;
+        }
+        let parts = borrowed
+            .into_iter()
+            .map(|(resource, over)| (resource, over, lendable.get(resource).copied().unwrap_or(0)));
+        Share::of(node.weight, parts)
+    }
+
+    /// Whether the node's subtree borrows any of what `wanted` asks for.
+    pub(crate) fn borrows_of(&self, id: NodeId, ledger: Ledger, wanted: &Usage) -> bool {
+        self.borrowed(id, ledger, &Usage::new())
+            .any(|(pair, _)| wanted.get(&pair).is_some_and(|amount| *amount > 0))
     }
 
     pub(crate) fn local_free(&self, id: NodeId, pair: FlavorResource, ledger: Ledger) -> i128 {

@@ -37,7 +37,14 @@ impl Story {
             events.push(Event::LocalQueue(local_queue(&name)));
             queues.insert(name, queue);
         }
-        Self { world: World::new(events), queues, rng, next: 0, shrunk: false, told: BTreeMap::new() }
+        let fair_sharing = match rng.u32(0..6) {
+            0 => Some(FairSharing::FinalThenInitialShare),
+            1 => Some(FairSharing::FinalShare),
+            2 => Some(FairSharing::InitialShare),
+            _ => None,
+        };
+        let world = World::with(Settings { fair_sharing, ..Settings::default() }, events);
+        Self { world, queues, rng, next: 0, shrunk: false, told: BTreeMap::new() }
     }
 
     fn step(&mut self) {
@@ -239,7 +246,7 @@ impl Story {
                 } else {
                     self.planned(&all)[theirs] > self.nominal(theirs)
                         && match policy.reclaim_within_cohort {
-                            ReclaimWithinCohort::Never => false,
+                            ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset => false,
                             ReclaimWithinCohort::LowerPriority => it.priority < me.priority,
                             ReclaimWithinCohort::Any => true,
                         }
@@ -300,6 +307,7 @@ fn random_queue(rng: &mut fastrand::Rng, name: &str) -> ClusterQueue {
     if rng.u32(0..5) == 0 {
         queue.strategy = QueueingStrategy::StrictFifo;
     }
+    queue.weight = Weight::from_nanos(i128::from(rng.u8(0..=4)) * 500_000_000);
     queue.preemption.within_cluster_queue = [
         WithinClusterQueue::Never,
         WithinClusterQueue::LowerPriority,

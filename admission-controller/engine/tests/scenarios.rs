@@ -399,6 +399,7 @@ fn a_queue_that_cannot_be_honoured_admits_nothing_and_says_why() {
         uid: name.into(),
         parent: Some(parent.into()),
         groups: Vec::new(),
+        weight: Weight::default(),
     };
     let mut missing = base();
     missing.groups = gpus(&[("h100", quota(4, None, None))]);

@@ -76,6 +76,7 @@ impl Controller {
             Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
             Answer::LocalQueue(view) => self.world.take_local_queue(*view),
             Answer::Flavor(view) => self.world.take_flavor(*view),
+            Answer::Cohort(view) => self.world.take_cohort(*view),
             Answer::Nothing => {}
         }
     }
@@ -173,6 +174,10 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
     match answer {
         Answer::Workload(view) => same(view.metadata.resource_version.as_ref(), workload),
         Answer::Job(_, object) => same(object.metadata.resource_version.as_ref(), job),
-        Answer::ClusterQueue(_) | Answer::LocalQueue(_) | Answer::Flavor(_) | Answer::Nothing => false,
+        Answer::ClusterQueue(_)
+        | Answer::LocalQueue(_)
+        | Answer::Flavor(_)
+        | Answer::Cohort(_)
+        | Answer::Nothing => false,
     }
 }

@@ -293,6 +293,11 @@ impl Controller {
         self.counted.queues.cycles(&self.engine.take_cycle_counts());
         let (queues, local_queues) = self.engine.take_touched();
         for name in queues {
+            for cohort in self.engine.cohorts_above(&name) {
+                if self.world.cohort(&cohort).is_some() {
+                    self.schedule(Unit::Cohort(cohort), STATUS_DELAY);
+                }
+            }
             self.schedule(Unit::ClusterQueue(name), STATUS_DELAY);
         }
         for key in local_queues {

@@ -4,6 +4,7 @@ use crds::names::kueue;
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::cluster_queue::ClusterQueue;
+use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
 use crds::view::workload::Workload;
@@ -30,6 +31,7 @@ pub(super) enum Answer {
     ClusterQueue(Box<ClusterQueue>),
     LocalQueue(Box<LocalQueue>),
     Flavor(Box<ResourceFlavor>),
+    Cohort(Box<Cohort>),
     Nothing,
 }
 
@@ -119,7 +121,9 @@ impl Controller {
             match &unit {
                 Unit::Job(uid) => self.pump_job(&unit, &uid.clone()),
                 Unit::Workload(uid) => self.pump_workload(&unit, &uid.clone()),
-                Unit::ClusterQueue(_) | Unit::LocalQueue(_) | Unit::Flavor(_) => self.pump_queue(&unit),
+                Unit::ClusterQueue(_) | Unit::LocalQueue(_) | Unit::Flavor(_) | Unit::Cohort(_) => {
+                    self.pump_queue(&unit)
+                }
             }
         }
     }

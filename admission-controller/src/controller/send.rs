@@ -172,6 +172,14 @@ impl Controller {
                 let target = target(&view.metadata);
                 self.patch_queue(unit, Api::all(client), target, body, Subresource::Main, Answer::Flavor);
             }
+            Unit::Cohort(name) => {
+                let share = self.engine.cohort_share(name);
+                self.counted.queues.cohort(name.as_str(), share.as_ref());
+                let Some(view) = self.world.cohort(name) else { return };
+                let Some(body) = status::cohort(view, share.as_ref()) else { return };
+                let target = target(&view.metadata);
+                self.patch_queue(unit, Api::all(client), target, body, Subresource::Status, Answer::Cohort);
+            }
             Unit::Job(_) | Unit::Workload(_) => {}
         }
     }

@@ -16,7 +16,7 @@ use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kit::watch::Change;
-use quota_engine::{ClusterQueueName, Engine, Event, LocalQueueKey, Uid};
+use quota_engine::{ClusterQueueName, CohortName, Engine, Event, LocalQueueKey, Uid};
 
 use super::feeds::Seen;
 use super::store::{BareJob, Delta, Object, Store, StoredJob};
@@ -35,6 +35,7 @@ pub(super) enum Unit {
     ClusterQueue(ClusterQueueName),
     LocalQueue(LocalQueueKey),
     Flavor(String),
+    Cohort(CohortName),
 }
 
 pub(super) struct World {
@@ -54,6 +55,7 @@ pub(super) struct World {
     queues_by_name: BTreeMap<ClusterQueueName, Uid>,
     local_queues_by_key: BTreeMap<LocalQueueKey, Uid>,
     pub(super) flavors_by_name: BTreeMap<String, ResourceFlavor>,
+    cohorts_by_name: BTreeMap<CohortName, Uid>,
     pub(super) priorities: Priorities,
     /// Units that something happened to.
     pub(super) dirty: BTreeSet<Unit>,
@@ -83,6 +85,7 @@ impl World {
             queues_by_name: BTreeMap::new(),
             local_queues_by_key: BTreeMap::new(),
             flavors_by_name: BTreeMap::new(),
+            cohorts_by_name: BTreeMap::new(),
             priorities: Priorities::default(),
             dirty: BTreeSet::new(),
             changed_cohorts: BTreeSet::new(),
@@ -167,12 +170,20 @@ impl World {
     fn cohort_changed(&mut self, engine: &mut Engine, delta: Delta<Cohort>) {
         match delta {
             Delta::Upsert(uid) => {
-                engine.apply(Event::Cohort(input::cohort(&self.cohorts_get(&uid))));
+                let cohort = input::cohort(&self.cohorts_get(&uid));
+                self.dirty.insert(Unit::Cohort(cohort.name.clone()));
+                self.cohorts_by_name.insert(cohort.name.clone(), uid.clone());
+                engine.apply(Event::Cohort(cohort));
                 self.changed_cohorts.insert(uid);
             }
             Delta::Gone(view) => {
                 let name = view.metadata.name.as_deref().unwrap_or_default();
-                engine.apply(Event::CohortGone(name.into(), input::uid(&view.metadata)));
+                let (name, uid) = (CohortName::from(name), input::uid(&view.metadata));
+                if self.cohorts_by_name.get(&name) == Some(&uid) {
+                    self.cohorts_by_name.remove(&name);
+                    self.dirty.insert(Unit::Cohort(name.clone()));
+                }
+                engine.apply(Event::CohortGone(name, uid));
             }
         }
     }
@@ -208,6 +219,15 @@ impl World {
 
     pub(super) fn cohorts_get(&self, uid: &Uid) -> Cohort {
         self.cohorts.get(uid).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn cohort(&self, name: &CohortName) -> Option<&Cohort> {
+        self.cohorts.get(self.cohorts_by_name.get(name)?)
+    }
+
+    /// Takes the answer to a write of a Cohort's status.
+    pub(super) fn take_cohort(&mut self, view: Cohort) {
+        self.cohorts.upsert(view);
     }
 
     /// Takes the answer to a write, which is as good as an event.
@@ -423,6 +443,7 @@ impl World {
             .collect();
         self.dirty.extend(units);
         self.dirty.extend(self.flavors_by_name.keys().cloned().map(Unit::Flavor));
+        self.dirty.extend(self.cohorts_by_name.keys().cloned().map(Unit::Cohort));
         self.dirty.extend(self.queues_by_name.keys().cloned().map(Unit::ClusterQueue));
     }
 

@@ -5,5 +5,5 @@ mod queues;
 mod workload;
 
 pub use conditions::{Change, merged};
-pub use queues::{cluster_queue, local_queue};
+pub use queues::{cluster_queue, cohort, local_queue};
 pub use workload::{evicted, finished, pending, released, reserved};

@@ -2,9 +2,10 @@ use std::collections::BTreeMap;
 
 use crds::reasons::queue as tokens;
 use crds::view::cluster_queue::{ClusterQueue, QueueStatus};
+use crds::view::cohort::Cohort;
 use crds::view::local_queue::LocalQueue;
 use jiff::Timestamp;
-use quota_engine::{ClusterQueueReport, FlavorUsage, LocalQueueReport};
+use quota_engine::{ClusterQueueReport, FairShare, FlavorUsage, LocalQueueReport};
 use serde_json::{Map, Value, json};
 
 use super::{Change, merged};
@@ -24,11 +25,24 @@ pub fn cluster_queue(view: &ClusterQueue, report: &ClusterQueueReport, now: Time
     let wanted = json!({
         "flavorsReservation": flavors(&report.reservation, true),
         "flavorsUsage": flavors(&report.usage, true),
+        "fairSharing": fair_sharing(report.fair_share.as_ref()),
         "pendingWorkloads": report.pending,
         "reservingWorkloads": report.reserving,
         "admittedWorkloads": report.admitted,
     });
     changed(&view.status, active, wanted, view.metadata.generation, now)
+}
+
+/// The status of a Cohort; `None` where it says so already.
+pub fn cohort(view: &Cohort, share: Option<&FairShare>) -> Option<Value> {
+    let wanted = fair_sharing(share);
+    let says = view.status.fair_sharing.as_ref().unwrap_or(&Value::Null);
+    (*says != wanted).then(|| json!({ "status": { "fairSharing": wanted } }))
+}
+
+/// Null where sharing is not fair: nothing is said then, and what was said is taken back.
+fn fair_sharing(share: Option<&FairShare>) -> Value {
+    share.map_or(Value::Null, |share| json!({ "weightedShare": share.weighted }))
 }
 
 /// The status of a LocalQueue; `None` where it says so already.
@@ -77,7 +91,7 @@ fn changed(
     let mut patch = Map::new();
     if let Value::Object(wanted) = wanted {
         for (field, value) in wanted {
-            if seen.rest.get(&field) != Some(&value) {
+            if seen.rest.get(&field).unwrap_or(&Value::Null) != &value {
                 patch.insert(field, value);
             }
         }

@@ -5,7 +5,7 @@ use model::selector::LabelSelector;
 use serde::Deserialize;
 
 use super::meta::view;
-use super::quota::ResourceGroup;
+use super::quota::{FairSharing, ResourceGroup};
 
 view! {
     /// `kueue.x-k8s.io/v1beta2` ClusterQueue.
@@ -33,6 +33,8 @@ pub struct ClusterQueueSpec {
     pub preemption: Preemption,
     /// `flavorFungibility`.
     pub flavor_fungibility: FlavorFungibility,
+    /// `fairSharing`.
+    pub fair_sharing: FairSharing,
     /// `stopPolicy`.
     pub stop_policy: Option<String>,
     /// `admissionChecksStrategy`.

@@ -14,6 +14,14 @@ pub struct ResourceGroup {
     pub flavors: Vec<FlavorQuotas>,
 }
 
+/// `spec.fairSharing`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct FairSharing {
+    /// `weight`; absent is 1.
+    pub weight: Option<Written>,
+}
+
 /// `resourceGroups[].flavors[]`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::engine::{Engine, Undeclared};
 use crate::input::{
-    BorrowWithinCohort, ClusterQueue, Fungibility, PodSet, Preference, ResourceGroup, Search,
+    BorrowWithinCohort, ClusterQueue, Fungibility, PodSet, Preference, ReclaimWithinCohort, ResourceGroup,
+    Search,
 };
 use crate::names::{FlavorName, Uid};
 use crate::reason::{Hindrance, Obstacle};
@@ -473,11 +474,13 @@ impl<'a> Scan<'a> {
     }
 
     /// Whether displacing others is a way: within its own quota, to take back what a subtree it belongs to lent, or when
-    /// who borrows may displace.
+    /// who borrows may displace; where sharing is fair, whoever may reclaim may.
     fn may_displace(&self, pair: FlavorResource, total: i64, lender_below_root: bool) -> bool {
         i128::from(total) <= self.engine.tree.nominal(self.node, pair)
             || lender_below_root
             || self.queue.preemption.borrow_within_cohort != BorrowWithinCohort::Never
+            || (self.engine.settings.fair_sharing.is_some()
+                && self.queue.preemption.reclaim_within_cohort != ReclaimWithinCohort::Never)
     }
 }
 

@@ -50,6 +50,7 @@ pub fn cluster_queue(name: &str, cohort: Option<&str>, groups: Vec<ResourceGroup
         namespace_selector: Some(LabelSelector::default()),
         preemption: Preemption::default(),
         fungibility: Fungibility::default(),
+        weight: Weight::default(),
         stop: StopPolicy::None,
         terminating: false,
         admission_checks: Vec::new(),

@@ -7,7 +7,7 @@ use admission_controller::defaults::PodDefaults;
 use admission_controller::input;
 use crds::view::limits::LimitRange;
 use quota_engine::input::Admission;
-use quota_engine::{Decision, Engine, Event, LocalQueueKey, Settings, Uid};
+use quota_engine::{Decision, Engine, Event, FairShare, LocalQueueKey, Settings, Uid};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -210,6 +210,24 @@ impl World {
     /// The uid of `namespace/name`.
     pub(crate) fn uid(&self, key: &str) -> Uid {
         self.keys.iter().find(|(_, known)| *known == key).unwrap().0.clone()
+    }
+
+    /// Everybody's share, with this on top of what each uses: (flavor, resource) → amount.
+    pub(crate) fn fair_shares(&mut self, more: &Value) -> Vec<FairShare> {
+        let more: Vec<_> = more
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(pair, amount)| {
+                let pair: Value = serde_json::from_str(pair).unwrap();
+                let (flavor, resource) =
+                    (pair["Flavor"].as_str().unwrap(), pair["Resource"].as_str().unwrap());
+                (flavor.into(), resource.into(), amount["value"].as_i64().unwrap())
+            })
+            .collect();
+        // The sums are renewed by it.
+        self.decide();
+        self.engine.fair_shares(&more)
     }
 
     pub(crate) fn key(&self, uid: &Uid) -> String {

@@ -1,0 +1,132 @@
+//! Fair sharing in cohorts: who gets what is lent, and who gives it back.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use quota_engine::input::*;
+use quota_engine::*;
+use support::*;
+
+const ONE: i128 = 1_000_000_000;
+
+fn fair(strategies: FairSharing, events: Vec<Event>) -> World {
+    let settings = Settings { fair_sharing: Some(strategies), ..Settings::default() };
+    World::with(settings, [Event::Flavor(flavor("a100"))].into_iter().chain(events))
+}
+
+fn pool(name: &str, parent: Option<&str>, nominal: i64, weight: i128) -> Event {
+    Event::Cohort(Cohort {
+        name: name.into(),
+        uid: name.into(),
+        parent: parent.map(Into::into),
+        groups: gpus(&[("a100", quota(nominal, None, None))]),
+        weight: Weight::from_nanos(weight),
+    })
+}
+
+/// A queue that may take back from anybody, with its LocalQueue.
+fn member(name: &str, cohort: &str, nominal: i64, weight: i128) -> [Event; 2] {
+    let mut queue = cluster_queue(name, Some(cohort), gpus(&[("a100", quota(nominal, None, None))]));
+    queue.weight = Weight::from_nanos(weight);
+    queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+    [Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]
+}
+
+fn submit(world: &mut World, queue: &str, many: u32) {
+    for index in 0..many {
+        let mut one = workload(&format!("{queue}-{index:02}"), queue, 1, 0);
+        one.queued_at_ms = i64::from(index);
+        world.put(one);
+    }
+}
+
+/// Decides until nothing is left to do, with the victims leaving and waiting again. Returns how many each queue holds.
+fn come_to_rest(world: &mut World, queues: &[&str]) -> Vec<usize> {
+    for _ in 0..100 {
+        world.settle();
+        let leaving: Vec<Uid> = world
+            .workloads
+            .values()
+            .filter(|one| matches!(one.standing, Standing::Reserved { evicted: true, .. }))
+            .map(|one| one.uid.clone())
+            .collect();
+        if leaving.is_empty() {
+            let holds = |queue: &str, one: &Workload| {
+                one.queue.as_deref() == Some(queue) && matches!(one.standing, Standing::Reserved { .. })
+            };
+            let count = |queue: &&str| world.workloads.values().filter(|one| holds(queue, one)).count();
+            return queues.iter().map(count).collect();
+        }
+        for uid in leaving {
+            world.standing(uid.as_str(), Standing::Pending);
+        }
+    }
+    panic!("queues take from each other for ever");
+}
+
+#[test]
+fn what_is_lent_ends_up_in_proportion_to_the_weights() {
+    let strategies = [FairSharing::FinalThenInitialShare, FairSharing::FinalShare, FairSharing::InitialShare];
+    for strategy in strategies {
+        // Without its last workload a queue has no share at all, which nobody may exceed by the stricter rule alone.
+        let last = usize::from(strategy == FairSharing::FinalShare);
+        let cases = [([ONE, ONE], [4, 4]), ([ONE, 3 * ONE], [2, 6]), ([0, ONE], [last, 8 - last])];
+        for (weights, wanted) in cases {
+            let mut events = vec![pool("pool", None, 8, ONE)];
+            events.extend(member("a", "pool", 0, weights[0]));
+            events.extend(member("b", "pool", 0, weights[1]));
+            let mut world = fair(strategy, events);
+            submit(&mut world, "a", 9);
+            assert_eq!(come_to_rest(&mut world, &["a", "b"]), [8, 0]);
+            submit(&mut world, "b", 9);
+            assert_eq!(come_to_rest(&mut world, &["a", "b"]), wanted, "{strategy:?} {weights:?}");
+            assert!(world.victims().iter().all(|(_, reason)| *reason == "InCohortFairSharing"));
+        }
+    }
+}
+
+#[test]
+fn shares_are_fair_between_cohorts_before_they_are_within() {
+    let mut events = vec![pool("root", None, 8, ONE), pool("left", Some("root"), 0, ONE)];
+    events.push(pool("right", Some("root"), 0, ONE));
+    for (queue, cohort) in [("a", "left"), ("b", "left"), ("c", "right")] {
+        events.extend(member(queue, cohort, 0, ONE));
+    }
+    let mut world = fair(FairSharing::default(), events);
+    for queue in ["a", "b", "c"] {
+        submit(&mut world, queue, 9);
+    }
+    assert_eq!(come_to_rest(&mut world, &["a", "b", "c"]), [2, 2, 4]);
+    // Every queue has one turn a cycle, so a is one ahead when nothing is left.
+    assert_eq!(world.victims(), [("a-00", "InCohortFairSharing")]);
+    let shares = world.engine.fair_shares(&[]);
+    let weighted: Vec<i64> = shares.iter().map(|share| share.weighted).collect();
+    // a, b, c; left, right, root.
+    assert_eq!(weighted, [250, 250, 500, 500, 500, 0]);
+}
+
+#[test]
+fn what_is_a_queues_own_is_nobodys_to_take() {
+    let mut events = vec![pool("pool", None, 2, ONE)];
+    events.extend(member("a", "pool", 4, 0));
+    events.extend(member("b", "pool", 0, ONE));
+    let mut world = fair(FairSharing::default(), events);
+    submit(&mut world, "a", 6);
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [6, 0]);
+    submit(&mut world, "b", 6);
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [4, 2]);
+}
+
+#[test]
+fn who_stays_within_its_own_takes_it_back_whatever_the_shares() {
+    let mut events = vec![];
+    events.extend(member("a", "pool", 0, 1_000 * ONE));
+    events.extend(member("b", "pool", 2, 0));
+    let mut world = fair(FairSharing::default(), events);
+    submit(&mut world, "a", 2);
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [2, 0]);
+    submit(&mut world, "b", 1);
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [1, 1]);
+    assert_eq!(world.victims(), [("a-00", "InCohortReclamation")]);
+}
