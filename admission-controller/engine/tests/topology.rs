@@ -6,6 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::ResourceList;
+use model::node::{
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, TaintEffect, Toleration,
+    TolerationOperator,
+};
+use model::selector::Operator;
 use quota_engine::topology::*;
 
 const CLUSTERS: u64 = 4_000;
@@ -96,6 +101,10 @@ impl Cluster {
         if gpu == 0 { host.pods } else { host.pods.min(host.gpus / gpu) }
     }
 
+    fn host(&self, name: &str) -> &Host {
+        self.hosts.iter().find(|host| host.path[2] == name).unwrap()
+    }
+
     /// How many whole slices each domain of a level holds, a slice being in one domain of `slice_level`.
     fn slices(&self, level: usize, slice_level: usize, size: i64, gpu: i64) -> BTreeMap<&[String], i64> {
         let mut pods: BTreeMap<&[String], i64> = BTreeMap::new();
@@ -127,7 +136,7 @@ impl Cluster {
         let mut pods: BTreeMap<&[String], i64> = BTreeMap::new();
         let mut paths = Vec::new();
         for domain in &given.domains {
-            let host = self.hosts.iter().find(|host| *host.path[2] == *domain.values[0]).unwrap();
+            let host = self.host(&domain.values[0]);
             assert!(domain.pods > 0 && domain.pods <= self.fits(host, gpu), "{domain:?} on {host:?}");
             *pods.entry(&host.path[..=slice_level]).or_default() += domain.pods;
             paths.push(&host.path);
@@ -137,9 +146,7 @@ impl Cluster {
     }
 
     fn used(&self, given: &Assignment, level: usize) -> u32 {
-        let path = |domain: &DomainPods| {
-            &self.hosts.iter().find(|host| *host.path[2] == *domain.values[0]).unwrap().path[..=level]
-        };
+        let path = |domain: &DomainPods| &self.host(&domain.values[0]).path[..=level];
         given.domains.iter().map(path).collect::<BTreeSet<_>>().len() as u32
     }
 }
@@ -245,7 +252,7 @@ fn a_search_changes_nothing_and_several_pod_sets_never_overbook() {
             }
         }
         for (name, (gpus, pods)) in taken {
-            let host = cluster.hosts.iter().find(|host| host.path[2] == name).unwrap();
+            let host = cluster.host(name);
             assert!(gpus <= host.gpus && pods <= host.pods, "seed {seed}: {name} is overbooked");
         }
     }
@@ -282,4 +289,222 @@ fn usage_is_where_the_places_are_and_comes_back() {
     index.remove_node(&format!("node-{}", other.domains[0].values[0]));
     assert!(place(&mut index, false).is_err());
     assert!(!index.fits(&other, &wish.per_pod));
+}
+
+/// Whether one domain of a level holds the leader and, beside it, all slices: every host is tried for the leader.
+fn group_fits(
+    cluster: &Cluster,
+    level: usize,
+    slice_level: usize,
+    size: i64,
+    sets: &[PodSetRequest],
+) -> bool {
+    let [leader, workers] = sets else { unreachable!("a leader and its workers") };
+    let (leader, gpu) = (leader.per_pod["gpu"], workers.per_pod["gpu"]);
+    cluster.hosts.iter().enumerate().filter(|(_, host)| cluster.fits(host, leader) > 0).any(|(at, host)| {
+        let mut rest = Cluster { hosts: cluster.hosts.clone() };
+        rest.hosts[at].gpus -= leader;
+        rest.hosts[at].pods -= 1;
+        rest.slices(level, slice_level, size, gpu)[&host.path[..=level]] >= workers.count / size
+    })
+}
+
+#[test]
+fn a_leader_finds_a_place_beside_its_workers_if_there_is_one() {
+    let mut refused = 0;
+    for seed in 0..CLUSTERS {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let cluster = Cluster::random(&mut rng);
+        let mut index = cluster.index(&mut rng);
+        let (mut workers, level, slice_level, size) = random_request(&mut rng);
+        workers.spread = Spread::Required(LEVELS[level].into());
+        workers.group = Some("all".into());
+        let leader =
+            PodSetRequest { count: 1, per_pod: gpus(rng.i64(0..=4)), layers: Vec::new(), ..workers.clone() };
+        let sets = [leader, workers];
+        // Of two pod sets of one pod the first has its slices looked at.
+        if sets[1].count == 1 {
+            continue;
+        }
+        let given = index.place(&sets, Rules::default(), false).into_assignments();
+        let possible = group_fits(&cluster, level, slice_level, size, &sets);
+        assert_eq!(given.is_ok(), possible, "seed {seed}: {cluster:?} {sets:?} {given:?}");
+        let Ok(given) = given else {
+            refused += 1;
+            continue;
+        };
+        cluster.check(&given[0], &sets[0], 2, 1);
+        cluster.check(&given[1], &sets[1], slice_level, size);
+        let path = |given: &Assignment| cluster.host(&given.domains[0].values[0]).path[..=level].to_vec();
+        assert_eq!(path(&given[0]), path(&given[1]), "seed {seed}");
+    }
+    assert!((500..3_000).contains(&refused), "too few clusters say anything: {refused} refused");
+}
+
+#[test]
+fn the_pods_of_a_failed_node_move_and_the_others_stay() {
+    let (mut moved, mut refused) = (0, 0);
+    for seed in 0..CLUSTERS {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut cluster = Cluster::random(&mut rng);
+        let mut index = cluster.index(&mut rng);
+        let (request, level, slice_level, size) = random_request(&mut rng);
+        let (gpu, rules) = (request.per_pod["gpu"], Rules::default());
+        let Ok(given) = index.place(std::slice::from_ref(&request), rules, false).into_assignments() else {
+            continue;
+        };
+        index.charge(&given[0], &request.per_pod);
+        let failed = given[0].domains[rng.usize(0..given[0].domains.len())].clone();
+        index.remove_node(&format!("node-{}", failed.values[0]));
+        let previous = Previous::Failed { assignment: given[0].clone(), node: failed.values[0].clone() };
+        let again = PodSetRequest { previous: Some(previous), ..request.clone() };
+        let after = index.place(&[again], rules, false).into_assignments();
+
+        let first = given[0].domains.iter().find(|domain| **domain != failed);
+        let mut room = Cluster { hosts: cluster.hosts.clone() };
+        room.hosts.retain(|host| *host.path[2] != *failed.values[0]);
+        for domain in given[0].domains.iter().filter(|domain| **domain != failed) {
+            let host = room.hosts.iter_mut().find(|host| *host.path[2] == *domain.values[0]).unwrap();
+            host.gpus -= domain.pods * gpu;
+            host.pods -= domain.pods;
+        }
+        if size == 1 {
+            let free = room.slices(level, 2, 1, gpu);
+            let possible = match (&request.spread, first) {
+                (Spread::Required(_), Some(first)) => {
+                    free[&cluster.host(&first.values[0]).path[..=level]] >= failed.pods
+                }
+                (Spread::Required(_), None) => free.values().any(|pods| *pods >= failed.pods),
+                _ => free.values().sum::<i64>() >= failed.pods,
+            };
+            assert_eq!(after.is_ok(), possible, "seed {seed}: {cluster:?} {request:?} {given:?} {after:?}");
+        }
+        let Ok([after]) = after.as_deref() else {
+            refused += 1;
+            continue;
+        };
+        moved += 1;
+        cluster.hosts.retain(|host| *host.path[2] != *failed.values[0]);
+        cluster.check(after, &request, slice_level, size);
+        for kept in given[0].domains.iter().filter(|domain| **domain != failed) {
+            let still = after.domains.iter().find(|domain| domain.values == kept.values);
+            assert!(still.is_some_and(|domain| domain.pods >= kept.pods), "seed {seed}: {kept:?} has moved");
+        }
+        if matches!(request.spread, Spread::Required(_)) {
+            assert_eq!(cluster.used(after, level), 1, "seed {seed}");
+        }
+    }
+    assert!(moved > 400 && refused > 400, "{moved} moved, {refused} refused");
+}
+
+#[test]
+fn nodes_that_do_not_suit_are_left_out_and_counted() {
+    for seed in 0..CLUSTERS {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let cluster = Cluster::random(&mut rng);
+        let taint = Taint { key: "k".into(), value: String::new(), effect: TaintEffect::NoSchedule };
+        let own =
+            Toleration { key: "k".into(), operator: TolerationOperator::Exists, ..Toleration::default() };
+        let listed: Vec<String> = (0..8).map(|host| format!("h{host}")).collect();
+        let named = |key: &str| NodeSelectorRequirement {
+            key: key.into(),
+            operator: Operator::In,
+            values: listed.clone(),
+        };
+        let mut wish = request(rng.i64(1..=9), rng.i64(0..=4), Spread::Unconstrained);
+        let (tolerant, zoned, by_host) = (rng.bool(), rng.bool(), rng.u32(0..3));
+        wish.tolerations.extend(tolerant.then_some(own));
+        wish.node_selector.extend(zoned.then(|| ("zone".to_owned(), "a".to_owned())));
+        let term = match by_host {
+            0 => None,
+            1 => Some(NodeSelectorTerm { match_expressions: vec![named(HOSTNAME)], match_fields: vec![] }),
+            _ => Some(NodeSelectorTerm {
+                match_expressions: vec![],
+                match_fields: vec![named("metadata.name")],
+            }),
+        };
+        wish.affinity = term.map(|term| NodeSelector { node_selector_terms: vec![term] });
+
+        let mut index = TopologyIndex::new(LEVELS.map(Arc::from).into(), BTreeMap::new(), Vec::new());
+        let (mut room, mut useless) = (0, 0);
+        for host in &cluster.hosts {
+            let (tainted, zone) = (rng.bool(), ["a", "b"][rng.usize(0..2)]);
+            let labels =
+                LEVELS.iter().zip(&host.path).map(|(level, value)| ((*level).to_owned(), value.clone()));
+            index.upsert_node(Node {
+                name: host.path[2].as_str().into(),
+                labels: labels.chain([("zone".to_owned(), zone.to_owned())]).collect(),
+                taints: if tainted { vec![taint.clone()] } else { Vec::new() },
+                allocatable: [("gpu".into(), host.gpus), ("pods".into(), host.pods)].into(),
+                ready: true,
+            });
+            let suits = (!tainted || tolerant)
+                && (!zoned || zone == "a")
+                && (by_host == 0 || listed.contains(&host.path[2]));
+            let fits = if suits { cluster.fits(host, wish.per_pod["gpu"]) } else { 0 };
+            room += fits;
+            useless += usize::from(fits == 0);
+        }
+        match index.place(std::slice::from_ref(&wish), Rules::default(), false).into_assignments() {
+            Ok(_) => assert!(room >= wish.count, "seed {seed}"),
+            Err((_, TopologyReason::DoesNotFit { fits, wanted, exclusions, .. })) => {
+                assert!(room < wish.count, "seed {seed}");
+                assert_eq!((fits, wanted), (room, wish.count), "seed {seed}");
+                let counted = exclusions.taints.values().chain(exclusions.resources.values()).sum::<usize>();
+                assert_eq!(counted + exclusions.node_selector + exclusions.affinity, useless, "seed {seed}");
+                assert_eq!(exclusions.total, cluster.hosts.len());
+            }
+            Err(other) => panic!("seed {seed}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn of_a_running_workload_only_the_failed_node_is_replaced() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let host = |name: &str| Host { path: ["b".into(), "r".into(), name.into()], gpus: 4, pods: 9 };
+    let mut index = Cluster { hosts: vec![host("h1"), host("h2"), host("h3")] }.index(&mut rng);
+    let on = |host: &str| Assignment {
+        levels: vec![HOSTNAME.into()],
+        domains: vec![DomainPods { values: vec![host.into()], pods: 2 }],
+    };
+    let wish = request(2, 1, Spread::Required(HOSTNAME.into()));
+    let with = |previous| PodSetRequest { previous, ..wish.clone() };
+    index.remove_node("node-h1");
+    let failed = |assignment| Some(Previous::Failed { assignment, node: "h1".into() });
+    let mut place = |sets: &[PodSetRequest]| index.place(sets, Rules::default(), false).pod_sets;
+
+    let moved = place(&[with(failed(on("h1"))), with(failed(on("h3"))), with(None)]);
+    assert_eq!(moved, [Some(Ok(on("h2"))), Some(Ok(on("h3"))), None]);
+    assert_eq!(place(&[with(Some(Previous::Kept(on("h1"))))]), [Some(Ok(on("h1")))], "it cannot move");
+    let gone = Assignment { domains: [on("h1").domains, on("gone").domains].concat(), ..on("h1") };
+    let stale = TopologyReason::StaleAssignment { domain: vec!["gone".into()] };
+    assert_eq!(place(&[with(failed(gone)), wish.clone()]), [Some(Err(stale)), None]);
+}
+
+#[test]
+fn a_growing_job_keeps_its_places_and_a_shrinking_one_gives_back_the_last() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let host = |name: &str| Host { path: ["b".into(), "r".into(), name.into()], gpus: 4, pods: 9 };
+    let mut index = Cluster { hosts: vec![host("h1"), host("h2")] }.index(&mut rng);
+    let on = |places: &[(&str, i64)]| Assignment {
+        levels: vec![HOSTNAME.into()],
+        domains: places
+            .iter()
+            .map(|(host, pods)| DomainPods { values: vec![(*host).into()], pods: *pods })
+            .collect(),
+    };
+    let rules = Rules { elastic: true, ..Rules::default() };
+    for (before, count, after) in [
+        (on(&[("h2", 3)]), 5, Some(on(&[("h1", 2), ("h2", 3)]))),
+        (on(&[("h1", 1), ("h2", 3)]), 4, Some(on(&[("h1", 1), ("h2", 3)]))),
+        (on(&[("h1", 1), ("h2", 3)]), 2, Some(on(&[("h1", 1), ("h2", 1)]))),
+        (on(&[("gone", 3)]), 3, Some(on(&[("h1", 3)]))),
+        (on(&[("h1", 4)]), 9, None),
+    ] {
+        let previous = Some(Previous::Slice(before.clone()));
+        let wish = PodSetRequest { previous, ..request(count, 1, Spread::Unconstrained) };
+        let given = index.place(&[wish], rules, false).into_assignments().ok().map(|mut all| all.remove(0));
+        assert_eq!(given, after, "{before:?} to {count}");
+    }
 }

@@ -10,7 +10,8 @@ use super::{
     TopologyReason,
 };
 
-/// What came of each pod set, in the order asked. `None`: one before it failed.
+/// What came of each pod set, in the order asked. `None`: nothing was looked for, because one before it failed or because
+/// it is another one's node that is to be replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Places, or why there are none.
@@ -96,8 +97,14 @@ impl TopologyIndex {
     pub fn place(&mut self, sets: &[PodSetRequest], rules: Rules, as_if_empty: bool) -> Outcome {
         self.refresh();
         let mut outcome = Outcome { pod_sets: vec![None; sets.len()] };
+        // Of a workload that runs, only pods of failed nodes are placed.
+        let replacing =
+            sets.iter().any(|set| matches!(set.previous, Some(Previous::Failed { .. } | Previous::Kept(_))));
         for group in groups(sets) {
-            self.place_group(sets, &group, rules, as_if_empty, &mut outcome);
+            match replacing {
+                true => self.replace_group(sets, &group, rules, &mut outcome),
+                false => self.place_group(sets, &group, rules, as_if_empty, &mut outcome),
+            }
             let failed = |at: &&usize| matches!(outcome.pod_sets[**at], Some(Err(_)));
             if group.iter().find(failed).is_some() {
                 break;
@@ -105,6 +112,33 @@ impl TopologyIndex {
         }
         self.forget_assumed();
         outcome
+    }
+
+    /// Places that are kept, but for those on failed nodes. Stops at the first pod set for which there are none.
+    fn replace_group(
+        &mut self,
+        sets: &[PodSetRequest],
+        group: &[usize],
+        rules: Rules,
+        outcome: &mut Outcome,
+    ) {
+        for at in group {
+            let place = match &sets[*at].previous {
+                Some(Previous::Kept(assignment)) => Ok(assignment.clone()),
+                Some(Previous::Failed { assignment, node }) => {
+                    self.replace(&sets[*at], assignment, node, rules).map(|(assignment, taken)| {
+                        self.assume_all(&taken, &sets[*at]);
+                        assignment
+                    })
+                }
+                Some(Previous::Slice(_)) | None => continue,
+            };
+            let failed = place.is_err();
+            outcome.pod_sets[*at] = Some(place);
+            if failed {
+                return;
+            }
+        }
     }
 
     fn place_group(
@@ -115,29 +149,6 @@ impl TopologyIndex {
         empty: bool,
         outcome: &mut Outcome,
     ) {
-        let mut replaced = false;
-        for at in group {
-            let (place, taken) = match &sets[*at].previous {
-                Some(Previous::Kept(assignment)) => (Ok(assignment.clone()), Vec::new()),
-                Some(Previous::Failed { assignment, node }) => {
-                    match self.replace(&sets[*at], assignment, node, rules) {
-                        Ok((assignment, taken)) => (Ok(assignment), taken),
-                        Err(reason) => (Err(reason), Vec::new()),
-                    }
-                }
-                _ => continue,
-            };
-            replaced = true;
-            self.assume_all(&taken, &sets[*at]);
-            let failed = place.is_err();
-            outcome.pod_sets[*at] = Some(place);
-            if failed {
-                return;
-            }
-        }
-        if replaced {
-            return;
-        }
         let (workers, leader) = match leader_and_workers(sets, group) {
             Ok(both) => both,
             Err(reason) => {
@@ -146,21 +157,23 @@ impl TopologyIndex {
             }
         };
         let leader_set = leader.map(|at| &sets[at]);
-        let placed = match self.resize(&sets[workers], leader_set, rules, empty) {
-            Some(placed) => placed,
-            None => self.find(&Task::new(&sets[workers], leader_set), rules, empty).map(|found| {
+        let resized = self.resize(&sets[workers], leader_set, rules, empty);
+        let grows = resized.is_some();
+        let placed = resized.unwrap_or_else(|| {
+            self.find(&Task::new(&sets[workers], leader_set), rules, empty).map(|found| {
                 self.assume_all(&found.workers, &sets[workers]);
                 leader_set.iter().for_each(|set| self.assume_all(&found.leader, set));
                 (self.assignment(&found.workers), self.assignment(&found.leader))
-            }),
-        };
+            })
+        });
         let (of_workers, of_leader) = match placed {
-            Ok((of_workers, of_leader)) => (Ok(of_workers), Ok(of_leader)),
-            Err(reason) => (Err(reason.clone()), Err(reason)),
+            Ok((of_workers, of_leader)) => (Ok(of_workers), Some(Ok(of_leader))),
+            // The leader of a job that cannot grow is not what stands in the way.
+            Err(reason) => (Err(reason.clone()), (!grows).then_some(Err(reason))),
         };
         outcome.pod_sets[workers] = Some(of_workers);
         if let Some(leader) = leader {
-            outcome.pod_sets[leader] = Some(of_leader);
+            outcome.pod_sets[leader] = of_leader;
         }
     }
 
