@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crds::names::{kueue, trireme};
+use crds::view::workload::WorkloadSpec;
 use serde_json::{Map, Value, json};
 
 use crate::jobs;
@@ -23,6 +24,9 @@ const UNSUPPORTED: &[&str] = &[
     kueue::ADMISSION_GATED_BY,
     kueue::PREBUILT_WORKLOAD_NAME,
 ];
+
+const POD_CLASS_GROUP: &str = "scheduling.k8s.io";
+const POD_CLASS: &str = "PriorityClass";
 
 /// What the priority classes of the cluster say.
 #[derive(Debug, Default)]
@@ -74,7 +78,7 @@ impl Priorities {
         }
         let pod_class = |name: &String, value| Priority {
             value,
-            class: Some(("scheduling.k8s.io", "PriorityClass", name.clone())),
+            class: Some((POD_CLASS_GROUP, POD_CLASS, name.clone())),
         };
         if let Some(name) = &job.view.pod_priority_class {
             let value = *self.pod.get(name).ok_or_else(|| {
@@ -87,6 +91,30 @@ impl Priorities {
             None => Priority { value: 0, class: None },
         })
     }
+}
+
+/// Whether a Workload is worth what a WorkloadPriorityClass says.
+pub fn is_of_workload_class(spec: &WorkloadSpec) -> bool {
+    is_of(spec, kueue::GROUP, kueue::WORKLOAD_PRIORITY_CLASS)
+}
+
+/// Whether a Workload is worth what the PriorityClass of its pods said when it was made.
+pub fn is_of_pod_class(spec: &WorkloadSpec) -> bool {
+    is_of(spec, POD_CLASS_GROUP, POD_CLASS)
+}
+
+fn is_of(spec: &WorkloadSpec, group: &str, kind: &str) -> bool {
+    spec.priority_class_ref.as_ref().is_some_and(|class| class.group == group && class.kind == kind)
+}
+
+/// Whether a Workload has come to be worth something else: by another WorkloadPriorityClass, or another word of the same.
+/// What it is worth by the PriorityClass of its pods stays.
+pub fn is_revalued(before: &WorkloadSpec, after: &WorkloadSpec) -> bool {
+    let name = |spec: &WorkloadSpec| spec.priority_class_ref.as_ref().map(|class| class.name.clone());
+    let value = |spec: &WorkloadSpec| spec.priority.unwrap_or(0);
+    !is_of_pod_class(before)
+        && is_of_workload_class(after)
+        && (name(before) != name(after) || value(before) != value(after))
 }
 
 /// The Workload of a job, ready to be created.

@@ -8,7 +8,9 @@ use crds::names::trireme;
 use crds::validation::Gates;
 use kit::config::{self, ConfigError};
 use kit::http::Listen;
+use model::ResourceName;
 use model::planted::Planted;
+use model::quantity::Quantity;
 use quota_engine::{FairSharing, Settings, Undeclared};
 use serde::Deserialize;
 use serde_json::Value;
@@ -107,6 +109,34 @@ pub struct Resources {
     pub exclude_resource_prefixes: Vec<String>,
     /// What happens to resources that a ClusterQueue has no quota for.
     pub quota_check_strategy: QuotaCheckStrategy,
+    /// Resources that count as others, at most one entry for each input.
+    pub transformations: Vec<Transformation>,
+}
+
+/// `resources.transformations[]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Transformation {
+    /// What pods ask for.
+    pub input: ResourceName,
+    /// Whether that still counts.
+    #[serde(default)]
+    pub strategy: Strategy,
+    /// A resource of the same pod: the input is multiplied by how much of it is asked for.
+    pub multiply_by: Option<ResourceName>,
+    /// What counts for each unit of the input. Less than nothing is an allowance.
+    #[serde(default)]
+    pub outputs: BTreeMap<ResourceName, Quantity>,
+}
+
+/// `resources.transformations[].strategy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Strategy {
+    /// The input counts as well.
+    #[default]
+    Retain,
+    /// Only the outputs count.
+    Replace,
 }
 
 /// `resources.quotaCheckStrategy`.
@@ -167,6 +197,8 @@ pub struct FeatureGates {
     pub recompute_assignment_upon_preemption_targets_overlap: bool,
     /// `FlavorFungibilityPreserveScanProgress`.
     pub flavor_fungibility_preserve_scan_progress: bool,
+    /// `ReclaimablePods`: quota of pods that have ended is given back before the job ends.
+    pub reclaimable_pods: bool,
     /// Any other; those that change a rule of validation are in [`Gates`].
     #[serde(flatten)]
     pub others: BTreeMap<String, bool>,
@@ -178,9 +210,10 @@ impl Default for FeatureGates {
         Self {
             partial_admission: kueues.partial_admission,
             multi_kueue_orchestrated_preemption: kueues.preemption_gates,
-            priority_sorting_within_cohort: kueues.priority_sorting,
             recompute_assignment_upon_preemption_targets_overlap: kueues.recompute_overlapping_targets,
             flavor_fungibility_preserve_scan_progress: kueues.preserve_scan_progress,
+            priority_sorting_within_cohort: kueues.priority_sorting,
+            reclaimable_pods: true,
             others: BTreeMap::new(),
         }
     }
@@ -267,6 +300,14 @@ impl Configuration {
             if !TABLE.iter().any(|kind| kind.framework == name) {
                 let reason = format!("{name:?} is not supported; supported are {}", frameworks().join(", "));
                 return Err(ConfigError::invalid(path, &format!("integrations.frameworks[{index}]"), reason));
+            }
+        }
+        let mut inputs = BTreeSet::new();
+        for (index, one) in self.resources.transformations.iter().enumerate() {
+            if !inputs.insert(&one.input) {
+                let field = format!("resources.transformations[{index}].input");
+                let reason = format!("{} has a transformation already", one.input);
+                return Err(ConfigError::invalid(path, &field, reason));
             }
         }
         Ok(self)
@@ -387,9 +428,9 @@ mod tests {
         assert_eq!(config.kinds().map(|kind| kind.kind).collect::<Vec<_>>(), ["Job"]);
         let kueues = "health:\n  healthProbeBindAddress: :8081\nmetrics:\n  bindAddress: :8443\nleaderElection:\n  \
              leaderElect: true\nclientConnection:\n  qps: 50\nwebhook:\n  port: 9443\n  certDir: /tmp\n\
-             featureGates:\n  PartialAdmission: false\n  VisibilityOnDemand: true\n";
+             featureGates:\n  PartialAdmission: false\n  ReclaimablePods: false\n  VisibilityOnDemand: true\n";
         let config = Configuration::parse(path, kueues).unwrap();
-        assert!(!config.settings().partial_admission);
+        assert!(!config.settings().partial_admission && !config.feature_gates.reclaimable_pods);
         let without_effect: Vec<String> = config.without_effect().collect();
         assert_eq!(
             without_effect,
@@ -416,6 +457,12 @@ mod tests {
             ),
             ("namespace: \"\"", "namespace"),
             ("resources:\n  quotaCheckStrategy: Sometimes", "Sometimes"),
+            (
+                "resources:\n  transformations: [{ input: a }, { input: a }]",
+                "resources.transformations[1].input",
+            ),
+            ("resources:\n  transformations: [{ input: a, strategy: Double }]", "Double"),
+            ("resources:\n  transformations: [{ input: a, outputs: { b: much } }]", "much"),
         ] {
             let error = Configuration::parse(path, text).unwrap_err().to_string();
             assert!(error.contains(words), "{text:?} gives {error:?}");

@@ -10,10 +10,9 @@ use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
 use crds::view::quota::{FairSharing, ResourceGroup};
-use crds::view::workload::{PodSet, TopologyRequest, Workload};
+use crds::view::workload::{PodSet, PodSetAssignment, TopologyRequest, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use model::ResourceName;
-use model::pod::PodResources;
 use model::quantity::Written;
 use model::resources::ResourceList;
 use quota_engine::input;
@@ -21,6 +20,8 @@ use quota_engine::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
 
 use crate::compose::Priorities;
 use crate::defaults::PodDefaults;
+use crate::reclaimable;
+use crate::requests::Rules;
 
 /// The engine's uid of an object; empty where the object has none.
 pub fn uid(metadata: &ObjectMeta) -> Uid {
@@ -228,13 +229,13 @@ pub fn local_queue(view: &LocalQueue) -> input::LocalQueue {
     }
 }
 
-/// A Workload. `excluded` are prefixes of resources that are not counted.
+/// A Workload. Pods that have ended and will not run again are not counted.
 ///
 /// One of a WorkloadPriorityClass is worth what the class says: a number written over it by hand, which is put right again,
 /// must not preempt anybody in the meantime.
 pub fn workload(
     view: &Workload,
-    excluded: &[String],
+    rules: &Rules,
     defaults: &PodDefaults,
     priorities: &Priorities,
 ) -> input::Workload {
@@ -243,12 +244,14 @@ pub fn workload(
     let of_class = class.and_then(|class| priorities.workload.get(&class.name).copied());
     let mut defects = Vec::new();
     let namespace = text(view.metadata.namespace.as_ref());
-    let mut pod_set = |one: &PodSet| {
-        let spec = &one.template.spec;
-        let resources = defaults.applied(namespace, spec.runtime_class_name.as_deref(), &spec.resources);
-        pod_set(one, &resources, excluded, &mut defects)
-    };
-    let pod_sets = view.spec.pod_sets.iter().map(&mut pod_set).collect();
+    let remaining = reclaimable::remaining(view, rules);
+    let mut pod_sets = Vec::with_capacity(view.spec.pod_sets.len());
+    for (index, one) in view.spec.pod_sets.iter().enumerate() {
+        let (requests, wrong) = requests(index, one, namespace, rules, defaults);
+        defects.extend(wrong);
+        let count = remaining.get(one.name.as_str()).copied().unwrap_or(0);
+        pod_sets.push(pod_set(one, count, requests, &mut defects));
+    }
     if view.spec.maximum_execution_time_seconds.is_some() {
         defects.push("maximumExecutionTimeSeconds is not supported; remove it".to_owned());
     }
@@ -259,13 +262,13 @@ pub fn workload(
         name: Arc::from(name(&view.metadata)),
         queue: view.spec.queue_name.as_deref().filter(|name| !name.is_empty()).map(Arc::from),
         priority: of_class.or(view.spec.priority).unwrap_or(0),
-        queued_at_ms: queued_at(view),
+        queued_at_ms: queued_at(view, rules.order()),
         active: view.spec.active.unwrap_or(true),
         pod_sets,
         preemption_gated: view.is_preemption_gated(),
         allowed_flavors: allowed_flavors(&view.metadata),
         defect: (!defects.is_empty()).then(|| defects.join("; ")),
-        standing: standing(view),
+        standing: standing(view, &remaining),
     }
 }
 
@@ -276,19 +279,54 @@ fn allowed_flavors(metadata: &ObjectMeta) -> Option<BTreeSet<FlavorName>> {
     Some(names.map(FlavorName::from).collect())
 }
 
-/// Its creation; but after its pods did not get ready or a check sent it back, the eviction (Kueue's queue order).
-fn queued_at(view: &Workload) -> i64 {
-    let to_the_back = [conditions::evicted::PODS_READY_TIMEOUT, conditions::evicted::ADMISSION_CHECK];
-    view.condition(conditions::EVICTED)
-        .filter(|one| one.status == "True" && to_the_back.contains(&one.reason.as_str()))
+/// What orders workloads of one priority in their queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueOrder {
+    /// Whether one whose pods did not get ready in time goes to the back (Kueue's
+    /// `waitForPodsReady.requeuingStrategy.timestamp`: `Eviction`) or keeps its place (`Creation`).
+    pub unready_to_the_back: bool,
+    /// Whether priority orders a cohort. Where it does not, one that was preempted for a borrower comes after that one.
+    pub priority_sorting: bool,
+}
+
+impl Default for QueueOrder {
+    fn default() -> Self {
+        Self { unready_to_the_back: true, priority_sorting: true }
+    }
+}
+
+/// What orders a workload among its equals: its creation, or the eviction that sends it to the back. Milliseconds since the
+/// epoch.
+pub fn queued_at(view: &Workload, order: QueueOrder) -> i64 {
+    let holds = |kind: &str| view.condition(kind).filter(|one| one.status == "True");
+    let evicted = holds(conditions::EVICTED).filter(|one| match one.reason.as_str() {
+        conditions::evicted::ADMISSION_CHECK => true,
+        conditions::evicted::PODS_READY_TIMEOUT => order.unready_to_the_back,
+        _ => false,
+    });
+    let preempted = holds(conditions::PREEMPTED).filter(|one| {
+        one.reason == conditions::preempted::IN_COHORT_RECLAIM_WHILE_BORROWING && !order.priority_sorting
+    });
+    let created = || view.metadata.creation_timestamp.as_ref().map(millis);
+    evicted
         .map(|one| millis(&one.last_transition_time))
-        .or_else(|| view.metadata.creation_timestamp.as_ref().map(millis))
+        .or_else(|| preempted.map(|one| millis(&one.last_transition_time) + 1))
+        .or_else(created)
         .unwrap_or(0)
 }
 
-fn standing(view: &Workload) -> input::Standing {
+/// Whether its own job wants no quota for it for now (a StatefulSet that was scaled to nothing, say).
+pub fn is_on_hold(view: &Workload) -> bool {
+    view.condition(conditions::QUOTA_RESERVED)
+        .is_some_and(|one| one.status == "False" && one.reason == conditions::quota_reserved::ON_HOLD)
+}
+
+fn standing(view: &Workload, remaining: &BTreeMap<&str, i64>) -> input::Standing {
     if view.holds(conditions::FINISHED) {
         return input::Standing::Finished;
+    }
+    if is_on_hold(view) {
+        return input::Standing::OnHold;
     }
     let Some(reserved) = view.condition(conditions::QUOTA_RESERVED).filter(|one| one.status == "True") else {
         return input::Standing::Pending;
@@ -300,21 +338,37 @@ fn standing(view: &Workload) -> input::Standing {
             pod_sets: admission
                 .pod_set_assignments
                 .iter()
-                .map(|one| input::PodSetAssignment {
-                    name: one.name.clone(),
-                    flavors: one
-                        .flavors
-                        .iter()
-                        .map(|(resource, flavor)| (resource.clone(), FlavorName::from(flavor.as_str())))
-                        .collect(),
-                    usage: usage(&one.resource_usage),
-                    count: one.count.unwrap_or(0),
+                .map(|one| {
+                    let set = view.spec.pod_sets.iter().find(|set| set.name == one.name);
+                    assignment(one, set, remaining.get(one.name.as_str()).copied())
                 })
                 .collect(),
         },
         admitted: view.holds(conditions::ADMITTED),
         evicted: view.holds(conditions::EVICTED),
         since_ms: millis(&reserved.last_transition_time),
+    }
+}
+
+/// What a pod set holds. Where pods have ended since it was admitted, what they held is free; a set that was admitted with
+/// fewer pods than it has keeps what it was given.
+fn assignment(
+    view: &PodSetAssignment,
+    pod_set: Option<&PodSet>,
+    remaining: Option<i64>,
+) -> input::PodSetAssignment {
+    let flavors = view.flavors.iter();
+    let granted = view.count.or_else(|| pod_set.map(|set| set.count.unwrap_or(1))).unwrap_or(0);
+    let mut usage = usage(&view.resource_usage);
+    let count = remaining.map_or(granted, |remaining| remaining.min(granted));
+    if count < granted {
+        usage.values_mut().for_each(|amount| *amount = (*amount / granted).saturating_mul(count));
+    }
+    input::PodSetAssignment {
+        name: view.name.clone(),
+        flavors: flavors.map(|(resource, flavor)| (resource.clone(), flavor.as_str().into())).collect(),
+        usage,
+        count,
     }
 }
 
@@ -326,13 +380,32 @@ fn usage(written: &BTreeMap<ResourceName, Written>) -> ResourceList {
         .collect()
 }
 
+/// What each pod of a set asks of quota, and what is wrong with that, in words.
+fn requests(
+    index: usize,
+    view: &PodSet,
+    namespace: &str,
+    rules: &Rules,
+    defaults: &PodDefaults,
+) -> (ResourceList, Vec<String>) {
+    let spec = &view.template.spec;
+    let pod = defaults.applied(namespace, spec.runtime_class_name.as_deref(), &spec.resources);
+    let path = format!("spec.podSets[{index}].template.spec");
+    let violations = defaults.violations(namespace, &pod, &path);
+    let mut wrong: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    let tally = pod.tally();
+    if let (true, Some(error)) = (wrong.is_empty(), tally.error) {
+        wrong.push(format!("pod set {}: {error}", view.name));
+    }
+    (rules.per_pod(tally.requests), wrong)
+}
+
 fn pod_set(
     view: &PodSet,
-    resources: &PodResources,
-    excluded: &[String],
+    count: i64,
+    mut requests: ResourceList,
     defects: &mut Vec<String>,
 ) -> input::PodSet {
-    let count = view.count.unwrap_or(1);
     let mut defect = |words: String| defects.push(format!("pod set {}: {words}", view.name));
     if count < 0 {
         defect(format!("count {count} is negative"));
@@ -347,15 +420,6 @@ fn pod_set(
     if !spec.resource_claims.is_empty() {
         defect("resourceClaims are not supported; ask for devices as extended resources".to_owned());
     }
-    let mut requests = match resources.effective_requests() {
-        Ok(requests) => requests,
-        Err(error) => {
-            defect(error.to_string());
-            ResourceList::new()
-        }
-    };
-    requests
-        .retain(|resource, _| !excluded.iter().any(|prefix| resource.as_str().starts_with(prefix.as_str())));
     if requests.contains_key(ResourceName::PODS) {
         defect("the resource \"pods\" is counted by itself and must not be asked for".to_owned());
         requests.remove(ResourceName::PODS);

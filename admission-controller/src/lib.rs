@@ -5,11 +5,15 @@
 //! | [`jobs`] | kinds of jobs, as a table; how each is read, started and stopped |
 //! | [`reconcile`] | what a job and its Workload need next, as a pure step function |
 //! | [`input`], [`words`], [`status`] | between the API's objects and the engine's data |
+//! | [`requests`], [`defaults`], [`bounds`], [`reclaimable`] | what a workload asks of quota, and what will be refused |
+//! | [`phase`], [`checks`], [`requeue`] | how far a workload has come, what it waits for, and when it may try again |
 //! | `controller` | the one task that owns the engine: watches in, decisions out |
 //! | [`webhook`] | admission webhooks and conversion, which need no state |
 //!
 //! The decisions themselves are made in `quota_engine`.
 
+pub mod bounds;
+pub mod checks;
 pub mod compose;
 pub mod config;
 mod controller;
@@ -20,7 +24,11 @@ pub mod jobs;
 pub mod metrics;
 pub mod names;
 pub mod news;
+pub mod phase;
+pub mod reclaimable;
 pub mod reconcile;
+pub mod requests;
+pub mod requeue;
 pub mod status;
 pub mod topology;
 pub mod webhook;

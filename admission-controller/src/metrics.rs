@@ -18,6 +18,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use quota_engine::{ClusterQueueReport, CycleCounts, FairShare, Inactive, Recomputation};
 
+use crate::phase;
+
 /// Priority classes told apart for one ClusterQueue; those beyond count as [`OTHER`].
 const MAX_CLASSES: usize = 32;
 /// The priority class of all classes beyond the bound.
@@ -25,6 +27,11 @@ const OTHER: &str = "other";
 /// Kueue's buckets of waiting times: 1 s, then 2.5 s doubled twelve times.
 const BUCKETS: [f64; 14] =
     [1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 10240.0];
+/// Kueue's buckets of running times: two more.
+const LONG_BUCKETS: [f64; 16] = [
+    1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 10240.0, 20480.0,
+    40960.0,
+];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfQueue {
@@ -69,6 +76,13 @@ struct OfEviction {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfReason {
+    cluster_queue: String,
+    reason: String,
+    replica_role: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfPreemption {
     preempting_cluster_queue: String,
     reason: String,
@@ -84,6 +98,7 @@ struct OfRecomputation {
 
 type Shares<L> = Family<L, Gauge<f64, AtomicU64>>;
 type Waits = Family<OfClass, Histogram, fn() -> Histogram>;
+type Evictions = Family<OfReason, Histogram, fn() -> Histogram>;
 
 /// The series of one replica.
 #[derive(Clone, Debug)]
@@ -100,6 +115,8 @@ pub struct QueueMetrics {
     finished: Family<OfClass, Counter>,
     reserved_wait: Waits,
     admitted_wait: Waits,
+    executed: Waits,
+    eviction_took: Evictions,
     evicted: Family<OfEviction, Counter>,
     preempted: Family<OfPreemption, Counter>,
     skips: Family<OfQueue, Gauge>,
@@ -113,6 +130,7 @@ struct Known {
     classes: BTreeMap<String, BTreeSet<String>>,
     shares: BTreeMap<String, OfMember>,
     evictions: BTreeMap<String, Vec<OfEviction>>,
+    ended_evictions: BTreeMap<String, Vec<OfReason>>,
     preemptions: BTreeMap<String, Vec<OfPreemption>>,
 }
 
@@ -133,6 +151,8 @@ impl QueueMetrics {
             finished: Family::default(),
             reserved_wait: Family::new_with_constructor(waits),
             admitted_wait: Family::new_with_constructor(waits),
+            executed: Family::new_with_constructor(|| Histogram::new(LONG_BUCKETS)),
+            eviction_took: Family::new_with_constructor(waits),
             evicted: Family::default(),
             preempted: Family::default(),
             skips: Family::default(),
@@ -206,6 +226,16 @@ impl QueueMetrics {
             "From being queued to admission",
             self.admitted_wait.clone(),
         );
+        registry.register(
+            "kueue_execution_time_seconds",
+            "For how long workloads that ended were admitted, all in all",
+            self.executed.clone(),
+        );
+        registry.register(
+            "kueue_workload_eviction_latency_seconds",
+            "From an eviction until the quota was back",
+            self.eviction_took.clone(),
+        );
     }
 
     /// The state of a ClusterQueue.
@@ -269,6 +299,15 @@ impl QueueMetrics {
         now: Timestamp,
     ) {
         let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
+        if let Some(done) = before.and_then(|before| phase::eviction_done(before, after, now)) {
+            let labels = OfReason {
+                cluster_queue: done.cluster_queue.to_owned(),
+                reason: done.reason.to_owned(),
+                replica_role: self.role,
+            };
+            self.eviction_took.get_or_create(&labels).observe(done.took.as_secs_f64());
+            remember(&mut self.known().ended_evictions, done.cluster_queue, labels);
+        }
         let admission = after.status.admission.as_ref();
         let Some(name) = admission.map(|admission| admission.cluster_queue.clone()) else { return };
         let class = self.class(&name, after);
@@ -285,6 +324,9 @@ impl QueueMetrics {
         }
         if became(tokens::FINISHED) {
             self.finished.get_or_create(&labels).inc();
+            if let Some(took) = phase::execution_time(after) {
+                self.executed.get_or_create(&labels).observe(took.as_secs_f64());
+            }
         }
         let reason = |kind: &str| after.condition(kind).map_or_else(String::new, |one| one.reason.clone());
         if became(tokens::EVICTED) {
@@ -352,12 +394,15 @@ impl QueueMetrics {
             for counter in [&self.reserved, &self.admitted, &self.finished] {
                 counter.remove(&labels);
             }
-            for waits in [&self.reserved_wait, &self.admitted_wait] {
+            for waits in [&self.reserved_wait, &self.admitted_wait, &self.executed] {
                 waits.remove(&labels);
             }
         }
         known.evictions.remove(name).into_iter().flatten().for_each(|labels| {
             self.evicted.remove(&labels);
+        });
+        known.ended_evictions.remove(name).into_iter().flatten().for_each(|labels| {
+            self.eviction_took.remove(&labels);
         });
         known.preemptions.remove(name).into_iter().flatten().for_each(|labels| {
             self.preempted.remove(&labels);

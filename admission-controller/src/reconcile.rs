@@ -3,13 +3,14 @@
 
 use crds::names::kueue;
 use crds::reasons::workload as tokens;
-use crds::view::workload::{PodTemplate, Workload};
+use crds::view::workload::{PodTemplate, PriorityClassRef, ReclaimablePod, Workload, WorkloadSpec};
 use model::pod::PodResources;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::compose::Priority;
+use crate::compose::{self, Priority};
 use crate::jobs::{self, JobKind, JobObject, JobPodSet, JobView};
+use crate::reclaimable;
 
 /// A managed job, read.
 #[derive(Clone, Debug)]
@@ -46,6 +47,8 @@ pub enum Step {
         /// The words.
         message: String,
     },
+    /// Write which pods have ended and give their quota back.
+    Reclaim(Vec<ReclaimablePod>),
     /// Give the evicted workload's quota back.
     Release,
     /// Delete the Workload: it describes another job than the job is now.
@@ -65,6 +68,8 @@ pub struct Known<'a> {
     pub priority: Option<&'a Priority>,
     /// The API server refused to give the job its templates back: it goes on without.
     pub keeps_templates: bool,
+    /// Whether quota of pods that have ended is given back before the job ends.
+    pub reclaims: bool,
 }
 
 /// The next step for a managed job and the Workload that it controls.
@@ -105,7 +110,18 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
     if leaving {
         return Step::Nothing;
     }
-    unfinished(job, workload, known)
+    match unfinished(job, workload, known) {
+        Step::Nothing => reclaim(job, workload, known),
+        step => step,
+    }
+}
+
+/// What the job says of pods that have ended, once nothing else is to be done.
+fn reclaim(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
+    let reserved = workload.holds(tokens::QUOTA_RESERVED);
+    let news = job.view.reclaimable.as_ref().filter(|_| known.reclaims);
+    let news = news.and_then(|reported| reclaimable::news(workload, reported, reserved));
+    news.map_or(Step::Nothing, Step::Reclaim)
 }
 
 fn let_go(workload: &Workload) -> Step {
@@ -164,22 +180,18 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
 /// API lets only a WorkloadPriorityClass give way to another.
 fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> Step {
     let Some(wanted) = wanted else { return Step::Nothing };
-    let is_of_workloads = |kind: &str| kind == kueue::WORKLOAD_PRIORITY_CLASS;
-    let written = workload.spec.priority_class_ref.as_ref();
-    let (from_class, to_class) = (
-        written.is_some_and(|class| is_of_workloads(&class.kind)),
-        wanted.class.as_ref().is_some_and(|(_, kind, _)| is_of_workloads(kind)),
-    );
-    let same_class = match (written, &wanted.class) {
-        (None, None) => true,
-        (Some(written), Some((group, kind, name))) => {
-            (written.group.as_str(), written.kind.as_str(), written.name.as_str())
-                == (*group, *kind, name.as_str())
-        }
-        _ => false,
-    };
+    let mut after = WorkloadSpec { priority: Some(wanted.value), ..WorkloadSpec::default() };
+    after.priority_class_ref = wanted.class.as_ref().map(|(group, kind, name)| PriorityClassRef {
+        group: (*group).to_owned(),
+        kind: (*kind).to_owned(),
+        name: name.clone(),
+    });
+    let written = &workload.spec;
+    let same_class = written.priority_class_ref == after.priority_class_ref;
+    let (from_class, to_class) =
+        (compose::is_of_workload_class(written), compose::is_of_workload_class(&after));
     let differs = if to_class {
-        !same_class || workload.spec.priority != Some(wanted.value)
+        compose::is_of_pod_class(written) || compose::is_revalued(written, &after)
     } else {
         !same_class && (job.view.pod_priority_class.is_some() || from_class)
     };

@@ -218,3 +218,36 @@ async fn a_job_that_changed_while_it_waited_is_described_anew() {
     assert_eq!(world.workload("llama").unwrap()["spec"]["podSets"][0]["count"], 2);
     assert!(world.is("llama", "Admitted"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_have_ended_give_their_quota_back_while_the_job_goes_on() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    let container = json!({ "name": "c", "image": "x", "resources": { "limits": { "nvidia.com/gpu": 1 } } });
+    let first = json!({
+        "metadata": { "name": "first", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": {
+            "suspend": true, "parallelism": 3, "completions": 3,
+            "template": { "spec": { "restartPolicy": "Never", "containers": [container] } },
+        },
+    });
+    world.create("batch", "jobs", first).await;
+    world.settle().await;
+    world.pytorch("second", "a", 2).await;
+    world.settle().await;
+    assert!(world.is("first", "Admitted") && !world.is("second", "Admitted"));
+    let asked = world.workload("second").unwrap()["status"]["resourceRequests"].clone();
+    assert_eq!(asked, json!([{ "name": "worker", "resources": { "nvidia.com/gpu": "2" } }]));
+
+    let one_done = json!({ "active": 2, "succeeded": 1 });
+    world.update("batch", "jobs", "first", true, |job| job["status"] = one_done.clone()).await;
+    world.settle().await;
+    let status = world.workload("first").unwrap()["status"].clone();
+    assert_eq!(status["reclaimablePods"], json!([{ "name": "main", "count": 1 }]));
+    assert_eq!(status["admission"]["podSetAssignments"][0]["count"], 3, "what it was given stays written");
+    assert!(world.is("second", "Admitted"));
+    assert!(world.workload("second").unwrap()["status"].get("resourceRequests").is_none());
+    let queue = world.get("kueue.x-k8s.io", "clusterqueues", "a").unwrap();
+    assert_eq!(queue["status"]["flavorsUsage"][0]["resources"][0]["total"], "4");
+}

@@ -43,6 +43,7 @@ async fn queues_and_workloads_are_counted_by_kueues_names() {
         r#"kueue_admitted_workloads_total{cluster_queue="a",priority_class="",replica_role="leader"} 1"#,
         r#"kueue_quota_reserved_workloads_total{cluster_queue="b",priority_class="",replica_role="leader"} 1"#,
         r#"kueue_evicted_workloads_total{cluster_queue="a",reason="Preempted",underlying_cause="",priority_class="",replica_role="leader"} 1"#,
+        r#"kueue_workload_eviction_latency_seconds_count{cluster_queue="a",reason="Preempted",replica_role="leader"} 1"#,
         r#"kueue_preempted_workloads_total{preempting_cluster_queue="b",reason="InCohortReclamation",replica_role="leader"} 1"#,
         r#"kueue_admission_wait_time_seconds_count{cluster_queue="b",priority_class="",replica_role="leader"} 1"#,
     ] {

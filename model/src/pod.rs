@@ -24,8 +24,8 @@ pub struct PodResources {
     #[serde(deserialize_with = "crate::null_as_default")]
     pub overhead: BTreeMap<ResourceName, Written>,
     /// Budget of the pod as a whole: replaces the containers' sum for cpu, memory and huge pages.
-    #[serde(deserialize_with = "crate::null_as_default")]
-    pub resources: Requirements,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Requirements>,
 }
 
 /// What one container asks for.
@@ -61,19 +61,9 @@ impl Requirements {
     /// A negative, malformed or too large number, or a request that its limit does not allow: the API server refuses
     /// such pods, but not always the job that describes them.
     pub fn effective(&self) -> Result<ResourceList, AmountError> {
-        let mut amounts = resources::amounts(&self.limits)?;
-        amounts.extend(resources::amounts(&self.requests)?);
-        for (resource, limit) in &self.limits {
-            let (Some(Ok(request)), Ok(limit)) =
-                (self.requests.get(resource).map(Written::quantity), limit.quantity())
-            else {
-                continue;
-            };
-            if request > limit || (resource.is_extended() && request != limit) {
-                return Err(AmountError::Limit { resource: resource.clone(), request, limit });
-            }
-        }
-        Ok(amounts)
+        let mut numbers = Numbers::default();
+        let amounts = numbers.of_container(self);
+        numbers.error.map_or(Ok(amounts), Err)
     }
 }
 
@@ -84,52 +74,121 @@ impl ContainerResources {
     }
 }
 
+/// What a pod asks for, with what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// The sum of the numbers as they are: negative ones lessen it, it stops at 64 bits.
+    pub requests: ResourceList,
+    /// The first number that no pod may ask for.
+    pub error: Option<AmountError>,
+}
+
 impl PodResources {
     /// What one pod of this shape needs on a node, in base units. `pods` itself is not counted.
     ///
     /// # Errors
-    /// A negative, malformed or too large number anywhere in the spec.
+    /// A negative, malformed or too large number anywhere in the spec, or a request that its limit does not allow: the API
+    /// server refuses such pods, but not always the job that describes them.
     pub fn effective_requests(&self) -> Result<ResourceList, AmountError> {
+        let Tally { requests, error } = self.tally();
+        error.map_or(Ok(requests), Err)
+    }
+
+    /// The same where some number cannot be meant: what there is to say of the others, and what is wrong.
+    pub fn tally(&self) -> Tally {
+        let mut numbers = Numbers::default();
         let mut running = ResourceList::new();
         for container in &self.containers {
-            resources::checked_add(&mut running, &container.resources.effective()?)?;
+            let asked = numbers.of_container(&container.resources);
+            numbers.add(&mut running, &asked);
         }
         let mut sidecars = ResourceList::new();
         let mut starting = ResourceList::new();
         for container in &self.init_containers {
-            let mut needed = container.resources.effective()?;
+            let mut needed = numbers.of_container(&container.resources);
             if container.is_sidecar() {
-                resources::checked_add(&mut running, &needed)?;
-                resources::checked_add(&mut sidecars, &needed)?;
+                numbers.add(&mut running, &needed);
+                numbers.add(&mut sidecars, &needed);
                 resources::raise_to(&mut starting, &sidecars);
             } else {
-                resources::checked_add(&mut needed, &sidecars)?;
+                numbers.add(&mut needed, &sidecars);
                 resources::raise_to(&mut starting, &needed);
             }
         }
         resources::raise_to(&mut running, &starting);
-        self.apply_pod_level(&mut running)?;
-        resources::checked_add(&mut running, &resources::amounts(&self.overhead)?)?;
-        Ok(running)
+        if let Some(budget) = &self.resources {
+            numbers.apply_budget(budget, &mut running);
+        }
+        let overhead = numbers.read(&self.overhead);
+        numbers.add(&mut running, &overhead);
+        Tally { requests: running, error: numbers.error }
+    }
+}
+
+/// Reads and adds numbers; remembers the first that is wrong.
+#[derive(Default)]
+struct Numbers {
+    error: Option<AmountError>,
+}
+
+impl Numbers {
+    fn note(&mut self, error: AmountError) {
+        self.error.get_or_insert(error);
+    }
+
+    fn read(&mut self, written: &BTreeMap<ResourceName, Written>) -> ResourceList {
+        let mut list = ResourceList::new();
+        for (resource, written) in written {
+            let (amount, error) = resources::read(resource, written);
+            self.error = self.error.take().or(error);
+            list.insert(resource.clone(), amount);
+        }
+        list
+    }
+
+    /// Requests, with limits standing in for requests that were not written.
+    fn of_container(&mut self, written: &Requirements) -> ResourceList {
+        let mut amounts = self.read(&written.limits);
+        amounts.extend(self.read(&written.requests));
+        for (resource, limit) in &written.limits {
+            let (Some(Ok(request)), Ok(limit)) =
+                (written.requests.get(resource).map(Written::quantity), limit.quantity())
+            else {
+                continue;
+            };
+            if request > limit || (resource.is_extended() && request != limit) {
+                self.note(AmountError::Limit { resource: resource.clone(), request, limit });
+            }
+        }
+        amounts
+    }
+
+    fn add(&mut self, total: &mut ResourceList, more: &ResourceList) {
+        for (resource, amount) in more {
+            let sum = total.entry(resource.clone()).or_insert(0);
+            if sum.checked_add(*amount).is_none() {
+                self.note(AmountError::Sum { resource: resource.clone() });
+            }
+            *sum = sum.saturating_add(*amount);
+        }
     }
 
     /// A pod-level request replaces the containers' sum; a pod-level limit stands in only where nothing was requested.
-    fn apply_pod_level(&self, total: &mut ResourceList) -> Result<(), AmountError> {
+    fn apply_budget(&mut self, budget: &Requirements, total: &mut ResourceList) {
         let budgeted = |name: &ResourceName| {
             matches!(name.as_str(), ResourceName::CPU | ResourceName::MEMORY)
                 || name.as_str().starts_with("hugepages-")
         };
-        for (resource, amount) in resources::amounts(&self.resources.limits)? {
+        for (resource, amount) in self.read(&budget.limits) {
             if budgeted(&resource) {
                 total.entry(resource).or_insert(amount);
             }
         }
-        for (resource, amount) in resources::amounts(&self.resources.requests)? {
+        for (resource, amount) in self.read(&budget.requests) {
             if budgeted(&resource) {
                 total.insert(resource, amount);
             }
         }
-        Ok(())
     }
 }
 
@@ -196,5 +255,16 @@ mod tests {
         ] {
             assert!(requests(json).is_err(), "{json}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_does_not_hide_the_rest() {
+        let pod: PodResources = serde_json::from_str(
+            r#"{"containers":[{"resources":{"requests":{"cpu":"-10m","memory":"3"}}},{"resources":{"requests":{"cpu":"30m"}}}]}"#,
+        )
+        .unwrap();
+        let Tally { requests, error } = pod.tally();
+        assert_eq!((requests[ResourceName::CPU], requests[ResourceName::MEMORY]), (20, 3));
+        assert!(matches!(error, Some(AmountError::Negative { .. })));
     }
 }

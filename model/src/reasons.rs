@@ -71,6 +71,9 @@ pub mod workload {
             /// Nobody has looked at it yet.
             PENDING_EVALUATION = "PendingEvaluation";
         }
+
+        /// Kueue's: the job itself wants no quota for now. It is understood and not written.
+        pub const ON_HOLD: &str = "OnHold";
     }
 
     /// Reasons of `Admitted`.
@@ -81,6 +84,13 @@ pub mod workload {
             /// It holds no quota.
             NO_RESERVATION = "NoReservation";
         }
+
+        // What only the second phase of an admission can lack.
+
+        /// Not every admission check is ready.
+        pub const UNSATISFIED_ADMISSION_CHECKS: &str = "UnsatisfiedAdmissionChecks";
+        /// Its places are chosen when the checks are ready, and are not chosen yet.
+        pub const PENDING_DELAYED_TOPOLOGY_REQUESTS: &str = "PendingDelayedTopologyRequests";
     }
 
     /// Reasons of `Evicted`, and of `Requeued` after it.

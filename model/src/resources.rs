@@ -170,23 +170,36 @@ fn unit_of(resource: &ResourceName) -> &'static str {
 pub fn amounts(quantities: &BTreeMap<ResourceName, Written>) -> Result<ResourceList, AmountError> {
     quantities
         .iter()
-        .map(|(resource, written)| {
-            let quantity = written.quantity().map_err(|text| AmountError::Malformed {
-                resource: resource.clone(),
-                text: text.to_owned(),
-            })?;
-            if quantity.is_negative() {
-                return Err(AmountError::Negative { resource: resource.clone(), quantity });
-            }
-            if resource.is_extended() && Quantity::from_units(quantity.value()) != quantity {
-                return Err(AmountError::Fraction { resource: resource.clone(), quantity });
-            }
-            let amount = resource
-                .amount(&quantity)
-                .ok_or_else(|| AmountError::TooLarge { resource: resource.clone(), quantity })?;
-            Ok((resource.clone(), amount))
+        .map(|(resource, written)| match read(resource, written) {
+            (amount, None) => Ok((resource.clone(), amount)),
+            (_, Some(error)) => Err(error),
         })
         .collect()
+}
+
+/// Reads a user-written quantity, whatever it is: what is no quantity counts as nothing, what is beyond 64 bits as the
+/// most or least they hold. With it, what is wrong with it.
+pub fn read(resource: &ResourceName, written: &Written) -> (i64, Option<AmountError>) {
+    let quantity = match written.quantity() {
+        Ok(quantity) => quantity,
+        Err(text) => {
+            let error = AmountError::Malformed { resource: resource.clone(), text: text.to_owned() };
+            return (0, Some(error));
+        }
+    };
+    let resource = || resource.clone();
+    let capped = if quantity.is_negative() { i64::MIN } else { i64::MAX };
+    let amount = resource().amount(&quantity);
+    let error = if quantity.is_negative() {
+        Some(AmountError::Negative { resource: resource(), quantity })
+    } else if resource().is_extended() && Quantity::from_units(quantity.value()) != quantity {
+        Some(AmountError::Fraction { resource: resource(), quantity })
+    } else if amount.is_none() {
+        Some(AmountError::TooLarge { resource: resource(), quantity })
+    } else {
+        None
+    };
+    (amount.unwrap_or(capped), error)
 }
 
 /// Adds `more` to `total`, resource by resource.

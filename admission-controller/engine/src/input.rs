@@ -305,6 +305,14 @@ pub struct PodSet {
     pub group: Option<String>,
 }
 
+impl PodSet {
+    /// What all its pods ask for together. It stops at 64 bits, as Kueue's sums do: no quota is that large.
+    pub fn total(&self) -> ResourceList {
+        let each = self.requests.iter();
+        each.map(|(resource, amount)| (resource.clone(), amount.saturating_mul(self.count))).collect()
+    }
+}
+
 /// What one pod set was granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSetAssignment {
@@ -344,6 +352,8 @@ pub enum Standing {
         /// When it got it, in milliseconds since the epoch.
         since_ms: i64,
     },
+    /// It has none and wants none for now.
+    OnHold,
     /// It needs none any more.
     Finished,
 }

@@ -130,6 +130,7 @@ impl Engine {
                 }
             }
             Standing::Finished => self.set_phase(uid, Phase::Finished),
+            Standing::OnHold => self.put_apart(uid, None),
             Standing::Reserved { admission, admitted, evicted, since_ms } => {
                 let state = if evicted {
                     HoldState::Leaving { decision: None, preemptor: None }

@@ -4,7 +4,6 @@ use model::{ResourceList, ResourceName};
 
 use crate::engine::{Engine, local_queue_of};
 use crate::fair::{FairShare, Sharer};
-use crate::input::PodSet;
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::queue::{Holding, Order, Phase};
 use crate::reason::{Inactive, PendingReason};
@@ -176,13 +175,7 @@ impl Engine {
     /// What the pods of each pod set ask for together.
     pub fn requests_of(&self, uid: &Uid) -> Vec<(String, ResourceList)> {
         let pod_sets = self.workloads.get(uid).map(|record| record.workload.pod_sets.as_slice());
-        let total = |one: &PodSet| {
-            one.requests
-                .iter()
-                .map(|(resource, amount)| (resource.clone(), amount.saturating_mul(one.count)))
-                .collect()
-        };
-        pod_sets.into_iter().flatten().map(|one| (one.name.clone(), total(one))).collect()
+        pod_sets.into_iter().flatten().map(|one| (one.name.clone(), one.total())).collect()
     }
 
     /// Who waits in a ClusterQueue: those who are looked at, in order, and those who need a change before. A StrictFIFO queue

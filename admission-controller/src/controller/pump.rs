@@ -198,7 +198,11 @@ impl Controller {
 
     fn next_step(&self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> Step {
         let priority = self.world.priorities.of(job).ok();
-        let mut known = Known { priority: priority.as_ref(), keeps_templates: false };
+        let mut known = Known {
+            priority: priority.as_ref(),
+            keeps_templates: false,
+            reclaims: !self.world.rules.ignores_reclaimable(),
+        };
         let mut step = reconcile::next(job, workload, known);
         if step == Step::Restore && self.is_refused(unit, &versions(Some(job), workload)) {
             known.keeps_templates = true;
@@ -296,7 +300,9 @@ impl Controller {
         if self.scheduled.contains(unit) {
             return;
         }
-        let waits = !workload.holds(tokens::QUOTA_RESERVED) && !workload.holds(tokens::FINISHED);
+        let waits = !workload.holds(tokens::QUOTA_RESERVED)
+            && !workload.holds(tokens::FINISHED)
+            && !input::is_on_hold(workload);
         // The reason is kept until the object says it: the write may be shed, or meet a conflict.
         let body = self.reasons.get(&uid).filter(|_| waits).map(|reason| {
             let requests = self.engine.requests_of(&uid);
@@ -339,6 +345,10 @@ impl Controller {
             (Step::Finish { reason, message }, _, Some(workload)) => {
                 let body = status::finished(workload, reason, &message, now);
                 self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
+            }
+            (Step::Reclaim(pods), _, Some(workload)) => {
+                let body = status::reclaimable(&pods);
+                self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
             }
             (Step::Release, _, Some(workload)) => {
                 let body = status::released(workload, now);

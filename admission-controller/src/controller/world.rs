@@ -26,6 +26,7 @@ use crate::defaults::PodDefaults;
 use crate::input;
 use crate::jobs::{JobKind, JobObject, KindId, table};
 use crate::reconcile::Job;
+use crate::requests::Rules;
 
 /// What is written one after another: a job with its Workload, a Workload alone, a queue's status.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +63,7 @@ pub(super) struct World {
     /// Cohorts that were made or changed, and nothing was said about since.
     pub(super) changed_cohorts: BTreeSet<Uid>,
     config: Configuration,
-    excluded: Vec<String>,
+    pub(super) rules: Rules,
     defaults: PodDefaults,
 }
 
@@ -90,7 +91,7 @@ impl World {
             dirty: BTreeSet::new(),
             changed_cohorts: BTreeSet::new(),
             config: config.clone(),
-            excluded: config.resources.exclude_resource_prefixes.clone(),
+            rules: Rules::of(config),
             defaults: PodDefaults::default(),
         }
     }
@@ -205,14 +206,14 @@ impl World {
     fn worth_changed(&mut self, engine: &mut Engine) {
         let of_class = |view: &&Workload| view.spec.priority_class_ref.is_some();
         for view in self.workloads.iter().map(|(_, view)| view).filter(of_class) {
-            let workload = input::workload(view, &self.excluded, &self.defaults, &self.priorities);
+            let workload = input::workload(view, &self.rules, &self.defaults, &self.priorities);
             engine.apply(Event::Workload(Box::new(workload)));
         }
     }
 
     fn defaults_changed(&mut self, engine: &mut Engine) {
         for (_, view) in self.workloads.iter() {
-            let workload = input::workload(view, &self.excluded, &self.defaults, &self.priorities);
+            let workload = input::workload(view, &self.rules, &self.defaults, &self.priorities);
             engine.apply(Event::Requests(workload.uid, workload.pod_sets, workload.defect));
         }
     }
@@ -287,7 +288,7 @@ impl World {
                 let Some(view) = self.workloads.get(&uid) else { return };
                 engine.apply(Event::Workload(Box::new(input::workload(
                     view,
-                    &self.excluded,
+                    &self.rules,
                     &self.defaults,
                     &self.priorities,
                 ))));

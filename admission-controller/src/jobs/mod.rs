@@ -2,6 +2,7 @@
 //!
 //! A kind is one entry of [`table`]; nothing else knows kinds by name.
 
+mod ended;
 mod object;
 mod patch;
 mod read;

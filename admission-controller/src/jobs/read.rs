@@ -1,8 +1,9 @@
 use crds::names::kueue;
+use crds::view::workload::ReclaimablePod;
 use serde_json::Value;
 
 use super::table::{Active, PodSets, Stages};
-use super::{JobKind, JobObject};
+use super::{JobKind, JobObject, ended};
 
 /// The API server's bound on `podSets` of a Workload.
 const MAX_POD_SETS: usize = 18;
@@ -24,6 +25,8 @@ pub struct JobView {
     pub pod_priority_class: Option<String>,
     /// Its pod sets, or why they cannot be made out.
     pub pod_sets: Result<Vec<JobPodSet>, String>,
+    /// Pods that have ended and will not run again; `None` where its kind does not tell.
+    pub reclaimable: Option<Vec<ReclaimablePod>>,
 }
 
 /// How a job ended.
@@ -64,6 +67,7 @@ pub fn read(kind: &JobKind, object: &JobObject) -> JobView {
         queue: object.queue().map(str::to_owned),
         workload_priority_class: label(kueue::PRIORITY_CLASS),
         pod_priority_class,
+        reclaimable: ended::reclaimable(kind, object),
         pod_sets,
     }
 }
@@ -213,12 +217,12 @@ pub fn comes_in_stages(kind: &JobKind, object: &JobObject) -> bool {
 }
 
 /// Pods at once: `parallelism`, but no more than `completions`.
-fn parallel(object: &JobObject, parallelism: &str, completions: &str) -> Result<i64, String> {
+pub(super) fn parallel(object: &JobObject, parallelism: &str, completions: &str) -> Result<i64, String> {
     let at_once = count(object, parallelism)?.unwrap_or(1);
     Ok(count(object, completions)?.map_or(at_once, |in_all| at_once.min(in_all)))
 }
 
-fn count(object: &JobObject, pointer: &str) -> Result<Option<i64>, String> {
+pub(super) fn count(object: &JobObject, pointer: &str) -> Result<Option<i64>, String> {
     match object.at(pointer) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => {

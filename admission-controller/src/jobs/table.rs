@@ -19,6 +19,8 @@ pub struct JobKind {
     pub pod_sets: PodSets,
     /// Whether pods run and so quota is in use.
     pub active: Active,
+    /// Where it says which pods have ended and will not run again.
+    pub ended: Ended,
     /// Types of conditions that end the job when True, and whether well.
     pub finished: &'static [(&'static str, bool)],
     /// Where the job itself, before its templates, names a PriorityClass.
@@ -150,6 +152,31 @@ pub enum Active {
     },
 }
 
+/// Where a kind says which of its pods have ended and will not run again.
+#[derive(Debug)]
+pub enum Ended {
+    /// Nowhere.
+    Unknown,
+    /// One template's pods: how many succeeded; or, of indexed ones, which indexes are done with.
+    Pods {
+        /// How many succeeded.
+        succeeded: &'static str,
+        /// `Indexed`, or anything else.
+        mode: &'static str,
+        /// Lists of indexes such as `0,2-4`.
+        indexes: &'static [&'static str],
+    },
+    /// Whole Jobs: a list of how many succeeded of each.
+    Jobs {
+        /// The list.
+        at: &'static str,
+        /// The name, from the entry.
+        name: &'static str,
+        /// How many Jobs, from the entry.
+        succeeded: &'static str,
+    },
+}
+
 /// A kind of Kubeflow's training operator: roles under one field, one way to suspend, to count and to end.
 const fn kubeflow(
     framework: &'static str,
@@ -167,6 +194,7 @@ const fn kubeflow(
         suspend: "/spec/runPolicy/suspend",
         pod_sets: PodSets::Roles { at, roles, template: "/template", replicas: "/replicas" },
         active: Active::Each { at: "/status/replicaStatuses", field: "/active" },
+        ended: Ended::Unknown,
         finished: &[("Succeeded", true), ("Failed", false)],
         priority_class: &["/spec/runPolicy/schedulingPolicy/priorityClass"],
         restores_at_stop: true,
@@ -196,6 +224,11 @@ pub static TABLE: &[JobKind] = &[
             completions: "/spec/completions",
         },
         active: Active::Count("/status/active"),
+        ended: Ended::Pods {
+            succeeded: "/status/succeeded",
+            mode: "/spec/completionMode",
+            indexes: &["/status/completedIndexes", "/status/failedIndexes"],
+        },
         finished: &[("Complete", true), ("Failed", false)],
         priority_class: &[],
         restores_at_stop: false,
@@ -219,6 +252,7 @@ pub static TABLE: &[JobKind] = &[
             completions: "/template/spec/completions",
         },
         active: Active::Each { at: "/status/replicatedJobsStatus", field: "/active" },
+        ended: Ended::Jobs { at: "/status/replicatedJobsStatus", name: "/name", succeeded: "/succeeded" },
         finished: &[("Completed", true), ("Failed", false)],
         priority_class: &[],
         restores_at_stop: false,
@@ -277,6 +311,7 @@ pub static TABLE: &[JobKind] = &[
             template: "/template",
         },
         active: Active::Says { at: "/status/state", value: "ready" },
+        ended: Ended::Unknown,
         // It is there until somebody deletes it.
         finished: &[],
         priority_class: &[],

@@ -1,5 +1,7 @@
+use std::collections::BTreeMap;
+
 use crds::reasons::workload as tokens;
-use crds::view::workload::{Evictions, Workload};
+use crds::view::workload::{Evictions, ReclaimablePod, RequeueState, Workload};
 use jiff::Timestamp;
 use model::resources::ResourceList;
 use quota_engine::input::Admission;
@@ -7,54 +9,108 @@ use quota_engine::{EvictReason, PendingReason};
 use serde_json::{Value, json};
 
 use super::{Change, merged};
-use crate::words;
+use crate::{checks, words};
 
 fn patch(view: &Workload, changes: &[Change], now: Timestamp) -> Value {
     let conditions = merged(&view.status.conditions, changes, view.metadata.generation, now);
     json!({ "status": { "conditions": conditions } })
 }
 
-/// The admission, in one write: QuotaReserved, Admitted and `status.admission`.
+/// The admission, in one write: QuotaReserved, Admitted and `status.admission`. ClusterQueues with admission checks admit
+/// nothing yet, so there is no second phase.
 pub fn reserved(view: &Workload, admission: &Admission, now: Timestamp) -> Value {
-    let queue = &admission.cluster_queue;
-    let mut changes = vec![
-        Change::new(
-            tokens::QUOTA_RESERVED,
-            true,
-            tokens::quota_reserved::QUOTA_RESERVED,
-            format!("quota is reserved in ClusterQueue {queue}"),
-        ),
-        Change::new(tokens::ADMITTED, true, tokens::admitted::ADMITTED, "the workload is admitted"),
-    ];
+    let mut changes = reservation_changes(view, admission);
+    changes.push(checks::admitted(true, true, false));
+    changes.extend(requeued(view));
+    with_admission(patch(view, &changes, now), view, admission)
+}
+
+/// The first phase of an admission alone: QuotaReserved and `status.admission`.
+pub fn reservation(view: &Workload, admission: &Admission, now: Timestamp) -> Value {
+    with_admission(patch(view, &reservation_changes(view, admission), now), view, admission)
+}
+
+/// What an earlier eviction left behind is over with the reservation.
+fn reservation_changes(view: &Workload, admission: &Admission) -> Vec<Change> {
+    let mut changes = vec![Change::new(
+        tokens::QUOTA_RESERVED,
+        true,
+        tokens::quota_reserved::QUOTA_RESERVED,
+        format!("quota is reserved in ClusterQueue {}", admission.cluster_queue),
+    )];
     for kind in [tokens::EVICTED, tokens::PREEMPTED, tokens::BLOCKED_ON_PREEMPTION_GATES] {
         if let Some(before) = view.condition(kind).filter(|one| one.status == "True") {
             let message = words::truncated(format!("Previously: {}", before.message));
             changes.push(Change::new(kind, false, tokens::evicted::QUOTA_RESERVED, message));
         }
     }
-    changes.extend(requeued(view));
-    let mut body = patch(view, &changes, now);
+    changes
+}
+
+fn with_admission(mut body: Value, view: &Workload, admission: &Admission) -> Value {
     let assignments: Vec<Value> = admission
         .pod_sets
         .iter()
         .map(|one| {
-            let usage: serde_json::Map<String, Value> = one
-                .usage
-                .iter()
-                .map(|(resource, amount)| (resource.as_str().to_owned(), json!(resource.quantity(*amount))))
-                .collect();
-            let flavors: serde_json::Map<String, Value> = one
-                .flavors
-                .iter()
-                .map(|(resource, flavor)| (resource.as_str().to_owned(), json!(flavor.as_str())))
-                .collect();
-            json!({ "name": one.name, "flavors": flavors, "resourceUsage": usage, "count": one.count })
+            let mut entry = json!({ "name": one.name, "count": one.count });
+            if !one.flavors.is_empty() {
+                let flavors =
+                    one.flavors.iter().map(|(resource, flavor)| (resource.as_str(), flavor.as_str()));
+                entry["flavors"] = json!(flavors.collect::<BTreeMap<_, _>>());
+            }
+            if !one.usage.is_empty() {
+                entry["resourceUsage"] = quantities(&one.usage);
+            }
+            entry
         })
         .collect();
-    // What it asked for while it waited is superseded by what it was granted.
-    body["status"]["resourceRequests"] = Value::Null;
-    body["status"]["admission"] = json!({ "clusterQueue": queue.as_str(), "podSetAssignments": assignments });
+    let queue = admission.cluster_queue.as_str();
+    body["status"]["admission"] = json!({ "clusterQueue": queue, "podSetAssignments": assignments });
+    if view.status.resource_requests.is_some() {
+        // What it asked for while it waited is superseded by what it was granted.
+        body["status"]["resourceRequests"] = Value::Null;
+    }
     body
+}
+
+fn quantities(amounts: &ResourceList) -> Value {
+    amounts.iter().map(|(resource, amount)| (resource.as_str(), json!(resource.quantity(*amount)))).collect()
+}
+
+/// Condition Admitted as quota, checks and places have it now; `None` where the status says so already. Words of others are
+/// as good as ours. The time for which it was admitted is kept when it no longer is.
+pub fn synced(view: &Workload, now: Timestamp) -> Option<Value> {
+    let seen = view.condition(tokens::ADMITTED);
+    if seen.is_none() && view.condition(tokens::QUOTA_RESERVED).is_none() {
+        return None;
+    }
+    let reserved = view.holds(tokens::QUOTA_RESERVED);
+    let ready = checks::are_ready(&view.status.admission_checks);
+    let change = checks::admitted(reserved, ready, checks::awaits_topology(view));
+    let said = seen.is_some_and(|one| {
+        (one.status == "True") == change.status
+            && one.reason == change.reason
+            && one.observed_generation == view.metadata.generation
+            && !one.message.is_empty()
+    });
+    (!said).then(|| with_execution_time(patch(view, std::slice::from_ref(&change), now), view, &change, now))
+}
+
+fn with_execution_time(mut body: Value, view: &Workload, admitted: &Change, now: Timestamp) -> Value {
+    if let (false, Some(seconds)) = (admitted.status, checks::executed(view, now)) {
+        body["status"]["accumulatedPastExecutionTimeSeconds"] = json!(seconds);
+    }
+    body
+}
+
+/// Pods that have ended and give their quota back.
+pub fn reclaimable(pods: &[ReclaimablePod]) -> Value {
+    json!({ "status": { "reclaimablePods": pods } })
+}
+
+/// When it may be looked at again.
+pub fn put_off(state: &RequeueState) -> Value {
+    json!({ "status": { "requeueState": { "count": state.count, "requeueAt": state.requeue_at } } })
 }
 
 /// The eviction: the quota stays reserved until the pods are gone.
@@ -105,6 +161,7 @@ pub fn released(view: &Workload, now: Timestamp) -> Value {
         .condition(tokens::EVICTED)
         .map_or((tokens::evicted::PREEMPTED, ""), |one| (one.reason.as_str(), one.message.as_str()));
     let requeued = [tokens::evicted::PREEMPTED, tokens::evicted::NODE_FAILURES].contains(&reason);
+    let admitted = checks::admitted(false, true, false);
     let changes = [
         Change::new(
             tokens::QUOTA_RESERVED,
@@ -112,15 +169,10 @@ pub fn released(view: &Workload, now: Timestamp) -> Value {
             tokens::quota_reserved::PENDING_EVALUATION,
             "the quota was given back after the eviction",
         ),
-        Change::new(
-            tokens::ADMITTED,
-            false,
-            tokens::admitted::NO_RESERVATION,
-            "the workload has no quota reserved",
-        ),
+        admitted.clone(),
         Change::new(tokens::REQUEUED, requeued, reason, message),
     ];
-    let mut body = patch(view, &changes, now);
+    let mut body = with_execution_time(patch(view, &changes, now), view, &admitted, now);
     body["status"]["admission"] = Value::Null;
     body
 }
@@ -143,27 +195,14 @@ pub fn pending(
         changes.push(Change::new(tokens::BLOCKED_ON_PREEMPTION_GATES, true, gated, message));
     }
     changes.extend(requeued(view).filter(|_| !stopped));
-    changes.push(Change::new(
-        tokens::ADMITTED,
-        false,
-        tokens::admitted::NO_RESERVATION,
-        "the workload has no quota reserved",
-    ));
+    changes.push(checks::admitted(false, true, false));
     if said {
         return None;
     }
     let mut body = patch(view, &changes, now);
-    let asked: Vec<Value> = requests
-        .iter()
-        .map(|(name, requests)| {
-            let amounts: serde_json::Map<String, Value> = requests
-                .iter()
-                .map(|(resource, amount)| (resource.as_str().to_owned(), json!(resource.quantity(*amount))))
-                .collect();
-            json!({ "name": name, "resources": amounts })
-        })
-        .collect();
-    body["status"]["resourceRequests"] = json!(asked);
+    let asked =
+        requests.iter().map(|(name, amounts)| json!({ "name": name, "resources": quantities(amounts) }));
+    body["status"]["resourceRequests"] = asked.collect();
     Some(body)
 }
 

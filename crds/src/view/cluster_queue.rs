@@ -87,10 +87,12 @@ pub struct AdmissionChecksStrategy {
 
 /// `spec.admissionChecksStrategy.admissionChecks[]`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheckRule {
     /// The AdmissionCheck's name.
     pub name: String,
+    /// `onFlavors`; empty is all flavors of the queue.
+    pub on_flavors: Vec<String>,
 }
 
 /// What is read back of a ClusterQueue's or LocalQueue's status, so as not to write what it says already.

@@ -38,13 +38,19 @@ pub struct LimitRangeSpec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LimitRangeItem {
-    /// `type`: only `Container` has defaults.
+    /// `type`: `Container`, `Pod` or what is not about pods.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `default`: limits of containers that set none.
+    /// `max`: no more may be asked for.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub max: BTreeMap<ResourceName, Written>,
+    /// `min`: no less may be asked for.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub min: BTreeMap<ResourceName, Written>,
+    /// `default`: limits where none are set.
     #[serde(deserialize_with = "model::null_as_default")]
     pub default: BTreeMap<ResourceName, Written>,
-    /// `defaultRequest`: requests of containers that set none.
+    /// `defaultRequest`: requests where none are set.
     #[serde(deserialize_with = "model::null_as_default")]
     pub default_request: BTreeMap<ResourceName, Written>,
 }

@@ -69,8 +69,7 @@ pub struct PodSpec {
     #[serde(deserialize_with = "model::null_as_default")]
     pub overhead: BTreeMap<ResourceName, Written>,
     /// Budget of the pod as a whole.
-    #[serde(deserialize_with = "model::null_as_default")]
-    pub resources: Requirements,
+    pub resources: Option<Requirements>,
 }
 
 /// `spec.schedulingGroup`.

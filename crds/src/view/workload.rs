@@ -8,8 +8,8 @@ use model::node::{NodeSelector, Toleration};
 use model::pod::PodResources;
 use model::quantity::Written;
 use model::selector::Labels;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 
 use super::meta::view;
 
@@ -204,6 +204,54 @@ pub struct WorkloadStatus {
     /// `preemptionGates`.
     #[serde(deserialize_with = "model::null_as_default")]
     pub preemption_gates: Vec<PreemptionGate>,
+    /// `reclaimablePods`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub reclaimable_pods: Vec<ReclaimablePod>,
+    /// `admissionChecks`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub admission_checks: Vec<AdmissionCheckState>,
+    /// `resourceRequests`: only whether they are there.
+    pub resource_requests: Option<IgnoredAny>,
+    /// `accumulatedPastExecutionTimeSeconds`.
+    pub accumulated_past_execution_time_seconds: Option<i32>,
+}
+
+/// `status.reclaimablePods[]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReclaimablePod {
+    /// `name`: the pod set's.
+    pub name: String,
+    /// `count`: pods that need their quota no more.
+    pub count: i64,
+}
+
+/// `status.admissionChecks[]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AdmissionCheckState {
+    /// `name`: the AdmissionCheck's.
+    pub name: String,
+    /// `state`.
+    pub state: CheckState,
+    /// `lastTransitionTime`.
+    pub last_transition_time: Option<Time>,
+    /// `requeueAfterSeconds`: counted from the last transition.
+    pub requeue_after_seconds: Option<i64>,
+}
+
+/// `status.admissionChecks[].state`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum CheckState {
+    /// Not known yet.
+    #[default]
+    Pending,
+    /// Passed.
+    Ready,
+    /// Not now: the workload gives its quota back and tries again.
+    Retry,
+    /// Never: the workload is deactivated.
+    Rejected,
 }
 
 /// `status.schedulingStats`.
@@ -230,6 +278,8 @@ pub struct Evictions {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequeueState {
+    /// `count`: how often it was put off.
+    pub count: Option<i32>,
     /// `requeueAt`.
     pub requeue_at: Option<Time>,
 }
@@ -256,4 +306,8 @@ pub struct PodSetAssignment {
     pub resource_usage: BTreeMap<ResourceName, Written>,
     /// `count`.
     pub count: Option<i64>,
+    /// `topologyAssignment`: only whether it is there.
+    pub topology_assignment: Option<IgnoredAny>,
+    /// `delayedTopologyRequest`: `Pending` or `Ready`.
+    pub delayed_topology_request: Option<String>,
 }

@@ -16,6 +16,12 @@ use super::world::{World, forget_nulls, key_of};
 /// Who waits, by ClusterQueue: the keys of those who are looked at, and of those who are not.
 type Waiting = BTreeMap<String, Vec<String>>;
 
+/// Kueue's configuration file with the gates as a case has them.
+pub(crate) fn gates(tc: &Value) -> Configuration {
+    let gates = if tc["featureGates"].is_null() { json!({}) } else { tc["featureGates"].clone() };
+    serde_json::from_value(json!({ "featureGates": gates })).unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// What the engine goes by when the gates are as a case has them.
 pub(crate) fn settings(tc: &Value) -> Settings {
     let mut file = json!({ "apiVersion": "config.kueue.x-k8s.io/v1beta2" });

@@ -10,6 +10,7 @@ use quota_engine::input::{Admission, PodSetAssignment};
 use quota_engine::{Engine, FlavorName, Hindrance};
 use serde_json::{Value, json};
 
+use super::cycle::gates;
 use super::world::World;
 use crate::case::{Case, Runner, Verdict};
 
@@ -114,7 +115,7 @@ fn replaced(slice: &Value) -> Option<Admission> {
 
 fn assign(case: &Case) -> Verdict {
     let tc = case.tc();
-    let mut world = World::new();
+    let mut world = World::under(&gates(tc));
     world.flavors(&values(case.shared("resourceFlavors")));
     let queues: Vec<&Value> = ["clusterQueue", "secondaryClusterQueue"]
         .iter()

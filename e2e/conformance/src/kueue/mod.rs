@@ -15,6 +15,7 @@ mod topology;
 mod webhooks;
 mod workload;
 mod world;
+mod write;
 
 use crate::case::Runner;
 

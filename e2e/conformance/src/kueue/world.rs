@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use admission_controller::compose::Priorities;
+use admission_controller::config::Configuration;
 use admission_controller::defaults::PodDefaults;
 use admission_controller::input;
+use admission_controller::requests::Rules;
 use crds::view::limits::LimitRange;
 use quota_engine::input::Admission;
 use quota_engine::{Decision, Engine, Event, FairShare, LocalQueueKey, Settings, Uid};
@@ -16,6 +18,7 @@ pub(crate) type Flavors = BTreeMap<(String, String), String>;
 
 pub(crate) struct World {
     pub(crate) engine: Engine,
+    rules: Rules,
     defaults: PodDefaults,
     keys: BTreeMap<Uid, String>,
     next: u64,
@@ -58,7 +61,13 @@ impl World {
             let labels = [("dep".to_owned(), dep.to_owned())].into_iter().filter(|(_, dep)| !dep.is_empty());
             engine.apply(Event::Namespace(name.into(), labels.collect()));
         }
-        Self { engine, defaults: PodDefaults::default(), keys: BTreeMap::new(), next: 0 }
+        let (rules, defaults, keys) = Default::default();
+        Self { engine, rules, defaults, keys, next: 0 }
+    }
+
+    /// As a configuration file has it.
+    pub(crate) fn under(config: &Configuration) -> Self {
+        Self { rules: Rules::of(config), ..Self::with(config.settings()) }
     }
 
     /// `tc.objects`: what else there is in the cluster.
@@ -145,7 +154,8 @@ impl World {
 
     pub(crate) fn workloads(&mut self, workloads: &Value) {
         for object in workloads.as_array().into_iter().flatten() {
-            let workload = input::workload(&self.stored(object), &[], &self.defaults, &Priorities::default());
+            let view = self.stored(object);
+            let workload = input::workload(&view, &self.rules, &self.defaults, &Priorities::default());
             let key = key_of(object);
             self.keys.insert(workload.uid.clone(), key);
             self.engine.apply(Event::Workload(Box::new(workload)));

@@ -11,7 +11,7 @@ use crate::fuzz::world::{
 /// Amounts by flavor and resource.
 pub(super) type Usage = BTreeMap<(String, String), i64>;
 
-/// What a Workload holds by its admission: nothing once it is finished.
+/// What a Workload holds by its admission, less what pods that have ended gave back: nothing once it is finished.
 pub(super) fn held(workload: &Value) -> Usage {
     let mut usage = Usage::new();
     if holds(workload, "Finished") {
@@ -19,12 +19,27 @@ pub(super) fn held(workload: &Value) -> Usage {
     }
     for assignment in items(workload, "/status/admission/podSetAssignments") {
         let Some(flavors) = assignment["flavors"].as_object() else { continue };
+        let (granted, needed) = pods_of(workload, assignment);
         for (resource, flavor) in flavors {
-            let used = amount(resource, assignment["resourceUsage"].get(resource)).unwrap_or(0);
+            let mut used = amount(resource, assignment["resourceUsage"].get(resource)).unwrap_or(0);
+            if needed < granted {
+                used = used / granted * needed;
+            }
             *usage.entry((flavor.as_str().unwrap_or_default().into(), resource.clone())).or_default() += used;
         }
     }
     usage
+}
+
+/// How many pods of a set were admitted, and how many of the set have not ended.
+fn pods_of(workload: &Value, assignment: &Value) -> (i64, i64) {
+    let count = |path: &str, default: i64| {
+        let mut named = items(workload, path).filter(|one| one["name"] == assignment["name"]);
+        named.next().and_then(|one| one["count"].as_i64()).unwrap_or(default)
+    };
+    let all = count("/spec/podSets", 1);
+    let granted = assignment["count"].as_i64().unwrap_or(all);
+    (granted, (all - count("/status/reclaimablePods", 0)).max(0))
 }
 
 /// What all Workloads of a ClusterQueue hold.

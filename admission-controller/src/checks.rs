@@ -1,0 +1,82 @@
+//! The second phase of an admission: checks that others answer, and what follows from their states (KEP-993).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crds::reasons::workload as tokens;
+use crds::view::cluster_queue::ClusterQueue;
+use crds::view::workload::{Admission, AdmissionCheckState, CheckState, Workload};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::status::Change;
+
+/// The checks that a workload of this ClusterQueue has to pass: those of the flavors it was given. Before it was given any,
+/// those that every flavor asks for. A check that names no flavors is about all of the queue's.
+pub fn of_workload<'a>(queue: &'a ClusterQueue, admission: Option<&Admission>) -> BTreeSet<&'a str> {
+    let groups = queue.spec.resource_groups.iter();
+    let all: BTreeSet<&str> =
+        groups.flat_map(|group| &group.flavors).map(|flavor| flavor.name.as_str()).collect();
+    let rules = queue.spec.admission_checks_strategy.admission_checks.iter();
+    // Where a check is listed twice the last word counts.
+    let rules: BTreeMap<&str, BTreeSet<&str>> = rules
+        .map(|rule| match rule.on_flavors.is_empty() {
+            true => (rule.name.as_str(), all.clone()),
+            false => (rule.name.as_str(), rule.on_flavors.iter().map(String::as_str).collect()),
+        })
+        .collect();
+    let given = admission.map(|admission| {
+        let sets = admission.pod_set_assignments.iter();
+        sets.flat_map(|set| set.flavors.values()).map(String::as_str).collect::<BTreeSet<&str>>()
+    });
+    let concerns = |flavors: &BTreeSet<&str>| match &given {
+        Some(given) => !given.is_disjoint(flavors),
+        None => flavors.is_superset(&all),
+    };
+    rules.into_iter().filter(|(_, flavors)| concerns(flavors)).map(|(name, _)| name).collect()
+}
+
+/// Whether every check that the workload has is passed.
+pub fn are_ready(checks: &[AdmissionCheckState]) -> bool {
+    checks.iter().all(|check| check.state == CheckState::Ready)
+}
+
+/// Whether places of some pods are still to be chosen, which waits for the checks.
+pub fn awaits_topology(view: &Workload) -> bool {
+    let sets = view.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    sets.clone().any(|set| {
+        set.topology_assignment.is_none() && set.delayed_topology_request.as_deref() == Some("Pending")
+    })
+}
+
+/// What condition Admitted has to say: quota, then checks, then places.
+pub fn admitted(reserved: bool, checks_ready: bool, awaits_topology: bool) -> Change {
+    let not = |reason: &str, message: &str| Change::new(tokens::ADMITTED, false, reason, message);
+    if !reserved {
+        not(tokens::admitted::NO_RESERVATION, "the workload has no quota reserved")
+    } else if !checks_ready {
+        not(tokens::admitted::UNSATISFIED_ADMISSION_CHECKS, "not every admission check is ready")
+    } else if awaits_topology {
+        not(tokens::admitted::PENDING_DELAYED_TOPOLOGY_REQUESTS, "places for its pods are still to be chosen")
+    } else {
+        Change::new(tokens::ADMITTED, true, tokens::admitted::ADMITTED, "the workload is admitted")
+    }
+}
+
+/// Seconds for which the workload was admitted, all in all, once it no longer is; `None` where it was not admitted.
+pub fn executed(view: &Workload, now: Timestamp) -> Option<i32> {
+    let admitted = view.condition(tokens::ADMITTED).filter(|one| one.status == "True")?;
+    let seconds = now.duration_since(admitted.last_transition_time.0).as_secs();
+    let before = view.status.accumulated_past_execution_time_seconds.unwrap_or(0);
+    let limit = if seconds < 0 { i32::MIN } else { i32::MAX };
+    Some(before.saturating_add(i32::try_from(seconds).unwrap_or(limit)))
+}
+
+/// When the last of the checks that ask for a retry wants it. A check that does not say since when it does so has no say.
+pub fn retry_at(checks: &[AdmissionCheckState]) -> Option<Timestamp> {
+    let retries = checks.iter().filter(|check| check.state == CheckState::Retry);
+    retries
+        .filter_map(|check| {
+            let (since, after) = (check.last_transition_time.as_ref()?, check.requeue_after_seconds?);
+            since.0.checked_add(SignedDuration::from_secs(after)).ok()
+        })
+        .max()
+}

@@ -1,0 +1,82 @@
+//! Pods that have ended and will not run again: their quota is free while the rest of the job goes on (KEP-78).
+
+use std::collections::BTreeMap;
+
+use crds::view::workload::{PodSet, ReclaimablePod, Workload};
+
+use crate::requests::Rules;
+
+/// Pods of each set that still need quota. A job that was scaled down can have had more pods that ended than it has now.
+pub fn remaining<'a>(view: &'a Workload, rules: &Rules) -> BTreeMap<&'a str, i64> {
+    let ended = |name: &str| {
+        let ended = view.status.reclaimable_pods.iter().find(|one| one.name == name);
+        ended.filter(|_| !rules.ignores_reclaimable()).map_or(0, |one| one.count)
+    };
+    let left = |set: &'a PodSet| {
+        let count = set.count.unwrap_or(1);
+        (set.name.as_str(), count - ended(&set.name).clamp(0, count.max(0)))
+    };
+    view.spec.pod_sets.iter().map(left).collect()
+}
+
+/// What a job reports, no more than each pod set has pods: the API server would refuse it.
+pub fn limited(reported: &[ReclaimablePod], pod_sets: &[PodSet]) -> Vec<ReclaimablePod> {
+    let limited = |one: &ReclaimablePod| {
+        let set = pod_sets.iter().find(|set| set.name == one.name);
+        let most = set.map_or(i64::MAX, |set| set.count.unwrap_or(1));
+        ReclaimablePod { name: one.name.clone(), count: one.count.min(most) }
+    };
+    reported.iter().map(limited).collect()
+}
+
+/// Whether two reports say the same, in whatever order.
+pub fn same(a: &[ReclaimablePod], b: &[ReclaimablePod]) -> bool {
+    let by_name = |list: &[ReclaimablePod]| -> BTreeMap<String, i64> {
+        list.iter().map(|one| (one.name.clone(), one.count)).collect()
+    };
+    a.len() == b.len() && by_name(a) == by_name(b)
+}
+
+/// What is to be written of a job's report; `None` where the Workload says so already, or where its reservation forbids
+/// that numbers become smaller.
+pub fn news(view: &Workload, reported: &[ReclaimablePod], reserved: bool) -> Option<Vec<ReclaimablePod>> {
+    let said = &view.status.reclaimable_pods;
+    let wanted = limited(reported, &view.spec.pod_sets);
+    let shrinks = said.iter().any(|before| {
+        let now = wanted.iter().find(|one| one.name == before.name).map_or(0, |one| one.count);
+        now < before.count
+    });
+    let settled = same(&wanted, said) || (reserved && shrinks);
+    (!settled).then_some(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pods(counts: &[(&str, i64)]) -> Vec<ReclaimablePod> {
+        counts
+            .iter()
+            .map(|(name, count)| ReclaimablePod { name: (*name).to_owned(), count: *count })
+            .collect()
+    }
+
+    #[test]
+    fn a_report_is_written_once_and_never_shrinks_under_a_reservation() {
+        let mut view = Workload::default();
+        view.spec.pod_sets =
+            vec![PodSet { name: "a".into(), count: Some(3), ..PodSet::default() }, PodSet::default()];
+        view.status.reclaimable_pods = pods(&[("a", 2)]);
+        for (reported, reserved, written) in [
+            (pods(&[("a", 2)]), true, None),
+            (pods(&[("a", 9)]), true, Some(pods(&[("a", 3)]))),
+            (pods(&[("a", 1)]), true, None),
+            (pods(&[]), false, Some(pods(&[]))),
+        ] {
+            assert_eq!(news(&view, &reported, reserved), written, "{reported:?} {reserved}");
+        }
+        assert_eq!(remaining(&view, &Rules::default())["a"], 1);
+        view.status.reclaimable_pods = pods(&[("a", 7)]);
+        assert_eq!(remaining(&view, &Rules::default())["a"], 0);
+    }
+}

@@ -1,0 +1,242 @@
+//! What a workload asks of quota: what its pods ask for, without what is excluded, transformed as the administrator says
+//! (`resources` of Kueue's Configuration; KEP-2937).
+
+use std::collections::BTreeMap;
+
+use model::ResourceName;
+use model::quantity::Quantity;
+use model::resources::ResourceList;
+
+use crate::config::{Configuration, Strategy, Transformation};
+use crate::input::QueueOrder;
+
+/// What of pods counts, and as what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    excluded: Vec<String>,
+    transformations: BTreeMap<ResourceName, Transformation>,
+    ignores_reclaimable: bool,
+    order: QueueOrder,
+}
+
+impl Rules {
+    /// The rules of this configuration.
+    pub fn of(config: &Configuration) -> Self {
+        let transformations = config.resources.transformations.iter();
+        Self {
+            excluded: config.resources.exclude_resource_prefixes.clone(),
+            transformations: transformations.map(|one| (one.input.clone(), one.clone())).collect(),
+            ignores_reclaimable: !config.feature_gates.reclaimable_pods,
+            order: QueueOrder {
+                priority_sorting: config.feature_gates.priority_sorting_within_cohort,
+                ..QueueOrder::default()
+            },
+        }
+    }
+
+    /// What orders workloads of one priority.
+    pub fn order(&self) -> QueueOrder {
+        self.order
+    }
+
+    /// Whether pods that have ended are counted all the same (feature gate `ReclaimablePods` is off).
+    pub fn ignores_reclaimable(&self) -> bool {
+        self.ignores_reclaimable
+    }
+
+    /// What one pod asks of quota that asks so much of a node. Nothing of it is negative.
+    pub fn per_pod(&self, mut asked: ResourceList) -> ResourceList {
+        asked.retain(|resource, _| !self.excludes(resource));
+        let mut counted = self.transformed(asked);
+        counted.values_mut().for_each(|amount| *amount = (*amount).max(0));
+        counted
+    }
+
+    fn excludes(&self, resource: &ResourceName) -> bool {
+        self.excluded.iter().any(|prefix| resource.as_str().starts_with(prefix.as_str()))
+    }
+
+    /// Outputs may be negative, for an allowance against other outputs of the same name; but what all of them make together
+    /// never lessens what was asked for by that name.
+    fn transformed(&self, asked: ResourceList) -> ResourceList {
+        if !asked.keys().any(|resource| self.transformations.contains_key(resource)) {
+            return asked;
+        }
+        let mut counted = ResourceList::new();
+        let mut made: BTreeMap<ResourceName, Decimal> = BTreeMap::new();
+        for (resource, amount) in &asked {
+            let Some(rule) = self.transformations.get(resource) else {
+                counted.insert(resource.clone(), *amount);
+                continue;
+            };
+            let mut value = Decimal::of(resource, *amount);
+            if let Some((by, times)) = rule.multiply_by.as_ref().and_then(|by| asked.get_key_value(by)) {
+                value = value.times(Decimal::of(by, *times));
+            }
+            for (output, factor) in &rule.outputs {
+                let sum = made.entry(output.clone()).or_default();
+                *sum = sum.plus(value.times(Decimal::from(factor)));
+            }
+            if rule.strategy == Strategy::Retain {
+                counted.insert(resource.clone(), *amount);
+            }
+        }
+        for (resource, value) in made {
+            let more = value.amount(&resource).max(0);
+            let sum = counted.entry(resource).or_insert(0);
+            *sum = sum.saturating_add(more);
+        }
+        counted
+    }
+}
+
+/// A decimal number, exact as far as 38 digits go: beyond that it loses its finest digits, and what is too large for them
+/// stays as large as can be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Decimal {
+    digits: i128,
+    /// How many of the digits are behind the point.
+    scale: u32,
+}
+
+impl Decimal {
+    fn new(mut digits: i128, mut scale: u32) -> Self {
+        while scale > 0 && digits % 10 == 0 {
+            digits /= 10;
+            scale -= 1;
+        }
+        Self { digits, scale }
+    }
+
+    /// An amount in base units, as the quantity that it stands for.
+    fn of(resource: &ResourceName, amount: i64) -> Self {
+        Self::new(i128::from(amount), scale_of(resource))
+    }
+
+    fn times(self, other: Self) -> Self {
+        let (mut a, mut b) = (self, other);
+        loop {
+            if let Some(digits) = a.digits.checked_mul(b.digits) {
+                return Self::new(digits, a.scale + b.scale);
+            }
+            let finer = if a.scale >= b.scale { &mut a } else { &mut b };
+            if finer.scale == 0 {
+                return Self::largest(a.digits.signum() * b.digits.signum());
+            }
+            *finer = finer.rounded();
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        let (mut coarse, mut fine) = if self.scale <= other.scale { (self, other) } else { (other, self) };
+        while coarse.scale < fine.scale {
+            match coarse.digits.checked_mul(10) {
+                Some(digits) => coarse = Self { digits, scale: coarse.scale + 1 },
+                None => fine = fine.rounded(),
+            }
+        }
+        match coarse.digits.checked_add(fine.digits) {
+            Some(digits) => Self::new(digits, fine.scale),
+            None => Self::largest(coarse.digits.signum()),
+        }
+    }
+
+    fn largest(sign: i128) -> Self {
+        Self { digits: if sign < 0 { i128::MIN } else { i128::MAX }, scale: 0 }
+    }
+
+    /// Without its finest digit, away from zero.
+    fn rounded(self) -> Self {
+        let (kept, lost) = (self.digits / 10, self.digits % 10);
+        Self { digits: kept + lost.signum(), scale: self.scale - 1 }
+    }
+
+    /// In base units of this resource, rounded away from zero, within 64 bits.
+    fn amount(self, resource: &ResourceName) -> i64 {
+        let mut base = self;
+        while base.scale > scale_of(resource) {
+            base = base.rounded();
+        }
+        let missing = scale_of(resource) - base.scale;
+        let digits = base.digits.saturating_mul(10i128.pow(missing));
+        let limit = if digits < 0 { i64::MIN } else { i64::MAX };
+        i64::try_from(digits).unwrap_or(limit)
+    }
+}
+
+impl From<&Quantity> for Decimal {
+    fn from(quantity: &Quantity) -> Self {
+        Self::new(quantity.nanos(), 9)
+    }
+}
+
+/// Digits behind the point in base units: `cpu` is counted in thousandths.
+fn scale_of(resource: &ResourceName) -> u32 {
+    if resource.as_str() == ResourceName::CPU { 3 } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn rules(resources: &str) -> Rules {
+        let text = format!("resources:\n{resources}");
+        Rules::of(&Configuration::parse(Path::new("config.yaml"), &text).unwrap())
+    }
+
+    fn counted(rules: &Rules, asked: &[(&str, i64)]) -> Vec<(String, i64)> {
+        let asked = asked.iter().map(|(name, amount)| (ResourceName::from(*name), *amount)).collect();
+        rules.per_pod(asked).into_iter().map(|(name, amount)| (name.to_string(), amount)).collect()
+    }
+
+    #[test]
+    fn what_is_excluded_and_what_is_negative_does_not_count() {
+        let rules = rules("  excludeResourcePrefixes: [example.com/net]");
+        let asked = [("cpu", -5), ("example.com/network", 3), ("example.com/gpu", 1)];
+        assert_eq!(counted(&rules, &asked), [("cpu".into(), 0), ("example.com/gpu".into(), 1)]);
+    }
+
+    #[test]
+    fn inputs_become_outputs() {
+        let rules = rules(
+            "  transformations:\n  - { input: x/mem, strategy: Replace, multiplyBy: cpu, outputs: { x/sum: 300m } }\n  \
+             - { input: x/gpu, outputs: { x/sum: -1, cpu: 250m } }\n",
+        );
+        for (what, asked, expected) in [
+            ("nothing to transform", vec![("cpu", 500)], vec![("cpu", 500)]),
+            // 3 x 0.5 x 0.3 = 0.45, which is begun and so counts whole.
+            (
+                "replaced, multiplied, rounded once",
+                vec![("cpu", 500), ("x/mem", 3)],
+                vec![("cpu", 500), ("x/sum", 1)],
+            ),
+            // 100 x 0.5 x 0.3 - 2 = 13
+            (
+                "an allowance lessens other outputs",
+                vec![("cpu", 500), ("x/gpu", 2), ("x/mem", 100)],
+                vec![("cpu", 1000), ("x/gpu", 2), ("x/sum", 13)],
+            ),
+            (
+                "but nothing that was asked for",
+                vec![("x/gpu", 2), ("x/sum", 7)],
+                vec![("cpu", 500), ("x/gpu", 2), ("x/sum", 7)],
+            ),
+            ("without the multiplier it is one", vec![("x/mem", 10)], vec![("x/sum", 3)]),
+        ] {
+            let expected: Vec<_> =
+                expected.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
+            assert_eq!(counted(&rules, &asked), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_all_digits_stay_large() {
+        let rules = rules(
+            "  transformations:\n  - { input: x/a, strategy: Replace, multiplyBy: x/b, outputs: { x/c: 987654321123456789n } }",
+        );
+        let huge = counted(&rules, &[("x/a", i64::MAX), ("x/b", i64::MAX)]);
+        assert_eq!(huge[1], ("x/c".to_owned(), i64::MAX));
+    }
+}
