@@ -4,6 +4,7 @@
 
 mod support;
 
+use admission_controller::config::{Config, Configuration, FairSharingConfig};
 use axum::body::Body;
 use cluster_sim::GroupResource;
 use serde_json::json;
@@ -55,4 +56,40 @@ async fn queues_and_workloads_are_counted_by_kueues_names() {
     world.settle().await;
     let text = metrics(&world).await;
     assert!(!text.contains(r#"cluster_queue="a""#), "its series went with it:\n{text}");
+}
+
+/// Who borrows how much is in the status of ClusterQueues and Cohorts and in metrics, and goes with the Cohort.
+#[tokio::test(start_paused = true)]
+async fn shares_are_told_where_sharing_is_fair() {
+    let world = World::new(false).await;
+    let cohort = json!({ "metadata": { "name": "team" }, "spec": { "parentName": "pool" } });
+    world.create("kueue.x-k8s.io", "cohorts", cohort).await;
+    world.queue("a", "team", json!({ "nominalQuota": 0 }), json!({})).await;
+    world.queue("b", "pool", json!({ "nominalQuota": 8 }), json!({})).await;
+    let file = Configuration { fair_sharing: Some(FairSharingConfig::default()), ..Configuration::default() };
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.pytorch("borrower", "a", 2).await;
+    world.settle().await;
+    let share = |resource: &str, name: &str| {
+        let object = world.get("kueue.x-k8s.io", resource, name).unwrap();
+        object["status"]["fairSharing"]["weightedShare"].as_i64()
+    };
+    let borrowed = share("clusterqueues", "a").unwrap();
+    assert!(borrowed > 0, "{borrowed}");
+    assert_eq!(share("clusterqueues", "b"), Some(0));
+    assert_eq!(share("cohorts", "team"), Some(borrowed));
+    let text = metrics(&world).await;
+    for line in [
+        format!(
+            r#"kueue_cluster_queue_weighted_share{{cluster_queue="a",cohort="team",replica_role="leader"}} {borrowed}.0"#
+        ),
+        format!(r#"kueue_cohort_weighted_share{{cohort="team",replica_role="leader"}} {borrowed}.0"#),
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+    }
+    let id = GroupResource::new("kueue.x-k8s.io", "cohorts");
+    world.cluster.store("user").delete(&id, "", "team", Default::default()).await.unwrap();
+    world.settle().await;
+    let text = metrics(&world).await;
+    assert!(!text.contains(r#"kueue_cohort_weighted_share{cohort="team""#), "{text}");
 }

@@ -85,6 +85,7 @@ impl World {
             "pytorchjobs" => ("v1", "PyTorchJob"),
             "resourceflavors" => ("v1beta2", "ResourceFlavor"),
             "clusterqueues" => ("v1beta2", "ClusterQueue"),
+            "cohorts" => ("v1beta2", "Cohort"),
             "localqueues" => ("v1beta2", "LocalQueue"),
             "workloadpriorityclasses" => ("v1beta2", "WorkloadPriorityClass"),
             "limitranges" => ("v1", "LimitRange"),
