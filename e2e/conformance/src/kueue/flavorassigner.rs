@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use admission_controller::config::FairSharingConfig;
 use model::ResourceName;
 use quota_engine::assign::{
     Ask, Attempt, FlavorAssignment, Mode, Oracle, PodSetFlavors, Possibility, Question, Simulated,
@@ -115,7 +116,9 @@ fn replaced(slice: &Value) -> Option<Admission> {
 
 fn assign(case: &Case) -> Verdict {
     let tc = case.tc();
-    let mut world = World::under(&gates(tc));
+    let mut config = gates(tc);
+    config.fair_sharing = (tc["enableFairSharing"] == true).then(FairSharingConfig::default);
+    let mut world = World::under(&config);
     world.flavors(&values(case.shared("resourceFlavors")));
     let queues: Vec<&Value> = ["clusterQueue", "secondaryClusterQueue"]
         .iter()
