@@ -39,6 +39,11 @@ pub fn are_ready(checks: &[AdmissionCheckState]) -> bool {
     checks.iter().all(|check| check.state == CheckState::Ready)
 }
 
+/// Whether one of them wants the workload to try again later, or never.
+pub fn have_failed(checks: &[AdmissionCheckState]) -> bool {
+    checks.iter().any(|check| matches!(check.state, CheckState::Retry | CheckState::Rejected))
+}
+
 /// Whether places of some pods are still to be chosen, which waits for the checks.
 pub fn awaits_topology(view: &Workload) -> bool {
     let sets = view.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);

@@ -18,6 +18,7 @@ use model::resources::ResourceList;
 use quota_engine::input;
 use quota_engine::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
 
+use crate::checks;
 use crate::compose::Priorities;
 use crate::defaults::PodDefaults;
 use crate::reclaimable;
@@ -265,6 +266,7 @@ pub fn workload(
         queued_at_ms: queued_at(view, rules.order()),
         active: view.spec.active.unwrap_or(true),
         pod_sets,
+        checks_failed: checks::have_failed(&view.status.admission_checks),
         preemption_gated: view.is_preemption_gated(),
         allowed_flavors: allowed_flavors(&view.metadata),
         defect: (!defects.is_empty()).then(|| defects.join("; ")),

@@ -41,6 +41,7 @@ pub fn pending(reason: &PendingReason) -> String {
             })
             .collect::<Vec<_>>()
             .join("; "),
+        PendingReason::ChecksFailed => "an admission check has not let it pass".to_owned(),
         PendingReason::NoLongerFits => {
             "it fitted until workloads of other queues, whose turn came first, took the quota".to_owned()
         }

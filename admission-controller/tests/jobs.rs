@@ -4,7 +4,7 @@
 
 mod support;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use support::{World, pytorch};
 
 #[tokio::test(start_paused = true)]
@@ -80,6 +80,28 @@ async fn a_second_job_waits_with_a_reason_and_follows_the_first() {
     world.settle().await;
     assert!(world.is("second", "Admitted") && !world.is_suspended("second"));
     assert_eq!(world.condition("first", "Finished").unwrap().1, "Failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_its_queue_does_not_ask_for_holds_nobody_up() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("first", "a", 3).await;
+    world.settle().await;
+    world.pytorch("second", "a", 3).await;
+    world.settle().await;
+    let name = world.workload("second").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let left_over = json!([
+        { "name": "old", "state": "Pending", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+    ]);
+    let set = |workload: &mut Value| workload["status"]["admissionChecks"] = left_over.clone();
+    world.update("kueue.x-k8s.io", "workloads", &name, true, set).await;
+    let ended = json!({ "conditions": [{ "type": "Succeeded", "status": "True", "message": "" }] });
+    world.update("kubeflow.org", "pytorchjobs", "first", true, |job| job["status"] = ended.clone()).await;
+    world.settle().await;
+    assert!(world.workload("second").unwrap()["status"]["admissionChecks"].is_null());
+    assert!(world.is("second", "Admitted") && !world.is_suspended("second"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -379,6 +379,8 @@ pub struct Workload {
     pub active: bool,
     /// `podSets`.
     pub pod_sets: Vec<PodSet>,
+    /// Whether an admission check wants it to try again later, or never: it waits until that is settled.
+    pub checks_failed: bool,
     /// Whether it has a preemption gate that is closed.
     pub preemption_gated: bool,
     /// The only flavors it may have; `None` allows all.

@@ -147,7 +147,7 @@ impl Engine {
                     let would_wait = match &reason {
                         PendingReason::ClusterQueueInactive(name, _)
                         | PendingReason::NamespaceMismatch(name) => Some(name.clone()),
-                        PendingReason::Defect(_) => self.cluster_queue_of(uid),
+                        PendingReason::Defect(_) | PendingReason::ChecksFailed => self.cluster_queue_of(uid),
                         _ => None,
                     };
                     self.put_apart(uid, would_wait.clone());
@@ -227,6 +227,7 @@ impl Engine {
             _ => false,
         };
         match &workload.defect {
+            _ if workload.checks_failed => Err(PendingReason::ChecksFailed),
             _ if !selected => Err(PendingReason::NamespaceMismatch(name)),
             Some(defect) => Err(PendingReason::Defect(defect.clone())),
             None => Ok(name),

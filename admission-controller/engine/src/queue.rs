@@ -170,7 +170,7 @@ impl Queue {
         }
     }
 
-    /// What a round looks at: the first in the queue, unless a StrictFIFO queue waits for a promise to be kept.
+    /// What a cycle looks at: the first in the queue, unless a StrictFIFO queue waits for a promise to be kept.
     pub(crate) fn head(&self) -> Option<&Order> {
         let head = self.active.first()?;
         if self.is_strict() && !self.claiming.is_empty() {

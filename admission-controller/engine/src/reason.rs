@@ -145,6 +145,8 @@ pub enum PendingReason {
     NamespaceMismatch(ClusterQueueName),
     /// No flavor serves it now.
     NoFit(Vec<PodSetObstacles>),
+    /// An admission check wants it to try again later, or never, and it has not been evicted for that yet.
+    ChecksFailed,
     /// It fitted when the cycle began; others of the cycle had their turn first.
     NoLongerFits,
     /// It would have preempted workloads that leave for another one.
@@ -162,7 +164,7 @@ impl PendingReason {
     /// Kueue's token for condition `QuotaReserved` = False (feature gate UnadmittedWorkloadsObservability).
     pub fn token(&self) -> &'static str {
         match self {
-            Self::Behind => quota_reserved::PENDING_EVALUATION,
+            Self::Behind | Self::ChecksFailed => quota_reserved::PENDING_EVALUATION,
             Self::Deactivated | Self::LocalQueueStopped(_) => quota_reserved::SUSPENDED,
             Self::ClusterQueueInactive(_, Inactive::Stopped | Inactive::Terminating) => {
                 quota_reserved::SUSPENDED

@@ -190,7 +190,7 @@ impl Engine {
             queue.active.union(&queue.claiming).partition(|order| like_one_before(order));
         let is_mistaken = |uid: &&Uid| {
             let said = self.workloads.get(*uid).and_then(|record| record.said.as_ref());
-            queue.is_strict() && matches!(said, Some(PendingReason::Defect(_)))
+            queue.is_strict() && matches!(said, Some(PendingReason::Defect(_) | PendingReason::ChecksFailed))
         };
         let (mistaken, aside): (Vec<&Uid>, Vec<&Uid>) = queue.aside.iter().partition(is_mistaken);
         let active = active.into_iter().map(|order| &order.uid).chain(mistaken);

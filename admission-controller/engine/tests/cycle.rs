@@ -160,3 +160,18 @@ fn without_a_second_search_who_shares_a_victim_is_left_for_the_next_cycle() {
     world.settle();
     assert_eq!(token(&world, "of-b"), "WaitingForPreemptedWorkloads");
 }
+
+#[test]
+fn what_an_admission_check_refused_waits_until_that_is_settled() {
+    let mut world = world(Settings::default(), vec![queue("a", "pool", 4, Preemption::default())]);
+    let mut one = workload("one", "a", 1, 0);
+    one.checks_failed = true;
+    world.put(one.clone());
+    world.settle();
+    assert_eq!(token(&world, "one"), "PendingEvaluation");
+    assert_eq!(waiting(&world, "a"), (vec![], vec!["one".to_owned()]));
+    one.checks_failed = false;
+    world.put(one);
+    world.settle();
+    assert!(world.is_admitted("one"));
+}

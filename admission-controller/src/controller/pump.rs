@@ -22,7 +22,7 @@ use crate::compose::compose;
 use crate::input;
 use crate::jobs::{self, JobKind, JobObject, start, stop};
 use crate::reconcile::{self, Job, Known, Step};
-use crate::{status, words};
+use crate::{checks, status, words};
 
 /// What a successful write yields.
 pub(super) enum Answer {
@@ -303,6 +303,11 @@ impl Controller {
         let waits = !workload.holds(tokens::QUOTA_RESERVED)
             && !workload.holds(tokens::FINISHED)
             && !input::is_on_hold(workload);
+        if let Some(body) = self.second_phase(workload)
+            && !self.is_refused(unit, &self.versions_of(unit, workload))
+        {
+            return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
+        }
         // The reason is kept until the object says it: the write may be shed, or meet a conflict.
         let body = self.reasons.get(&uid).filter(|_| waits).map(|reason| {
             let requests = self.engine.requests_of(&uid);
@@ -317,6 +322,21 @@ impl Controller {
                 self.patch_workload(unit, workload, body, Subresource::Status, Priority::Status, None);
             }
         }
+    }
+
+    /// What the states of its admission checks make of a workload with quota; those that nobody asks for count no more.
+    fn second_phase(&self, workload: &Workload) -> Option<Value> {
+        let over = workload.holds(tokens::FINISHED) || workload.holds(tokens::EVICTED);
+        let states = &workload.status.admission_checks;
+        if over || states.is_empty() || !workload.holds(tokens::QUOTA_RESERVED) {
+            return None;
+        }
+        let admission = workload.status.admission.as_ref()?;
+        let queue = self.world.cluster_queue(&admission.cluster_queue.as_str().into())?;
+        if checks::of_workload(queue, Some(admission)).is_empty() {
+            return Some(status::without_checks(workload, self.ctx.clock.now()));
+        }
+        status::synced(workload, self.ctx.clock.now())
     }
 
     fn begin_step(&mut self, unit: &Unit, job: Option<&Job>, workload: Option<&Workload>, step: Step) {

@@ -7,5 +7,5 @@ mod workload;
 pub use conditions::{Change, merged};
 pub use queues::{cluster_queue, cohort, local_queue};
 pub use workload::{
-    evicted, finished, pending, put_off, reclaimable, released, reservation, reserved, synced,
+    evicted, finished, pending, put_off, reclaimable, released, reservation, reserved, synced, without_checks,
 };

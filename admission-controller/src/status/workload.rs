@@ -16,11 +16,11 @@ fn patch(view: &Workload, changes: &[Change], now: Timestamp) -> Value {
     json!({ "status": { "conditions": conditions } })
 }
 
-/// The admission, in one write: QuotaReserved, Admitted and `status.admission`. ClusterQueues with admission checks admit
-/// nothing yet, so there is no second phase.
+/// The admission, in one write: QuotaReserved, Admitted and `status.admission`. Where a check of the workload is not ready it
+/// is the first phase only: see [`synced`].
 pub fn reserved(view: &Workload, admission: &Admission, now: Timestamp) -> Value {
     let mut changes = reservation_changes(view, admission);
-    changes.push(checks::admitted(true, true, false));
+    changes.push(checks::admitted(true, checks::are_ready(&view.status.admission_checks), false));
     changes.extend(requeued(view));
     with_admission(patch(view, &changes, now), view, admission)
 }
@@ -75,6 +75,14 @@ fn with_admission(mut body: Value, view: &Workload, admission: &Admission) -> Va
 
 fn quantities(amounts: &ResourceList) -> Value {
     amounts.iter().map(|(resource, amount)| (resource.as_str(), json!(resource.quantity(*amount)))).collect()
+}
+
+/// The states of admission checks, gone, since its ClusterQueue asks for none: with its quota it is admitted.
+pub fn without_checks(view: &Workload, now: Timestamp) -> Value {
+    let admitted = checks::admitted(true, true, checks::awaits_topology(view));
+    let mut body = patch(view, &[admitted], now);
+    body["status"]["admissionChecks"] = Value::Null;
+    body
 }
 
 /// Condition Admitted as quota, checks and places have it now; `None` where the status says so already. Words of others are

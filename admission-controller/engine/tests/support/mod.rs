@@ -85,6 +85,7 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
             requests: [(ResourceName::from(GPU), 1)].into(),
             ..PodSet::default()
         }],
+        checks_failed: false,
         preemption_gated: false,
         allowed_flavors: None,
         defect: None,
