@@ -46,7 +46,7 @@ async fn mistakes_in_training_jobs() {
     urgent["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["priorityClassName"] = json!("vip");
     let mistakes = vec![
         gpus(json!("1.5")).says(&[misconfigured, "nvidia.com/gpu: 1500m is not a whole number"]),
-        gpus(json!("-1")).says(&[compose, limit, "-1 is negative"]),
+        gpus(json!("-1")).says(&[compose, limit, "Invalid value: \"-1\": must be 0 or more"]),
         gpus(json!("abc")).says(&[compose, limit, "nvidia.com/gpu: Invalid value: \"abc\""]),
         gpus(json!("")).says(&[compose, limit, "nvidia.com/gpu: Invalid value: \"\""]),
         gpus(json!(true)).says(&[
@@ -119,7 +119,8 @@ async fn mistakes_in_training_jobs() {
             "WorkloadPriorityClass nobody does not exist",
         ]),
         field(MAX_SECONDS, json!("soon")).says(&[compose, "max-exec-time-seconds is \"soon\""]),
-        field(MAX_SECONDS, json!("0")).says(&["refused: 403", "max-exec-time-seconds]: must be 1 or more"]),
+        field(MAX_SECONDS, json!("0"))
+            .says(&["refused: 403", "max-exec-time-seconds]: Invalid value: \"0\": must be 1 or more"]),
         mistake(vec![class, important]).without(0).says(&[
             "PyTorchJob mine: event WorkloadPriorityClassNotFound",
             "WorkloadPriorityClass vip does not exist",
@@ -182,7 +183,7 @@ async fn mistakes_in_jobs_and_job_sets() {
         job(QUEUE_NAME, json!("nobody")).says(&["Misconfigured: LocalQueue default/nobody does not exist"]),
         set("/0/replicas", json!(i32::MAX)).says(&[
             compose,
-            "spec.replicatedJobs[0]: 2147483647 Jobs of 2 pods are more than a Workload can count",
+            "spec.replicatedJobs[0]: 2147483647 times 2 pods are more than a Workload can count",
         ]),
         set("/0/replicas", json!(-1)).says(&["refused: 422", "spec.replicatedJobs[0].replicas", "-1"]),
         set("/0/template/spec/parallelism", json!("two"))
@@ -234,23 +235,23 @@ async fn mistakes_in_queues() {
             .says(&["refused: 422", "spec.clusterQueue: Invalid value: \"No Where\""]),
         queue("resourceGroups/0/flavors/0/name", json!("h900"))
             .says(&["ClusterQueue mine: Active=False FlavorNotFound", "h900"]),
-        nominal(json!("-1")).says(&[denied, field, "nominalQuota: Invalid value: -1 is negative"]),
+        nominal(json!("-1")).says(&[denied, field, "nominalQuota: Invalid value: \"-1\": must be 0 or more"]),
         nominal(json!("abc")).says(&["refused: 422", field, "nominalQuota: Invalid value: \"abc\""]),
         nominal(json!("")).says(&["refused: 422", field, "nominalQuota"]),
         nominal(Value::Null).says(&["refused: 422", "nominalQuota: Required value"]),
         queue(&format!("{quota}/borrowingLimit"), json!("4"))
-            .says(&["borrowingLimit: Invalid value: needs a cohort to share with"]),
+            .says(&["borrowingLimit: Invalid value: \"4\": must be absent where cohortName is"]),
         queue(&format!("{quota}/lendingLimit"), json!("1"))
-            .says(&["lendingLimit: Invalid value: needs a cohort to share with"]),
+            .says(&["lendingLimit: Invalid value: \"1\": must be absent where cohortName is"]),
         shared(&format!("{quota}/lendingLimit"), json!("3")).says(&[
             denied,
             field,
-            "lendingLimit: Invalid value: 3 is more than nominalQuota, 2",
+            "lendingLimit: Invalid value: \"3\": must be at most nominalQuota, 2",
         ]),
         shared(&format!("{quota}/borrowingLimit"), json!("-1")).says(&[
             denied,
             field,
-            "borrowingLimit: Invalid value: -1 is negative",
+            "borrowingLimit: Invalid value: \"-1\": must be 0 or more",
         ]),
         queue("resourceGroups/0/flavors", flavors)
             .says(&["refused: 422", "spec.resourceGroups[0].flavors[1]: Duplicate value"]),
@@ -261,7 +262,7 @@ async fn mistakes_in_queues() {
         queue("resourceGroups/0/coveredResources", json!(["cpu", "nvidia.com/gpu"])).says(&[
             denied,
             field,
-            "name: Invalid value: is not cpu",
+            "name: Invalid value: \"nvidia.com/gpu\": must be cpu",
         ]),
         queue("resourceGroups", json!([])).says(&["NoMatchingFlavor", "the ClusterQueue has no quota for"]),
         queue("preemption", json!({ "withinClusterQueue": "Sometimes" }))
@@ -287,7 +288,7 @@ async fn mistakes_in_queues() {
         queue("stopPolicy", json!("Hold")).says(&["ClusterQueue mine: Active=False Stopped"]),
         queue("admissionChecksStrategy", json!({ "admissionChecks": [{ "name": "budget" }] }))
             .says(&["ClusterQueue mine: Active=False AdmissionCheck", "budget"]),
-        queue("fairSharing", json!({ "weight": "-1" })).says(&["spec.fairSharing.weight", "-1"]),
+        queue("fairSharing", json!({ "weight": "-1" })).says(&["spec.fairSharing: Invalid value: \"-1\""]),
     ];
     Bench::new().await.make(mistakes).await;
 }
@@ -324,9 +325,9 @@ async fn mistakes_in_cohorts_and_flavors() {
         cohort(0, "/spec/parentName", json!("lower")).says(&["QuotaReserved=False Misconfigured: ClusterQueue mine admits nothing: its cohort lower is part of a cycle"]),
         cohort(0, "/spec/parentName", json!("upper")).says(&["Cohort upper: event CohortCycle", "upper > upper"]),
         cohort(0, "/spec/parentName", json!("No Name")).says(&["refused: 422", "spec.parentName: Invalid value: \"No Name\""]),
-        cohort(1, "/spec/resourceGroups", quota(json!({ "nominalQuota": "-1" }))).says(&[denied, "nominalQuota: Invalid value: -1 is negative"]),
-        cohort(0, "/spec/resourceGroups", quota(json!({ "borrowingLimit": "1" }))).says(&[denied, "borrowingLimit: Invalid value: needs a parent to share with"]),
-        cohort(0, "/spec/fairSharing", json!({ "weight": "-1" })).says(&["refused", "fairSharing.weight", "-1"]),
+        cohort(1, "/spec/resourceGroups", quota(json!({ "nominalQuota": "-1" }))).says(&[denied, "nominalQuota: Invalid value: \"-1\": must be 0 or more"]),
+        cohort(0, "/spec/resourceGroups", quota(json!({ "borrowingLimit": "1" }))).says(&[denied, "borrowingLimit: Invalid value: \"1\": must be absent where parentName is"]),
+        cohort(0, "/spec/fairSharing", json!({ "weight": "-1" })).says(&[denied, "spec.fairSharing: Invalid value: \"-1\""]),
         flavor("/spec/nodeLabels", json!({ "not a key!": "x" })).says(&[denied, "spec.nodeLabels", "not a key!"]),
         flavor("/spec/nodeTaints", json!([{ "key": "a", "value": "b", "effect": "Sometimes" }])).says(&["refused", "spec.nodeTaints[0].effect", "Sometimes"]),
         flavor("/spec/nodeTaints", json!([{ "key": "a", "value": "b", "effect": "NoSchedule" }])).says(&["NoMatchingFlavor", "taint a=b:NoSchedule of flavor odd is not tolerated"]),

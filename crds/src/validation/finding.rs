@@ -28,7 +28,7 @@ pub struct FieldError {
 }
 
 /// Kinds of wrong, as `apimachinery`'s `field.ErrorType` has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The value cannot be.
     Invalid,
@@ -42,8 +42,6 @@ pub enum ErrorKind {
     Forbidden,
     /// The value is too long.
     TooLong,
-    /// There are too many values.
-    TooMany,
     /// What the value names does not exist.
     NotFound,
 }
@@ -58,7 +56,6 @@ impl ErrorKind {
             Self::Duplicate => "Duplicate value",
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
-            Self::TooMany => "Too many",
             Self::NotFound => "Not found",
         }
     }
@@ -72,7 +69,6 @@ impl ErrorKind {
             Self::Duplicate => "FieldValueDuplicate",
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
-            Self::TooMany => "FieldValueTooMany",
             Self::NotFound => "FieldValueNotFound",
         }
     }
