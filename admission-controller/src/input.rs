@@ -274,6 +274,12 @@ pub fn workload(
     }
 }
 
+/// The levels that a topology request names, if it is more than the name of a group.
+fn topology_levels(request: &TopologyRequest) -> Option<Vec<String>> {
+    let named = [&request.required, &request.preferred, &request.pod_set_slice_required_topology];
+    request.is_explicit().then(|| named.into_iter().flatten().cloned().collect())
+}
+
 /// Flavors to which an annotation restricts it, separated by commas.
 fn allowed_flavors(metadata: &ObjectMeta) -> Option<BTreeSet<FlavorName>> {
     let written = metadata.annotations.as_ref()?.get(kueue::ALLOWED_RESOURCE_FLAVORS)?;
@@ -437,6 +443,7 @@ fn pod_set(
         node_selector: spec.node_selector.clone(),
         affinity: spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution.clone(),
         tolerations: spec.tolerations.clone(),
+        topology_levels: view.topology_request.as_ref().and_then(topology_levels),
         group: view.topology_request.as_ref().and_then(|request| request.pod_set_group_name.clone()),
     }
 }

@@ -72,7 +72,11 @@ fn obstacle(obstacle: &Obstacle) -> String {
             format!("the pods' node selector or affinity excludes flavor {flavor}")
         }
         Obstacle::NeedsTopology(flavor) => {
-            format!("flavor {flavor} names a topology, which is not supported")
+            format!("flavor {flavor} is for pods that are placed by topology")
+        }
+        Obstacle::NoTopology(flavor) => format!("flavor {flavor} has no topology to place the pods by"),
+        Obstacle::NoLevel(flavor, level) => {
+            format!("the topology of flavor {flavor} has no level {level}")
         }
         Obstacle::FlavorNotAllowed(flavor) => {
             format!("the workload may not have flavor {flavor}")

@@ -26,6 +26,8 @@ pub struct Engine {
     pub(crate) settings: Settings,
     pub(crate) tree: Tree,
     pub(crate) flavors: BTreeMap<FlavorName, Flavor>,
+    /// The levels of each Topology.
+    pub(crate) topologies: BTreeMap<String, Vec<String>>,
     pub(crate) queues: BTreeMap<ClusterQueueName, Queue>,
     pub(crate) cohorts: BTreeMap<CohortName, Cohort>,
     pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
@@ -123,6 +125,10 @@ impl Engine {
                     self.reconfigured = true;
                 }
             }
+            Event::Topology(name, levels) => {
+                self.reconfigured |= self.topologies.insert(name, levels.clone()) != Some(levels);
+            }
+            Event::TopologyGone(name) => self.reconfigured |= self.topologies.remove(&name).is_some(),
             Event::ClusterQueue(spec) => self.upsert_cluster_queue(spec),
             Event::ClusterQueueGone(name, uid) => self.remove_cluster_queue(&name, &uid),
             Event::Cohort(cohort) => self.upsert_cohort(cohort),

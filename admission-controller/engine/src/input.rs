@@ -16,6 +16,10 @@ pub enum Event {
     Flavor(Flavor),
     /// A ResourceFlavor is gone.
     FlavorGone(FlavorName, Uid),
+    /// A Topology was added or changed: its name and the node labels of its levels, outermost first.
+    Topology(String, Vec<String>),
+    /// A Topology is gone.
+    TopologyGone(String),
     /// A ClusterQueue was added or changed.
     ClusterQueue(ClusterQueue),
     /// A ClusterQueue is gone.
@@ -301,6 +305,8 @@ pub struct PodSet {
     pub affinity: Option<NodeSelector>,
     /// The template's tolerations.
     pub tolerations: Vec<Toleration>,
+    /// The levels that `topologyRequest` names, none for `unconstrained`; `None` where no topology is asked for.
+    pub topology_levels: Option<Vec<String>>,
     /// `topologyRequest.podSetGroupName`: pod sets of one group get the same flavors.
     pub group: Option<String>,
 }

@@ -16,8 +16,12 @@ pub enum Obstacle {
     UntoleratedTaint(FlavorName, Taint),
     /// The pods' node selector or affinity contradicts the flavor's node labels.
     AffinityMismatch(FlavorName),
-    /// The flavor names a topology, which is not supported yet.
+    /// The flavor is for pods that are placed by topology only.
     NeedsTopology(FlavorName),
+    /// The pods are to be placed by topology, and the flavor has none (or it is not known yet).
+    NoTopology(FlavorName),
+    /// The pods are to be placed by a level that the flavor's topology does not have.
+    NoLevel(FlavorName, String),
     /// The workload may not have this flavor.
     FlavorNotAllowed(FlavorName),
     /// The slice that it replaces has another flavor, or none, of which more cannot be added here.

@@ -97,3 +97,83 @@ fn where_nobody_can_be_displaced_the_next_flavor_is_borrowed() {
     world.settle();
     assert!(world.is_admitted("next"), "{:?}", world.reason("next"));
 }
+
+#[test]
+fn pod_sets_of_one_group_get_one_flavor() {
+    for (group, wanted) in [(None, ["a100", "h100"]), (Some("gang".to_owned()), ["h100", "h100"])] {
+        let flavors = gpus(&[("a100", quota(4, None, None)), ("h100", quota(9, None, None))]);
+        let mut world = world(flavors, vec![flavor("a100"), flavor("h100")], |_| ());
+        let mut one = workload("one", "cq", 1, 0);
+        let worker = PodSet { name: "worker".into(), count: 6, ..one.pod_sets[0].clone() };
+        one.pod_sets.push(worker);
+        one.pod_sets.iter_mut().for_each(|set| set.group.clone_from(&group));
+        world.put(one);
+        world.settle();
+        let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("one")].standing else {
+            panic!()
+        };
+        let given: Vec<&str> =
+            admission.pod_sets.iter().map(|set| set.flavors.values().next().unwrap().as_str()).collect();
+        assert_eq!(given, wanted);
+    }
+}
+
+#[test]
+fn other_flavors_than_those_allowed_are_passed_over() {
+    let flavors = gpus(&[("a100", quota(4, None, None)), ("h100", quota(4, None, None))]);
+    let mut world = world(flavors, vec![flavor("a100"), flavor("h100")], |_| ());
+    for (uid, allowed, fits) in [("one", "h100", true), ("two", "spot", false)] {
+        let mut one = workload(uid, "cq", 1, 0);
+        one.allowed_flavors = Some([allowed.into()].into());
+        world.put(one);
+        world.settle();
+        assert_eq!(world.is_admitted(uid), fits, "{uid}");
+    }
+    assert_eq!(world.reason("two").token(), "NoMatchingFlavor");
+}
+
+/// Who was outrun for one flavor goes on with the next, and does not come back to the first to displace who was faster.
+#[test]
+fn a_search_goes_on_where_the_last_one_stopped() {
+    for (preserve, flavor_given, evictions) in [(true, "h100", 0), (false, "a100", 1)] {
+        let settings =
+            Settings { preserve_scan_progress: preserve, priority_sorting: false, ..Settings::default() };
+        let mut borrower = cluster_queue(
+            "borrower",
+            Some("pool"),
+            gpus(&[("a100", quota(0, None, None)), ("h100", quota(4, None, None))]),
+        );
+        borrower.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+        borrower.preemption.borrow_within_cohort = BorrowWithinCohort::LowerPriority { threshold: None };
+        borrower.fungibility.when_can_preempt = Search::MayStop;
+        let other = cluster_queue("other", Some("pool"), gpus(&[("a100", quota(0, None, None))]));
+        let bank = cluster_queue("bank", Some("pool"), gpus(&[("a100", quota(4, None, None))]));
+        let mut world = World::with(
+            settings,
+            [
+                Event::Flavor(flavor("a100")),
+                Event::Flavor(flavor("h100")),
+                Event::ClusterQueue(borrower),
+                Event::ClusterQueue(other),
+                Event::ClusterQueue(bank),
+                Event::LocalQueue(local_queue("borrower")),
+                Event::LocalQueue(local_queue("other")),
+            ],
+        );
+        world.put(workload("fast", "other", 3, 0));
+        let mut outrun = workload("outrun", "borrower", 4, 9);
+        outrun.queued_at_ms = 1;
+        world.put(outrun);
+        for _ in 0..3 {
+            for decision in world.engine.cycle(1_000) {
+                world.carry_out(decision);
+            }
+        }
+        assert_eq!(world.evictions.len(), evictions, "{preserve}");
+        if world.is_admitted("fast") {
+            let outrun = world.workloads[&Uid::from("outrun")].standing.clone();
+            let Standing::Reserved { admission, .. } = outrun else { panic!() };
+            assert_eq!(admission.pod_sets[0].flavors.values().next().unwrap().as_str(), flavor_given);
+        }
+    }
+}

@@ -1,13 +1,13 @@
 //! The search: pod sets in order, those of one group together, and for each resource group its flavors in order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ResourceList, ResourceName};
 
 use super::suit::unsuitable;
 use super::{
     Ask, Attempt, FlavorAssignment, FlavorChoice, Mode, Oracle, PodSetFlavors, Possibility, Question,
-    Simulated,
+    Simulated, TopologyDefect,
 };
 use crate::engine::{Engine, Undeclared};
 use crate::input::{
@@ -151,6 +151,11 @@ impl<'a> Scan<'a> {
                 break;
             }
         }
+        if self.found.mode() != Mode::NoFit {
+            for pod_set in &pod_sets {
+                self.check_topology(pod_set);
+            }
+        }
         for index in 0..self.found.pod_sets.len() {
             let hindrance = self.hindrance(&self.found.pod_sets[index]);
             self.found.pod_sets[index].hindrance = hindrance;
@@ -279,7 +284,11 @@ impl<'a> Scan<'a> {
         let name = &member.pod_set.name;
         let own: BTreeMap<ResourceName, FlavorChoice> = flavors
             .iter()
-            .filter(|(resource, _)| member.requests.contains_key(*resource))
+            .filter(|(resource, choice)| match member.requests.is_empty() {
+                false => member.requests.contains_key(*resource),
+                // A leader that asks for nothing is placed beside its workers, on the flavor that tells where.
+                true => member.pod_set.group.is_some() && self.has_topology(&choice.flavor),
+            })
             .map(|(resource, choice)| (resource.clone(), choice.clone()))
             .collect();
         for (resource, choice) in &own {
@@ -302,6 +311,32 @@ impl<'a> Scan<'a> {
         });
     }
 
+    fn has_topology(&self, flavor: &FlavorName) -> bool {
+        let topology = self.engine.flavors.get(flavor).and_then(|flavor| flavor.topology.as_ref());
+        topology.is_some_and(|topology| self.engine.topologies.contains_key(topology))
+    }
+
+    /// Pods that are placed by topology need exactly one flavor that has one.
+    fn check_topology(&mut self, pod_set: &PodSet) {
+        let mut of_queue = self.queue.groups.iter().flat_map(|group| &group.flavors);
+        let none = !of_queue.any(|quotas| self.has_topology(&quotas.flavor));
+        let Some(found) = self.found.pod_sets.iter().find(|one| one.name == pod_set.name) else { return };
+        if pod_set.topology_levels.is_none() || found.count == 0 {
+            return;
+        }
+        let flavors = found.flavors.values().map(|choice| &choice.flavor);
+        let flavors: BTreeSet<&FlavorName> = flavors.filter(|flavor| self.has_topology(flavor)).collect();
+        let defect = match flavors.len() {
+            _ if none => Some(TopologyDefect::NoTopology),
+            0 => Some(TopologyDefect::NoFlavor),
+            1 => None,
+            _ => Some(TopologyDefect::ManyFlavors(flavors.into_iter().cloned().collect())),
+        };
+        if let Some(found) = self.found.pod_sets.iter_mut().find(|one| one.name == pod_set.name) {
+            found.topology_defect = defect;
+        }
+    }
+
     /// What the replaced slice uses for this pod set.
     fn held_before(&self, pod_set: &str, resource: &ResourceName) -> i64 {
         let held = self.ask.replaced.and_then(|held| held.pod_sets.iter().find(|one| one.name == pod_set));
@@ -321,7 +356,7 @@ impl<'a> Scan<'a> {
                 result.obstacles.push(obstacle);
                 continue;
             }
-            if let Some(obstacle) = self.unsuitable(members, flavor) {
+            if let Some(obstacle) = self.unsuitable(members, flavor, group) {
                 result.obstacles.push(obstacle.clone());
                 result.attempts.push((flavor.clone(), Attempt::unsuitable(obstacle)));
                 continue;
@@ -372,11 +407,17 @@ impl<'a> Scan<'a> {
         (!may).then(|| Obstacle::FlavorNotAllowed(flavor.clone()))
     }
 
-    fn unsuitable(&self, members: &[Member<'_>], name: &FlavorName) -> Option<Obstacle> {
+    fn unsuitable(
+        &self,
+        members: &[Member<'_>],
+        name: &FlavorName,
+        group: &ResourceGroup,
+    ) -> Option<Obstacle> {
         let Some(flavor) = self.engine.flavors.get(name) else {
             return Some(Obstacle::FlavorNotFound(name.clone()));
         };
-        members.iter().find_map(|member| unsuitable(flavor, member.pod_set))
+        let topologies = &self.engine.topologies;
+        members.iter().find_map(|member| unsuitable(flavor, member.pod_set, &group.covered, topologies))
     }
 
     fn grade_flavor(

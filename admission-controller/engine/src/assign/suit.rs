@@ -1,5 +1,8 @@
 //! Whether pods can run on a flavor's nodes at all, whatever the quota.
 
+use std::collections::BTreeMap;
+
+use model::ResourceName;
 use model::node::{NodeSelector, NodeSelectorTerm, Toleration, first_untolerated};
 use model::selector::Labels;
 
@@ -18,10 +21,15 @@ pub enum TopologyDefect {
     ManyFlavors(Vec<FlavorName>),
 }
 
-/// Why pods of this set cannot run on the flavor's nodes.
-pub(super) fn unsuitable(flavor: &Flavor, pod_set: &PodSet) -> Option<Obstacle> {
-    if flavor.topology.is_some() {
-        return Some(Obstacle::NeedsTopology(flavor.name.clone()));
+/// Why pods of this set cannot run on the flavor's nodes. `covered` are the resources that the flavor is to provide.
+pub(super) fn unsuitable(
+    flavor: &Flavor,
+    pod_set: &PodSet,
+    covered: &[ResourceName],
+    topologies: &BTreeMap<String, Vec<String>>,
+) -> Option<Obstacle> {
+    if let Some(obstacle) = wrong_topology(flavor, pod_set, covered, topologies) {
+        return Some(obstacle);
     }
     let tolerations: Vec<&Toleration> = pod_set.tolerations.iter().chain(&flavor.tolerations).collect();
     if let Some(taint) = first_untolerated(&flavor.taints, tolerations) {
@@ -34,6 +42,27 @@ pub(super) fn unsuitable(flavor: &Flavor, pod_set: &PodSet) -> Option<Obstacle> 
     let matches = selected
         && pod_set.affinity.as_ref().is_none_or(|affinity| affinity_allows(affinity, &flavor.node_labels));
     (!matches).then(|| Obstacle::AffinityMismatch(flavor.name.clone()))
+}
+
+/// Pods that are placed by topology need a flavor that has it, unless it provides nothing that they ask for themselves; other
+/// pods need one without.
+fn wrong_topology(
+    flavor: &Flavor,
+    pod_set: &PodSet,
+    covered: &[ResourceName],
+    topologies: &BTreeMap<String, Vec<String>>,
+) -> Option<Obstacle> {
+    let name = || flavor.name.clone();
+    let Some(wanted) = &pod_set.topology_levels else {
+        return flavor.topology.is_some().then(|| Obstacle::NeedsTopology(name()));
+    };
+    let Some(topology) = &flavor.topology else {
+        let provides = covered.iter().any(|resource| pod_set.requests.contains_key(resource));
+        return provides.then(|| Obstacle::NoTopology(name()));
+    };
+    let Some(levels) = topologies.get(topology) else { return Some(Obstacle::NoTopology(name())) };
+    let missing = wanted.iter().find(|level| !levels.contains(level));
+    missing.map(|level| Obstacle::NoLevel(name(), level.clone()))
 }
 
 /// Only keys that the flavor has are looked at: its nodes may have others besides. A term about nothing else allows it.

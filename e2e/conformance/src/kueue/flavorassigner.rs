@@ -18,6 +18,7 @@ use crate::case::{Case, Runner, Verdict};
 pub(super) const TESTS: &[(&str, Runner)] = &[
     ("flavorassigner.TestAssignFlavors", assign),
     ("flavorassigner.TestAssignFlavorsWithAllowedFlavors", allowed),
+    ("flavorassigner.TestAssignFlavors_LeaderWorkerSetTASFlavor", leader),
     ("flavorassigner.TestDeletedFlavors", deleted),
     ("flavorassigner.TestHierarchical", hierarchical),
     ("flavorassigner.TestIsNoFitDueToCapacityAndLimits", no_fit),
@@ -120,6 +121,7 @@ fn assign(case: &Case) -> Verdict {
     config.fair_sharing = (tc["enableFairSharing"] == true).then(FairSharingConfig::default);
     let mut world = World::under(&config);
     world.flavors(&values(case.shared("resourceFlavors")));
+    world.topologies(&tc["topologies"]);
     let queues: Vec<&Value> = ["clusterQueue", "secondaryClusterQueue"]
         .iter()
         .map(|field| &tc[field])
@@ -138,6 +140,39 @@ fn assign(case: &Case) -> Verdict {
     };
     let found = find(&mut world, name_of(&tc["clusterQueue"]), &pending, &tc["simulationResult"]);
     compare(tc, &found)
+}
+
+/// Leaders that ask for nothing, beside workers of the same group.
+fn leader(case: &Case) -> Verdict {
+    let tc = case.tc();
+    let mut world = World::new();
+    world.flavors(&values(case.shared("resourceFlavors")));
+    let levels = json!({ "levels": [{ "nodeLabel": "kubernetes.io/hostname" }] });
+    let topology = |name: &str| json!({ "metadata": { "name": name }, "spec": levels });
+    world.topologies(&json!([topology("tas-topo-a"), topology("tas-topo-b")]));
+    world.queues(&json!({ "clusterQueues": [tc["clusterQueue"]] }));
+    let pending = Pending { pod_sets: tc["wlPods"].clone(), ..Pending::default() };
+    let found = find(&mut world, name_of(&tc["clusterQueue"]), &pending, &Value::Null);
+    let mut differences = Differences::default();
+    let keys = |map: &Value| -> BTreeSet<String> {
+        map.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect()
+    };
+    let wrong = found.pod_sets.iter().filter(|set| set.topology_defect.is_some());
+    differences.same::<BTreeSet<String>, _>(
+        "errors",
+        wrong.map(|set| set.name.clone()).collect(),
+        keys(&tc["wantPodSetErrors"]),
+    );
+    let given: BTreeMap<String, _> =
+        found.pod_sets.iter().map(|set| (set.name.clone(), flavors_of(set))).collect();
+    let wanted: BTreeMap<String, _> = tc["wantPodSetFlavors"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, flavors)| (name.clone(), wanted_flavors(flavors)))
+        .collect();
+    differences.same("flavors", given, wanted);
+    differences.verdict()
 }
 
 fn deleted(case: &Case) -> Verdict {
@@ -282,6 +317,7 @@ fn no_fit(case: &Case) -> Verdict {
     let flavors =
         if tc["resourceFlavors"].is_null() { case.shared("resourceFlavors") } else { &tc["resourceFlavors"] };
     world.flavors(&values(flavors));
+    world.topologies(&tc["topologies"]);
     let quota = |name: &str| json!({ "name": name, "resources": [{ "name": "cpu", "nominalQuota": "2", "borrowingLimit": "4" }] });
     let plain = json!({ "metadata": { "name": "cq" }, "spec": {
         "namespaceSelector": {},
@@ -348,22 +384,25 @@ fn pod_set(differences: &mut Differences, given: &PodSetFlavors, wanted: &Value)
         })
         .collect();
     differences.same(&format!("{name}: Requests"), &given.requests, &requests);
-    let flavors: BTreeMap<ResourceName, (String, i64, i64)> = given
-        .flavors
-        .iter()
-        .map(|(resource, choice)| {
-            let tried = choice.tried.map_or(-1, |index| i64::try_from(index).unwrap());
-            (resource.clone(), (choice.flavor.as_str().to_owned(), mode(choice.mode), tried))
-        })
-        .collect();
-    differences.same(&format!("{name}: Flavors"), &flavors, &wanted_flavors(&wanted["Flavors"]));
+    differences.same(&format!("{name}: Flavors"), flavors_of(given), wanted_flavors(&wanted["Flavors"]));
     // The sentences are ours; how many different ones there are is not.
     let reasons: BTreeSet<&str> = strings(&wanted["Status"]["reasons"]);
     differences.same(&format!("{name}: number of reasons"), given.obstacles.len(), reasons.len());
     attempts(differences, given, &wanted["FlavorAssignmentAttempts"]);
 }
 
-fn wanted_flavors(flavors: &Value) -> BTreeMap<ResourceName, (String, i64, i64)> {
+/// Flavor, mode and index of the last one tried, by resource.
+type Choices = BTreeMap<ResourceName, (String, i64, i64)>;
+
+fn flavors_of(set: &PodSetFlavors) -> Choices {
+    let choices = set.flavors.iter().map(|(resource, choice)| {
+        let tried = choice.tried.map_or(-1, |index| i64::try_from(index).unwrap());
+        (resource.clone(), (choice.flavor.as_str().to_owned(), mode(choice.mode), tried))
+    });
+    choices.collect()
+}
+
+fn wanted_flavors(flavors: &Value) -> Choices {
     flavors
         .as_object()
         .into_iter()

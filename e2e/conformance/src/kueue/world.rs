@@ -113,6 +113,15 @@ impl World {
         }
     }
 
+    pub(crate) fn topologies(&mut self, topologies: &Value) {
+        for topology in topologies.as_array().into_iter().flatten() {
+            let levels = topology["spec"]["levels"].as_array().into_iter().flatten();
+            let levels = levels.map(|level| level["nodeLabel"].as_str().unwrap().to_owned()).collect();
+            let name = topology["metadata"]["name"].as_str().unwrap().to_owned();
+            self.engine.apply(Event::Topology(name, levels));
+        }
+    }
+
     /// `clusterQueues`, `cohorts` and `queues` (LocalQueues) of a case.
     pub(crate) fn queues(&mut self, case: &Value) {
         for queue in case["clusterQueues"].as_array().into_iter().flatten() {
