@@ -24,9 +24,20 @@ pub struct Violation {
     /// The field.
     pub field: String,
     /// The resources that are asked for wrongly, in order.
-    pub resources: Vec<ResourceName>,
+    pub resources: Vec<Wrong>,
     /// What they break.
     pub rule: Rule,
+}
+
+/// A resource that is asked for wrongly, in base units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Which.
+    pub resource: ResourceName,
+    /// How much is asked for.
+    pub asked: i64,
+    /// How much may be, or must be.
+    pub bound: i64,
 }
 
 /// What is broken.
@@ -42,13 +53,16 @@ pub enum Rule {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let resources: Vec<&str> = self.resources.iter().map(ResourceName::as_str).collect();
-        let rule = match self.rule {
-            Rule::Limit => "the request exceeds the limit",
-            Rule::Maximum => "more than the maximum of the namespace's LimitRange",
-            Rule::Minimum => "less than the minimum of the namespace's LimitRange",
+        let bound = match self.rule {
+            Rule::Limit => "the limit",
+            Rule::Maximum => "the maximum of the namespace's LimitRange",
+            Rule::Minimum => "the minimum of the namespace's LimitRange",
         };
-        write!(f, "{}: {}: {rule}", self.field, resources.join(", "))
+        let wrong = self.resources.iter().map(|one| {
+            let (asked, most) = (one.resource.quantity(one.asked), one.resource.quantity(one.bound));
+            format!("{}: the request is {asked}, {bound} {most}", one.resource.as_str())
+        });
+        write!(f, "{}: {}", self.field, wrong.collect::<Vec<_>>().join("; "))
     }
 }
 
@@ -65,7 +79,7 @@ impl Bounds {
     fn violations(&self, field: &str, lowest: &ResourceList, highest: &ResourceList) -> Vec<Violation> {
         [
             violation(field, Rule::Maximum, highest, &self.most),
-            violation(field, Rule::Minimum, &self.least, lowest),
+            violation(field, Rule::Minimum, lowest, &self.least),
         ]
         .into_iter()
         .flatten()
@@ -114,11 +128,17 @@ fn containers<'a>(
     list("initContainers", &pod.init_containers).chain(list("containers", &pod.containers))
 }
 
-/// The resources of which there is more than `most`, if any. What only one side names is not compared.
-fn violation(field: &str, rule: Rule, amounts: &ResourceList, most: &ResourceList) -> Option<Violation> {
-    let above =
-        amounts.iter().filter(|(resource, amount)| most.get(*resource).is_some_and(|most| *amount > most));
-    let resources: Vec<ResourceName> = above.map(|(resource, _)| resource.clone()).collect();
+/// The resources that are asked for against the rule, if any. What only one side names is not compared.
+fn violation(field: &str, rule: Rule, asked: &ResourceList, bounds: &ResourceList) -> Option<Violation> {
+    let breaks = |asked: i64, bound: i64| match rule {
+        Rule::Limit | Rule::Maximum => asked > bound,
+        Rule::Minimum => asked < bound,
+    };
+    let wrong = asked.iter().filter_map(|(resource, asked)| {
+        let (asked, bound) = (*asked, *bounds.get(resource)?);
+        breaks(asked, bound).then(|| Wrong { resource: resource.clone(), asked, bound })
+    });
+    let resources: Vec<Wrong> = wrong.collect();
     (!resources.is_empty()).then(|| Violation { field: field.to_owned(), resources, rule })
 }
 

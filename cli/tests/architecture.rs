@@ -64,7 +64,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("cli", &["embedded"]),
-    ("conformance", &["model", "crds", "admission-controller", "quota-engine"]),
+    ("conformance", &["model", "crds", "kit", "admission-controller", "quota-engine"]),
     ("real-runner", &["api-parity", "kit", "admission-controller"]),
 ];
 

@@ -32,6 +32,7 @@ async fn mistakes_in_training_jobs() {
     let compose = "PyTorchJob mine: event ErrWorkloadCompose";
     let limit = "spec.podSets[0].template.spec.containers[0].resources.limits";
     let misconfigured = "QuotaReserved=False Misconfigured: pod set worker";
+    let bounded = "QuotaReserved=False Misconfigured: spec.podSets[0].template.spec.containers[0]";
     let too_much = "QuotaReserved=False ExceedsMaxQuota: no flavor for pod set worker";
     let class = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass",
@@ -63,9 +64,9 @@ async fn mistakes_in_training_jobs() {
             .says(&[misconfigured, "cpu: 9223372036854775807 is more than 64 bits"]),
         cpu(json!("1Ki1")).says(&[compose, "requests.cpu: Invalid value: \"1Ki1\""]),
         field("template/spec/containers/0/resources/requests", json!({ "nvidia.com/gpu": "4" }))
-            .says(&[misconfigured, "nvidia.com/gpu: the request is 4, the limit 1"]),
+            .says(&[bounded, "nvidia.com/gpu: the request is 4, the limit 1"]),
         field("template/spec/containers/0/resources/limits/cpu", json!("500m"))
-            .says(&[misconfigured, "cpu: the request is 1, the limit 500m"]),
+            .says(&[bounded, "cpu: the request is 1, the limit 500m"]),
         field("template/spec/containers/0/resources/requests", json!(7)).says(&[
             compose,
             "containers[0].resources.requests",
@@ -332,7 +333,7 @@ async fn mistakes_in_cohorts_and_flavors() {
         flavor("/spec/nodeTaints", json!([{ "key": "a", "value": "b", "effect": "Sometimes" }])).says(&["refused", "spec.nodeTaints[0].effect", "Sometimes"]),
         flavor("/spec/nodeTaints", json!([{ "key": "a", "value": "b", "effect": "NoSchedule" }])).says(&["NoMatchingFlavor", "taint a=b:NoSchedule of flavor odd is not tolerated"]),
         flavor("/spec/tolerations", json!([{ "key": "a", "operator": "Like", "effect": "NoSchedule" }])).says(&["refused", "spec.tolerations[0].operator", "Like"]),
-        flavor("/spec", json!({ "nodeLabels": { "a": "b" }, "topologyName": "racks" })).says(&["flavor odd names a topology, which is not supported"]),
+        flavor("/spec", json!({ "nodeLabels": { "a": "b" }, "topologyName": "racks" })).says(&["flavor odd is for pods that are placed by topology"]),
     ];
     Bench::new().await.make(mistakes).await;
 }
