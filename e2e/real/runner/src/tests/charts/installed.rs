@@ -277,6 +277,7 @@ const UNSEEN: &[(&str, &str, &[&str], &str)] = &[
         &["get", "delete"],
         "read after a conflict; a job that changed is described anew",
     ),
+    (ADMISSION, "cohorts/status", &["patch"], "fair sharing is off"),
     (ADMISSION, "secrets", &["patch"], "certificates are renewed after weeks"),
     (ADMISSION, "events", &["patch"], "an event that repeats is counted"),
     (GANG, "events", &["patch"], "an event that repeats is counted"),
