@@ -68,7 +68,7 @@ pub fn admitted(reserved: bool, checks_ready: bool, awaits_topology: bool) -> Ch
 
 /// Seconds for which the workload was admitted, all in all, once it no longer is; `None` where it was not admitted.
 pub fn executed(view: &Workload, now: Timestamp) -> Option<i32> {
-    let admitted = view.condition(tokens::ADMITTED).filter(|one| one.status == "True")?;
+    let admitted = view.true_condition(tokens::ADMITTED)?;
     let seconds = now.duration_since(admitted.last_transition_time.0).as_secs();
     let before = view.status.accumulated_past_execution_time_seconds.unwrap_or(0);
     let limit = if seconds < 0 { i32::MIN } else { i32::MAX };

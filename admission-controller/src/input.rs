@@ -306,13 +306,12 @@ impl Default for QueueOrder {
 /// What orders a workload among its equals: its creation, or the eviction that sends it to the back. Milliseconds since the
 /// epoch.
 pub fn queued_at(view: &Workload, order: QueueOrder) -> i64 {
-    let holds = |kind: &str| view.condition(kind).filter(|one| one.status == "True");
-    let evicted = holds(conditions::EVICTED).filter(|one| match one.reason.as_str() {
+    let evicted = view.true_condition(conditions::EVICTED).filter(|one| match one.reason.as_str() {
         conditions::evicted::ADMISSION_CHECK => true,
         conditions::evicted::PODS_READY_TIMEOUT => order.unready_to_the_back,
         _ => false,
     });
-    let preempted = holds(conditions::PREEMPTED).filter(|one| {
+    let preempted = view.true_condition(conditions::PREEMPTED).filter(|one| {
         one.reason == conditions::preempted::IN_COHORT_RECLAIM_WHILE_BORROWING && !order.priority_sorting
     });
     let created = || view.metadata.creation_timestamp.as_ref().map(millis);
@@ -336,7 +335,7 @@ fn standing(view: &Workload, remaining: &BTreeMap<&str, i64>) -> input::Standing
     if is_on_hold(view) {
         return input::Standing::OnHold;
     }
-    let Some(reserved) = view.condition(conditions::QUOTA_RESERVED).filter(|one| one.status == "True") else {
+    let Some(reserved) = view.true_condition(conditions::QUOTA_RESERVED) else {
         return input::Standing::Pending;
     };
     let Some(admission) = &view.status.admission else { return input::Standing::Pending };

@@ -443,7 +443,7 @@ fn remember<L: PartialEq>(known: &mut BTreeMap<String, Vec<L>>, queue: &str, lab
 
 /// Seconds since it was queued: created, or last requeued after an eviction.
 fn waited(before: &Workload, now: Timestamp) -> f64 {
-    let requeued = before.condition(tokens::REQUEUED).filter(|one| one.status == "True");
+    let requeued = before.true_condition(tokens::REQUEUED);
     let since = requeued.map(|one| one.last_transition_time.0);
     let created = before.metadata.creation_timestamp.as_ref().map(|time| time.0);
     since.or(created).map_or(0.0, |since| now.duration_since(since).as_secs_f64().max(0.0))

@@ -59,7 +59,7 @@ pub fn eviction_done<'a>(
     if !Phase::of(before).fell_back_to(Phase::of(after)) {
         return None;
     }
-    let evicted = after.condition(tokens::EVICTED).filter(|one| one.status == "True")?;
+    let evicted = after.true_condition(tokens::EVICTED)?;
     let admission = before.status.admission.as_ref().filter(|one| !one.cluster_queue.is_empty())?;
     Some(EvictionDone {
         cluster_queue: &admission.cluster_queue,
@@ -70,10 +70,7 @@ pub fn eviction_done<'a>(
 
 /// For how long a workload that ended was admitted, all in all; `None` where it has not ended or was not admitted then.
 pub fn execution_time(view: &Workload) -> Option<Duration> {
-    let since = |kind: &str| {
-        let condition = view.condition(kind).filter(|one| one.status == "True")?;
-        Some(condition.last_transition_time.0)
-    };
+    let since = |kind: &str| view.true_condition(kind).map(|one| one.last_transition_time.0);
     let last = between(since(tokens::ADMITTED)?, since(tokens::FINISHED)?);
     let earlier = view.status.accumulated_past_execution_time_seconds.unwrap_or(0);
     Some(last + Duration::from_secs(u64::try_from(earlier).unwrap_or(0)))

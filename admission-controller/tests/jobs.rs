@@ -62,8 +62,8 @@ async fn a_job_is_wrapped_admitted_and_started_with_three_writes() {
     assert_eq!((status.as_str(), reason.as_str(), message.as_str()), ("True", "Succeeded", "well done"));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_second_job_waits_with_a_reason_and_follows_the_first() {
+/// Jobs `first` and `second` of a queue that has room for one of them.
+async fn one_runs_and_one_waits() -> World {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
     world.start("layer1");
@@ -71,6 +71,12 @@ async fn a_second_job_waits_with_a_reason_and_follows_the_first() {
     world.settle().await;
     world.pytorch("second", "a", 3).await;
     world.settle().await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_job_waits_with_a_reason_and_follows_the_first() {
+    let world = one_runs_and_one_waits().await;
     let (status, reason, message) = world.condition("second", "QuotaReserved").unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "WaitingForQuota"));
     assert!(message.contains("2 more nvidia.com/gpu of flavor a100 needed"), "{message}");
@@ -84,13 +90,7 @@ async fn a_second_job_waits_with_a_reason_and_follows_the_first() {
 
 #[tokio::test(start_paused = true)]
 async fn a_check_that_its_queue_does_not_ask_for_holds_nobody_up() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
-    world.pytorch("first", "a", 3).await;
-    world.settle().await;
-    world.pytorch("second", "a", 3).await;
-    world.settle().await;
+    let world = one_runs_and_one_waits().await;
     let name = world.workload("second").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
     let left_over = json!([
         { "name": "old", "state": "Pending", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" },

@@ -15,8 +15,8 @@ pub(super) fn reclaimable(kind: &JobKind, object: &JobObject) -> Option<Vec<Recl
             let at_once = parallel(object, parallelism, completions).ok()?;
             let in_all = count(object, completions).ok()?;
             let in_all = in_all.or(count(object, parallelism).ok()?).unwrap_or(1);
-            let over = match object.at(mode).and_then(Value::as_str) {
-                Some("Indexed") => indexes_below(in_all, object, indexes),
+            let over = match object.text(mode) {
+                "Indexed" => indexes_below(in_all, object, indexes),
                 _ => object.at(succeeded).and_then(Value::as_i64).unwrap_or(0),
             };
             let left = in_all.saturating_sub(over).max(0);
@@ -32,7 +32,7 @@ pub(super) fn reclaimable(kind: &JobKind, object: &JobObject) -> Option<Vec<Recl
             let text = |entry: &Value, pointer: &str| {
                 entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
             };
-            let length = object.at(sets).and_then(Value::as_array).map_or(0, Vec::len);
+            let length = object.length(sets);
             let status = object.at(at).and_then(Value::as_array)?;
             let of_set = |index: usize| {
                 let here = |rest: &str| format!("{sets}/{index}{rest}");

@@ -30,6 +30,16 @@ impl JobObject {
         self.status.pointer(pointer.strip_prefix("/status")?)
     }
 
+    /// The text that a JSON pointer leads to; empty where there is none.
+    pub fn text(&self, pointer: &str) -> &str {
+        self.at(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// How many entries the list has that a JSON pointer leads to.
+    pub fn length(&self, pointer: &str) -> usize {
+        self.at(pointer).and_then(Value::as_array).map_or(0, Vec::len)
+    }
+
     /// A label's value.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.metadata.labels.as_ref()?.get(name).map(String::as_str)

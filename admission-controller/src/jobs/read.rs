@@ -76,7 +76,7 @@ fn is_active(kind: &JobKind, object: &JobObject) -> bool {
     let positive = |value: &Value| value.as_i64().is_some_and(|count| count > 0);
     match kind.active {
         Active::Count(at) => object.at(at).is_some_and(positive),
-        Active::Says { at, value } => object.at(at).and_then(Value::as_str) == Some(value),
+        Active::Says { at, value } => object.text(at) == value,
         Active::Each { at, field } => match object.at(at) {
             Some(Value::Object(map)) => map.values().filter_map(|one| one.pointer(field)).any(positive),
             Some(Value::Array(list)) => list.iter().filter_map(|one| one.pointer(field)).any(positive),
@@ -106,11 +106,11 @@ pub fn templates(kind: &JobKind, object: &JobObject) -> Vec<String> {
             roles.iter().map(|role| format!("{at}/{role}{template}")).collect()
         }
         PodSets::Jobs { at, template, .. } => {
-            let length = object.at(at).and_then(Value::as_array).map_or(0, Vec::len);
+            let length = object.length(at);
             (0..length).map(|index| format!("{at}/{index}{template}")).collect()
         }
         PodSets::HeadAndGroups { head, at, template, .. } => {
-            let length = object.at(at).and_then(Value::as_array).map_or(0, Vec::len);
+            let length = object.length(at);
             let groups = (0..length).map(|index| format!("{at}/{index}{template}"));
             std::iter::once((*head).to_owned()).chain(groups).collect()
         }
@@ -140,14 +140,14 @@ fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String
             })
             .collect::<Result<_, String>>()?,
         PodSets::Jobs { at, name, replicas, template, parallelism, completions } => {
-            let length = object.at(at).and_then(Value::as_array).map_or(0, Vec::len);
+            let length = object.length(at);
             (0..length.min(MAX_POD_SETS + 1))
                 .map(|index| {
                     let here = |rest: &str| format!("{at}/{index}{rest}");
                     let pods = parallel(object, &here(parallelism), &here(completions))?;
                     let jobs = count(object, &here(replicas))?.unwrap_or(1);
                     Ok(JobPodSet {
-                        name: text(object, &here(name)),
+                        name: object.text(&here(name)).to_owned(),
                         count: product(jobs, pods, &here(""))?,
                         template: here(template),
                     })
@@ -155,13 +155,13 @@ fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String
                 .collect::<Result<_, String>>()?
         }
         PodSets::HeadAndGroups { head, at, name, replicas, pods_each, template } => {
-            let length = object.at(at).and_then(Value::as_array).map_or(0, Vec::len);
+            let length = object.length(at);
             let groups = (0..length.min(MAX_POD_SETS)).map(|index| {
                 let here = |rest: &str| format!("{at}/{index}{rest}");
                 let pods = count(object, &here(pods_each))?.unwrap_or(1);
                 let replicas = count(object, &here(replicas))?.unwrap_or(1);
                 Ok(JobPodSet {
-                    name: text(object, &here(name)),
+                    name: object.text(&here(name)).to_owned(),
                     count: product(replicas, pods, &here(""))?,
                     template: here(template),
                 })
@@ -192,10 +192,6 @@ fn check(kind: &JobKind, object: &JobObject, sets: Vec<JobPodSet>) -> Result<Vec
     Ok(sets)
 }
 
-fn text(object: &JobObject, pointer: &str) -> String {
-    object.at(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
 /// `many` times `pods`, both of the entry at `pointer`.
 fn product(many: i64, pods: i64, pointer: &str) -> Result<i64, String> {
     many.checked_mul(pods).filter(|all| *all <= i64::from(i32::MAX)).ok_or_else(|| {
@@ -206,7 +202,7 @@ fn product(many: i64, pods: i64, pointer: &str) -> Result<i64, String> {
 /// Whether the pods of one set are made only when those of another run or have ended.
 pub fn comes_in_stages(kind: &JobKind, object: &JobObject) -> bool {
     kind.stages.iter().any(|stages| match stages {
-        Stages::Says { at, value } => object.at(at).and_then(Value::as_str) == Some(value),
+        Stages::Says { at, value } => object.text(at) == *value,
         Stages::AnyHas { at, field } => {
             let mut entries = object.at(at).and_then(Value::as_array).into_iter().flatten();
             entries.any(|entry| {

@@ -39,7 +39,7 @@ fn reservation_changes(view: &Workload, admission: &Admission) -> Vec<Change> {
         format!("quota is reserved in ClusterQueue {}", admission.cluster_queue),
     )];
     for kind in [tokens::EVICTED, tokens::PREEMPTED, tokens::BLOCKED_ON_PREEMPTION_GATES] {
-        if let Some(before) = view.condition(kind).filter(|one| one.status == "True") {
+        if let Some(before) = view.true_condition(kind) {
             let message = words::truncated(format!("Previously: {}", before.message));
             changes.push(Change::new(kind, false, tokens::evicted::QUOTA_RESERVED, message));
         }

@@ -31,7 +31,12 @@ impl Workload {
 
     /// Whether the condition of this type is True.
     pub fn holds(&self, kind: &str) -> bool {
-        self.condition(kind).is_some_and(|one| one.status == "True")
+        self.true_condition(kind).is_some()
+    }
+
+    /// The condition of this type, where it is True.
+    pub fn true_condition(&self, kind: &str) -> Option<&Condition> {
+        self.condition(kind).filter(|one| one.status == "True")
     }
 
     /// Whether a preemption gate is closed: one of which the status says nothing is.

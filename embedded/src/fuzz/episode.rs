@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::invariants::{Checker, FOREIGN_CONDITION, Holding, Violation};
 use super::panics;
 use super::scenario::{Act, ApiTrouble, CALM_AFTER, LENGTH, Scenario, Trouble, WatchTrouble};
-use super::world::{Shared, Write, at, items, key, text};
+use super::world::{PROGRAMS, Shared, Write, at, items, key, text};
 use crate::objects;
 use crate::stack::{NodeConfig, Program, Replica, Stack, StackConfig, Transport};
 
@@ -158,7 +158,10 @@ impl Witness {
             log.push(line);
         }
         self.checker.observe(&write);
-        if write.resource == "pods" && runs(write.new.as_deref()) && !runs(write.old.as_deref()) {
+        if write.resource == "pods"
+            && write.new.as_deref().is_some_and(runs)
+            && !write.old.as_deref().is_some_and(runs)
+        {
             self.begun.notify_one();
         }
         if self.checker.is_in_a_circle() {
@@ -294,7 +297,7 @@ impl Episode {
         let now = self.stack.cluster.clock().unix_millis();
         let mut witness = lock(&self.witness);
         let mut holdings = Vec::new();
-        for pod in witness.checker.world().all("pods").filter(|pod| text(pod, "/status/phase") == "Running") {
+        for pod in witness.checker.world().all("pods").filter(|pod| runs(pod)) {
             let (namespace, name) = key(pod);
             let node = text(pod, "/spec/nodeName");
             let Some(machine) = self.stack.machines.iter().find(|machine| machine.name() == node) else {
@@ -524,8 +527,6 @@ fn workloads() -> cluster_sim::GroupResource {
     cluster_sim::GroupResource::new("kueue.x-k8s.io", "workloads")
 }
 
-const PROGRAMS: [&str; 3] = ["admission-controller", "gang-scheduler", "node-agent"];
-
 impl Crashes {
     /// Counts a write of a program that is to crash, and hangs the one it crashes at.
     fn strike(&self, call: &Call, moment: Moment) -> Verdict {
@@ -547,8 +548,8 @@ impl Crashes {
     }
 }
 
-fn runs(pod: Option<&serde_json::Value>) -> bool {
-    pod.is_some_and(|pod| text(pod, "/status/phase") == "Running")
+fn runs(pod: &serde_json::Value) -> bool {
+    text(pod, "/status/phase") == "Running"
 }
 
 fn writes_as(program: Program, writer: &str) -> bool {

@@ -227,6 +227,9 @@ impl World {
     }
 }
 
+/// The programs, as the first part of who writes.
+pub const PROGRAMS: [&str; 3] = ["admission-controller", "gang-scheduler", "node-agent"];
+
 /// The resource of Workloads.
 pub const WORKLOADS: &str = "workloads.kueue.x-k8s.io";
 /// The resource of ClusterQueues.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::gangs::{gang_of, gang_size};
 use super::nodes::{allocatable, requests};
-use super::quota::{cohort_of, held, quota_cell, used};
+use super::quota::{cohort_of, held, priority, quota_cell, used};
 use super::told;
 use crate::fuzz::world::{
     CLUSTER_QUEUES, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, WORKLOADS, World, Write, amount, at,
@@ -187,10 +187,6 @@ fn what_may_preempt_is_admitted(world: &World, _: &Activity) -> Result<(), Strin
         }
     }
     Ok(())
-}
-
-fn priority(workload: &Value) -> i64 {
-    at(workload, "/spec/priority").and_then(Value::as_i64).unwrap_or(0)
 }
 
 /// How much more of a resource a ClusterQueue may use of the flavor `gpu`, the only one in an episode. What other queues keep

@@ -177,7 +177,7 @@ pub(super) fn victims_allowed(world: &World, write: &Write) -> Result<(), String
     }
 }
 
-fn priority(workload: &Value) -> i64 {
+pub(super) fn priority(workload: &Value) -> i64 {
     at(workload, "/spec/priority").and_then(Value::as_i64).unwrap_or(0)
 }
 
