@@ -65,7 +65,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("cli", &["embedded"]),
     ("conformance", &["model", "crds", "kit", "admission-controller", "quota-engine"]),
-    ("real-runner", &["api-parity", "kit", "admission-controller"]),
+    ("control-plane", &[]),
+    ("bench", &["model", "crds", "kit", "cluster-sim", "control-plane"]),
+    ("real-runner", &["api-parity", "control-plane", "kit", "admission-controller"]),
 ];
 
 #[test]

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::cluster::{Applier, get, objects, wait};
-use crate::control_plane::{ControlPlane, Right};
 use crate::process::{Process, free_port};
 use crate::registry::output;
 use crate::tools::Tools;
 use crate::world::World;
+use control_plane::{ControlPlane, Right};
 
 /// The namespace of the release.
 pub(crate) const SYSTEM: &str = "trireme-system";

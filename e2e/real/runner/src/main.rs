@@ -4,17 +4,13 @@
 //! wrapper ends them however this program ends.
 
 mod cluster;
-mod control_plane;
 mod helm;
 mod kubeflow;
 mod node;
-mod pki;
-mod process;
 mod programs;
 mod registry;
 mod stack;
 mod tests;
-mod tools;
 mod webhooks;
 mod world;
 
@@ -22,6 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use control_plane::{pki, process, tools};
 
 /// Runs the programs against a real Kubernetes. Start it through e2e/real/run.
 #[derive(Debug, Parser)]

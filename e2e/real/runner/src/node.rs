@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::cluster::{condition, get, wait};
-use crate::control_plane::ControlPlane;
 use crate::process::{Process, free_port};
 use crate::tools::Tools;
+use control_plane::ControlPlane;
 
 /// The name of the node.
 pub(crate) const NAME: &str = "e2e";

@@ -34,7 +34,7 @@ impl Programs {
         Self { work: work.to_owned(), recipes: BTreeMap::new(), running: BTreeMap::new() }
     }
 
-    /// Starts a replica under this name (one of [`crate::control_plane::REPLICAS`]), unless it runs already.
+    /// Starts a replica under this name (one of [`control_plane::REPLICAS`]), unless it runs already.
     pub(crate) fn start(
         &mut self,
         tools: &Tools,

@@ -10,7 +10,6 @@ use api_parity::WebhookHost as _;
 use serde_json::{Value, json};
 
 use crate::cluster::{Applied, condition, get, wait};
-use crate::control_plane::Request;
 use crate::node::IMAGE;
 use crate::process::free_port;
 use crate::programs::wait_ready;
@@ -19,6 +18,7 @@ use crate::tests::agent::{self, visible_devices};
 use crate::tests::node::kubectl;
 use crate::webhooks::HOLD;
 use crate::world::World;
+use control_plane::Request;
 
 pub(crate) const ADMISSION: &str = "admission-controller";
 pub(crate) const SCHEDULER: &str = "gang-scheduler";

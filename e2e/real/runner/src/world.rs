@@ -9,13 +9,13 @@ use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::Options;
 use crate::cluster::{self, Applier};
-use crate::control_plane::ControlPlane;
 use crate::kubeflow;
 use crate::node::{self, Network, Node};
 use crate::process::Process;
 use crate::programs::Programs;
 use crate::tools::Tools;
 use crate::webhooks::Webhooks;
+use control_plane::ControlPlane;
 
 /// What the tests of one run share.
 pub(crate) struct World {

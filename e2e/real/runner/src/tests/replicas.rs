@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::node::kubectl;
 use crate::cluster::{get, wait};
-use crate::control_plane::Request;
 use crate::programs::wait_ready;
 use crate::registry::{Test, output};
 use crate::stack::{
@@ -17,6 +16,7 @@ use crate::stack::{
     start_scheduler, stop, test, wait_held, wait_running, wait_trusted, written,
 };
 use crate::world::World;
+use control_plane::Request;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 

@@ -1,4 +1,4 @@
-//! etcd, kube-apiserver and kube-controller-manager as host processes on free ports.
+//! etcd, kube-apiserver and kube-controller-manager.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,48 +16,48 @@ use crate::tools::Tools;
 const ADMIN_TOKEN: &str = "e2e-admin";
 const KUBELET_TOKEN: &str = "e2e-kubelet";
 /// Our programs have a name each, so that the audit log tells who wrote what.
-pub(crate) const REPLICAS: [&str; 5] =
+pub const REPLICAS: [&str; 5] =
     ["admission-controller", "admission-controller-2", "gang-scheduler", "gang-scheduler-2", "node-agent"];
 /// Writes of our programs, everything that the accounts of the charts ask for, and nothing else.
 const AUDIT: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata", "userGroups": ["trireme"], "verbs": ["create", "update", "patch", "delete"]},
         {"level": "Metadata", "userGroups": ["system:serviceaccounts:trireme-system"]}, {"level": "None"}]}"#;
 /// Where pods find the API server: the first address of the service range.
-pub(crate) const SERVICE_RANGE: &str = "10.96.0.0/16";
+pub const SERVICE_RANGE: &str = "10.96.0.0/16";
 
 /// A running control plane.
-pub(crate) struct ControlPlane {
+pub struct ControlPlane {
     /// An administrator's kubeconfig.
-    pub(crate) kubeconfig: PathBuf,
+    pub kubeconfig: PathBuf,
     /// A kubeconfig for the kubelet of node `e2e`.
-    pub(crate) kubelet_kubeconfig: PathBuf,
+    pub kubelet_kubeconfig: PathBuf,
     /// An administrator's client.
-    pub(crate) client: Client,
+    pub client: Client,
     /// Signs whatever else serves TLS in this run.
-    pub(crate) authority: Authority,
+    pub authority: Authority,
     /// What [`AUDIT`] asks for so far, one JSON object a line.
     audit: PathBuf,
-    _etcd: Process,
-    _apiserver: Process,
+    etcd: Process,
+    apiserver: Process,
     _controllers: Option<Process>,
 }
 
 impl ControlPlane {
     /// Starts it and waits until it is ready.
-    pub(crate) async fn start(work: &Path, tools: &Tools) -> Result<Self> {
+    pub async fn start(work: &Path, tools: &Tools) -> Result<Self> {
         let folder = work.join("control-plane");
         std::fs::create_dir_all(&folder)?;
         let authority = Authority::new()?;
         let files = Files::write(&folder, &authority)?;
 
         let etcd_port = free_port()?;
-        let _etcd = start_etcd(work, tools, &folder, etcd_port)?;
+        let etcd = start_etcd(work, tools, &folder, etcd_port)?;
         let port = free_port()?;
-        let mut _apiserver = start_apiserver(work, tools, &files, etcd_port, port)?;
+        let mut apiserver = start_apiserver(work, tools, &files, etcd_port, port)?;
         let kubeconfig = write_kubeconfig(&folder, "admin", &authority, port, ADMIN_TOKEN)?;
         let kubelet_kubeconfig = write_kubeconfig(&folder, "kubelet", &authority, port, KUBELET_TOKEN)?;
         let client = client(&kubeconfig).await?;
-        wait_ready(&client, &mut _apiserver).await?;
+        wait_ready(&client, &mut apiserver).await?;
         for name in REPLICAS {
             write_kubeconfig(&folder, name, &authority, port, name)?;
         }
@@ -66,32 +66,39 @@ impl ControlPlane {
             Err(_) => None,
         };
         let audit = files.audit;
-        Ok(Self { kubeconfig, kubelet_kubeconfig, client, authority, audit, _etcd, _apiserver, _controllers })
+        Ok(Self { kubeconfig, kubelet_kubeconfig, client, authority, audit, etcd, apiserver, _controllers })
+    }
+
+    /// The process ids of etcd and kube-apiserver.
+    pub fn servers(&self) -> [u32; 2] {
+        [self.etcd.id(), self.apiserver.id()]
     }
 
     /// Every request so far that [`AUDIT`] asks for, in the order in which they were answered.
-    pub(crate) fn requests(&self) -> Result<Vec<Request>> {
+    pub fn requests(&self) -> Result<Vec<Request>> {
         let text = std::fs::read_to_string(&self.audit)?;
         text.lines().map(|line| Ok(Request::read(&serde_json::from_str(line)?))).collect()
     }
 }
 
 /// A right: API group, resource with its subresource, verb.
-pub(crate) type Right = (String, String, String);
+pub type Right = (String, String, String);
 
 /// A request of one of our programs, as the API server's audit log has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub struct Request {
     /// The replica, or the service account's name.
-    pub(crate) by: String,
-    pub(crate) verb: String,
+    pub by: String,
+    /// As Kubernetes names it: `create`, `patch`.
+    pub verb: String,
     /// The API group; empty for the core group.
-    pub(crate) group: String,
+    pub group: String,
     /// Plural, with the subresource.
-    pub(crate) resource: String,
-    pub(crate) name: String,
+    pub resource: String,
+    /// Of the object.
+    pub name: String,
     /// The HTTP status it got.
-    pub(crate) code: u64,
+    pub code: u64,
 }
 
 impl Request {
@@ -115,13 +122,13 @@ impl Request {
     }
 
     /// What it needs.
-    pub(crate) fn right(&self) -> Right {
+    pub fn right(&self) -> Right {
         (self.group.clone(), self.resource.clone(), self.verb.clone())
     }
 }
 
 /// A client for a kubeconfig file.
-pub(crate) async fn client(kubeconfig: &Path) -> Result<Client> {
+pub async fn client(kubeconfig: &Path) -> Result<Client> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     // Tests want every answer as it was given.

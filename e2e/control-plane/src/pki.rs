@@ -8,21 +8,23 @@ use rcgen::{
 
 /// A certificate with its private key, both PEM.
 #[derive(Clone, Debug)]
-pub(crate) struct Pair {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
+pub struct Pair {
+    /// The certificate.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
 }
 
 /// The authority of one run.
-pub(crate) struct Authority {
+pub struct Authority {
     /// Its certificate, PEM.
-    pub(crate) certificate: String,
+    pub certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
     /// A fresh authority.
-    pub(crate) fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "trireme-e2e");
@@ -33,7 +35,7 @@ impl Authority {
     }
 
     /// A serving certificate for these names and addresses.
-    pub(crate) fn serving(&self, names: &[&str]) -> Result<Pair> {
+    pub fn serving(&self, names: &[&str]) -> Result<Pair> {
         let mut params =
             CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
         params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or("server"));
@@ -46,7 +48,7 @@ impl Authority {
 }
 
 /// A key pair for signing service account tokens: (private, public), PEM.
-pub(crate) fn signing_key() -> Result<(String, String)> {
+pub fn signing_key() -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     Ok((key.serialize_pem(), key.public_key_pem()))
 }

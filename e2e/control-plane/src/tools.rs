@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 /// The library with NVML's C ABI over eight fake GPUs: node-agent loads it as it would load NVIDIA's.
-pub(crate) const FAKE_NVML: &str = "libnvidia_ml.so";
+pub const FAKE_NVML: &str = "libnvidia_ml.so";
 
 /// Binaries, and definitions of foreign kinds, by name. What is missing makes tests skip, never fail.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tools(BTreeMap<String, PathBuf>);
+pub struct Tools(BTreeMap<String, PathBuf>);
 
 impl Tools {
     /// Reads the lines of e2e/real/build, then looks in `folder` and along PATH for the rest.
-    pub(crate) fn read(list: &Path, folder: &Path) -> Result<Self> {
+    pub fn read(list: &Path, folder: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(list).with_context(|| format!("reading {}", list.display()))?;
         let mut tools: BTreeMap<String, PathBuf> = text
             .lines()
@@ -40,13 +40,20 @@ impl Tools {
     }
 
     /// Definitions of kinds that are not ours, from the modules that e2e/real/build knows.
-    pub(crate) fn definitions(&self) -> Vec<PathBuf> {
+    pub fn definitions(&self) -> Vec<PathBuf> {
         let found = self.0.iter().filter(|(name, _)| name.starts_with("definitions/"));
         found.map(|(_, path)| path.clone()).collect()
     }
 
+    /// The same without one of them, as on a machine that lacks it.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.0.remove(name);
+        self
+    }
+
     /// Where a binary is, or why tests that need it are skipped.
-    pub(crate) fn get(&self, name: &str) -> Result<&Path> {
+    pub fn get(&self, name: &str) -> Result<&Path> {
         self.0.get(name).map(PathBuf::as_path).with_context(|| format!("{name} is not there"))
     }
 }

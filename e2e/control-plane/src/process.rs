@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 /// A running process. Dropping it kills it.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     name: String,
     log: PathBuf,
     note: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a command with its output in `<work>/log/<name>.log`.
-    pub(crate) fn start(work: &Path, name: &str, command: &mut Command) -> Result<Self> {
+    pub fn start(work: &Path, name: &str, command: &mut Command) -> Result<Self> {
         let log = work.join("log").join(format!("{name}.log"));
         for folder in ["log", "pids"] {
             std::fs::create_dir_all(work.join(folder))?;
@@ -36,12 +36,12 @@ impl Process {
     }
 
     /// Its process id.
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends a signal, `libc::SIGSTOP` say.
-    pub(crate) fn signal(&self, signal: i32) -> Result<()> {
+    pub fn signal(&self, signal: i32) -> Result<()> {
         // kill(1) instead of kill(2): the workspace has no unsafe code outside two files.
         let status =
             Command::new("kill").arg(format!("-{signal}")).arg(self.child.id().to_string()).status()?;
@@ -52,7 +52,7 @@ impl Process {
     }
 
     /// SIGKILL, and the end awaited.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         // An error means that it has ended already.
         let _ended = self.child.kill();
         let _status = self.child.wait();
@@ -60,7 +60,7 @@ impl Process {
     }
 
     /// SIGTERM, and the end awaited for five seconds before SIGKILL.
-    pub(crate) async fn terminate(&mut self) -> Result<()> {
+    pub async fn terminate(&mut self) -> Result<()> {
         self.signal(libc::SIGTERM)?;
         for _ in 0..50 {
             if self.child.try_wait()?.is_some() {
@@ -74,7 +74,7 @@ impl Process {
     }
 
     /// SIGINT, and an error unless it then ends with success, in time.
-    pub(crate) async fn interrupt(&mut self, limit: Duration) -> Result<()> {
+    pub async fn interrupt(&mut self, limit: Duration) -> Result<()> {
         self.signal(libc::SIGINT)?;
         for _ in 0..limit.as_millis() / 50 {
             if let Some(status) = self.child.try_wait()? {
@@ -89,7 +89,7 @@ impl Process {
     }
 
     /// An error with the end of the log when the process has ended by itself.
-    pub(crate) fn alive(&mut self) -> Result<()> {
+    pub fn alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => bail!(
@@ -102,7 +102,7 @@ impl Process {
     }
 
     /// The last lines of the log.
-    pub(crate) fn log_end(&self, lines: usize) -> String {
+    pub fn log_end(&self, lines: usize) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let all: Vec<_> = text.lines().collect();
         all[all.len().saturating_sub(lines)..].join("\n")
@@ -116,6 +116,6 @@ impl Drop for Process {
 }
 
 /// A TCP port of 127.0.0.1 that was free a moment ago.
-pub(crate) fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
