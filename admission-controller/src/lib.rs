@@ -8,6 +8,7 @@
 //! | [`requests`], [`defaults`], [`bounds`], [`reclaimable`] | what a workload asks of quota, and what will be refused |
 //! | [`phase`], [`checks`], [`requeue`] | how far a workload has come, what it waits for, and when it may try again |
 //! | `controller` | the one task that owns the engine: watches in, decisions out |
+//! | [`visibility`] | the aggregated API that tells who waits, and where |
 //! | [`webhook`] | admission webhooks and conversion, which need no state |
 //!
 //! The decisions themselves are made in `quota_engine`.
@@ -31,6 +32,7 @@ pub mod requests;
 pub mod requeue;
 pub mod status;
 pub mod topology;
+pub mod visibility;
 pub mod webhook;
 pub mod words;
 
@@ -40,6 +42,7 @@ use crds::names::trireme;
 use kit::Context;
 use kit::admin::{self, METRICS_PREFIX, Readiness};
 use kit::events::Events;
+use kit::front_proxy::FrontProxy;
 use kit::http::{self, Listen, ListenError};
 use kit::lease::{Leadership, Lease, Terms};
 use kit::tls::{CaTargets, Certificates, Settings, TlsError, keep_ca_bundle};
@@ -58,8 +61,8 @@ pub const LEASE: &str = "admission-controller";
 pub const ADMIN_SERVICE: &str = "admission-controller-admin";
 /// The Secret with the certificates of the webhooks.
 pub const CERTIFICATE_SECRET: &str = "admission-controller-tls";
-/// Askers for the state that may wait.
-const STATE_REQUESTS: usize = 8;
+/// So many questions to the task that decides may wait: it answers them one by one.
+const QUESTIONS: usize = 8;
 
 /// Why the program cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +87,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     }
     let readiness = Readiness::new();
     let synced = readiness.require("caches", "the first lists are not complete");
-    let (ask, asked) = mpsc::channel(STATE_REQUESTS);
+    let (ask, asked) = mpsc::channel(QUESTIONS);
     let lease = config.leader_election.then(|| Lease::campaign(&ctx, &namespace, LEASE, Terms::default()));
     let leadership = lease.as_ref().map_or_else(|| Leadership::always(&ctx), Lease::leadership);
     let events = Events::start(&ctx, "admission-controller", leadership.gate());
@@ -96,8 +99,16 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     };
     let registry = registry(&counted, &leadership);
 
-    let pages = admin::router(readiness, Arc::new(registry), Some(state_source(ask)));
-    let webhooks = webhook::router(Arc::new(config.file.clone()));
+    let pages = admin::router(readiness, Arc::new(registry), Some(state_source(ask.clone())));
+    let front_proxy = match &config.webhooks {
+        Webhooks::Listen(Listen::InProcess) => FrontProxy::in_process(),
+        _ => FrontProxy::start(&ctx),
+    };
+    let webhooks = webhook::router(Arc::new(config.file.clone())).merge(visibility::router(
+        ask,
+        front_proxy,
+        ctx.clock.clone(),
+    ));
     let router = match &config.admin {
         Some(listen) => {
             http::publish(&ctx, &namespace, ADMIN_SERVICE, listen, pages).await?;
@@ -149,18 +160,19 @@ async fn certificates(
         validating: vec![webhook::CONFIGURATION.to_owned()],
         mutating: vec![webhook::CONFIGURATION.to_owned()],
         crds: converted.filter_map(|crd| crd.metadata.name).collect(),
+        api_services: visibility::VERSIONS.map(visibility::api_service_name).into(),
     };
     let server = certificates.server_config()?;
     ctx.tasks.spawn(keep_ca_bundle(ctx.clone(), leadership.clone(), certificates, targets));
     Ok(server)
 }
 
-fn state_source(ask: mpsc::Sender<controller::StateRequest>) -> admin::StateSource {
+fn state_source(ask: mpsc::Sender<controller::Ask>) -> admin::StateSource {
     Arc::new(move || {
         let ask = ask.clone();
         Box::pin(async move {
             let (send, receive) = oneshot::channel();
-            if ask.send(send).await.is_err() {
+            if ask.send(controller::Ask::State(send)).await.is_err() {
                 return serde_json::Value::Null;
             }
             receive.await.unwrap_or_default()

@@ -100,14 +100,15 @@ impl ApiService {
         let body = body.collect().await.map_err(Into::into)?.to_bytes();
         let path = parts.uri.path();
         if !crate::discovery::is_resource_path(path) {
-            let response =
-                crate::discovery::answer(&self.cluster, path, &parts.headers).unwrap_or_else(refused);
-            return Ok(response);
+            return Ok(match crate::discovery::answer(&self.cluster, path, &parts.headers) {
+                Ok(response) => response,
+                Err(error) => self.elsewhere(&parts, body, error).await,
+            });
         }
         let query = Query::parse(parts.uri.query());
         let mut call = match self.call(&parts.method, path, &query) {
             Ok(call) => call,
-            Err(error) => return Ok(refused(error)),
+            Err(error) => return Ok(self.elsewhere(&parts, body, error).await),
         };
         let faults = self.cluster.faults();
         let ticket = match faults.before(&self.cluster.0.clock, &call.about).await {
@@ -122,6 +123,17 @@ impl ApiService {
             Err(crate::faults::Refusal::Answer(error)) => Ok(refused(error)),
             Err(crate::faults::Refusal::Broken(error)) => Err(error.into()),
         }
+    }
+
+    /// What is not served here may be served behind an APIService.
+    async fn elsewhere(
+        &self,
+        parts: &http::request::Parts,
+        body: Bytes,
+        error: ApiError,
+    ) -> Response<ResponseBody> {
+        let answer = crate::aggregation::pass_on(&self.cluster, &self.writer, parts, body).await;
+        answer.unwrap_or_else(|| refused(error))
     }
 
     fn call(&self, method: &http::Method, path: &str, query: &Query) -> Result<Routed, ApiError> {

@@ -12,6 +12,7 @@
 //! server by the api-parity suite.
 
 mod admission;
+mod aggregation;
 mod cluster;
 mod controllers;
 mod crd;

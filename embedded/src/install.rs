@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::objects;
 use crate::stack::NAMESPACE;
 
-/// Installs the custom resources, the webhooks and the programs' namespace.
+/// Installs the custom resources, the webhooks, the visibility API and the programs' namespace.
 pub(crate) async fn everything(cluster: &Cluster) -> anyhow::Result<()> {
     let client = cluster.client_as("installer");
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
@@ -20,6 +20,9 @@ pub(crate) async fn everything(cluster: &Cluster) -> anyhow::Result<()> {
     let group = "admissionregistration.k8s.io/v1";
     objects::apply(&client, &as_manifest(group, "MutatingWebhookConfiguration", &mutating)?).await?;
     objects::apply(&client, &as_manifest(group, "ValidatingWebhookConfiguration", &validating)?).await?;
+    for service in admission_controller::visibility::api_services(&Default::default()) {
+        objects::apply(&client, &as_manifest("apiregistration.k8s.io/v1", "APIService", &service)?).await?;
+    }
     Ok(())
 }
 

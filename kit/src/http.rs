@@ -9,6 +9,7 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -16,7 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
 
+use crate::front_proxy::PeerCertificates;
 use crate::{Context, ServiceTable, Tasks};
 
 /// The largest body that is read. The review of an update holds the object twice, as it is and as it will be, and the
@@ -146,16 +149,30 @@ async fn accept(tasks: Tasks, listener: TcpListener, tls: Option<TlsAcceptor>, r
 async fn greet(tasks: Tasks, stream: TcpStream, tls: Option<TlsAcceptor>, router: Router) {
     let _latency_matters = stream.set_nodelay(true);
     let Some(tls) = tls else {
-        return serve(tasks, stream, router).await;
+        return serve(tasks, stream, router, None).await;
     };
     match tokio::time::timeout(GREETING_TIMEOUT, tls.accept(stream)).await {
-        Ok(Ok(stream)) => serve(tasks, stream, router).await,
+        Ok(Ok(stream)) => {
+            let shown = stream.get_ref().1.peer_certificates().map(PeerCertificates::new);
+            serve(tasks, stream, router, shown).await;
+        }
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
         Err(_elapsed) => tracing::debug!("TLS handshake took too long"),
     }
 }
 
-async fn serve(tasks: Tasks, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
+async fn serve(
+    tasks: Tasks,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    shown: Option<PeerCertificates>,
+) {
+    let router = router.map_request(move |mut request: hyper::Request<Incoming>| {
+        if let Some(shown) = &shown {
+            request.extensions_mut().insert(shown.clone());
+        }
+        request
+    });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(GREETING_TIMEOUT);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250);

@@ -8,7 +8,7 @@
 //! | reading the cluster | [`watch`] |
 //! | writing to it: one request, many at once, who may | [`patch`], [`writes`], [`lease`] |
 //! | what people read | [`conditions`], [`events`], [`admin`] |
-//! | being called | [`http`], [`tls`] |
+//! | being called | [`http`], [`tls`], [`front_proxy`] |
 //! | a real process's edges; simulations never touch them | [`process`], [`client`], [`config`], [`telemetry`] |
 
 pub mod admin;
@@ -18,6 +18,7 @@ pub mod conditions;
 pub mod config;
 pub mod context;
 pub mod events;
+pub mod front_proxy;
 pub mod http;
 pub mod lease;
 pub mod patch;

@@ -24,6 +24,7 @@ pub use bundle::{CaTargets, keep_ca_bundle, write_ca_bundle};
 
 use crate::Context;
 use crate::backoff::Backoff;
+use crate::front_proxy::Unjudged;
 use crate::patch::{self, Subresource, Target, WriteError, Written};
 use generations::{Generation, Generations};
 
@@ -124,7 +125,7 @@ impl Certificates {
         let mut config = rustls::ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::Use(error.to_string()))?
-            .with_no_client_auth()
+            .with_client_cert_verifier(Arc::new(Unjudged::default()))
             .with_cert_resolver(self.served.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
@@ -137,7 +138,7 @@ impl Certificates {
 }
 
 /// ring, by name: two libraries in one process may want different defaults.
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+pub(crate) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 

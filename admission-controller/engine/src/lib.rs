@@ -27,6 +27,7 @@ pub mod reason;
 mod report;
 pub mod topology;
 mod tree;
+mod waiting;
 
 pub use decision::{
     Decision, DecisionId, Evict, EvictReason, Outcome, PreemptionReason, Reserve, SetPending,
@@ -40,3 +41,4 @@ pub use preempt::{Chosen, Victim};
 pub use process::{CycleCounts, Recomputation};
 pub use reason::{Hindrance, Inactive, Obstacle, PendingReason};
 pub use report::{ClusterQueueReport, FlavorUsage, LocalQueueReport};
+pub use waiting::Waiting;

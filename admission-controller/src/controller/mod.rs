@@ -31,6 +31,7 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::explain;
 use crate::metrics::QueueMetrics;
+use crate::visibility::{self, Board, Question};
 use feeds::{Feeds, Seen, feeds};
 use pump::{Answer, Op};
 use world::{Unit, World};
@@ -53,8 +54,13 @@ const TELL_AGAIN: Duration = Duration::from_secs(600);
 /// A queue's counts are written at most once in this time.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
 
-/// Asks the controller for its state.
-pub(crate) type StateRequest = oneshot::Sender<serde_json::Value>;
+/// A question to the task that owns the engine.
+pub(crate) enum Ask {
+    /// For its state, as JSON.
+    State(oneshot::Sender<serde_json::Value>),
+    /// Who waits in a queue.
+    Pending(Question, oneshot::Sender<visibility::Answer>),
+}
 
 pub(crate) struct Controller {
     ctx: Context,
@@ -83,6 +89,8 @@ pub(crate) struct Controller {
     scheduled: BTreeSet<Unit>,
     ready: Requirement,
     counted: Counted,
+    /// Lists for those who ask who waits.
+    board: Board,
 }
 
 /// What is counted and told.
@@ -110,7 +118,7 @@ enum Wake {
     Done(Box<Done<Unit, Answer>>),
     Due,
     Seen(Box<Seen>),
-    State(StateRequest),
+    Asked(Ask),
 }
 
 impl Controller {
@@ -142,25 +150,23 @@ impl Controller {
             scheduled: BTreeSet::new(),
             ready,
             counted,
+            board: Board::default(),
             ctx,
             config,
         }
     }
 
     /// Runs until the context's tasks stop.
-    pub(crate) async fn run(mut self, mut states: mpsc::Receiver<StateRequest>) {
+    pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<Ask>) {
         let mut feeds = feeds(&self.ctx, &self.config.file, &self.counted.watches);
         loop {
-            match self.wake(&mut feeds, &mut states).await {
+            match self.wake(&mut feeds, &mut asked).await {
                 Wake::Stop => break,
                 Wake::Led(leads) => self.lead(leads).await,
                 Wake::Done(done) => self.done(*done),
                 Wake::Due => {}
                 Wake::Seen(seen) => self.world.take(&mut self.engine, *seen),
-                Wake::State(request) => {
-                    let _asker_gone = request.send(explain::state(&self.engine, self.leads));
-                    continue;
-                }
+                Wake::Asked(ask) => self.answer_ask(ask),
             }
             self.take_what_is_there(&mut feeds);
             if self.world.is_synced() {
@@ -175,7 +181,7 @@ impl Controller {
         self.writes.drain().await;
     }
 
-    async fn wake(&mut self, feeds: &mut Feeds, states: &mut mpsc::Receiver<StateRequest>) -> Wake {
+    async fn wake(&mut self, feeds: &mut Feeds, asked: &mut mpsc::Receiver<Ask>) -> Wake {
         if self.acts() && self.engine.has_more() {
             tokio::task::yield_now().await;
             return Wake::Due;
@@ -189,8 +195,25 @@ impl Controller {
             leads = self.leadership.changed() => Wake::Led(leads),
             done = self.writes.next() => Wake::Done(Box::new(done)),
             () = async { clock.sleep_until(due.unwrap_or_else(|| clock.monotonic())).await }, if due.is_some() => Wake::Due,
-            Some(request) = states.recv() => Wake::State(request),
+            Some(ask) = asked.recv() => Wake::Asked(ask),
             Some(seen) = feeds.next() => Wake::Seen(Box::new(seen)),
+        }
+    }
+
+    fn answer_ask(&mut self, ask: Ask) {
+        match ask {
+            Ask::State(asker) => {
+                let _asker_gone = asker.send(explain::state(&self.engine, self.leads));
+            }
+            Ask::Pending(question, asker) => {
+                let answer = if self.world.is_synced() {
+                    let (now, workloads) = (self.ctx.clock.monotonic(), &self.world.workloads);
+                    self.board.answer(&question, &self.engine, now, |uid| workloads.get(uid))
+                } else {
+                    visibility::Answer::TooEarly
+                };
+                let _asker_gone = asker.send(answer);
+            }
         }
     }
 

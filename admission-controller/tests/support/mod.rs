@@ -91,6 +91,7 @@ impl World {
             "limitranges" => ("v1", "LimitRange"),
             "priorityclasses" => ("v1", "PriorityClass"),
             "workloads" => ("v1beta2", "Workload"),
+            "apiservices" => ("v1", "APIService"),
             "jobs" => ("v1", "Job"),
             "jobsets" => ("v1alpha2", "JobSet"),
             other => panic!("{other} has no kind here"),

@@ -76,6 +76,10 @@ fn versions(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
             }
         }
     }
+    drop(state);
+    for (group, version) in crate::aggregation::versions(cluster) {
+        groups.entry(group).or_default().push(version);
+    }
     for versions in groups.values_mut() {
         versions.sort_by_key(|v| std::cmp::Reverse(rank(v)));
     }

@@ -36,12 +36,24 @@ impl Authority {
 
     /// A serving certificate for these names and addresses.
     pub fn serving(&self, names: &[&str]) -> Result<Pair> {
-        let mut params =
-            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
-        params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or("server"));
+        self.sign(names.first().copied().unwrap_or("server"), names, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A client's certificate with this name.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn client(&self, name: &str) -> Result<Pair> {
+        self.sign(name, &[], ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn sign(&self, common_name: &str, names: &[&str], usage: ExtendedKeyUsagePurpose) -> Result<Pair> {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name.push(DnType::CommonName, common_name);
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.extended_key_usages = vec![usage];
         let key = KeyPair::generate()?;
         Ok(Pair { certificate: params.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
     }

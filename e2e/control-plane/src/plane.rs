@@ -81,6 +81,9 @@ impl ControlPlane {
     }
 }
 
+/// The name in the certificate by which aggregated API servers know the API server.
+const FRONT_PROXY: &str = "front-proxy-client";
+
 /// A right: API group, resource with its subresource, verb.
 pub type Right = (String, String, String);
 
@@ -146,6 +149,9 @@ struct Files {
     certificates: PathBuf,
     audit_policy: PathBuf,
     audit: PathBuf,
+    front_authority: PathBuf,
+    front_certificate: PathBuf,
+    front_key: PathBuf,
 }
 
 impl Files {
@@ -153,6 +159,8 @@ impl Files {
         let serving =
             authority.serving(&["localhost", "127.0.0.1", "10.96.0.1", "kubernetes.default.svc"])?;
         let (signing, verifying) = pki::signing_key()?;
+        let front_authority = Authority::new()?;
+        let front = front_authority.client(FRONT_PROXY)?;
         let put = |name: &str, text: &str| -> Result<PathBuf> {
             let path = folder.join(name);
             std::fs::write(&path, text)?;
@@ -174,6 +182,9 @@ impl Files {
             certificates: folder.join("generated"),
             audit_policy: put("audit-policy.json", AUDIT)?,
             audit: folder.join("audit.log"),
+            front_authority: put("front-proxy-ca.crt", &front_authority.certificate)?,
+            front_certificate: put("front-proxy.crt", &front.certificate)?,
+            front_key: put("front-proxy.key", &front.key)?,
         })
     }
 }
@@ -212,6 +223,14 @@ fn start_apiserver(work: &Path, tools: &Tools, files: &Files, etcd: u16, port: u
         .arg("--allow-privileged=true")
         // Lets it call webhooks of in-cluster Services by their endpoints: there is no kube-proxy.
         .arg("--enable-aggregator-routing=true")
+        // With these it passes requests on to aggregated API servers, as kubeadm sets it up.
+        .arg(format!("--requestheader-client-ca-file={}", files.front_authority.display()))
+        .arg(format!("--requestheader-allowed-names={FRONT_PROXY}"))
+        .arg("--requestheader-username-headers=X-Remote-User")
+        .arg("--requestheader-group-headers=X-Remote-Group")
+        .arg("--requestheader-extra-headers-prefix=X-Remote-Extra-")
+        .arg(format!("--proxy-client-cert-file={}", files.front_certificate.display()))
+        .arg(format!("--proxy-client-key-file={}", files.front_key.display()))
         .arg("--kubelet-preferred-address-types=InternalIP")
         // Pods are accepted without waiting for the default service account of a namespace made a moment ago.
         .arg("--disable-admission-plugins=ServiceAccount")

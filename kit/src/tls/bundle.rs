@@ -1,4 +1,4 @@
-//! Telling the API server whom to trust: `caBundle` in webhook configurations and CRDs.
+//! Telling the API server whom to trust: `caBundle` in webhook configurations, CRDs and APIServices.
 
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub struct CaTargets {
     pub mutating: Vec<String>,
     /// Names of CustomResourceDefinitions with a conversion webhook.
     pub crds: Vec<String>,
+    /// Names of APIServices.
+    pub api_services: Vec<String>,
 }
 
 /// Writes the bundle while this replica leads: at once, when it changes, and when somebody took it out. Ends when the
@@ -74,6 +76,7 @@ pub async fn write_ca_bundle(
         (&targets.validating, admission, "ValidatingWebhookConfiguration"),
         (&targets.mutating, admission, "MutatingWebhookConfiguration"),
         (&targets.crds, "apiextensions.k8s.io", "CustomResourceDefinition"),
+        (&targets.api_services, "apiregistration.k8s.io", "APIService"),
     ];
     let mut result = Ok(());
     for (names, group, kind) in kinds {
@@ -122,6 +125,12 @@ fn with_bundle(object: &Value, bundle: &str) -> Option<Value> {
         }
         return (webhooks != *seen).then(|| json!({ "webhooks": webhooks }));
     }
+    if let Some(service) = object.get("spec").filter(|spec| spec.get("service").is_some_and(Value::is_object))
+    {
+        // Whom to trust is said, so nobody need be trusted unseen; the API server refuses both together.
+        let known = service["caBundle"] == *bundle && service["insecureSkipTLSVerify"] != true;
+        return (!known).then(|| json!({ "spec": { "caBundle": bundle, "insecureSkipTLSVerify": false } }));
+    }
     let seen = object.pointer("/spec/conversion/webhook/clientConfig")?;
     let mut config = seen.clone();
     set(&mut config, bundle);
@@ -157,5 +166,12 @@ mod tests {
             json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": "Q0E="}}}}})
         );
         assert_eq!(with_bundle(&json!({"spec": {"conversion": {"strategy": "None"}}}), "Q0E="), None);
+
+        let api = json!({"spec": {"service": {"name": "s"}, "insecureSkipTLSVerify": true}});
+        let patch = with_bundle(&api, "Q0E=").unwrap();
+        assert_eq!(patch, json!({"spec": {"caBundle": "Q0E=", "insecureSkipTLSVerify": false}}));
+        let api = json!({"spec": {"service": {"name": "s"}, "caBundle": "Q0E="}});
+        assert_eq!(with_bundle(&api, "Q0E="), None);
+        assert_eq!(with_bundle(&json!({"spec": {"service": null, "group": ""}}), "Q0E="), None);
     }
 }

@@ -290,6 +290,21 @@ impl Site {
         Ok(())
     }
 
+    /// Asks admission-controller itself, as anybody in the cluster could who makes up a user's name.
+    pub(crate) async fn without_the_api_server(&self, path: &str) -> Result<(u16, String)> {
+        let mut config = kube::Config::new(format!("https://{}:{}", own_address()?, self.port).parse()?);
+        config.accept_invalid_certs = true;
+        let client = kube::Client::try_from(config)?;
+        let request = http::Request::get(path)
+            .header("x-remote-user", "admin")
+            .header("x-remote-group", "system:masters")
+            .body(kube::client::Body::empty())?;
+        let response = client.send(request).await?;
+        let status = response.status().as_u16();
+        let body = http_body_util::BodyExt::collect(response.into_body()).await?.to_bytes();
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
     /// A node with eight GPUs, Ready; there is no kubelet that would say so.
     pub(crate) async fn node(&self) -> Result<()> {
         self.applier()
@@ -334,12 +349,18 @@ impl Site {
                 all.insert(definition["metadata"]["name"].as_str().unwrap_or_default().to_owned(), bundle);
             }
         }
+        for service in
+            admission_controller::visibility::VERSIONS.map(admission_controller::visibility::api_service_name)
+        {
+            let object = self.get(&format!("/apis/apiregistration.k8s.io/v1/apiservices/{service}")).await?;
+            all.insert(service, object["spec"]["caBundle"].as_str().map(str::to_owned));
+        }
         let (mutating, validating) = admission_controller::webhook_configurations(None);
         let webhooks =
             mutating.webhooks.map_or(0, |all| all.len()) + validating.webhooks.map_or(0, |all| all.len());
         ensure!(
-            all.len() == webhooks + 5,
-            "{webhooks} webhooks and five converted kinds, not {:?}",
+            all.len() == webhooks + 5 + 2,
+            "{webhooks} webhooks, five converted kinds and two APIServices, not {:?}",
             all.keys()
         );
         Ok(all)

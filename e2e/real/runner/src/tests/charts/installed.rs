@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::KUEUE;
 use super::story::{
     agent, appears_later, cluster_queue, converted, delete, excluded, gang, job, no_queue, podgroup,
-    suspended, too_large, wrong_queue,
+    suspended, too_large, visible, wrong_queue,
 };
 use crate::cluster::{condition, wait};
 use crate::helm::{PROGRAMS, SYSTEM, Site, own_address};
@@ -58,6 +58,7 @@ pub(super) fn all() -> Vec<Test> {
         "excluded_namespaces_are_left_alone" => excluded,
         "a_wrong_clusterqueue_is_refused" => wrong_queue,
         "v1beta1_is_converted" => converted,
+        "who_waits_is_told_by_the_visibility_api" => visible,
         "a_gang_is_admitted_and_bound" => gang,
         "a_podgroup_is_bound" => podgroup,
         "a_pod_that_does_not_fit_is_told_so" => too_large,
@@ -352,6 +353,7 @@ async fn uninstall(site: &mut Site) -> Result<()> {
     for path in [
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
         "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+        "/apis/apiregistration.k8s.io/v1/apiservices",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles",
         "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
         "/apis/rbac.authorization.k8s.io/v1/roles",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use admission_controller::Configuration;
 use admission_controller::config::{FeatureGates, Integrations};
+use admission_controller::visibility::{VERSIONS, api_service_name, api_services};
 use admission_controller::webhook::{CONFIGURATION, webhook_configurations_for};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -28,6 +29,7 @@ pub(super) fn all() -> Vec<Test> {
         Test::new("charts/every_object_has_the_recommended_labels", labels),
         Test::new("charts/every_container_says_what_it_needs", containers),
         Test::new("charts/the_authority_may_be_written_where_it_is_needed", authority),
+        Test::new("charts/the_visibility_api_is_that_of_the_program", api_services_agree),
         Test::new("charts/definitions/are_those_generated", generated),
         Test::new("charts/definitions/another_namespace_converts", |world| {
             converts(world, "conversion.namespace=quota", "namespace", "quota")
@@ -184,6 +186,27 @@ async fn authority(world: Arc<World>) -> Result<Outcome> {
     ensure!(named == converted, "the role names {named:?}, converted are {converted:?}");
     for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
         ensure!(names(kind).contains(CONFIGURATION), "{kind}");
+    }
+    let wanted: BTreeSet<String> = VERSIONS.map(api_service_name).into();
+    ensure!(names("apiservices") == wanted, "the role names {:?}", names("apiservices"));
+    Ok(Outcome::Passed)
+}
+
+async fn api_services_agree(world: Arc<World>) -> Result<Outcome> {
+    let helm = need!(Helm::new(&world));
+    let objects = helm.template("trireme", &[]).await?;
+    for ours in api_services(&Configuration::default()) {
+        let ours = serde_json::to_value(&ours)?;
+        let name = &ours["metadata"]["name"];
+        let rendered =
+            objects.iter().find(|one| one["kind"] == "APIService" && one["metadata"]["name"] == *name);
+        let rendered = rendered.with_context(|| format!("the chart has no APIService {name}"))?;
+        ensure!(
+            rendered["spec"] == ours["spec"],
+            "the chart has {}, the program {}",
+            rendered["spec"],
+            ours["spec"]
+        );
     }
     Ok(Outcome::Passed)
 }

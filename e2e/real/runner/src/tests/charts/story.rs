@@ -113,6 +113,56 @@ pub(super) async fn excluded(site: &mut Site) -> Result<()> {
     delete(site, "/apis/batch/v1/namespaces/kube-system/jobs/system").await
 }
 
+/// The real aggregator passes requests on, and nobody else is answered.
+pub(super) async fn visible(site: &mut Site) -> Result<()> {
+    site.programs().await?;
+    let applier = site.applier().await?;
+    let local = json!({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": {"name": "seen", "namespace": "team"},
+        "spec": {"clusterQueue": "seen"}});
+    for object in [cluster_queue("seen", "0"), local] {
+        applier.must(&object).await?;
+    }
+    for name in ["seen-1", "seen-2"] {
+        applier.must(&job(name, Some("seen"), 1, 1)).await?;
+        // One second apart: that is how precisely the API server dates them.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+    }
+    let group = "/apis/visibility.kueue.x-k8s.io";
+    for version in ["v1beta1", "v1beta2"] {
+        wait("the APIService to be available", Duration::from_secs(60), async || {
+            let path =
+                format!("/apis/apiregistration.k8s.io/v1/apiservices/{version}.visibility.kueue.x-k8s.io");
+            Ok(condition(&site.get(&path).await?, "Available").is_some_and(|found| found["status"] == "True"))
+        })
+        .await?;
+        for path in ["clusterqueues/seen", "namespaces/team/localqueues/seen"] {
+            let path = format!("{group}/{version}/{path}/pendingworkloads");
+            wait("both jobs to be listed", Duration::from_secs(20), async || {
+                let summary = site.get(&path).await?;
+                let owners = summary["items"].as_array().into_iter().flatten();
+                let owners: Vec<_> =
+                    owners.map(|one| &one["metadata"]["ownerReferences"][0]["name"]).collect();
+                Ok(owners == ["seen-1", "seen-2"])
+            })
+            .await?;
+        }
+    }
+    wait("the documents of the group", Duration::from_secs(60), async || {
+        let groups = site.plane.client.list_api_groups().await?;
+        let openapi = site.get("/openapi/v3").await?;
+        Ok(groups.groups.iter().any(|one| one.name == "visibility.kueue.x-k8s.io")
+            && openapi["paths"]["apis/visibility.kueue.x-k8s.io/v1beta2"].is_object())
+    })
+    .await?;
+    let (status, text) =
+        site.without_the_api_server(&format!("{group}/v1beta2/clusterqueues/seen/pendingworkloads")).await?;
+    ensure!(status == 401, "{status}: {text}");
+    for name in ["seen-1", "seen-2"] {
+        delete(site, &format!("/apis/batch/v1/namespaces/team/jobs/{name}")).await?;
+    }
+    Ok(())
+}
+
 pub(super) async fn wrong_queue(site: &mut Site) -> Result<()> {
     site.programs().await?;
     // The schema allows any quantity.

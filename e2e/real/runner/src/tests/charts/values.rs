@@ -43,6 +43,7 @@ const CASES: &[Case] = &[
         ".webhook.port=9000",
         Present(r#""containerPort":9000"#),
     ),
+    Case("admissionController.visibility", "admission-controller", "=false", Absent(r#""APIService""#)),
     Case("admissionController.logFilter", "admission-controller", "=debug", Present(r#""value":"debug""#)),
     Case(
         "admissionController.resources",

@@ -1,0 +1,61 @@
+//! Who waits in a ClusterQueue, in order: what the visibility API shows.
+
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::names::{ClusterQueueName, LocalQueueKey, Uid};
+use crate::queue::Order;
+
+/// One that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its uid.
+    pub uid: Uid,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its priority.
+    pub priority: i32,
+    /// The LocalQueue it waits in.
+    pub local_queue: Arc<str>,
+    /// How many of the same LocalQueue stand before it.
+    pub position_in_local_queue: usize,
+}
+
+impl Engine {
+    /// Everyone who waits in this ClusterQueue, first those for whom others have to leave (nobody overtakes them), then by
+    /// priority, age and uid; also those who cannot be admitted as things are. `None` where no such object exists.
+    pub fn line_of(&self, name: &ClusterQueueName) -> Option<Vec<Waiting>> {
+        let queue = self.queues.get(name).filter(|queue| queue.spec.is_some())?;
+        let aside = queue.aside.iter().filter_map(|uid| self.workloads.get(uid));
+        let aside = aside.map(|record| Order::of(&record.workload));
+        let mut others: Vec<Order> = aside.collect();
+        others.extend(queue.active.iter().chain(queue.parked.orders()).cloned());
+        others.sort_unstable();
+        let mut before = std::collections::BTreeMap::<LocalQueueKey, usize>::new();
+        let in_order = queue.claiming.iter().chain(&others);
+        let waiting = in_order.filter_map(|order| {
+            let workload = &self.workloads.get(&order.uid)?.workload;
+            let local_queue = workload.queue.clone()?;
+            let key = LocalQueueKey { namespace: workload.namespace.clone(), name: local_queue.clone() };
+            let before = before.entry(key).or_default();
+            let position_in_local_queue = *before;
+            *before += 1;
+            Some(Waiting {
+                uid: order.uid.clone(),
+                namespace: workload.namespace.clone(),
+                name: workload.name.clone(),
+                priority: workload.priority,
+                local_queue,
+                position_in_local_queue,
+            })
+        });
+        Some(waiting.collect())
+    }
+
+    /// The ClusterQueue that a LocalQueue names; `None` where no such LocalQueue exists.
+    pub fn cluster_queue_of_local_queue(&self, key: &LocalQueueKey) -> Option<&ClusterQueueName> {
+        self.local_queues.get(key).map(|queue| &queue.cluster_queue)
+    }
+}
