@@ -40,9 +40,6 @@ impl Authority {
     }
 
     /// A client's certificate with this name.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     pub fn client(&self, name: &str) -> Result<Pair> {
         self.sign(name, &[], ExtendedKeyUsagePurpose::ClientAuth)
     }
