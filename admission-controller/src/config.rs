@@ -9,9 +9,11 @@ use crds::validation::Gates;
 use kit::config::{self, ConfigError};
 use kit::http::Listen;
 use model::ResourceName;
+use model::duration::GoDuration;
 use model::planted::Planted;
 use model::quantity::Quantity;
-use quota_engine::{FairSharing, Settings, Undeclared};
+use quota_engine::input::Weight;
+use quota_engine::{AdmissionFairSharing, FairSharing, Settings, Undeclared};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -55,7 +57,7 @@ impl Default for Config {
 }
 
 /// What an administrator chooses. In a file: YAML; a field that is not listed here is refused by name.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Configuration {
     /// `apiVersion`, as Kueue's file has it; not looked at.
@@ -75,6 +77,8 @@ pub struct Configuration {
     pub feature_gates: FeatureGates,
     /// `fairSharing`: whether and how what is lent is shared out fairly.
     pub fair_sharing: Option<FairSharingConfig>,
+    /// `admissionFairSharing`: whether LocalQueues take turns by what they have used.
+    pub admission_fair_sharing: Option<AdmissionFairSharingConfig>,
     /// The scheduler that jobs without a wish of their own are given to. Empty leaves them as they are.
     pub scheduler_name: String,
     /// Where webhooks listen.
@@ -168,6 +172,49 @@ pub enum PreemptionStrategy {
     LessThanInitialShare,
 }
 
+/// `admissionFairSharing`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AdmissionFairSharingConfig {
+    /// `usageHalfLifeTime`: after so long half of what was used is forgotten; at 0, all at once.
+    #[serde(default)]
+    pub usage_half_life_time: GoDuration,
+    /// `usageSamplingInterval`: how often LocalQueues are told what they have used.
+    #[serde(default = "sampling_interval")]
+    pub usage_sampling_interval: GoDuration,
+    /// `resourceWeights`: how much a unit of a resource counts; 1 where there is none.
+    #[serde(default)]
+    pub resource_weights: BTreeMap<ResourceName, f64>,
+}
+
+fn sampling_interval() -> GoDuration {
+    GoDuration::from_secs(300)
+}
+
+impl AdmissionFairSharingConfig {
+    fn rules(&self) -> AdmissionFairSharing {
+        AdmissionFairSharing {
+            half_life_ms: self.usage_half_life_time.millis(),
+            // As by Kueue, an interval of 0 is none that was set.
+            sampling_ms: match self.usage_sampling_interval.millis() {
+                0 => sampling_interval().millis(),
+                millis => millis,
+            },
+            weights: self
+                .resource_weights
+                .iter()
+                .map(|(resource, weight)| (resource.clone(), Weight::from_number(*weight)))
+                .collect(),
+        }
+    }
+
+    /// The resource whose weight is no number to weigh with.
+    fn wrong_weight(&self) -> Option<&ResourceName> {
+        let wrong = self.resource_weights.iter().find(|(_, weight)| !weight.is_finite() || **weight < 0.0);
+        wrong.map(|(resource, _)| resource)
+    }
+}
+
 impl FairSharingConfig {
     /// `None` for a list that is none of the three.
     fn strategies(&self) -> Option<FairSharing> {
@@ -197,6 +244,8 @@ pub struct FeatureGates {
     pub recompute_assignment_upon_preemption_targets_overlap: bool,
     /// `FlavorFungibilityPreserveScanProgress`.
     pub flavor_fungibility_preserve_scan_progress: bool,
+    /// `AdmissionFairSharing`.
+    pub admission_fair_sharing: bool,
     /// `ReclaimablePods`: quota of pods that have ended is given back before the job ends.
     pub reclaimable_pods: bool,
     /// Any other; those that change a rule of validation are in [`Gates`].
@@ -213,6 +262,7 @@ impl Default for FeatureGates {
             recompute_assignment_upon_preemption_targets_overlap: kueues.recompute_overlapping_targets,
             flavor_fungibility_preserve_scan_progress: kueues.preserve_scan_progress,
             priority_sorting_within_cohort: kueues.priority_sorting,
+            admission_fair_sharing: true,
             reclaimable_pods: true,
             others: BTreeMap::new(),
         }
@@ -254,6 +304,7 @@ impl Default for Configuration {
             resources: Resources::default(),
             feature_gates: FeatureGates::default(),
             fair_sharing: None,
+            admission_fair_sharing: None,
             scheduler_name: trireme::SCHEDULER_NAME.to_owned(),
             webhook: Webhook::default(),
             health: None,
@@ -296,6 +347,10 @@ impl Configuration {
             let reason = "it must be one of LessThanOrEqualToFinalShare and LessThanInitialShare, or both in this order";
             return Err(ConfigError::invalid(path, "fairSharing.preemptionStrategies", reason));
         }
+        if let Some(resource) = self.admission_fair_sharing.as_ref().and_then(|fair| fair.wrong_weight()) {
+            let field = format!("admissionFairSharing.resourceWeights[{resource}]");
+            return Err(ConfigError::invalid(path, &field, "it must not be below 0"));
+        }
         for (index, name) in self.integrations.frameworks.iter().enumerate() {
             if !TABLE.iter().any(|kind| kind.framework == name) {
                 let reason = format!("{name:?} is not supported; supported are {}", frameworks().join(", "));
@@ -327,6 +382,11 @@ impl Configuration {
             recompute_overlapping_targets: gates.recompute_assignment_upon_preemption_targets_overlap,
             preserve_scan_progress: gates.flavor_fungibility_preserve_scan_progress,
             fair_sharing: self.fair_sharing(),
+            admission_fair_sharing: self
+                .admission_fair_sharing
+                .as_ref()
+                .filter(|_| gates.admission_fair_sharing)
+                .map(AdmissionFairSharingConfig::rules),
         }
     }
 

@@ -32,8 +32,9 @@ pub fn state(engine: &Engine, leads: bool) -> Value {
 
 /// One workload: where it stands, and why.
 pub fn workload(engine: &Engine, uid: &Uid) -> Option<Value> {
-    let Explanation { uid, namespace, name, priority, cluster_queue, state, reason, ahead } =
+    let Explanation { uid, namespace, name, priority, local_queue, cluster_queue, state, reason, ahead } =
         engine.explain(uid)?;
+    let used = local_queue.and_then(|key| engine.history(&key)).map(|history| history.consumption);
     let (state, preemptor) = match &state {
         WorkloadState::Aside => ("NotQueued", None),
         WorkloadState::Queued => ("Queued", None),
@@ -55,6 +56,7 @@ pub fn workload(engine: &Engine, uid: &Uid) -> Option<Value> {
         "reason": reason.as_ref().map(|reason| reason.token()),
         "message": reason.as_ref().map(words::pending),
         "ahead": ahead,
+        "localQueueUsage": used.map(|used| used.approximate()),
     }))
 }
 

@@ -13,10 +13,10 @@ use crds::view::quota::{FairSharing, ResourceGroup};
 use crds::view::workload::{PodSet, PodSetAssignment, TopologyRequest, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use model::ResourceName;
-use model::quantity::Written;
+use model::quantity::{Quantity, Written};
 use model::resources::ResourceList;
 use quota_engine::input;
-use quota_engine::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
+use quota_engine::{Amounts, ClusterQueueName, FlavorName, LocalQueueKey, Uid};
 
 use crate::checks;
 use crate::compose::Priorities;
@@ -80,6 +80,10 @@ pub fn cluster_queue(view: &ClusterQueue) -> input::ClusterQueue {
         preemption: preemption(view),
         fungibility: fungibility(view),
         weight: weight(&spec.fair_sharing),
+        admission_mode: match spec.admission_scope.admission_mode.as_deref() {
+            Some("UsageBasedAdmissionFairSharing") => input::AdmissionMode::UsageBasedFairSharing,
+            _ => input::AdmissionMode::NoFairSharing,
+        },
         stop: stop_policy(spec.stop_policy.as_deref()),
         terminating: view.metadata.deletion_timestamp.is_some(),
         admission_checks: spec
@@ -227,7 +231,19 @@ pub fn local_queue(view: &LocalQueue) -> input::LocalQueue {
         uid: uid(&view.metadata),
         cluster_queue: ClusterQueueName::from(view.spec.cluster_queue.as_str()),
         stop: stop_policy(view.spec.stop_policy.as_deref()),
+        weight: weight(&view.spec.fair_sharing),
     }
+}
+
+/// What a LocalQueue's status says it has used; `None` where it says nothing. A number that cannot be read counts as none.
+pub fn history(view: &LocalQueue) -> Option<Amounts> {
+    let consumed =
+        view.status.rest.get("fairSharing")?.pointer("/admissionFairSharingStatus/consumedResources")?;
+    let nanos = consumed.as_object()?.iter().filter_map(|(resource, written)| {
+        let quantity: Quantity = serde_json::from_value(written.clone()).ok()?;
+        Some((ResourceName::from(resource.as_str()), quantity.nanos()))
+    });
+    Some(nanos.collect())
 }
 
 /// A Workload. Pods that have ended and will not run again are not counted.

@@ -16,7 +16,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use quota_engine::{ClusterQueueReport, CycleCounts, FairShare, Inactive, Recomputation};
+use quota_engine::{
+    ClusterQueueReport, CycleCounts, FairShare, Inactive, LocalQueueKey, LocalQueueReport, Recomputation,
+};
 
 use crate::phase;
 
@@ -49,6 +51,14 @@ struct OfMember {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfCohort {
     cohort: String,
+    replica_role: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfLocalQueue {
+    name: String,
+    namespace: String,
+    cluster_queue: String,
     replica_role: &'static str,
 }
 
@@ -110,6 +120,7 @@ pub struct QueueMetrics {
     admitted_active: Family<OfQueue, Gauge>,
     share: Shares<OfMember>,
     cohort_share: Shares<OfCohort>,
+    used: Shares<OfLocalQueue>,
     reserved: Family<OfClass, Counter>,
     admitted: Family<OfClass, Counter>,
     finished: Family<OfClass, Counter>,
@@ -129,6 +140,7 @@ pub struct QueueMetrics {
 struct Known {
     classes: BTreeMap<String, BTreeSet<String>>,
     shares: BTreeMap<String, OfMember>,
+    used: BTreeMap<LocalQueueKey, OfLocalQueue>,
     evictions: BTreeMap<String, Vec<OfEviction>>,
     ended_evictions: BTreeMap<String, Vec<OfReason>>,
     preemptions: BTreeMap<String, Vec<OfPreemption>>,
@@ -146,6 +158,7 @@ impl QueueMetrics {
             admitted_active: Family::default(),
             share: Family::default(),
             cohort_share: Family::default(),
+            used: Family::default(),
             reserved: Family::default(),
             admitted: Family::default(),
             finished: Family::default(),
@@ -189,6 +202,11 @@ impl QueueMetrics {
             self.share.clone(),
         );
         registry.register("kueue_cohort_weighted_share", "The same of a Cohort", self.cohort_share.clone());
+        registry.register(
+            "kueue_local_queue_admission_fair_sharing_usage",
+            "What a LocalQueue has used so far and is about to use, weighted: who has used less comes first",
+            self.used.clone(),
+        );
         registry.register(
             "kueue_quota_reserved_workloads",
             "Workloads that got quota",
@@ -274,6 +292,25 @@ impl QueueMetrics {
             let value = if share.exact.is_finite() { share.exact } else { f64::NAN };
             self.share.get_or_create(&labels).set(value);
             known.shares.insert(name.to_owned(), labels);
+        }
+    }
+
+    /// What a LocalQueue has used, where its turns go by it; `None` where there is no such LocalQueue.
+    pub fn local_queue(&self, key: &LocalQueueKey, report: Option<&LocalQueueReport>) {
+        let used = report.and_then(|report| Some((report, report.history.as_ref()?.consumption)));
+        let labels = used.map(|(report, _)| OfLocalQueue {
+            name: key.name.to_string(),
+            namespace: key.namespace.to_string(),
+            cluster_queue: report.cluster_queue.to_string(),
+            replica_role: self.role,
+        });
+        let mut known = self.known();
+        if let Some(before) = known.used.remove(key).filter(|before| Some(before) != labels.as_ref()) {
+            self.used.remove(&before);
+        }
+        if let (Some(labels), Some((_, used))) = (labels, used) {
+            self.used.get_or_create(&labels).set(used.approximate());
+            known.used.insert(key.clone(), labels);
         }
     }
 

@@ -4,9 +4,12 @@
 
 mod support;
 
-use admission_controller::config::{Config, Configuration, FairSharingConfig};
+use std::time::Duration;
+
+use admission_controller::config::{AdmissionFairSharingConfig, Config, Configuration, FairSharingConfig};
 use axum::body::Body;
 use cluster_sim::GroupResource;
+use model::quantity::Quantity;
 use serde_json::json;
 use support::World;
 use tower::ServiceExt;
@@ -92,4 +95,50 @@ async fn shares_are_told_where_sharing_is_fair() {
     world.settle().await;
     let text = metrics(&world).await;
     assert!(!text.contains(r#"kueue_cohort_weighted_share{cohort="team""#), "{text}");
+}
+
+/// What a LocalQueue has used is in its status and in a metric, decays though nothing happens, and goes with the LocalQueue.
+#[tokio::test(start_paused = true)]
+async fn what_local_queues_have_used_is_told_where_they_take_turns() {
+    let world = World::new(false).await;
+    world.queue("a", "pool", json!({ "nominalQuota": 8 }), json!({})).await;
+    let turns = json!({ "admissionMode": "UsageBasedAdmissionFairSharing" });
+    world
+        .update("kueue.x-k8s.io", "clusterqueues", "a", false, |queue| {
+            queue["spec"]["admissionScope"] = turns.clone();
+        })
+        .await;
+    let turns: AdmissionFairSharingConfig = serde_json::from_value(json!({
+        "usageHalfLifeTime": "1m", "usageSamplingInterval": "10s", "resourceWeights": { "cpu": 0, "memory": 0 },
+    }))
+    .unwrap();
+    let file = Configuration { admission_fair_sharing: Some(turns), ..Configuration::default() };
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.pytorch("one", "a", 4).await;
+    let mut before = 0.0;
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let queue = world.get("kueue.x-k8s.io", "localqueues", "a").unwrap();
+        let consumed = &queue["status"]["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
+        let gpus: Quantity = serde_json::from_value(consumed["nvidia.com/gpu"].clone()).unwrap();
+        let gpus = gpus.nanos() as f64 / 1e9;
+        assert!(gpus > before, "{gpus} after {before}: {queue}");
+        before = gpus;
+        let name =
+            r#"kueue_local_queue_admission_fair_sharing_usage{name="a",namespace="team",cluster_queue="a""#;
+        let text = metrics(&world).await;
+        let told: f64 = text
+            .lines()
+            .find(|line| line.starts_with(name))
+            .and_then(|line| line.rsplit(' ').next())
+            .unwrap_or_else(|| panic!("{name} is not in\n{text}"))
+            .parse()
+            .unwrap();
+        assert!((told - gpus).abs() < 0.01, "{told} told, {gpus} written");
+    }
+    let id = GroupResource::new("kueue.x-k8s.io", "localqueues");
+    world.cluster.store("user").delete(&id, "team", "a", Default::default()).await.unwrap();
+    world.settle().await;
+    let text = metrics(&world).await;
+    assert!(!text.contains("kueue_local_queue_admission_fair_sharing_usage{"), "{text}");
 }

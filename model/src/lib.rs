@@ -3,6 +3,7 @@
 //! Pure data and pure functions: no clock, no input or output, no Kubernetes client. The types are shaped as Kubernetes
 //! writes them in JSON, so that the lean views of `crds` embed them as they are.
 
+pub mod duration;
 pub mod node;
 pub mod planted;
 pub mod pod;

@@ -73,6 +73,16 @@ impl Quantity {
         Self { nanos: bytes as i128 * NANO, format: Format::BinarySi }
     }
 
+    /// So many billionths of a unit, written as a decimal number; not below nothing, and at most what Kubernetes keeps.
+    pub const fn from_nanos(nanos: i128) -> Self {
+        let nanos = match nanos {
+            ..0 => 0,
+            0..=MAX_NANOS => nanos,
+            _ => MAX_NANOS,
+        };
+        Self { nanos, format: Format::DecimalSi }
+    }
+
     /// Whole units, rounded up as `Quantity.Value()` does; never out of range, since a quantity is capped at parsing.
     pub fn value(&self) -> i64 {
         i64::try_from(div_away_from_zero(self.nanos, NANO)).unwrap_or(if self.nanos < 0 {

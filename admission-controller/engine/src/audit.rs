@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::Engine;
-use crate::queue::{HoldState, Order, Phase};
+use crate::queue::{HoldState, Phase};
 use crate::tree::{Ledger, NodeId, Usage};
 
 impl Engine {
@@ -14,6 +14,7 @@ impl Engine {
     pub fn audit(&self) -> Result<(), String> {
         self.audit_ledger(Ledger::Held)?;
         self.audit_ledger(Ledger::Planned)?;
+        self.audit_accounts()?;
         let mut recounted = self.tree.clone();
         recounted.recount();
         if self.tree.is_dirty() {
@@ -65,7 +66,7 @@ impl Engine {
 
     fn audit_queues(&self) -> Result<(), String> {
         for (uid, record) in &self.workloads {
-            let order = Order::of(&record.workload);
+            let order = self.order_of(&record.workload);
             let (name, listed) = match &record.phase {
                 Phase::Queued(name) => (name, self.queues[name].active.contains(&order)),
                 Phase::Parked(name) => (name, self.queues[name].parked.contains(&record.shape, &order)),

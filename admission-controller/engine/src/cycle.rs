@@ -43,6 +43,7 @@ impl Engine {
     ///
     /// [`Engine::decide`] is what a driver calls; this is its unit, and what Kueue's own tables describe.
     pub fn cycle(&mut self, now_ms: i64) -> Vec<Decision> {
+        self.advance_accounts(now_ms);
         self.reconfigure();
         self.keep_promises(now_ms);
         self.pass(now_ms);
@@ -53,6 +54,7 @@ impl Engine {
     ///
     /// Call it again at once while [`Engine::has_more`] says so; otherwise after the next event or outcome.
     pub fn decide(&mut self, now_ms: i64) -> Vec<Decision> {
+        self.advance_accounts(now_ms);
         self.reconfigure();
         self.keep_promises(now_ms);
         let mut looked_at = 0;
@@ -193,7 +195,7 @@ impl Engine {
             let Some(shape) = self.workloads.get(&order.uid).map(|record| record.shape.clone()) else {
                 return;
             };
-            let leader = self.queue(name).parked.first(&shape).filter(|leader| **leader < order).cloned();
+            let leader = self.queue(name).parked.hopeless(&shape).filter(|leader| **leader < order).cloned();
             let reason = leader.and_then(|leader| self.workloads.get(&leader.uid)?.said.clone());
             let Some(reason) = reason else { return };
             let queue = self.queue(name);

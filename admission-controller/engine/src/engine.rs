@@ -6,6 +6,7 @@ use model::selector::Labels;
 
 use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve, SetPending};
 use crate::fair::FairSharing;
+use crate::history::{Account, AdmissionFairSharing, Amounts};
 use crate::input::{
     Admission, ClusterQueue, Cohort, Event, Flavor, LocalQueue, PodSet, Standing, StopPolicy, Weight,
     Workload,
@@ -34,6 +35,12 @@ pub struct Engine {
     pub(crate) namespaces: BTreeMap<Arc<str>, Labels>,
     pub(crate) workloads: BTreeMap<Uid, Record>,
     pub(crate) by_local_queue: BTreeMap<LocalQueueKey, BTreeSet<Uid>>,
+    /// What LocalQueues have used, of those whose turns go by it.
+    pub(crate) accounts: BTreeMap<LocalQueueKey, Account>,
+    /// What the status of LocalQueues says they have used.
+    pub(crate) written: BTreeMap<LocalQueueKey, Amounts>,
+    /// The time of the last decision.
+    pub(crate) now_ms: i64,
     /// Queues with something to look at.
     pub(crate) ready: BTreeSet<ClusterQueueName>,
     pub(crate) claims: BTreeSet<Order>,
@@ -56,7 +63,7 @@ pub struct Engine {
 }
 
 /// What an administrator chooses once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// What to do about resources that a ClusterQueue has no quota for.
     pub undeclared: Undeclared,
@@ -75,6 +82,8 @@ pub struct Settings {
     pub preserve_scan_progress: bool,
     /// Whether what is lent is shared out fairly, and whom a queue may then displace.
     pub fair_sharing: Option<FairSharing>,
+    /// Whether LocalQueues of a ClusterQueue that wants it take turns by what they have used.
+    pub admission_fair_sharing: Option<AdmissionFairSharing>,
 }
 
 impl Default for Settings {
@@ -88,6 +97,7 @@ impl Default for Settings {
             recompute_overlapping_targets: true,
             preserve_scan_progress: true,
             fair_sharing: None,
+            admission_fair_sharing: None,
         }
     }
 }
@@ -145,9 +155,11 @@ impl Engine {
             Event::LocalQueueGone(key, uid) => {
                 if self.local_queues.get(&key).is_some_and(|known| known.uid == uid) {
                     self.local_queues.remove(&key);
+                    self.reopen_account(&key);
                     self.replace_local_queue(&key);
                 }
             }
+            Event::LocalQueueHistory(key, consumed) => self.remember_history(key, consumed),
             Event::Namespace(name, labels) => {
                 if self.namespaces.insert(name, labels.clone()) != Some(labels) {
                     self.reconfigured = true;
@@ -201,6 +213,7 @@ impl Engine {
         for record in self.workloads.values_mut() {
             record.said = None;
         }
+        self.forget_own_history();
         self.reconfigured = true;
     }
 
@@ -261,6 +274,7 @@ impl Engine {
         }
         let key = queue.key.clone();
         self.local_queues.insert(key.clone(), queue);
+        self.reopen_account(&key);
         self.replace_local_queue(&key);
     }
 
@@ -378,6 +392,7 @@ impl Engine {
             self.touched_queues.insert(name);
         }
         self.touched_local_queues.extend(self.local_queues.keys().cloned());
+        self.reopen_accounts();
         let uids: Vec<Uid> = self.workloads.keys().cloned().collect();
         for uid in uids {
             self.replace_if_waiting(&uid);
@@ -475,7 +490,7 @@ impl Engine {
         let id = self.next_id(uid);
         let Some(record) = self.workloads.get(uid) else { return };
         let based_on = record.workload.version;
-        let order = Order::of(&record.workload);
+        let order = self.order_of(&record.workload);
         match &record.phase {
             Phase::Queued(name) | Phase::Parked(name) => {
                 let name = name.clone();
@@ -496,6 +511,7 @@ impl Engine {
         let holding =
             Holding { admission: admission.clone(), usage, admitted: true, since_ms: now_ms, state };
         self.hold(uid, holding);
+        self.impose_penalty(uid, &admission);
         self.out.push(Decision::Reserve(Reserve { id, workload: uid.clone(), based_on, admission }));
     }
 
@@ -511,6 +527,7 @@ impl Engine {
             evicted: false,
             since_ms: holding.since_ms,
         };
+        self.begin_use(uid);
         self.wake_who_passed_over(&name);
         self.drain(uid);
     }

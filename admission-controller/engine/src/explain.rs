@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, local_queue_of};
 use crate::input::Admission;
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::{ClusterQueueName, LocalQueueKey, Uid};
 use crate::queue::{HoldState, Phase, Record};
 use crate::reason::PendingReason;
 use crate::report::ClusterQueueReport;
@@ -39,6 +39,8 @@ pub struct Explanation {
     pub name: Arc<str>,
     /// Its priority.
     pub priority: i32,
+    /// The LocalQueue it names.
+    pub local_queue: Option<LocalQueueKey>,
     /// The ClusterQueue its LocalQueue leads to.
     pub cluster_queue: Option<ClusterQueueName>,
     /// Where the engine sees it.
@@ -80,9 +82,9 @@ impl Engine {
         };
         let ahead = match &record.phase {
             Phase::Queued(name) | Phase::Parked(name) => self.queues.get(name).map(|queue| {
-                let order = crate::queue::Order::of(&record.workload);
-                queue.active.range(..order.clone()).count()
-                    + queue.parked.before(&order)
+                let order = self.order_of(&record.workload);
+                queue.active.before(&order, &queue.consumptions)
+                    + queue.parked.before(&order, &queue.consumptions)
                     + queue.claiming.range(..order).count()
             }),
             _ => None,
@@ -92,6 +94,7 @@ impl Engine {
             namespace: record.workload.namespace.clone(),
             name: record.workload.name.clone(),
             priority: record.workload.priority,
+            local_queue: local_queue_of(&record.workload),
             cluster_queue: self.cluster_queue_of(uid),
             state,
             reason: self.reason_of(record),
@@ -102,8 +105,10 @@ impl Engine {
     /// Why it waits. What is parked behind its like waits for the same, and that one's numbers are the newest.
     fn reason_of(&self, record: &Record) -> Option<PendingReason> {
         if let Phase::Parked(name) = &record.phase {
-            let leader = self.queues.get(name)?.parked.first(&record.shape)?;
-            return self.workloads.get(&leader.uid)?.said.clone();
+            let leader = self.queues.get(name)?.parked.hopeless(&record.shape);
+            if let Some(leader) = leader.and_then(|order| self.workloads.get(&order.uid)) {
+                return leader.said.clone();
+            }
         }
         record.said.clone()
     }

@@ -7,6 +7,7 @@ use model::node::{NodeSelector, Taint, Toleration};
 use model::selector::{LabelSelector, Labels};
 use model::{ResourceList, ResourceName};
 
+use crate::history::Amounts;
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 
 /// One change of the world. Deletions name the uid, so that a late one cannot remove a successor of the same name.
@@ -32,6 +33,9 @@ pub enum Event {
     LocalQueue(LocalQueue),
     /// A LocalQueue is gone.
     LocalQueueGone(LocalQueueKey, Uid),
+    /// What the status of a LocalQueue says it has used. It counts until the engine decides: from then on it keeps account
+    /// itself.
+    LocalQueueHistory(LocalQueueKey, Amounts),
     /// A namespace was added, or its labels changed.
     Namespace(Arc<str>, Labels),
     /// A namespace is gone.
@@ -216,6 +220,12 @@ impl Weight {
         Self(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
     }
 
+    /// From a number, to the billionth.
+    #[allow(clippy::cast_possible_truncation, reason = "casts of floats saturate, and so does a weight")]
+    pub fn from_number(number: f64) -> Self {
+        Self::from_nanos((number * 1e9).round() as i128)
+    }
+
     /// In billionths.
     pub fn nanos(self) -> u64 {
         self.0
@@ -227,6 +237,16 @@ impl Default for Weight {
     fn default() -> Self {
         Self(1_000_000_000)
     }
+}
+
+/// `admissionScope.admissionMode`: whose turn it is among a ClusterQueue's LocalQueues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdmissionMode {
+    /// `NoAdmissionFairSharing`: it does not matter from which one a workload comes.
+    #[default]
+    NoFairSharing,
+    /// `UsageBasedAdmissionFairSharing`: who has used less comes first.
+    UsageBasedFairSharing,
 }
 
 /// A ClusterQueue.
@@ -250,6 +270,8 @@ pub struct ClusterQueue {
     pub fungibility: Fungibility,
     /// `fairSharing.weight`.
     pub weight: Weight,
+    /// `admissionScope.admissionMode`.
+    pub admission_mode: AdmissionMode,
     /// `stopPolicy`.
     pub stop: StopPolicy,
     /// Whether it has a deletion timestamp.
@@ -286,6 +308,8 @@ pub struct LocalQueue {
     pub cluster_queue: ClusterQueueName,
     /// `stopPolicy`.
     pub stop: StopPolicy,
+    /// `fairSharing.weight`.
+    pub weight: Weight,
 }
 
 /// One pod set of a Workload.

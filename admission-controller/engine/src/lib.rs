@@ -16,6 +16,7 @@ pub mod decision;
 mod engine;
 mod explain;
 mod fair;
+mod history;
 pub mod input;
 mod names;
 mod partial;
@@ -35,6 +36,7 @@ pub use decision::{
 pub use engine::{Engine, Settings, Undeclared};
 pub use explain::{ClusterQueueState, Explanation, WorkloadState};
 pub use fair::{FairShare, FairSharing, Sharer};
+pub use history::{AdmissionFairSharing, Amounts, Consumption, History};
 pub use input::Event;
 pub use names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 pub use preempt::{Chosen, Victim};

@@ -3,6 +3,7 @@
 use model::planted::Bug;
 
 use crate::engine::{Engine, local_queue_of};
+use crate::history::order_of;
 use crate::input::{Standing, StopPolicy, Workload};
 use crate::names::{ClusterQueueName, Uid};
 use crate::queue::{Claim, HoldState, Holding, Order, Phase};
@@ -12,8 +13,9 @@ use crate::tree::Ledger;
 impl Engine {
     /// Takes a workload out of every queue and ledger. `next` is what comes after, which tells whether quota comes back.
     pub(crate) fn withdraw(&mut self, uid: &Uid, next: &Standing) {
+        let by_local_queue = self.takes_turns_by_use();
         let Some(record) = self.workloads.get_mut(uid) else { return };
-        let order = Order::of(&record.workload);
+        let order = order_of(&record.workload, by_local_queue);
         let phase = std::mem::replace(&mut record.phase, Phase::Aside(None));
         if let Some(key) = local_queue_of(&record.workload) {
             if let Some(members) = self.by_local_queue.get_mut(&key) {
@@ -42,7 +44,7 @@ impl Engine {
         let blocked = queue.blocked.as_ref() == Some(order);
         queue.remove(&shape, order);
         // Where this one fitted, or is gone, the next of its like may fit.
-        if let Some(next) = queue.activate_next(&shape) {
+        for next in queue.activate_next(&shape) {
             self.set_phase(&next, Phase::Queued(name.clone()));
         }
         self.touched_queues.insert(name.clone());
@@ -69,6 +71,9 @@ impl Engine {
         let node = queue.node;
         self.touched_queues.insert(name.clone());
         self.tree.charge(node, &holding.usage, Ledger::Held, -1);
+        if holding.is_admitted() {
+            self.note_use(uid, &holding, -1);
+        }
         let stays = matches!(next, Standing::Reserved { evicted: false, .. });
         match holding.state {
             HoldState::Leaving { decision, preemptor } => {
@@ -86,6 +91,8 @@ impl Engine {
         }
         let same = matches!(next, Standing::Reserved { admission, .. } if *admission == holding.admission);
         if !same {
+            let key = self.workloads.get(uid).and_then(|record| local_queue_of(&record.workload));
+            self.lift_penalty(uid, key);
             self.released = true;
             self.reactivate_tree(&name);
         }
@@ -158,13 +165,13 @@ impl Engine {
     }
 
     pub(crate) fn enqueue(&mut self, uid: &Uid, name: ClusterQueueName) {
-        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let Some(record) = self.workloads.get(uid) else { return };
         if let Some(words) = record.refused.clone() {
             self.put_apart(uid, Some(name.clone()));
             self.say(uid, Some(name), PendingReason::AdmissionRefused(words));
             return;
         }
-        let order = Order::of(&record.workload);
+        let order = self.order_of(&record.workload);
         self.set_phase(uid, Phase::Queued(name.clone()));
         let queue = self.queue(&name);
         queue.active.insert(order);
@@ -197,6 +204,15 @@ impl Engine {
             record.said = None;
             record.phase = Phase::Holding(holding);
             self.touched_local_queues.extend(local_queue_of(&record.workload));
+        }
+        self.begin_use(uid);
+    }
+
+    /// From when its admission is complete, what it holds counts as used.
+    pub(crate) fn begin_use(&mut self, uid: &Uid) {
+        if let Some(holding) = self.holding(uid).filter(|holding| holding.is_admitted()).cloned() {
+            self.note_use(uid, &holding, 1);
+            self.settle_penalty(uid);
         }
     }
 

@@ -13,6 +13,7 @@ use model::planted::Bug;
 
 use crate::decision::PreemptionReason;
 use crate::engine::Engine;
+use crate::history::Consumption;
 use crate::input::{BorrowWithinCohort, Preemption, ReclaimWithinCohort, WithinClusterQueue, Workload};
 use crate::names::{ClusterQueueName, FlavorName, Uid};
 use crate::queue::{HoldState, Phase};
@@ -130,7 +131,7 @@ struct Candidate {
     /// Up to which node, exclusive, everything above the candidate must be over its quota.
     common_ancestor: Option<NodeId>,
     /// Who is leaving already comes first.
-    rank: (bool, Group, i32, Reverse<i64>, Uid),
+    rank: (bool, Group, Reverse<Consumption>, i32, Reverse<i64>, Uid),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -389,6 +390,12 @@ impl<'a> Search<'a> {
         self.candidates_of(name, allowed, right, Some(top))
     }
 
+    /// Whose LocalQueue has used more goes first, if it matters; among those of several queues it cannot be compared.
+    fn consumption(&self, name: &ClusterQueueName, workload: &Workload) -> Consumption {
+        let compared = *name == self.queue || self.engine.settings.fair_sharing.is_some();
+        self.engine.consumption_of(name, workload).filter(|_| compared).unwrap_or_default()
+    }
+
     fn candidates_of(
         &mut self,
         name: &ClusterQueueName,
@@ -427,7 +434,14 @@ impl<'a> Search<'a> {
                 Right::SameQueue => (Group::SameQueue, PreemptionReason::InClusterQueue),
             };
             found.push(Candidate {
-                rank: (!leaves, group, record.workload.priority, Reverse(holding.since_ms), uid.clone()),
+                rank: (
+                    !leaves,
+                    group,
+                    Reverse(self.consumption(name, &record.workload)),
+                    record.workload.priority,
+                    Reverse(holding.since_ms),
+                    uid.clone(),
+                ),
                 target: Target {
                     uid: uid.clone(),
                     cluster_queue: name.clone(),

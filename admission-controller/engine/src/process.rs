@@ -303,7 +303,7 @@ impl Engine {
             if news { Done::Something } else { Done::Nothing }
         } else {
             queue.active.remove(&head.order);
-            queue.parked.insert(shape, head.order.clone());
+            queue.parked.insert_hopeless(shape, head.order.clone());
             self.set_phase(&head.uid, Phase::Parked(head.name.clone()));
             Done::Something
         };

@@ -1,11 +1,12 @@
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::assign::Progress;
 use crate::decision::DecisionId;
+use crate::history::Consumption;
 use crate::input::{Admission, ClusterQueue, PodSet, QueueingStrategy, Workload};
-use crate::names::{ClusterQueueName, FlavorName, Uid};
+use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::{NodeId, Usage};
 
@@ -15,14 +16,20 @@ pub(crate) struct Order {
     priority: Reverse<i32>,
     queued_at_ms: i64,
     pub(crate) uid: Uid,
+    lane: Lane,
 }
 
+/// Those who take turns with others according to what they have used together: a LocalQueue's workloads, where admission is
+/// shared out fairly; otherwise everybody.
+type Lane = Option<LocalQueueKey>;
+
 impl Order {
-    pub(crate) fn of(workload: &Workload) -> Self {
+    pub(crate) fn of(workload: &Workload, lane: Option<LocalQueueKey>) -> Self {
         Self {
             priority: Reverse(workload.priority),
             queued_at_ms: workload.queued_at_ms,
             uid: workload.uid.clone(),
+            lane,
         }
     }
 
@@ -34,6 +41,84 @@ impl Order {
         }
         order
     }
+}
+
+/// Workloads in the order of their turns: those of a LocalQueue that has used less first, and among equals by [`Order`].
+///
+/// What LocalQueues have used changes all the time; it is looked up, so that nobody has to be moved when it does.
+#[derive(Debug, Default)]
+pub(crate) struct Line(BTreeMap<Lane, BTreeSet<Order>>);
+
+/// What the LocalQueues have used that lead to one ClusterQueue; empty where that does not count.
+pub(crate) type Consumptions = BTreeMap<LocalQueueKey, Consumption>;
+
+impl Line {
+    pub(crate) fn insert(&mut self, order: Order) {
+        self.0.entry(order.lane.clone()).or_default().insert(order);
+    }
+
+    pub(crate) fn remove(&mut self, order: &Order) {
+        if let Some(lane) = self.0.get_mut(&order.lane) {
+            lane.remove(order);
+            if lane.is_empty() {
+                self.0.remove(&order.lane);
+            }
+        }
+    }
+
+    pub(crate) fn contains(&self, order: &Order) -> bool {
+        self.0.get(&order.lane).is_some_and(|lane| lane.contains(order))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.values().map(BTreeSet::len).sum()
+    }
+
+    pub(crate) fn first(&self, consumptions: &Consumptions) -> Option<&Order> {
+        let firsts = self
+            .0
+            .iter()
+            .filter_map(|(lane, members)| Some((consumption(consumptions, lane), members.first()?)));
+        firsts.min().map(|(_, order)| order)
+    }
+
+    /// How many have their turn before this one.
+    pub(crate) fn before(&self, order: &Order, consumptions: &Consumptions) -> usize {
+        let own = consumption(consumptions, &order.lane);
+        let before =
+            |(lane, members): (&Lane, &BTreeSet<Order>)| match consumption(consumptions, lane).cmp(&own) {
+                Ordering::Less => members.len(),
+                Ordering::Equal => members.range(..order).count(),
+                Ordering::Greater => 0,
+            };
+        self.0.iter().map(before).sum()
+    }
+
+    /// All of them, in order.
+    pub(crate) fn in_turn(&self, consumptions: &Consumptions) -> Vec<&Order> {
+        let mut all: Vec<&Order> = self.0.values().flatten().collect();
+        all.sort_by(|a, b| {
+            (consumption(consumptions, &a.lane), *a).cmp(&(consumption(consumptions, &b.lane), *b))
+        });
+        all
+    }
+
+    /// The first of every LocalQueue.
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = &Order> {
+        self.0.values().filter_map(BTreeSet::first)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Order> {
+        self.0.values().flatten()
+    }
+}
+
+fn consumption(consumptions: &Consumptions, lane: &Lane) -> Consumption {
+    lane.as_ref().and_then(|key| consumptions.get(key)).copied().unwrap_or_default()
 }
 
 /// What workloads have in common that have one priority, ask for the same and may do the same for it.
@@ -49,43 +134,59 @@ impl Shape {
     }
 }
 
-/// Workloads that were looked at and did not fit, by shape: where the first does not fit, none behind it does.
+/// Workloads that are not looked at for now, by shape.
 #[derive(Debug, Default)]
-pub(crate) struct Parked(BTreeMap<Shape, BTreeSet<Order>>);
+pub(crate) struct Parked(BTreeMap<Shape, Alikes>);
+
+/// Those of one shape.
+#[derive(Debug, Default)]
+struct Alikes {
+    line: Line,
+    /// Who of them was looked at since something changed, and did not fit: none after it does.
+    hopeless: Option<Order>,
+}
 
 impl Parked {
     pub(crate) fn insert(&mut self, shape: Shape, order: Order) {
-        self.0.entry(shape).or_default().insert(order);
+        self.0.entry(shape).or_default().line.insert(order);
+    }
+
+    /// One that was looked at and did not fit.
+    pub(crate) fn insert_hopeless(&mut self, shape: Shape, order: Order) {
+        let alikes = self.0.entry(shape).or_default();
+        alikes.hopeless = Some(order.clone());
+        alikes.line.insert(order);
     }
 
     fn remove(&mut self, shape: &Shape, order: &Order) {
-        if let Some(group) = self.0.get_mut(shape) {
-            group.remove(order);
-            if group.is_empty() {
+        if let Some(alikes) = self.0.get_mut(shape) {
+            alikes.line.remove(order);
+            if alikes.line.is_empty() {
                 self.0.remove(shape);
             }
         }
     }
 
-    pub(crate) fn first(&self, shape: &Shape) -> Option<&Order> {
-        self.0.get(shape)?.first()
+    /// Who of this shape was looked at and did not fit.
+    pub(crate) fn hopeless(&self, shape: &Shape) -> Option<&Order> {
+        self.0.get(shape)?.hopeless.as_ref()
     }
 
     pub(crate) fn contains(&self, shape: &Shape, order: &Order) -> bool {
-        self.0.get(shape).is_some_and(|group| group.contains(order))
+        self.0.get(shape).is_some_and(|alikes| alikes.line.contains(order))
     }
 
     pub(crate) fn orders(&self) -> impl Iterator<Item = &Order> {
-        self.0.values().flatten()
+        self.0.values().flat_map(|alikes| alikes.line.iter())
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.values().map(BTreeSet::len).sum()
+        self.0.values().map(|alikes| alikes.line.len()).sum()
     }
 
-    /// How many stand before this one.
-    pub(crate) fn before(&self, order: &Order) -> usize {
-        self.0.values().map(|group| group.range(..order.clone()).count()).sum()
+    /// How many have their turn before this one.
+    pub(crate) fn before(&self, order: &Order, consumptions: &Consumptions) -> usize {
+        self.0.values().map(|alikes| alikes.line.before(order, consumptions)).sum()
     }
 }
 
@@ -94,8 +195,10 @@ impl Parked {
 pub(crate) struct Queue {
     pub(crate) spec: Option<ClusterQueue>,
     pub(crate) node: NodeId,
+    /// What its LocalQueues have used, where admission is shared out fairly among them.
+    pub(crate) consumptions: Consumptions,
     /// Waiting to be looked at.
-    pub(crate) active: BTreeSet<Order>,
+    pub(crate) active: Line,
     /// Looked at; nothing to be done until something changes in the tree.
     pub(crate) parked: Parked,
     /// Promised room that others have still to leave.
@@ -118,7 +221,8 @@ impl Queue {
         Self {
             spec: None,
             node,
-            active: BTreeSet::new(),
+            consumptions: Consumptions::new(),
+            active: Line::default(),
             parked: Parked::default(),
             claiming: BTreeSet::new(),
             holding: BTreeSet::new(),
@@ -149,16 +253,21 @@ impl Queue {
         self.blocked = None;
         self.passed_over = false;
         let shapes: Vec<Shape> = self.parked.0.keys().cloned().collect();
-        shapes.iter().filter_map(|shape| self.activate_next(shape)).collect()
+        shapes.iter().flat_map(|shape| self.activate_next(shape)).collect()
     }
 
-    /// The first parked workload of this shape is looked at again.
-    pub(crate) fn activate_next(&mut self, shape: &Shape) -> Option<Uid> {
-        let order = self.parked.0.get(shape)?.first()?.clone();
-        self.parked.remove(shape, &order);
-        let uid = order.uid.clone();
-        self.active.insert(order);
-        Some(uid)
+    /// The first parked workload of this shape is looked at again; of every LocalQueue, where they take turns.
+    pub(crate) fn activate_next(&mut self, shape: &Shape) -> Vec<Uid> {
+        let Some(alikes) = self.parked.0.get_mut(shape) else { return Vec::new() };
+        alikes.hopeless = None;
+        let firsts: Vec<Order> = alikes.line.firsts().cloned().collect();
+        let activate = |order: Order| {
+            self.parked.remove(shape, &order);
+            let uid = order.uid.clone();
+            self.active.insert(order);
+            uid
+        };
+        firsts.into_iter().map(activate).collect()
     }
 
     pub(crate) fn remove(&mut self, shape: &Shape, order: &Order) {
@@ -172,7 +281,7 @@ impl Queue {
 
     /// What a cycle looks at: the first in the queue, unless a StrictFIFO queue waits for a promise to be kept.
     pub(crate) fn head(&self) -> Option<&Order> {
-        let head = self.active.first()?;
+        let head = self.active.first(&self.consumptions)?;
         if self.is_strict() && !self.claiming.is_empty() {
             return None;
         }
@@ -225,6 +334,13 @@ pub(crate) struct Holding {
     pub(crate) admitted: bool,
     pub(crate) since_ms: i64,
     pub(crate) state: HoldState,
+}
+
+impl Holding {
+    /// Whether its own status says that its admission is complete.
+    pub(crate) fn is_admitted(&self) -> bool {
+        self.admitted && !matches!(self.state, HoldState::Assumed(_))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use model::{ResourceList, ResourceName};
 
 use crate::engine::{Engine, local_queue_of};
 use crate::fair::{FairShare, Sharer};
+use crate::history::History;
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::queue::{Holding, Order, Phase};
 use crate::reason::{Inactive, PendingReason};
@@ -66,6 +67,8 @@ pub struct LocalQueueReport {
     pub reservation: Vec<FlavorUsage>,
     /// Use by admitted workloads.
     pub usage: Vec<FlavorUsage>,
+    /// What it has used so far, where its turns go by it.
+    pub history: Option<History>,
 }
 
 type Sums = BTreeMap<FlavorResource, i64>;
@@ -158,10 +161,11 @@ impl Engine {
             admitted,
             reservation: shown(&reservation),
             usage: shown(&usage),
+            history: self.history(key),
         })
     }
 
-    fn holding(&self, uid: &Uid) -> Option<&Holding> {
+    pub(crate) fn holding(&self, uid: &Uid) -> Option<&Holding> {
         match &self.workloads.get(uid)?.phase {
             Phase::Holding(holding) => Some(holding),
             _ => None,
@@ -184,10 +188,10 @@ impl Engine {
         let Some(queue) = self.queues.get(name) else { return Default::default() };
         let like_one_before = |order: &Order| {
             let shape = self.workloads.get(&order.uid).map(|record| &record.shape);
-            shape.and_then(|shape| queue.parked.first(shape)).is_some_and(|leader| leader < order)
+            shape.and_then(|shape| queue.parked.hopeless(shape)).is_some_and(|leader| leader < order)
         };
-        let (like, active): (Vec<&Order>, Vec<&Order>) =
-            queue.active.union(&queue.claiming).partition(|order| like_one_before(order));
+        let waiting = queue.claiming.iter().chain(queue.active.in_turn(&queue.consumptions));
+        let (like, active): (Vec<&Order>, Vec<&Order>) = waiting.partition(|order| like_one_before(order));
         let is_mistaken = |uid: &&Uid| {
             let said = self.workloads.get(*uid).and_then(|record| record.said.as_ref());
             queue.is_strict() && matches!(said, Some(PendingReason::Defect(_) | PendingReason::ChecksFailed))

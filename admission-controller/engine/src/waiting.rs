@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::names::{ClusterQueueName, LocalQueueKey, Uid};
-use crate::queue::Order;
+use crate::queue::Line;
 
 /// One that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,17 +24,16 @@ pub struct Waiting {
 }
 
 impl Engine {
-    /// Everyone who waits in this ClusterQueue, first those for whom others have to leave (nobody overtakes them), then by
-    /// priority, age and uid; also those who cannot be admitted as things are. `None` where no such object exists.
+    /// Everyone who waits in this ClusterQueue, first those for whom others have to leave (nobody overtakes them), then in
+    /// the order of their turns; also those who cannot be admitted as things are. `None` where no such object exists.
     pub fn line_of(&self, name: &ClusterQueueName) -> Option<Vec<Waiting>> {
         let queue = self.queues.get(name).filter(|queue| queue.spec.is_some())?;
         let aside = queue.aside.iter().filter_map(|uid| self.workloads.get(uid));
-        let aside = aside.map(|record| Order::of(&record.workload));
-        let mut others: Vec<Order> = aside.collect();
-        others.extend(queue.active.iter().chain(queue.parked.orders()).cloned());
-        others.sort_unstable();
+        let mut others = Line::default();
+        aside.for_each(|record| others.insert(self.order_of(&record.workload)));
+        queue.active.iter().chain(queue.parked.orders()).for_each(|order| others.insert(order.clone()));
         let mut before = std::collections::BTreeMap::<LocalQueueKey, usize>::new();
-        let in_order = queue.claiming.iter().chain(&others);
+        let in_order = queue.claiming.iter().chain(others.in_turn(&queue.consumptions));
         let waiting = in_order.filter_map(|order| {
             let workload = &self.workloads.get(&order.uid)?.workload;
             let local_queue = workload.queue.clone()?;

@@ -19,6 +19,7 @@ struct Story {
     queues: BTreeMap<String, ClusterQueue>,
     rng: fastrand::Rng,
     next: u32,
+    now_ms: i64,
     /// Quota was taken away from under somebody: use above the rules is then no fault.
     shrunk: bool,
     /// What was last told of every queue.
@@ -35,6 +36,9 @@ impl Story {
             let queue = random_queue(&mut rng, &name);
             events.push(Event::ClusterQueue(queue.clone()));
             events.push(Event::LocalQueue(local_queue(&name)));
+            let second =
+                LocalQueue { cluster_queue: name.as_str().into(), ..local_queue(&format!("{name}-b")) };
+            events.push(Event::LocalQueue(second));
             queues.insert(name, queue);
         }
         let fair_sharing = match rng.u32(0..6) {
@@ -43,11 +47,15 @@ impl Story {
             2 => Some(FairSharing::InitialShare),
             _ => None,
         };
-        let world = World::with(Settings { fair_sharing, ..Settings::default() }, events);
-        Self { world, queues, rng, next: 0, shrunk: false, told: BTreeMap::new() }
+        let turns = AdmissionFairSharing { half_life_ms: 500, sampling_ms: 100, weights: BTreeMap::new() };
+        let admission_fair_sharing = rng.bool().then_some(turns);
+        let settings = Settings { fair_sharing, admission_fair_sharing, ..Settings::default() };
+        let world = World::with(settings, events);
+        Self { world, queues, rng, next: 0, now_ms: 1_000, shrunk: false, told: BTreeMap::new() }
     }
 
     fn step(&mut self) {
+        self.now_ms += self.rng.i64(0..200);
         match self.rng.u32(0..100) {
             0..50 => self.submit(),
             50..75 => {
@@ -67,7 +75,8 @@ impl Story {
     fn submit(&mut self) {
         let name = format!("w{}", self.next);
         self.next += 1;
-        let queue = format!("cq-{}", self.rng.usize(0..self.queues.len()));
+        let which = ["", "-b"][self.rng.usize(0..2)];
+        let queue = format!("cq-{}{which}", self.rng.usize(0..self.queues.len()));
         let mut one = workload(&name, &queue, self.rng.i64(1..=5), self.rng.i32(0..3));
         one.queued_at_ms = i64::from(self.next);
         self.world.put(one);
@@ -105,7 +114,7 @@ impl Story {
     /// Decides until nothing is left, with some writes lost on the way.
     fn decide(&mut self) {
         for _ in 0..200 {
-            let decisions = self.world.engine.decide(1_000);
+            let decisions = self.world.engine.decide(self.now_ms);
             self.world.engine.audit().unwrap();
             if decisions.is_empty() {
                 break;
@@ -130,7 +139,7 @@ impl Story {
                 self.world.engine.audit().unwrap();
             }
         }
-        assert!(self.world.engine.decide(1_000).is_empty(), "does not come to rest");
+        assert!(self.world.engine.decide(self.now_ms).is_empty(), "does not come to rest");
         self.judge_who_waits();
         self.judge_reports();
     }
@@ -208,7 +217,7 @@ impl Story {
     }
 
     fn queue_of(&self, uid: &Uid) -> &str {
-        self.world.workloads[uid].queue.as_ref().unwrap()
+        self.world.workloads[uid].queue.as_ref().unwrap().trim_end_matches("-b")
     }
 
     fn nominal(&self, name: &str) -> i64 {
@@ -308,6 +317,9 @@ fn random_queue(rng: &mut fastrand::Rng, name: &str) -> ClusterQueue {
         queue.strategy = QueueingStrategy::StrictFifo;
     }
     queue.weight = Weight::from_nanos(i128::from(rng.u8(0..=4)) * 500_000_000);
+    if rng.bool() {
+        queue.admission_mode = AdmissionMode::UsageBasedFairSharing;
+    }
     queue.preemption.within_cluster_queue = [
         WithinClusterQueue::Never,
         WithinClusterQueue::LowerPriority,

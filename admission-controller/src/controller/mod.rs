@@ -187,7 +187,8 @@ impl Controller {
             return Wake::Due;
         }
         // Nothing is done when it is due by a replica that may not act: it must not wake up for it either.
-        let due = self.due.first().filter(|_| self.acts()).map(|(at, _)| *at);
+        let due = self.due.first().map(|(at, _)| *at).into_iter().chain(self.next_sample()).min();
+        let due = due.filter(|_| self.acts());
         let (clock, tasks) = (self.ctx.clock.clone(), self.ctx.tasks.clone());
         tokio::select! {
             biased;
@@ -215,6 +216,12 @@ impl Controller {
                 let _asker_gone = asker.send(answer);
             }
         }
+    }
+
+    /// When the engine is to decide anew though nothing happens.
+    fn next_sample(&self) -> Option<Instant> {
+        let wait = self.engine.next_sample_ms()?.saturating_sub(self.ctx.clock.unix_millis());
+        Some(self.ctx.clock.monotonic() + Duration::from_millis(u64::try_from(wait).unwrap_or(0)))
     }
 
     /// Whether this replica leads and has seen everything.

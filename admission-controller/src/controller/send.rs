@@ -159,8 +159,9 @@ impl Controller {
                 }
             }
             Unit::LocalQueue(key) => {
-                let Some(view) = self.world.local_queue(key) else { return };
-                let Some(report) = self.engine.local_queue_report(key) else { return };
+                let report = self.engine.local_queue_report(key);
+                self.counted.queues.local_queue(key, report.as_ref());
+                let (Some(view), Some(report)) = (self.world.local_queue(key), report) else { return };
                 let Some(body) = status::local_queue(view, &report, now) else { return };
                 let (api, target) = (Api::namespaced(client, &key.namespace), target(&view.metadata));
                 self.patch_queue(unit, api, target, body, Subresource::Status, Answer::LocalQueue);

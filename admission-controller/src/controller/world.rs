@@ -366,8 +366,13 @@ impl World {
             Delta::Upsert(uid) => {
                 let Some(view) = self.local_queues.get(&uid) else { return };
                 let queue = input::local_queue(view);
-                self.local_queues_by_key.insert(queue.key.clone(), uid);
+                let key = queue.key.clone();
+                self.local_queues_by_key.insert(key.clone(), uid);
+                let history = input::history(view);
                 engine.apply(Event::LocalQueue(queue));
+                if let Some(consumed) = history {
+                    engine.apply(Event::LocalQueueHistory(key, consumed));
+                }
             }
             Delta::Gone(view) => {
                 let (uid, key) = (input::uid(&view.metadata), input::local_queue_key(&view.metadata));

@@ -5,7 +5,8 @@ use crds::view::cluster_queue::{ClusterQueue, QueueStatus};
 use crds::view::cohort::Cohort;
 use crds::view::local_queue::LocalQueue;
 use jiff::Timestamp;
-use quota_engine::{ClusterQueueReport, FairShare, FlavorUsage, LocalQueueReport};
+use model::quantity::Quantity;
+use quota_engine::{ClusterQueueReport, FairShare, FlavorUsage, History, LocalQueueReport};
 use serde_json::{Map, Value, json};
 
 use super::{Change, merged};
@@ -61,11 +62,26 @@ pub fn local_queue(view: &LocalQueue, report: &LocalQueueReport, now: Timestamp)
     let wanted = json!({
         "flavorsReservation": flavors(&report.reservation, false),
         "flavorsUsage": flavors(&report.usage, false),
+        "fairSharing": report.history.as_ref().map(history),
         "pendingWorkloads": report.pending,
         "reservingWorkloads": report.reserving,
         "admittedWorkloads": report.admitted,
     });
     changed(&view.status, active, wanted, view.metadata.generation, now)
+}
+
+/// What a LocalQueue has used. Its share of what is lent is its ClusterQueue's, so it has none of its own.
+fn history(history: &History) -> Value {
+    let consumed: BTreeMap<&str, Quantity> = history
+        .consumed
+        .iter()
+        .map(|(resource, nanos)| (resource.as_str(), Quantity::from_nanos(*nanos)))
+        .collect();
+    let at = Timestamp::from_second(history.at_ms.div_euclid(1_000)).unwrap_or_default();
+    json!({
+        "weightedShare": 0,
+        "admissionFairSharingStatus": { "consumedResources": consumed, "lastUpdate": at },
+    })
 }
 
 fn flavors(rows: &[FlavorUsage], with_borrowed: bool) -> Value {

@@ -35,12 +35,22 @@ pub struct ClusterQueueSpec {
     pub flavor_fungibility: FlavorFungibility,
     /// `fairSharing`.
     pub fair_sharing: FairSharing,
+    /// `admissionScope`.
+    pub admission_scope: AdmissionScope,
     /// `stopPolicy`.
     pub stop_policy: Option<String>,
     /// `admissionChecksStrategy`.
     pub admission_checks_strategy: AdmissionChecksStrategy,
     /// `concurrentAdmissionPolicy`, which is not supported: only whether it is there.
     pub concurrent_admission_policy: Option<serde::de::IgnoredAny>,
+}
+
+/// `spec.admissionScope`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AdmissionScope {
+    /// `admissionMode`.
+    pub admission_mode: Option<String>,
 }
 
 /// `spec.preemption`.

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::cluster_queue::QueueStatus;
 use super::meta::view;
+use super::quota::FairSharing;
 
 view! {
     /// `kueue.x-k8s.io/v1beta2` LocalQueue.
@@ -23,4 +24,6 @@ pub struct LocalQueueSpec {
     pub cluster_queue: String,
     /// `stopPolicy`.
     pub stop_policy: Option<String>,
+    /// `fairSharing`.
+    pub fair_sharing: FairSharing,
 }

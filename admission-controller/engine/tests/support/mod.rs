@@ -51,6 +51,7 @@ pub fn cluster_queue(name: &str, cohort: Option<&str>, groups: Vec<ResourceGroup
         preemption: Preemption::default(),
         fungibility: Fungibility::default(),
         weight: Weight::default(),
+        admission_mode: AdmissionMode::NoFairSharing,
         stop: StopPolicy::None,
         terminating: false,
         admission_checks: Vec::new(),
@@ -65,6 +66,7 @@ pub fn local_queue(name: &str) -> LocalQueue {
         uid: format!("lq-{name}").as_str().into(),
         cluster_queue: name.into(),
         stop: StopPolicy::None,
+        weight: Weight::default(),
     }
 }
 

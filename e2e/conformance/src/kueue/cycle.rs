@@ -16,23 +16,26 @@ use super::world::{World, forget_nulls, key_of};
 /// Who waits, by ClusterQueue: the keys of those who are looked at, and of those who are not.
 type Waiting = BTreeMap<String, Vec<String>>;
 
-/// Kueue's configuration file with the gates as a case has them.
+/// The same, with nothing but gates.
 pub(crate) fn gates(tc: &Value) -> Configuration {
-    let gates = if tc["featureGates"].is_null() { json!({}) } else { tc["featureGates"].clone() };
-    serde_json::from_value(json!({ "featureGates": gates })).unwrap_or_else(|error| panic!("{error}"))
+    file(tc, json!({}))
 }
 
 /// What the engine goes by when the gates are as a case has them.
 pub(crate) fn settings(tc: &Value) -> Settings {
     let mut file = json!({ "apiVersion": "config.kueue.x-k8s.io/v1beta2" });
-    if !tc["featureGates"].is_null() {
-        file["featureGates"] = tc["featureGates"].clone();
-    }
     if tc["enableFairSharing"] == true {
         file["fairSharing"] = json!({});
     }
-    let file: Configuration = serde_json::from_value(file).unwrap_or_else(|error| panic!("{error}"));
-    file.settings()
+    self::file(tc, file).settings()
+}
+
+/// Kueue's configuration file with the gates as a case has them.
+pub(crate) fn file(tc: &Value, mut file: Value) -> Configuration {
+    if !tc["featureGates"].is_null() {
+        file["featureGates"] = tc["featureGates"].clone();
+    }
+    serde_json::from_value(file).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A world whose Workloads are kept as the API server would.
@@ -70,6 +73,7 @@ impl Cycle {
 
     /// One cycle, and the writes that follow from it.
     pub(crate) fn run(&mut self) {
+        let heads = self.world.heads();
         for decision in self.world.cycle(self.now.as_millisecond()) {
             match decision {
                 Decision::Reserve(reserve) => {
@@ -89,6 +93,9 @@ impl Cycle {
                 Decision::SetPending(set)
                     if set.cluster_queue.is_none()
                         || matches!(set.reason, PendingReason::ClusterQueueInactive(..)) => {}
+                // Nor is one told here of which another like it, tried before, has shown that it does not fit.
+                Decision::SetPending(set)
+                    if matches!(set.reason, PendingReason::NoFit(_)) && !heads.contains(&set.workload) => {}
                 Decision::SetPending(set) => {
                     let view = self.view(&set.workload);
                     let requests = self.world.engine.requests_of(&set.workload);

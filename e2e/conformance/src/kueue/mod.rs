@@ -5,6 +5,7 @@
     reason = "a case that is not as it should be has failed: `Report::of` catches the panic"
 )]
 
+mod admission;
 mod conversion;
 mod cycle;
 mod fair;
@@ -25,6 +26,7 @@ pub const KNOWN_DIFFERENCES: &str = include_str!("../../known-differences.md");
 /// The runner of a file's cases.
 pub fn runner(file: &str) -> Option<Runner> {
     let families = [
+        admission::TESTS,
         conversion::TESTS,
         fair::TESTS,
         flavorassigner::TESTS,

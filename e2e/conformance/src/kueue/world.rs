@@ -158,6 +158,7 @@ impl World {
             uid: name.into(),
             cluster_queue: cluster_queue.into(),
             stop: quota_engine::input::StopPolicy::None,
+            weight: quota_engine::input::Weight::default(),
         }));
     }
 
@@ -224,6 +225,12 @@ impl World {
     /// What one cycle decides.
     pub(crate) fn cycle(&mut self, now_ms: i64) -> Vec<Decision> {
         self.engine.cycle(now_ms)
+    }
+
+    /// Who is looked at in the next cycle.
+    pub(crate) fn heads(&self) -> Vec<Uid> {
+        let queues = self.engine.cluster_queues();
+        queues.iter().filter_map(|queue| self.engine.waiting_in(&queue.name).0.into_iter().next()).collect()
     }
 
     /// The uid of `namespace/name`.

@@ -1,0 +1,380 @@
+//! What LocalQueues have used so far: admission fair sharing.
+//!
+//! Rules: Kueue KEP-4136, `pkg/cache/queue/afs` and `pkg/util/admissionfairsharing`. In a ClusterQueue with
+//! `admissionScope.admissionMode: UsageBasedAdmissionFairSharing` those go first whose LocalQueue has used less. What it has
+//! used is an average that forgets half of what was in the half-life. Until the average has taken notice of a workload that
+//! was just let in, a penalty stands for it: what it would add within one sampling interval.
+//!
+//! Kueue takes a sample now and then, and takes what is used at that moment for what was used all the time. Here the average
+//! follows every change of use; the samples only bring those up to date whose use did not change. Numbers are integers,
+//! billionths of a unit (of a core, a byte, a device), rounded down.
+
+use std::collections::BTreeMap;
+
+use model::ResourceName;
+
+use crate::engine::{Engine, local_queue_of};
+use crate::input::{Admission, AdmissionMode, Weight, Workload};
+use crate::names::{ClusterQueueName, LocalQueueKey, Uid};
+use crate::queue::{Holding, Order};
+
+/// Kueue's `admissionFairSharing`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmissionFairSharing {
+    /// `usageHalfLifeTime`, in milliseconds; 0 forgets everything at once.
+    pub half_life_ms: u64,
+    /// `usageSamplingInterval`, in milliseconds.
+    pub sampling_ms: u64,
+    /// `resourceWeights`; 1 where there is none.
+    pub weights: BTreeMap<ResourceName, Weight>,
+}
+
+/// Billionths of a unit, by resource.
+pub type Amounts = BTreeMap<ResourceName, i128>;
+
+/// What a LocalQueue has used, weighted: billionths. The most there is belongs to those of weight 0, who come last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Consumption(u128);
+
+impl Consumption {
+    /// As near as a float comes; infinite for weight 0.
+    #[allow(clippy::cast_precision_loss, reason = "nothing is decided by it")]
+    pub fn approximate(self) -> f64 {
+        if self.0 == u128::MAX { f64::INFINITY } else { self.0 as f64 / NANO as f64 }
+    }
+}
+
+/// What is known of what a LocalQueue has used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// The average as of `at_ms`.
+    pub consumed: Amounts,
+    /// When it was brought up to date, in milliseconds since the epoch.
+    pub at_ms: i64,
+    /// Penalties that are not in it yet.
+    pub penalty: Amounts,
+    /// What its turn goes by.
+    pub consumption: Consumption,
+}
+
+const NANO: i128 = 1_000_000_000;
+
+/// What one LocalQueue has used, uses, and owes.
+#[derive(Debug)]
+pub(crate) struct Account {
+    cluster_queue: ClusterQueueName,
+    consumed: Amounts,
+    at_ms: i64,
+    /// What admitted workloads have used since then.
+    using: Amounts,
+    /// What they use now.
+    uses: Amounts,
+    /// Penalties of those whose admission is not complete.
+    owed: BTreeMap<Uid, Amounts>,
+    /// Penalties of those whose admission is complete since `at_ms`.
+    settled: Amounts,
+    /// Whether something was decided by it: it is newer then than what is written.
+    own: bool,
+}
+
+impl Account {
+    /// Brings the average up to date.
+    fn advance(&mut self, now_ms: i64, half_life_ms: u64) {
+        let elapsed = u64::try_from(now_ms - self.at_ms).unwrap_or(0);
+        let kept = kept(elapsed, half_life_ms);
+        for amount in self.consumed.values_mut() {
+            *amount = part(*amount, kept);
+        }
+        if half_life_ms > 0 {
+            for (resource, amount) in &self.using {
+                add(&mut self.consumed, resource, amount - part(*amount, kept));
+            }
+        }
+        for (resource, amount) in std::mem::take(&mut self.settled) {
+            add(&mut self.consumed, &resource, amount);
+        }
+        self.consumed.retain(|_, amount| *amount != 0);
+        self.using.clone_from(&self.uses);
+        self.at_ms = self.at_ms.max(now_ms);
+    }
+
+    fn penalty(&self) -> Amounts {
+        let mut sum = self.settled.clone();
+        for (resource, amount) in self.owed.values().flatten() {
+            add(&mut sum, resource, *amount);
+        }
+        sum
+    }
+
+    fn consumption(&self, rules: &AdmissionFairSharing, weight: Weight) -> Consumption {
+        if weight.nanos() == 0 {
+            return Consumption(u128::MAX);
+        }
+        let penalty = self.penalty();
+        let weighted = self.consumed.iter().chain(&penalty).fold(0u128, |sum, (resource, amount)| {
+            let weight = rules.weights.get(resource).copied().unwrap_or_default();
+            let amount = u128::try_from(*amount).unwrap_or(0);
+            sum.saturating_add(scaled(amount, weight.nanos()))
+        });
+        let by_weight = weighted.saturating_mul(NANO.unsigned_abs()) / u128::from(weight.nanos());
+        Consumption(by_weight.min(u128::MAX - 1))
+    }
+}
+
+fn add(amounts: &mut Amounts, resource: &ResourceName, amount: i128) {
+    let sum = amounts.entry(resource.clone()).or_default();
+    *sum = sum.saturating_add(amount);
+}
+
+/// `amount` times `nanos` billionths.
+fn scaled(amount: u128, nanos: u64) -> u128 {
+    amount.saturating_mul(u128::from(nanos)) / NANO.unsigned_abs()
+}
+
+/// The number 1 among the fractions below.
+const ONE: u128 = 1 << 64;
+
+/// The square root of a half, the root of that, and so on: halving over a half, a quarter, … of the half-life.
+const ROOTS: [u128; 32] = {
+    let mut roots = [0; 32];
+    let mut last = ONE / 2;
+    let mut index = 0;
+    while index < roots.len() {
+        last = (last << 64).isqrt();
+        roots[index] = last;
+        index += 1;
+    }
+    roots
+};
+
+/// How much of an amount is left after a time, as a fraction of [`ONE`]: a half to the power of elapsed / half-life.
+fn kept(elapsed_ms: u64, half_life_ms: u64) -> u128 {
+    if half_life_ms == 0 {
+        return 0;
+    }
+    let halvings = elapsed_ms / half_life_ms;
+    let rest = (u128::from(elapsed_ms % half_life_ms) << ROOTS.len()) / u128::from(half_life_ms);
+    let mut left = if halvings < 64 { ONE >> halvings } else { 0 };
+    for (index, root) in ROOTS.iter().enumerate() {
+        if rest >> (ROOTS.len() - 1 - index) & 1 == 1 {
+            left = (left * root) >> 64;
+        }
+    }
+    left
+}
+
+/// That fraction of an amount.
+fn part(amount: i128, of_one: u128) -> i128 {
+    let amount = amount.max(0).unsigned_abs();
+    let (whole, rest) = (amount >> 64, amount & (ONE - 1));
+    // A fraction of one is at most 2^64, and amounts stay below 2^127.
+    let part =
+        whole.saturating_mul(of_one).saturating_add(if of_one == ONE { rest } else { (rest * of_one) >> 64 });
+    i128::try_from(part).unwrap_or(i128::MAX)
+}
+
+pub(crate) fn order_of(workload: &Workload, by_local_queue: bool) -> Order {
+    Order::of(workload, if by_local_queue { local_queue_of(workload) } else { None })
+}
+
+impl Engine {
+    /// What a LocalQueue has used; `None` where that orders nobody.
+    pub fn history(&self, key: &LocalQueueKey) -> Option<History> {
+        let account = self.accounts.get(key)?;
+        let rules = self.settings.admission_fair_sharing.as_ref()?;
+        Some(History {
+            consumed: account.consumed.clone(),
+            at_ms: account.at_ms,
+            penalty: account.penalty(),
+            consumption: account.consumption(rules, self.weight_of(key)),
+        })
+    }
+
+    /// When [`Engine::decide`] is to be called though nothing happens, in milliseconds since the epoch: what was used has
+    /// become less.
+    pub fn next_sample_ms(&self) -> Option<i64> {
+        let rules = self.settings.admission_fair_sharing.as_ref()?;
+        let oldest = self.accounts.values().map(|account| account.at_ms).min()?;
+        Some(oldest.saturating_add_unsigned(rules.sampling_ms.max(1)))
+    }
+
+    /// Whether workloads of different LocalQueues may have their turns by what these have used.
+    pub(crate) fn takes_turns_by_use(&self) -> bool {
+        self.settings.admission_fair_sharing.is_some()
+    }
+
+    pub(crate) fn order_of(&self, workload: &Workload) -> Order {
+        order_of(workload, self.takes_turns_by_use())
+    }
+
+    /// What a workload's LocalQueue has used, where that orders the workloads of a ClusterQueue.
+    pub(crate) fn consumption_of(&self, name: &ClusterQueueName, workload: &Workload) -> Option<Consumption> {
+        self.queues.get(name)?.consumptions.get(&local_queue_of(workload)?).copied()
+    }
+
+    fn weight_of(&self, key: &LocalQueueKey) -> Weight {
+        self.local_queues.get(key).map(|queue| queue.weight).unwrap_or_default()
+    }
+
+    fn shares_by_use(&self, name: &ClusterQueueName) -> bool {
+        let spec = self.queues.get(name).and_then(|queue| queue.spec.as_ref());
+        self.takes_turns_by_use()
+            && spec.is_some_and(|spec| spec.admission_mode == AdmissionMode::UsageBasedFairSharing)
+    }
+
+    /// Opens and closes accounts as ClusterQueues change.
+    pub(crate) fn reopen_accounts(&mut self) {
+        if self.takes_turns_by_use() {
+            let keys: Vec<LocalQueueKey> = self.local_queues.keys().cloned().collect();
+            keys.iter().for_each(|key| self.reopen_account(key));
+        }
+    }
+
+    /// Opens or closes the account of a LocalQueue that came, went or changed.
+    pub(crate) fn reopen_account(&mut self, key: &LocalQueueKey) {
+        let name = self.local_queues.get(key).map(|queue| queue.cluster_queue.clone());
+        let name = name.filter(|name| self.shares_by_use(name));
+        let account = self.accounts.remove(key);
+        if let Some(account) = &account {
+            self.queue(&account.cluster_queue).consumptions.remove(key);
+        }
+        if !self.local_queues.contains_key(key) {
+            self.written.remove(key);
+        }
+        if let Some(name) = name {
+            let mut account = account.unwrap_or_else(|| self.opened(key, name.clone()));
+            account.cluster_queue = name;
+            self.accounts.insert(key.clone(), account);
+            self.renew_consumption(key);
+        }
+    }
+
+    /// The account of a LocalQueue of which nothing is known but who has quota now.
+    fn opened(&self, key: &LocalQueueKey, cluster_queue: ClusterQueueName) -> Account {
+        let mut uses = Amounts::new();
+        for uid in self.by_local_queue.get(key).into_iter().flatten() {
+            if let Some(holding) = self.holding(uid).filter(|holding| holding.is_admitted()) {
+                change(&mut uses, holding, 1);
+            }
+        }
+        Account {
+            cluster_queue,
+            consumed: self.written.get(key).cloned().unwrap_or_default(),
+            at_ms: self.now_ms,
+            using: uses.clone(),
+            uses,
+            owed: BTreeMap::new(),
+            settled: Amounts::new(),
+            own: false,
+        }
+    }
+
+    fn renew_consumption(&mut self, key: &LocalQueueKey) {
+        let (Some(history), Some(account)) = (self.history(key), self.accounts.get(key)) else { return };
+        let name = account.cluster_queue.clone();
+        self.queue(&name).consumptions.insert(key.clone(), history.consumption);
+        self.touched_local_queues.insert(key.clone());
+    }
+
+    /// Takes in what a LocalQueue's status says. What this engine has worked out itself since is newer.
+    pub(crate) fn remember_history(&mut self, key: LocalQueueKey, consumed: Amounts) {
+        if !self.takes_turns_by_use() {
+            return;
+        }
+        if let Some(account) = self.accounts.get_mut(&key).filter(|account| !account.own) {
+            account.consumed.clone_from(&consumed);
+        }
+        self.written.insert(key.clone(), consumed);
+        self.renew_consumption(&key);
+    }
+
+    /// Begins with what is written: somebody else has decided since.
+    pub(crate) fn forget_own_history(&mut self) {
+        let keys: Vec<LocalQueueKey> = self.accounts.keys().cloned().collect();
+        self.accounts.clear();
+        keys.iter().for_each(|key| self.reopen_account(key));
+    }
+
+    /// Brings up to date what has changed, and everything when a sample is due.
+    pub(crate) fn advance_accounts(&mut self, now_ms: i64) {
+        self.now_ms = now_ms;
+        let Some(rules) = &self.settings.admission_fair_sharing else { return };
+        let (half_life_ms, due) = (rules.half_life_ms, self.next_sample_ms().is_some_and(|at| at <= now_ms));
+        for account in self.accounts.values_mut().filter(|account| !account.own) {
+            (account.own, account.at_ms) = (true, now_ms);
+        }
+        let changed: Vec<LocalQueueKey> = self
+            .accounts
+            .iter()
+            .filter(|(_, account)| due || account.using != account.uses || !account.settled.is_empty())
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in changed {
+            if let Some(account) = self.accounts.get_mut(&key) {
+                account.advance(now_ms, half_life_ms);
+            }
+            self.renew_consumption(&key);
+        }
+    }
+
+    /// A workload gets quota: what it will use counts before it is seen to use it.
+    pub(crate) fn impose_penalty(&mut self, uid: &Uid, admission: &Admission) {
+        let Some(rules) = &self.settings.admission_fair_sharing else { return };
+        let Some(key) = self.workloads.get(uid).and_then(|record| local_queue_of(&record.workload)) else {
+            return;
+        };
+        let added =
+            if rules.half_life_ms == 0 { 0 } else { ONE - kept(rules.sampling_ms, rules.half_life_ms) };
+        let Some(account) = self.accounts.get_mut(&key) else { return };
+        let mut penalty = Amounts::new();
+        for (resource, amount) in admission.pod_sets.iter().flat_map(|one| &one.usage) {
+            add(&mut penalty, resource, part(resource.quantity(*amount).nanos(), added));
+        }
+        account.owed.insert(uid.clone(), penalty);
+        self.renew_consumption(&key);
+    }
+
+    /// Its admission was not written, or it will never use what it got.
+    pub(crate) fn lift_penalty(&mut self, uid: &Uid, key: Option<LocalQueueKey>) {
+        let Some(key) = key else { return };
+        if self.accounts.get_mut(&key).is_some_and(|account| account.owed.remove(uid).is_some()) {
+            self.renew_consumption(&key);
+        }
+    }
+
+    /// Its admission is complete.
+    pub(crate) fn settle_penalty(&mut self, uid: &Uid) {
+        let key = self.workloads.get(uid).and_then(|record| local_queue_of(&record.workload));
+        let Some(account) = key.and_then(|key| self.accounts.get_mut(&key)) else { return };
+        for (resource, amount) in account.owed.remove(uid).unwrap_or_default() {
+            add(&mut account.settled, &resource, amount);
+        }
+    }
+
+    /// Notes that an admitted workload begins (1) or ceases (-1) to use what it holds.
+    pub(crate) fn note_use(&mut self, uid: &Uid, holding: &Holding, sign: i128) {
+        let key = self.workloads.get(uid).and_then(|record| local_queue_of(&record.workload));
+        if let Some(account) = key.and_then(|key| self.accounts.get_mut(&key)) {
+            change(&mut account.uses, holding, sign);
+        }
+    }
+
+    /// Compares what LocalQueues are taken to use with a count from scratch.
+    pub(crate) fn audit_accounts(&self) -> Result<(), String> {
+        for (key, account) in &self.accounts {
+            let counted = self.opened(key, account.cluster_queue.clone()).uses;
+            if account.uses != counted {
+                return Err(format!("{key}: kept {:?}, counted {counted:?} from workloads", account.uses));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds or takes away what a workload uses.
+fn change(uses: &mut Amounts, holding: &Holding, sign: i128) {
+    for (resource, amount) in holding.admission.pod_sets.iter().flat_map(|one| &one.usage) {
+        add(uses, resource, sign * resource.quantity(*amount).nanos());
+    }
+    uses.retain(|_, amount| *amount != 0);
+}

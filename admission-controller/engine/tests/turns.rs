@@ -1,0 +1,207 @@
+//! Admission fair sharing: LocalQueues take turns by what they have used.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use model::ResourceName;
+use quota_engine::input::*;
+use quota_engine::*;
+use support::*;
+
+const ONE: i128 = 1_000_000_000;
+const HALF_LIFE_MS: u64 = 10_000;
+
+/// One ClusterQueue with so many GPUs, and its LocalQueues by name and weight.
+fn world(gpus_of_queue: i64, local_queues: &[(&str, i128)], mode: AdmissionMode) -> World {
+    let settings = Settings {
+        admission_fair_sharing: Some(AdmissionFairSharing {
+            half_life_ms: HALF_LIFE_MS,
+            sampling_ms: 1_000,
+            weights: [].into(),
+        }),
+        ..Settings::default()
+    };
+    let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(gpus_of_queue, None, None))]));
+    queue.admission_mode = mode;
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let mut events = vec![Event::Flavor(flavor("a100")), Event::ClusterQueue(queue)];
+    events.extend(local_queues.iter().map(|(name, weight)| {
+        let weight = Weight::from_nanos(*weight);
+        Event::LocalQueue(LocalQueue { cluster_queue: "cq".into(), weight, ..local_queue(name) })
+    }));
+    World::with(settings, events)
+}
+
+fn key(name: &str) -> LocalQueueKey {
+    LocalQueueKey::new("ns", name)
+}
+
+/// What its status says a LocalQueue has used, in whole GPUs.
+fn used(world: &mut World, name: &str, gpus: i128) {
+    let consumed = [(ResourceName::from(GPU), gpus * ONE)].into();
+    world.engine.apply(Event::LocalQueueHistory(key(name), consumed));
+}
+
+fn submit(world: &mut World, uid: &str, queue: &str, queued_at_ms: i64) {
+    let mut one = workload(uid, queue, 1, 0);
+    one.queued_at_ms = queued_at_ms;
+    world.put(one);
+}
+
+fn admitted(world: &World) -> Vec<&str> {
+    world.admissions.iter().map(Uid::as_str).collect()
+}
+
+/// Billionths of a GPU that count as used or about to be.
+fn gpus_of(amounts: &Amounts) -> i128 {
+    amounts.get(&ResourceName::from(GPU)).copied().unwrap_or(0)
+}
+
+#[test]
+fn who_has_used_less_comes_first_whatever_the_age_and_the_priority() {
+    for (mode, wanted) in [(AdmissionMode::UsageBasedFairSharing, "b"), (AdmissionMode::NoFairSharing, "a")] {
+        let mut world = world(1, &[("a", ONE), ("b", ONE)], mode);
+        used(&mut world, "a", 3);
+        used(&mut world, "b", 1);
+        world.put(workload("a", "a", 1, 100));
+        submit(&mut world, "b", "b", 5);
+        world.cycle();
+        assert_eq!(admitted(&world), [wanted], "{mode:?}");
+    }
+}
+
+#[test]
+fn a_weight_divides_what_was_used_and_without_weight_one_comes_last() {
+    let mut world = world(3, &[("a", ONE), ("b", 4 * ONE), ("c", 0)], AdmissionMode::UsageBasedFairSharing);
+    used(&mut world, "a", 2);
+    used(&mut world, "b", 4);
+    submit(&mut world, "c", "c", 0);
+    submit(&mut world, "a", "a", 1);
+    submit(&mut world, "b", "b", 2);
+    assert_eq!(world.engine.explain(&"c".into()).unwrap().ahead, Some(2));
+    let line = world.engine.line_of(&"cq".into()).unwrap();
+    assert_eq!(line.iter().map(|one| &*one.name).collect::<Vec<_>>(), ["b", "a", "c"]);
+    world.settle();
+    assert_eq!(admitted(&world), ["b", "a", "c"]);
+}
+
+#[test]
+fn what_was_just_let_in_counts_before_it_is_seen_to_run() {
+    let mut world = world(6, &[("a", ONE), ("b", ONE)], AdmissionMode::UsageBasedFairSharing);
+    for index in 0..4 {
+        submit(&mut world, &format!("a{index}"), "a", index);
+        submit(&mut world, &format!("b{index}"), "b", 10 + index);
+    }
+    world.settle();
+    assert_eq!(admitted(&world), ["a0", "b0", "a1", "b1", "a2", "b2"]);
+}
+
+#[test]
+fn one_that_waits_is_found_though_one_like_it_of_another_queue_did_not_fit() {
+    let mut world = world(1, &[("a", ONE), ("b", ONE)], AdmissionMode::UsageBasedFairSharing);
+    submit(&mut world, "a0", "a", 0);
+    world.settle();
+    submit(&mut world, "a1", "a", 1);
+    submit(&mut world, "b0", "b", 2);
+    used(&mut world, "b", 1);
+    world.settle();
+    assert_eq!(admitted(&world), ["a0"]);
+    // Meanwhile the other queue has the larger share; it is its turn all the same once it is the only one that waits.
+    world.standing("a0", Standing::Finished);
+    world.settle();
+    assert_eq!(world.admissions.len(), 2);
+    let second = world.admissions[1].clone();
+    world.standing(second.as_str(), Standing::Finished);
+    world.settle();
+    assert_eq!(world.admissions.len(), 3);
+}
+
+#[test]
+fn what_was_used_is_forgotten_by_halves_and_what_is_used_is_noticed_so() {
+    let mut world = world(4, &[("a", ONE)], AdmissionMode::UsageBasedFairSharing);
+    used(&mut world, "a", 8);
+    let at = |world: &mut World, ms: i64| {
+        assert!(world.engine.decide(ms).is_empty());
+        gpus_of(&world.engine.history(&key("a")).unwrap().consumed)
+    };
+    assert_eq!(at(&mut world, 0), 8 * ONE);
+    // Before the next sample nothing is worked out anew.
+    assert_eq!(at(&mut world, 999), 8 * ONE);
+    assert_eq!(world.engine.next_sample_ms(), Some(1_000));
+    let near = |amount: i128, wanted: i128| assert!((amount - wanted).abs() < 100, "{amount}, not {wanted}");
+    near(at(&mut world, 10_000), 4 * ONE);
+    near(at(&mut world, 20_000), 2 * ONE);
+    // A hundred small steps come to the same as one.
+    (201..=300).for_each(|tick| {
+        at(&mut world, tick * 100);
+    });
+    near(at(&mut world, 30_000), ONE);
+    at(&mut world, 10_000_000);
+    let none = world.engine.history(&key("a")).unwrap();
+    assert!(none.consumed.is_empty(), "{none:?}");
+}
+
+#[test]
+fn a_penalty_is_settled_when_the_admission_is_complete_and_lifted_where_it_comes_to_nothing() {
+    let penalty = |world: &World| gpus_of(&world.engine.history(&key("a")).unwrap().penalty);
+    let consumed = |world: &World| gpus_of(&world.engine.history(&key("a")).unwrap().consumed);
+    // What one GPU adds in a second with a half-life of ten: 1 - 2^-0.1.
+    const ADDED: i128 = 66_967_008;
+    let mut world = world(4, &[("a", ONE)], AdmissionMode::UsageBasedFairSharing);
+    submit(&mut world, "a0", "a", 0);
+    let [Decision::Reserve(reserve)] = &world.engine.decide(0)[..] else { panic!("it fits") };
+    assert_eq!((penalty(&world), consumed(&world)), (ADDED, 0));
+    world.engine.written(reserve.id, Outcome::NotWritten);
+    assert_eq!((penalty(&world), consumed(&world)), (0, 0));
+    let [Decision::Reserve(reserve)] = &world.engine.decide(0)[..] else { panic!("it fits") };
+    assert_eq!((penalty(&world), consumed(&world)), (ADDED, 0));
+    world.carry_out(Decision::Reserve(reserve.clone()));
+    assert_eq!((penalty(&world), consumed(&world)), (ADDED, 0));
+    world.engine.decide(0);
+    assert_eq!((penalty(&world), consumed(&world)), (0, ADDED));
+    // It runs for a half-life, and its penalty is half forgotten by then.
+    world.engine.decide(10_000);
+    let half = (ONE + ADDED) / 2;
+    assert!((consumed(&world) - half).abs() < 100, "{}", consumed(&world));
+    world.standing("a0", Standing::Finished);
+    world.engine.decide(20_000);
+    let quarter = (ONE + half) / 2;
+    assert!((consumed(&world) - quarter).abs() < 100, "it ran until now: {}", consumed(&world));
+    world.engine.decide(30_000);
+    assert!((consumed(&world) - quarter / 2).abs() < 100, "and no more: {}", consumed(&world));
+    // One that is gone before its admission is complete owes nothing.
+    submit(&mut world, "a1", "a", 1);
+    assert_eq!(world.engine.decide(30_000).len(), 1);
+    assert_eq!(penalty(&world), ADDED);
+    world.engine.apply(Event::WorkloadGone("a1".into()));
+    assert_eq!(penalty(&world), 0);
+}
+
+#[test]
+fn who_has_used_more_is_preempted_first() {
+    let mut world = world(2, &[("a", ONE), ("b", ONE)], AdmissionMode::UsageBasedFairSharing);
+    submit(&mut world, "a", "a", 0);
+    submit(&mut world, "b", "b", 1);
+    world.settle();
+    submit(&mut world, "b2", "b", 2);
+    world.standing("b", Standing::Finished);
+    world.settle();
+    world.put(workload("urgent", "a", 1, 7));
+    world.settle();
+    assert_eq!(world.victims(), [("b2", "InClusterQueue")]);
+}
+
+#[test]
+fn a_new_leader_begins_with_what_is_written() {
+    let mut world = world(1, &[("a", ONE), ("b", ONE)], AdmissionMode::UsageBasedFairSharing);
+    world.settle();
+    used(&mut world, "a", 9);
+    assert_eq!(gpus_of(&world.engine.history(&key("a")).unwrap().consumed), 0, "its own account is newer");
+    world.engine.forget_what_was_said();
+    assert_eq!(gpus_of(&world.engine.history(&key("a")).unwrap().consumed), 9 * ONE);
+    submit(&mut world, "a", "a", 0);
+    submit(&mut world, "b", "b", 1);
+    world.cycle();
+    assert_eq!(admitted(&world), ["b"]);
+}
