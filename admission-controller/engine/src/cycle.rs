@@ -47,7 +47,7 @@ impl Engine {
         self.reconfigure();
         self.keep_promises(now_ms);
         self.pass(now_ms);
-        std::mem::take(&mut self.out)
+        self.tell()
     }
 
     /// Decides everything that can be decided now, cycle after cycle. `now_ms` is the time in milliseconds since the epoch.
@@ -74,7 +74,7 @@ impl Engine {
             }
         }
         self.drop_outdated_reasons();
-        std::mem::take(&mut self.out)
+        self.tell()
     }
 
     /// A reason that a later cycle of the same call overtook is nobody's business.
@@ -124,6 +124,7 @@ impl Engine {
     fn pass(&mut self, now_ms: i64) -> Pass {
         let mut pass = Pass::default();
         self.cycle_number += 1;
+        self.cycle_began_at = self.last_id();
         let heads = self.heads();
         pass.heads = heads.iter().filter(|(name, order)| !self.is_blocked(name, order)).count();
         if pass.heads == 0 {

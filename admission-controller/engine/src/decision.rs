@@ -6,7 +6,7 @@ use crate::reason::PendingReason;
 use model::reasons::workload::{evicted, preempted};
 
 /// Identifies a decision whose outcome the engine waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DecisionId(pub u64);
 
 /// Something to be written.

@@ -47,6 +47,12 @@ pub struct Engine {
     pub(crate) in_flight: BTreeMap<DecisionId, Uid>,
     next_id: u64,
     pub(crate) out: Vec<Decision>,
+    /// The last decision that the driver was told of: those after it can still be taken back.
+    pub(crate) told_up_to: DecisionId,
+    /// The last decision before the cycle that is under way.
+    pub(crate) cycle_began_at: DecisionId,
+    /// Whose admissions were taken back since the driver was told something.
+    pub(crate) taken_back: BTreeSet<Uid>,
     /// Flavors, queues, cohorts or namespaces changed: everything that waits is placed anew.
     reconfigured: bool,
     /// Quota came back: promises may be kept.
@@ -608,6 +614,18 @@ impl Engine {
             }
         }
         usage
+    }
+
+    /// The decision made last.
+    pub(crate) fn last_id(&self) -> DecisionId {
+        DecisionId(self.next_id)
+    }
+
+    /// What was decided since the last call, to be told.
+    pub(crate) fn tell(&mut self) -> Vec<Decision> {
+        self.told_up_to = self.last_id();
+        self.taken_back.clear();
+        std::mem::take(&mut self.out)
     }
 
     fn next_id(&mut self, uid: &Uid) -> DecisionId {

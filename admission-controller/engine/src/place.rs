@@ -77,7 +77,9 @@ impl Engine {
         let stays = matches!(next, Standing::Reserved { evicted: false, .. });
         match holding.state {
             HoldState::Leaving { decision, preemptor } => {
-                self.in_flight.retain(|id, _| Some(*id) != decision);
+                if let Some(id) = decision {
+                    self.in_flight.remove(&id);
+                }
                 // It does not leave after all, so the promise made of its room is void.
                 if let (true, Some(preemptor)) = (stays, preemptor) {
                     self.drop_claim(&preemptor);

@@ -415,7 +415,8 @@ impl<'a> Search<'a> {
             let leaves = matches!(holding.state, HoldState::Leaving { .. });
             match holding.state {
                 HoldState::Leaving { .. } if !self.leaving_stay => continue,
-                HoldState::Assumed(_) if !self.engine.planted.is(Bug::PreemptAssumed) => {
+                // What this very cycle gave is not taken into account by it.
+                HoldState::Assumed(id) if id > self.engine.cycle_began_at => {
                     self.passed_over_assumed = true;
                     continue;
                 }

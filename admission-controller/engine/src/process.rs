@@ -6,12 +6,12 @@ use model::planted::Bug;
 
 use crate::assign::{Assignment, NoFit, Verdict};
 use crate::cycle::Entry;
-use crate::decision::EvictReason;
+use crate::decision::{Decision, DecisionId, EvictReason};
 use crate::engine::Engine;
 use crate::input::{Admission, ReclaimWithinCohort};
 use crate::names::{ClusterQueueName, Uid};
 use crate::preempt::Target;
-use crate::queue::{Claim, HoldState, Order, Phase};
+use crate::queue::{Claim, HoldState, Holding, Order, Phase};
 use crate::reason::PendingReason;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 
@@ -119,19 +119,21 @@ impl Engine {
         let Assignment { admission, usage, verdict, .. } = assignment;
         match verdict {
             Verdict::Preempt(targets) => self.preempt(head, admission, usage, &targets, now_ms),
-            Verdict::Fit | Verdict::Wait if !self.fits(head.node, &usage, Ledger::Planned) => {
-                self.outrun(head, PendingReason::NoLongerFits)
-            }
-            Verdict::Fit if self.fits(head.node, &usage, Ledger::Held) => {
-                self.reserve(&head.uid, admission, usage, now_ms);
-                Done::Something
-            }
-            // Kueue admits here too where only the plan has room, and uses more than there is until the victims have left.
-            Verdict::Fit | Verdict::Wait => {
-                self.claim(head, admission, usage);
-                Done::Something
-            }
+            Verdict::Fit | Verdict::Wait => self.take_room(head, admission, usage, now_ms),
         }
+    }
+
+    fn take_room(&mut self, head: &Head, admission: Admission, usage: Usage, now_ms: i64) -> Done {
+        if !self.fits(head.node, &usage, Ledger::Planned) {
+            return self.outrun(head, PendingReason::NoLongerFits);
+        }
+        if self.fits(head.node, &usage, Ledger::Held) {
+            self.reserve(&head.uid, admission, usage, now_ms);
+        } else {
+            // Kueue admits here too where only the plan has room, and uses more than there is until the victims have left.
+            self.claim(head, admission, usage);
+        }
+        Done::Something
     }
 
     fn preempt(
@@ -152,9 +154,16 @@ impl Engine {
             let reason = if taken { PendingReason::TargetsTaken } else { PendingReason::NoLongerFits };
             return self.outrun(head, reason);
         }
+        if targets.iter().any(|target| self.is_unsettled(&target.uid)) {
+            // Others might do, but these are the ones that should go. As soon as it is known whether they are there, it goes on.
+            return self.put_aside(head, PendingReason::TargetsTaken, true);
+        }
+        let mut leaving = false;
         for target in targets {
-            let reason = EvictReason::Preempted(target.reason);
-            self.evict(&target.uid, reason, Some((&head.uid, &head.name)));
+            leaving |= !self.dismiss(target, head);
+        }
+        if !leaving {
+            return self.take_room(head, admission, usage, now_ms);
         }
         if self.planted.is(Bug::ReleaseQuotaAtEviction) {
             self.reserve(&head.uid, admission, usage, now_ms);
@@ -162,6 +171,33 @@ impl Engine {
             self.claim(head, admission, usage);
         }
         Done::Something
+    }
+
+    /// Whether it is not known yet what became of its admission, of which the driver was told.
+    fn is_unsettled(&self, uid: &Uid) -> bool {
+        !self.planted.is(Bug::PreemptAssumed)
+            && self.assumed(uid).is_some_and(|id| id <= self.told_up_to || self.taken_back.contains(uid))
+    }
+
+    fn assumed(&self, uid: &Uid) -> Option<DecisionId> {
+        match &self.workloads.get(uid)?.phase {
+            Phase::Holding(Holding { state: HoldState::Assumed(id), .. }) => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// Sends a victim away. One whose admission nobody was told of yet waits again as if there had been none, which it tells:
+    /// in the cycles of one call of [`Engine::decide`] the one whose turn came first shall not run for a moment only.
+    fn dismiss(&mut self, target: &Target, head: &Head) -> bool {
+        let untold = self.assumed(&target.uid).filter(|id| *id > self.told_up_to);
+        let Some(id) = untold else {
+            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((&head.uid, &head.name)));
+            return false;
+        };
+        self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == id));
+        self.replace(&target.uid);
+        self.taken_back.insert(target.uid.clone());
+        true
     }
 
     /// Whether it fits in the plan when these have left too.

@@ -98,8 +98,8 @@ fn shares_are_fair_between_cohorts_before_they_are_within() {
         submit(&mut world, queue, 9);
     }
     assert_eq!(come_to_rest(&mut world, &["a", "b", "c"]), [2, 2, 4]);
-    // Every queue has one turn a cycle, so a is one ahead when nothing is left.
-    assert_eq!(world.victims(), [("a-00", "InCohortFairSharing")]);
+    // Every queue has one turn a cycle, so a is one ahead when nothing is left: it gives that back before anybody is told.
+    assert!(world.victims().is_empty());
     let shares = world.engine.fair_shares(&[]);
     let weighted: Vec<i64> = shares.iter().map(|share| share.weighted).collect();
     // a, b, c; left, right, root.

@@ -315,6 +315,53 @@ fn what_is_assumed_is_counted_and_is_no_victim() {
 }
 
 #[test]
+fn nobody_else_leaves_in_place_of_one_whose_admission_is_still_being_written() {
+    let mut world = one_queue(4);
+    let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(4, None, None))]));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    world.engine.apply(Event::ClusterQueue(queue));
+    world.put(workload("middle", "cq", 2, 5));
+    world.settle();
+    world.put(workload("low", "cq", 2, 0));
+    let decisions = world.engine.decide(0);
+    world.put(workload("high", "cq", 2, 9));
+    assert!(matches!(&world.engine.decide(0)[..], [Decision::SetPending(_)]));
+    for decision in decisions {
+        world.carry_out(decision);
+    }
+    world.settle();
+    assert_eq!(world.victims(), [("low", "InClusterQueue")]);
+}
+
+#[test]
+fn of_the_cycles_of_one_call_only_the_outcome_is_told() {
+    let queue = |name: &str, nominal| {
+        let mut queue = cluster_queue(name, Some("pool"), gpus(&[("a100", quota(nominal, None, None))]));
+        queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+        [Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]
+    };
+    let events =
+        [Event::Flavor(flavor("a100"))].into_iter().chain(queue("owner", 4)).chain(queue("guest", 0));
+    let mut world = World::new(events);
+    for number in 0..4 {
+        world.put(workload(&format!("own-{number}"), "owner", 1, 0));
+        world.put(workload(&format!("lent-{number}"), "guest", 1, 0));
+    }
+    // Two cycles give each queue two places; in the third and fourth the owner takes back what is its own.
+    let decisions = world.engine.decide(0);
+    let reserved: Vec<&str> = decisions
+        .iter()
+        .filter_map(|decision| match decision {
+            Decision::Reserve(reserve) => Some(reserve.workload.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reserved, ["own-0", "own-1", "own-2", "own-3"]);
+    assert!(!decisions.iter().any(|decision| matches!(decision, Decision::Evict(_))));
+    world.engine.audit().unwrap();
+}
+
+#[test]
 fn a_reservation_that_was_not_written_is_undone_and_one_that_was_refused_is_explained() {
     let mut world = one_queue(4);
     world.put(workload("one", "cq", 4, 0));
