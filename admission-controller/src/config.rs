@@ -1,4 +1,6 @@
-//! The configuration: a subset of Kueue's `Configuration` file, by the same names.
+//! The configuration: Kueue's `Configuration` file, by the same names.
+
+mod fields;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,6 +20,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::jobs::{JobKind, TABLE};
+pub use fields::Notice;
 
 /// What the program is started with.
 #[derive(Clone)]
@@ -56,11 +59,12 @@ impl Default for Config {
     }
 }
 
-/// What an administrator chooses. In a file: YAML; a field that is not listed here is refused by name.
+/// What an administrator chooses. In a file: YAML, as Kueue reads it. What has no effect here is in [`notices`](Self::notices);
+/// what Kueue does not know either is refused by name.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Configuration {
-    /// `apiVersion`, as Kueue's file has it; not looked at.
+    /// `apiVersion`: one of Kueue's two, or absent.
     pub api_version: Option<String>,
     /// `kind`: `Configuration` or absent.
     pub kind: Option<String>,
@@ -83,18 +87,11 @@ pub struct Configuration {
     pub scheduler_name: String,
     /// Where webhooks listen.
     pub webhook: Webhook,
-    /// `health`: read, and without effect; so are the next five. A flag says it here, or nothing does.
-    pub health: Option<Value>,
-    /// `metrics`.
-    pub metrics: Option<Value>,
-    /// `leaderElection`.
-    pub leader_election: Option<Value>,
-    /// `clientConnection`.
-    pub client_connection: Option<Value>,
-    /// `controller`.
-    pub controller: Option<Value>,
-    /// `internalCertManagement`.
-    pub internal_cert_management: Option<Value>,
+    /// `leaderElection`: whether other replicas may run, and the lease that they share.
+    pub leader_election: LeaderElection,
+    /// What the file says that is not done as it says; told at start.
+    #[serde(skip)]
+    pub notices: Vec<Notice>,
 }
 
 /// `integrations`.
@@ -275,15 +272,29 @@ impl Default for FeatureGates {
 pub struct Webhook {
     /// The port of webhooks and conversion.
     pub port: u16,
-    /// `host`: read, and without effect.
-    pub host: Option<Value>,
-    /// `certDir`: read, and without effect: the certificates are this program's own.
-    pub cert_dir: Option<Value>,
+}
+
+/// `leaderElection`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LeaderElection {
+    /// Whether other replicas may run: then the one that holds the lease writes.
+    pub leader_elect: bool,
+    /// The name of the lease. Whoever has the same one never acts at the same time.
+    pub resource_name: String,
+    /// The namespace of the lease; empty: [`Configuration::namespace`].
+    pub resource_namespace: String,
+}
+
+impl Default for LeaderElection {
+    fn default() -> Self {
+        Self { leader_elect: true, resource_name: crate::LEASE.to_owned(), resource_namespace: String::new() }
+    }
 }
 
 impl Default for Webhook {
     fn default() -> Self {
-        Self { port: 9443, host: None, cert_dir: None }
+        Self { port: 9443 }
     }
 }
 
@@ -307,12 +318,8 @@ impl Default for Configuration {
             admission_fair_sharing: None,
             scheduler_name: trireme::SCHEDULER_NAME.to_owned(),
             webhook: Webhook::default(),
-            health: None,
-            metrics: None,
-            leader_election: None,
-            client_connection: None,
-            controller: None,
-            internal_cert_management: None,
+            leader_election: LeaderElection::default(),
+            notices: Vec::new(),
         }
     }
 }
@@ -323,8 +330,7 @@ impl Configuration {
     /// # Errors
     /// Each names the file, the field and the reason.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let configuration: Self = config::read(path)?;
-        configuration.check(path)
+        Self::of(path, config::read(path)?)
     }
 
     /// Reads a file's text; `path` is for the messages.
@@ -332,11 +338,18 @@ impl Configuration {
     /// # Errors
     /// See [`Configuration::read`].
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let configuration: Self = config::parse(path, text)?;
+        Self::of(path, config::parse(path, text)?)
+    }
+
+    fn of(path: &Path, mut file: Value) -> Result<Self, ConfigError> {
+        let notices = fields::sift(path, &mut file)?;
+        // JSON is YAML: what is left is decoded with the same messages.
+        let mut configuration: Self = config::parse(path, &file.to_string())?;
+        configuration.notices = notices;
         configuration.check(path)
     }
 
-    fn check(self, path: &Path) -> Result<Self, ConfigError> {
+    fn check(mut self, path: &Path) -> Result<Self, ConfigError> {
         if self.kind.as_deref().is_some_and(|kind| kind != "Configuration") {
             return Err(ConfigError::invalid(path, "kind", "it must be Configuration"));
         }
@@ -351,12 +364,8 @@ impl Configuration {
             let field = format!("admissionFairSharing.resourceWeights[{resource}]");
             return Err(ConfigError::invalid(path, &field, "it must not be below 0"));
         }
-        for (index, name) in self.integrations.frameworks.iter().enumerate() {
-            if !TABLE.iter().any(|kind| kind.framework == name) {
-                let reason = format!("{name:?} is not supported; supported are {}", frameworks().join(", "));
-                return Err(ConfigError::invalid(path, &format!("integrations.frameworks[{index}]"), reason));
-            }
-        }
+        self.check_frameworks(path)?;
+        self.notice_gates();
         let mut inputs = BTreeSet::new();
         for (index, one) in self.resources.transformations.iter().enumerate() {
             if !inputs.insert(&one.input) {
@@ -366,6 +375,43 @@ impl Configuration {
             }
         }
         Ok(self)
+    }
+
+    /// Kueue's kinds that are not managed here are named and left out; others are refused.
+    fn check_frameworks(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let known = frameworks();
+        for (index, name) in self.integrations.frameworks.iter().enumerate() {
+            let field = format!("integrations.frameworks[{index}]");
+            if known.contains(&name.as_str()) {
+                continue;
+            }
+            if !KUEUES_FRAMEWORKS.contains(&name.as_str()) {
+                let reason = format!("{name:?} is no kind of Kueue's; managed are {}", known.join(", "));
+                return Err(ConfigError::invalid(path, &field, reason));
+            }
+            let words = format!("{name} is not managed");
+            self.notices.push(Notice { field, words, unsupported: true });
+        }
+        self.integrations.frameworks.retain(|name| known.contains(&name.as_str()));
+        Ok(())
+    }
+
+    /// Gates that nothing here depends on.
+    fn notice_gates(&mut self) {
+        let others = self.feature_gates.others.keys().filter(|name| !Gates::default().set(name, true));
+        let notice = |name: &String| Notice {
+            field: format!("featureGates.{name}"),
+            words: "it has no effect here: nothing depends on it".to_owned(),
+            unsupported: false,
+        };
+        self.notices.extend(others.map(notice));
+    }
+
+    /// Namespace and name of the lease.
+    pub fn lease(&self) -> (&str, &str) {
+        let LeaderElection { resource_name, resource_namespace, .. } = &self.leader_election;
+        let namespace = if resource_namespace.is_empty() { &self.namespace } else { resource_namespace };
+        (namespace, resource_name)
     }
 
     /// What of it the engine goes by.
@@ -397,26 +443,6 @@ impl Configuration {
         if fair.enable.unwrap_or(!old) { fair.strategies() } else { None }
     }
 
-    /// Keys of Kueue's file that are set and have no effect here.
-    pub fn without_effect(&self) -> impl Iterator<Item = String> {
-        let others = self.feature_gates.others.keys().filter(|name| !Gates::default().set(name, true));
-        let gates = others.map(|name| format!("featureGates.{name}"));
-        [
-            ("health", &self.health),
-            ("metrics", &self.metrics),
-            ("leaderElection", &self.leader_election),
-            ("clientConnection", &self.client_connection),
-            ("controller", &self.controller),
-            ("internalCertManagement", &self.internal_cert_management),
-            ("webhook.host", &self.webhook.host),
-            ("webhook.certDir", &self.webhook.cert_dir),
-        ]
-        .into_iter()
-        .filter(|(_, value)| value.is_some())
-        .map(|(name, _)| name.to_owned())
-        .chain(gates)
-    }
-
     /// The gates that change a rule of validation.
     pub fn gates(&self) -> Gates {
         let mut gates = Gates { partial_admission: self.feature_gates.partial_admission, ..Gates::default() };
@@ -440,6 +466,28 @@ impl Configuration {
                 && namespace != self.namespace)
     }
 }
+
+/// The kinds that Kueue has an integration for, by its names.
+const KUEUES_FRAMEWORKS: [&str; 18] = [
+    "batch/job",
+    "deployment",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/jaxjob",
+    "kubeflow.org/mpijob",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "leaderworkerset.x-k8s.io/leaderworkerset",
+    "pod",
+    "ray.io/raycluster",
+    "ray.io/rayjob",
+    "ray.io/rayservice",
+    "sparkoperator.k8s.io/sparkapplication",
+    "statefulset",
+    "trainer.kubeflow.org/trainjob",
+    "workload.codeflare.dev/appwrapper",
+];
 
 /// The names of all kinds in the table, each once.
 fn frameworks() -> Vec<&'static str> {
@@ -487,29 +535,34 @@ mod tests {
         assert!(config.manages("team-a", None) && !config.manages("kube-system", None));
         assert_eq!(config.kinds().map(|kind| kind.kind).collect::<Vec<_>>(), ["Job"]);
         let kueues = "health:\n  healthProbeBindAddress: :8081\nmetrics:\n  bindAddress: :8443\nleaderElection:\n  \
-             leaderElect: true\nclientConnection:\n  qps: 50\nwebhook:\n  port: 9443\n  certDir: /tmp\n\
+             leaderElect: false\n  resourceName: c1f6bfd2.kueue.x-k8s.io\nclientConnection:\n  qps: 50\nwebhook:\n  \
+             port: 9443\n  certDir: /tmp\nintegrations:\n  frameworks: [batch/job, sparkoperator.k8s.io/sparkapplication]\n\
              featureGates:\n  PartialAdmission: false\n  ReclaimablePods: false\n  VisibilityOnDemand: true\n";
         let config = Configuration::parse(path, kueues).unwrap();
         assert!(!config.settings().partial_admission && !config.feature_gates.reclaimable_pods);
-        let without_effect: Vec<String> = config.without_effect().collect();
+        assert!(!config.leader_election.leader_elect);
+        assert_eq!(config.lease(), ("trireme-system", "c1f6bfd2.kueue.x-k8s.io"));
+        assert_eq!(config.kinds().map(|kind| kind.kind).collect::<Vec<_>>(), ["Job"]);
+        let mut named: Vec<&str> = config.notices.iter().map(|one| one.field.as_str()).collect();
+        named.sort_unstable();
         assert_eq!(
-            without_effect,
+            named,
             [
-                "health",
-                "metrics",
-                "leaderElection",
-                "clientConnection",
+                "clientConnection.qps",
+                "featureGates.VisibilityOnDemand",
+                "health.healthProbeBindAddress",
+                "integrations.frameworks[1]",
+                "metrics.bindAddress",
                 "webhook.certDir",
-                "featureGates.VisibilityOnDemand"
             ]
         );
         let gates = "featureGates:\n  PartialAdmission: false\n  ElasticJobsViaWorkloadSlices: false\n";
         let config = Configuration::parse(path, gates).unwrap();
         assert!(!config.gates().partial_admission && !config.gates().elastic_jobs && config.gates().topology);
-        assert_eq!(config.without_effect().count(), 0);
+        assert!(config.notices.is_empty());
         for (text, words) in [
-            ("waitForPodsReady: {}", "waitForPodsReady"),
-            ("integrations:\n  frameworks: [pod]", "integrations.frameworks[0]"),
+            ("waitForPodReady: {}", "waitForPodReady"),
+            ("integrations:\n  frameworks: [batch/cronjob]", "integrations.frameworks[0]"),
             ("kind: Deployment", "kind"),
             (
                 "fairSharing:\n  preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]",

@@ -51,8 +51,8 @@ use kit::writes::WriteMetrics;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 
-use config::Webhooks;
 pub use config::{Config, Configuration};
+use config::{Notice, Webhooks};
 pub use webhook::webhook_configurations;
 
 /// The name of the lease, and of the admin pages in the table of services.
@@ -82,20 +82,26 @@ pub enum Error {
 pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let config = Arc::new(config);
     let namespace = config.file.namespace.clone();
-    for key in config.file.without_effect() {
-        tracing::warn!(key, "this key of Kueue's configuration has no effect here");
+    for Notice { field, words, unsupported } in &config.file.notices {
+        if *unsupported {
+            tracing::warn!(field, words, "Kueue's configuration asks for what is not done");
+        } else {
+            tracing::info!(field, words, "this field of Kueue's configuration has no effect");
+        }
     }
     let readiness = Readiness::new();
     let synced = readiness.require("caches", "the first lists are not complete");
     let (ask, asked) = mpsc::channel(QUESTIONS);
-    let lease = config.leader_election.then(|| Lease::campaign(&ctx, &namespace, LEASE, Terms::default()));
+    let (lease_namespace, lease_name) = config.file.lease();
+    let elects = config.leader_election && config.file.leader_election.leader_elect;
+    let lease = elects.then(|| Lease::campaign(&ctx, lease_namespace, lease_name, Terms::default()));
     let leadership = lease.as_ref().map_or_else(|| Leadership::always(&ctx), Lease::leadership);
     let events = Events::start(&ctx, "admission-controller", leadership.gate());
     let counted = controller::Counted {
         watches: Reports::new(&events),
         events,
         writes: WriteMetrics::default(),
-        queues: metrics::QueueMetrics::new(config.leader_election),
+        queues: metrics::QueueMetrics::new(elects),
     };
     let registry = registry(&counted, &leadership);
 

@@ -17,7 +17,7 @@ use kit::process;
 struct Cli {
     #[command(flatten)]
     process: process::Args,
-    /// Configuration file: a subset of Kueue's Configuration, in YAML. Without it the defaults hold.
+    /// Configuration file: Kueue's Configuration, in YAML. Without it the defaults hold.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where health, metrics and state are served, over plain HTTP.
