@@ -417,7 +417,9 @@ fn requests(
     let violations = defaults.violations(namespace, &pod, &path);
     let mut wrong: Vec<String> = violations.iter().map(ToString::to_string).collect();
     let tally = pod.tally();
-    if let (true, Some(error)) = (wrong.is_empty(), tally.error) {
+    // More than 64 bits hold is no mistake in the writing: it is a wish for more than any quota.
+    let error = tally.error.filter(|error| !error.is_overflow());
+    if let (true, Some(error)) = (wrong.is_empty(), error) {
         wrong.push(format!("pod set {}: {error}", view.name));
     }
     (rules.per_pod(tally.requests), wrong)
@@ -446,9 +448,6 @@ fn pod_set(
     if requests.contains_key(ResourceName::PODS) {
         defect("the resource \"pods\" is counted by itself and must not be asked for".to_owned());
         requests.remove(ResourceName::PODS);
-    }
-    if let Err(error) = model::resources::checked_scale(&requests, count.max(0)) {
-        defect(error.to_string());
     }
     input::PodSet {
         name: view.name.clone(),

@@ -69,6 +69,7 @@ fn is_cluster_scoped(kind: &str) -> bool {
             | "WorkloadPriorityClass"
             | "PriorityClass"
             | "Queue"
+            | "APIService"
             | "CustomResourceDefinition"
             | "MutatingWebhookConfiguration"
             | "ValidatingWebhookConfiguration"

@@ -79,7 +79,7 @@ impl ContainerResources {
 pub struct Tally {
     /// The sum of the numbers as they are: negative ones lessen it, it stops at 64 bits.
     pub requests: ResourceList,
-    /// The first number that no pod may ask for.
+    /// The first number that no pod may ask for; one that means nothing before one that is only too large.
     pub error: Option<AmountError>,
 }
 
@@ -132,8 +132,11 @@ struct Numbers {
 }
 
 impl Numbers {
+    /// A number that means nothing is worse than one that is only too large.
     fn note(&mut self, error: AmountError) {
-        self.error.get_or_insert(error);
+        if self.error.as_ref().is_none_or(|known| known.is_overflow() && !error.is_overflow()) {
+            self.error = Some(error);
+        }
     }
 
     fn read(&mut self, written: &BTreeMap<ResourceName, Written>) -> ResourceList {

@@ -163,6 +163,13 @@ fn unit_of(resource: &ResourceName) -> &'static str {
     if resource.as_str() == ResourceName::CPU { " in thousandths" } else { "" }
 }
 
+impl AmountError {
+    /// Whether the number means something, only more than 64 bits hold.
+    pub fn is_overflow(&self) -> bool {
+        matches!(self, Self::TooLarge { .. } | Self::Sum { .. } | Self::Product { .. })
+    }
+}
+
 /// Reads user-written quantities.
 ///
 /// # Errors
