@@ -15,7 +15,8 @@ use model::duration::GoDuration;
 use model::planted::Planted;
 use model::quantity::Quantity;
 use quota_engine::input::Weight;
-use quota_engine::{AdmissionFairSharing, FairSharing, Settings, Undeclared};
+use quota_engine::topology::Rules;
+use quota_engine::{AdmissionFairSharing, FairSharing, Settings, TopologySettings, Undeclared};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -243,6 +244,37 @@ pub struct FeatureGates {
     pub flavor_fungibility_preserve_scan_progress: bool,
     /// `AdmissionFairSharing`.
     pub admission_fair_sharing: bool,
+    /// `TopologyAwareScheduling`: without it, topologies and what is asked of them are not looked at.
+    pub topology_aware_scheduling: bool,
+    /// `TASProfileMixed`.
+    #[serde(rename = "TASProfileMixed")]
+    pub tas_profile_mixed: bool,
+    /// `TASBalancedPlacement`.
+    #[serde(rename = "TASBalancedPlacement")]
+    pub tas_balanced_placement: bool,
+    /// `TASRespectNodeAffinityPreferred`.
+    #[serde(rename = "TASRespectNodeAffinityPreferred")]
+    pub tas_respect_node_affinity_preferred: bool,
+    /// `ElasticJobsViaWorkloadSlicesWithTAS`.
+    #[serde(rename = "ElasticJobsViaWorkloadSlicesWithTAS")]
+    pub elastic_jobs_with_tas: bool,
+    /// `TASRecomputeAssignmentWithinSchedulingCycle`.
+    #[serde(rename = "TASRecomputeAssignmentWithinSchedulingCycle")]
+    pub tas_recompute: bool,
+    /// `TASFailedNodeReplacement`: without it, nothing is done about nodes that fail.
+    #[serde(rename = "TASFailedNodeReplacement")]
+    pub tas_failed_node_replacement: bool,
+    /// `TASFailedNodeReplacementFailFast`.
+    #[serde(rename = "TASFailedNodeReplacementFailFast")]
+    pub tas_fail_fast: bool,
+    /// `TASReplaceNodeOnPodTermination`: a node that is not ready has failed as soon as the pods on it end.
+    #[serde(rename = "TASReplaceNodeOnPodTermination")]
+    pub tas_replace_on_pod_termination: bool,
+    /// `TASReplaceNodeDueToNotReadyOverFixedTime`: a node has failed when it is not ready for half a minute.
+    #[serde(rename = "TASReplaceNodeDueToNotReadyOverFixedTime")]
+    pub tas_replace_over_fixed_time: bool,
+    /// `SkipReassignmentForPodOwnedWorkloads`.
+    pub skip_reassignment_for_pod_owned_workloads: bool,
     /// `ReclaimablePods`: quota of pods that have ended is given back before the job ends.
     pub reclaimable_pods: bool,
     /// Any other; those that change a rule of validation are in [`Gates`].
@@ -250,10 +282,40 @@ pub struct FeatureGates {
     pub others: BTreeMap<String, bool>,
 }
 
+impl FeatureGates {
+    /// What the engine goes by in placement.
+    fn topology(&self) -> TopologySettings {
+        TopologySettings {
+            enabled: self.topology_aware_scheduling,
+            rules: Rules {
+                mixed_profile: self.tas_profile_mixed,
+                balanced: self.tas_balanced_placement,
+                preferred_affinity: self.tas_respect_node_affinity_preferred,
+                elastic: self.elastic_jobs_with_tas,
+            },
+            recompute: self.tas_recompute,
+            fail_fast: self.tas_fail_fast,
+            keep_single_pods: self.skip_reassignment_for_pod_owned_workloads,
+        }
+    }
+}
+
 impl Default for FeatureGates {
     fn default() -> Self {
         let kueues = Settings::default();
+        let placement = kueues.topology;
         Self {
+            topology_aware_scheduling: placement.enabled,
+            tas_profile_mixed: placement.rules.mixed_profile,
+            tas_balanced_placement: placement.rules.balanced,
+            tas_respect_node_affinity_preferred: placement.rules.preferred_affinity,
+            elastic_jobs_with_tas: placement.rules.elastic,
+            tas_recompute: placement.recompute,
+            tas_failed_node_replacement: true,
+            tas_fail_fast: placement.fail_fast,
+            tas_replace_on_pod_termination: true,
+            tas_replace_over_fixed_time: false,
+            skip_reassignment_for_pod_owned_workloads: placement.keep_single_pods,
             partial_admission: kueues.partial_admission,
             multi_kueue_orchestrated_preemption: kueues.preemption_gates,
             recompute_assignment_upon_preemption_targets_overlap: kueues.recompute_overlapping_targets,
@@ -433,6 +495,7 @@ impl Configuration {
                 .as_ref()
                 .filter(|_| gates.admission_fair_sharing)
                 .map(AdmissionFairSharingConfig::rules),
+            topology: gates.topology(),
         }
     }
 

@@ -10,12 +10,13 @@ use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
 use crds::view::quota::{FairSharing, ResourceGroup};
-use crds::view::workload::{PodSet, PodSetAssignment, TopologyRequest, Workload};
+use crds::view::workload::{AdmissionCheckState, CheckState, PodSet, PodSetAssignment, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use model::ResourceName;
 use model::quantity::{Quantity, Written};
 use model::resources::ResourceList;
 use quota_engine::input;
+use quota_engine::topology::Preference;
 use quota_engine::{Amounts, ClusterQueueName, FlavorName, LocalQueueKey, Uid};
 
 use crate::checks;
@@ -23,6 +24,7 @@ use crate::compose::Priorities;
 use crate::defaults::PodDefaults;
 use crate::reclaimable;
 use crate::requests::Rules;
+use crate::topology;
 
 /// The engine's uid of an object; empty where the object has none.
 pub fn uid(metadata: &ObjectMeta) -> Uid {
@@ -92,6 +94,7 @@ pub fn cluster_queue(view: &ClusterQueue) -> input::ClusterQueue {
             .iter()
             .map(|check| check.name.clone())
             .collect(),
+        provisioned: BTreeSet::new(),
         defects,
     }
 }
@@ -264,10 +267,10 @@ pub fn workload(
     let remaining = reclaimable::remaining(view, rules);
     let mut pod_sets = Vec::with_capacity(view.spec.pod_sets.len());
     for (index, one) in view.spec.pod_sets.iter().enumerate() {
-        let (requests, wrong) = requests(index, one, namespace, rules, defaults);
+        let (asked, wrong) = requests(index, one, namespace, defaults);
         defects.extend(wrong);
         let count = remaining.get(one.name.as_str()).copied().unwrap_or(0);
-        pod_sets.push(pod_set(one, count, requests, &mut defects));
+        pod_sets.push(pod_set(one, count, asked, rules, &mut defects));
     }
     if view.spec.maximum_execution_time_seconds.is_some() {
         defects.push("maximumExecutionTimeSeconds is not supported; remove it".to_owned());
@@ -283,6 +286,11 @@ pub fn workload(
         active: view.spec.active.unwrap_or(true),
         pod_sets,
         checks_failed: checks::have_failed(&view.status.admission_checks),
+        checks_passed: !view.status.admission_checks.is_empty()
+            && checks::are_ready(&view.status.admission_checks),
+        updates: updates(&view.status.admission_checks),
+        unhealthy_nodes: view.status.unhealthy_nodes.iter().map(|node| node.name.as_str().into()).collect(),
+        movable: topology::can_move(&view.metadata),
         preemption_gated: view.is_preemption_gated(),
         allowed_flavors: allowed_flavors(&view.metadata),
         defect: (!defects.is_empty()).then(|| defects.join("; ")),
@@ -290,10 +298,18 @@ pub fn workload(
     }
 }
 
-/// The levels that a topology request names, if it is more than the name of a group.
-fn topology_levels(request: &TopologyRequest) -> Option<Vec<String>> {
-    let named = [&request.required, &request.preferred, &request.pod_set_slice_required_topology];
-    request.is_explicit().then(|| named.into_iter().flatten().cloned().collect())
+/// What the checks say that are passed.
+fn updates(checks: &[AdmissionCheckState]) -> Vec<input::PodSetUpdate> {
+    let passed = checks.iter().filter(|check| check.state == CheckState::Ready);
+    passed
+        .flat_map(|check| &check.pod_set_updates)
+        .filter(|update| !update.node_selector.is_empty() || !update.tolerations.is_empty())
+        .map(|update| input::PodSetUpdate {
+            name: update.name.clone(),
+            node_selector: update.node_selector.clone(),
+            tolerations: update.tolerations.clone(),
+        })
+        .collect()
 }
 
 /// Flavors to which an annotation restricts it, separated by commas.
@@ -392,6 +408,13 @@ fn assignment(
         flavors: flavors.map(|(resource, flavor)| (resource.clone(), flavor.as_str().into())).collect(),
         usage,
         count,
+        // One that cannot be read, which the API refuses, is as good as none.
+        topology: view.topology_assignment.as_ref().and_then(|one| topology::read(one).ok()).map(Arc::new),
+        delayed: match view.delayed_topology_request.as_deref() {
+            Some("Pending") => Some(input::DelayedTopology::Pending),
+            Some("Ready") => Some(input::DelayedTopology::Ready),
+            _ => None,
+        },
     }
 }
 
@@ -403,12 +426,11 @@ fn usage(written: &BTreeMap<ResourceName, Written>) -> ResourceList {
         .collect()
 }
 
-/// What each pod of a set asks of quota, and what is wrong with that, in words.
+/// What each pod of a set asks of its node, and what is wrong with that, in words.
 fn requests(
     index: usize,
     view: &PodSet,
     namespace: &str,
-    rules: &Rules,
     defaults: &PodDefaults,
 ) -> (ResourceList, Vec<String>) {
     let spec = &view.template.spec;
@@ -422,24 +444,20 @@ fn requests(
     if let (true, Some(error)) = (wrong.is_empty(), error) {
         wrong.push(format!("pod set {}: {error}", view.name));
     }
-    (rules.per_pod(tally.requests), wrong)
+    (tally.requests, wrong)
 }
 
 fn pod_set(
     view: &PodSet,
     count: i64,
-    mut requests: ResourceList,
+    pod_requests: ResourceList,
+    rules: &Rules,
     defects: &mut Vec<String>,
 ) -> input::PodSet {
+    let mut requests = rules.per_pod(pod_requests.clone());
     let mut defect = |words: String| defects.push(format!("pod set {}: {words}", view.name));
     if count < 0 {
         defect(format!("count {count} is negative"));
-    }
-    if view.topology_request.as_ref().is_some_and(TopologyRequest::is_explicit) {
-        defect(
-            "topologyRequest is not supported; remove the topology annotations from the pod template"
-                .to_owned(),
-        );
     }
     let spec = &view.template.spec;
     if !spec.resource_claims.is_empty() {
@@ -457,7 +475,15 @@ fn pod_set(
         node_selector: spec.node_selector.clone(),
         affinity: spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution.clone(),
         tolerations: spec.tolerations.clone(),
-        topology_levels: view.topology_request.as_ref().and_then(topology_levels),
+        preferences: spec
+            .affinity
+            .node_affinity
+            .preferred_during_scheduling_ignored_during_execution
+            .iter()
+            .map(|one| Preference { weight: one.weight, term: one.preference.clone() })
+            .collect(),
+        pod_requests: Arc::new(pod_requests),
+        topology: view.topology_request.as_ref().and_then(topology::wish),
         group: view.topology_request.as_ref().and_then(|request| request.pod_set_group_name.clone()),
     }
 }

@@ -6,6 +6,9 @@ use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
 use kit::events::Severity;
+use quota_engine::PendingReason;
+
+use crate::words;
 
 /// One piece of news.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +21,16 @@ pub struct News<'a> {
     pub reason: Cow<'static, str>,
     /// The words.
     pub note: String,
+}
+
+/// That a Workload with quota finds no places for its pods yet.
+pub fn unplaced<'a>(workload: &'a Workload, reason: &PendingReason) -> News<'a> {
+    News {
+        about: workload,
+        severity: Severity::Warning,
+        reason: reasons::SECOND_PASS_FAILED.into(),
+        note: words::pending(reason),
+    }
 }
 
 /// What a Workload's status says that it did not say before. `preemptor` is the one it was preempted for.

@@ -8,6 +8,7 @@ use crds::view;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::ResourceList;
 use model::resources::{AmountError, amounts};
+use quota_engine::input::TopologyWish;
 use quota_engine::topology::{Assignment, DomainPods, Node, SliceLayer, Spread};
 
 /// A node for placement.
@@ -54,6 +55,20 @@ pub fn spread(request: Option<&v1beta2::PodSetTopologyRequest>) -> (Spread, Vec<
         (None, None) => Spread::Unconstrained,
     };
     (spread, layers)
+}
+
+/// What a pod set wishes; `None` where it asks for no topology. The name of a group alone is no wish.
+pub fn wish(request: &v1beta2::PodSetTopologyRequest) -> Option<TopologyWish> {
+    let asks = request.required.is_some()
+        || request.preferred.is_some()
+        || request.unconstrained.is_some()
+        || request.pod_set_slice_required_topology.is_some()
+        || request.pod_set_slice_size.is_some()
+        || !request.pod_set_slice_required_topology_constraints.is_empty();
+    asks.then(|| {
+        let (spread, layers) = spread(Some(request));
+        TopologyWish { spread, layers }
+    })
 }
 
 /// An assignment as written.

@@ -1,5 +1,7 @@
 //! Words for what the engine decided. The tokens beside them are Kueue's, the sentences are ours.
 
+mod placement;
+
 use model::ResourceName;
 use quota_engine::{EvictReason, Inactive, Obstacle, PendingReason, PreemptionReason};
 
@@ -98,6 +100,9 @@ fn obstacle(obstacle: &Obstacle) -> String {
                 quantity(resource, *maximum)
             )
         }
+        Obstacle::NoPlaces(flavor, reason) => {
+            format!("no places on the nodes of flavor {flavor}: {}", placement::reason(reason))
+        }
         Obstacle::Insufficient { flavor, resource, missing } => {
             format!("{} more {resource} of flavor {flavor} needed", quantity(resource, *missing))
         }
@@ -119,6 +124,10 @@ pub fn inactive(inactive: &Inactive) -> String {
         }
         Inactive::AdmissionChecks(checks) => {
             format!("its admission checks are not supported: {}", checks.join(", "))
+        }
+        Inactive::TopologyNotFound(flavors) => {
+            let missing = flavors.iter().map(|(flavor, topology)| format!("{topology} (of flavor {flavor})"));
+            format!("Topologies do not exist: {}; create them", missing.collect::<Vec<_>>().join(", "))
         }
         Inactive::CohortCycle(cohort) => {
             format!("its cohort {cohort} is part of a cycle or hangs on one; correct spec.parentName")
@@ -160,6 +169,10 @@ pub fn eviction(reason: EvictReason, preemptor: Option<(&str, &str)>, paths: (&s
         EvictReason::ClusterQueueStopped => "the ClusterQueue is stopped and drained".to_owned(),
         EvictReason::LocalQueueStopped => "the LocalQueue is stopped and drained".to_owned(),
         EvictReason::Deactivated => "the workload is deactivated".to_owned(),
+        EvictReason::NodeFailures => {
+            "a node of it has failed, and no other can take its pods within what the topology request allows"
+                .to_owned()
+        }
     };
     truncated(text)
 }

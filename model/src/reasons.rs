@@ -83,14 +83,14 @@ pub mod workload {
             ADMITTED = "Admitted";
             /// It holds no quota.
             NO_RESERVATION = "NoReservation";
+            /// Its places are chosen when the checks are ready, and are not chosen yet.
+            PENDING_DELAYED_TOPOLOGY_REQUESTS = "PendingDelayedTopologyRequests";
         }
 
         // What only the second phase of an admission can lack.
 
         /// Not every admission check is ready.
         pub const UNSATISFIED_ADMISSION_CHECKS: &str = "UnsatisfiedAdmissionChecks";
-        /// Its places are chosen when the checks are ready, and are not chosen yet.
-        pub const PENDING_DELAYED_TOPOLOGY_REQUESTS: &str = "PendingDelayedTopologyRequests";
     }
 
     /// Reasons of `Evicted`, and of `Requeued` after it.
@@ -104,6 +104,8 @@ pub mod workload {
             LOCAL_QUEUE_STOPPED = "LocalQueueStopped";
             /// It was deactivated.
             DEACTIVATED = "Deactivated";
+            /// A node of it failed, and no other takes its pods.
+            NODE_FAILURES = "NodeFailures";
             /// Reset to False: it holds quota again.
             QUOTA_RESERVED = "QuotaReserved";
             /// Requeued=True: it was activated again.
@@ -116,8 +118,6 @@ pub mod workload {
 
         // Kueue's, which may have written these before this program took over: they are understood and not written.
 
-        /// Nodes it stood on failed.
-        pub const NODE_FAILURES: &str = "NodeFailures";
         /// Its pods did not get ready in time.
         pub const PODS_READY_TIMEOUT: &str = "PodsReadyTimeout";
         /// An admission check asked for a retry.
@@ -179,6 +179,8 @@ pub mod queue {
             FLAVOR_NOT_FOUND = "FlavorNotFound";
             /// It names an AdmissionCheck that is not active.
             ADMISSION_CHECK_INACTIVE = "AdmissionCheckInactive";
+            /// A flavor of it names a Topology that does not exist.
+            TOPOLOGY_NOT_FOUND = "TopologyNotFound";
             /// Ours: its cohorts form a cycle.
             COHORT_CYCLE = "CohortCycle";
             /// Ours: its spec is wrong.
@@ -202,6 +204,8 @@ pub mod event {
         PREEMPTED = "Preempted";
         /// Prefix on an evicted Workload: the eviction's reason follows.
         EVICTED_DUE_TO = "EvictedDueTo";
+        /// On a Workload: it has quota, and no places for its pods yet.
+        SECOND_PASS_FAILED = "SecondPassFailed";
         /// On a job: released.
         STARTED = "Started";
         /// On a job: suspended after it ran.

@@ -6,19 +6,23 @@
 
 mod progress;
 mod scan;
+mod spots;
 mod suit;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use model::{ResourceList, ResourceName};
 
 use crate::engine::Engine;
-use crate::input::{Admission, PodSetAssignment};
+use crate::input::{Admission, DelayedTopology, PodSetAssignment};
 use crate::names::{ClusterQueueName, FlavorName, Uid};
+use crate::places::{Places, Wishes};
 use crate::preempt::{Search, Target};
 use crate::reason::{Hindrance, Obstacle, PodSetObstacles};
+use crate::topology::{Assignment as Topology, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
-use scan::Scan;
+use scan::{Scan, Scanned};
 
 pub use progress::Progress;
 use progress::Tried;
@@ -88,7 +92,10 @@ impl Oracle for VictimSearch {
         let node = engine.queue(question.cluster_queue).node;
         let single: Usage = [(pair, question.amount)].into();
         let short = [pair].into();
-        let targets = Search::new(engine, question.workload, question.cluster_queue, &single, short).run();
+        // Whether places come free with it is asked once for the whole workload.
+        let places = Wishes::new();
+        let targets =
+            Search::new(engine, question.workload, question.cluster_queue, &single, short, &places).run();
         let mark = engine.tree.mark();
         for target in &targets {
             target.leave(&mut engine.tree);
@@ -113,6 +120,8 @@ pub struct Ask<'a> {
     pub counts: Option<&'a [i64]>,
     /// Only the flavors that it was found before.
     pub pinned: Option<&'a Admission>,
+    /// The quota that it holds already: only places are looked for.
+    pub held: Option<&'a Admission>,
     /// What the workload slice holds that this one replaces: only the difference is asked for, of the same flavors.
     pub replaced: Option<&'a Admission>,
     /// How far the last search came.
@@ -163,6 +172,10 @@ pub struct PodSetFlavors {
     pub obstacles: Vec<Obstacle>,
     /// Why its pods cannot be placed by topology on these flavors, if that was asked.
     pub topology_defect: Option<TopologyDefect>,
+    /// Where its pods go, if that was asked.
+    pub topology: Option<Arc<Topology>>,
+    /// Whether that is, or was, left for later.
+    pub delayed: Option<DelayedTopology>,
     /// Every flavor that was looked at.
     pub attempts: BTreeMap<FlavorName, Attempt>,
     /// The hardest kind of obstacle; only where there is no fit.
@@ -214,6 +227,8 @@ impl FlavorAssignment {
                 .map(|(resource, amount)| (resource.clone(), *amount))
                 .collect(),
             count: one.count,
+            topology: one.topology.clone(),
+            delayed: one.delayed,
         });
         Admission { cluster_queue: name.clone(), pod_sets: pod_sets.collect() }
     }
@@ -248,6 +263,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Assignment {
     pub(crate) admission: Admission,
     pub(crate) usage: Usage,
+    pub(crate) places: Places,
     pub(crate) verdict: Verdict,
     /// How far up the tree it borrows; 0 within its queue's own quota.
     pub(crate) height: u32,
@@ -259,7 +275,7 @@ pub(crate) struct Assignment {
 pub(crate) struct NoFit {
     pub(crate) obstacles: Vec<PodSetObstacles>,
     /// What it would use, if it has a right to preempt and only lacks victims.
-    pub(crate) entitled_to: Option<Usage>,
+    pub(crate) entitled_to: Option<(Usage, Places)>,
     /// How far up the tree it would borrow.
     pub(crate) height: u32,
     pub(crate) tried: Tried,
@@ -276,38 +292,46 @@ impl Engine {
         oracle: &mut dyn Oracle,
     ) -> FlavorAssignment {
         self.reconfigure();
-        self.scan(uid, name, ask, oracle).0
+        self.scan(uid, name, ask, oracle).found
     }
 
-    fn scan(
-        &mut self,
-        uid: &Uid,
-        name: &ClusterQueueName,
-        ask: Ask<'_>,
-        oracle: &mut dyn Oracle,
-    ) -> (FlavorAssignment, Usage) {
-        let Some(spec) = self.queue(name).spec.clone() else { return Default::default() };
+    fn scan(&mut self, uid: &Uid, name: &ClusterQueueName, ask: Ask<'_>, oracle: &mut dyn Oracle) -> Scanned {
+        let Some(spec) = self.queue(name).spec.clone() else { return Scanned::default() };
         Scan::new(self, oracle, uid, &spec, ask).run()
     }
 
-    /// Finds quota for a workload that waits in `name`, as `ask` wants it.
+    /// Finds quota, and places on nodes, for a workload that waits in `name`, as `ask` wants it.
     pub(crate) fn assign_asked(
         &mut self,
         uid: &Uid,
         name: &ClusterQueueName,
         ask: Ask<'_>,
     ) -> Result<Assignment, NoFit> {
-        let (found, usage) = self.scan(uid, name, ask, &mut VictimSearch);
+        let Scanned { mut found, usage, wishes, placed, waits } =
+            self.scan(uid, name, ask, &mut VictimSearch);
         let (height, tried) = (found.height, progress::tried(&found));
         if found.mode() == Mode::NoFit {
             return Err(NoFit { obstacles: found.obstacles(), entitled_to: None, height, tried });
         }
         let short = self.short_of(&found);
-        match self.verdict(uid, name, &usage, short) {
-            Some(verdict) => {
-                Ok(Assignment { admission: found.admission(name), usage, verdict, height, tried })
+        match self.verdict(uid, name, &usage, short, (&wishes, placed)) {
+            Some(mut verdict) => {
+                if let Verdict::Preempt(targets) = &verdict {
+                    self.place_without(&mut found, &wishes, targets);
+                } else if waits {
+                    verdict = Verdict::Wait;
+                }
+                let admission = found.admission(name);
+                let places = self.places_of(uid, &admission);
+                Ok(Assignment { admission, usage, places, verdict, height, tried })
             }
-            None => Err(NoFit { obstacles: found.obstacles(), entitled_to: Some(usage), height, tried }),
+            None => {
+                // Somewhere it would be: what is kept for it shall be there.
+                self.place_in(&mut found, &wishes, View::Empty);
+                let places = self.places_of(uid, &found.admission(name));
+                let entitled_to = Some((usage, places));
+                Err(NoFit { obstacles: found.obstacles(), entitled_to, height, tried })
+            }
         }
     }
 
@@ -318,19 +342,21 @@ impl Engine {
         lacking.into_iter().map(|(resource, choice)| self.tree.pair(&choice.flavor, resource)).collect()
     }
 
-    /// What it takes for the whole of `usage` to fit: single resources were judged one by one before.
+    /// What it takes for the whole of `usage` to fit: single resources were judged one by one before. `wishes` are for places,
+    /// and whether all were found some.
     fn verdict(
         &mut self,
         uid: &Uid,
         name: &ClusterQueueName,
         usage: &Usage,
         short: BTreeSet<FlavorResource>,
+        (wishes, placed): (&Wishes, bool),
     ) -> Option<Verdict> {
         let node = self.queue(name).node;
-        if self.fits(node, usage, Ledger::Planned) {
+        if placed && self.fits(node, usage, Ledger::Planned) {
             return Some(if self.fits(node, usage, Ledger::Held) { Verdict::Fit } else { Verdict::Wait });
         }
-        let targets = Search::new(self, uid, name, usage, short).run();
+        let targets = Search::new(self, uid, name, usage, short, wishes).run();
         (!targets.is_empty()).then_some(Verdict::Preempt(targets))
     }
 

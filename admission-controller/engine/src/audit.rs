@@ -12,6 +12,7 @@ impl Engine {
     /// # Errors
     /// The first difference, in words.
     pub fn audit(&self) -> Result<(), String> {
+        self.audit_places()?;
         self.audit_ledger(Ledger::Held)?;
         self.audit_ledger(Ledger::Planned)?;
         self.audit_accounts()?;

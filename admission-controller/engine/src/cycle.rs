@@ -9,10 +9,11 @@ use crate::decision::Decision;
 use crate::engine::Engine;
 use crate::fair::{Entrant, Turns};
 use crate::names::{ClusterQueueName, Uid};
-use crate::process::Done;
-use crate::queue::{Order, Phase};
+use crate::process::{Done, Kept};
+use crate::queue::{Claim, Order, Phase};
 use crate::reason::PendingReason;
-use crate::tree::{Ledger, NodeId, Usage};
+use crate::topology::View;
+use crate::tree::{Ledger, NodeId};
 
 /// So many heads are looked at in one call before writes get their turn; the rest follows in the next call. At about ten
 /// microseconds each this is a tenth of a second at most.
@@ -50,6 +51,11 @@ impl Engine {
         self.tell()
     }
 
+    /// What follows from outcomes of writes alone. [`Engine::cycle`] and [`Engine::decide`] tell it as well.
+    pub fn take_decisions(&mut self) -> Vec<Decision> {
+        self.tell()
+    }
+
     /// Decides everything that can be decided now, cycle after cycle. `now_ms` is the time in milliseconds since the epoch.
     ///
     /// Call it again at once while [`Engine::has_more`] says so; otherwise after the next event or outcome.
@@ -84,7 +90,7 @@ impl Engine {
             Decision::SetPending(set) => {
                 workloads.get(&set.workload).is_some_and(|record| record.said.as_ref() == Some(&set.reason))
             }
-            Decision::Reserve(_) | Decision::Evict(_) => true,
+            Decision::Reserve(_) | Decision::Evict(_) | Decision::SetUnplaced(_) => true,
         });
     }
 
@@ -106,18 +112,32 @@ impl Engine {
         if !std::mem::take(&mut self.released) {
             return;
         }
+        self.second_pass.values_mut().for_each(|ready| *ready = true);
         for order in self.claims.clone() {
             let Some(record) = self.workloads.get(&order.uid) else { continue };
             let Phase::Claiming(claim) = &record.phase else { continue };
-            let (admission, usage, name) =
-                (claim.admission.clone(), claim.usage.clone(), claim.cluster_queue.clone());
-            let node = self.queue(&name).node;
-            if self.fits(node, &usage, Ledger::Held) {
-                self.reserve(&order.uid, admission, usage, now_ms);
+            let claim = claim.clone();
+            let node = self.queue(&claim.cluster_queue).node;
+            if self.fits_placed(node, &claim.usage, &claim.places, Ledger::Held) {
+                self.reserve(&order.uid, claim.admission, claim.usage, claim.places, now_ms);
+            } else if self.is_void(&claim) {
+                self.drop_claim(&order.uid);
             } else {
-                self.say_waiting(&order.uid, &name);
+                self.say_waiting(&order.uid, &claim.cluster_queue);
             }
         }
+    }
+
+    /// Whether nodes have gone, or filled up with other pods, on which places were promised.
+    fn is_void(&mut self, claim: &Claim) -> bool {
+        if claim.places.is_empty() {
+            return false;
+        }
+        let begun = self.what_if();
+        self.grounds.charge(&claim.places, Ledger::Planned, -1);
+        let void = !self.grounds.fit(&claim.places, View::Planned);
+        self.undo(begun);
+        void
     }
 
     /// Looks at one head of every queue and does what can be done for it.
@@ -127,12 +147,18 @@ impl Engine {
         self.cycle_began_at = self.last_id();
         let heads = self.heads();
         pass.heads = heads.iter().filter(|(name, order)| !self.is_blocked(name, order)).count();
-        if pass.heads == 0 {
+        let seconds = self.nominate_seconds();
+        if pass.heads == 0 && seconds.is_empty() {
             return pass;
         }
         let entries: Vec<Entry> = heads.into_iter().map(|(name, order)| self.nominate(name, order)).collect();
+        // Who has quota already comes first.
+        pass.heads += seconds.len();
+        for second in seconds {
+            pass.progress |= self.process_second(second, now_ms);
+        }
         let mut turns = self.turns(entries);
-        let mut kept: Vec<(NodeId, Usage)> = Vec::new();
+        let mut kept = Kept::new();
         while let Some(entry) = turns.next(&mut self.tree) {
             let (name, order) = (entry.cluster_queue.clone(), entry.order.clone());
             match self.process(entry, &mut kept, now_ms) {
@@ -141,8 +167,8 @@ impl Engine {
                 Done::Outrun => pass.outrun.push((name, order)),
             }
         }
-        for (node, usage) in kept {
-            self.tree.charge(node, &usage, Ledger::Planned, -1);
+        for (node, usage, places) in kept {
+            self.charge(node, &usage, &places, Ledger::Planned, -1);
         }
         pass
     }
@@ -157,7 +183,9 @@ impl Engine {
             node: entry.node,
             usage: match &entry.found {
                 Ok(assignment) => assignment.usage.clone(),
-                Err(no_fit) => no_fit.entitled_to.clone().unwrap_or_default(),
+                Err(no_fit) => {
+                    no_fit.entitled_to.as_ref().map(|(usage, _)| usage.clone()).unwrap_or_default()
+                }
             },
             order: entry.order.in_cycle(by_priority),
         })

@@ -18,9 +18,11 @@ pub enum Decision {
     Evict(Evict),
     /// Say why a workload waits.
     SetPending(SetPending),
+    /// Say why a workload that has quota finds no places yet.
+    SetUnplaced(SetUnplaced),
 }
 
-/// Quota for one workload. The write must carry `based_on` as its resourceVersion: that is what makes any newer event
+/// Quota for one workload, and places on nodes where it wants some. One that has its quota already gets its places. The write must carry `based_on` as its resourceVersion: that is what makes any newer event
 /// proof that it did not and will not happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
@@ -45,6 +47,8 @@ pub enum EvictReason {
     LocalQueueStopped,
     /// It has `active: false`.
     Deactivated,
+    /// A node failed under it, and there is none to replace it.
+    NodeFailures,
 }
 
 impl EvictReason {
@@ -55,6 +59,7 @@ impl EvictReason {
             Self::ClusterQueueStopped => evicted::CLUSTER_QUEUE_STOPPED,
             Self::LocalQueueStopped => evicted::LOCAL_QUEUE_STOPPED,
             Self::Deactivated => evicted::DEACTIVATED,
+            Self::NodeFailures => evicted::NODE_FAILURES,
         }
     }
 }
@@ -110,6 +115,15 @@ pub struct SetPending {
     pub workload: Uid,
     /// The ClusterQueue it waits in, where it has one.
     pub cluster_queue: Option<ClusterQueueName>,
+    /// Why, with numbers.
+    pub reason: PendingReason,
+}
+
+/// Why there are no places: for the one who looks, since nothing about the workload changes by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetUnplaced {
+    /// The workload.
+    pub workload: Uid,
     /// Why, with numbers.
     pub reason: PendingReason,
 }

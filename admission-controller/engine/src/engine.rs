@@ -8,13 +8,15 @@ use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve
 use crate::fair::FairSharing;
 use crate::history::{Account, AdmissionFairSharing, Amounts};
 use crate::input::{
-    Admission, ClusterQueue, Cohort, Event, Flavor, LocalQueue, PodSet, Standing, StopPolicy, Weight,
-    Workload,
+    Admission, ClusterQueue, Cohort, DelayedTopology, Event, Flavor, LocalQueue, PodSet, Standing,
+    StopPolicy, Weight, Workload,
 };
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+use crate::places::{Grounds, Places, flavors_of, more_than, places_of};
 use crate::process::CycleCounts;
 use crate::queue::{HoldState, Holding, Order, Phase, Queue, Record, Shape};
 use crate::reason::{Inactive, PendingReason};
+use crate::topology::Rules;
 use crate::tree::{Ledger, NodeName, Tree, Usage};
 
 /// All state of layer 1, owned by one task.
@@ -29,6 +31,9 @@ pub struct Engine {
     pub(crate) flavors: BTreeMap<FlavorName, Flavor>,
     /// The levels of each Topology.
     pub(crate) topologies: BTreeMap<String, Vec<String>>,
+    pub(crate) grounds: Grounds,
+    /// Who has quota and needs places, and whether anything has changed since it was looked at last.
+    pub(crate) second_pass: BTreeMap<Uid, bool>,
     pub(crate) queues: BTreeMap<ClusterQueueName, Queue>,
     pub(crate) cohorts: BTreeMap<CohortName, Cohort>,
     pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
@@ -90,6 +95,38 @@ pub struct Settings {
     pub fair_sharing: Option<FairSharing>,
     /// Whether LocalQueues of a ClusterQueue that wants it take turns by what they have used.
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
+    /// Placement by topology.
+    pub topology: TopologySettings,
+}
+
+/// What an administrator chooses about placement by topology.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopologySettings {
+    /// Feature gate `TopologyAwareScheduling`: without it topologies are not looked at.
+    pub enabled: bool,
+    /// How places are chosen.
+    pub rules: Rules,
+    /// Feature gate `TASRecomputeAssignmentWithinSchedulingCycle`: a head whose places others of its cycle took looks for
+    /// others at once.
+    pub recompute: bool,
+    /// Feature gate `TASFailedNodeReplacementFailFast`: where a failed node cannot be replaced at once, the workload is
+    /// evicted.
+    pub fail_fast: bool,
+    /// Feature gate `SkipReassignmentForPodOwnedWorkloads`: a workload that is one pod keeps its place when the node fails.
+    pub keep_single_pods: bool,
+}
+
+impl Default for TopologySettings {
+    /// Kueue's defaults.
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            rules: Rules::default(),
+            recompute: true,
+            fail_fast: true,
+            keep_single_pods: true,
+        }
+    }
 }
 
 impl Default for Settings {
@@ -104,6 +141,7 @@ impl Default for Settings {
             preserve_scan_progress: true,
             fair_sharing: None,
             admission_fair_sharing: None,
+            topology: TopologySettings::default(),
         }
     }
 }
@@ -138,13 +176,38 @@ impl Engine {
             Event::FlavorGone(name, uid) => {
                 if self.flavors.get(&name).is_some_and(|known| known.uid == uid) {
                     self.flavors.remove(&name);
+                    self.grounds.outdate(name);
                     self.reconfigured = true;
                 }
             }
             Event::Topology(name, levels) => {
-                self.reconfigured |= self.topologies.insert(name, levels.clone()) != Some(levels);
+                if self.topologies.insert(name.clone(), levels.clone()) != Some(levels) {
+                    self.outdate_flavors_of(&name);
+                    self.reconfigured = true;
+                }
             }
-            Event::TopologyGone(name) => self.reconfigured |= self.topologies.remove(&name).is_some(),
+            Event::TopologyGone(name) => {
+                if self.topologies.remove(&name).is_some() {
+                    self.outdate_flavors_of(&name);
+                    self.reconfigured = true;
+                }
+            }
+            Event::Node(node) => {
+                let flavors = self.grounds.upsert_node(node);
+                self.room_changed(&flavors);
+            }
+            Event::NodeGone(name) => {
+                let flavors = self.grounds.remove_node(&name);
+                self.room_changed(&flavors);
+            }
+            Event::Pod(uid, node, asked) => {
+                let flavors = self.grounds.set_pod(uid, Some((node, asked)));
+                self.room_changed(&flavors);
+            }
+            Event::PodGone(uid) => {
+                let flavors = self.grounds.set_pod(uid, None);
+                self.room_changed(&flavors);
+            }
             Event::ClusterQueue(spec) => self.upsert_cluster_queue(spec),
             Event::ClusterQueueGone(name, uid) => self.remove_cluster_queue(&name, &uid),
             Event::Cohort(cohort) => self.upsert_cohort(cohort),
@@ -204,9 +267,13 @@ impl Engine {
                     }
                 }
                 Outcome::Unsettled => *decision = None,
-                Outcome::NotWritten => self.replace(&uid),
+                Outcome::NotWritten => {
+                    self.say_it_stays(&uid);
+                    self.replace(&uid);
+                }
                 Outcome::Refused(_) => {
                     record.eviction_refused_at = Some(record.workload.version);
+                    self.say_it_stays(&uid);
                     self.replace(&uid);
                 }
             },
@@ -223,8 +290,12 @@ impl Engine {
         self.reconfigured = true;
     }
 
-    fn upsert_flavor(&mut self, flavor: Flavor) {
+    fn upsert_flavor(&mut self, mut flavor: Flavor) {
+        if !self.settings.topology.enabled {
+            flavor.topology = None;
+        }
         if self.flavors.get(&flavor.name) != Some(&flavor) {
+            self.grounds.outdate(flavor.name.clone());
             self.flavors.insert(flavor.name.clone(), flavor);
             self.reconfigured = true;
         }
@@ -294,6 +365,9 @@ impl Engine {
 
     fn upsert_workload(&mut self, mut workload: Workload) {
         let uid = workload.uid.clone();
+        if !self.settings.topology.enabled {
+            forget_topology(&mut workload);
+        }
         if let Some(record) = self.workloads.get_mut(&uid) {
             if workload.version <= record.workload.version {
                 return;
@@ -345,6 +419,7 @@ impl Engine {
             phase: Phase::Aside(None),
             said,
             refused,
+            unplaced: None,
             eviction_refused_at: None,
             progress,
         };
@@ -388,6 +463,7 @@ impl Engine {
             return;
         }
         self.tree.refresh();
+        self.renew_grounds();
         let names: Vec<ClusterQueueName> = self.queues.keys().cloned().collect();
         for name in names {
             let inactive = self.why_inactive(&name);
@@ -427,6 +503,16 @@ impl Engine {
         }
         if !spec.admission_checks.is_empty() {
             return Some(Inactive::AdmissionChecks(spec.admission_checks.clone()));
+        }
+        let without: BTreeMap<FlavorName, String> = spec
+            .groups
+            .iter()
+            .flat_map(|group| &group.flavors)
+            .filter_map(|one| Some((one.flavor.clone(), self.flavors.get(&one.flavor)?.topology.clone()?)))
+            .filter(|(flavor, _)| !self.grounds.has_index(flavor))
+            .collect();
+        if !without.is_empty() {
+            return Some(Inactive::TopologyNotFound(without));
         }
         if let (true, Some(cohort)) = (self.tree.in_cycle(queue.node), &spec.cohort) {
             return Some(Inactive::CohortCycle(cohort.clone()));
@@ -475,9 +561,12 @@ impl Engine {
         let Phase::Holding(holding) = &mut record.phase else { return };
         let preemptor = preemptor.map(|(uid, _)| uid.clone());
         holding.state = HoldState::Leaving { decision: Some(id), preemptor: preemptor.clone() };
-        let (name, usage) = (holding.admission.cluster_queue.clone(), holding.usage.clone());
+        let name = holding.admission.cluster_queue.clone();
+        let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
+        let usage = holding.usage.clone();
         let node = self.queue(&name).node;
-        self.tree.charge(node, &usage, Ledger::Planned, -1);
+        self.charge(node, &usage, &places, Ledger::Planned, -1);
+        self.second_pass.remove(uid);
         let victim_path = self.tree.path_text(node);
         let victim = uid.clone();
         self.out.push(Decision::Evict(Evict {
@@ -492,7 +581,14 @@ impl Engine {
     }
 
     /// Gives quota. `planned` tells that the plan counts it already, because it was promised.
-    pub(crate) fn reserve(&mut self, uid: &Uid, admission: Admission, usage: Usage, now_ms: i64) {
+    pub(crate) fn reserve(
+        &mut self,
+        uid: &Uid,
+        admission: Admission,
+        usage: Usage,
+        places: Places,
+        now_ms: i64,
+    ) {
         let id = self.next_id(uid);
         let Some(record) = self.workloads.get(uid) else { return };
         let based_on = record.workload.version;
@@ -506,16 +602,46 @@ impl Engine {
                 // `hold` charges the plan again.
                 let claim = claim.clone();
                 let node = self.queue(&claim.cluster_queue).node;
-                self.tree.charge(node, &claim.usage, Ledger::Planned, -1);
+                self.charge(node, &claim.usage, &claim.places, Ledger::Planned, -1);
                 self.claims.remove(&order);
                 self.leave_queue(&claim.cluster_queue, &order);
             }
-            Phase::Aside(_) | Phase::Holding(_) | Phase::Finished => return,
+            // It has its quota already, and gets its places now.
+            Phase::Holding(holding) => {
+                let holding = holding.clone();
+                self.let_go(uid, &holding);
+                let (admitted, since_ms) = (holding.admitted || places_found(&admission), holding.since_ms);
+                let state = HoldState::Assumed(id);
+                // Pods may sit in the old ones until others know.
+                let vacating = Some(more_than(&holding.places, &places));
+                let holding = Holding {
+                    admission: admission.clone(),
+                    usage,
+                    places,
+                    promised: None,
+                    vacating,
+                    admitted,
+                    since_ms,
+                    state,
+                };
+                self.hold(uid, holding);
+                self.out.push(Decision::Reserve(Reserve { id, workload: uid.clone(), based_on, admission }));
+                return;
+            }
+            Phase::Aside(_) | Phase::Finished => return,
         }
         let state = HoldState::Assumed(id);
         let usage = if self.planted.is(Bug::ForgetAssumedAdmission) { Usage::new() } else { usage };
-        let holding =
-            Holding { admission: admission.clone(), usage, admitted: true, since_ms: now_ms, state };
+        let holding = Holding {
+            admission: admission.clone(),
+            usage,
+            places,
+            promised: None,
+            vacating: None,
+            admitted: true,
+            since_ms: now_ms,
+            state,
+        };
         self.hold(uid, holding);
         self.impose_penalty(uid, &admission);
         self.out.push(Decision::Reserve(Reserve { id, workload: uid.clone(), based_on, admission }));
@@ -526,6 +652,7 @@ impl Engine {
         let Phase::Holding(holding) = &mut record.phase else { return };
         holding.state = HoldState::Confirmed;
         let name = holding.admission.cluster_queue.clone();
+        let vacated = holding.vacating.take();
         record.workload.version = record.workload.version.max(version);
         record.workload.standing = Standing::Reserved {
             admission: holding.admission.clone(),
@@ -534,6 +661,11 @@ impl Engine {
             since_ms: holding.since_ms,
         };
         self.begin_use(uid);
+        if let Some(vacated) = vacated.filter(|places| !places.is_empty()) {
+            self.grounds.charge(&vacated, Ledger::Held, -1);
+            let flavors = flavors_of(&vacated);
+            self.room_changed(&flavors);
+        }
         self.wake_who_passed_over(&name);
         self.drain(uid);
     }
@@ -557,7 +689,7 @@ impl Engine {
         }
     }
 
-    fn reactivate(&mut self, name: &ClusterQueueName) {
+    pub(crate) fn reactivate(&mut self, name: &ClusterQueueName) {
         let queue = self.queue(name);
         for uid in queue.reactivate() {
             self.set_phase(&uid, Phase::Queued(name.clone()));
@@ -628,11 +760,30 @@ impl Engine {
         std::mem::take(&mut self.out)
     }
 
+    /// The places an admission gives to this workload's pods.
+    pub(crate) fn places_of(&self, uid: &Uid, admission: &Admission) -> Places {
+        let pod_sets = self.workloads.get(uid).map(|record| record.workload.pod_sets.as_slice());
+        places_of(pod_sets.unwrap_or_default(), admission)
+    }
+
     fn next_id(&mut self, uid: &Uid) -> DecisionId {
         self.next_id += 1;
         let id = DecisionId(self.next_id);
         self.in_flight.insert(id, uid.clone());
         id
+    }
+}
+
+/// Whether no pods wait for their places any more.
+fn places_found(admission: &Admission) -> bool {
+    admission.pod_sets.iter().all(|one| one.delayed != Some(DelayedTopology::Pending))
+}
+
+/// As if no topology was ever heard of.
+fn forget_topology(workload: &mut Workload) {
+    workload.pod_sets.iter_mut().for_each(|pod_set| (pod_set.topology, pod_set.group) = (None, None));
+    if let Standing::Reserved { admission, .. } = &mut workload.standing {
+        admission.pod_sets.iter_mut().for_each(|held| (held.topology, held.delayed) = (None, None));
     }
 }
 

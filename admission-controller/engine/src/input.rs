@@ -9,6 +9,7 @@ use model::{ResourceList, ResourceName};
 
 use crate::history::Amounts;
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+use crate::topology::{self, Assignment, Node, SliceLayer, Spread};
 
 /// One change of the world. Deletions name the uid, so that a late one cannot remove a successor of the same name.
 #[derive(Clone, Debug)]
@@ -21,6 +22,14 @@ pub enum Event {
     Topology(String, Vec<String>),
     /// A Topology is gone.
     TopologyGone(String),
+    /// A node was added or changed.
+    Node(Node),
+    /// A node is gone.
+    NodeGone(Arc<str>),
+    /// A pod that is not placed by topology asks for this much of this node.
+    Pod(Uid, Arc<str>, ResourceList),
+    /// Such a pod is gone, or has ended.
+    PodGone(Uid),
     /// A ClusterQueue was added or changed.
     ClusterQueue(ClusterQueue),
     /// A ClusterQueue is gone.
@@ -62,7 +71,7 @@ pub struct Flavor {
     pub taints: Vec<Taint>,
     /// `spec.tolerations`, which every pod on the flavor gets.
     pub tolerations: Vec<Toleration>,
-    /// `spec.topologyName`: such a flavor is not used yet.
+    /// `spec.topologyName`: pods on the flavor are placed by topology.
     pub topology: Option<String>,
 }
 
@@ -278,6 +287,9 @@ pub struct ClusterQueue {
     pub terminating: bool,
     /// Names of the admission checks it asks for. None is supported yet, so any makes the queue inactive.
     pub admission_checks: Vec<String>,
+    /// Flavors of which it is known only later where their nodes are, because an admission check provides them: places are
+    /// found when the check is passed.
+    pub provisioned: BTreeSet<FlavorName>,
     /// What else of its spec cannot be honoured (unsupported or wrong), in words; anything makes it inactive.
     pub defects: Vec<String>,
 }
@@ -327,12 +339,36 @@ pub struct PodSet {
     pub node_selector: Labels,
     /// The template's required node affinity.
     pub affinity: Option<NodeSelector>,
+    /// The template's preferred node affinity.
+    pub preferences: Vec<topology::Preference>,
     /// The template's tolerations.
     pub tolerations: Vec<Toleration>,
-    /// The levels that `topologyRequest` names, none for `unconstrained`; `None` where no topology is asked for.
-    pub topology_levels: Option<Vec<String>>,
+    /// What each pod asks of its node, in base units: `requests` before anything is excluded or transformed.
+    pub pod_requests: Arc<ResourceList>,
+    /// `topologyRequest`; `None` where no topology is asked for.
+    pub topology: Option<TopologyWish>,
     /// `topologyRequest.podSetGroupName`: pod sets of one group get the same flavors.
     pub group: Option<String>,
+}
+
+/// How near to one another pods shall be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TopologyWish {
+    /// All together.
+    pub spread: Spread,
+    /// In slices, outermost first.
+    pub layers: Vec<SliceLayer>,
+}
+
+impl TopologyWish {
+    /// The levels it names.
+    pub fn levels(&self) -> impl Iterator<Item = &str> {
+        let whole = match &self.spread {
+            Spread::Required(level) | Spread::Preferred(level) => Some(&**level),
+            Spread::SlicesOnly | Spread::Unconstrained => None,
+        };
+        whole.into_iter().chain(self.layers.iter().map(|layer| &*layer.level))
+    }
 }
 
 impl PodSet {
@@ -354,6 +390,30 @@ pub struct PodSetAssignment {
     pub usage: ResourceList,
     /// How many pods.
     pub count: i64,
+    /// Where they go.
+    pub topology: Option<Arc<Assignment>>,
+    /// Whether that is, or was, still to be found when the quota was given.
+    pub delayed: Option<DelayedTopology>,
+}
+
+/// `delayedTopologyRequest` of an assignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DelayedTopology {
+    /// Places are to be found when all checks are passed.
+    Pending,
+    /// They are found.
+    Ready,
+}
+
+/// What an admission check that is passed says of the nodes of a pod set (`status.admissionChecks[].podSetUpdates`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSetUpdate {
+    /// The pod set.
+    pub name: String,
+    /// Labels its nodes have besides.
+    pub node_selector: Labels,
+    /// Taints it tolerates besides.
+    pub tolerations: Vec<Toleration>,
 }
 
 /// `status.admission`.
@@ -411,6 +471,14 @@ pub struct Workload {
     pub pod_sets: Vec<PodSet>,
     /// Whether an admission check wants it to try again later, or never: it waits until that is settled.
     pub checks_failed: bool,
+    /// Whether it has admission checks, and all of them are passed.
+    pub checks_passed: bool,
+    /// What those say that are passed.
+    pub updates: Vec<PodSetUpdate>,
+    /// `status.unhealthyNodes`: nodes that failed under it.
+    pub unhealthy_nodes: Vec<Arc<str>>,
+    /// Whether its pods can come back elsewhere: one that *is* a pod ends with it.
+    pub movable: bool,
     /// Whether it has a preemption gate that is closed.
     pub preemption_gated: bool,
     /// The only flavors it may have; `None` allows all.

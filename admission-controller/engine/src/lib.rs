@@ -7,7 +7,8 @@
 //! What is read first: [`input`] (what the engine is told), [`decision`] (what it answers), then `engine` (the state),
 //! `cycle` (the scheduling cycle) and `process` (one head in it), `place` (where each workload is), `assign` (flavors for one workload), `preempt` (victims), `fair` (shares) and `tree` (quota).
 //!
-//! [`topology`] finds places for pods among the nodes of a flavor.
+//! [`topology`] finds places for pods among the nodes of a flavor; `places` keeps who has which, and `second` is about
+//! workloads that get theirs later than their quota.
 
 pub mod assign;
 mod audit;
@@ -21,19 +22,21 @@ pub mod input;
 mod names;
 mod partial;
 mod place;
+mod places;
 mod preempt;
 mod process;
 mod queue;
 pub mod reason;
 mod report;
+mod second;
 pub mod topology;
 mod tree;
 mod waiting;
 
 pub use decision::{
-    Decision, DecisionId, Evict, EvictReason, Outcome, PreemptionReason, Reserve, SetPending,
+    Decision, DecisionId, Evict, EvictReason, Outcome, PreemptionReason, Reserve, SetPending, SetUnplaced,
 };
-pub use engine::{Engine, Settings, Undeclared};
+pub use engine::{Engine, Settings, TopologySettings, Undeclared};
 pub use explain::{ClusterQueueState, Explanation, WorkloadState};
 pub use fair::{FairShare, FairSharing, Sharer};
 pub use history::{AdmissionFairSharing, Amounts, Consumption, History};

@@ -57,7 +57,7 @@ impl Engine {
 
     pub(crate) fn withdraw_claim(&mut self, claim: &Claim, order: &Order) {
         let node = self.queue(&claim.cluster_queue).node;
-        self.tree.charge(node, &claim.usage, Ledger::Planned, -1);
+        self.charge(node, &claim.usage, &claim.places, Ledger::Planned, -1);
         self.claims.remove(order);
         self.leave_queue(&claim.cluster_queue, order);
         self.reactivate_tree(&claim.cluster_queue);
@@ -65,15 +65,9 @@ impl Engine {
 
     pub(crate) fn withdraw_holding(&mut self, uid: &Uid, holding: Holding, next: &Standing) {
         let name = holding.admission.cluster_queue.clone();
-        let queue = self.queue(&name);
-        queue.holding.remove(uid);
-        queue.generation += 1;
-        let node = queue.node;
+        self.queue(&name).generation += 1;
         self.touched_queues.insert(name.clone());
-        self.tree.charge(node, &holding.usage, Ledger::Held, -1);
-        if holding.is_admitted() {
-            self.note_use(uid, &holding, -1);
-        }
+        self.let_go(uid, &holding);
         let stays = matches!(next, Standing::Reserved { evicted: false, .. });
         match holding.state {
             HoldState::Leaving { decision, preemptor } => {
@@ -87,9 +81,8 @@ impl Engine {
             }
             HoldState::Assumed(decision) => {
                 self.in_flight.remove(&decision);
-                self.tree.charge(node, &holding.usage, Ledger::Planned, -1);
             }
-            HoldState::Confirmed => self.tree.charge(node, &holding.usage, Ledger::Planned, -1),
+            HoldState::Confirmed => {}
         }
         let same = matches!(next, Standing::Reserved { admission, .. } if *admission == holding.admission);
         if !same {
@@ -97,6 +90,25 @@ impl Engine {
             self.lift_penalty(uid, key);
             self.released = true;
             self.reactivate_tree(&name);
+        }
+    }
+
+    /// Takes what it holds out of the books.
+    pub(crate) fn let_go(&mut self, uid: &Uid, holding: &Holding) {
+        let queue = self.queue(&holding.admission.cluster_queue);
+        queue.holding.remove(uid);
+        let node = queue.node;
+        self.second_pass.remove(uid);
+        if holding.is_admitted() {
+            self.note_use(uid, holding, -1);
+        }
+        self.charge(node, &holding.usage, &holding.places, Ledger::Held, -1);
+        if let Some(vacating) = &holding.vacating {
+            self.grounds.charge(vacating, Ledger::Held, -1);
+        }
+        if !matches!(holding.state, HoldState::Leaving { .. }) {
+            let planned = holding.promised.as_ref().unwrap_or(&holding.places);
+            self.charge(node, &holding.usage, planned, Ledger::Planned, -1);
         }
     }
 
@@ -147,7 +159,13 @@ impl Engine {
                     HoldState::Confirmed
                 };
                 let usage = self.usage_of(&admission);
-                self.hold(uid, Holding { admission, usage, admitted, since_ms, state });
+                let places = self.places_of(uid, &admission);
+                let (promised, vacating) = (None, None);
+                self.hold(
+                    uid,
+                    Holding { admission, usage, places, promised, vacating, admitted, since_ms, state },
+                );
+                self.note_second_pass(uid);
                 self.drain(uid);
             }
             Standing::Pending => match self.where_to_wait(&record.workload) {
@@ -197,9 +215,12 @@ impl Engine {
         let queue = self.queue(&name);
         queue.holding.insert(uid.clone());
         let node = queue.node;
-        self.tree.charge(node, &holding.usage, Ledger::Held, 1);
+        self.charge(node, &holding.usage, &holding.places, Ledger::Held, 1);
+        if let Some(vacating) = &holding.vacating {
+            self.grounds.charge(vacating, Ledger::Held, 1);
+        }
         if !matches!(holding.state, HoldState::Leaving { .. }) {
-            self.tree.charge(node, &holding.usage, Ledger::Planned, 1);
+            self.charge(node, &holding.usage, &holding.places, Ledger::Planned, 1);
         }
         self.touched_queues.insert(name);
         if let Some(record) = self.workloads.get_mut(uid) {

@@ -7,6 +7,7 @@ mod fair;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use model::ResourceName;
 use model::planted::Bug;
@@ -16,7 +17,9 @@ use crate::engine::Engine;
 use crate::history::Consumption;
 use crate::input::{BorrowWithinCohort, Preemption, ReclaimWithinCohort, WithinClusterQueue, Workload};
 use crate::names::{ClusterQueueName, FlavorName, Uid};
+use crate::places::{Places, Wishes};
 use crate::queue::{HoldState, Phase};
+use crate::topology::View;
 use crate::tree::{FlavorResource, Ledger, NodeId, NodeName, Tree, Usage};
 
 /// A workload to be preempted.
@@ -27,10 +30,11 @@ pub(crate) struct Target {
     pub(crate) reason: PreemptionReason,
     pub(crate) node: NodeId,
     pub(crate) usage: Usage,
+    pub(crate) places: Places,
 }
 
 impl Target {
-    /// Takes it out of the plan, within a what-if.
+    /// Takes its quota out of the plan, within a what-if.
     pub(crate) fn leave(&self, tree: &mut Tree) {
         tree.charge(self.node, &self.usage, Ledger::Planned, -1);
     }
@@ -83,7 +87,8 @@ impl Engine {
         for (node, usage) in &leaving {
             self.tree.charge(*node, usage, Ledger::Planned, 1);
         }
-        let mut search = Search::new(self, uid, name, &usage, short);
+        let places = Wishes::new();
+        let mut search = Search::new(self, uid, name, &usage, short, &places);
         search.leaving_stay = true;
         let targets = search.run();
         self.tree.rollback(mark);
@@ -149,6 +154,8 @@ pub(crate) struct Search<'a> {
     node: NodeId,
     policy: Preemption,
     requests: &'a Usage,
+    /// The places it needs.
+    wishes: &'a Wishes,
     /// What others have to free.
     short: BTreeSet<FlavorResource>,
     passed_over_assumed: bool,
@@ -163,6 +170,7 @@ impl<'a> Search<'a> {
         queue: &ClusterQueueName,
         requests: &'a Usage,
         short: BTreeSet<FlavorResource>,
+        wishes: &'a Wishes,
     ) -> Self {
         let node = engine.queue(queue).node;
         let policy = engine.queue(queue).spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
@@ -175,6 +183,7 @@ impl<'a> Search<'a> {
             node,
             policy,
             requests,
+            wishes,
             short,
             passed_over_assumed: false,
             leaving_stay: false,
@@ -226,7 +235,7 @@ impl<'a> Search<'a> {
     }
 
     fn attempt(&mut self, candidates: &[Candidate], may_borrow: bool) -> Vec<Target> {
-        let mark = self.engine.tree.mark();
+        let begun = self.engine.what_if();
         let mut victims: Vec<Target> = Vec::new();
         let mut found = false;
         let everybody = self.engine.planted.is(Bug::PreemptEverybody);
@@ -248,7 +257,7 @@ impl<'a> Search<'a> {
         } else if !everybody {
             self.spare(&mut victims, may_borrow);
         }
-        self.engine.tree.rollback(mark);
+        self.engine.undo(begun);
         victims
     }
 
@@ -264,11 +273,21 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn shift(&mut self, target: &Target, sign: i128) {
-        self.engine.tree.charge(target.node, &target.usage, Ledger::Planned, sign);
+    fn shift(&mut self, target: &Target, sign: i64) {
+        self.engine.tree.charge(target.node, &target.usage, Ledger::Planned, i128::from(sign));
+        if !self.wishes.is_empty() {
+            self.engine.grounds.charge(&target.places, Ledger::Planned, sign);
+        }
     }
 
-    fn fits(&self, may_borrow: bool) -> bool {
+    fn fits(&mut self, may_borrow: bool) -> bool {
+        self.quota_fits(may_borrow) && {
+            let rules = self.engine.settings.topology.rules;
+            self.wishes.is_empty() || self.engine.grounds.place(self.wishes, rules, View::Planned).is_ok()
+        }
+    }
+
+    fn quota_fits(&self, may_borrow: bool) -> bool {
         let tree = &self.engine.tree;
         self.requests.iter().filter(|(_, amount)| **amount > 0).all(|(pair, amount)| {
             let amount = i128::from(*amount);
@@ -449,6 +468,7 @@ impl<'a> Search<'a> {
                     reason,
                     node: queue.node,
                     usage: holding.usage.clone(),
+                    places: Arc::clone(holding.promised.as_ref().unwrap_or(&holding.places)),
                 },
                 right,
                 common_ancestor,

@@ -1,6 +1,7 @@
 //! What becomes of one head in a cycle: it gets quota, or the promise of it, or waits.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::planted::Bug;
 
@@ -10,9 +11,11 @@ use crate::decision::{Decision, DecisionId, EvictReason};
 use crate::engine::Engine;
 use crate::input::{Admission, ReclaimWithinCohort};
 use crate::names::{ClusterQueueName, Uid};
+use crate::places::Places;
 use crate::preempt::Target;
 use crate::queue::{Claim, HoldState, Holding, Order, Phase};
 use crate::reason::PendingReason;
+use crate::topology::View;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 
 /// Whether the next cycle sees something new.
@@ -67,22 +70,43 @@ impl Engine {
 
     /// Does for a head what was found for it, as far as those before it in the cycle have left it possible. `kept` are
     /// charges that end with the cycle.
-    pub(crate) fn process(&mut self, entry: Entry, kept: &mut Vec<(NodeId, Usage)>, now_ms: i64) -> Done {
+    pub(crate) fn process(&mut self, entry: Entry, kept: &mut Kept, now_ms: i64) -> Done {
         let Entry { uid, order, cluster_queue: name, node, found } = entry;
         let head = Head { uid, order, name, node };
         let assignment = match found {
             Ok(assignment) => assignment,
             Err(no_fit) => return self.does_not_fit(&head, no_fit, kept, false),
         };
-        let overlaps = self.overlaps(&assignment.verdict);
-        let assignment = match overlaps && self.settings.recompute_overlapping_targets {
-            true => match self.search_again(&head, &assignment) {
-                Ok(again) => again,
-                Err(no_fit) => return self.does_not_fit(&head, no_fit, kept, true),
-            },
-            false => assignment,
+        let again = if self.settings.recompute_overlapping_targets && self.overlaps(&assignment.verdict) {
+            self.search_again(&head, &assignment)
+        } else if self.settings.topology.recompute && self.lost_its_places(&head, &assignment) {
+            self.assign_again(&head.uid, &head.name, &assignment.admission)
+        } else {
+            Ok(assignment)
         };
-        self.take(&head, assignment, now_ms)
+        match again {
+            Ok(assignment) => self.take(&head, assignment, now_ms),
+            Err(no_fit) => self.does_not_fit(&head, no_fit, kept, true),
+        }
+    }
+
+    /// Whether there is quota still, but others of the cycle were given its places: heads of different queues know nothing of
+    /// one another when they choose.
+    fn lost_its_places(&mut self, head: &Head, assignment: &Assignment) -> bool {
+        let Assignment { usage, places, verdict, .. } = assignment;
+        if places.is_empty() {
+            return false;
+        }
+        let targets: &[Target] = match verdict {
+            Verdict::Preempt(targets) => targets,
+            Verdict::Fit | Verdict::Wait => &[],
+        };
+        let begun = self.what_if();
+        self.take_out(targets);
+        let quota = self.fits(head.node, usage, Ledger::Planned);
+        let lost = quota && !self.grounds.fit(places, View::Planned);
+        self.undo(begun);
+        lost
     }
 
     /// Whether somebody whom it would preempt is leaving already, for another.
@@ -98,8 +122,8 @@ impl Engine {
         let found = self.assign_again(&head.uid, &head.name, &before.admission);
         let result = match &found {
             Ok(Assignment { verdict: Verdict::Fit | Verdict::Wait, .. }) => Recomputation::DeferredFit,
-            Ok(Assignment { verdict: Verdict::Preempt(targets), usage, .. })
-                if self.fits_without(head.node, usage, targets) =>
+            Ok(Assignment { verdict: Verdict::Preempt(targets), usage, places, .. })
+                if self.fits_without(head.node, usage, places, targets) =>
             {
                 Recomputation::NewTargets
             }
@@ -116,40 +140,34 @@ impl Engine {
 
     /// Gives quota, or promises it and sends away whom it takes; unless those before it in the cycle have taken it.
     fn take(&mut self, head: &Head, assignment: Assignment, now_ms: i64) -> Done {
-        let Assignment { admission, usage, verdict, .. } = assignment;
+        let Assignment { admission, usage, places, verdict, .. } = assignment;
+        let granted = Granted { admission, usage, places };
         match verdict {
-            Verdict::Preempt(targets) => self.preempt(head, admission, usage, &targets, now_ms),
-            Verdict::Fit | Verdict::Wait => self.take_room(head, admission, usage, now_ms),
+            Verdict::Preempt(targets) => self.preempt(head, granted, &targets, now_ms),
+            Verdict::Fit | Verdict::Wait => self.take_room(head, granted, now_ms),
         }
     }
 
-    fn take_room(&mut self, head: &Head, admission: Admission, usage: Usage, now_ms: i64) -> Done {
-        if !self.fits(head.node, &usage, Ledger::Planned) {
+    fn take_room(&mut self, head: &Head, granted: Granted, now_ms: i64) -> Done {
+        if !self.fits_placed(head.node, &granted.usage, &granted.places, Ledger::Planned) {
             return self.outrun(head, PendingReason::NoLongerFits);
         }
-        if self.fits(head.node, &usage, Ledger::Held) {
-            self.reserve(&head.uid, admission, usage, now_ms);
+        if self.fits_placed(head.node, &granted.usage, &granted.places, Ledger::Held) {
+            self.reserve(&head.uid, granted.admission, granted.usage, granted.places, now_ms);
         } else {
             // Kueue admits here too where only the plan has room, and uses more than there is until the victims have left.
-            self.claim(head, admission, usage);
+            self.claim(head, granted);
         }
         Done::Something
     }
 
-    fn preempt(
-        &mut self,
-        head: &Head,
-        admission: Admission,
-        usage: Usage,
-        targets: &[Target],
-        now_ms: i64,
-    ) -> Done {
+    fn preempt(&mut self, head: &Head, granted: Granted, targets: &[Target], now_ms: i64) -> Done {
         if self.is_gated(&head.uid) {
             self.forget_progress(&head.uid);
             return self.put_aside(head, PendingReason::PreemptionGated, false);
         }
         let taken = targets.iter().any(|target| self.is_leaving(&target.uid));
-        if taken || !self.fits_without(head.node, &usage, targets) {
+        if taken || !self.fits_without(head.node, &granted.usage, &granted.places, targets) {
             *self.counts.preemption_skips.entry(head.name.clone()).or_default() += 1;
             let reason = if taken { PendingReason::TargetsTaken } else { PendingReason::NoLongerFits };
             return self.outrun(head, reason);
@@ -163,12 +181,12 @@ impl Engine {
             leaving |= !self.dismiss(target, head);
         }
         if !leaving {
-            return self.take_room(head, admission, usage, now_ms);
+            return self.take_room(head, granted, now_ms);
         }
         if self.planted.is(Bug::ReleaseQuotaAtEviction) {
-            self.reserve(&head.uid, admission, usage, now_ms);
+            self.reserve(&head.uid, granted.admission, granted.usage, granted.places, now_ms);
         } else {
-            self.claim(head, admission, usage);
+            self.claim(head, granted);
         }
         Done::Something
     }
@@ -197,18 +215,31 @@ impl Engine {
         self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == id));
         self.replace(&target.uid);
         self.taken_back.insert(target.uid.clone());
+        let holds = self.workloads.get(&target.uid);
+        if holds.is_some_and(|record| matches!(record.phase, Phase::Holding(_))) {
+            // It had its quota before, and would only have got its places.
+            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((&head.uid, &head.name)));
+            return false;
+        }
         true
     }
 
     /// Whether it fits in the plan when these have left too.
-    fn fits_without(&mut self, node: NodeId, usage: &Usage, targets: &[Target]) -> bool {
-        let mark = self.tree.mark();
-        for target in targets.iter().filter(|target| !self.is_leaving(&target.uid)).collect::<Vec<_>>() {
-            self.tree.charge(target.node, &target.usage, Ledger::Planned, -1);
-        }
-        let fits = self.fits(node, usage, Ledger::Planned);
-        self.tree.rollback(mark);
+    fn fits_without(&mut self, node: NodeId, usage: &Usage, places: &Places, targets: &[Target]) -> bool {
+        let begun = self.what_if();
+        self.take_out(targets);
+        let fits = self.fits_placed(node, usage, places, Ledger::Planned);
+        self.undo(begun);
         fits
+    }
+
+    /// Takes those out of the plan who are not leaving yet, within a what-if.
+    pub(crate) fn take_out(&mut self, targets: &[Target]) {
+        for target in targets {
+            if !self.is_leaving(&target.uid) {
+                self.charge(target.node, &target.usage, &target.places, Ledger::Planned, -1);
+            }
+        }
     }
 
     fn is_gated(&self, uid: &Uid) -> bool {
@@ -216,14 +247,15 @@ impl Engine {
             && self.workloads.get(uid).is_some_and(|record| record.workload.preemption_gated)
     }
 
-    fn claim(&mut self, head: &Head, admission: Admission, usage: Usage) {
+    fn claim(&mut self, head: &Head, granted: Granted) {
+        let Granted { admission, usage, places } = granted;
         // What is free will be another when the victims have left.
         self.forget_progress(&head.uid);
         self.leave_queue(&head.name, &head.order);
         self.queue(&head.name).claiming.insert(head.order.clone());
-        self.tree.charge(head.node, &usage, Ledger::Planned, 1);
+        self.charge(head.node, &usage, &places, Ledger::Planned, 1);
         self.claims.insert(head.order.clone());
-        let claim = Claim { cluster_queue: head.name.clone(), admission, usage };
+        let claim = Claim { cluster_queue: head.name.clone(), admission, usage, places };
         self.set_phase(&head.uid, Phase::Claiming(claim));
         self.say_waiting(&head.uid, &head.name);
     }
@@ -250,24 +282,18 @@ impl Engine {
     }
 
     /// Nothing serves it now. What it has a right to is kept for it against those after it in this cycle.
-    fn does_not_fit(
-        &mut self,
-        head: &Head,
-        no_fit: NoFit,
-        kept: &mut Vec<(NodeId, Usage)>,
-        held_back: bool,
-    ) -> Done {
-        if let Some(keep) = self.to_be_kept(head, &no_fit) {
-            self.tree.charge(head.node, &keep, Ledger::Planned, 1);
-            kept.push((head.node, keep));
+    fn does_not_fit(&mut self, head: &Head, no_fit: NoFit, kept: &mut Kept, held_back: bool) -> Done {
+        if let Some((usage, places)) = self.to_be_kept(head, &no_fit) {
+            self.charge(head.node, &usage, &places, Ledger::Planned, 1);
+            kept.push((head.node, usage, places));
         }
         self.put_aside(head, PendingReason::NoFit(no_fit.obstacles), held_back)
     }
 
     /// A head with a right to preempt that finds no victims: what is free of its queue's quota shall not be lent meanwhile.
     /// A queue that may reclaim from anybody needs no such care.
-    fn to_be_kept(&self, head: &Head, no_fit: &NoFit) -> Option<Usage> {
-        let usage = no_fit.entitled_to.as_ref()?;
+    fn to_be_kept(&self, head: &Head, no_fit: &NoFit) -> Option<(Usage, Places)> {
+        let (usage, places) = no_fit.entitled_to.as_ref()?;
         let spec = self.queues.get(&head.name)?.spec.as_ref()?;
         if spec.preemption.reclaim_within_cohort == ReclaimWithinCohort::Any {
             return None;
@@ -287,7 +313,7 @@ impl Engine {
             .map(|(pair, amount)| (*pair, left(*pair, *amount)))
             .filter(|(_, amount)| *amount > 0)
             .collect();
-        (!keep.is_empty()).then_some(keep)
+        (!keep.is_empty() || !places.is_empty()).then(|| (keep, Arc::clone(places)))
     }
 
     /// Others of this cycle were faster. It stays at the head of its queue.
@@ -346,6 +372,16 @@ impl Engine {
         self.say(&head.uid, Some(head.name.clone()), reason);
         done
     }
+}
+
+/// What is charged for the length of a cycle.
+pub(crate) type Kept = Vec<(NodeId, Usage, Places)>;
+
+/// What a head gets.
+struct Granted {
+    admission: Admission,
+    usage: Usage,
+    places: Places,
 }
 
 /// A head and where it stands.

@@ -7,6 +7,7 @@ use crate::decision::DecisionId;
 use crate::history::Consumption;
 use crate::input::{Admission, ClusterQueue, PodSet, QueueingStrategy, Workload};
 use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
+use crate::places::Places;
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::{NodeId, Usage};
 
@@ -299,6 +300,8 @@ pub(crate) struct Record {
     pub(crate) said: Option<PendingReason>,
     /// The API server refused its admission; kept until its spec changes.
     pub(crate) refused: Option<String>,
+    /// Why it is evicted rather than given other places.
+    pub(crate) unplaced: Option<PendingReason>,
     /// The API server refused its eviction at this version.
     pub(crate) eviction_refused_at: Option<u64>,
     /// How far its search of flavors came.
@@ -325,12 +328,18 @@ pub(crate) struct Claim {
     pub(crate) cluster_queue: ClusterQueueName,
     pub(crate) admission: Admission,
     pub(crate) usage: Usage,
+    pub(crate) places: Places,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
     pub(crate) admission: Admission,
     pub(crate) usage: Usage,
+    pub(crate) places: Places,
+    /// Places that it was promised instead, when others have left.
+    pub(crate) promised: Option<Places>,
+    /// Places that it gives up when its new ones are written.
+    pub(crate) vacating: Option<Places>,
     pub(crate) admitted: bool,
     pub(crate) since_ms: i64,
     pub(crate) state: HoldState,

@@ -1,11 +1,14 @@
 //! Why a workload waits or a queue does not admit: data with numbers, of which words are made at the edge.
 
+use std::collections::BTreeMap;
+
 use model::ResourceName;
 use model::node::Taint;
 use model::reasons::queue::active;
 use model::reasons::workload::quota_reserved;
 
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
+use crate::topology::TopologyReason;
 
 /// Why one flavor does not serve one pod set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +49,8 @@ pub enum Obstacle {
         /// What the queue could have at most.
         maximum: i64,
     },
+    /// Quota there is, but the pods find no places on the flavor's nodes as they want them.
+    NoPlaces(FlavorName, Box<TopologyReason>),
     /// Not enough is free now.
     Insufficient {
         /// The flavor.
@@ -104,6 +109,8 @@ pub enum Inactive {
     FlavorNotFound(Vec<FlavorName>),
     /// It asks for admission checks, which are not supported yet.
     AdmissionChecks(Vec<String>),
+    /// Flavors name Topologies that do not exist.
+    TopologyNotFound(BTreeMap<FlavorName, String>),
     /// Its cohorts form a cycle; the whole tree is disabled.
     CohortCycle(CohortName),
     /// Its spec is wrong or asks for something that is not supported.
@@ -118,6 +125,7 @@ impl Inactive {
             Self::Stopped => active::STOPPED,
             Self::FlavorNotFound(_) => active::FLAVOR_NOT_FOUND,
             Self::AdmissionChecks(_) => active::ADMISSION_CHECK_INACTIVE,
+            Self::TopologyNotFound(_) => active::TOPOLOGY_NOT_FOUND,
             Self::CohortCycle(_) => active::COHORT_CYCLE,
             Self::Defects(_) => active::MISCONFIGURED,
         }

@@ -86,7 +86,7 @@ impl Cluster {
             index.upsert_node(node.clone());
             if rng.bool() {
                 // A search in between makes the tree before the rest comes.
-                index.place(&[request(1, 1, Spread::Unconstrained)], Rules::default(), false);
+                index.place(&[request(1, 1, Spread::Unconstrained)], Rules::default(), View::Now);
             }
             index.charge_node(&node.name, &gpus(2));
             index.charge(&held, &gpus(5));
@@ -187,7 +187,7 @@ fn a_place_is_found_if_there_is_one_and_it_is_a_good_one() {
         let one_holds = |level: usize| at(level).values().any(|slices| *slices >= wanted);
         let all_hold = at(0).values().sum::<i64>() >= wanted;
 
-        let given = index.place(std::slice::from_ref(&request), rules, false).into_assignments();
+        let given = index.place(std::slice::from_ref(&request), rules, View::Now).into_assignments();
         let what = || format!("seed {seed}: {cluster:?} {request:?} {rules:?} {given:?}");
         let possible = match request.spread {
             Spread::Required(_) => one_holds(level),
@@ -238,8 +238,8 @@ fn a_search_changes_nothing_and_several_pod_sets_never_overbook() {
             sets[1].group = Some("all".into());
         }
         let rules = Rules { mixed_profile: rng.bool(), balanced: rng.bool(), ..Rules::default() };
-        let first = index.place(&sets, rules, false);
-        assert_eq!(first, index.place(&sets, rules, false), "seed {seed}");
+        let first = index.place(&sets, rules, View::Now);
+        assert_eq!(first, index.place(&sets, rules, View::Now), "seed {seed}");
 
         let Ok(given) = first.into_assignments() else { continue };
         let mut taken: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
@@ -265,30 +265,30 @@ fn usage_is_where_the_places_are_and_comes_back() {
     let cluster = Cluster { hosts: vec![host("h1"), host("h2")] };
     let mut index = cluster.index(&mut rng);
     let wish = request(4, 1, Spread::Required(HOSTNAME.into()));
-    let place = |index: &mut TopologyIndex, empty| {
-        index.place(std::slice::from_ref(&wish), Rules::default(), empty).into_assignments()
+    let place = |index: &mut TopologyIndex, view| {
+        index.place(std::slice::from_ref(&wish), Rules::default(), view).into_assignments()
     };
-    let one = place(&mut index, false).unwrap().remove(0);
+    let one = place(&mut index, View::Now).unwrap().remove(0);
     index.charge(&one, &wish.per_pod);
-    let other = place(&mut index, false).unwrap().remove(0);
+    let other = place(&mut index, View::Now).unwrap().remove(0);
     assert_ne!(one, other);
-    assert!(index.fits(&other, &wish.per_pod));
+    assert!(index.fits(&other, &wish.per_pod, View::Now));
     index.charge(&other, &wish.per_pod);
-    assert!(!index.fits(&other, &wish.per_pod));
+    assert!(!index.fits(&other, &wish.per_pod, View::Now));
 
     let Err((0, TopologyReason::DoesNotFit { fits: 0, wanted: 4, exclusions, .. })) =
-        place(&mut index, false)
+        place(&mut index, View::Now)
     else {
         panic!("both are full");
     };
     assert_eq!((exclusions.total, exclusions.resources), (2, [("gpu".into(), 2)].into()));
-    assert_eq!(place(&mut index, true).unwrap().remove(0), one, "as if nothing were placed");
+    assert_eq!(place(&mut index, View::Empty).unwrap().remove(0), one, "as if nothing were placed");
 
     index.release(&other, &wish.per_pod);
-    assert_eq!(place(&mut index, false).unwrap().remove(0), other);
+    assert_eq!(place(&mut index, View::Now).unwrap().remove(0), other);
     index.remove_node(&format!("node-{}", other.domains[0].values[0]));
-    assert!(place(&mut index, false).is_err());
-    assert!(!index.fits(&other, &wish.per_pod));
+    assert!(place(&mut index, View::Now).is_err());
+    assert!(!index.fits(&other, &wish.per_pod, View::Now));
 }
 
 /// Whether one domain of a level holds the leader and, beside it, all slices: every host is tried for the leader.
@@ -326,7 +326,7 @@ fn a_leader_finds_a_place_beside_its_workers_if_there_is_one() {
         if sets[1].count == 1 {
             continue;
         }
-        let given = index.place(&sets, Rules::default(), false).into_assignments();
+        let given = index.place(&sets, Rules::default(), View::Now).into_assignments();
         let possible = group_fits(&cluster, level, slice_level, size, &sets);
         assert_eq!(given.is_ok(), possible, "seed {seed}: {cluster:?} {sets:?} {given:?}");
         let Ok(given) = given else {
@@ -350,7 +350,8 @@ fn the_pods_of_a_failed_node_move_and_the_others_stay() {
         let mut index = cluster.index(&mut rng);
         let (request, level, slice_level, size) = random_request(&mut rng);
         let (gpu, rules) = (request.per_pod["gpu"], Rules::default());
-        let Ok(given) = index.place(std::slice::from_ref(&request), rules, false).into_assignments() else {
+        let Ok(given) = index.place(std::slice::from_ref(&request), rules, View::Now).into_assignments()
+        else {
             continue;
         };
         index.charge(&given[0], &request.per_pod);
@@ -358,7 +359,7 @@ fn the_pods_of_a_failed_node_move_and_the_others_stay() {
         index.remove_node(&format!("node-{}", failed.values[0]));
         let previous = Previous::Failed { assignment: given[0].clone(), node: failed.values[0].clone() };
         let again = PodSetRequest { previous: Some(previous), ..request.clone() };
-        let after = index.place(&[again], rules, false).into_assignments();
+        let after = index.place(&[again], rules, View::Now).into_assignments();
 
         let first = given[0].domains.iter().find(|domain| **domain != failed);
         let mut room = Cluster { hosts: cluster.hosts.clone() };
@@ -445,7 +446,7 @@ fn nodes_that_do_not_suit_are_left_out_and_counted() {
             room += fits;
             useless += usize::from(fits == 0);
         }
-        match index.place(std::slice::from_ref(&wish), Rules::default(), false).into_assignments() {
+        match index.place(std::slice::from_ref(&wish), Rules::default(), View::Now).into_assignments() {
             Ok(_) => assert!(room >= wish.count, "seed {seed}"),
             Err((_, TopologyReason::DoesNotFit { fits, wanted, exclusions, .. })) => {
                 assert!(room < wish.count, "seed {seed}");
@@ -472,7 +473,7 @@ fn of_a_running_workload_only_the_failed_node_is_replaced() {
     let with = |previous| PodSetRequest { previous, ..wish.clone() };
     index.remove_node("node-h1");
     let failed = |assignment| Some(Previous::Failed { assignment, node: "h1".into() });
-    let mut place = |sets: &[PodSetRequest]| index.place(sets, Rules::default(), false).pod_sets;
+    let mut place = |sets: &[PodSetRequest]| index.place(sets, Rules::default(), View::Now).pod_sets;
 
     let moved = place(&[with(failed(on("h1"))), with(failed(on("h3"))), with(None)]);
     assert_eq!(moved, [Some(Ok(on("h2"))), Some(Ok(on("h3"))), None]);
@@ -504,7 +505,8 @@ fn a_growing_job_keeps_its_places_and_a_shrinking_one_gives_back_the_last() {
     ] {
         let previous = Some(Previous::Slice(before.clone()));
         let wish = PodSetRequest { previous, ..request(count, 1, Spread::Unconstrained) };
-        let given = index.place(&[wish], rules, false).into_assignments().ok().map(|mut all| all.remove(0));
+        let given =
+            index.place(&[wish], rules, View::Now).into_assignments().ok().map(|mut all| all.remove(0));
         assert_eq!(given, after, "{before:?} to {count}");
     }
 }

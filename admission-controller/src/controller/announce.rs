@@ -7,7 +7,7 @@ use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::events::{Event, Regarding, Severity};
-use quota_engine::{Inactive::CohortCycle, Uid};
+use quota_engine::{Inactive::CohortCycle, SetUnplaced, Uid};
 
 use super::Controller;
 use super::world::{Unit, controller_of};
@@ -55,6 +55,14 @@ impl Controller {
             .and_then(|owner| self.world.job(&Uid::from(owner.uid.as_str())));
         if let Some(job) = job {
             self.about_job(job, Severity::Normal, reason, note);
+        }
+    }
+
+    /// Tells why a workload that has quota finds no places for its pods yet.
+    pub(super) fn announce_unplaced(&self, unplaced: &SetUnplaced) {
+        if let Some(workload) = self.world.workloads.get(&unplaced.workload) {
+            let news = news::unplaced(workload, &unplaced.reason);
+            self.about_workload(news.about, news.severity, news.reason, &news.note);
         }
     }
 

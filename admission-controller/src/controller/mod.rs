@@ -312,6 +312,11 @@ impl Controller {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }
+                Decision::SetUnplaced(unplaced) => {
+                    if self.leads {
+                        self.announce_unplaced(&unplaced);
+                    }
+                }
                 Decision::SetPending(set) => {
                     self.reasons.insert(set.workload.clone(), set.reason);
                     if let Some(unit) = self.world.unit_of_workload(&set.workload) {

@@ -4,12 +4,12 @@ use crds::reasons::workload as tokens;
 use crds::view::workload::{Evictions, ReclaimablePod, RequeueState, Workload};
 use jiff::Timestamp;
 use model::resources::ResourceList;
-use quota_engine::input::Admission;
+use quota_engine::input::{Admission, DelayedTopology, PodSetAssignment};
 use quota_engine::{EvictReason, PendingReason};
 use serde_json::{Value, json};
 
 use super::{Change, merged};
-use crate::{checks, words};
+use crate::{checks, topology, words};
 
 fn patch(view: &Workload, changes: &[Change], now: Timestamp) -> Value {
     let conditions = merged(&view.status.conditions, changes, view.metadata.generation, now);
@@ -20,9 +20,17 @@ fn patch(view: &Workload, changes: &[Change], now: Timestamp) -> Value {
 /// is the first phase only: see [`synced`].
 pub fn reserved(view: &Workload, admission: &Admission, now: Timestamp) -> Value {
     let mut changes = reservation_changes(view, admission);
-    changes.push(checks::admitted(true, checks::are_ready(&view.status.admission_checks), false));
+    let delayed =
+        |one: &PodSetAssignment| one.topology.is_none() && one.delayed == Some(DelayedTopology::Pending);
+    let awaits = admission.pod_sets.iter().any(delayed);
+    changes.push(checks::admitted(true, checks::are_ready(&view.status.admission_checks), awaits));
     changes.extend(requeued(view));
-    with_admission(patch(view, &changes, now), view, admission)
+    let mut body = with_admission(patch(view, &changes, now), view, admission);
+    if !view.status.unhealthy_nodes.is_empty() {
+        // Other nodes have taken their place.
+        body["status"]["unhealthyNodes"] = Value::Null;
+    }
+    body
 }
 
 /// The first phase of an admission alone: QuotaReserved and `status.admission`.
@@ -60,6 +68,16 @@ fn with_admission(mut body: Value, view: &Workload, admission: &Admission) -> Va
             }
             if !one.usage.is_empty() {
                 entry["resourceUsage"] = quantities(&one.usage);
+            }
+            // So many domains that no object holds them are more pods than a Workload has.
+            if let Some(Ok(places)) = one.topology.as_deref().map(topology::write) {
+                entry["topologyAssignment"] = json!(places);
+            }
+            if let Some(delayed) = one.delayed {
+                entry["delayedTopologyRequest"] = json!(match delayed {
+                    DelayedTopology::Pending => "Pending",
+                    DelayedTopology::Ready => "Ready",
+                });
             }
             entry
         })
@@ -129,6 +147,9 @@ pub fn evicted(view: &Workload, reason: EvictReason, message: &str, now: Timesta
     }
     let mut body = patch(view, &changes, now);
     body["status"]["schedulingStats"] = json!({ "evictions": evictions(view, reason.token()) });
+    if !view.status.unhealthy_nodes.is_empty() {
+        body["status"]["unhealthyNodes"] = Value::Null;
+    }
     body
 }
 

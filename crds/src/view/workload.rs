@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use model::ResourceName;
-use model::node::{NodeSelector, Toleration};
+use model::node::{NodeSelector, NodeSelectorTerm, Toleration};
 use model::pod::PodResources;
 use model::quantity::Written;
 use model::selector::Labels;
@@ -12,6 +12,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::meta::view;
+use crate::api::kueue::v1beta2::{PodSetTopologyRequest, TopologyAssignment, UnhealthyNode};
 
 view! {
     /// `kueue.x-k8s.io/v1beta2` Workload.
@@ -101,35 +102,9 @@ pub struct PodSet {
     /// `minCount`: so few pods would do.
     pub min_count: Option<i64>,
     /// `topologyRequest`.
-    pub topology_request: Option<TopologyRequest>,
+    pub topology_request: Option<PodSetTopologyRequest>,
     /// `template`.
     pub template: PodTemplate,
-}
-
-/// `spec.podSets[].topologyRequest`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct TopologyRequest {
-    /// `required`: the level within one domain of which all pods must be.
-    pub required: Option<String>,
-    /// `preferred`: the level within one domain of which they should be.
-    pub preferred: Option<String>,
-    /// `unconstrained`.
-    pub unconstrained: Option<bool>,
-    /// `podSetSliceRequiredTopology`.
-    pub pod_set_slice_required_topology: Option<String>,
-    /// `podSetGroupName`: pod sets of one group are placed together.
-    pub pod_set_group_name: Option<String>,
-}
-
-impl TopologyRequest {
-    /// Whether it asks for anything but a group.
-    pub fn is_explicit(&self) -> bool {
-        self.required.is_some()
-            || self.preferred.is_some()
-            || self.unconstrained.unwrap_or(false)
-            || self.pod_set_slice_required_topology.is_some()
-    }
 }
 
 /// `spec.podSets[].template`.
@@ -192,6 +167,19 @@ pub struct Affinity {
 pub struct NodeAffinity {
     /// `requiredDuringSchedulingIgnoredDuringExecution`.
     pub required_during_scheduling_ignored_during_execution: Option<NodeSelector>,
+    /// `preferredDuringSchedulingIgnoredDuringExecution`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub preferred_during_scheduling_ignored_during_execution: Vec<PreferredTerm>,
+}
+
+/// A term of preferred node affinity.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PreferredTerm {
+    /// `weight`.
+    pub weight: i64,
+    /// `preference`.
+    pub preference: NodeSelectorTerm,
 }
 
 /// `status` of a Workload.
@@ -217,6 +205,9 @@ pub struct WorkloadStatus {
     pub admission_checks: Vec<AdmissionCheckState>,
     /// `resourceRequests`: only whether they are there.
     pub resource_requests: Option<IgnoredAny>,
+    /// `unhealthyNodes`: nodes that failed under it.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub unhealthy_nodes: Vec<UnhealthyNode>,
     /// `accumulatedPastExecutionTimeSeconds`.
     pub accumulated_past_execution_time_seconds: Option<i32>,
 }
@@ -243,6 +234,23 @@ pub struct AdmissionCheckState {
     pub last_transition_time: Option<Time>,
     /// `requeueAfterSeconds`: counted from the last transition.
     pub requeue_after_seconds: Option<i64>,
+    /// `podSetUpdates`: what it adds to the pods.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub pod_set_updates: Vec<PodSetUpdate>,
+}
+
+/// `status.admissionChecks[].podSetUpdates[]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSetUpdate {
+    /// `name`: the pod set's.
+    pub name: String,
+    /// `nodeSelector`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub node_selector: Labels,
+    /// `tolerations`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub tolerations: Vec<Toleration>,
 }
 
 /// `status.admissionChecks[].state`.
@@ -311,8 +319,8 @@ pub struct PodSetAssignment {
     pub resource_usage: BTreeMap<ResourceName, Written>,
     /// `count`.
     pub count: Option<i64>,
-    /// `topologyAssignment`: only whether it is there.
-    pub topology_assignment: Option<IgnoredAny>,
+    /// `topologyAssignment`.
+    pub topology_assignment: Option<TopologyAssignment>,
     /// `delayedTopologyRequest`: `Pending` or `Ready`.
     pub delayed_topology_request: Option<String>,
 }

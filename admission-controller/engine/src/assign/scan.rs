@@ -1,13 +1,13 @@
 //! The search: pod sets in order, those of one group together, and for each resource group its flavors in order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use model::{ResourceList, ResourceName};
 
 use super::suit::unsuitable;
 use super::{
     Ask, Attempt, FlavorAssignment, FlavorChoice, Mode, Oracle, PodSetFlavors, Possibility, Question,
-    Simulated, TopologyDefect,
+    Simulated,
 };
 use crate::engine::{Engine, Undeclared};
 use crate::input::{
@@ -15,6 +15,7 @@ use crate::input::{
     Search,
 };
 use crate::names::{FlavorName, Uid};
+use crate::places::Wishes;
 use crate::reason::{Hindrance, Obstacle};
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 
@@ -118,15 +119,31 @@ struct GroupResult {
     attempts: Vec<(FlavorName, Attempt)>,
 }
 
+/// What a search came to.
+#[derive(Default)]
+pub(super) struct Scanned {
+    pub(super) found: FlavorAssignment,
+    pub(super) usage: Usage,
+    /// What wants places.
+    pub(super) wishes: Wishes,
+    /// Whether all of it has some, in `found`.
+    pub(super) placed: bool,
+    /// The places are there when those who were already told to leave have left.
+    pub(super) waits: bool,
+}
+
 pub(super) struct Scan<'a> {
-    engine: &'a mut Engine,
+    pub(super) engine: &'a mut Engine,
     oracle: &'a mut dyn Oracle,
-    uid: &'a Uid,
-    queue: &'a ClusterQueue,
+    pub(super) uid: &'a Uid,
+    pub(super) queue: &'a ClusterQueue,
     node: NodeId,
     ask: Ask<'a>,
     usage: Usage,
-    found: FlavorAssignment,
+    pub(super) found: FlavorAssignment,
+    pub(super) waits: bool,
+    /// Every flavor has a topology, so that all pods are placed by it.
+    pub(super) places_all: bool,
 }
 
 impl<'a> Scan<'a> {
@@ -139,22 +156,29 @@ impl<'a> Scan<'a> {
     ) -> Self {
         let node = engine.queue(&queue.name).node;
         let (usage, found) = (Usage::new(), FlavorAssignment::default());
-        Self { engine, oracle, uid, queue, node, ask, usage, found }
+        let places_all = engine.places_all(queue);
+        Self { engine, oracle, uid, queue, node, ask, usage, found, waits: false, places_all }
     }
 
-    /// Assigns group after group of pod sets, up to the first that finds nothing: no later one could help.
-    pub(super) fn run(mut self) -> (FlavorAssignment, Usage) {
-        let Some(record) = self.engine.workloads.get(self.uid) else { return Default::default() };
+    /// Assigns group after group of pod sets, up to the first that finds nothing: no later one could help. Then finds places
+    /// for those that want some.
+    pub(super) fn run(mut self) -> Scanned {
+        let Some(record) = self.engine.workloads.get(self.uid) else { return Scanned::default() };
         let pod_sets = record.workload.pod_sets.clone();
-        for members in self.grouped(&pod_sets) {
-            if !self.assign(&members) {
-                break;
+        match self.ask.held {
+            Some(held) => self.keep(&pod_sets, held),
+            None => {
+                for members in self.grouped(&pod_sets) {
+                    if !self.assign(&members) {
+                        break;
+                    }
+                }
             }
         }
+        let (mut wishes, mut placed) = (Wishes::new(), true);
         if self.found.mode() != Mode::NoFit {
-            for pod_set in &pod_sets {
-                self.check_topology(pod_set);
-            }
+            wishes = self.wishes(&pod_sets);
+            placed = self.find_places(&wishes);
         }
         for index in 0..self.found.pod_sets.len() {
             let hindrance = self.hindrance(&self.found.pod_sets[index]);
@@ -166,7 +190,7 @@ impl<'a> Scan<'a> {
             .iter()
             .map(|(pair, amount)| (self.engine.tree.pair_name(*pair).clone(), *amount))
             .collect();
-        (self.found, self.usage)
+        Scanned { found: self.found, usage: self.usage, wishes, placed, waits: self.waits }
     }
 
     /// Why a pod set finds nothing, in one word; `None` where it does, or where displacing others is a way.
@@ -306,35 +330,20 @@ impl<'a> Scan<'a> {
             flavors: own,
             obstacles: obstacles.to_vec(),
             topology_defect: None,
+            topology: None,
+            delayed: None,
             attempts: attempts.clone(),
             hindrance: None,
         });
     }
 
-    fn has_topology(&self, flavor: &FlavorName) -> bool {
-        let topology = self.engine.flavors.get(flavor).and_then(|flavor| flavor.topology.as_ref());
-        topology.is_some_and(|topology| self.engine.topologies.contains_key(topology))
+    pub(super) fn has_topology(&self, flavor: &FlavorName) -> bool {
+        self.engine.grounds.has_index(flavor)
     }
 
-    /// Pods that are placed by topology need exactly one flavor that has one.
-    fn check_topology(&mut self, pod_set: &PodSet) {
-        let mut of_queue = self.queue.groups.iter().flat_map(|group| &group.flavors);
-        let none = !of_queue.any(|quotas| self.has_topology(&quotas.flavor));
-        let Some(found) = self.found.pod_sets.iter().find(|one| one.name == pod_set.name) else { return };
-        if pod_set.topology_levels.is_none() || found.count == 0 {
-            return;
-        }
-        let flavors = found.flavors.values().map(|choice| &choice.flavor);
-        let flavors: BTreeSet<&FlavorName> = flavors.filter(|flavor| self.has_topology(flavor)).collect();
-        let defect = match flavors.len() {
-            _ if none => Some(TopologyDefect::NoTopology),
-            0 => Some(TopologyDefect::NoFlavor),
-            1 => None,
-            _ => Some(TopologyDefect::ManyFlavors(flavors.into_iter().cloned().collect())),
-        };
-        if let Some(found) = self.found.pod_sets.iter_mut().find(|one| one.name == pod_set.name) {
-            found.topology_defect = defect;
-        }
+    /// Whether the workload has no quota yet.
+    pub(super) fn is_first_pass(&self) -> bool {
+        self.ask.held.is_none()
     }
 
     /// What the replaced slice uses for this pod set.
@@ -417,7 +426,10 @@ impl<'a> Scan<'a> {
             return Some(Obstacle::FlavorNotFound(name.clone()));
         };
         let topologies = &self.engine.topologies;
-        members.iter().find_map(|member| unsuitable(flavor, member.pod_set, &group.covered, topologies))
+        let suits = |member: &Member<'_>| {
+            unsuitable(flavor, member.pod_set, &group.covered, topologies, self.places_all)
+        };
+        members.iter().find_map(suits)
     }
 
     fn grade_flavor(

@@ -21,14 +21,16 @@ pub enum TopologyDefect {
     ManyFlavors(Vec<FlavorName>),
 }
 
-/// Why pods of this set cannot run on the flavor's nodes. `covered` are the resources that the flavor is to provide.
+/// Why pods of this set cannot run on the flavor's nodes. `covered` are the resources that the flavor is to provide;
+/// `places_all`: the queue places all pods by topology.
 pub(super) fn unsuitable(
     flavor: &Flavor,
     pod_set: &PodSet,
     covered: &[ResourceName],
     topologies: &BTreeMap<String, Vec<String>>,
+    places_all: bool,
 ) -> Option<Obstacle> {
-    if let Some(obstacle) = wrong_topology(flavor, pod_set, covered, topologies) {
+    if let Some(obstacle) = wrong_topology(flavor, pod_set, covered, topologies, places_all) {
         return Some(obstacle);
     }
     let tolerations: Vec<&Toleration> = pod_set.tolerations.iter().chain(&flavor.tolerations).collect();
@@ -51,18 +53,19 @@ fn wrong_topology(
     pod_set: &PodSet,
     covered: &[ResourceName],
     topologies: &BTreeMap<String, Vec<String>>,
+    places_all: bool,
 ) -> Option<Obstacle> {
     let name = || flavor.name.clone();
-    let Some(wanted) = &pod_set.topology_levels else {
-        return flavor.topology.is_some().then(|| Obstacle::NeedsTopology(name()));
+    let Some(wanted) = &pod_set.topology else {
+        return (flavor.topology.is_some() && !places_all).then(|| Obstacle::NeedsTopology(name()));
     };
     let Some(topology) = &flavor.topology else {
-        let provides = covered.iter().any(|resource| pod_set.requests.contains_key(resource));
+        let provides = covered.iter().any(|resource| pod_set.pod_requests.contains_key(resource));
         return provides.then(|| Obstacle::NoTopology(name()));
     };
     let Some(levels) = topologies.get(topology) else { return Some(Obstacle::NoTopology(name())) };
-    let missing = wanted.iter().find(|level| !levels.contains(level));
-    missing.map(|level| Obstacle::NoLevel(name(), level.clone()))
+    let missing = wanted.levels().find(|wanted| !levels.iter().any(|level| level == wanted));
+    missing.map(|level| Obstacle::NoLevel(name(), level.to_owned()))
 }
 
 /// Only keys that the flavor has are looked at: its nodes may have others besides. A term about nothing else allows it.

@@ -37,7 +37,7 @@ impl Search<'_> {
             FairSharing::FinalShare => (Strategy::FinalShare, None),
             FairSharing::InitialShare => (Strategy::InitialShare, None),
         };
-        let mark = self.engine.tree.mark();
+        let begun = self.engine.what_if();
         // Shares are compared with the preemptor in.
         self.engine.tree.charge(self.node, self.requests, Ledger::Planned, 1);
         let (mut victims, mut refused) = (Vec::new(), Vec::new());
@@ -51,7 +51,7 @@ impl Search<'_> {
         } else {
             victims.clear();
         }
-        self.engine.tree.rollback(mark);
+        self.engine.undo(begun);
         victims
     }
 

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use super::filter::Classes;
 use super::room::Room;
 use super::tree::Tree;
 use super::{Assignment, DomainPods, HOSTNAME};
+use crate::tree::Ledger;
 
 /// A node, as far as placement depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,21 +33,66 @@ type LeafKey = Vec<Arc<str>>;
 type Path = Vec<Arc<str>>;
 /// Amounts by column. Sums of users' 64-bit numbers: 128 bits cannot overflow.
 type Amounts = Vec<i128>;
+/// What is used of each resource, by place.
+pub(crate) type UsageByPlace = BTreeMap<(LeafKey, ResourceName), i128>;
+
+/// Which usage a search for places goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// What is held now, and what is promised: pods can start at once.
+    Now,
+    /// What will be held when those who leave have left and those whom their room was promised to have come.
+    Planned,
+    /// What is held now, whatever is promised.
+    Held,
+    /// None, as if no workload were placed. It shows whether displacing others could help.
+    Empty,
+}
 
 /// One resource, by leaf.
 #[derive(Clone, Default)]
 pub(super) struct Column {
     /// What the leaf's nodes can give, less what pods outside of placement use, less what this `place` has given away.
     pub(super) capacity: Vec<i128>,
-    /// What placed workloads hold.
-    used: Vec<i128>,
-    /// What is left.
-    pub(super) free: Vec<i64>,
+    /// What placed workloads hold, by ledger.
+    used: [Vec<i128>; 2],
+    /// What is left by both ledgers.
+    free: Vec<i64>,
+    /// What is left by the plan.
+    planned: Vec<i64>,
 }
 
 impl Column {
     fn with_leaves(leaves: usize) -> Self {
-        Self { capacity: vec![0; leaves], used: vec![0; leaves], free: vec![0; leaves] }
+        Self {
+            capacity: vec![0; leaves],
+            used: [vec![0; leaves], vec![0; leaves]],
+            free: vec![0; leaves],
+            planned: vec![0; leaves],
+        }
+    }
+
+    /// What is left, by leaf.
+    pub(super) fn left(&self, view: View) -> Cow<'_, [i64]> {
+        match view {
+            View::Now => Cow::Borrowed(&self.free),
+            View::Planned => Cow::Borrowed(&self.planned),
+            View::Held | View::Empty => (0..self.capacity.len() as u32)
+                .map(|leaf| self.left_at(leaf, view))
+                .collect::<Vec<_>>()
+                .into(),
+        }
+    }
+
+    fn left_at(&self, leaf: u32, view: View) -> i64 {
+        match view {
+            View::Now => self.free[leaf as usize],
+            View::Planned => self.planned[leaf as usize],
+            View::Held => {
+                narrow(self.capacity[leaf as usize] - self.used[Ledger::Held as usize][leaf as usize])
+            }
+            View::Empty => narrow(self.capacity[leaf as usize]),
+        }
     }
 
     fn take_capacity(&mut self, leaf: u32, amount: i128) {
@@ -53,18 +100,21 @@ impl Column {
         self.settle(leaf);
     }
 
-    fn take(&mut self, leaf: u32, amount: i128) {
-        self.used[leaf as usize] += amount;
+    fn take(&mut self, leaf: u32, ledger: Ledger, amount: i128) {
+        self.used[ledger as usize][leaf as usize] += amount;
         self.settle(leaf);
     }
 
     fn settle(&mut self, leaf: u32) {
         let leaf = leaf as usize;
-        self.free[leaf] = narrow(self.capacity[leaf] - self.used[leaf]);
+        let [held, planned] = [self.used[0][leaf], self.used[1][leaf]];
+        self.planned[leaf] = narrow(self.capacity[leaf] - planned);
+        self.free[leaf] =
+            if held <= planned { self.planned[leaf] } else { narrow(self.capacity[leaf] - held) };
     }
 }
 
-pub(super) fn narrow(amount: i128) -> i64 {
+fn narrow(amount: i128) -> i64 {
     i64::try_from(amount).unwrap_or(if amount < 0 { i64::MIN } else { i64::MAX })
 }
 
@@ -115,8 +165,8 @@ pub struct TopologyIndex {
     nodes: BTreeMap<Arc<str>, Arc<Node>>,
     /// What pods outside of placement use, by node.
     others: HashMap<Arc<str>, Amounts>,
-    /// Usage of places without a leaf.
-    homeless: HashMap<LeafKey, Amounts>,
+    /// Usage of places without a leaf, by ledger.
+    homeless: HashMap<LeafKey, [Amounts; 2]>,
     pub(super) ground: Ground,
     /// Nodes have come or gone since `ground` was made.
     stale: bool,
@@ -156,8 +206,8 @@ impl TopologyIndex {
         self.level_keys.last().is_some_and(|level| &**level == HOSTNAME)
     }
 
-    /// A node is there, or has changed.
-    pub fn upsert_node(&mut self, node: Node) {
+    /// A node is there, or has changed. Returns whether that is of any concern here.
+    pub fn upsert_node(&mut self, node: Node) -> bool {
         if !node.ready || !self.selects(&node.labels) {
             return self.remove_node(&node.name);
         }
@@ -165,9 +215,18 @@ impl TopologyIndex {
         match before {
             Some(before) if before.labels == node.labels && before.taints == node.taints => {
                 self.resize_node(&before, &node);
+                before.allocatable != node.allocatable
             }
-            _ => self.stale = true,
+            _ => {
+                self.stale = true;
+                true
+            }
         }
+    }
+
+    /// Whether pods may be placed on this node.
+    pub fn has_node(&self, name: &str) -> bool {
+        self.nodes.contains_key(name)
     }
 
     fn selects(&self, labels: &Labels) -> bool {
@@ -187,9 +246,11 @@ impl TopologyIndex {
         }
     }
 
-    /// A node is gone.
-    pub fn remove_node(&mut self, name: &str) {
-        self.stale |= self.nodes.remove(name).is_some();
+    /// A node is gone. Returns whether it was of any concern here.
+    pub fn remove_node(&mut self, name: &str) -> bool {
+        let known = self.nodes.remove(name).is_some();
+        self.stale |= known;
+        known
     }
 
     /// A pod that is not placed here, but bound to a node and not finished, asks for this much.
@@ -219,33 +280,61 @@ impl TopologyIndex {
 
     /// Pods hold these places.
     pub fn charge(&mut self, assignment: &Assignment, per_pod: &ResourceList) {
-        self.change(assignment, per_pod, 1);
+        self.change(assignment, per_pod, Ledger::Held, 1);
+        self.change(assignment, per_pod, Ledger::Planned, 1);
     }
 
     /// Pods give these places back.
     pub fn release(&mut self, assignment: &Assignment, per_pod: &ResourceList) {
-        self.change(assignment, per_pod, -1);
+        self.change(assignment, per_pod, Ledger::Held, -1);
+        self.change(assignment, per_pod, Ledger::Planned, -1);
     }
 
-    fn change(&mut self, assignment: &Assignment, per_pod: &ResourceList, sign: i64) {
+    /// Adds pods to one of the books or, negative, takes them out.
+    pub(crate) fn change(
+        &mut self,
+        assignment: &Assignment,
+        per_pod: &ResourceList,
+        ledger: Ledger,
+        sign: i64,
+    ) {
+        let each = self.ground.amounts(per_pod, sign);
         for domain in &assignment.domains {
-            let amounts = self.ground.amounts(per_pod, sign * domain.pods);
+            let amounts = each.iter().map(|(column, amount)| (*column, amount * i128::from(domain.pods)));
             let key = self.key(&domain.values);
             if let Some(leaf) = self.ground.leaf_of.get(key).copied() {
                 for (column, amount) in amounts {
-                    self.ground.columns[column].take(leaf, amount);
+                    self.ground.columns[column].take(leaf, ledger, amount);
                 }
                 continue;
             }
-            let used = self.homeless.entry(key.to_vec()).or_default();
+            let key = key.to_vec();
+            let used = self.homeless.entry(key.clone()).or_default();
             for (column, amount) in amounts {
-                add(used, column, amount);
+                add(&mut used[ledger as usize], column, amount);
             }
-            if used.iter().all(|amount| *amount == 0) {
-                let key = key.to_vec();
+            if used.iter().flatten().all(|amount| *amount == 0) {
                 self.homeless.remove(&key);
             }
         }
+    }
+
+    /// All usage in one of the books, for comparing with a recount.
+    pub(crate) fn usage(&self, ledger: Ledger) -> UsageByPlace {
+        let columns = || self.ground.resources.iter();
+        let placed = self.ground.leaves.iter().enumerate().flat_map(|(leaf, key)| {
+            columns().map(move |(resource, column)| {
+                let used = self.ground.columns[*column].used[ledger as usize][leaf];
+                ((key.clone(), resource.clone()), used)
+            })
+        });
+        let homeless = self.homeless.iter().flat_map(|(key, used)| {
+            columns().map(move |(resource, column)| {
+                let used = used[ledger as usize].get(*column).copied().unwrap_or(0);
+                ((key.clone(), resource.clone()), used)
+            })
+        });
+        placed.chain(homeless).filter(|(_, used)| *used != 0).collect()
     }
 
     /// Older assignments name all levels even where the host name says enough.
@@ -262,13 +351,14 @@ impl TopologyIndex {
     }
 
     /// Whether so many pods still find room in these places.
-    pub fn fits(&mut self, assignment: &Assignment, per_pod: &ResourceList) -> bool {
+    pub fn fits(&mut self, assignment: &Assignment, per_pod: &ResourceList, view: View) -> bool {
         self.refresh();
+        let each = self.ground.amounts(per_pod, 1);
         assignment.domains.iter().all(|domain| {
             let Some(leaf) = self.leaf(&domain.values) else { return false };
-            let amounts = self.ground.amounts(per_pod, domain.pods);
-            amounts.iter().all(|(column, amount)| {
-                *amount <= i128::from(self.ground.columns[*column].free[leaf as usize])
+            each.iter().filter(|(_, amount)| *amount > 0).all(|(column, amount)| {
+                let left = self.ground.columns[*column].left_at(leaf, view);
+                amount * i128::from(domain.pods) <= i128::from(left)
             })
         })
     }
@@ -281,8 +371,18 @@ impl TopologyIndex {
         }
     }
 
+    /// Takes room for pods that another flavor's part of the workload puts on nodes that are here too.
+    pub(crate) fn assume_foreign(&mut self, assignment: &Assignment, per_pod: &ResourceList) {
+        self.refresh();
+        for domain in &assignment.domains {
+            if let Some(leaf) = self.leaf(&domain.values) {
+                self.assume(leaf, per_pod, domain.pods);
+            }
+        }
+    }
+
     /// Gives back what was assumed.
-    pub(super) fn forget_assumed(&mut self) {
+    pub(crate) fn forget_assumed(&mut self) {
         for (leaf, column, amount) in std::mem::take(&mut self.assumed) {
             self.ground.columns[column].take_capacity(leaf, -amount);
         }
@@ -331,8 +431,10 @@ impl TopologyIndex {
                 }
             }
             let used = used.remove(&ground.leaves[leaf]).unwrap_or_default();
-            for (column, amount) in ground.columns.iter_mut().zip(used) {
-                column.used[leaf] = amount;
+            for (ledger, used) in used.into_iter().enumerate() {
+                for (column, amount) in ground.columns.iter_mut().zip(used) {
+                    column.used[ledger][leaf] = amount;
+                }
             }
             if let Some(node) = nodes.into_iter().next().filter(|_| hosts) {
                 ground.classes.push(&node);
@@ -347,11 +449,13 @@ impl TopologyIndex {
     }
 
     /// All usage, by place.
-    fn take_usage(&mut self) -> HashMap<LeafKey, Amounts> {
+    fn take_usage(&mut self) -> HashMap<LeafKey, [Amounts; 2]> {
         let mut used = std::mem::take(&mut self.homeless);
         for (leaf, key) in std::mem::take(&mut self.ground.leaves).into_iter().enumerate() {
-            let amounts: Amounts = self.ground.columns.iter().map(|column| column.used[leaf]).collect();
-            if amounts.iter().any(|amount| *amount != 0) {
+            let amounts = [0, 1].map(|ledger: usize| -> Amounts {
+                self.ground.columns.iter().map(|column| column.used[ledger][leaf]).collect()
+            });
+            if amounts.iter().flatten().any(|amount| *amount != 0) {
                 used.insert(key, amounts);
             }
         }

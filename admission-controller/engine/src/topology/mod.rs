@@ -30,7 +30,8 @@ mod room;
 mod tree;
 
 pub use assignment::{Assignment, DomainPods};
-pub use index::{Node, TopologyIndex};
+pub(crate) use index::UsageByPlace;
+pub use index::{Node, TopologyIndex, View};
 pub use place::Outcome;
 pub use reason::{Exclusions, LayerRoom, TopologyReason};
 pub use request::{PodSetRequest, Preference, Previous, Rules, SliceLayer, Spread};

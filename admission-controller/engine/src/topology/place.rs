@@ -7,7 +7,7 @@ use super::filter::Filter;
 use super::room::fill;
 use super::{
     Assignment, Exclusions, LayerRoom, PodSetRequest, Previous, Rules, SliceLayer, Spread, TopologyIndex,
-    TopologyReason,
+    TopologyReason, View,
 };
 
 /// What came of each pod set, in the order asked. `None`: nothing was looked for, because one before it failed or because
@@ -92,9 +92,8 @@ impl Plan {
 impl TopologyIndex {
     /// Finds places for all pods of these pod sets, or says why there are none. Nothing is charged.
     ///
-    /// `as_if_empty`: as if no workload were placed yet; what pods outside of placement use still counts. It shows whether
-    /// preemption could help.
-    pub fn place(&mut self, sets: &[PodSetRequest], rules: Rules, as_if_empty: bool) -> Outcome {
+    /// Whatever the view, what pods outside of placement use counts.
+    pub fn place(&mut self, sets: &[PodSetRequest], rules: Rules, view: View) -> Outcome {
         self.refresh();
         let mut outcome = Outcome { pod_sets: vec![None; sets.len()] };
         // Of a workload that runs, only pods of failed nodes are placed.
@@ -102,8 +101,8 @@ impl TopologyIndex {
             sets.iter().any(|set| matches!(set.previous, Some(Previous::Failed { .. } | Previous::Kept(_))));
         for group in groups(sets) {
             match replacing {
-                true => self.replace_group(sets, &group, rules, &mut outcome),
-                false => self.place_group(sets, &group, rules, as_if_empty, &mut outcome),
+                true => self.replace_group(sets, &group, rules, view, &mut outcome),
+                false => self.place_group(sets, &group, rules, view, &mut outcome),
             }
             let failed = |at: &&usize| matches!(outcome.pod_sets[**at], Some(Err(_)));
             if group.iter().find(failed).is_some() {
@@ -120,13 +119,14 @@ impl TopologyIndex {
         sets: &[PodSetRequest],
         group: &[usize],
         rules: Rules,
+        view: View,
         outcome: &mut Outcome,
     ) {
         for at in group {
             let place = match &sets[*at].previous {
                 Some(Previous::Kept(assignment)) => Ok(assignment.clone()),
                 Some(Previous::Failed { assignment, node }) => {
-                    self.replace(&sets[*at], assignment, node, rules).map(|(assignment, taken)| {
+                    self.replace(&sets[*at], assignment, node, rules, view).map(|(assignment, taken)| {
                         self.assume_all(&taken, &sets[*at]);
                         assignment
                     })
@@ -146,7 +146,7 @@ impl TopologyIndex {
         sets: &[PodSetRequest],
         group: &[usize],
         rules: Rules,
-        empty: bool,
+        view: View,
         outcome: &mut Outcome,
     ) {
         let (workers, leader) = match leader_and_workers(sets, group) {
@@ -157,10 +157,10 @@ impl TopologyIndex {
             }
         };
         let leader_set = leader.map(|at| &sets[at]);
-        let resized = self.resize(&sets[workers], leader_set, rules, empty);
+        let resized = self.resize(&sets[workers], leader_set, rules, view);
         let grows = resized.is_some();
         let placed = resized.unwrap_or_else(|| {
-            self.find(&Task::new(&sets[workers], leader_set), rules, empty).map(|found| {
+            self.find(&Task::new(&sets[workers], leader_set), rules, view).map(|found| {
                 self.assume_all(&found.workers, &sets[workers]);
                 leader_set.iter().for_each(|set| self.assume_all(&found.leader, set));
                 (self.assignment(&found.workers), self.assignment(&found.leader))
@@ -188,14 +188,14 @@ impl TopologyIndex {
         &mut self,
         task: &Task<'_>,
         rules: Rules,
-        empty: bool,
+        view: View,
     ) -> Result<Found, TopologyReason> {
         let plan = self.plan(task, rules)?;
         if self.ground.leaves.is_empty() {
             return Err(TopologyReason::NoNodes);
         }
         let filter = Filter::new(task.set, &self.tolerations, rules);
-        let exclusions = fill(&self.ground, &mut self.rooms, task, &plan, &filter, empty);
+        let exclusions = fill(&self.ground, &mut self.rooms, task, &plan, &filter, view);
         let mut search = Search { tree: &self.ground.tree, rooms: &mut self.rooms, plan: &plan };
         let balanced = rules.balanced && !plan.required && !plan.unconstrained;
         let (level, domains, even) = match balanced.then(|| search.balance()).flatten() {

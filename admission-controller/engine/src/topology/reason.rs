@@ -5,7 +5,7 @@ use model::ResourceName;
 use model::node::Taint;
 
 /// Nodes that take no pod of the pod set, by what is in the way. Each counts once, for the first thing found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exclusions {
     /// Leaves there are: nodes, where the topology ends in the host name.
     pub total: usize,
@@ -22,7 +22,7 @@ pub struct Exclusions {
 }
 
 /// How many slices of one layer the best domain holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LayerRoom {
     /// The layer's level.
     pub level: Arc<str>,
@@ -33,7 +33,7 @@ pub struct LayerRoom {
 }
 
 /// Why the pods of a pod set get no place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TopologyReason {
     /// The topology has no such level.
     UnknownLevel(Arc<str>),

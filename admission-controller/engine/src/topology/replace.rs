@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::place::Task;
-use super::{Assignment, PodSetRequest, Previous, Rules, SliceLayer, Spread, TopologyIndex, TopologyReason};
+use super::{
+    Assignment, PodSetRequest, Previous, Rules, SliceLayer, Spread, TopologyIndex, TopologyReason, View,
+};
 
 /// Leaves and pods.
 type Places = Vec<(u32, i64)>;
@@ -23,6 +25,7 @@ impl TopologyIndex {
         assignment: &Assignment,
         node: &Arc<str>,
         rules: Rules,
+        view: View,
     ) -> Result<(Assignment, Places), TopologyReason> {
         let mut rest = assignment.clone();
         rest.domains.retain(|domain| domain.values.last() != Some(node));
@@ -37,7 +40,7 @@ impl TopologyIndex {
             None => set.layers.clone(),
         };
         let task = Task { count: missing, layers: &layers, within, ..Task::new(set, None) };
-        let found = self.find(&task, rules, false)?.workers;
+        let found = self.find(&task, rules, view)?.workers;
         Ok((self.merged(kept, &found), found))
     }
 
@@ -88,7 +91,7 @@ impl TopologyIndex {
         workers: &PodSetRequest,
         leader: Option<&PodSetRequest>,
         rules: Rules,
-        empty: bool,
+        view: View,
     ) -> Option<Resized> {
         let previous = |set: &PodSetRequest| match &set.previous {
             Some(Previous::Slice(assignment)) if rules.elastic => Some(assignment.clone()),
@@ -115,7 +118,7 @@ impl TopologyIndex {
         self.assume_all(&kept, workers);
         let new_leader = leader.filter(|_| leader_before.is_none());
         let task = Task { count: more, ..Task::new(workers, new_leader) };
-        let found = match self.find(&task, rules, empty) {
+        let found = match self.find(&task, rules, view) {
             Ok(found) => found,
             Err(reason) => return Some(Err(reason)),
         };

@@ -3,7 +3,7 @@
 use model::{ResourceList, ResourceName};
 
 use super::filter::{Filter, Verdict};
-use super::index::{Ground, narrow};
+use super::index::{Ground, View};
 use super::place::{Plan, Task};
 use super::{Exclusions, Rules};
 
@@ -35,7 +35,7 @@ struct Need<'a> {
     free: std::borrow::Cow<'a, [i64]>,
 }
 
-fn needs<'a>(ground: &'a Ground, task: &Task<'_>, empty: bool) -> Vec<Need<'a>> {
+fn needs<'a>(ground: &'a Ground, task: &Task<'_>, view: View) -> Vec<Need<'a>> {
     let mut asked: std::collections::BTreeMap<ResourceName, (i64, i64)> = std::collections::BTreeMap::new();
     for (resource, amount) in &task.set.per_pod {
         asked.entry(resource.clone()).or_default().0 = *amount;
@@ -47,10 +47,7 @@ fn needs<'a>(ground: &'a Ground, task: &Task<'_>, empty: bool) -> Vec<Need<'a>> 
     asked.insert(ResourceName::from(ResourceName::PODS), (1, task.leader.map_or(0, |_| 1)));
     let free = |resource: &ResourceName| match ground.resources.get(resource) {
         None => vec![0; ground.leaves.len()].into(),
-        Some(column) if empty => {
-            ground.columns[*column].capacity.iter().map(|amount| narrow(*amount)).collect::<Vec<_>>().into()
-        }
-        Some(column) => (&ground.columns[*column].free).into(),
+        Some(column) => ground.columns[*column].left(view),
     };
     asked
         .into_iter()
@@ -86,7 +83,7 @@ pub(super) fn fill(
     task: &Task<'_>,
     plan: &Plan,
     filter: &Filter<'_>,
-    empty: bool,
+    view: View,
 ) -> Exclusions {
     rooms.resize(ground.tree.levels.len(), Vec::new());
     for (rooms, level) in rooms.iter_mut().zip(&ground.tree.levels) {
@@ -94,7 +91,7 @@ pub(super) fn fill(
         rooms.resize(level.len(), Room::default());
     }
     let lowest = ground.tree.lowest();
-    let exclusions = fill_leaves(ground, &mut rooms[lowest], task, filter, empty);
+    let exclusions = fill_leaves(ground, &mut rooms[lowest], task, filter, view);
     if lowest == plan.slice_level {
         rooms[lowest].iter_mut().for_each(|room| slice(room, plan.slice_size));
     }
@@ -113,9 +110,9 @@ fn fill_leaves(
     rooms: &mut [Room],
     task: &Task<'_>,
     filter: &Filter<'_>,
-    empty: bool,
+    view: View,
 ) -> Exclusions {
-    let needs = needs(ground, task, empty);
+    let needs = needs(ground, task, view);
     let within = task.within.map(|(level, domain)| ground.tree.within(level, domain, ground.tree.lowest()));
     let mut exclusions = Exclusions { total: rooms.len(), ..Exclusions::default() };
     let mut scarce_at = vec![0; needs.len()];

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::ResourceName;
 use model::selector::LabelSelector;
@@ -55,6 +56,7 @@ pub fn cluster_queue(name: &str, cohort: Option<&str>, groups: Vec<ResourceGroup
         stop: StopPolicy::None,
         terminating: false,
         admission_checks: Vec::new(),
+        provisioned: Default::default(),
         defects: Vec::new(),
     }
 }
@@ -85,9 +87,14 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
             name: "main".into(),
             count,
             requests: [(ResourceName::from(GPU), 1)].into(),
+            pod_requests: Arc::new([(ResourceName::from(GPU), 1)].into()),
             ..PodSet::default()
         }],
         checks_failed: false,
+        checks_passed: false,
+        updates: Vec::new(),
+        unhealthy_nodes: Vec::new(),
+        movable: true,
         preemption_gated: false,
         allowed_flavors: None,
         defect: None,
@@ -195,6 +202,7 @@ impl World {
                 self.engine.written(evict.id, Outcome::Written(version));
                 self.evictions.push(evict);
             }
+            Decision::SetUnplaced(_) => {}
             Decision::SetPending(set) => {
                 self.pending.insert(set.workload, set.reason);
             }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use admission_controller::config::Configuration;
-use admission_controller::{input, news, status, words};
+use admission_controller::{input, news, status, topology, words};
 use crds::view::workload::Workload;
 use jiff::Timestamp;
 use kit::events::Severity;
@@ -46,8 +46,8 @@ pub(crate) struct Cycle {
     order: Vec<Uid>,
     /// Namespace/name, type and reason of each event.
     events: Vec<(String, &'static str, String)>,
-    /// Whether writes of Workloads fail.
-    pub(crate) writes_fail: bool,
+    /// What comes of writes of Workloads, where they fail.
+    pub(crate) writes_fail: Option<Outcome>,
     /// Whether somebody else changes a Workload before it is written for the first time.
     pub(crate) modified_before_write: bool,
 }
@@ -56,7 +56,7 @@ impl Cycle {
     pub(crate) fn new(world: World, now: &str) -> Self {
         let now = now.parse().unwrap_or_else(|error| panic!("{now}: {error}"));
         let (objects, order, events) = Default::default();
-        Self { world, now, objects, order, events, writes_fail: false, modified_before_write: false }
+        Self { world, now, objects, order, events, writes_fail: None, modified_before_write: false }
     }
 
     pub(crate) fn workloads(&mut self, workloads: &Value) {
@@ -74,7 +74,21 @@ impl Cycle {
     /// One cycle, and the writes that follow from it.
     pub(crate) fn run(&mut self) {
         let heads = self.world.heads();
-        for decision in self.world.cycle(self.now.as_millisecond()) {
+        let decisions = self.world.cycle(self.now.as_millisecond());
+        self.carry_out(decisions, &heads);
+        let decisions = self.world.engine.take_decisions();
+        self.carry_out(decisions, &heads);
+        self.world.engine.audit().unwrap();
+    }
+
+    /// Everything is seen again, as somebody else has left it.
+    pub(crate) fn seen_again(&mut self) {
+        let objects: Vec<Value> = self.order.iter().map(|uid| self.objects[uid].clone()).collect();
+        self.world.workloads(&Value::Array(objects));
+    }
+
+    fn carry_out(&mut self, decisions: Vec<Decision>, heads: &[Uid]) {
+        for decision in decisions {
             match decision {
                 Decision::Reserve(reserve) => {
                     let view = self.view(&reserve.workload);
@@ -88,6 +102,11 @@ impl Cycle {
                     let body = status::evicted(&view, evict.reason, &message, self.now);
                     let outcome = self.write(&evict.victim, &view, body, evict.preemptor.as_ref());
                     self.world.engine.written(evict.id, outcome);
+                }
+                Decision::SetUnplaced(unplaced) => {
+                    let view = self.view(&unplaced.workload);
+                    let news = news::unplaced(&view, &unplaced.reason);
+                    self.events.push((name_of(&view), "Warning", news.reason.into_owned()));
                 }
                 // Of queues that do not run a cycle has no heads: Kueue tells their workloads elsewhere.
                 Decision::SetPending(set)
@@ -111,7 +130,45 @@ impl Cycle {
                 }
             }
         }
-        self.world.engine.audit().unwrap();
+    }
+
+    /// The admissions that were not there before, or have changed since.
+    pub(crate) fn judge_new_assignments(&self, tc: &Value) -> Result<(), String> {
+        let before: Map<String, Value> = tc["workloads"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|one| settled(one))
+            .map(|one| (key_of(one), Value::Null))
+            .collect();
+        let given: Map<String, Value> = self
+            .objects
+            .values()
+            .filter(|one| !one["status"]["admission"].is_null() && !before.contains_key(&key_of(one)))
+            .map(|one| (key_of(one), one["status"]["admission"].clone()))
+            .collect();
+        let (mut wanted, mut given) = (tc["wantNewAssignments"].clone(), Value::Object(given));
+        plain_places(&mut wanted);
+        plain_places(&mut given);
+        differences("assignments", &wanted, &given)
+    }
+
+    /// Compares the events in any order.
+    pub(crate) fn judge_events_unordered(&mut self, tc: &Value) -> Result<(), String> {
+        let mut wanted = wanted_events(tc);
+        wanted.sort();
+        self.events.sort();
+        (wanted == self.events)
+            .then_some(())
+            .ok_or_else(|| format!("events {:?}, wanted {wanted:?}", self.events))
+    }
+
+    /// Compares the events in their order; none are wanted where the case names none.
+    pub(crate) fn judge_events_strictly(&self, tc: &Value) -> Result<(), String> {
+        let wanted = wanted_events(tc);
+        (wanted == self.events)
+            .then_some(())
+            .ok_or_else(|| format!("events {:?}, wanted {wanted:?}", self.events))
     }
 
     fn view(&mut self, uid: &Uid) -> Workload {
@@ -119,8 +176,8 @@ impl Cycle {
     }
 
     fn write(&mut self, uid: &Uid, before: &Workload, body: Value, preemptor: Option<&Uid>) -> Outcome {
-        if self.writes_fail {
-            return Outcome::NotWritten;
+        if let Some(outcome) = &self.writes_fail {
+            return outcome.clone();
         }
         if std::mem::take(&mut self.modified_before_write) {
             return Outcome::Unsettled;
@@ -134,10 +191,7 @@ impl Cycle {
                 Severity::Normal => "Normal",
                 Severity::Warning => "Warning",
             };
-            let text = |field: &Option<String>| field.clone().unwrap_or_default();
-            let metadata = &one.about.metadata;
-            let key = format!("{}/{}", text(&metadata.namespace), text(&metadata.name));
-            self.events.push((key, severity, one.reason.into_owned()));
+            self.events.push((name_of(one.about), severity, one.reason.into_owned()));
         }
         Outcome::Written(input::version(&after.metadata))
     }
@@ -176,7 +230,7 @@ impl Cycle {
         Ok(())
     }
 
-    fn judge_assignments(&self, tc: &Value) -> Result<(), String> {
+    pub(crate) fn judge_assignments(&self, tc: &Value) -> Result<(), String> {
         let mut given = Map::new();
         for object in self.objects.values().filter(|one| !one["status"]["admission"].is_null()) {
             given.insert(key_of(object), object["status"]["admission"].clone());
@@ -184,7 +238,7 @@ impl Cycle {
         differences("assignments", &tc["wantAssignments"], &Value::Object(given))
     }
 
-    fn judge_workloads(&self, tc: &Value) -> Result<(), String> {
+    pub(crate) fn judge_workloads(&self, tc: &Value) -> Result<(), String> {
         let by_key = |objects: Vec<&Value>| -> Value {
             objects.into_iter().map(|one| (key_of(one), comparable(one))).collect::<Map<_, _>>().into()
         };
@@ -193,7 +247,7 @@ impl Cycle {
         differences("workloads", &wanted, &given)
     }
 
-    fn judge_waiting(&mut self, tc: &Value) -> Result<(), String> {
+    pub(crate) fn judge_waiting(&mut self, tc: &Value) -> Result<(), String> {
         let (mut active, mut inadmissible) = (Waiting::new(), Waiting::new());
         for queue in self.world.engine.cluster_queues() {
             let (left, parked) = self.world.engine.waiting_in(&queue.name);
@@ -221,21 +275,56 @@ impl Cycle {
     }
 
     fn judge_events(&self, tc: &Value) -> Result<(), String> {
-        let wanted: Vec<(String, &str, String)> = tc["wantEvents"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|one| {
-                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                let key = format!("{}/{}", text(&one["Key"]["Namespace"]), text(&one["Key"]["Name"]));
-                (key, one["EventType"].as_str().unwrap_or_default(), text(&one["Reason"]))
-            })
-            .collect();
+        let wanted = wanted_events(tc);
         if wanted.is_empty() || wanted == self.events {
             return Ok(());
         }
         Err(format!("events {:?}, wanted {wanted:?}", self.events))
     }
+}
+
+/// Who needs nothing: admitted, its places known and none of its nodes failed.
+fn settled(workload: &Value) -> bool {
+    let status = &workload["status"];
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let admitted = conditions.into_iter().any(|one| one["type"] == "Admitted" && one["status"] == "True");
+    admitted && status["unhealthyNodes"].as_array().is_none_or(Vec::is_empty)
+}
+
+fn wanted_events(tc: &Value) -> Vec<(String, &'static str, String)> {
+    let wanted = tc["wantEvents"].as_array().into_iter().flatten();
+    wanted
+        .map(|one| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let key = format!("{}/{}", text(&one["Key"]["Namespace"]), text(&one["Key"]["Name"]));
+            let severity = if one["EventType"] == "Warning" { "Warning" } else { "Normal" };
+            (key, severity, text(&one["Reason"]))
+        })
+        .collect()
+}
+
+/// Compressed assignments, anywhere in it, written out.
+fn plain_places(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            if let Some(places) = map.get_mut("topologyAssignment").filter(|one| !one.is_null()) {
+                let read = serde_json::from_value(places.clone()).unwrap_or_else(|error| panic!("{error}"));
+                let plain = topology::read(&read).unwrap_or_else(|error| panic!("{error}"));
+                let domains =
+                    plain.domains.iter().map(|one| json!({ "values": one.values, "pods": one.pods }));
+                let levels: Vec<&str> = plain.levels.iter().map(|level| &**level).collect();
+                *places = json!({ "levels": levels, "domains": domains.collect::<Vec<_>>() });
+            }
+            map.values_mut().for_each(plain_places);
+        }
+        Value::Array(items) => items.iter_mut().for_each(plain_places),
+        _ => {}
+    }
+}
+
+fn name_of(view: &Workload) -> String {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    format!("{}/{}", text(&view.metadata.namespace), text(&view.metadata.name))
 }
 
 fn message(evict: &Evict) -> String {
@@ -264,6 +353,7 @@ fn merge(object: &mut Value, patch: &Value) {
 /// The object without what is not compared: messages, versions, creation, what is empty, the order of conditions.
 fn comparable(object: &Value) -> Value {
     let mut object = object.clone();
+    plain_places(&mut object);
     for field in ["resourceVersion", "creationTimestamp"] {
         object["metadata"].as_object_mut().unwrap().remove(field);
     }

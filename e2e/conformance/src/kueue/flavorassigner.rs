@@ -110,6 +110,7 @@ fn replaced(slice: &Value) -> Option<Admission> {
                 .map(|one| (one["name"].as_str().unwrap().into(), one["value"].as_i64().unwrap_or(0)))
                 .collect(),
             count: set["Count"].as_i64().unwrap_or(0),
+            ..PodSetAssignment::default()
         }
     });
     Some(Admission { cluster_queue: "".into(), pod_sets: sets.collect() })
@@ -150,6 +151,13 @@ fn leader(case: &Case) -> Verdict {
     let levels = json!({ "levels": [{ "nodeLabel": "kubernetes.io/hostname" }] });
     let topology = |name: &str| json!({ "metadata": { "name": name }, "spec": levels });
     world.topologies(&json!([topology("tas-topo-a"), topology("tas-topo-b")]));
+    let nodes = ["tas-node-a", "tas-node-b"].map(|name| {
+        json!({ "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } }, "status": {
+            "allocatable": { "pods": "32", "example.com/gpu-a": "4", "example.com/gpu-b": "4" },
+            "conditions": [{ "type": "Ready", "status": "True" }],
+        }})
+    });
+    world.nodes(&json!(nodes), &Value::Null);
     world.queues(&json!({ "clusterQueues": [tc["clusterQueue"]] }));
     let pending = Pending { pod_sets: tc["wlPods"].clone(), ..Pending::default() };
     let found = find(&mut world, name_of(&tc["clusterQueue"]), &pending, &Value::Null);

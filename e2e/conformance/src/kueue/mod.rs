@@ -12,6 +12,7 @@ mod fair;
 mod flavorassigner;
 mod preemption;
 mod scheduler;
+mod tas;
 mod topology;
 mod webhooks;
 mod workload;
@@ -32,6 +33,7 @@ pub fn runner(file: &str) -> Option<Runner> {
         flavorassigner::TESTS,
         preemption::TESTS,
         scheduler::TESTS,
+        tas::TESTS,
         topology::TESTS,
         webhooks::TESTS,
         workload::TESTS,

@@ -1,5 +1,6 @@
 //! Who is admitted, and what a queue may take.
 
+use quota_engine::Outcome;
 use serde_json::{Value, json};
 
 use super::cycle::{self, Cycle};
@@ -57,7 +58,7 @@ pub(super) fn schedule(case: &Case) -> Verdict {
     world.objects(&tc["objects"]);
     let now = config["fakeClock"]["FakePassiveClock"]["time"].as_str().unwrap();
     let mut cycle = Cycle::new(world, now);
-    cycle.writes_fail = !tc["admissionError"].is_null();
+    cycle.writes_fail = (!tc["admissionError"].is_null()).then_some(Outcome::NotWritten);
     cycle.workloads(&tc["workloads"]);
     cycle.run();
     cycle.judge(tc)

@@ -10,6 +10,7 @@ use model::ResourceList;
 use model::node::{NodeSelector, NodeSelectorTerm};
 use quota_engine::topology::{
     Assignment, DomainPods, Node, PodSetRequest, Preference, Previous, Rules, TopologyIndex, TopologyReason,
+    View,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +31,7 @@ fn find(case: &Case) -> Verdict {
     let rules = rules(&tc["featureGates"]);
     let sets = tc["podSets"].as_array().unwrap();
     let requests: Vec<PodSetRequest> = sets.iter().map(|set| request(set, tc)).collect();
-    let outcome = index.place(&requests, rules, false);
+    let outcome = index.place(&requests, rules, View::Now);
     for (set, given) in sets.iter().zip(outcome.pod_sets) {
         let name = set["podSetName"].as_str().unwrap_or_default();
         compare(set, given).map_err(|difference| format!("pod set {name:?}: {difference}"))?;
@@ -54,7 +55,7 @@ fn replace(case: &Case) -> Verdict {
             &Value::Null,
         )
     };
-    let outcome = index(tc).place(&[request], rules(&tc["featureGates"]), false);
+    let outcome = index(tc).place(&[request], rules(&tc["featureGates"]), View::Now);
     compare(tc, outcome.pod_sets.into_iter().next().flatten())
 }
 

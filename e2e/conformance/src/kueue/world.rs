@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use admission_controller::compose::Priorities;
 use admission_controller::config::Configuration;
 use admission_controller::defaults::PodDefaults;
-use admission_controller::input;
 use admission_controller::requests::Rules;
+use admission_controller::{input, topology};
+use crds::view;
 use crds::view::limits::LimitRange;
 use quota_engine::input::Admission;
 use quota_engine::{Decision, Engine, Event, FairShare, LocalQueueKey, Settings, Uid};
@@ -119,6 +120,20 @@ impl World {
             let levels = levels.map(|level| level["nodeLabel"].as_str().unwrap().to_owned()).collect();
             let name = topology["metadata"]["name"].as_str().unwrap().to_owned();
             self.engine.apply(Event::Topology(name, levels));
+        }
+    }
+
+    /// Nodes, and pods on them that are not placed by topology.
+    pub(crate) fn nodes(&mut self, nodes: &Value, pods: &Value) {
+        for node in nodes.as_array().into_iter().flatten() {
+            let view: view::Node = self.stored(node);
+            self.engine.apply(Event::Node(topology::node(&view).unwrap_or_else(|error| panic!("{error}"))));
+        }
+        for pod in pods.as_array().into_iter().flatten() {
+            let view: view::Pod = self.stored(pod);
+            if let Some((node, asked)) = topology::usage_of(&view) {
+                self.engine.apply(Event::Pod(input::uid(&view.metadata), node.into(), asked));
+            }
         }
     }
 

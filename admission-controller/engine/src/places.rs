@@ -1,0 +1,428 @@
+//! Places of workloads on nodes: the topology of every flavor that has one, and who holds what there.
+//!
+//! The books are kept as those of the quota tree are: by what is held and by what is planned, changed in place, and undone
+//! after a what-if. An index is made anew only when its flavor or its Topology becomes another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use model::ResourceList;
+
+use crate::engine::Engine;
+use crate::input::{Admission, Flavor, PodSet};
+use crate::names::{FlavorName, Uid};
+use crate::queue::{HoldState, Phase, Queue};
+use crate::topology::{
+    Assignment, DomainPods, Node, PodSetRequest, Rules, TopologyIndex, TopologyReason, UsageByPlace, View,
+};
+use crate::tree::{Ledger, NodeId, Usage};
+
+/// Pods of one shape on the nodes of one flavor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    flavor: FlavorName,
+    assignment: Arc<Assignment>,
+    per_pod: Arc<ResourceList>,
+}
+
+/// All places of a workload.
+pub(crate) type Places = Arc<[Placed]>;
+
+/// What is to be placed: by flavor, the pod sets by their number.
+pub(crate) type Wishes = BTreeMap<FlavorName, Vec<(usize, PodSetRequest)>>;
+
+/// A pod set without a place.
+#[derive(Debug)]
+pub(crate) struct Unplaced {
+    pub(crate) pod_set: usize,
+    pub(crate) flavor: FlavorName,
+    pub(crate) reason: TopologyReason,
+}
+
+/// The nodes of all flavors.
+#[derive(Default)]
+pub(crate) struct Grounds {
+    nodes: BTreeMap<Arc<str>, Node>,
+    /// Pods that were not placed here: their node and what they take of it.
+    pods: BTreeMap<Uid, (Arc<str>, ResourceList)>,
+    indexes: BTreeMap<FlavorName, TopologyIndex>,
+    /// Flavors whose index has to be made anew.
+    outdated: BTreeSet<FlavorName>,
+    journal: Vec<(Places, Ledger, i64)>,
+    marks: u32,
+}
+
+impl fmt::Debug for Grounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grounds").field("nodes", &self.nodes.len()).finish_non_exhaustive()
+    }
+}
+
+impl Grounds {
+    /// A node is there, or has changed. Returns the flavors to which that may give room.
+    pub(crate) fn upsert_node(&mut self, node: Node) -> Vec<FlavorName> {
+        if self.nodes.get(&node.name) == Some(&node) {
+            return Vec::new();
+        }
+        self.nodes.insert(Arc::clone(&node.name), node.clone());
+        self.touched(|index| index.upsert_node(node.clone()))
+    }
+
+    /// A node is gone. Returns the flavors that had it.
+    pub(crate) fn remove_node(&mut self, name: &str) -> Vec<FlavorName> {
+        if self.nodes.remove(name).is_none() {
+            return Vec::new();
+        }
+        self.touched(|index| index.remove_node(name))
+    }
+
+    fn touched(&mut self, mut touches: impl FnMut(&mut TopologyIndex) -> bool) -> Vec<FlavorName> {
+        let touched = self.indexes.iter_mut().filter_map(|(name, index)| touches(index).then_some(name));
+        touched.cloned().collect()
+    }
+
+    /// What a pod that was not placed here takes of its node; `None` when it is gone. Returns the flavors to which room came
+    /// back.
+    pub(crate) fn set_pod(&mut self, pod: Uid, usage: Option<(Arc<str>, ResourceList)>) -> Vec<FlavorName> {
+        let before = self.pods.get(&pod);
+        if before == usage.as_ref() {
+            return Vec::new();
+        }
+        let before = before.cloned();
+        if let Some((node, amounts)) = &before {
+            self.indexes.values_mut().for_each(|index| index.release_node(node, amounts));
+        }
+        match usage {
+            Some((node, amounts)) => {
+                self.indexes.values_mut().for_each(|index| index.charge_node(&node, &amounts));
+                self.pods.insert(pod, (node, amounts));
+            }
+            None => {
+                self.pods.remove(&pod);
+            }
+        }
+        match before {
+            Some((node, _)) => self.touched(|index| index.has_node(&node)),
+            None => Vec::new(),
+        }
+    }
+
+    /// The flavor has changed, or its Topology has.
+    pub(crate) fn outdate(&mut self, flavor: FlavorName) {
+        self.outdated.insert(flavor);
+    }
+
+    pub(crate) fn has_index(&self, flavor: &FlavorName) -> bool {
+        self.indexes.contains_key(flavor)
+    }
+
+    fn rebuild(&mut self, name: &FlavorName, flavor: Option<&Flavor>, levels: Option<&Vec<String>>) {
+        self.indexes.remove(name);
+        let (Some(flavor), Some(levels)) = (flavor, levels.filter(|levels| !levels.is_empty())) else {
+            return;
+        };
+        let levels = levels.iter().map(|level| Arc::from(level.as_str())).collect();
+        let mut index = TopologyIndex::new(levels, flavor.node_labels.clone(), flavor.tolerations.clone());
+        for node in self.nodes.values() {
+            index.upsert_node(node.clone());
+        }
+        for (node, amounts) in self.pods.values() {
+            index.charge_node(node, amounts);
+        }
+        self.indexes.insert(name.clone(), index);
+    }
+
+    /// Adds these places to one of the books or, negative, takes them out. Where nodes are leaves, other flavors that have the
+    /// same nodes are told.
+    pub(crate) fn charge(&mut self, places: &Places, ledger: Ledger, sign: i64) {
+        if places.is_empty() {
+            return;
+        }
+        if self.marks > 0 {
+            self.journal.push((Arc::clone(places), ledger, sign));
+        }
+        for placed in places.iter() {
+            let Some(own) = self.indexes.get(&placed.flavor) else { continue };
+            let shared = own.ends_in_hosts();
+            for (flavor, index) in &mut self.indexes {
+                if *flavor == placed.flavor || (shared && index.ends_in_hosts()) {
+                    index.change(&placed.assignment, &placed.per_pod, ledger, sign);
+                }
+            }
+        }
+    }
+
+    /// Begins a what-if.
+    pub(crate) fn mark(&mut self) -> usize {
+        self.marks += 1;
+        self.journal.len()
+    }
+
+    /// Ends the what-if begun with `mark`.
+    pub(crate) fn rollback(&mut self, mark: usize) {
+        let undo: Vec<_> = self.journal.drain(mark..).rev().collect();
+        let marks = std::mem::replace(&mut self.marks, 0);
+        for (places, ledger, sign) in undo {
+            self.charge(&places, ledger, -sign);
+        }
+        self.marks = marks - 1;
+    }
+
+    /// Whether all pods find room in these places.
+    pub(crate) fn fit(&mut self, places: &Places, view: View) -> bool {
+        // Pod sets may share a place, so they are put there one after another.
+        let mut fit = true;
+        for placed in places.iter() {
+            let Some(index) = self.indexes.get_mut(&placed.flavor) else { continue };
+            fit = index.fits(&placed.assignment, &placed.per_pod, view);
+            if !fit || places.len() == 1 {
+                break;
+            }
+            let shared = index.ends_in_hosts();
+            index.assume_foreign(&placed.assignment, &placed.per_pod);
+            if shared {
+                self.assume_elsewhere(&placed.flavor, &placed.assignment, &placed.per_pod);
+            }
+        }
+        if places.len() > 1 {
+            self.indexes.values_mut().for_each(TopologyIndex::forget_assumed);
+        }
+        fit
+    }
+
+    /// Finds places for all pod sets, flavor by flavor.
+    ///
+    /// # Errors
+    /// The first pod set without a place.
+    pub(crate) fn place(
+        &mut self,
+        wishes: &Wishes,
+        rules: Rules,
+        view: View,
+    ) -> Result<Vec<(usize, Assignment)>, Box<Unplaced>> {
+        let mut found = Vec::new();
+        let mut failed = None;
+        for (flavor, sets) in wishes {
+            let Some(index) = self.indexes.get_mut(flavor) else { continue };
+            let requests: Vec<PodSetRequest> = sets.iter().map(|(_, request)| request.clone()).collect();
+            let shared = index.ends_in_hosts() && wishes.len() > 1;
+            for (at, outcome) in index.place(&requests, rules, view).pod_sets.into_iter().enumerate() {
+                match outcome {
+                    None => {}
+                    Some(Ok(assignment)) if failed.is_none() => {
+                        if shared {
+                            self.assume_elsewhere(flavor, &assignment, &requests[at].per_pod);
+                        }
+                        found.push((sets[at].0, assignment));
+                    }
+                    Some(Err(reason)) if failed.is_none() => {
+                        failed =
+                            Some(Box::new(Unplaced { pod_set: sets[at].0, flavor: flavor.clone(), reason }));
+                    }
+                    Some(_) => {}
+                }
+            }
+            if failed.is_some() {
+                break;
+            }
+        }
+        if wishes.len() > 1 {
+            self.indexes.values_mut().for_each(TopologyIndex::forget_assumed);
+        }
+        failed.map_or(Ok(found), Err)
+    }
+
+    fn assume_elsewhere(&mut self, flavor: &FlavorName, assignment: &Assignment, per_pod: &ResourceList) {
+        let others = self.indexes.iter_mut().filter(|(name, index)| *name != flavor && index.ends_in_hosts());
+        others.for_each(|(_, index)| index.assume_foreign(assignment, per_pod));
+    }
+
+    fn usage(&self, ledger: Ledger) -> BTreeMap<&FlavorName, UsageByPlace> {
+        self.indexes.iter().map(|(flavor, index)| (flavor, index.usage(ledger))).collect()
+    }
+}
+
+/// The places that an admission gives.
+pub(crate) fn places_of(pod_sets: &[PodSet], admission: &Admission) -> Places {
+    let mut places = Vec::new();
+    for held in &admission.pod_sets {
+        let Some(assignment) = &held.topology else { continue };
+        let per_pod = match pod_sets.iter().find(|one| one.name == held.name) {
+            Some(pod_set) => Arc::clone(&pod_set.pod_requests),
+            None => Arc::new(shares(&held.usage, held.count)),
+        };
+        let flavors: BTreeSet<&FlavorName> = held.flavors.values().collect();
+        places.extend(flavors.into_iter().map(|flavor| Placed {
+            flavor: flavor.clone(),
+            assignment: Arc::clone(assignment),
+            per_pod: Arc::clone(&per_pod),
+        }));
+    }
+    places.into()
+}
+
+/// The flavors whose nodes these places are on.
+pub(crate) fn flavors_of(places: &Places) -> Vec<FlavorName> {
+    places.iter().map(|placed| placed.flavor.clone()).collect()
+}
+
+/// What each pod holds when all together hold so much.
+fn shares(usage: &ResourceList, count: i64) -> ResourceList {
+    usage.iter().map(|(resource, amount)| (resource.clone(), amount / count.max(1))).collect()
+}
+
+/// Places in `after` that are not in `before`: pods that have still to be counted.
+pub(crate) fn more_than(after: &Places, before: &Places) -> Places {
+    let mut rest: Vec<Placed> = before.to_vec();
+    let mut covered = |one: &Placed, domain: &mut DomainPods| {
+        let alike = rest.iter_mut().filter(|held| held.flavor == one.flavor && held.per_pod == one.per_pod);
+        for held in alike {
+            let held = &mut Arc::make_mut(&mut held.assignment).domains;
+            for held in held.iter_mut().filter(|held| held.values == domain.values) {
+                let both = held.pods.min(domain.pods);
+                held.pods -= both;
+                domain.pods -= both;
+            }
+        }
+    };
+    let more = after.iter().filter_map(|one| {
+        let mut assignment = (*one.assignment).clone();
+        assignment.domains.iter_mut().for_each(|domain| covered(one, domain));
+        assignment.domains.retain(|domain| domain.pods > 0);
+        (!assignment.domains.is_empty()).then(|| Placed { assignment: Arc::new(assignment), ..one.clone() })
+    });
+    more.collect()
+}
+
+/// Where a what-if began, in the books of quota and in those of places.
+pub(crate) struct WhatIf(usize, usize);
+
+impl Engine {
+    /// Adds quota and places to one of the books or, negative, takes them out.
+    pub(crate) fn charge(&mut self, node: NodeId, usage: &Usage, places: &Places, ledger: Ledger, sign: i64) {
+        self.tree.charge(node, usage, ledger, i128::from(sign));
+        self.grounds.charge(places, ledger, sign);
+    }
+
+    /// Begins a what-if.
+    pub(crate) fn what_if(&mut self) -> WhatIf {
+        WhatIf(self.tree.mark(), self.grounds.mark())
+    }
+
+    /// Ends it: everything since is undone.
+    pub(crate) fn undo(&mut self, begun: WhatIf) {
+        self.tree.rollback(begun.0);
+        self.grounds.rollback(begun.1);
+    }
+
+    /// Whether quota and places are free in the plan, or now.
+    pub(crate) fn fits_placed(
+        &mut self,
+        node: NodeId,
+        usage: &Usage,
+        places: &Places,
+        ledger: Ledger,
+    ) -> bool {
+        let view = match ledger {
+            Ledger::Held => View::Held,
+            Ledger::Planned => View::Planned,
+        };
+        self.fits(node, usage, ledger) && self.grounds.fit(places, view)
+    }
+
+    /// Flavors have more room than before, or other nodes: whoever waits for some of theirs is looked at again.
+    pub(crate) fn room_changed(&mut self, flavors: &[FlavorName]) {
+        if flavors.is_empty() {
+            return;
+        }
+        self.released = true;
+        let has = |queue: &Queue| {
+            let groups = queue.spec.iter().flat_map(|spec| &spec.groups);
+            groups.flat_map(|group| &group.flavors).any(|quotas| flavors.contains(&quotas.flavor))
+        };
+        let names = self.queues.iter().filter(|(_, queue)| has(queue)).map(|(name, _)| name.clone());
+        for name in names.collect::<Vec<_>>() {
+            self.reactivate(&name);
+        }
+    }
+
+    /// The flavor, or the Topology it names, may have become another: its index is made anew before the next decision.
+    pub(crate) fn outdate_flavors_of(&mut self, topology: &str) {
+        let named = self.flavors.values().filter(|flavor| flavor.topology.as_deref() == Some(topology));
+        named.for_each(|flavor| self.grounds.outdate(flavor.name.clone()));
+    }
+
+    /// Makes indexes anew that are outdated, and counts on them whoever holds places or was promised some.
+    pub(crate) fn renew_grounds(&mut self) {
+        let outdated = std::mem::take(&mut self.grounds.outdated);
+        if outdated.is_empty() {
+            return;
+        }
+        let of_flavor = |name: &FlavorName| self.flavors.get(name);
+        for name in &outdated {
+            let flavor = of_flavor(name).filter(|flavor| flavor.topology.is_some());
+            let levels = flavor.and_then(|flavor| self.topologies.get(flavor.topology.as_deref()?));
+            self.grounds.rebuild(name, flavor, levels);
+        }
+        // A place on a shared node counts for every flavor that has the node, so all are counted together.
+        let names: Vec<FlavorName> = self.grounds.indexes.keys().cloned().collect();
+        for name in names.iter().filter(|name| !outdated.contains(*name)) {
+            let flavor = self.flavors.get(name);
+            let levels = flavor.and_then(|flavor| self.topologies.get(flavor.topology.as_deref()?));
+            self.grounds.rebuild(name, flavor, levels);
+        }
+        let charges: Vec<_> = self.place_charges().collect();
+        for (places, ledger) in charges {
+            self.grounds.charge(&places, ledger, 1);
+        }
+    }
+
+    /// What the books of places have to show.
+    fn place_charges(&self) -> impl Iterator<Item = (Places, Ledger)> + '_ {
+        self.workloads.values().flat_map(|record| {
+            let (mut held, mut planned) = (Vec::new(), None);
+            match &record.phase {
+                Phase::Holding(holding) => {
+                    held.push(Arc::clone(&holding.places));
+                    held.extend(holding.vacating.clone());
+                    if !matches!(holding.state, HoldState::Leaving { .. }) {
+                        planned =
+                            Some(holding.promised.clone().unwrap_or_else(|| Arc::clone(&holding.places)));
+                    }
+                }
+                Phase::Claiming(claim) => planned = Some(Arc::clone(&claim.places)),
+                _ => {}
+            }
+            let held = held.into_iter().map(|places| (places, Ledger::Held));
+            held.chain(planned.map(|places| (places, Ledger::Planned)))
+        })
+    }
+
+    /// Compares the books of places with a count from scratch.
+    pub(crate) fn audit_places(&self) -> Result<(), String> {
+        if !self.grounds.outdated.is_empty() {
+            return Ok(());
+        }
+        let mut counted = Grounds {
+            nodes: self.grounds.nodes.clone(),
+            pods: self.grounds.pods.clone(),
+            ..Grounds::default()
+        };
+        for name in self.grounds.indexes.keys() {
+            let flavor = self.flavors.get(name);
+            let levels = flavor.and_then(|flavor| self.topologies.get(flavor.topology.as_deref()?));
+            counted.rebuild(name, flavor, levels);
+        }
+        for (places, ledger) in self.place_charges() {
+            counted.charge(&places, ledger, 1);
+        }
+        for ledger in [Ledger::Held, Ledger::Planned] {
+            let (kept, counted) = (self.grounds.usage(ledger), counted.usage(ledger));
+            if kept != counted {
+                return Err(format!("places, {ledger:?}: kept {kept:?}, counted {counted:?}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! Workloads that have their quota and need places: because their nodes were to be provided first, or because one of their
+//! nodes has failed.
+//!
+//! Rules: Kueue's second pass (`pkg/cache/queue/second_pass_queue.go`, `NeedsSecondPass` of `pkg/workload`). Kueue tries
+//! again after a while; here it is when room has come back or nodes have changed.
+
+use std::sync::Arc;
+
+use crate::assign::{Ask, Assignment, NoFit, Verdict};
+use crate::decision::{Decision, EvictReason, SetUnplaced};
+use crate::engine::Engine;
+use crate::input::{Admission, DelayedTopology, Workload};
+use crate::names::{ClusterQueueName, Uid};
+use crate::places::{Places, more_than};
+use crate::queue::{HoldState, Holding, Order, Phase};
+use crate::reason::PendingReason;
+use crate::topology::View;
+use crate::tree::Ledger;
+
+/// Somebody with quota, and the places that were found.
+pub(crate) struct Second {
+    uid: Uid,
+    cluster_queue: ClusterQueueName,
+    /// Its places as they are.
+    before: Places,
+    found: Result<Assignment, NoFit>,
+}
+
+impl Engine {
+    /// Remembers who has quota and needs places.
+    pub(crate) fn note_second_pass(&mut self, uid: &Uid) {
+        let Some(record) = self.workloads.get(uid) else { return };
+        let Phase::Holding(holding) = &record.phase else { return };
+        if holding.state == HoldState::Confirmed && needs_places(&record.workload, holding) {
+            self.second_pass.insert(uid.clone(), true);
+        }
+    }
+
+    /// Looks for places for all who need some.
+    pub(crate) fn nominate_seconds(&mut self) -> Vec<Second> {
+        let ready = self.second_pass.iter().filter(|(_, ready)| **ready).map(|(uid, _)| uid);
+        let mut ready: Vec<(Order, Uid)> = ready
+            .filter_map(|uid| Some((Order::of(&self.workloads.get(uid)?.workload, None), uid.clone())))
+            .collect();
+        ready.sort();
+        ready.into_iter().filter_map(|(_, uid)| self.nominate_second(uid)).collect()
+    }
+
+    fn nominate_second(&mut self, uid: Uid) -> Option<Second> {
+        self.second_pass.insert(uid.clone(), false);
+        let Phase::Holding(holding) = &self.workloads.get(&uid)?.phase else { return None };
+        let (cluster_queue, before) = (holding.admission.cluster_queue.clone(), Arc::clone(&holding.places));
+        let promised = holding.promised.clone();
+        // What it was promised is there for itself.
+        let begun = self.what_if();
+        if let Some(promised) = &promised {
+            self.grounds.charge(promised, Ledger::Planned, -1);
+            self.grounds.charge(&before, Ledger::Planned, 1);
+        }
+        let found = self.place_held(&uid, &cluster_queue);
+        self.undo(begun);
+        Some(Second { uid, cluster_queue, before, found })
+    }
+
+    fn place_held(&mut self, uid: &Uid, name: &ClusterQueueName) -> Result<Assignment, NoFit> {
+        let held = match self.workloads.get(uid).map(|record| &record.phase) {
+            Some(Phase::Holding(holding)) => holding.admission.clone(),
+            _ => Admission { cluster_queue: name.clone(), pod_sets: Vec::new() },
+        };
+        self.assign_asked(uid, name, Ask { held: Some(&held), ..Ask::default() })
+    }
+
+    /// Gives places to one that has quota; tells whether anything has come of it.
+    pub(crate) fn process_second(&mut self, second: Second, now_ms: i64) -> bool {
+        let Second { uid, cluster_queue, before, found } = second;
+        let found = match found {
+            Ok(found) if self.is_outrun(&uid, &found, &before) => self.place_held(&uid, &cluster_queue),
+            found => found,
+        };
+        let places = match found {
+            Ok(Assignment { verdict: Verdict::Fit, admission, places, .. }) => {
+                let more = more_than(&places, &before);
+                self.redeem(&uid);
+                if self.grounds.fit(&more, View::Now) {
+                    let usage = self.usage_of(&admission);
+                    self.reserve(&uid, admission, usage, places, now_ms);
+                    return true;
+                }
+                Err(PendingReason::NoLongerFits)
+            }
+            Ok(Assignment { verdict: Verdict::Wait, places, .. }) => Ok((places, Vec::new())),
+            Ok(Assignment { verdict: Verdict::Preempt(targets), places, .. }) => Ok((places, targets)),
+            Err(no_fit) => Err(PendingReason::NoFit(no_fit.obstacles)),
+        };
+        if self.settings.topology.fail_fast && self.has_lost_a_node(&uid) {
+            self.redeem(&uid);
+            self.evict(&uid, EvictReason::NodeFailures, None);
+            if let Some(record) = self.workloads.get_mut(&uid) {
+                record.unplaced = Some(places.err().unwrap_or(PendingReason::NoLongerFits));
+            }
+            return true;
+        }
+        match places {
+            Err(reason) => {
+                self.say_unplaced(&uid, reason);
+                false
+            }
+            Ok((places, targets)) => {
+                if targets.iter().any(|target| self.is_leaving(&target.uid)) {
+                    self.say_unplaced(&uid, PendingReason::TargetsTaken);
+                    return false;
+                }
+                for target in &targets {
+                    let reason = EvictReason::Preempted(target.reason);
+                    self.evict(&target.uid, reason, Some((&uid, &cluster_queue)));
+                }
+                self.promise(&uid, places);
+                self.say_unplaced(&uid, PendingReason::WaitingForPreempted { victims: targets.len() });
+                !targets.is_empty()
+            }
+        }
+    }
+
+    /// Whether others of the cycle were given what was found for it.
+    fn is_outrun(&mut self, uid: &Uid, found: &Assignment, before: &Places) -> bool {
+        let fits = matches!(found.verdict, Verdict::Fit);
+        let promised = self.promised_to(uid).is_some();
+        fits && !promised && !self.grounds.fit(&more_than(&found.places, before), View::Now)
+    }
+
+    fn promised_to(&self, uid: &Uid) -> Option<Places> {
+        match &self.workloads.get(uid)?.phase {
+            Phase::Holding(holding) => holding.promised.clone(),
+            _ => None,
+        }
+    }
+
+    /// Keeps places for it in the plan until others have left them.
+    fn promise(&mut self, uid: &Uid, places: Places) {
+        self.redeem(uid);
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let Phase::Holding(holding) = &mut record.phase else { return };
+        holding.promised = Some(Arc::clone(&places));
+        let before = Arc::clone(&holding.places);
+        self.grounds.charge(&before, Ledger::Planned, -1);
+        self.grounds.charge(&places, Ledger::Planned, 1);
+    }
+
+    /// The promise, if there was one, is over.
+    fn redeem(&mut self, uid: &Uid) {
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let Phase::Holding(holding) = &mut record.phase else { return };
+        let Some(promised) = holding.promised.take() else { return };
+        let places = Arc::clone(&holding.places);
+        self.grounds.charge(&promised, Ledger::Planned, -1);
+        self.grounds.charge(&places, Ledger::Planned, 1);
+    }
+
+    fn has_lost_a_node(&self, uid: &Uid) -> bool {
+        self.workloads.get(uid).is_some_and(|record| match &record.phase {
+            Phase::Holding(holding) => holding.admitted && loses_a_node(&record.workload, &holding.admission),
+            _ => false,
+        })
+    }
+
+    /// It was to be evicted for want of places, and that could not be written.
+    pub(crate) fn say_it_stays(&mut self, uid: &Uid) {
+        if let Some(reason) = self.workloads.get_mut(uid).and_then(|record| record.unplaced.take()) {
+            self.say_unplaced(uid, reason);
+        }
+    }
+
+    fn say_unplaced(&mut self, uid: &Uid, reason: PendingReason) {
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        if record.said.as_ref() != Some(&reason) {
+            record.said = Some(reason.clone());
+            self.out.push(Decision::SetUnplaced(SetUnplaced { workload: uid.clone(), reason }));
+        }
+    }
+}
+
+fn needs_places(workload: &Workload, holding: &Holding) -> bool {
+    let delayed = holding
+        .admission
+        .pod_sets
+        .iter()
+        .any(|one| one.topology.is_none() && one.delayed == Some(DelayedTopology::Pending));
+    match holding.admitted {
+        true => loses_a_node(workload, &holding.admission),
+        false => workload.checks_passed && delayed,
+    }
+}
+
+/// Whether a node has failed on which it has pods.
+fn loses_a_node(workload: &Workload, admission: &Admission) -> bool {
+    let places = admission.pod_sets.iter().filter_map(|one| one.topology.as_ref());
+    let mut hosts = places.flat_map(|places| &places.domains).filter_map(|domain| domain.values.last());
+    !workload.unhealthy_nodes.is_empty() && hosts.any(|host| workload.unhealthy_nodes.contains(host))
+}

@@ -1,0 +1,81 @@
+//! Words for why pods find no places.
+
+use quota_engine::topology::{Exclusions, TopologyReason};
+
+/// Why the pods of a pod set get no places.
+pub(super) fn reason(reason: &TopologyReason) -> String {
+    match reason {
+        TopologyReason::UnknownLevel(level) => format!("the topology has no level {level}"),
+        TopologyReason::SliceSizeMissing => {
+            "a level for slices is given, but not how many pods a slice has".to_owned()
+        }
+        TopologyReason::SliceAbovePodSet { slice, pod_set } => {
+            format!("slices are to lie within one {slice}, which is larger than the {pod_set} for all pods")
+        }
+        TopologyReason::LayerNotBelow { layer, around } => {
+            format!("slices within one {layer} cannot be part of slices within one {around}")
+        }
+        TopologyReason::LayerSizeUneven { size, around } => {
+            format!("slices of {size} pods do not divide slices of {around}")
+        }
+        TopologyReason::UnevenSlices { pods, size } => {
+            format!("{pods} pods cannot be cut into slices of {size}")
+        }
+        TopologyReason::GroupShape { counts } => {
+            let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
+            format!(
+                "a group is two pod sets, one of them with a single pod; this one has pod sets of {}",
+                counts.join(", ")
+            )
+        }
+        TopologyReason::NoNodes => {
+            "no node is ready and has the labels of the flavor and of all levels".to_owned()
+        }
+        TopologyReason::DoesNotFit { level, fits, wanted, size, leader, exclusions } => {
+            let what = if *size == 1 { "pods".to_owned() } else { format!("slices of {size} pods") };
+            let found = match leader {
+                true => format!("the group's leader finds no place beside {wanted} {what} at level {level}"),
+                false => format!("{fits} of {wanted} {what} fit at level {level}"),
+            };
+            found + &excluded(exclusions)
+        }
+        TopologyReason::LayersDoNotFit { level, layers, exclusions } => {
+            let layers =
+                layers.iter().map(|one| format!("{} of {} within one {}", one.fits, one.wanted, one.level));
+            let layers: Vec<String> = layers.collect();
+            format!(
+                "at level {level} the best domain holds {} slices{}",
+                layers.join(", "),
+                excluded(exclusions)
+            )
+        }
+        TopologyReason::CannotDivide { level } => {
+            format!("what fits above cannot be shared out at level {level} with leader and slices whole")
+        }
+        TopologyReason::StaleAssignment { domain } => {
+            format!("another of its places is gone as well: {}", domain.join("/"))
+        }
+    }
+}
+
+fn excluded(exclusions: &Exclusions) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut count = |nodes: usize, why: String| {
+        if nodes > 0 {
+            parts.push(format!("{nodes} {why}"));
+        }
+    };
+    for (taint, nodes) in &exclusions.taints {
+        count(*nodes, format!("have taint {}={}:{:?}", taint.key, taint.value, taint.effect));
+    }
+    count(exclusions.node_selector, "do not match the node selector".to_owned());
+    count(exclusions.affinity, "do not match the node affinity".to_owned());
+    count(exclusions.domain, "are outside the domain of the other pods".to_owned());
+    for (resource, nodes) in &exclusions.resources {
+        count(*nodes, format!("have too little {resource}"));
+    }
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("; of {} domains {}", exclusions.total, parts.join(", ")),
+    }
+}
