@@ -90,6 +90,8 @@ pub struct Configuration {
     pub webhook: Webhook,
     /// `leaderElection`: whether other replicas may run, and the lease that they share.
     pub leader_election: LeaderElection,
+    /// `takeOver`, of this program alone: the Kueue whose place it takes.
+    pub take_over: Option<TakeOver>,
     /// What the file says that is not done as it says; told at start.
     #[serde(skip)]
     pub notices: Vec<Notice>,
@@ -348,6 +350,28 @@ pub struct LeaderElection {
     pub resource_namespace: String,
 }
 
+/// `takeOver`: which Kueue, by the defaults of its chart and of its manifests.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct TakeOver {
+    /// The namespace that it runs in, with its Lease and its Services.
+    pub namespace: String,
+    /// What the names of its Services and webhook configurations begin with.
+    pub name: String,
+    /// Its Lease: `leaderElection.resourceName` of its configuration.
+    pub lease: String,
+}
+
+impl Default for TakeOver {
+    fn default() -> Self {
+        Self {
+            namespace: "kueue-system".to_owned(),
+            name: "kueue".to_owned(),
+            lease: "c1f6bfd2.kueue.x-k8s.io".to_owned(),
+        }
+    }
+}
+
 impl Default for LeaderElection {
     fn default() -> Self {
         Self { leader_elect: true, resource_name: crate::LEASE.to_owned(), resource_namespace: String::new() }
@@ -381,6 +405,7 @@ impl Default for Configuration {
             scheduler_name: trireme::SCHEDULER_NAME.to_owned(),
             webhook: Webhook::default(),
             leader_election: LeaderElection::default(),
+            take_over: None,
             notices: Vec::new(),
         }
     }
@@ -469,8 +494,11 @@ impl Configuration {
         self.notices.extend(others.map(notice));
     }
 
-    /// Namespace and name of the lease.
+    /// Namespace and name of the lease: Kueue's, where its place is taken.
     pub fn lease(&self) -> (&str, &str) {
+        if let Some(kueue) = &self.take_over {
+            return (&kueue.namespace, &kueue.lease);
+        }
         let LeaderElection { resource_name, resource_namespace, .. } = &self.leader_election;
         let namespace = if resource_namespace.is_empty() { &self.namespace } else { resource_namespace };
         (namespace, resource_name)

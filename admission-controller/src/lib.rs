@@ -9,6 +9,7 @@
 //! | [`phase`], [`checks`], [`requeue`] | how far a workload has come, what it waits for, and when it may try again |
 //! | `controller` | the one task that owns the engine: watches in, decisions out |
 //! | [`visibility`] | the aggregated API that tells who waits, and where |
+//! | [`takeover`] | taking the place of a Kueue that runs, and giving it back |
 //! | [`webhook`] | admission webhooks and conversion, which need no state |
 //!
 //! The decisions themselves are made in `quota_engine`.
@@ -31,6 +32,7 @@ pub mod reconcile;
 pub mod requests;
 pub mod requeue;
 pub mod status;
+pub mod takeover;
 pub mod topology;
 pub mod visibility;
 pub mod webhook;
@@ -122,12 +124,17 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         }
         None => webhooks.merge(pages),
     };
-    let listen = match &config.webhooks {
-        Webhooks::Listen(listen) => listen.clone(),
+    let (listen, authority) = match &config.webhooks {
+        Webhooks::Listen(listen) => (listen.clone(), None),
         Webhooks::OwnCertificates(address) => {
-            Listen::Tls(*address, certificates(&ctx, &namespace, &leadership).await?)
+            let certificates = certificates(&ctx, &namespace, &leadership).await?;
+            (Listen::Tls(*address, certificates.server_config()?), Some(certificates.ca_bundle()))
         }
     };
+    if config.file.take_over.is_some() {
+        let (file, leadership) = (config.file.clone(), leadership.clone());
+        ctx.tasks.spawn(takeover::keep(ctx.clone(), file, leadership, authority));
+    }
     http::publish(&ctx, &namespace, trireme::ADMISSION_SERVICE, &listen, router).await?;
 
     controller::Controller::new(ctx, config, leadership, synced, counted).run(asked).await;
@@ -154,7 +161,7 @@ async fn certificates(
     ctx: &Context,
     namespace: &str,
     leadership: &Leadership,
-) -> Result<Arc<rustls::ServerConfig>, TlsError> {
+) -> Result<Certificates, TlsError> {
     let settings = Settings {
         namespace: namespace.to_owned(),
         secret: CERTIFICATE_SECRET.to_owned(),
@@ -163,14 +170,15 @@ async fn certificates(
     let certificates = Certificates::start(ctx, settings).await?;
     let converted = crds::definition::all().into_iter().filter(|crd| crd.spec.conversion.is_some());
     let targets = CaTargets {
+        namespace: namespace.to_owned(),
+        service: trireme::ADMISSION_SERVICE.to_owned(),
         validating: vec![webhook::CONFIGURATION.to_owned()],
         mutating: vec![webhook::CONFIGURATION.to_owned()],
         crds: converted.filter_map(|crd| crd.metadata.name).collect(),
         api_services: visibility::VERSIONS.map(visibility::api_service_name).into(),
     };
-    let server = certificates.server_config()?;
-    ctx.tasks.spawn(keep_ca_bundle(ctx.clone(), leadership.clone(), certificates, targets));
-    Ok(server)
+    ctx.tasks.spawn(keep_ca_bundle(ctx.clone(), leadership.clone(), certificates.clone(), targets));
+    Ok(certificates)
 }
 
 fn state_source(ask: mpsc::Sender<controller::Ask>) -> admin::StateSource {

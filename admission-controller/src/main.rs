@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use admission_controller::config::Webhooks;
-use admission_controller::{Config, Configuration};
+use admission_controller::{Config, Configuration, takeover};
 use clap::Parser;
 use kit::http::Listen;
 use kit::process;
@@ -26,6 +26,9 @@ struct Cli {
     /// Whether other replicas may run: then the one that holds the lease writes.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     leader_elect: bool,
+    /// Undoes takeOver and ends: webhooks, conversion and visibility go to Kueue again. Start Kueue before, stop this program after.
+    #[arg(long)]
+    hand_back: bool,
 }
 
 fn main() -> ExitCode {
@@ -37,6 +40,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if cli.hand_back {
+        return process::run("admission-controller", &cli.process, move |ctx| takeover::hand_back(ctx, file));
+    }
     let config = Config {
         webhooks: Webhooks::OwnCertificates(SocketAddr::from(([0, 0, 0, 0], file.webhook.port))),
         admin: Some(Listen::Plain(cli.admin_address)),

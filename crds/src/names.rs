@@ -111,6 +111,11 @@ pub mod trireme {
     pub const ADMISSION_SERVICE: &str = "admission-controller";
     /// Path of CRD conversion on that service.
     pub const CONVERT_PATH: &str = "/convert";
+    /// On what sends requests (webhook configurations, definitions, APIServices): where they went before this program took over,
+    /// as JSON.
+    pub const TAKEN_OVER: &str = "trireme.dev/taken-over";
+    /// On the same: when they were sent there again.
+    pub const HANDED_BACK: &str = "trireme.dev/handed-back";
     /// On a Binding and on the pod it binds: chosen devices, as JSON per container and resource.
     pub const DEVICES: &str = "trireme.dev/devices";
     /// On a Workload: what of it starts together. Absent is all of it.

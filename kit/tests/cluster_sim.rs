@@ -362,7 +362,12 @@ async fn the_leader_tells_the_api_server_whom_to_trust() {
     let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": "hooks"}, "webhooks": [webhook]});
     patch::create::<_, Written>(&configurations, &configuration).await.unwrap();
-    let targets = CaTargets { mutating: vec!["hooks".into(), "missing".into()], ..CaTargets::default() };
+    let targets = CaTargets {
+        namespace: "default".into(),
+        service: "hooks".into(),
+        mutating: vec!["hooks".into(), "missing".into()],
+        ..CaTargets::default()
+    };
     let leadership = Leadership::always(&ctx);
     ctx.tasks.spawn(keep_ca_bundle(ctx.clone(), leadership, certificates.clone(), targets));
     tokio::time::sleep(Duration::from_secs(600)).await;

@@ -50,6 +50,7 @@ const FIELDS: &[(&str, In, Support)] = &[
     ("kind", Both, Honoured),
     ("namespace", Both, Honoured),
     ("schedulerName", Neither, Honoured),
+    ("takeOver", Neither, Honoured),
     ("webhook.port", Both, Honoured),
     ("webhook.host", Both, Moot("webhooks are served on all addresses")),
     ("webhook.certDir", Both, OWN_CERTIFICATES),
@@ -312,7 +313,7 @@ mod tests {
             FIELDS.iter().map(|(name, ..)| *name).filter(|name| !known.contains(name)).collect();
         assert_eq!(
             invented,
-            ["apiVersion", "kind", "schedulerName"],
+            ["apiVersion", "kind", "schedulerName", "takeOver"],
             "every entry is a field of Kueue's, but these"
         );
     }

@@ -52,6 +52,22 @@ pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
     if changed == request.object { Verdict::Allow } else { Verdict::Change(changed) }
 }
 
+/// The same for every kind that Kueue knows: who asks for a queue by a kind that is not managed is told so.
+pub(super) fn mutate_or_warn(config: &Configuration, request: &Request) -> Verdict {
+    let managed = config.kinds().any(|kind| kind.group == request.group && kind.kind == request.kind);
+    if managed {
+        return mutate(config, request);
+    }
+    let pointer = format!("/metadata/labels/{}", kueue::QUEUE_NAME.replace('/', "~1"));
+    match request.object.pointer(&pointer).and_then(Value::as_str) {
+        Some(queue) if request.operation == "CREATE" => Verdict::Warn(format!(
+            "{} is not managed: it does not wait in queue {queue:?}, and no quota is counted for it",
+            request.kind
+        )),
+        _ => Verdict::Allow,
+    }
+}
+
 fn belongs_to_a_job(owner: &OwnerReference) -> bool {
     owner.controller == Some(true) && table::of_owner(&owner.api_version, &owner.kind).is_some()
 }

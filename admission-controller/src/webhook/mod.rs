@@ -33,6 +33,28 @@ pub(crate) mod paths {
     pub(crate) const MUTATE_JOB: &str = "/mutate-job";
     /// Keeps queue names in place.
     pub(crate) const VALIDATE_JOB: &str = "/validate-job";
+    /// Kueue's webhooks for jobs, as controller-runtime names their paths. They are asked after a takeover.
+    pub(super) const KUEUES_JOBS: [&str; 18] = [
+        "-v1-pod",
+        "apps-v1-deployment",
+        "apps-v1-statefulset",
+        "batch-v1-job",
+        "jobset-x-k8s-io-v1alpha2-jobset",
+        "kubeflow-org-v1-jaxjob",
+        "kubeflow-org-v1-paddlejob",
+        "kubeflow-org-v1-pytorchjob",
+        "kubeflow-org-v1-tfjob",
+        "kubeflow-org-v1-xgboostjob",
+        "kubeflow-org-v2beta1-mpijob",
+        "leaderworkerset-x-k8s-io-v1-leaderworkerset",
+        "ray-io-v1-raycluster",
+        "ray-io-v1-rayjob",
+        "ray-io-v1-rayservice",
+        "sparkoperator-k8s-io-v1beta2-sparkapplication",
+        "trainer-kubeflow-org-v1alpha1-trainjob",
+        "workload-codeflare-dev-v1beta2-appwrapper",
+    ];
+
     /// Kueue's kinds by their paths' last part. Whoever switches over from Kueue finds them where they were.
     pub(crate) const CLUSTER_QUEUE: &str = "clusterqueue";
     /// See [`CLUSTER_QUEUE`].
@@ -77,6 +99,11 @@ pub fn router(config: Arc<Configuration>) -> Router {
         .route(paths::MUTATE_JOB, handler(jobs::mutate))
         .route(paths::VALIDATE_JOB, handler(jobs::validate))
         .route(trireme::CONVERT_PATH, convert.layer(DefaultBodyLimit::max(CONVERSION_LIMIT)));
+    for kind in paths::KUEUES_JOBS {
+        router = router
+            .route(&format!("/mutate-{kind}"), handler(jobs::mutate_or_warn))
+            .route(&format!("/validate-{kind}"), handler(jobs::validate));
+    }
     for kind in [paths::CLUSTER_QUEUE, paths::COHORT, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
         router = router.route(&paths::validate(kind), of_kueue(validate::validate));
     }

@@ -47,6 +47,8 @@ impl Request {
 pub(super) enum Verdict {
     /// As it is.
     Allow,
+    /// As it is, but its owner should know this.
+    Warn(String),
     /// As this object.
     Change(Value),
     /// Not at all, for what is wrong with it.
@@ -66,6 +68,7 @@ impl Verdict {
         let mut response = json!({ "uid": request.uid, "allowed": true });
         match self {
             Self::Allow => {}
+            Self::Warn(words) => response["warnings"] = json!([words]),
             Self::Change(changed) => {
                 let patch = json_patch::diff(&request.object, &changed);
                 response["patchType"] = json!("JSONPatch");

@@ -66,14 +66,32 @@ impl World {
         let tasks = Tasks::new();
         let ctx = Context {
             clients: Clients::shared(self.cluster.client_as(name)),
-            clock: self.clock.clone(),
-            rng: self.rng.fork(),
             tasks: tasks.clone(),
             identity: Identity::new(name),
-            services: self.services.clone(),
+            ..self.context()
         };
         tasks.spawn(async move { admission_controller::run(ctx, config).await.unwrap() });
         tasks
+    }
+
+    /// What a program gets, with the client of a reader.
+    pub(crate) fn context(&self) -> Context {
+        Context {
+            clients: Clients::shared(self.cluster.client_as("reader")),
+            clock: self.clock.clone(),
+            rng: self.rng.fork(),
+            tasks: Tasks::new(),
+            identity: Identity::new("reader"),
+            services: self.services.clone(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) async fn sleep(&self, time: Duration) {
+        self.clock.sleep(time).await;
     }
 
     pub(crate) async fn create(&self, group: &str, resource: &str, object: Value) -> Arc<Object> {

@@ -57,7 +57,12 @@ table as the program's; e2e compares the webhooks that are made of it. The schem
 {{- $taken := list -}}
 {{- if eq .component "admission-controller" -}}
 {{- $own = dict "namespace" .root.Release.Namespace -}}
-{{- $taken = list "namespace" -}}
+{{- $taken = list "namespace" "takeOver" -}}
+{{- with .root.Values.admissionController.takeOver }}
+{{- if .enabled -}}
+{{- $_ := set $own "takeOver" (omit . "enabled") -}}
+{{- end -}}
+{{- end -}}
 {{- else if eq .component "gang-scheduler" -}}
 {{- $own = dict "leaseNamespace" .root.Release.Namespace -}}
 {{- $taken = list "leaseNamespace" "adminAddress" -}}
@@ -192,7 +197,7 @@ rules:
     verbs: [create]
   - apiGroups: [coordination.k8s.io]
     resources: [leases]
-    resourceNames: [{{ .values.config.leaseName | default .component | quote }}]
+    resourceNames: [{{ dig "leaderElection" "resourceName" (.values.config.leaseName | default .component) .values.config | quote }}]
     verbs: [get, patch]
   {{- if .https }}
   - apiGroups: [""]

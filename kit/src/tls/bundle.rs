@@ -16,9 +16,13 @@ use crate::{Context, backoff::Backoff};
 /// How often the leader looks whether somebody (a chart's upgrade) took the bundle out again.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// Which objects get the bundle: only those whose webhooks name a service, never a URL.
+/// Which objects get the bundle, where they call this service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaTargets {
+    /// The service's namespace.
+    pub namespace: String,
+    /// The service's name.
+    pub service: String,
     /// Names of ValidatingWebhookConfigurations.
     pub validating: Vec<String>,
     /// Names of MutatingWebhookConfigurations.
@@ -83,7 +87,7 @@ pub async fn write_ca_bundle(
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
         let api: Api<DynamicObject> = Api::all_with(ctx.clients.write.clone(), &resource);
         for name in names {
-            match write_one(&api, leadership, name, &STANDARD.encode(pem)).await {
+            match write_one(&api, leadership, name, targets, &STANDARD.encode(pem)).await {
                 Ok(()) | Err(WriteError::Gone) => {}
                 Err(error) => result = Err(error),
             }
@@ -96,10 +100,11 @@ async fn write_one(
     api: &Api<DynamicObject>,
     leadership: &Leadership,
     name: &str,
+    targets: &CaTargets,
     bundle: &str,
 ) -> Result<(), WriteError> {
     let object = in_time(async { api.get(name).await.map_err(WriteError::from) }).await?;
-    let Some(body) = with_bundle(&object.data, bundle) else { return Ok(()) };
+    let Some(body) = with_bundle(&object.data, targets, bundle) else { return Ok(()) };
     if !leadership.may_write() {
         return Ok(());
     }
@@ -116,33 +121,40 @@ async fn in_time<T>(request: impl Future<Output = Result<T, WriteError>>) -> Res
 }
 
 /// The patch that puts the bundle in, or none if it is there.
-fn with_bundle(object: &Value, bundle: &str) -> Option<Value> {
+fn with_bundle(object: &Value, targets: &CaTargets, bundle: &str) -> Option<Value> {
     if let Some(seen) = object.get("webhooks").and_then(Value::as_array) {
         // A list is replaced as a whole.
         let mut webhooks = seen.clone();
         for webhook in &mut webhooks {
-            set(&mut webhook["clientConfig"], bundle);
+            set(&mut webhook["clientConfig"], targets, bundle);
         }
         return (webhooks != *seen).then(|| json!({ "webhooks": webhooks }));
     }
-    if let Some(service) = object.get("spec").filter(|spec| spec.get("service").is_some_and(Value::is_object))
-    {
+    if let Some(service) = object.get("spec").filter(|spec| is_for(spec, targets)) {
         // Whom to trust is said, so nobody need be trusted unseen; the API server refuses both together.
         let known = service["caBundle"] == *bundle && service["insecureSkipTLSVerify"] != true;
         return (!known).then(|| json!({ "spec": { "caBundle": bundle, "insecureSkipTLSVerify": false } }));
     }
     let seen = object.pointer("/spec/conversion/webhook/clientConfig")?;
     let mut config = seen.clone();
-    set(&mut config, bundle);
+    set(&mut config, targets, bundle);
     (config != *seen).then(
         || json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": bundle } } } } }),
     )
 }
 
-fn set(config: &mut Value, bundle: &str) {
-    if config.get("service").is_some_and(Value::is_object) {
+fn set(config: &mut Value, targets: &CaTargets, bundle: &str) {
+    if is_for(config, targets) {
         config["caBundle"] = json!(bundle);
     }
+}
+
+/// Whether requests go to the service: of others this authority says nothing.
+fn is_for(config: &Value, targets: &CaTargets) -> bool {
+    let service = config.get("service");
+    service.is_some_and(|service| {
+        service["namespace"] == *targets.namespace && service["name"] == *targets.service
+    })
 }
 
 #[cfg(test)]
@@ -151,27 +163,34 @@ mod tests {
 
     #[test]
     fn a_bundle_is_written_where_a_service_is_called_and_only_when_it_differs() {
+        let targets = CaTargets { namespace: "n".into(), service: "s".into(), ..CaTargets::default() };
         let service = json!({"service": {"name": "s", "namespace": "n"}});
         let webhooks = json!({"webhooks": [{"name": "a", "clientConfig": service}, {"name": "b", "clientConfig": {"url": "https://x"}}]});
-        let patch = with_bundle(&webhooks, "Q0E=").unwrap();
+        let patch = with_bundle(&webhooks, &targets, "Q0E=").unwrap();
         assert_eq!(patch["webhooks"][0]["clientConfig"]["caBundle"], "Q0E=");
         assert_eq!(patch["webhooks"][1], webhooks["webhooks"][1]);
-        assert_eq!(with_bundle(&patch, "Q0E="), None);
+        assert_eq!(with_bundle(&patch, &targets, "Q0E="), None);
 
         let crd =
             json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": service}}}});
-        let patch = with_bundle(&crd, "Q0E=").unwrap();
+        let patch = with_bundle(&crd, &targets, "Q0E=").unwrap();
         assert_eq!(
             patch,
             json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": "Q0E="}}}}})
         );
-        assert_eq!(with_bundle(&json!({"spec": {"conversion": {"strategy": "None"}}}), "Q0E="), None);
+        assert_eq!(
+            with_bundle(&json!({"spec": {"conversion": {"strategy": "None"}}}), &targets, "Q0E="),
+            None
+        );
 
-        let api = json!({"spec": {"service": {"name": "s"}, "insecureSkipTLSVerify": true}});
-        let patch = with_bundle(&api, "Q0E=").unwrap();
+        let api =
+            json!({"spec": {"service": {"name": "s", "namespace": "n"}, "insecureSkipTLSVerify": true}});
+        let patch = with_bundle(&api, &targets, "Q0E=").unwrap();
         assert_eq!(patch, json!({"spec": {"caBundle": "Q0E=", "insecureSkipTLSVerify": false}}));
-        let api = json!({"spec": {"service": {"name": "s"}, "caBundle": "Q0E="}});
-        assert_eq!(with_bundle(&api, "Q0E="), None);
-        assert_eq!(with_bundle(&json!({"spec": {"service": null, "group": ""}}), "Q0E="), None);
+        let api = json!({"spec": {"service": {"name": "s", "namespace": "n"}, "caBundle": "Q0E="}});
+        assert_eq!(with_bundle(&api, &targets, "Q0E="), None);
+        let other = json!({"spec": {"service": {"name": "other", "namespace": "n"}}});
+        assert_eq!(with_bundle(&other, &targets, "Q0E="), None);
+        assert_eq!(with_bundle(&json!({"spec": {"service": null, "group": ""}}), &targets, "Q0E="), None);
     }
 }

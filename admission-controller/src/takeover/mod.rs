@@ -1,0 +1,155 @@
+//! Taking over from a Kueue that runs in the cluster, and giving back.
+//!
+//! Both campaign for Kueue's Lease, so never do both act. While this program leads, what sends requests to Kueue – its webhook
+//! configurations, the conversion of its kinds, its visibility API – sends them here, at the same paths; where they went before
+//! is kept in an annotation. [`hand_back`] undoes it. Kueue's objects themselves (queues, Workloads, their definitions) stay as
+//! they are: both read and write the same.
+
+mod redirect;
+
+use std::time::Duration;
+
+use kit::Context;
+use kit::lease::Leadership;
+use kit::patch::{self, Subresource, Target, WriteError, Written};
+use kit::writes::REQUEST_TIMEOUT;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use redirect::Ends;
+
+use crate::config::{Configuration, TakeOver};
+use crate::visibility;
+
+/// How often the leader looks whether somebody (an upgrade of Kueue's chart) has sent the requests to Kueue again.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Why not everything could be given back.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{failed} of the objects that send requests could not be given back, the last one: {last}; try again"
+)]
+pub struct HandBackError {
+    failed: usize,
+    last: WriteError,
+}
+
+/// An object that sends requests, by kind and name.
+type Sender = (ApiResource, String);
+
+fn senders(take_over: &TakeOver) -> Vec<Sender> {
+    let of = |group: &str, kind: &str, name: String| {
+        (ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)), name)
+    };
+    let admission = "admissionregistration.k8s.io";
+    let configuration = |does: &str| format!("{}-{does}-webhook-configuration", take_over.name);
+    let mut all = vec![
+        of(admission, "MutatingWebhookConfiguration", configuration("mutating")),
+        of(admission, "ValidatingWebhookConfiguration", configuration("validating")),
+    ];
+    let converted = crds::definition::all().into_iter().filter(|crd| crd.spec.conversion.is_some());
+    let converted = converted.filter_map(|crd| crd.metadata.name);
+    all.extend(converted.map(|name| of("apiextensions.k8s.io", "CustomResourceDefinition", name)));
+    let services = visibility::VERSIONS.map(visibility::api_service_name);
+    all.extend(services.map(|name| of("apiregistration.k8s.io", "APIService", name)));
+    all
+}
+
+/// While this replica leads, requests for Kueue come here: at once, and again when somebody changed that. Ends when the context's
+/// tasks stop; spawn it. `bundle` is the authority by which this program is trusted, where there is one.
+pub(crate) async fn keep(
+    ctx: Context,
+    config: Configuration,
+    mut leadership: Leadership,
+    mut bundle: Option<watch::Receiver<String>>,
+) {
+    let Some(take_over) = &config.take_over else { return };
+    let ends = Ends::new(take_over, &config.namespace);
+    loop {
+        if leadership.may_write() {
+            let authority = bundle.as_mut().map(|bundle| bundle.borrow_and_update().clone());
+            for sender in senders(take_over) {
+                let now = ctx.clock.now();
+                let change = |object: &DynamicObject| ends.taken(object, authority.as_deref(), now);
+                let gate = leadership.gate();
+                match change_one(&ctx, &sender, change, &*gate).await {
+                    Ok(true) => tracing::info!(
+                        kind = sender.0.kind,
+                        name = sender.1,
+                        "requests for Kueue come here now"
+                    ),
+                    Ok(false) | Err(WriteError::Gone) => {}
+                    Err(error) => {
+                        tracing::warn!(kind = sender.0.kind, name = sender.1, %error, "requests for Kueue do not come here")
+                    }
+                }
+            }
+        }
+        tokio::select! {
+            biased;
+            () = ctx.tasks.stopping() => return,
+            _leads = leadership.changed() => {}
+            () = changed(&mut bundle) => {}
+            () = ctx.clock.sleep(LOOK_EVERY) => {}
+        }
+    }
+}
+
+async fn changed(bundle: &mut Option<watch::Receiver<String>>) {
+    if let Some(bundle) = bundle
+        && bundle.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
+/// Sends requests to Kueue again, wherever they went before. It writes though it does not lead: an administrator asks for it. A
+/// leader that still runs leaves it at that for ten minutes.
+///
+/// # Errors
+/// When an object could not be written.
+pub async fn hand_back(ctx: Context, config: Configuration) -> Result<(), HandBackError> {
+    let take_over = config.take_over.clone().unwrap_or_default();
+    let ends = Ends::new(&take_over, &config.namespace);
+    let mut failure: Option<HandBackError> = None;
+    for sender in senders(&take_over) {
+        let now = ctx.clock.now();
+        match change_one(&ctx, &sender, |object| ends.given_back(object, now), &|| true).await {
+            Ok(true) => tracing::info!(kind = sender.0.kind, name = sender.1, "requests go to Kueue again"),
+            Ok(false) | Err(WriteError::Gone) => {}
+            Err(last) => {
+                let failed = failure.map_or(0, |before| before.failed) + 1;
+                failure = Some(HandBackError { failed, last });
+            }
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// Whether it was changed; on a conflict what was written meanwhile is looked at once more.
+async fn change_one(
+    ctx: &Context,
+    (resource, name): &Sender,
+    change: impl Fn(&DynamicObject) -> Option<Value>,
+    may_write: &(dyn Fn() -> bool + Send + Sync),
+) -> Result<bool, WriteError> {
+    let api: Api<DynamicObject> = Api::all_with(ctx.clients.write.clone(), resource);
+    let mut last = WriteError::Gone;
+    for _ in 0..2 {
+        let object = in_time(async { api.get(name).await.map_err(WriteError::from) }).await?;
+        let Some(body) = change(&object).filter(|_| may_write()) else { return Ok(false) };
+        match in_time(patch::merge::<_, Written>(&api, &Target::of(&object), body, Subresource::Main)).await {
+            Ok(_) => return Ok(true),
+            Err(error @ WriteError::Conflict(_)) => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+async fn in_time<T>(request: impl Future<Output = Result<T, WriteError>>) -> Result<T, WriteError> {
+    let answer = tokio::time::timeout(REQUEST_TIMEOUT, request).await;
+    answer.unwrap_or_else(|_elapsed| Err(WriteError::timed_out(REQUEST_TIMEOUT)))
+}
