@@ -170,6 +170,9 @@ impl Engine {
         for (node, usage, places) in kept {
             self.charge(node, &usage, &places, Ledger::Planned, -1);
         }
+        for name in std::mem::take(&mut self.freed) {
+            self.reactivate_tree(&name);
+        }
         pass
     }
 

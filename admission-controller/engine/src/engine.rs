@@ -58,6 +58,8 @@ pub struct Engine {
     pub(crate) cycle_began_at: DecisionId,
     /// Whose admissions were taken back since the driver was told something.
     pub(crate) taken_back: BTreeSet<Uid>,
+    /// Queues in which room came back in the cycle that is under way: heads that were judged before know nothing of it.
+    pub(crate) freed: BTreeSet<ClusterQueueName>,
     /// Flavors, queues, cohorts or namespaces changed: everything that waits is placed anew.
     reconfigured: bool,
     /// Quota came back: promises may be kept.

@@ -215,6 +215,7 @@ impl Engine {
         self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == id));
         self.replace(&target.uid);
         self.taken_back.insert(target.uid.clone());
+        self.freed.insert(target.cluster_queue.clone());
         let holds = self.workloads.get(&target.uid);
         if holds.is_some_and(|record| matches!(record.phase, Phase::Holding(_))) {
             // It had its quota before, and would only have got its places.

@@ -349,6 +349,7 @@ fn kueue_14367_a_negative_amount_cancels_nothing() {
                 flavors: [(GPU.into(), "a100".into())].into(),
                 usage: [(GPU.into(), -4)].into(),
                 count: 1,
+                ..Default::default()
             }],
         },
         admitted: true,
@@ -374,6 +375,7 @@ fn kueue_13223_an_assignment_that_does_not_match_its_workload_is_counted_as_it_i
         flavors: [(GPU.into(), "a100".into())].into(),
         usage: [(GPU.into(), amount)].into(),
         count: amount,
+        ..Default::default()
     };
     torn.standing = Standing::Reserved {
         admission: Admission { cluster_queue: "a".into(), pod_sets: vec![of("stranger", 3)] },

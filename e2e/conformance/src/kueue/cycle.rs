@@ -171,6 +171,13 @@ impl Cycle {
             .ok_or_else(|| format!("events {:?}, wanted {wanted:?}", self.events))
     }
 
+    /// The flavor from which a Workload's first pod set has a resource.
+    pub(crate) fn flavor_of(&self, key: &str, resource: &str) -> Option<String> {
+        let object = self.objects.values().find(|object| key_of(object) == key)?;
+        let set = object.pointer("/status/admission/podSetAssignments/0")?;
+        set["flavors"][resource].as_str().map(str::to_owned)
+    }
+
     fn view(&mut self, uid: &Uid) -> Workload {
         self.world.stored(&self.objects[uid].clone())
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use admission_controller::config::Configuration;
+use jiff::{SignedDuration, Timestamp};
 use quota_engine::Outcome;
 use serde_json::{Value, json};
 
@@ -11,6 +12,7 @@ use super::world::World;
 use crate::case::{Case, Runner, Verdict};
 
 pub(super) const TESTS: &[(&str, Runner)] = &[
+    ("scheduler.TestScheduleForPreserveFlavorScanProgress", goes_on_searching),
     ("scheduler.TestScheduleForTAS", alone),
     ("scheduler.TestScheduleForTASCohorts", in_cohorts),
     ("scheduler.TestScheduleForTASPreemption", in_cohorts),
@@ -67,6 +69,63 @@ fn modified_concurrently(case: &Case) -> Verdict {
     cycle.judge_events_strictly(tc)
 }
 
+/// Four cycles. One is in the way of another, which finds its place on the second flavor, whose quota changes all the time.
+fn goes_on_searching(case: &Case) -> Verdict {
+    let tc = case.tc();
+    let queue = |cpu_of_second: u32| {
+        let flavor = |name: &str, cpu: u32| json!({ "name": name, "resources": [{ "name": "cpu", "nominalQuota": cpu.to_string() }] });
+        json!({ "clusterQueues": [{ "metadata": { "name": "tas-cq" }, "spec": {
+            "namespaceSelector": {},
+            "preemption": { "withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any" },
+            "resourceGroups": [{ "coveredResources": ["cpu"], "flavors": [
+                flavor("tas-flavor-1", 4), flavor("tas-flavor-2", cpu_of_second),
+            ]}],
+        }}] })
+    };
+    let workload = |name: &str, created: &str, selector: Value| {
+        json!({ "metadata": { "name": name, "namespace": "default", "creationTimestamp": created }, "spec": {
+            "queueName": "tas-lq", "priority": 10, "podSets": [{
+                "name": "main", "count": 1,
+                "topologyRequest": { "required": "kubernetes.io/hostname" },
+                "template": { "spec": {
+                    "nodeSelector": selector,
+                    "containers": [{ "name": "c", "resources": { "requests": { "cpu": "2" } } }],
+                }},
+            }],
+        }})
+    };
+    let now: Timestamp = case.shared("now").as_str().unwrap().parse().unwrap();
+    let earlier = now - SignedDuration::from_mins(1);
+    let fixture = json!({
+        "featureGates": { "FlavorFungibilityPreserveScanProgress": tc["gateEnabled"] == true },
+        "fairSharing": {},
+        "resourceFlavors": case.shared("resourceFlavors"),
+        "nodes": case.shared("nodes"),
+        "topologies": [{ "metadata": { "name": "tas-single-level" }, "spec": {
+            "levels": [{ "nodeLabel": "kubernetes.io/hostname" }],
+        }}],
+        "clusterQueues": queue(4)["clusterQueues"],
+        "workloads": [
+            workload("blocker", &earlier.to_string(), json!({ "tas-flavor": "f1" })),
+            workload("pending", &now.to_string(), Value::Null),
+        ],
+    });
+    let mut cycle = cycle(&fixture, case.shared("queues"), case.shared("now"));
+    for cpu_of_second in [5, 4, 5, 4] {
+        cycle.run();
+        if tc["noChurn"] != true {
+            cycle.world.queues(&queue(cpu_of_second));
+        }
+        cycle.world.pod_passes("node-f1");
+    }
+    let flavor = |name: &str| cycle.flavor_of(&format!("default/{name}"), "cpu");
+    let wanted = tc["wantPendingFlavor"].as_str().filter(|flavor| !flavor.is_empty());
+    match (flavor("blocker").as_deref(), flavor("pending").as_deref()) {
+        (Some("tas-flavor-1"), found) if found == wanted => Ok(()),
+        found => Err(format!("blocker and pending are on {found:?}, wanted tas-flavor-1 and {wanted:?}")),
+    }
+}
+
 fn cycle(tc: &Value, queues: &Value, now: &Value) -> Cycle {
     let mut world = World::under(&configuration(tc));
     world.flavors(tc["resourceFlavors"].as_array().map_or(&[], Vec::as_slice));
@@ -93,6 +152,9 @@ fn configuration(tc: &Value) -> Configuration {
     let mut file = json!({ "apiVersion": "config.kueue.x-k8s.io/v1beta2" });
     if !tc["featureGates"].is_null() {
         file["featureGates"] = tc["featureGates"].clone();
+    }
+    if !tc["fairSharing"].is_null() {
+        file["fairSharing"] = tc["fairSharing"].clone();
     }
     if !tc["resourceTransformations"].is_null() {
         file["resources"] = json!({ "transformations": tc["resourceTransformations"] });

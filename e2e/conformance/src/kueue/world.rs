@@ -137,6 +137,12 @@ impl World {
         }
     }
 
+    /// A pod comes and goes on this node: whoever waits for places is looked at again.
+    pub(crate) fn pod_passes(&mut self, node: &str) {
+        self.engine.apply(Event::Pod("passing".into(), node.into(), [("cpu".into(), 1)].into()));
+        self.engine.apply(Event::PodGone("passing".into()));
+    }
+
     /// `clusterQueues`, `cohorts` and `queues` (LocalQueues) of a case.
     pub(crate) fn queues(&mut self, case: &Value) {
         for queue in case["clusterQueues"].as_array().into_iter().flatten() {
