@@ -124,34 +124,15 @@ pub fn is_revalued(before: &WorkloadSpec, after: &WorkloadSpec) -> bool {
 pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
     let sets = job.view.pod_sets.as_ref().map_err(Clone::clone)?;
     refuse_unsupported(job.object.metadata.annotations.as_ref(), "the job")?;
-    let priority = priorities.of(job)?;
     let metadata = &job.object.metadata;
     let (name, job_uid) = (metadata.name.as_deref().unwrap_or_default(), job.object.uid());
     let mut pod_sets = Vec::new();
     for set in sets {
         let template = job.object.at(&set.template).cloned().unwrap_or_default();
-        let annotations: Option<BTreeMap<String, String>> = template
-            .pointer("/metadata/annotations")
-            .and_then(|annotations| serde_json::from_value(annotations.clone()).ok());
-        refuse_unsupported(annotations.as_ref(), &format!("pod set {}", set.name))?;
+        refuse_unsupported_of(&template, &format!("pod set {}", set.name))?;
         pod_sets.push(json!({ "name": set.name, "count": set.count, "template": template }));
     }
-    let mut spec = json!({ "podSets": pod_sets, "priority": priority.value });
-    if let Some(queue) = &job.view.queue {
-        spec["queueName"] = json!(queue);
-    }
-    if priority.class.is_some() {
-        spec["priorityClassRef"] = priority.class_ref();
-    }
-    if let Some(seconds) = job.object.label(kueue::MAX_EXEC_TIME_SECONDS) {
-        let seconds: i32 = seconds.parse().map_err(|_| {
-            format!(
-                "label {} is {seconds:?}, which is no whole number of seconds",
-                kueue::MAX_EXEC_TIME_SECONDS
-            )
-        })?;
-        spec["maximumExecutionTimeSeconds"] = json!(seconds);
-    }
+    let spec = spec(job, pod_sets, priorities)?;
     let kind = job.kind;
     let mut labels = Map::new();
     // A uid is a valid label value; anything else is left out rather than refused by the server.
@@ -181,7 +162,44 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
     Ok(workload)
 }
 
-fn refuse_unsupported(annotations: Option<&BTreeMap<String, String>>, place: &str) -> Result<(), String> {
+/// `spec` of the Workload of a job with these pod sets.
+///
+/// # Errors
+/// Why the job cannot be described, in words for its owner.
+pub(crate) fn spec(job: &Job, pod_sets: Vec<Value>, priorities: &Priorities) -> Result<Value, String> {
+    let priority = priorities.of(job)?;
+    let mut spec = json!({ "podSets": pod_sets, "priority": priority.value });
+    if let Some(queue) = &job.view.queue {
+        spec["queueName"] = json!(queue);
+    }
+    if priority.class.is_some() {
+        spec["priorityClassRef"] = priority.class_ref();
+    }
+    if let Some(seconds) = job.object.label(kueue::MAX_EXEC_TIME_SECONDS) {
+        let seconds: i32 = seconds.parse().map_err(|_| {
+            format!(
+                "label {} is {seconds:?}, which is no whole number of seconds",
+                kueue::MAX_EXEC_TIME_SECONDS
+            )
+        })?;
+        spec["maximumExecutionTimeSeconds"] = json!(seconds);
+    }
+    Ok(spec)
+}
+
+/// Refuses wishes of a pod template that are not supported.
+pub(crate) fn refuse_unsupported_of(template: &Value, place: &str) -> Result<(), String> {
+    let annotations: Option<BTreeMap<String, String>> = template
+        .pointer("/metadata/annotations")
+        .and_then(|annotations| serde_json::from_value(annotations.clone()).ok());
+    refuse_unsupported(annotations.as_ref(), place)
+}
+
+/// Refuses wishes that are not supported.
+pub(crate) fn refuse_unsupported(
+    annotations: Option<&BTreeMap<String, String>>,
+    place: &str,
+) -> Result<(), String> {
     let found =
         annotations.into_iter().flatten().map(|(key, _)| key).find(|key| UNSUPPORTED.contains(&key.as_str()));
     match found {

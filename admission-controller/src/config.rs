@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::jobs::{JobKind, TABLE};
+use crate::pods::{self, OWNERS, PodOwner};
 pub use fields::Notice;
 
 /// What the program is started with.
@@ -549,6 +550,25 @@ impl Configuration {
         TABLE.iter().filter(move |kind| wanted.contains(kind.framework))
     }
 
+    /// The kinds that are managed through their pods.
+    pub fn pod_owners(&self) -> impl Iterator<Item = &'static PodOwner> {
+        OWNERS.iter().filter(|owner| self.has_framework(owner.kind.framework))
+    }
+
+    /// Whether plain pods are managed.
+    pub fn manages_pods(&self) -> bool {
+        self.has_framework(pods::FRAMEWORK)
+    }
+
+    /// Whether any pods are managed: those of Deployments are, even where plain ones are not.
+    pub fn watches_pods(&self) -> bool {
+        self.manages_pods() || self.pod_owners().next().is_some()
+    }
+
+    fn has_framework(&self, name: &str) -> bool {
+        self.integrations.frameworks.iter().any(|one| one == name)
+    }
+
     /// Whether a job with this queue name in this namespace is managed.
     pub fn manages(&self, namespace: &str, queue: Option<&str>) -> bool {
         queue.is_some()
@@ -584,6 +604,8 @@ const KUEUES_FRAMEWORKS: [&str; 18] = [
 fn frameworks() -> Vec<&'static str> {
     let mut names: Vec<_> = TABLE.iter().map(|kind| kind.framework).collect();
     names.dedup();
+    names.push(pods::FRAMEWORK);
+    names.extend(OWNERS.iter().map(|owner| owner.kind.framework));
     names
 }
 

@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`jobs`] | kinds of jobs, as a table; how each is read, started and stopped |
+//! | [`pods`] | plain pods, their groups, and kinds that are managed through their pods |
 //! | [`reconcile`] | what a job and its Workload need next, as a pure step function |
 //! | [`input`], [`words`], [`status`] | between the API's objects and the engine's data |
 //! | [`requests`], [`defaults`], [`bounds`], [`reclaimable`] | what a workload asks of quota, and what will be refused |
@@ -27,6 +28,7 @@ pub mod metrics;
 pub mod names;
 pub mod news;
 pub mod phase;
+pub mod pods;
 pub mod reclaimable;
 pub mod reconcile;
 pub mod requests;

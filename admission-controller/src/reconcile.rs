@@ -124,7 +124,7 @@ fn reclaim(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     news.map_or(Step::Nothing, Step::Reclaim)
 }
 
-fn let_go(workload: &Workload) -> Step {
+pub(crate) fn let_go(workload: &Workload) -> Step {
     let mut finalizers = workload.metadata.finalizers.iter().flatten();
     let held = finalizers.any(|one| one == kueue::FINALIZER_RESOURCE_IN_USE);
     if held { Step::RemoveFinalizer } else { Step::Nothing }
@@ -178,7 +178,7 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
 /// A WorkloadPriorityClass says what its workloads are worth, at any time. Everything else counts when the Workload is
 /// made, since its priority may be changed by hand; unless the job names another class now. While quota is reserved, the
 /// API lets only a WorkloadPriorityClass give way to another.
-fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> Step {
+pub(crate) fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> Step {
     let Some(wanted) = wanted else { return Step::Nothing };
     let mut after = WorkloadSpec { priority: Some(wanted.value), ..WorkloadSpec::default() };
     after.priority_class_ref = wanted.class.as_ref().map(|(group, kind, name)| PriorityClassRef {

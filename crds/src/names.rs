@@ -24,6 +24,14 @@ pub mod kueue {
     pub const PODSET: &str = "kueue.x-k8s.io/podset";
     /// On a pod: the ClusterQueue it was admitted by.
     pub const CLUSTER_QUEUE_NAME: &str = "kueue.x-k8s.io/cluster-queue-name";
+    /// On a pod: the LocalQueue it was admitted through.
+    pub const LOCAL_QUEUE_NAME: &str = "kueue.x-k8s.io/local-queue-name";
+    /// On a pod that is managed by itself (`true`); its finalizer has the same name.
+    pub const MANAGED: &str = "kueue.x-k8s.io/managed";
+    /// On a pod (label, or annotation, which wins): the group it is part of.
+    pub const POD_GROUP_NAME: &str = "kueue.x-k8s.io/pod-group-name";
+    /// On a pod: its rank in its group.
+    pub const POD_GROUP_POD_INDEX: &str = "kueue.x-k8s.io/pod-group-pod-index";
 
     // Annotations.
 
@@ -53,6 +61,29 @@ pub mod kueue {
     /// On a Workload: signed addition to its priority.
     pub const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
 
+    /// On a pod of a group: how many pods the group has.
+    pub const POD_GROUP_TOTAL_COUNT: &str = "kueue.x-k8s.io/pod-group-total-count";
+    /// On a pod of a group: the first pod speaks for all of them (`true`).
+    pub const POD_GROUP_FAST_ADMISSION: &str = "kueue.x-k8s.io/pod-group-fast-admission";
+    /// On a pod of a group: it serves, so that its end is no end of the group (`true`).
+    pub const POD_GROUP_SERVING: &str = "kueue.x-k8s.io/pod-group-serving";
+    /// On a pod of a group: the label in which its rank is.
+    pub const POD_GROUP_POD_INDEX_LABEL: &str = "kueue.x-k8s.io/pod-group-pod-index-label";
+    /// On a pod of a group: a failed pod is not replaced (`false`).
+    pub const RETRIABLE_IN_GROUP: &str = "kueue.x-k8s.io/retriable-in-group";
+    /// On a pod: what tells pods of its shape from others of its group.
+    pub const ROLE_HASH: &str = "kueue.x-k8s.io/role-hash";
+    /// On a pod and in pod templates: the framework of the object above it that is managed through its pods.
+    pub const POD_SUSPENDING_PARENT: &str = "kueue.x-k8s.io/pod-suspending-parent";
+    /// On a batch Job: `completions` follows `parallelism` where fewer pods are admitted (`true`).
+    pub const JOB_COMPLETIONS_EQUAL_PARALLELISM: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
+    /// On a Workload that somebody other than its job's controller made: the job's group, version and kind.
+    pub const JOB_OWNER_GVK: &str = "kueue.x-k8s.io/job-owner-gvk";
+    /// On a Workload that somebody other than its job's controller made: the job's name.
+    pub const JOB_OWNER_NAME: &str = "kueue.x-k8s.io/job-owner-name";
+    /// On a Workload of a part of a job: which part.
+    pub const COMPONENT_WORKLOAD_INDEX: &str = "kueue.x-k8s.io/component-workload-index";
+
     /// On a Workload of an elastic job: the Workload whose place it takes, as `namespace/name`.
     pub const WORKLOAD_SLICE_REPLACEMENT_FOR: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 
@@ -61,7 +92,16 @@ pub mod kueue {
     /// Keeps ClusterQueues, flavors, checks, Topologies and Workloads while something uses them.
     pub const FINALIZER_RESOURCE_IN_USE: &str = "kueue.x-k8s.io/resource-in-use";
 
+    // Scheduling gates.
+
+    /// On a pod until it is admitted.
+    pub const ADMISSION_GATE: &str = "kueue.x-k8s.io/admission";
+    /// On a pod until its topology domain is known.
+    pub const TOPOLOGY_GATE: &str = "kueue.x-k8s.io/topology";
+
     // Names of things.
+    /// The LocalQueue of whoever names none, where a namespace has one of this name.
+    pub const DEFAULT_LOCAL_QUEUE: &str = "default";
     /// Annotation on a Workload of plain pods: `true` if they form a group, even of one.
     pub const IS_GROUP_WORKLOAD: &str = "kueue.x-k8s.io/is-group-workload";
 
@@ -120,8 +160,12 @@ pub mod trireme {
     pub const DEVICES: &str = "trireme.dev/devices";
     /// On a Workload: what of it starts together. Absent is all of it.
     pub const GANG: &str = "trireme.dev/gang";
+    /// Label on a pod whose job has no place to name a scheduler: ours, if its user chose none.
+    pub const SCHEDULED_BY: &str = "trireme.dev/scheduled-by";
     /// Value of [`GANG`]: each pod set by itself.
     pub const GANG_OF_POD_SET: &str = "pod-set";
+    /// Value of [`GANG`]: each pod by itself.
+    pub const GANG_OF_POD: &str = "pod";
     /// On a GangPlacement: uid of the gang's owner.
     pub const GANG_UID: &str = "trireme.dev/gang-uid";
 }

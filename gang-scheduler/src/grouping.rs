@@ -53,8 +53,19 @@ struct WorkloadRecord {
     admitted: bool,
     finished: bool,
     grants: Vec<grant::Grant>,
-    /// Its pod sets are gangs of their own.
-    by_pod_set: bool,
+    /// What of it starts together.
+    starts: Together,
+}
+
+/// What of a Workload starts together (annotation `trireme.dev/gang`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Together {
+    /// All of it.
+    All,
+    /// Each pod set by itself.
+    PodSet,
+    /// Each pod by itself.
+    Nothing,
 }
 
 /// A PodGroup as last seen.
@@ -473,7 +484,8 @@ impl Index {
 
     /// The pod set that is this pod's gang, where that is not the whole Workload.
     fn own_pod_set(&self, record: &PodRecord) -> Option<&str> {
-        let workload = self.workloads.get(&self.workload_of(record)?).filter(|one| one.by_pod_set)?;
+        let workload =
+            self.workloads.get(&self.workload_of(record)?).filter(|one| one.starts == Together::PodSet)?;
         let grant_of = |name: &String| workload.grants.iter().find(|grant| grant.pod_set == *name);
         record.pod_sets.iter().find_map(grant_of).map(|grant| grant.pod_set.as_str())
     }

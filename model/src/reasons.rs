@@ -21,6 +21,7 @@ pub const ALL: &[&[&str]] = &[
     workload::evicted::ALL,
     workload::preempted::ALL,
     workload::blocked_on_preemption_gates::ALL,
+    workload::waiting_for_replacement_pods::ALL,
     workload::finished::ALL,
     queue::active::ALL,
     event::ALL,
@@ -46,6 +47,8 @@ pub mod workload {
     pub const REQUEUED: &str = "Requeued";
     /// The job ended.
     pub const FINISHED: &str = "Finished";
+    /// Pods of the group have failed or are gone, and others have to take their places.
+    pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
 
     /// Reasons of `QuotaReserved`.
     pub mod quota_reserved {
@@ -148,6 +151,16 @@ pub mod workload {
         }
     }
 
+    /// Reasons of `WaitingForReplacementPods`. While the workload is evicted it has that reason.
+    pub mod waiting_for_replacement_pods {
+        reasons! {
+            /// True: pods have failed or are gone.
+            PODS_FAILED = "PodsFailed";
+            /// False: all are there.
+            PODS_READY = "PodsReady";
+        }
+    }
+
     /// Reasons of `Finished`.
     pub mod finished {
         reasons! {
@@ -224,6 +237,12 @@ pub mod event {
         FLAVOR_NOT_FOUND = "FlavorNotFound";
         /// On a job: the priority class it names does not exist.
         WORKLOAD_PRIORITY_CLASS_NOT_FOUND = "WorkloadPriorityClassNotFound";
+        /// On a pod: its group has enough without it.
+        EXCESS_POD_DELETED = "ExcessPodDeleted";
+        /// On a Workload of a pod group: pods came to it.
+        OWNER_REFERENCES_ADDED = "OwnerReferencesAdded";
+        /// On a pod: a Workload of its group's name is none of a pod group.
+        WORKLOAD_NAME_CONFLICT = "WorkloadNameConflict";
         /// On a pod: bound to a node.
         SCHEDULED = "Scheduled";
         /// On a pod: no node for it.

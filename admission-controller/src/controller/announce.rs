@@ -28,7 +28,7 @@ fn regarding(api_version: Cow<'static, str>, kind: &'static str, metadata: &Obje
 }
 
 impl Controller {
-    fn about_workload(
+    pub(super) fn about_workload(
         &self,
         workload: &Workload,
         severity: Severity,

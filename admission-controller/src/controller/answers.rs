@@ -12,6 +12,7 @@ use super::pump::{About, Answer, Before, Op};
 use super::world::Unit;
 use crate::input;
 use crate::jobs::{JobObject, JobResource};
+use crate::pods;
 
 impl Controller {
     /// Takes in how a write ended.
@@ -73,6 +74,7 @@ impl Controller {
                 self.world.take_job_answer(kind, *object);
                 self.announce_job(&done_uid, before);
             }
+            Answer::Pod(pod) => self.world.take_pod_answer(pods::slim(*pod)),
             Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
             Answer::LocalQueue(view) => self.world.take_local_queue(*view),
             Answer::Flavor(view) => self.world.take_flavor(*view),
@@ -153,6 +155,12 @@ impl Controller {
                         let object = api.get_opt(&name).await?;
                         Ok(object.map_or(Answer::Nothing, |object| Answer::Job(kind, Box::new(object))))
                     }
+                    About::Pod { namespace, name } => {
+                        let resource = JobResource::from(pods::POD);
+                        let api = Api::<JobObject>::namespaced_with(client, &namespace, &resource);
+                        let pod = api.get_opt(&name).await?;
+                        Ok(pod.map_or(Answer::Nothing, |pod| Answer::Pod(Box::new(pod))))
+                    }
                     About::Queue => Ok(Answer::Nothing),
                 }
             }
@@ -173,7 +181,7 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
     let same = |version: Option<&String>, before: &str| version.is_some_and(|version| version == before);
     match answer {
         Answer::Workload(view) => same(view.metadata.resource_version.as_ref(), workload),
-        Answer::Job(_, object) => same(object.metadata.resource_version.as_ref(), job),
+        Answer::Pod(object) | Answer::Job(_, object) => same(object.metadata.resource_version.as_ref(), job),
         Answer::ClusterQueue(_)
         | Answer::LocalQueue(_)
         | Answer::Flavor(_)

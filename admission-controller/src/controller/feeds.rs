@@ -1,5 +1,6 @@
 use std::pin::Pin;
 
+use crds::names::kueue;
 use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
@@ -16,6 +17,7 @@ use kube::runtime::watcher::Config as WatchConfig;
 
 use crate::config::Configuration;
 use crate::jobs::{JobKind, JobObject, JobResource};
+use crate::pods::{self, PodOwner, Shape};
 
 /// What some watch told.
 pub(super) enum Seen {
@@ -30,6 +32,8 @@ pub(super) enum Seen {
     LimitRange(Change<LimitRange>),
     RuntimeClass(Change<RuntimeClass>),
     Job(&'static JobKind, Change<JobObject>),
+    Pod(Change<JobObject>),
+    PodOwner(&'static PodOwner, Change<JobObject>),
 }
 
 pub(super) type Feeds = SelectAll<Pin<Box<dyn Stream<Item = Seen> + Send>>>;
@@ -66,5 +70,28 @@ pub(super) fn feeds(ctx: &Context, config: &Configuration, reports: &Reports) ->
         let watch = Watch::new(ctx, api, WatchConfig::default()).reports(reports).optional();
         feeds.push(watch.stream().map(move |change| Seen::Job(kind, change)).boxed());
     }
+    if config.watches_pods() {
+        // Nobody else's pods are of interest.
+        let ours = WatchConfig::default().labels(&format!("{}=true", kueue::MANAGED));
+        let api = Api::<JobObject>::all_with(client.clone(), &JobResource::from(pods::POD));
+        let watch = Watch::new(ctx, api, ours).reports(reports);
+        feeds.push(watch.stream().map(|change| Seen::Pod(slim(change))).boxed());
+    }
+    for owner in config.pod_owners().filter(|owner| !matches!(owner.shape, Shape::EachPod)) {
+        let ours = match config.manage_jobs_without_queue_name {
+            true => WatchConfig::default(),
+            false => WatchConfig::default().labels(kueue::QUEUE_NAME),
+        };
+        let api = Api::<JobObject>::all_with(client.clone(), &JobResource::from(owner.kind));
+        let watch = Watch::new(ctx, api, ours).reports(reports).optional();
+        feeds.push(watch.stream().map(move |change| Seen::PodOwner(owner, change)).boxed());
+    }
     select_all(feeds)
+}
+
+fn slim(change: Change<JobObject>) -> Change<JobObject> {
+    match change {
+        Change::Applied(pod) => Change::Applied(pods::slim(pod)),
+        other => other,
+    }
 }

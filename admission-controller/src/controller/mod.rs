@@ -4,6 +4,7 @@ mod announce;
 mod answers;
 mod feeds;
 mod finalizers;
+mod pods;
 mod pump;
 mod send;
 mod store;

@@ -28,6 +28,7 @@ use crate::{checks, status, words};
 pub(super) enum Answer {
     Workload(Box<Workload>),
     Job(&'static JobKind, Box<JobObject>),
+    Pod(Box<JobObject>),
     ClusterQueue(Box<ClusterQueue>),
     LocalQueue(Box<LocalQueue>),
     Flavor(Box<ResourceFlavor>),
@@ -67,6 +68,10 @@ pub(super) enum About {
     },
     Job {
         kind: &'static JobKind,
+        namespace: String,
+        name: String,
+    },
+    Pod {
         namespace: String,
         name: String,
     },
@@ -113,6 +118,7 @@ impl Controller {
             }
             self.world.dirty.insert(unit);
         }
+        self.pods_to_groups();
         for unit in std::mem::take(&mut self.world.dirty) {
             if self.busy.contains_key(&unit) || self.writes.room() == 0 {
                 self.world.dirty.insert(unit);
@@ -121,6 +127,9 @@ impl Controller {
             match &unit {
                 Unit::Job(uid) => self.pump_job(&unit, &uid.clone()),
                 Unit::Workload(uid) => self.pump_workload(&unit, &uid.clone()),
+                Unit::Pods(key) => self.pump_pods(&unit, &key.clone()),
+                Unit::PodOwner(uid) => self.pump_pod_owner(&unit, &uid.clone()),
+                Unit::Pod(_) => {}
                 Unit::ClusterQueue(_) | Unit::LocalQueue(_) | Unit::Flavor(_) | Unit::Cohort(_) => {
                     self.pump_queue(&unit)
                 }
@@ -196,7 +205,7 @@ impl Controller {
         true
     }
 
-    fn next_step(&self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> Step {
+    pub(super) fn next_step(&self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> Step {
         let priority = self.world.priorities.of(job).ok();
         let mut known = Known {
             priority: priority.as_ref(),
@@ -213,7 +222,7 @@ impl Controller {
 
     /// The API server refuses the next step. A decision must not wait for it for ever; but nothing is admitted that its
     /// Workload no longer describes.
-    fn decide_all_the_same(&mut self, unit: &Unit, workload: &Workload, step: &Step) {
+    pub(super) fn decide_all_the_same(&mut self, unit: &Unit, workload: &Workload, step: &Step) {
         if !matches!(step, Step::UpdateWorkload | Step::DeleteWorkload) {
             return self.begin_decision(unit, workload);
         }
@@ -250,7 +259,7 @@ impl Controller {
         }
     }
 
-    fn without_job(&mut self, unit: &Unit, workload: &Workload, controlled: bool) -> bool {
+    pub(super) fn without_job(&mut self, unit: &Unit, workload: &Workload, controlled: bool) -> bool {
         let step = reconcile::next_without_job(workload, controlled);
         if step == Step::Nothing || self.is_refused(unit, &versions(None, Some(workload))) {
             return false;
@@ -259,7 +268,7 @@ impl Controller {
         true
     }
 
-    fn begin_eviction(&mut self, unit: &Unit, workload: Option<&Workload>) -> bool {
+    pub(super) fn begin_eviction(&mut self, unit: &Unit, workload: Option<&Workload>) -> bool {
         let Some(workload) = workload else { return false };
         let uid = input::uid(&workload.metadata);
         let Some(evict) = self.evictions.remove(&uid) else { return false };
@@ -279,7 +288,7 @@ impl Controller {
     }
 
     /// The admission that was decided, or the reason why there is none.
-    fn begin_decision(&mut self, unit: &Unit, workload: &Workload) {
+    pub(super) fn begin_decision(&mut self, unit: &Unit, workload: &Workload) {
         let uid = input::uid(&workload.metadata);
         let now = self.ctx.clock.now();
         if let Some(reserve) = self.reserves.remove(&uid) {
@@ -339,7 +348,13 @@ impl Controller {
         status::synced(workload, self.ctx.clock.now())
     }
 
-    fn begin_step(&mut self, unit: &Unit, job: Option<&Job>, workload: Option<&Workload>, step: Step) {
+    pub(super) fn begin_step(
+        &mut self,
+        unit: &Unit,
+        job: Option<&Job>,
+        workload: Option<&Workload>,
+        step: Step,
+    ) {
         let now = self.ctx.clock.now();
         match (step, job, workload) {
             (Step::Stop, Some(job), workload) => {
@@ -443,7 +458,7 @@ impl Controller {
     }
 
     /// A job that cannot be described stays suspended; what it lacks may come at any time.
-    fn cannot_compose(&mut self, unit: &Unit, job: &Job, words: &str) {
+    pub(super) fn cannot_compose(&mut self, unit: &Unit, job: &Job, words: &str) {
         let missing_class = job.view.workload_priority_class.as_ref();
         let reason = match missing_class.filter(|name| !self.world.priorities.workload.contains_key(*name)) {
             Some(_) if job.view.pod_sets.is_ok() => reasons::WORKLOAD_PRIORITY_CLASS_NOT_FOUND,
@@ -453,7 +468,7 @@ impl Controller {
     }
 
     /// Says why a job does not go on: once, and again when the event may be lost or forgotten.
-    fn tell(&mut self, unit: &Unit, job: &Job, reason: &'static str, words: &str) {
+    pub(super) fn tell(&mut self, unit: &Unit, job: &Job, reason: &'static str, words: &str) {
         let now = self.ctx.clock.monotonic();
         if self.told.get(unit).is_some_and(|(told, again)| told == words && *again > now) {
             return;

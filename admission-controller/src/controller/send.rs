@@ -51,6 +51,7 @@ impl Controller {
     pub(super) fn versions_of(&self, unit: &Unit, workload: &Workload) -> String {
         let job = match unit {
             Unit::Job(uid) => self.world.job(uid),
+            Unit::Pods(key) => return self.versions_of_pods(key, Some(workload)),
             _ => None,
         };
         versions(job, Some(workload))
@@ -94,6 +95,10 @@ impl Controller {
     }
 
     pub(super) fn create_workload(&mut self, unit: &Unit, job: &Job, body: Value) {
+        self.create_workload_for(unit, job, body, versions(Some(job), None));
+    }
+
+    pub(super) fn create_workload_for(&mut self, unit: &Unit, job: &Job, body: Value, versions: String) {
         let namespace = text(job.object.metadata.namespace.as_ref());
         let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), &namespace);
@@ -101,7 +106,7 @@ impl Controller {
             decision: None,
             reads: false,
             about: About::Workload { namespace, name },
-            versions: versions(Some(job), None),
+            versions,
             before: Before::Nothing,
         };
         let send = move || {
@@ -181,7 +186,7 @@ impl Controller {
                 let target = target(&view.metadata);
                 self.patch_queue(unit, Api::all(client), target, body, Subresource::Status, Answer::Cohort);
             }
-            Unit::Job(_) | Unit::Workload(_) => {}
+            Unit::Job(_) | Unit::Workload(_) | Unit::Pods(_) | Unit::Pod(_) | Unit::PodOwner(_) => {}
         }
     }
 

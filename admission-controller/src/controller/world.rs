@@ -1,5 +1,6 @@
 //! What the watches say, indexed as the controller needs it, and passed on to the engine.
 
+mod members;
 #[cfg(test)]
 mod tests;
 
@@ -25,14 +26,22 @@ use crate::config::Configuration;
 use crate::defaults::PodDefaults;
 use crate::input;
 use crate::jobs::{JobKind, JobObject, KindId, table};
+use crate::pods::PodsKey;
 use crate::reconcile::Job;
 use crate::requests::Rules;
+use members::Members;
 
 /// What is written one after another: a job with its Workload, a Workload alone, a queue's status.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unit {
     Job(Uid),
     Workload(Uid),
+    /// Pods that are managed together, with their Workload.
+    Pods(PodsKey),
+    /// One of them.
+    Pod(Uid),
+    /// An object that is managed through its pods, as far as its Workloads are made from it.
+    PodOwner(Uid),
     ClusterQueue(ClusterQueueName),
     LocalQueue(LocalQueueKey),
     Flavor(String),
@@ -52,6 +61,7 @@ pub(super) struct World {
     runtime_classes: Store<RuntimeClass>,
     jobs: BTreeMap<KindId, Store<StoredJob>>,
     kind_of_job: BTreeMap<Uid, KindId>,
+    members: Members,
     workloads_of_job: BTreeMap<Uid, BTreeSet<Uid>>,
     queues_by_name: BTreeMap<ClusterQueueName, Uid>,
     local_queues_by_key: BTreeMap<LocalQueueKey, Uid>,
@@ -82,6 +92,7 @@ impl World {
             runtime_classes: Store::new(),
             jobs: config.kinds().map(|kind| (kind.id(), Store::new())).collect(),
             kind_of_job: BTreeMap::new(),
+            members: Members::new(config),
             workloads_of_job: BTreeMap::new(),
             queues_by_name: BTreeMap::new(),
             local_queues_by_key: BTreeMap::new(),
@@ -109,6 +120,7 @@ impl World {
             && self.limit_ranges.is_synced()
             && self.runtime_classes.is_synced()
             && self.jobs.values().all(Store::is_synced)
+            && self.members.is_synced()
     }
 
     pub(super) fn take(&mut self, engine: &mut Engine, seen: Seen) {
@@ -119,6 +131,8 @@ impl World {
                 }
             }
             Seen::Job(kind, change) => self.take_job(kind, change),
+            Seen::Pod(change) => self.take_pods(change),
+            Seen::PodOwner(owner, change) => self.take_pod_owners(owner, change),
             Seen::ClusterQueue(change) => {
                 for delta in self.cluster_queues.take(change) {
                     self.cluster_queue_changed(engine, delta);
@@ -292,19 +306,20 @@ impl World {
                     &self.defaults,
                     &self.priorities,
                 ))));
-                let unit = match job_uid(&view.metadata) {
-                    Some(job) => {
-                        self.workloads_of_job.entry(job.clone()).or_default().insert(uid);
-                        Unit::Job(job)
-                    }
-                    None => Unit::Workload(uid),
-                };
+                let unit = self.unit_of(&uid, view);
+                if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = &unit {
+                    self.workloads_of_job.entry(job.clone()).or_default().insert(uid.clone());
+                }
+                let owners = self.members.workload_seen(view);
+                self.dirty.extend(owners);
                 self.dirty.insert(unit);
             }
             Delta::Gone(view) => {
                 let uid = input::uid(&view.metadata);
                 engine.apply(Event::WorkloadGone(uid.clone()));
-                if let Some(job) = job_uid(&view.metadata) {
+                self.dirty.extend(self.members.unit_of(&view));
+                self.dirty.extend(self.members.workload_gone(&view));
+                if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = self.unit_of(&uid, &view) {
                     if let Some(of_job) = self.workloads_of_job.get_mut(&job) {
                         of_job.remove(&uid);
                         if of_job.is_empty() {
@@ -422,6 +437,7 @@ impl World {
         let jobs = self.jobs.values().flat_map(Store::iter);
         let whole = jobs.filter(|(_, job)| matches!(job, StoredJob::Whole(_)));
         self.dirty.extend(whole.map(|(uid, _)| Unit::Job(uid.clone())));
+        self.dirty.extend(self.members.units());
     }
 
     /// What is to be kept of a job.
@@ -430,6 +446,11 @@ impl World {
             true => StoredJob::whole(kind, object),
             false => StoredJob::bare(kind, object),
         }
+    }
+
+    /// Whether what names this queue in this namespace is managed.
+    pub(super) fn manages(&self, namespace: &str, queue: Option<&str>) -> bool {
+        self.config.manages(namespace, queue)
     }
 
     /// Whether a job is managed, as far as its Workloads are known.
@@ -442,12 +463,9 @@ impl World {
     /// Everything is looked at: after leadership was gained.
     pub(super) fn all_dirty(&mut self) {
         self.all_jobs_dirty();
-        let units: Vec<Unit> = self
-            .workloads
-            .iter()
-            .map(|(uid, view)| job_uid(&view.metadata).map_or_else(|| Unit::Workload(uid.clone()), Unit::Job))
-            .collect();
+        let units: Vec<Unit> = self.workloads.iter().map(|(uid, view)| self.unit_of(uid, view)).collect();
         self.dirty.extend(units);
+        self.dirty.extend(self.members.units());
         self.dirty.extend(self.flavors_by_name.keys().cloned().map(Unit::Flavor));
         self.dirty.extend(self.cohorts_by_name.keys().cloned().map(Unit::Cohort));
         self.dirty.extend(self.queues_by_name.keys().cloned().map(Unit::ClusterQueue));
@@ -493,8 +511,12 @@ impl World {
 
     /// The unit in which a Workload is written.
     pub(super) fn unit_of_workload(&self, uid: &Uid) -> Option<Unit> {
-        let view = self.workloads.get(uid)?;
-        Some(job_uid(&view.metadata).map_or_else(|| Unit::Workload(uid.clone()), Unit::Job))
+        Some(self.unit_of(uid, self.workloads.get(uid)?))
+    }
+
+    fn unit_of(&self, uid: &Uid, view: &Workload) -> Unit {
+        let job = || job_uid(&view.metadata).map_or_else(|| Unit::Workload(uid.clone()), Unit::Job);
+        self.members.unit_of(view).unwrap_or_else(job)
     }
 
     pub(super) fn cluster_queue(&self, name: &ClusterQueueName) -> Option<&ClusterQueue> {

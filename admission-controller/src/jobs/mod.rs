@@ -11,6 +11,6 @@ pub mod table;
 
 pub use object::{JobObject, JobResource};
 pub use patch::merge_diff;
-pub use read::{Finish, JobPodSet, JobView, comes_in_stages, read, templates};
-pub use start::{Conflict, is_marked, missing_flavor, restore, start, stop};
+pub use read::{Finish, JobPodSet, JobView, comes_in_stages, field, read, templates};
+pub use start::{Conflict, additions, is_marked, marks, missing_flavor, restore, start, stop};
 pub use table::{JobKind, KindId, TABLE};

@@ -55,7 +55,7 @@ impl JobObject {
         let owners = self.metadata.owner_references.iter().flatten();
         owners
             .filter(|owner| owner.controller == Some(true))
-            .any(|owner| table::of_owner(&owner.api_version, &owner.kind).is_some())
+            .any(|owner| table::is_known(&owner.api_version, &owner.kind))
     }
 
     /// The uid; empty where the object has none.

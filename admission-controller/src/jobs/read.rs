@@ -230,7 +230,7 @@ pub(super) fn count(object: &JobObject, pointer: &str) -> Result<Option<i64>, St
 }
 
 /// A JSON pointer as the API server writes the path of a field: `spec.replicatedJobs[0].replicas`.
-fn field(pointer: &str) -> String {
+pub fn field(pointer: &str) -> String {
     let mut path = String::new();
     for token in pointer.split('/').skip(1) {
         if token.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::{JobKind, JobObject, JobPodSet, merge_diff};
 
+/// The longest value of a label.
+const MAX_LABEL: usize = 63;
+
 /// The flavors contradict the job: it can never start as it was admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pod set {pod_set:?} selects nodes with {key}={wanted}, but its flavor {flavor:?} has {key}={given}")]
@@ -39,13 +42,9 @@ pub fn start(
         let Some(template) = template_of(workload, &pod_set.name) else { continue };
         let mut selector = template.spec.node_selector.clone();
         let mut tolerations = template.spec.tolerations.clone();
-        for flavor in flavors_of(workload, &pod_set.name).filter_map(|name| flavors.get(name)) {
-            let name = flavor.metadata.name.clone().unwrap_or_default();
-            add_labels(&pod_set.name, &name, &flavor.spec.node_labels, &mut selector)?;
-            for toleration in &flavor.spec.tolerations {
-                if !tolerations.contains(toleration) {
-                    tolerations.push(toleration.clone());
-                }
+        for toleration in additions(workload, &pod_set.name, flavors, &mut selector)? {
+            if !tolerations.contains(&toleration) {
+                tolerations.push(toleration);
             }
         }
         let mut labels = template.metadata.labels.clone();
@@ -53,6 +52,38 @@ pub fn start(
         rewrite(&mut spec, &pod_set.template, &selector, &tolerations, &labels);
     }
     Ok(merge_diff(&json!({ "spec": job.spec }), &spec))
+}
+
+/// What the flavors of a pod set add to its pods: node labels to the selector, and tolerations.
+///
+/// # Errors
+/// See [`Conflict`].
+pub fn additions(
+    workload: &Workload,
+    pod_set: &str,
+    flavors: &BTreeMap<String, ResourceFlavor>,
+    selector: &mut Labels,
+) -> Result<Vec<Toleration>, Conflict> {
+    let mut tolerations = Vec::new();
+    for flavor in flavors_of(workload, pod_set).filter_map(|name| flavors.get(name)) {
+        let name = flavor.metadata.name.clone().unwrap_or_default();
+        add_labels(pod_set, &name, &flavor.spec.node_labels, selector)?;
+        tolerations.extend(flavor.spec.tolerations.iter().cloned());
+    }
+    Ok(tolerations)
+}
+
+/// The labels of an admitted pod: its pod set, and the queues it came through. A ClusterQueue's name may be too long for one.
+pub fn marks(workload: &Workload, pod_set: &str) -> Labels {
+    let mut labels = Labels::from([(kueue::PODSET.to_owned(), pod_set.to_owned())]);
+    if let Some(queue) = &workload.spec.queue_name {
+        labels.insert(kueue::LOCAL_QUEUE_NAME.to_owned(), queue.clone());
+    }
+    let queue = workload.status.admission.as_ref().map(|admission| &admission.cluster_queue);
+    if let Some(queue) = queue.filter(|name| name.len() <= MAX_LABEL && !name.contains('.')) {
+        labels.insert(kueue::CLUSTER_QUEUE_NAME.to_owned(), queue.clone());
+    }
+    labels
 }
 
 /// The merge patch that stops a job, with its templates as the user wrote them where the kind allows it at once.

@@ -36,6 +36,10 @@ pub struct JobKind {
     pub stages: &'static [Stages],
     /// Booleans that must not be true, and why.
     pub refused: &'static [(&'static str, &'static str)],
+    /// Whether somebody else may make its Workload.
+    pub prebuilt: bool,
+    /// Whether it may ask for being resized while it runs.
+    pub elastic: bool,
 }
 
 /// Tells a kind from all others: its framework and its version.
@@ -201,13 +205,58 @@ const fn kubeflow(
         started_at: None,
         stages: &[],
         refused: &[],
+        prebuilt: true,
+        elastic: false,
     }
 }
 
 const MPI_JOB: JobKind = JobKind {
+    prebuilt: false,
     stages: &[Stages::Says { at: "/spec/launcherCreationPolicy", value: "WaitForWorkersReady" }],
     ..kubeflow("kubeflow.org/mpijob", "MPIJob", "mpijobs", "/spec/mpiReplicaSpecs", &["Launcher", "Worker"])
 };
+
+/// A kind that has no suspend field: it is named, and managed through its pods (see `crate::pods`).
+const fn of_pods(
+    framework: &'static str,
+    group: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+) -> JobKind {
+    JobKind {
+        framework,
+        group,
+        version: "v1",
+        kind,
+        plural,
+        suspend: "",
+        pod_sets: PodSets::Roles { at: "", roles: &[], template: "", replicas: "" },
+        active: Active::Count(""),
+        ended: Ended::Unknown,
+        finished: &[],
+        priority_class: &[],
+        restores_at_stop: false,
+        started_at: None,
+        stages: &[],
+        refused: &[],
+        prebuilt: false,
+        elastic: false,
+    }
+}
+
+/// Plain pods.
+pub(crate) static POD: JobKind = JobKind { prebuilt: true, ..of_pods("pod", "", "Pod", "pods") };
+/// Deployments.
+pub(crate) static DEPLOYMENT: JobKind = of_pods("deployment", "apps", "Deployment", "deployments");
+/// StatefulSets.
+pub(crate) static STATEFUL_SET: JobKind = of_pods("statefulset", "apps", "StatefulSet", "statefulsets");
+/// LeaderWorkerSets.
+pub(crate) static LEADER_WORKER_SET: JobKind = of_pods(
+    "leaderworkerset.x-k8s.io/leaderworkerset",
+    "leaderworkerset.x-k8s.io",
+    "LeaderWorkerSet",
+    "leaderworkersets",
+);
 
 /// Every kind that is managed. Adding a kind is adding an entry here and a case to `tests/kinds.rs`.
 pub static TABLE: &[JobKind] = &[
@@ -235,6 +284,8 @@ pub static TABLE: &[JobKind] = &[
         started_at: Some("/status/startTime"),
         stages: &[],
         refused: &[],
+        prebuilt: true,
+        elastic: true,
     },
     JobKind {
         framework: "jobset.x-k8s.io/jobset",
@@ -262,6 +313,8 @@ pub static TABLE: &[JobKind] = &[
             Stages::AnyHas { at: "/spec/replicatedJobs", field: "/dependsOn" },
         ],
         refused: &[],
+        prebuilt: true,
+        elastic: false,
     },
     kubeflow(
         "kubeflow.org/pytorchjob",
@@ -291,9 +344,12 @@ pub static TABLE: &[JobKind] = &[
         "/spec/paddleReplicaSpecs",
         &["Master", "Worker"],
     ),
-    kubeflow("kubeflow.org/jaxjob", "JAXJob", "jaxjobs", "/spec/jaxReplicaSpecs", &["Worker"]),
+    JobKind {
+        prebuilt: false,
+        ..kubeflow("kubeflow.org/jaxjob", "JAXJob", "jaxjobs", "/spec/jaxReplicaSpecs", &["Worker"])
+    },
     // One CRD name, two versions: a cluster has that of the MPI operator or that of the training operator.
-    JobKind { version: "v2beta1", ..MPI_JOB },
+    JobKind { version: "v2beta1", prebuilt: true, ..MPI_JOB },
     MPI_JOB,
     JobKind {
         framework: "ray.io/raycluster",
@@ -322,6 +378,8 @@ pub static TABLE: &[JobKind] = &[
             "/spec/enableInTreeAutoscaling",
             "quota is granted for a number of pods that does not change; set minReplicas, maxReplicas and replicas alike without it",
         )],
+        prebuilt: true,
+        elastic: true,
     },
 ];
 
@@ -330,4 +388,10 @@ pub fn of_owner(api_version: &str, kind: &str) -> Option<&'static JobKind> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let same = |one: &&JobKind| one.group == group && one.kind == kind;
     TABLE.iter().filter(same).find(|one| one.api_version() == api_version).or_else(|| TABLE.iter().find(same))
+}
+
+/// Whether objects of this kind may be managed, in whatever way: what they own is managed with them.
+pub fn is_known(api_version: &str, kind: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    of_owner(api_version, kind).is_some() || crate::pods::of_kind(group, kind).is_some()
 }

@@ -134,6 +134,24 @@ pub fn reclaimable(pods: &[ReclaimablePod]) -> Value {
     json!({ "status": { "reclaimablePods": pods } })
 }
 
+/// One condition, written.
+pub fn with_condition(view: &Workload, change: &Change, now: Timestamp) -> Value {
+    patch(view, std::slice::from_ref(change), now)
+}
+
+/// Without quota, and not to be queued until somebody says so: its job is there and wants no pods.
+pub fn on_hold(view: &Workload, now: Timestamp) -> Value {
+    let words = "its job is scaled to nothing";
+    let admitted = checks::admitted(false, true, false);
+    let changes = [
+        Change::new(tokens::QUOTA_RESERVED, false, tokens::quota_reserved::ON_HOLD, words),
+        admitted.clone(),
+    ];
+    let mut body = with_execution_time(patch(view, &changes, now), view, &admitted, now);
+    body["status"]["admission"] = Value::Null;
+    body
+}
+
 /// When it may be looked at again.
 pub fn put_off(state: &RequeueState) -> Value {
     json!({ "status": { "requeueState": { "count": state.count, "requeueAt": state.requeue_at } } })

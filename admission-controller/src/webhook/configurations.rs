@@ -30,6 +30,21 @@ pub fn webhook_configurations_for(
     let jobs = || job_rules(config, &["CREATE", "UPDATE"]);
     let client = |path: &str| client(config, ca_bundle, path);
     let mut changing = vec![mutating(config, "mutate-job.trireme.dev", client(paths::MUTATE_JOB), jobs())];
+    let owners = || owner_rules(config);
+    if config.pod_owners().next().is_some() {
+        let client = client(paths::MUTATE_POD_OWNER);
+        changing.push(mutating(config, "mutate-pod-owner.trireme.dev", client, owners()));
+    }
+    changing.extend(pod_webhooks(config).into_iter().map(|(name, selector)| MutatingWebhook {
+        object_selector: Some(selector),
+        namespace_selector: Some(namespaces(config)),
+        ..mutating(
+            config,
+            &format!("mutate-{name}.trireme.dev"),
+            client(paths::MUTATE_POD),
+            vec![pods(&["CREATE"])],
+        )
+    }));
     for kind in [paths::CLUSTER_QUEUE, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
         // Nobody waits for a review that changes nothing.
         if kind == paths::WORKLOAD && config.gates().partial_admission {
@@ -45,6 +60,22 @@ pub fn webhook_configurations_for(
     }
     let mut judging =
         vec![validating(config, "validate-job.trireme.dev", client(paths::VALIDATE_JOB), jobs())];
+    if config.pod_owners().next().is_some() {
+        let client = client(paths::VALIDATE_POD_OWNER);
+        judging.push(validating(config, "validate-pod-owner.trireme.dev", client, owners()));
+    }
+    if config.watches_pods() {
+        judging.push(ValidatingWebhook {
+            object_selector: Some(has_label(kueue::MANAGED, "Exists")),
+            namespace_selector: Some(namespaces(config)),
+            ..validating(
+                config,
+                "validate-pod.trireme.dev",
+                client(paths::VALIDATE_POD),
+                vec![pods(&["CREATE", "UPDATE"])],
+            )
+        });
+    }
     for kind in [paths::CLUSTER_QUEUE, paths::COHORT, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
         let (objects, status) = (format!("{kind}s"), format!("{kind}s/status"));
         let resources: &[&str] = if kind == paths::WORKLOAD { &[&objects, &status] } else { &[&objects] };
@@ -76,7 +107,7 @@ fn client(config: &Configuration, ca_bundle: Option<&[u8]>, path: &str) -> Webho
 }
 
 fn of_jobs(name: &str) -> bool {
-    name.contains("-job.")
+    name.contains("-job.") || name.contains("-pod-owner.")
 }
 
 fn mutating(
@@ -133,14 +164,47 @@ fn namespaces(config: &Configuration) -> LabelSelector {
 
 /// Where only labelled jobs are managed, only they depend on this program.
 fn labelled(config: &Configuration) -> Option<LabelSelector> {
-    (!config.manage_jobs_without_queue_name).then(|| LabelSelector {
-        match_expressions: Some(vec![LabelSelectorRequirement {
-            key: kueue::QUEUE_NAME.to_owned(),
-            operator: "Exists".to_owned(),
-            values: None,
-        }]),
-        match_labels: None,
-    })
+    (!config.manage_jobs_without_queue_name).then(|| has_label(kueue::QUEUE_NAME, "Exists"))
+}
+
+fn has_label(key: &str, operator: &str) -> LabelSelector {
+    selecting([(key, operator)])
+}
+
+fn selecting<const N: usize>(keys: [(&str, &str); N]) -> LabelSelector {
+    let requirement = |(key, operator): (&str, &str)| LabelSelectorRequirement {
+        key: key.to_owned(),
+        operator: operator.to_owned(),
+        values: None,
+    };
+    LabelSelector { match_expressions: Some(keys.into_iter().map(requirement).collect()), match_labels: None }
+}
+
+/// Which pods are looked at when they are created. A selector cannot say "or"; no pod is looked at twice.
+fn pod_webhooks(config: &Configuration) -> Vec<(&'static str, LabelSelector)> {
+    const QUEUE: &str = kueue::QUEUE_NAME;
+    const SCHEDULED: &str = trireme::SCHEDULED_BY;
+    let mut webhooks = Vec::new();
+    let every_pod = config.manages_pods() && config.manage_jobs_without_queue_name;
+    if every_pod {
+        return vec![("pod", LabelSelector::default())];
+    }
+    if config.watches_pods() {
+        webhooks.push(("pod", has_label(QUEUE, "Exists")));
+        webhooks.push(("pod-of-owner", selecting([(kueue::MANAGED, "Exists"), (QUEUE, "DoesNotExist")])));
+    }
+    let unmarked = [(SCHEDULED, "Exists"), (kueue::MANAGED, "DoesNotExist"), (QUEUE, "DoesNotExist")];
+    webhooks.push(("pod-scheduler", selecting(unmarked)));
+    webhooks
+}
+
+fn pods(operations: &[&str]) -> RuleWithOperations {
+    rule("", "v1", &["pods"], operations)
+}
+
+fn owner_rules(config: &Configuration) -> Vec<RuleWithOperations> {
+    let owners = config.pod_owners().map(|owner| owner.kind);
+    owners.map(|kind| rule(kind.group, kind.version, &[kind.plural], &["CREATE", "UPDATE"])).collect()
 }
 
 fn job_rules(config: &Configuration, operations: &[&str]) -> Vec<RuleWithOperations> {

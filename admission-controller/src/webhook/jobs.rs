@@ -1,14 +1,16 @@
 use crds::names::kueue;
-use crds::validation::{ErrorKind, FieldError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
 use super::review::{Request, Verdict};
+use super::rules::{self, Subject};
+use super::{owners, pods};
 use crate::config::Configuration;
 use crate::jobs::{JobKind, JobObject, JobView, read, table, templates};
+use crate::pods::{POD, of_kind};
 
 /// Kubernetes' own scheduler: a name nobody chose.
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
+pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 fn parsed(request: &Request, object: &Value) -> Option<(&'static JobKind, JobObject, JobView)> {
     let kind = table::of_owner(&format!("{}/", request.group), &request.kind)?;
@@ -54,9 +56,15 @@ pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
 
 /// The same for every kind that Kueue knows: who asks for a queue by a kind that is not managed is told so.
 pub(super) fn mutate_or_warn(config: &Configuration, request: &Request) -> Verdict {
-    let managed = config.kinds().any(|kind| kind.group == request.group && kind.kind == request.kind);
-    if managed {
+    let is_this = |kind: &JobKind| kind.group == request.group && kind.kind == request.kind;
+    if config.kinds().any(is_this) {
         return mutate(config, request);
+    }
+    if config.pod_owners().any(|owner| is_this(owner.kind)) {
+        return owners::mutate(config, request);
+    }
+    if is_this(POD) && config.watches_pods() {
+        return pods::mutate(config, request);
     }
     let pointer = format!("/metadata/labels/{}", kueue::QUEUE_NAME.replace('/', "~1"));
     match request.object.pointer(&pointer).and_then(Value::as_str) {
@@ -68,59 +76,46 @@ pub(super) fn mutate_or_warn(config: &Configuration, request: &Request) -> Verdi
     }
 }
 
-fn belongs_to_a_job(owner: &OwnerReference) -> bool {
-    owner.controller == Some(true) && table::of_owner(&owner.api_version, &owner.kind).is_some()
+/// The same for every kind that Kueue knows.
+pub(super) fn validate_any(config: &Configuration, request: &Request) -> Verdict {
+    if of_kind(&request.group, &request.kind).is_some() {
+        owners::validate(config, request)
+    } else if (request.group.as_str(), request.kind.as_str()) == (POD.group, POD.kind) {
+        pods::validate(config, request)
+    } else {
+        validate(config, request)
+    }
+}
+
+pub(super) fn belongs_to_a_job(owner: &OwnerReference) -> bool {
+    owner.controller == Some(true) && table::is_known(&owner.api_version, &owner.kind)
 }
 
 /// Sets a field of an object; an absent parent is made, one that is no object is left to the API server's schema.
-fn set_existing_parent(root: &mut Value, pointer: &str, value: Value) {
+pub(super) fn set_existing_parent(root: &mut Value, pointer: &str, value: Value) {
     let Some((parent, field)) = pointer.rsplit_once('/') else { return };
     if root.pointer(parent).is_none_or(Value::is_null) && !parent.is_empty() {
         set_existing_parent(root, parent, json!({}));
     }
     if let Some(Value::Object(parent)) = root.pointer_mut(parent) {
-        parent.insert(field.to_owned(), value);
+        parent.insert(field.replace("~1", "/").replace("~0", "~"), value);
     }
 }
 
-/// The queue and the priority class of a job that runs stay what they were when it was admitted.
+/// The queue, the priority class and what else an admission rests on stay what they were while the job runs.
 pub(super) fn validate(config: &Configuration, request: &Request) -> Verdict {
-    let Some((_, object, view)) = parsed(request, &request.object) else { return Verdict::Allow };
-    let mut errors = Vec::new();
-    if request.operation == "UPDATE"
-        && let Some((_, _, old)) = parsed(request, &request.old)
-        && !old.suspended
-        && !view.suspended
-        && config.manages(&request.namespace, old.queue.as_deref())
+    let Some((kind, object, view)) = parsed(request, &request.object) else { return Verdict::Allow };
+    let new = Subject { kind, object: &object, suspended: view.suspended };
+    if request.operation != "UPDATE" {
+        return Verdict::of(rules::on_create(&new));
+    }
+    let Some((_, before, old)) = parsed(request, &request.old) else { return Verdict::Allow };
+    if !config.manages(&request.namespace, old.queue.as_deref())
+        && !config.manages(&request.namespace, view.queue.as_deref())
     {
-        if old.queue != view.queue {
-            let was = old.queue.unwrap_or_default();
-            let detail = format!("stays {was:?} while the job runs; suspend it first");
-            errors.push(invalid_label(kueue::QUEUE_NAME, view.queue.as_deref(), detail));
-        }
-        // One class may give way to another, as on the Workload.
-        let class = view.workload_priority_class.as_deref();
-        if old.workload_priority_class.is_some() != class.is_some() {
-            let detail = "is not added or removed while the job runs; suspend it first".to_owned();
-            errors.push(invalid_label(kueue::PRIORITY_CLASS, class, detail));
-        }
+        return Verdict::Allow;
     }
-    if let Some(seconds) = object.label(kueue::MAX_EXEC_TIME_SECONDS)
-        && seconds.parse::<i32>().is_ok_and(|seconds| seconds < 1)
-    {
-        let detail = "must be 1 or more".to_owned();
-        errors.push(invalid_label(kueue::MAX_EXEC_TIME_SECONDS, Some(seconds), detail));
-    }
-    Verdict::of(errors)
-}
-
-fn invalid_label(label: &str, value: Option<&str>, detail: String) -> FieldError {
-    FieldError {
-        field: format!("metadata.labels[{label}]"),
-        kind: ErrorKind::Invalid,
-        value: Some(json!(value.unwrap_or_default())),
-        detail,
-    }
+    Verdict::of(rules::on_update(&Subject { kind, object: &before, suspended: old.suspended }, &new))
 }
 
 #[cfg(test)]
@@ -216,7 +211,8 @@ mod tests {
             (job("a", Some(false), ""), job("b", Some(false), ""), false),
             (job("a", Some(true), ""), job("b", Some(true), ""), true),
             (job("a", Some(false), ""), job("a", Some(false), ""), true),
-            (job("", Some(false), ""), job("b", Some(false), ""), true),
+            (job("", Some(false), ""), job("b", Some(false), ""), false),
+            (job("", Some(false), ""), job("", Some(false), ""), true),
         ] {
             let verdict = validate(&config, &request("UPDATE", new, old));
             assert_eq!(verdict == Verdict::Allow, allowed, "{verdict:?}");

@@ -3,7 +3,10 @@
 mod configurations;
 mod defaults;
 mod jobs;
+mod owners;
+mod pods;
 mod review;
+mod rules;
 mod validate;
 
 use std::sync::Arc;
@@ -55,6 +58,14 @@ pub(crate) mod paths {
         "workload-codeflare-dev-v1beta2-appwrapper",
     ];
 
+    /// Gates pods, and names the scheduler of those whose job cannot.
+    pub(crate) const MUTATE_POD: &str = "/mutate-pod";
+    /// Keeps groups of pods together.
+    pub(crate) const VALIDATE_POD: &str = "/validate-pod";
+    /// Marks the pod templates of kinds that are managed through their pods.
+    pub(crate) const MUTATE_POD_OWNER: &str = "/mutate-pod-owner";
+    /// Keeps their queue and what was admitted in place.
+    pub(crate) const VALIDATE_POD_OWNER: &str = "/validate-pod-owner";
     /// Kueue's kinds by their paths' last part. Whoever switches over from Kueue finds them where they were.
     pub(crate) const CLUSTER_QUEUE: &str = "clusterqueue";
     /// See [`CLUSTER_QUEUE`].
@@ -98,11 +109,15 @@ pub fn router(config: Arc<Configuration>) -> Router {
     let mut router = Router::new()
         .route(paths::MUTATE_JOB, handler(jobs::mutate))
         .route(paths::VALIDATE_JOB, handler(jobs::validate))
+        .route(paths::MUTATE_POD, handler(pods::mutate))
+        .route(paths::VALIDATE_POD, handler(pods::validate))
+        .route(paths::MUTATE_POD_OWNER, handler(owners::mutate))
+        .route(paths::VALIDATE_POD_OWNER, handler(owners::validate))
         .route(trireme::CONVERT_PATH, convert.layer(DefaultBodyLimit::max(CONVERSION_LIMIT)));
     for kind in paths::KUEUES_JOBS {
         router = router
             .route(&format!("/mutate-{kind}"), handler(jobs::mutate_or_warn))
-            .route(&format!("/validate-{kind}"), handler(jobs::validate));
+            .route(&format!("/validate-{kind}"), handler(jobs::validate_any));
     }
     for kind in [paths::CLUSTER_QUEUE, paths::COHORT, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
         router = router.route(&paths::validate(kind), of_kueue(validate::validate));

@@ -33,6 +33,7 @@ impl World {
         for crd in [
             crd("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
             crd("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
+            crd("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
         ] {
             world.create("apiextensions.k8s.io", "customresourcedefinitions", crd).await;
         }
@@ -111,6 +112,11 @@ impl World {
             "workloads" => ("v1beta2", "Workload"),
             "apiservices" => ("v1", "APIService"),
             "jobs" => ("v1", "Job"),
+            "pods" => ("v1", "Pod"),
+            "deployments" => ("v1", "Deployment"),
+            "replicasets" => ("v1", "ReplicaSet"),
+            "statefulsets" => ("v1", "StatefulSet"),
+            "leaderworkersets" => ("v1", "LeaderWorkerSet"),
             "jobsets" => ("v1alpha2", "JobSet"),
             other => panic!("{other} has no kind here"),
         };
@@ -180,6 +186,11 @@ impl World {
             .iter()
             .find_map(|namespace| store.get(&id, namespace, name))
             .map(|one| one.value().clone())
+    }
+
+    /// The Workload of this name.
+    pub(crate) fn workload_named(&self, name: &str) -> Option<Value> {
+        self.get("kueue.x-k8s.io", "workloads", name)
     }
 
     pub(crate) fn job(&self, name: &str) -> Value {

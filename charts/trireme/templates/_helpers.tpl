@@ -26,10 +26,11 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
 {{/*
-The kinds of jobs that admission-controller manages, as a YAML list: those of config.integrations.frameworks, or all. The same
-table as the program's; e2e compares the webhooks that are made of it. The schema knows the names.
+The kinds that admission-controller manages, as a YAML list: those of config.integrations.frameworks, or all. The argument is
+(dict "root" $ "through" …): "job" for those with a suspend field of their own, "owner" for those whose pods are gated, "pod" for
+pods themselves. The same tables as the program's; e2e compares the webhooks that are made of them. The schema knows the names.
 */}}
-{{- define "trireme.jobKinds" -}}
+{{- define "trireme.kinds" -}}
 {{- $table := list
   (dict "framework" "batch/job" "group" "batch" "version" "v1" "plural" "jobs")
   (dict "framework" "jobset.x-k8s.io/jobset" "group" "jobset.x-k8s.io" "version" "v1alpha2" "plural" "jobsets")
@@ -40,11 +41,16 @@ table as the program's; e2e compares the webhooks that are made of it. The schem
   (dict "framework" "kubeflow.org/jaxjob" "group" "kubeflow.org" "version" "v1" "plural" "jaxjobs")
   (dict "framework" "kubeflow.org/mpijob" "group" "kubeflow.org" "version" "v2beta1" "plural" "mpijobs")
   (dict "framework" "kubeflow.org/mpijob" "group" "kubeflow.org" "version" "v1" "plural" "mpijobs")
-  (dict "framework" "ray.io/raycluster" "group" "ray.io" "version" "v1" "plural" "rayclusters") -}}
-{{- $wanted := dig "integrations" "frameworks" nil .Values.admissionController.config -}}
+  (dict "framework" "ray.io/raycluster" "group" "ray.io" "version" "v1" "plural" "rayclusters")
+  (dict "framework" "pod" "group" "" "version" "v1" "plural" "pods" "through" "pod")
+  (dict "framework" "deployment" "group" "apps" "version" "v1" "plural" "deployments" "through" "owner")
+  (dict "framework" "statefulset" "group" "apps" "version" "v1" "plural" "statefulsets" "through" "owner")
+  (dict "framework" "leaderworkerset.x-k8s.io/leaderworkerset" "group" "leaderworkerset.x-k8s.io" "version" "v1" "plural" "leaderworkersets" "through" "owner") -}}
+{{- $wanted := dig "integrations" "frameworks" nil .root.Values.admissionController.config -}}
+{{- $through := .through -}}
 {{- $kinds := list -}}
 {{- range $table -}}
-{{- if or (kindIs "invalid" $wanted) (has .framework $wanted) -}}
+{{- if and (eq $through (default "job" .through)) (or (kindIs "invalid" $wanted) (has .framework $wanted)) -}}
 {{- $kinds = append $kinds . -}}
 {{- end -}}
 {{- end -}}

@@ -26,6 +26,7 @@ pub use cohort::cohort;
 pub use finding::{ErrorKind, FieldError};
 pub use gates::Gates;
 pub use resource_flavor::resource_flavor;
+pub use syntax::is_dns_subdomain;
 pub use workload::workload;
 pub use workload_update::workload_update;
 

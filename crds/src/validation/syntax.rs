@@ -22,7 +22,7 @@ pub(super) fn is_label_value(text: &str) -> bool {
 }
 
 /// Lower-case labels with dots between them.
-pub(super) fn is_dns_subdomain(text: &str) -> bool {
+pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= SUBDOMAIN_LENGTH
         && text.split('.').all(|label| {
             !label.is_empty()

@@ -38,7 +38,12 @@ impl Index {
                 .iter()
                 .filter(of_gang)
                 .fold(0, |sum: i64, grant| sum.saturating_add(grant.count));
-            let granted = u32::try_from(granted.max(0)).unwrap_or(u32::MAX);
+            let granted = match record.starts {
+                super::Together::Nothing => 1,
+                super::Together::All | super::Together::PodSet => {
+                    u32::try_from(granted.max(0)).unwrap_or(u32::MAX)
+                }
+            };
             spec.min_member = if owner.is_some() { spec.min_member.max(granted) } else { granted };
             spec.created_ms = record.created_ms;
             owner = Some(read::workload_owner(&record.key, uid));

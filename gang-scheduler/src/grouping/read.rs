@@ -14,7 +14,7 @@ use placement_engine::{
 };
 
 use super::grant::Grant;
-use super::{GangOwner, Key, PodRecord, WorkloadRecord};
+use super::{GangOwner, Key, PodRecord, Together, WorkloadRecord};
 
 pub(super) fn key_of(metadata: &ObjectMeta) -> Key {
     let text = |text: &Option<String>| Arc::from(text.as_deref().unwrap_or_default());
@@ -281,11 +281,11 @@ pub(super) fn workload_record(workload: &view::WorkloadPlacement) -> WorkloadRec
             && !workload.has(crds::reasons::workload::FINISHED),
         finished: workload.has(crds::reasons::workload::FINISHED),
         grants: grants.collect(),
-        by_pod_set: meta
-            .annotations
-            .as_ref()
-            .and_then(|annotations| annotations.get(trireme::GANG))
-            .is_some_and(|gang| gang == trireme::GANG_OF_POD_SET),
+        starts: match meta.annotations.as_ref().and_then(|all| all.get(trireme::GANG)).map(String::as_str) {
+            Some(trireme::GANG_OF_POD_SET) => Together::PodSet,
+            Some(trireme::GANG_OF_POD) => Together::Nothing,
+            _ => Together::All,
+        },
     }
 }
 

@@ -1,0 +1,317 @@
+//! Steps of pods that are managed one by one, and of the objects they were made for.
+
+use crds::names::kueue;
+use crds::reasons::event as reasons;
+use crds::reasons::workload as tokens;
+use crds::view::workload::Workload;
+use kit::events::Severity;
+use kit::patch::{self, Subresource};
+use kit::writes::Priority;
+use kube::Api;
+use quota_engine::Uid;
+use serde_json::{Value, json};
+
+use super::Controller;
+use super::pump::{About, Answer, Before, Op, target, text};
+use super::world::Unit;
+use crate::input;
+use crate::jobs::{JobObject, JobResource, missing_flavor};
+use crate::pods::{
+    self, Known, POD, Part, PodOwner, PodStep, PodsKey, PodsStep, Stop, TERMINATION_TARGET, compose, start,
+};
+use crate::reconcile::{Job, Step, priority_step};
+use crate::status::{self, Change};
+
+impl Controller {
+    /// What happened to a pod is looked at with the pods it is managed with.
+    pub(super) fn pods_to_groups(&mut self) {
+        let pods: Vec<Unit> =
+            self.world.dirty.iter().filter(|unit| matches!(unit, Unit::Pod(_))).cloned().collect();
+        for unit in pods {
+            self.world.dirty.remove(&unit);
+            if let Unit::Pod(uid) = &unit
+                && let Some(key) = self.world.key_of_pod(uid).cloned()
+            {
+                self.world.dirty.insert(Unit::Pods(key));
+            }
+        }
+    }
+
+    pub(super) fn pump_pods(&mut self, unit: &Unit, key: &PodsKey) {
+        let now = self.ctx.clock.now();
+        let (workload, is_name_taken) = self.world.workload_of_pods(key);
+        let workload = workload.cloned();
+        if self.begin_eviction(unit, workload.as_ref()) {
+            return;
+        }
+        let Some(group) = self.world.group(key) else {
+            if let Some(workload) = workload {
+                let is_one = matches!(key, PodsKey::One(_));
+                if !self.without_job(unit, &workload, is_one) {
+                    self.begin_decision(unit, &workload);
+                }
+            }
+            return;
+        };
+        let job = group.as_job(now);
+        let priority = self.world.priorities.of(&job).ok();
+        let known = Known {
+            priority: priority.as_ref(),
+            is_name_taken,
+            reclaims: !self.world.rules.ignores_reclaimable(),
+            now,
+        };
+        let plan = pods::plan(&group, workload.as_ref(), known);
+        let composed = (plan.workload == PodsStep::Job(Step::CreateWorkload))
+            .then(|| compose(&group, &job, &self.world.priorities));
+        let is_group = group.is_group();
+        for (uid, step) in plan.pods {
+            self.begin_pod_step(unit, &uid, is_group, &step, workload.as_ref());
+        }
+        if self.busy.contains_key(unit) {
+            return;
+        }
+        self.begin_pods_step(unit, &job, workload.as_ref(), plan.workload, composed);
+    }
+
+    fn begin_pods_step(
+        &mut self,
+        unit: &Unit,
+        job: &Job,
+        workload: Option<&Workload>,
+        step: PodsStep,
+        composed: Option<Result<Value, String>>,
+    ) {
+        let Unit::Pods(key) = unit else { return };
+        let versions = self.versions_of_pods(key, workload);
+        let is_refused = self.is_refused(unit, &versions);
+        match (step, workload) {
+            (PodsStep::Job(Step::Nothing), Some(workload)) => self.begin_decision(unit, workload),
+            (PodsStep::NameConflict, _) => {
+                let words = "a Workload of this group's name was made for something else; give the group another name";
+                self.tell(unit, job, reasons::WORKLOAD_NAME_CONFLICT, words);
+            }
+            _ if is_refused => {}
+            (PodsStep::Job(Step::CreateWorkload), None) => match composed {
+                Some(Ok(body)) => self.create_workload_for(unit, job, body, versions),
+                Some(Err(words)) => self.cannot_compose(unit, job, &words),
+                None => {}
+            },
+            (PodsStep::Job(step), workload) => self.begin_step(unit, Some(job), workload, step),
+            (PodsStep::AddOwners(uids), Some(workload)) => self.add_owners(unit, workload, &uids),
+            (PodsStep::Replacements(change), Some(workload)) => {
+                let body = status::with_condition(workload, &change, self.ctx.clock.now());
+                self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
+            }
+            (PodsStep::AddOwners(_) | PodsStep::Replacements(_), None) => {}
+        }
+    }
+
+    fn add_owners(&mut self, unit: &Unit, workload: &Workload, uids: &[Uid]) {
+        let mut owners: Vec<Value> =
+            workload.metadata.owner_references.iter().flatten().map(|owner| json!(owner)).collect();
+        owners.extend(uids.iter().filter_map(|uid| self.world.pod(uid)).map(pods::owner));
+        let body = json!({ "metadata": { "ownerReferences": owners } });
+        let note = format!("{} more pods belong to it", uids.len());
+        self.about_workload(workload, Severity::Normal, reasons::OWNER_REFERENCES_ADDED, &note);
+        self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
+    }
+
+    fn begin_pod_step(
+        &mut self,
+        unit: &Unit,
+        uid: &Uid,
+        is_group: bool,
+        step: &PodStep,
+        workload: Option<&Workload>,
+    ) {
+        let Some(pod) = self.world.pod(uid) else { return };
+        match step {
+            PodStep::LetGo => {
+                let finalizers = pod.metadata.finalizers.iter().flatten();
+                let kept: Vec<&String> = finalizers.filter(|one| *one != kueue::MANAGED).collect();
+                let body = json!({ "metadata": { "finalizers": kept } });
+                self.patch_pod(uid, "let go", body, Subresource::Main);
+            }
+            PodStep::Mark(why, message) => {
+                let body = self.termination_target(pod, *why, message);
+                self.patch_pod(uid, "mark", body, Subresource::Status);
+            }
+            PodStep::Delete => self.delete_pod(uid, reasons::STOPPED, "deleted until it is admitted"),
+            PodStep::DeleteExcess => {
+                self.delete_pod(uid, reasons::EXCESS_POD_DELETED, "its group has enough pods without it");
+            }
+            PodStep::Start => {
+                if let Some(workload) = workload {
+                    self.start_pod(unit, uid, is_group, workload);
+                }
+            }
+        }
+    }
+
+    fn termination_target(&self, pod: &JobObject, why: Stop, message: &str) -> Value {
+        let now = self.ctx.clock.now();
+        let now = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let conditions = pod.at("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+        let mut conditions: Vec<Value> =
+            conditions.filter(|one| one["type"] != TERMINATION_TARGET).cloned().collect();
+        conditions.push(json!({
+            "type": TERMINATION_TARGET,
+            "status": "True",
+            "reason": why.token(),
+            "message": message,
+            "lastTransitionTime": now.to_string(),
+        }));
+        json!({ "status": { "conditions": conditions } })
+    }
+
+    fn start_pod(&mut self, unit: &Unit, uid: &Uid, is_group: bool, workload: &Workload) {
+        let Some(pod) = self.world.pod(uid) else { return };
+        if let Some(flavor) = missing_flavor(workload, &self.world.flavors_by_name) {
+            let job = Job { kind: POD, object: pod.clone(), view: crate::jobs::read(POD, pod) };
+            let words = format!("it is admitted to ResourceFlavor {flavor}, which does not exist; create it");
+            return self.tell(unit, &job, reasons::FLAVOR_NOT_FOUND, &words);
+        }
+        match start(pod, is_group, workload, &self.world.flavors_by_name) {
+            Ok(body) => self.patch_pod(uid, "start", body, Subresource::Main),
+            Err(_) if self.busy.contains_key(unit) => {}
+            Err(conflict) => {
+                let reason = tokens::finished::FAILED_TO_START;
+                let body = status::finished(workload, reason, &conflict.to_string(), self.ctx.clock.now());
+                self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
+            }
+        }
+    }
+
+    fn patch_pod(&mut self, uid: &Uid, what: &str, body: Value, part: Subresource) {
+        let Some((op, api, target)) = self.pod_op(uid, what) else { return };
+        self.submit(&Unit::Pod(uid.clone()), Priority::Normal, op, move || {
+            let (api, target, body) = (api.clone(), target.clone(), body.clone());
+            async move { patch::merge(&api, &target, body, part).await.map(|pod| Answer::Pod(Box::new(pod))) }
+        });
+    }
+
+    fn delete_pod(&mut self, uid: &Uid, reason: &'static str, note: &str) {
+        let Some((op, api, target)) = self.pod_op(uid, "delete") else { return };
+        if let Some(pod) = self.world.pod(uid) {
+            let job = Job { kind: POD, object: pod.clone(), view: crate::jobs::read(POD, pod) };
+            self.about_job(&job, Severity::Normal, reason, note);
+        }
+        let unit = Unit::Pod(uid.clone());
+        // What the answer does not tell, the watch does; until then it is not deleted again.
+        self.remember_refused(&unit, op.versions.clone(), super::CONFLICT_DELAY);
+        self.submit(&unit, Priority::Urgent, op, move || {
+            let (api, target) = (api.clone(), target.clone());
+            async move { patch::delete(&api, &target, None).await.map(|()| Answer::Nothing) }
+        });
+    }
+
+    /// What a write of a pod rests on; `None` while another one is under way, or after it was refused.
+    fn pod_op(&self, uid: &Uid, what: &str) -> Option<(Op, Api<JobObject>, patch::Target)> {
+        let unit = Unit::Pod(uid.clone());
+        let pod = self.world.pod(uid)?;
+        let metadata = &pod.metadata;
+        let versions = format!("{}/{what}", text(metadata.resource_version.as_ref()));
+        if self.busy.contains_key(&unit) || self.writes.room() == 0 || self.is_refused(&unit, &versions) {
+            return None;
+        }
+        let namespace = text(metadata.namespace.as_ref());
+        let resource = JobResource::from(POD);
+        let api = Api::<JobObject>::namespaced_with(self.ctx.clients.write.clone(), &namespace, &resource);
+        let about = About::Pod { namespace, name: text(metadata.name.as_ref()) };
+        let op = Op { decision: None, reads: false, about, versions, before: Before::Nothing };
+        Some((op, api, target(metadata)))
+    }
+
+    /// What a step of pods was worked out from.
+    pub(super) fn versions_of_pods(&self, key: &PodsKey, workload: Option<&Workload>) -> String {
+        let newest = self.world.group(key).map(|group| {
+            let newest = group.pods.iter().map(|pod| input::version(&pod.metadata)).max().unwrap_or(0);
+            format!("{}.{newest}", group.pods.len())
+        });
+        let version = text(workload.and_then(|one| one.metadata.resource_version.as_ref()));
+        format!("{}/{version}", newest.unwrap_or_default())
+    }
+
+    pub(super) fn pump_pod_owner(&mut self, unit: &Unit, uid: &Uid) {
+        let Some((owner, object)) = self.world.pod_owner(uid) else { return };
+        let namespace = text(object.metadata.namespace.as_ref());
+        let leaving = object.metadata.deletion_timestamp.is_some();
+        if leaving || !owner.is_top_level(object) || !self.world.manages(&namespace, object.queue()) {
+            return;
+        }
+        let job =
+            Job { kind: owner.kind, object: object.clone(), view: crate::jobs::read(owner.kind, object) };
+        for (pod, body) in self.world.joins(owner, &job.object) {
+            self.patch_pod(&pod, "join", body, Subresource::Main);
+        }
+        let made: Vec<Workload> = self.world.workloads_made_from(uid).into_iter().cloned().collect();
+        let parts = owner.parts(&job.object);
+        for part in &parts {
+            match made.iter().find(|one| one.metadata.name.as_ref() == Some(&part.name)) {
+                None if PodOwner::replicas(&job.object) == 0 => {}
+                None => return self.make_part(unit, owner, part, &job),
+                Some(workload) => {
+                    if self.keep_part(unit, owner, workload, &job) {
+                        return;
+                    }
+                }
+            }
+        }
+        let named = |one: &Workload| parts.iter().any(|part| one.metadata.name.as_ref() == Some(&part.name));
+        let stray = made.iter().find(|one| !named(one) && one.metadata.deletion_timestamp.is_none());
+        if let Some(stray) = stray {
+            self.delete_workload(unit, stray);
+        }
+    }
+
+    fn make_part(&mut self, unit: &Unit, owner: &PodOwner, part: &Part, job: &Job) {
+        let versions = format!("{} {}/", text(job.object.metadata.resource_version.as_ref()), part.name);
+        if self.is_refused(unit, &versions) {
+            return;
+        }
+        match owner.compose(part, job, &self.world.priorities) {
+            Ok(body) => self.create_workload_for(unit, job, body, versions),
+            Err(words) => self.cannot_compose(unit, job, &words),
+        }
+    }
+
+    /// Brings a Workload in line with its object: queue, priority, and whether it is wanted at all.
+    fn keep_part(&mut self, unit: &Unit, owner: &PodOwner, workload: &Workload, job: &Job) -> bool {
+        if workload.metadata.deletion_timestamp.is_some() || workload.holds(tokens::FINISHED) {
+            return false;
+        }
+        let versions = format!(
+            "{}/{}",
+            text(job.object.metadata.resource_version.as_ref()),
+            text(workload.metadata.resource_version.as_ref())
+        );
+        if self.is_refused(unit, &versions) {
+            return false;
+        }
+        let wanted = PodOwner::replicas(&job.object) > 0;
+        let (reserved, on_hold) = (workload.holds(tokens::QUOTA_RESERVED), input::is_on_hold(workload));
+        let now = self.ctx.clock.now();
+        if !owner.is_per_replica() && !wanted && reserved {
+            let body = status::on_hold(workload, now);
+            self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
+            return true;
+        }
+        if !owner.is_per_replica() && wanted && on_hold {
+            let reason = tokens::quota_reserved::PENDING_EVALUATION;
+            let change = Change::new(tokens::QUOTA_RESERVED, false, reason, "it is scaled up again");
+            let body = status::with_condition(workload, &change, now);
+            self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
+            return true;
+        }
+        let queue = job.view.queue.as_ref().filter(|_| wanted);
+        if let Some(queue) = queue.filter(|queue| workload.spec.queue_name.as_ref() != Some(*queue)) {
+            self.begin_step(unit, Some(job), Some(workload), Step::ChangeQueue(queue.clone()));
+            return self.busy.contains_key(unit);
+        }
+        let priority = self.world.priorities.of(job).ok();
+        let step = priority_step(job, workload, priority.as_ref());
+        self.begin_step(unit, Some(job), Some(workload), step);
+        self.busy.contains_key(unit)
+    }
+}

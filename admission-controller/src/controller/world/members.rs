@@ -1,0 +1,308 @@
+//! Managed pods, which of them belong together, and the objects they were made for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crds::names::kueue;
+use crds::view::workload::Workload;
+use kit::watch::Change;
+use quota_engine::Uid;
+
+use super::{Unit, World, controller_of};
+use crate::config::Configuration;
+use crate::controller::store::{Delta, Store};
+use crate::input;
+use crate::jobs::{JobObject, KindId};
+use crate::pods::{Group, Member, PodOwner, PodsKey, of_kind};
+
+/// Kind, namespace and name.
+type OwnerName = (KindId, String, String);
+
+/// Managed pods and the objects they were made for.
+pub(super) struct Members {
+    /// `None` where no pods are managed.
+    pods: Option<Store<JobObject>>,
+    key_of_pod: BTreeMap<Uid, PodsKey>,
+    by_key: BTreeMap<PodsKey, BTreeSet<Uid>>,
+    owners: BTreeMap<KindId, (&'static PodOwner, Store<JobObject>)>,
+    /// Of what kind an owner is.
+    kind_of_owner: BTreeMap<Uid, KindId>,
+    /// Owners by kind, namespace and name.
+    owner_named: BTreeMap<OwnerName, Uid>,
+    /// Pods that have not joined their group, by the object they were made for.
+    to_join: BTreeMap<OwnerName, BTreeSet<Uid>>,
+    /// Workloads by namespace and name, as far as somebody may look for them by name.
+    workload_named: BTreeMap<(String, String), Uid>,
+    /// Workloads by the uid of the object they were made from.
+    workloads_of_owner: BTreeMap<Uid, BTreeSet<Uid>>,
+}
+
+impl Members {
+    pub(super) fn new(config: &Configuration) -> Self {
+        let owners = config.pod_owners().filter(|owner| owner.makes_workloads());
+        Self {
+            pods: config.watches_pods().then(Store::new),
+            key_of_pod: BTreeMap::new(),
+            by_key: BTreeMap::new(),
+            owners: owners.map(|owner| (owner.kind.id(), (owner, Store::new()))).collect(),
+            kind_of_owner: BTreeMap::new(),
+            owner_named: BTreeMap::new(),
+            to_join: BTreeMap::new(),
+            workload_named: BTreeMap::new(),
+            workloads_of_owner: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        self.pods.as_ref().is_none_or(Store::is_synced)
+            && self.owners.values().all(|(_, store)| store.is_synced())
+    }
+
+    /// Everything that is managed here.
+    pub(super) fn units(&self) -> Vec<Unit> {
+        let owners = self.kind_of_owner.keys().cloned().map(Unit::PodOwner);
+        self.by_key.keys().cloned().map(Unit::Pods).chain(owners).collect()
+    }
+
+    /// The pods that a Workload is of.
+    pub(super) fn unit_of(&self, view: &Workload) -> Option<Unit> {
+        self.pods.as_ref()?;
+        if is_of_group(view) {
+            let (namespace, name) = key_of(view);
+            return Some(Unit::Pods(PodsKey::Group { namespace, name }));
+        }
+        let owner = controller_of(&view.metadata)?;
+        (owner.kind == "Pod" && owner.api_version == "v1")
+            .then(|| Unit::Pods(PodsKey::One(owner.uid.as_str().into())))
+    }
+
+    /// Takes note of a Workload; the owners it was made from may have to look at it.
+    pub(super) fn workload_seen(&mut self, view: &Workload) -> Vec<Unit> {
+        if self.pods.is_none() {
+            return Vec::new();
+        }
+        let uid = input::uid(&view.metadata);
+        self.workload_named.insert(key_of(view), uid.clone());
+        let owners = made_from(view);
+        for owner in &owners {
+            self.workloads_of_owner.entry(owner.clone()).or_default().insert(uid.clone());
+        }
+        owners.into_iter().map(Unit::PodOwner).collect()
+    }
+
+    pub(super) fn workload_gone(&mut self, view: &Workload) -> Vec<Unit> {
+        let uid = input::uid(&view.metadata);
+        let key = key_of(view);
+        if self.workload_named.get(&key) == Some(&uid) {
+            self.workload_named.remove(&key);
+        }
+        let owners = made_from(view);
+        for owner in &owners {
+            if let Some(workloads) = self.workloads_of_owner.get_mut(owner) {
+                workloads.remove(&uid);
+                if workloads.is_empty() {
+                    self.workloads_of_owner.remove(owner);
+                }
+            }
+        }
+        owners.into_iter().map(Unit::PodOwner).collect()
+    }
+}
+
+fn is_of_group(view: &Workload) -> bool {
+    let annotations = view.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(kueue::IS_GROUP_WORKLOAD)).is_some_and(|value| value == "true")
+}
+
+fn key_of(view: &Workload) -> (String, String) {
+    (view.metadata.namespace.clone().unwrap_or_default(), view.metadata.name.clone().unwrap_or_default())
+}
+
+/// The objects that a Workload was made from, of kinds that are managed through their pods.
+fn made_from(view: &Workload) -> Vec<Uid> {
+    let owners = view.metadata.owner_references.iter().flatten();
+    let known = owners.filter(|owner| {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        of_kind(group, &owner.kind).is_some()
+    });
+    known.map(|owner| Uid::from(owner.uid.as_str())).collect()
+}
+
+impl World {
+    pub(in crate::controller) fn take_pods(&mut self, change: Change<JobObject>) {
+        let Some(store) = &mut self.members.pods else { return };
+        for delta in store.take(change) {
+            self.pod_changed(delta);
+        }
+    }
+
+    /// Takes the answer to a write of a pod.
+    pub(in crate::controller) fn take_pod_answer(&mut self, pod: JobObject) {
+        let changed = self.members.pods.as_mut().and_then(|store| store.upsert(pod));
+        if let Some(uid) = changed {
+            self.pod_changed(Delta::Upsert(uid));
+        }
+    }
+
+    fn pod_changed(&mut self, delta: Delta<JobObject>) {
+        let members = &mut self.members;
+        let (uid, key) = match delta {
+            Delta::Upsert(uid) => {
+                let Some(pod) = members.pods.as_ref().and_then(|store| store.get(&uid)) else { return };
+                let (key, owner) = (pod.pods_key(), owner_name(pod));
+                if let Some(owner) = owner {
+                    let waiting = members.to_join.entry(owner.clone()).or_default();
+                    if matches!(key, PodsKey::One(_)) {
+                        waiting.insert(uid.clone())
+                    } else {
+                        waiting.remove(&uid)
+                    };
+                    if waiting.is_empty() {
+                        members.to_join.remove(&owner);
+                    }
+                    self.dirty.extend(members.owner_named.get(&owner).cloned().map(Unit::PodOwner));
+                }
+                (uid, Some(key))
+            }
+            Delta::Gone(pod) => {
+                let uid = Uid::from(pod.uid());
+                if let Some(owner) = owner_name(&pod)
+                    && let Some(waiting) = members.to_join.get_mut(&owner)
+                {
+                    waiting.remove(&uid);
+                    if waiting.is_empty() {
+                        members.to_join.remove(&owner);
+                    }
+                }
+                (uid, None)
+            }
+        };
+        let before = match &key {
+            Some(key) => members.key_of_pod.insert(uid.clone(), key.clone()),
+            None => members.key_of_pod.remove(&uid),
+        };
+        if before != key {
+            if let Some(before) = &before
+                && let Some(pods) = members.by_key.get_mut(before)
+            {
+                pods.remove(&uid);
+                if pods.is_empty() {
+                    members.by_key.remove(before);
+                }
+            }
+            if let Some(key) = &key {
+                members.by_key.entry(key.clone()).or_default().insert(uid);
+            }
+            self.dirty.extend(before.map(Unit::Pods));
+        }
+        self.dirty.extend(key.map(Unit::Pods));
+    }
+
+    pub(in crate::controller) fn take_pod_owners(
+        &mut self,
+        owner: &'static PodOwner,
+        change: Change<JobObject>,
+    ) {
+        let id = owner.kind.id();
+        let members = &mut self.members;
+        let Some((_, store)) = members.owners.get_mut(&id) else { return };
+        for delta in store.take(change) {
+            let uid = match delta {
+                Delta::Upsert(uid) => {
+                    if let Some(object) = store.get(&uid) {
+                        members.owner_named.insert(name_of(id, object), uid.clone());
+                    }
+                    members.kind_of_owner.insert(uid.clone(), id);
+                    uid
+                }
+                Delta::Gone(object) => {
+                    let uid = Uid::from(object.uid());
+                    let name = name_of(id, &object);
+                    if members.owner_named.get(&name) == Some(&uid) {
+                        members.owner_named.remove(&name);
+                    }
+                    members.kind_of_owner.remove(&uid);
+                    uid
+                }
+            };
+            self.dirty.insert(Unit::PodOwner(uid));
+        }
+    }
+
+    /// The pods of a key, as they are managed together.
+    pub(in crate::controller) fn group(&self, key: &PodsKey) -> Option<Group<'_>> {
+        let store = self.members.pods.as_ref()?;
+        let pods = self.members.by_key.get(key)?.iter().filter_map(|uid| store.get(uid));
+        Group::new(key.clone(), pods.filter(|pod| self.is_managed_pod(pod)))
+    }
+
+    /// Plain pods may be left alone, and those of Deployments managed; one whose owner is managed is part of that.
+    fn is_managed_pod(&self, pod: &JobObject) -> bool {
+        if pod.group_name().is_none() && PodOwner::of_pod(pod).is_some() {
+            // It joins its group first.
+            return false;
+        }
+        let has_parent = !pod.annotation(kueue::POD_SUSPENDING_PARENT).is_empty();
+        has_parent || (self.config.manages_pods() && !pod.is_part_of_a_job())
+    }
+
+    pub(in crate::controller) fn pod(&self, uid: &Uid) -> Option<&JobObject> {
+        self.members.pods.as_ref()?.get(uid)
+    }
+
+    /// Which pods a pod is managed with.
+    pub(in crate::controller) fn key_of_pod(&self, uid: &Uid) -> Option<&PodsKey> {
+        self.members.key_of_pod.get(uid)
+    }
+
+    /// The Workload of pods, and whether one of its name was made for something else.
+    pub(in crate::controller) fn workload_of_pods(&self, key: &PodsKey) -> (Option<&Workload>, bool) {
+        match key {
+            PodsKey::One(uid) => (self.workloads_of(uid).first().copied(), false),
+            PodsKey::Group { namespace, name } => match self.workload_named(namespace, name) {
+                Some(view) if is_of_group(view) => (Some(view), false),
+                Some(_) => (None, true),
+                None => (None, false),
+            },
+        }
+    }
+
+    /// A Workload by its name.
+    pub(in crate::controller) fn workload_named(&self, namespace: &str, name: &str) -> Option<&Workload> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.workloads.get(self.members.workload_named.get(&key)?)
+    }
+
+    /// An object that is managed through its pods.
+    pub(in crate::controller) fn pod_owner(&self, uid: &Uid) -> Option<(&'static PodOwner, &JobObject)> {
+        let (owner, store) = self.members.owners.get(self.members.kind_of_owner.get(uid)?)?;
+        Some((owner, store.get(uid)?))
+    }
+
+    /// The Workloads that were made from an object.
+    pub(in crate::controller) fn workloads_made_from(&self, owner: &Uid) -> Vec<&Workload> {
+        let uids = self.members.workloads_of_owner.get(owner);
+        uids.into_iter().flatten().filter_map(|uid| self.workloads.get(uid)).collect()
+    }
+
+    /// The pods that have to join a group of an object, and the patches with which they do.
+    pub(in crate::controller) fn joins(
+        &self,
+        owner: &PodOwner,
+        object: &JobObject,
+    ) -> Vec<(Uid, serde_json::Value)> {
+        let waiting = self.members.to_join.get(&name_of(owner.kind.id(), object));
+        let join = |uid: &Uid| Some((uid.clone(), owner.join(object, self.pod(uid)?)?));
+        waiting.into_iter().flatten().filter_map(join).collect()
+    }
+}
+
+fn name_of(id: KindId, object: &JobObject) -> OwnerName {
+    let metadata = &object.metadata;
+    (id, metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+/// The object that a pod was made for, if its group is made from that.
+fn owner_name(pod: &JobObject) -> Option<OwnerName> {
+    let (owner, name) = PodOwner::of_pod(pod)?;
+    Some((owner.kind.id(), pod.metadata.namespace.clone().unwrap_or_default(), name.to_owned()))
+}

@@ -1,0 +1,117 @@
+use std::collections::BTreeMap;
+
+use crds::names::kueue;
+use serde_json::{Value, json};
+
+use super::plan::{keepers_first, partition};
+use super::{Group, Member, PodsKey};
+use crate::compose::{self, Priorities};
+use crate::jobs::JobObject;
+use crate::names::workload_name;
+use crate::reconcile::Job;
+
+/// The API server's bound on `podSets` of a Workload.
+const MAX_ROLES: usize = 18;
+
+/// The Workload of pods, ready to be created.
+///
+/// # Errors
+/// Why they cannot be described, in words for their owner.
+pub fn compose(group: &Group<'_>, job: &Job, priorities: &Priorities) -> Result<Value, String> {
+    let first = group.first();
+    let metadata = &first.metadata;
+    let (pod_name, uid) = (metadata.name.as_deref().unwrap_or_default(), first.uid());
+    let (name, pod_sets, owners) = match &group.key {
+        PodsKey::One(_) => {
+            let mut owner = owner(first);
+            (owner["controller"], owner["blockOwnerDeletion"]) = (json!(true), json!(true));
+            let set = pod_set(kueue::DEFAULT_PODSET, 1, first)?;
+            (workload_name("", "Pod", pod_name, uid), vec![set], vec![owner])
+        }
+        PodsKey::Group { name, .. } => {
+            let members = members(group)?;
+            let owners = members.iter().map(|pod| owner(pod)).collect();
+            (name.clone(), roles(group, &members)?, owners)
+        }
+    };
+    let mut workload = json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {
+            "name": name,
+            "namespace": metadata.namespace,
+            "finalizers": [kueue::FINALIZER_RESOURCE_IN_USE],
+            "ownerReferences": owners,
+        },
+        "spec": compose::spec(job, pod_sets, priorities)?,
+    });
+    if group.is_group() {
+        workload["metadata"]["annotations"] = json!({ kueue::IS_GROUP_WORKLOAD: "true" });
+    } else {
+        workload["metadata"]["labels"] = json!({ kueue::JOB_UID: uid });
+    }
+    Ok(workload)
+}
+
+/// The pods of a complete group, as many as it is to have.
+fn members<'a>(group: &Group<'a>) -> Result<Vec<&'a JobObject>, String> {
+    let total = group.total()?;
+    let (mut active, _) = partition(&group.pods);
+    if !group.is_fast() && active.len() < total {
+        return Err(format!("the group has fewer pods that can run than the {total} it is to have"));
+    }
+    let first = group.first();
+    let name = |pod: &JobObject| pod.metadata.name.clone().unwrap_or_default();
+    for pod in group.pods.iter().filter(|pod| !pod.has_failed()) {
+        let (one, other) = (name(first), name(pod));
+        if pod.queue() != first.queue() {
+            return Err(format!("pods {one} and {other} of the group name different queues"));
+        }
+        if super::group::total(pod)? != total {
+            let annotation = kueue::POD_GROUP_TOTAL_COUNT;
+            return Err(format!("pods {one} and {other} of the group differ in the annotation {annotation}"));
+        }
+        check_rank(pod, total)?;
+    }
+    keepers_first(&mut active);
+    active.truncate(total);
+    Ok(active)
+}
+
+fn check_rank(pod: &JobObject, total: usize) -> Result<(), String> {
+    const LABEL: &str = kueue::POD_GROUP_POD_INDEX;
+    let Some(rank) = pod.label(LABEL) else { return Ok(()) };
+    match rank.parse::<usize>() {
+        Ok(rank) if rank < total => Ok(()),
+        _ => Err(format!("label {LABEL} is {rank:?}; it must be a whole number below {total}")),
+    }
+}
+
+/// One pod set for each role, in the order of their names. In a fast group the first pod speaks for all.
+fn roles(group: &Group<'_>, members: &[&JobObject]) -> Result<Vec<Value>, String> {
+    if group.is_fast() {
+        let Some(pod) = members.first() else { return Err("no pod of the group can run".to_owned()) };
+        return Ok(vec![pod_set(&pod.role(), group.total()?, pod)?]);
+    }
+    let mut by_role: BTreeMap<String, (&JobObject, usize)> = BTreeMap::new();
+    for pod in members {
+        by_role.entry(pod.role()).or_insert((pod, 0)).1 += 1;
+    }
+    if by_role.len() > MAX_ROLES {
+        return Err(format!(
+            "the group has pods of more than {MAX_ROLES} shapes, which a Workload cannot hold"
+        ));
+    }
+    by_role.iter().map(|(role, (pod, count))| pod_set(role, *count, pod)).collect()
+}
+
+fn pod_set(name: &str, count: usize, pod: &JobObject) -> Result<Value, String> {
+    let place = format!("pod {}", pod.metadata.name.as_deref().unwrap_or_default());
+    compose::refuse_unsupported(pod.metadata.annotations.as_ref(), &place)?;
+    Ok(json!({ "name": name, "count": count, "template": { "spec": pod.spec } }))
+}
+
+/// A pod as an owner of its Workload: one of several, so none is its controller.
+pub fn owner(pod: &JobObject) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.uid() })
+}

@@ -1,0 +1,293 @@
+//! Kinds that have no suspend field: their pods are held back instead.
+//!
+//! A kind is an entry of [`OWNERS`]. Its webhook marks the pod templates, so that every pod is gated when it is created. Where
+//! the pods of an object belong together, the Workload is made from the object, and the pods join it.
+
+use std::collections::BTreeMap;
+
+use crds::names::{kueue, trireme};
+use serde_json::{Value, json};
+
+use super::Member;
+use crate::compose::{self, Priorities};
+use crate::jobs::{JobKind, JobObject, table};
+use crate::names::workload_name;
+use crate::reconcile::Job;
+
+/// A kind that is managed through its pods. Paths are JSON pointers from the object's root.
+#[derive(Debug)]
+pub struct PodOwner {
+    /// Its names; what it says of suspending has no meaning.
+    pub kind: &'static JobKind,
+    /// Where its pod templates are.
+    pub templates: &'static [&'static str],
+    /// Annotations that its templates get besides the one that names the framework.
+    pub annotations: &'static [(&'static str, &'static str)],
+    /// Whether pods carry its queue and its priority class from the start. Where they do not, a change of the queue must not
+    /// make new pods of all.
+    pub labels_templates: bool,
+    /// Which pods belong together.
+    pub shape: Shape,
+}
+
+/// Which pods of an object belong together.
+#[derive(Debug)]
+pub enum Shape {
+    /// None: each has a Workload of its own.
+    EachPod,
+    /// All of them.
+    OneGroup,
+    /// Those of each replica.
+    GroupPerReplica {
+        /// The label of a pod that names the object.
+        name: &'static str,
+        /// The label of a pod that says which replica it is of.
+        index: &'static str,
+        /// The annotation that the workers have, and their leader has not.
+        led: &'static str,
+        /// How many pods a replica has; absent is 1.
+        size: &'static str,
+    },
+}
+
+/// Every kind that is managed through its pods.
+pub static OWNERS: &[PodOwner] = &[
+    PodOwner {
+        kind: &table::DEPLOYMENT,
+        templates: &["/spec/template"],
+        annotations: &[],
+        labels_templates: true,
+        shape: Shape::EachPod,
+    },
+    PodOwner {
+        kind: &table::STATEFUL_SET,
+        templates: &["/spec/template"],
+        annotations: &[],
+        labels_templates: false,
+        shape: Shape::OneGroup,
+    },
+    PodOwner {
+        kind: &table::LEADER_WORKER_SET,
+        templates: &[LEADER, WORKER],
+        annotations: &[(kueue::POD_GROUP_SERVING, "true")],
+        labels_templates: true,
+        shape: Shape::GroupPerReplica {
+            name: "leaderworkerset.sigs.k8s.io/name",
+            index: "leaderworkerset.sigs.k8s.io/group-index",
+            led: "leaderworkerset.sigs.k8s.io/leader-name",
+            size: "/spec/leaderWorkerTemplate/size",
+        },
+    },
+];
+
+const REPLICAS: &str = "/spec/replicas";
+const LEADER: &str = "/spec/leaderWorkerTemplate/leaderTemplate";
+const WORKER: &str = "/spec/leaderWorkerTemplate/workerTemplate";
+
+/// More replicas are refused: each would have a Workload. Kueue's bound (`leaderworkerset_controller.go`).
+const MAX_REPLICAS: i64 = 1_000_000;
+
+/// The entry of a kind.
+pub fn of_kind(group: &str, kind: &str) -> Option<&'static PodOwner> {
+    OWNERS.iter().find(|one| one.kind.group == group && one.kind.kind == kind)
+}
+
+/// A Workload that an object is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The Workload's name, and its group's.
+    pub name: String,
+    /// Which replica, where there is one for each.
+    pub index: Option<i64>,
+}
+
+impl PodOwner {
+    /// Whether Workloads are made from the object, and its pods join them.
+    pub fn makes_workloads(&self) -> bool {
+        !matches!(self.shape, Shape::EachPod)
+    }
+
+    /// Whether each replica has a Workload.
+    pub fn is_per_replica(&self) -> bool {
+        matches!(self.shape, Shape::GroupPerReplica { .. })
+    }
+
+    /// Whether the object itself is managed: a StatefulSet of a LeaderWorkerSet is a part of that.
+    pub fn is_top_level(&self, object: &JobObject) -> bool {
+        let parent = self.templates.iter().find_map(|template| {
+            let annotations = object.at(&format!("{template}/metadata/annotations"))?;
+            annotations.get(kueue::POD_SUSPENDING_PARENT)?.as_str()
+        });
+        parent.is_none_or(|parent| parent == self.kind.framework) && !object.is_part_of_a_job()
+    }
+
+    /// How many replicas the object is to have.
+    pub fn replicas(object: &JobObject) -> i64 {
+        object.at(REPLICAS).and_then(Value::as_i64).unwrap_or(1).clamp(0, MAX_REPLICAS)
+    }
+
+    /// Whether the object may have as many replicas as it says.
+    ///
+    /// # Errors
+    /// What would be right.
+    pub fn check_replicas(&self, object: &JobObject) -> Result<(), String> {
+        let replicas = object.at(REPLICAS).and_then(Value::as_i64).unwrap_or(1);
+        match replicas {
+            0..=MAX_REPLICAS => Ok(()),
+            _ => Err(format!("each replica has a Workload: it must be from 0 to {MAX_REPLICAS}")),
+        }
+    }
+
+    /// The Workloads that the object is to have. One that is scaled to nothing keeps its only one.
+    pub fn parts(&self, object: &JobObject) -> Vec<Part> {
+        match self.shape {
+            Shape::EachPod => Vec::new(),
+            Shape::OneGroup => vec![self.part(object, None)],
+            Shape::GroupPerReplica { .. } => {
+                (0..Self::wanted_groups(object)).map(|index| self.part(object, Some(index))).collect()
+            }
+        }
+    }
+
+    /// While a rolling update has more replicas than wanted, those are kept.
+    fn wanted_groups(object: &JobObject) -> i64 {
+        let replicas = Self::replicas(object);
+        let number = |at: &str| object.at(at).and_then(Value::as_i64).unwrap_or(0);
+        let surge = object.at("/spec/rolloutStrategy/rollingUpdateConfiguration/maxSurge");
+        let surges = surge.is_some_and(|surge| surge.as_i64().unwrap_or(0) > 0);
+        let is_rolling = surges && number("/status/updatedReplicas") < replicas;
+        if is_rolling { number("/status/replicas").clamp(replicas, MAX_REPLICAS) } else { replicas }
+    }
+
+    fn part(&self, object: &JobObject, index: Option<i64>) -> Part {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let name = index.map_or_else(|| name.to_owned(), |index| format!("{name}-{index}"));
+        Part { name: workload_name(self.kind.group, self.kind.kind, &name, object.uid()), index }
+    }
+
+    /// The object that a pod was made for: its kind and name.
+    pub fn of_pod(pod: &JobObject) -> Option<(&'static Self, &str)> {
+        let framework = pod.annotation(kueue::POD_SUSPENDING_PARENT);
+        let owner = OWNERS.iter().find(|one| one.kind.framework == framework)?;
+        let name = match &owner.shape {
+            Shape::EachPod => return None,
+            Shape::OneGroup => {
+                let controllers = pod.metadata.owner_references.iter().flatten();
+                let mut controllers = controllers.filter(|one| one.controller == Some(true));
+                let is_ours = |kind: &str, version: &str| {
+                    kind == owner.kind.kind && version == owner.kind.api_version()
+                };
+                &controllers.find(|one| is_ours(&one.kind, &one.api_version))?.name
+            }
+            Shape::GroupPerReplica { name, .. } => pod.label(name)?,
+        };
+        Some((owner, name))
+    }
+
+    /// The merge patch with which a pod joins its group; `None` where it has, or where it is not known yet which.
+    pub fn join(&self, object: &JobObject, pod: &JobObject) -> Option<Value> {
+        if pod.is_terminated() || pod.is_leaving() || pod.group_name().is_some() {
+            return None;
+        }
+        let (part, total, role) = match &self.shape {
+            Shape::EachPod => return None,
+            Shape::OneGroup => (self.part(object, None), Self::replicas(object), kueue::DEFAULT_PODSET),
+            Shape::GroupPerReplica { index, led, size, .. } => {
+                let index = pod.label(index)?.parse().ok()?;
+                let size = object.at(size).and_then(Value::as_i64).unwrap_or(1);
+                let role = match (object.at(LEADER).is_some_and(Value::is_object), pod.annotation(led)) {
+                    (false, _) => kueue::DEFAULT_PODSET,
+                    (true, "") => "leader",
+                    (true, _) => "worker",
+                };
+                (self.part(object, Some(index)), size, role)
+            }
+        };
+        let mut labels = BTreeMap::from([(kueue::MANAGED, "true")]);
+        labels.extend(object.queue().map(|queue| (kueue::QUEUE_NAME, queue)));
+        labels.extend(object.label(kueue::PRIORITY_CLASS).map(|class| (kueue::PRIORITY_CLASS, class)));
+        let mut annotations = json!({
+            kueue::POD_GROUP_NAME: part.name,
+            kueue::PREBUILT_WORKLOAD_NAME: part.name,
+            kueue::POD_GROUP_TOTAL_COUNT: total.max(1).to_string(),
+            kueue::POD_GROUP_SERVING: "true",
+            kueue::ROLE_HASH: role,
+        });
+        if matches!(self.shape, Shape::OneGroup) {
+            annotations[kueue::POD_GROUP_FAST_ADMISSION] = json!("true");
+            annotations[kueue::POD_GROUP_POD_INDEX_LABEL] = json!("apps.kubernetes.io/pod-index");
+        }
+        Some(json!({ "metadata": { "labels": labels, "annotations": annotations } }))
+    }
+
+    /// A Workload of the object, ready to be created.
+    ///
+    /// # Errors
+    /// Why it cannot be described, in words for its owner.
+    pub fn compose(&self, part: &Part, job: &Job, priorities: &Priorities) -> Result<Value, String> {
+        let object = &job.object;
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let kind = self.kind;
+        let mut annotations = json!({
+            kueue::IS_GROUP_WORKLOAD: "true",
+            kueue::JOB_OWNER_GVK: format!("{}, Kind={}", kind.api_version(), kind.kind),
+            kueue::JOB_OWNER_NAME: name,
+        });
+        if let Some(index) = part.index {
+            annotations[kueue::COMPONENT_WORKLOAD_INDEX] = json!(index.to_string());
+        } else {
+            // Who makes its pods one after another would wait for ever for all of them to have a place.
+            annotations[trireme::GANG] = json!(trireme::GANG_OF_POD);
+        }
+        Ok(json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {
+                "name": part.name,
+                "namespace": object.metadata.namespace,
+                "labels": { kueue::JOB_UID: object.uid() },
+                "annotations": annotations,
+                "finalizers": [kueue::FINALIZER_RESOURCE_IN_USE],
+                "ownerReferences": [{
+                    "apiVersion": kind.api_version(), "kind": kind.kind, "name": name, "uid": object.uid(),
+                }],
+            },
+            "spec": compose::spec(job, self.pod_sets(object)?, priorities)?,
+        }))
+    }
+
+    fn pod_sets(&self, object: &JobObject) -> Result<Vec<Value>, String> {
+        let set = |name: &str, count: i64, at: &str| {
+            let mut template = object.at(at).cloned().unwrap_or_default();
+            compose::refuse_unsupported_of(&template, &format!("pod set {name}"))?;
+            if let Some(metadata) = template.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+                metadata.values_mut().for_each(without_own_keys);
+            }
+            if matches!(self.shape, Shape::OneGroup) {
+                template = json!({ "spec": template["spec"] });
+            }
+            Ok::<_, String>(json!({ "name": name, "count": count, "template": template }))
+        };
+        match &self.shape {
+            Shape::EachPod => Ok(Vec::new()),
+            Shape::OneGroup => {
+                Ok(vec![set(kueue::DEFAULT_PODSET, Self::replicas(object), self.templates[0])?])
+            }
+            Shape::GroupPerReplica { size, .. } => {
+                let size = object.at(size).and_then(Value::as_i64).unwrap_or(1);
+                if object.at(LEADER).is_some_and(Value::is_object) {
+                    return Ok(vec![set("leader", 1, LEADER)?, set("worker", (size - 1).max(0), WORKER)?]);
+                }
+                Ok(vec![set(kueue::DEFAULT_PODSET, size, WORKER)?])
+            }
+        }
+    }
+}
+
+/// What the kind's own controller marks pods with is none of the template's.
+fn without_own_keys(map: &mut Value) {
+    const DOMAIN: &str = "leaderworkerset.sigs.k8s.io/";
+    if let Some(map) = map.as_object_mut() {
+        map.retain(|key, _| !key.starts_with(DOMAIN) || key == "leaderworkerset.sigs.k8s.io/name");
+    }
+}

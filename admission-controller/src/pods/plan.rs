@@ -1,0 +1,360 @@
+//! What pods and their Workload need next: a pure function of both, as `reconcile` is for jobs.
+//!
+//! The rules are those of Kueue's pod integration (`pkg/controller/jobs/pod/pod_controller.go`): excess pods of a role go,
+//! the youngest first; failed ones are kept until others have taken their places.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crds::names::kueue;
+use crds::reasons::workload as tokens;
+use crds::reasons::workload::waiting_for_replacement_pods as replacement;
+use crds::view::workload::Workload;
+use jiff::Timestamp;
+use quota_engine::Uid;
+
+use super::group::is_suspended;
+use super::{Group, Member};
+use crate::compose::Priority;
+use crate::jobs::JobObject;
+use crate::reclaimable;
+use crate::reconcile::{Step, let_go, priority_step};
+use crate::status::Change;
+
+/// One step of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodStep {
+    /// Take its gate away, with what its flavors add.
+    Start,
+    /// Say that it will be deleted, and why: who made it may look at that.
+    Mark(Stop, String),
+    /// Delete it.
+    Delete,
+    /// Delete it since its group has enough without it.
+    DeleteExcess,
+    /// Take our finalizer off it.
+    LetGo,
+}
+
+/// Why pods are stopped. The tokens are Kueue's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Their Workload was deleted.
+    WorkloadDeleted,
+    /// Their Workload was evicted.
+    WorkloadEvicted,
+    /// They have none, or it describes other pods.
+    NoMatchingWorkload,
+    /// Their Workload is not admitted.
+    NotAdmitted,
+}
+
+impl Stop {
+    /// The reason of the condition.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::WorkloadDeleted => "WorkloadDeleted",
+            Self::WorkloadEvicted => "WorkloadEvicted",
+            Self::NoMatchingWorkload => "NoMatchingWorkload",
+            Self::NotAdmitted => "NotAdmitted",
+        }
+    }
+}
+
+/// One step of their Workload.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PodsStep {
+    /// As that of any job.
+    Job(Step),
+    /// A Workload of the group's name was made for something else.
+    NameConflict,
+    /// These pods own it, too.
+    AddOwners(Vec<Uid>),
+    /// Whether pods are to be replaced has changed.
+    Replacements(Change),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// With the Workload.
+    pub workload: PodsStep,
+    /// With pods.
+    pub pods: Vec<(Uid, PodStep)>,
+}
+
+/// What decides besides the pods and their Workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Their priority; `None` where the class they name does not exist.
+    pub priority: Option<&'a Priority>,
+    /// Whether a Workload of the group's name was made for something else.
+    pub is_name_taken: bool,
+    /// Whether quota of pods that have ended is given back before the group ends.
+    pub reclaims: bool,
+    /// The time.
+    pub now: Timestamp,
+}
+
+const NOTHING: PodsStep = PodsStep::Job(Step::Nothing);
+
+/// What is to be done next.
+pub fn plan(group: &Group<'_>, workload: Option<&Workload>, known: Known<'_>) -> Plan {
+    if !group.is_group() && group.first().is_leaving() {
+        let step = workload.filter(|one| one.metadata.deletion_timestamp.is_some()).map(let_go);
+        let workload = PodsStep::Job(step.unwrap_or(Step::Nothing));
+        return Plan { workload, pods: let_all_go(&group.pods) };
+    }
+    if known.is_name_taken {
+        return Plan { workload: PodsStep::NameConflict, pods: let_all_go(&partition(&group.pods).1) };
+    }
+    match (workload, group.is_group()) {
+        (None, _) => without_workload(group, known),
+        (Some(workload), false) => follow(group, workload, 0, known),
+        (Some(workload), true) => match fit(group, workload, known) {
+            None => replace_workload(group, workload, known),
+            Some(fit) => {
+                let mut plan = follow(&group.with(fit.kept), workload, fit.absent, known);
+                // Who makes the pods of somebody else's Workload knows which are too many: they wait.
+                if group.first().prebuilt().is_none() {
+                    plan.pods.extend(remove(&fit.excess));
+                    plan.pods.extend(let_all_go(&fit.replaced));
+                }
+                plan
+            }
+        },
+    }
+}
+
+fn without_workload(group: &Group<'_>, known: Known<'_>) -> Plan {
+    if group.finished().is_some() {
+        return Plan { workload: NOTHING, pods: let_all_go(&group.pods) };
+    }
+    let (mut active, inactive) = partition(&group.pods);
+    let mut pods = let_all_go(if group.is_group() { &inactive } else { &[] });
+    if !group.is_suspended() {
+        pods.extend(stop(&group.pods, Stop::NoMatchingWorkload, "they have no Workload"));
+        return Plan { workload: NOTHING, pods };
+    }
+    if group.is_active(known.now) {
+        return Plan { workload: NOTHING, pods };
+    }
+    if group.first().prebuilt().is_some() {
+        // Somebody else makes it.
+        return Plan { workload: NOTHING, pods };
+    }
+    if let (true, Ok(total)) = (group.is_group(), group.total()) {
+        keepers_first(&mut active);
+        pods.extend(remove(&active.split_off(active.len().min(total))));
+    }
+    Plan { workload: PodsStep::Job(Step::CreateWorkload), pods }
+}
+
+/// The Workload describes other pods than there are: it goes, once none of them runs on its quota.
+fn replace_workload(group: &Group<'_>, workload: &Workload, known: Known<'_>) -> Plan {
+    let step = match workload.metadata.deletion_timestamp {
+        Some(_) => let_go(workload),
+        None if group.is_active(known.now) => Step::Nothing,
+        None => Step::DeleteWorkload,
+    };
+    let pods = match group.finished() {
+        Some(_) => Vec::new(),
+        None => stop(&group.pods, Stop::NoMatchingWorkload, "their Workload describes other pods"),
+    };
+    Plan { workload: PodsStep::Job(step), pods }
+}
+
+fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_>) -> Plan {
+    let evicted = workload.true_condition(tokens::EVICTED);
+    if workload.metadata.deletion_timestamp.is_some() {
+        return after_deletion(group, workload, known);
+    }
+    let strangers = strangers(group, workload);
+    if !strangers.is_empty() {
+        return Plan { workload: PodsStep::AddOwners(strangers), pods: Vec::new() };
+    }
+    if let Some(change) = replacements(group, workload, absent) {
+        return Plan { workload: PodsStep::Replacements(change), pods: Vec::new() };
+    }
+    if workload.holds(tokens::FINISHED) {
+        return Plan { workload: NOTHING, pods: let_all_go(&group.pods) };
+    }
+    if let Some(finish) = group.finished() {
+        let reason = if finish.succeeded { tokens::finished::SUCCEEDED } else { tokens::finished::FAILED };
+        let step = Step::Finish { reason, message: finish.message };
+        return Plan { workload: PodsStep::Job(step), pods: let_all_go(&group.pods) };
+    }
+    let reserved = workload.holds(tokens::QUOTA_RESERVED);
+    let ended = group.reclaimable();
+    if let Some(news) = reclaimable::news(workload, &ended, reserved).filter(|_| known.reclaims) {
+        return Plan { workload: PodsStep::Job(Step::Reclaim(news)), pods: Vec::new() };
+    }
+    if let Some(evicted) = evicted {
+        let step = if reserved && !group.is_active(known.now) { Step::Release } else { Step::Nothing };
+        let pods = stop(&group.pods, Stop::WorkloadEvicted, &evicted.message);
+        return Plan { workload: PodsStep::Job(step), pods };
+    }
+    let job = group.as_job(known.now);
+    let worth = || PodsStep::Job(priority_step(&job, workload, known.priority));
+    let admitted = reserved && workload.holds(tokens::ADMITTED);
+    match (group.is_suspended(), admitted) {
+        (true, true) => {
+            let gated =
+                group.pods.iter().filter(|pod| pod.has_gate(kueue::ADMISSION_GATE) && !pod.is_leaving());
+            Plan { workload: worth(), pods: gated.map(|pod| (pod.uid().into(), PodStep::Start)).collect() }
+        }
+        (true, false) => {
+            let queue = job.view.queue.clone().filter(|_| !group.is_serving() && !reserved);
+            let moved = queue.filter(|queue| workload.spec.queue_name.as_ref() != Some(queue));
+            let step = moved.map_or_else(worth, |queue| PodsStep::Job(Step::ChangeQueue(queue)));
+            Plan { workload: step, pods: Vec::new() }
+        }
+        (false, true) => Plan { workload: worth(), pods: Vec::new() },
+        (false, false) => {
+            let pods = stop(&group.pods, Stop::NotAdmitted, "their Workload is not admitted");
+            Plan { workload: worth(), pods }
+        }
+    }
+}
+
+/// Whose Workload is deleted has no quota: even what has ended goes. The Workload is kept while anything runs.
+fn after_deletion(group: &Group<'_>, workload: &Workload, known: Known<'_>) -> Plan {
+    let mut pods = stop(&group.pods, Stop::WorkloadDeleted, "their Workload was deleted");
+    let step = if group.is_active(known.now) { Step::Nothing } else { let_go(workload) };
+    let leaving: Vec<&JobObject> = group.pods.iter().filter(|pod| pod.is_leaving()).copied().collect();
+    pods.extend(let_all_go(&leaving));
+    Plan { workload: PodsStep::Job(step), pods }
+}
+
+/// The pods that go on, and those that do not.
+struct Fit<'a> {
+    kept: Vec<&'a JobObject>,
+    excess: Vec<&'a JobObject>,
+    replaced: Vec<&'a JobObject>,
+    /// Places without a pod.
+    absent: usize,
+}
+
+/// How the pods fill the places of the Workload; `None` where it describes others.
+fn fit<'a>(group: &Group<'a>, workload: &Workload, known: Known<'_>) -> Option<Fit<'a>> {
+    let seconds =
+        |pod: &JobObject| pod.label(kueue::MAX_EXEC_TIME_SECONDS).and_then(|text| text.parse().ok());
+    let is_prebuilt = group.first().prebuilt().is_some();
+    if !is_prebuilt && workload.spec.maximum_execution_time_seconds != seconds(group.first()) {
+        return None;
+    }
+    let (active, inactive) = partition(&group.pods);
+    let mut fit = Fit { kept: Vec::new(), excess: Vec::new(), replaced: Vec::new(), absent: 0 };
+    for set in &workload.spec.pod_sets {
+        let count = usize::try_from(set.count.unwrap_or(1)).unwrap_or(0);
+        let of_role = |pods: &[&'a JobObject]| -> Vec<&'a JobObject> {
+            pods.iter().filter(|pod| pod.role() == set.name).copied().collect()
+        };
+        let (mut active, mut inactive) = (of_role(&active), of_role(&inactive));
+        fit.absent += match group.is_fast() || is_prebuilt {
+            true if is_prebuilt => 0,
+            true => usize::from(count > 0 && active.is_empty()),
+            false => count.saturating_sub(active.len()),
+        };
+        let replaced = (inactive.len() + active.len()).saturating_sub(count).min(inactive.len());
+        keepers_first(&mut active);
+        fit.excess.extend(active.split_off(active.len().min(count)));
+        longest_gone_last(&mut inactive, known.now);
+        fit.replaced.extend(inactive.split_off(inactive.len() - replaced));
+        fit.kept.extend(active);
+        fit.kept.extend(inactive);
+    }
+    let is_described = !fit.kept.is_empty() && is_described(&fit.kept, workload);
+    is_described.then_some(fit)
+}
+
+/// Whether every role has its place in the Workload, in its order, and no more pods than that.
+fn is_described(kept: &[&JobObject], workload: &Workload) -> bool {
+    let mut roles: BTreeMap<String, i64> = BTreeMap::new();
+    for pod in kept.iter().filter(|pod| pod.is_runnable_or_succeeded()) {
+        *roles.entry(pod.role()).or_default() += 1;
+    }
+    let finished = workload.holds(tokens::FINISHED);
+    let mut sets = workload.spec.pod_sets.iter();
+    roles.iter().all(|(role, pods)| {
+        sets.find(|set| set.name == *role).is_some_and(|set| finished || set.count.unwrap_or(1) >= *pods)
+    })
+}
+
+/// Pods that may run, or have succeeded; and the others.
+pub(super) fn partition<'a>(pods: &[&'a JobObject]) -> (Vec<&'a JobObject>, Vec<&'a JobObject>) {
+    pods.iter().copied().partition(|pod| pod.is_runnable_or_succeeded())
+}
+
+/// Who is held, who may be scheduled already, who is older.
+pub(super) fn keepers_first(pods: &mut [&JobObject]) {
+    pods.sort_by_key(|pod| {
+        let created = pod.metadata.creation_timestamp.clone();
+        (!pod.is_held(), pod.has_gate(kueue::ADMISSION_GATE), created, pod.metadata.uid.clone())
+    });
+}
+
+fn longest_gone_last(pods: &mut [&JobObject], now: Timestamp) {
+    pods.sort_by_key(|pod| {
+        let created = pod.metadata.creation_timestamp.clone();
+        let last = pod.last_active().unwrap_or(now);
+        (!pod.is_held(), Reverse(last), created, pod.metadata.uid.clone())
+    });
+}
+
+fn let_all_go(pods: &[&JobObject]) -> Vec<(Uid, PodStep)> {
+    let held = pods.iter().filter(|pod| pod.is_held());
+    held.map(|pod| (pod.uid().into(), PodStep::LetGo)).collect()
+}
+
+fn remove(pods: &[&JobObject]) -> Vec<(Uid, PodStep)> {
+    let step = |pod: &&JobObject| match (pod.is_held(), pod.is_leaving()) {
+        (true, _) => Some((Uid::from(pod.uid()), PodStep::LetGo)),
+        (false, false) => Some((Uid::from(pod.uid()), PodStep::DeleteExcess)),
+        (false, true) => None,
+    };
+    pods.iter().filter_map(step).collect()
+}
+
+fn stop(pods: &[&JobObject], why: Stop, message: &str) -> Vec<(Uid, PodStep)> {
+    let runs = |pod: &&&JobObject| !pod.is_leaving() && (why == Stop::WorkloadDeleted || !is_suspended(pod));
+    let step = |pod: &&JobObject| match pod.is_termination_target() {
+        true => PodStep::Delete,
+        false => PodStep::Mark(why, message.to_owned()),
+    };
+    pods.iter().filter(runs).map(|pod| (pod.uid().into(), step(pod))).collect()
+}
+
+/// Pods of the group that do not own its Workload yet.
+fn strangers(group: &Group<'_>, workload: &Workload) -> Vec<Uid> {
+    if !group.is_group() {
+        return Vec::new();
+    }
+    let owners: Vec<&str> =
+        workload.metadata.owner_references.iter().flatten().map(|owner| owner.uid.as_str()).collect();
+    let strangers = group.pods.iter().filter(|pod| !owners.contains(&pod.uid()));
+    strangers.map(|pod| pod.uid().into()).collect()
+}
+
+fn replacements(group: &Group<'_>, workload: &Workload, absent: usize) -> Option<Change> {
+    const KIND: &str = tokens::WAITING_FOR_REPLACEMENT_PODS;
+    let said = workload.condition(KIND);
+    if !group.is_group() || (said.is_none() && absent == 0) {
+        return None;
+    }
+    let holds = said.is_some_and(|one| one.status == "True");
+    if absent == 0 {
+        let is_over = said.is_some_and(|one| one.status == "False");
+        let words = "no pods are to be replaced";
+        return (!is_over).then(|| Change::new(KIND, false, replacement::PODS_READY, words));
+    }
+    match workload.true_condition(tokens::EVICTED) {
+        Some(evicted) => {
+            let same = said.is_some_and(|one| one.reason == evicted.reason && one.message == evicted.message);
+            (!holds || !same).then(|| Change::new(KIND, true, &evicted.reason, &evicted.message))
+        }
+        None => (!holds).then(|| {
+            Change::new(KIND, true, replacement::PODS_FAILED, "pods that have failed are to be replaced")
+        }),
+    }
+}

@@ -1,0 +1,60 @@
+use std::collections::BTreeMap;
+
+use crds::names::kueue;
+use crds::view::flavor::ResourceFlavor;
+use crds::view::workload::Workload;
+use model::node::Toleration;
+use serde_json::{Value, json};
+
+use super::Member;
+use crate::jobs::{Conflict, JobObject, additions, marks};
+
+/// The gates a pod gets when it is created: those it has, and ours.
+pub fn gated(gates: Option<&Value>) -> Value {
+    let mut gates = gates.and_then(Value::as_array).cloned().unwrap_or_default();
+    if !gates.iter().any(|gate| gate["name"] == kueue::ADMISSION_GATE) {
+        gates.push(json!({ "name": kueue::ADMISSION_GATE }));
+    }
+    Value::Array(gates)
+}
+
+/// The merge patch that lets an admitted pod be scheduled: without its gate, with what its flavors add.
+///
+/// # Errors
+/// See [`Conflict`].
+pub fn start(
+    pod: &JobObject,
+    is_group: bool,
+    workload: &Workload,
+    flavors: &BTreeMap<String, ResourceFlavor>,
+) -> Result<Value, Conflict> {
+    let set = if is_group { pod.role() } else { kueue::DEFAULT_PODSET.to_owned() };
+    let mut selector = BTreeMap::new();
+    if let Some(written) = pod.at("/spec/nodeSelector") {
+        selector = serde_json::from_value(written.clone()).unwrap_or_default();
+    }
+    let added = additions(workload, &set, flavors, &mut selector)?;
+    let mut tolerations = pod.at("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
+    let known: Vec<Toleration> =
+        tolerations.iter().filter_map(|one| serde_json::from_value(one.clone()).ok()).collect();
+    tolerations.extend(added.iter().filter(|one| !known.contains(one)).map(|one| json!(one)));
+    let gates = pod.at("/spec/schedulingGates").and_then(Value::as_array).into_iter().flatten();
+    // Who has no domain of a topology has nobody else to wait for.
+    let is_placed = workload
+        .status
+        .admission
+        .iter()
+        .flat_map(|one| &one.pod_set_assignments)
+        .any(|one| one.name == set && one.topology_assignment.is_some());
+    let is_over = |gate: &&Value| {
+        gate["name"] != kueue::ADMISSION_GATE && (is_placed || gate["name"] != kueue::TOPOLOGY_GATE)
+    };
+    let gates: Vec<&Value> = gates.filter(is_over).collect();
+    Ok(json!({
+        "metadata": {
+            "labels": marks(workload, &set),
+            "annotations": { kueue::WORKLOAD: workload.metadata.name },
+        },
+        "spec": { "schedulingGates": gates, "nodeSelector": selector, "tolerations": tolerations },
+    }))
+}

@@ -1,0 +1,147 @@
+//! What every managed kind has to keep to: Kueue's rules for labels and annotations of jobs
+//! (`pkg/controller/jobframework/validation.go`), with its field paths and kinds of errors.
+
+use crds::names::kueue;
+use crds::validation::{ErrorKind, FieldError, is_dns_subdomain};
+use serde_json::{Value, json};
+
+use crate::jobs::{JobKind, JobObject, field};
+use crate::pods::{Member, prebuilt};
+
+/// What apimachinery says of a field that must stay.
+const IMMUTABLE: &str = "it cannot be changed now";
+
+/// A job under review.
+pub(super) struct Subject<'a> {
+    pub(super) kind: &'a JobKind,
+    pub(super) object: &'a JobObject,
+    pub(super) suspended: bool,
+}
+
+/// What is wrong with a new one.
+pub(super) fn on_create(job: &Subject<'_>) -> Vec<FieldError> {
+    let mut errors = queue_name(job.object);
+    errors.extend(prebuilt_name(job));
+    if let Some(seconds) = job.object.label(kueue::MAX_EXEC_TIME_SECONDS) {
+        let path = label(kueue::MAX_EXEC_TIME_SECONDS);
+        match seconds.parse::<i64>() {
+            Ok(1..) => {}
+            Ok(_) => errors.push(invalid(path, seconds, "it must be 1 or more")),
+            Err(_) => errors.push(invalid(path, seconds, "it must be a whole number of seconds")),
+        }
+    }
+    errors.extend(elastic(job));
+    errors
+}
+
+/// What is wrong with a change.
+pub(super) fn on_update(old: &Subject<'_>, new: &Subject<'_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let queue = |job: &Subject<'_>| job.object.queue().unwrap_or_default().to_owned();
+    if !new.suspended && queue(old) != queue(new) {
+        errors.push(invalid(label(kueue::QUEUE_NAME), &queue(new), IMMUTABLE));
+    }
+    if new.suspended {
+        errors.extend(prebuilt_name(new));
+    } else if prebuilt(old.object) != prebuilt(new.object) {
+        let name = prebuilt(new.object).unwrap_or_default();
+        errors.push(invalid(prebuilt_path(new.object), name, IMMUTABLE));
+    }
+    let seconds = |job: &Subject<'_>| job.object.label(kueue::MAX_EXEC_TIME_SECONDS).map(str::to_owned);
+    if (!new.suspended || !old.suspended) && seconds(old) != seconds(new) {
+        let path = label(kueue::MAX_EXEC_TIME_SECONDS);
+        errors.push(invalid(path, &seconds(new).unwrap_or_default(), IMMUTABLE));
+    }
+    errors.extend(priority_class(new.suspended, old.object, new.object));
+    let is_elastic = |job: &Subject<'_>| job.object.annotation(kueue::ELASTIC_JOB) == "true";
+    if is_elastic(old) != is_elastic(new) {
+        errors.push(FieldError {
+            value: Some(json!(is_elastic(new))),
+            ..invalid(annotation(kueue::ELASTIC_JOB), "", IMMUTABLE)
+        });
+    }
+    errors
+}
+
+/// A queue's name is a name.
+pub(super) fn queue_name(object: &JobObject) -> Vec<FieldError> {
+    named_by_label(object, kueue::QUEUE_NAME)
+}
+
+/// A running job is not given a class that it had not; and nobody loses one.
+pub(super) fn priority_class(suspended: bool, old: &JobObject, new: &JobObject) -> Option<FieldError> {
+    let class = |object: &JobObject| object.label(kueue::PRIORITY_CLASS).unwrap_or_default().to_owned();
+    let detail = match (class(old).is_empty(), class(new).is_empty()) {
+        (true, false) if !suspended => "it is not added while the job runs; suspend it first",
+        (false, true) => "it is not removed; name another class instead",
+        _ => return None,
+    };
+    Some(invalid(label(kueue::PRIORITY_CLASS), &class(new), detail))
+}
+
+/// Whether the kind can be resized while it runs, if it is asked to.
+pub(super) fn elastic(job: &Subject<'_>) -> Option<FieldError> {
+    let asks = job.object.annotation(kueue::ELASTIC_JOB) == "true";
+    let detail = format!("a {} cannot be resized while it runs", job.kind.kind);
+    (asks && !job.kind.elastic).then(|| forbidden(annotation(kueue::ELASTIC_JOB), detail))
+}
+
+fn prebuilt_name(job: &Subject<'_>) -> Vec<FieldError> {
+    let object = job.object;
+    let mut errors = match object.annotation(kueue::PREBUILT_WORKLOAD_NAME) {
+        "" => named_by_label(object, kueue::PREBUILT_WORKLOAD_NAME),
+        name if is_dns_subdomain(name) => Vec::new(),
+        name => vec![invalid(prebuilt_path(object), name, "it must be the name of a Workload")],
+    };
+    if prebuilt(object).is_some() && !job.kind.prebuilt {
+        let detail = format!("the Workload of a {} is made by its controller alone", job.kind.kind);
+        errors.push(forbidden(prebuilt_path(object), detail));
+    }
+    errors
+}
+
+pub(super) fn prebuilt_path(object: &JobObject) -> String {
+    match object.annotation(kueue::PREBUILT_WORKLOAD_NAME) {
+        "" => label(kueue::PREBUILT_WORKLOAD_NAME),
+        _ => annotation(kueue::PREBUILT_WORKLOAD_NAME),
+    }
+}
+
+/// A label that names an object has the form of a name.
+pub(super) fn named_by_label(object: &JobObject, key: &str) -> Vec<FieldError> {
+    let wrong = object.label(key).filter(|name| !is_dns_subdomain(name));
+    wrong.map(|name| invalid(label(key), name, "it must be a DNS subdomain name")).into_iter().collect()
+}
+
+pub(super) fn label(key: &str) -> String {
+    format!("metadata.labels[{key}]")
+}
+
+pub(super) fn annotation(key: &str) -> String {
+    format!("metadata.annotations[{key}]")
+}
+
+pub(super) fn invalid(field: String, value: &str, detail: impl Into<String>) -> FieldError {
+    let value = Some(Value::from(value));
+    FieldError { field, kind: ErrorKind::Invalid, value, detail: detail.into() }
+}
+
+/// A number of the object that cannot be.
+pub(super) fn invalid_number(at: &str, object: &JobObject, detail: String) -> FieldError {
+    let value = Some(object.at(at).cloned().unwrap_or(Value::Null));
+    FieldError { field: field(at), kind: ErrorKind::Invalid, value, detail }
+}
+
+/// A field that must stay what it was.
+pub(super) fn immutable(field: impl Into<String>, value: Option<&Value>) -> FieldError {
+    let value = Some(value.cloned().unwrap_or(Value::Null));
+    FieldError { field: field.into(), kind: ErrorKind::Invalid, value, detail: IMMUTABLE.to_owned() }
+}
+
+pub(super) fn forbidden(field: String, detail: impl Into<String>) -> FieldError {
+    FieldError { field, kind: ErrorKind::Forbidden, value: None, detail: detail.into() }
+}
+
+pub(super) fn required(field: String, detail: impl Into<String>) -> FieldError {
+    FieldError { field, kind: ErrorKind::Required, value: None, detail: detail.into() }
+}

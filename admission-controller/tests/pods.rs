@@ -1,0 +1,425 @@
+//! Plain pods, groups of pods, and what is managed through its pods, in a simulated cluster.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use cluster_sim::GroupResource;
+use serde_json::{Value, json};
+use support::World;
+
+const GATE: &str = "kueue.x-k8s.io/admission";
+const MANAGED: &str = "kueue.x-k8s.io/managed";
+
+/// Queue `a` with so many GPUs, webhooks, and a replica.
+async fn world(gpus: i64) -> World {
+    let world = World::new(true).await;
+    world.start("layer1");
+    world.settle().await;
+    let any = json!({ "withinClusterQueue": "LowerPriority" });
+    world.queue("a", "", json!({ "nominalQuota": gpus }), any).await;
+    world.settle().await;
+    world
+}
+
+fn pod(name: &str, gpus: i64, labels: Value, annotations: Value) -> Value {
+    let mut labels = labels;
+    labels["kueue.x-k8s.io/queue-name"] = json!("a");
+    json!({
+        "metadata": { "name": name, "namespace": "team", "labels": labels, "annotations": annotations },
+        "spec": { "containers": [{
+            "name": "c", "image": "x",
+            "resources": { "requests": { "nvidia.com/gpu": gpus }, "limits": { "nvidia.com/gpu": gpus } },
+        }] },
+    })
+}
+
+fn member(name: &str, gpus: i64, total: &str) -> Value {
+    let annotations = json!({ "kueue.x-k8s.io/pod-group-total-count": total });
+    pod(name, gpus, json!({ "kueue.x-k8s.io/pod-group-name": "ring" }), annotations)
+}
+
+impl Pods for World {
+    fn world(&self) -> &World {
+        self
+    }
+}
+
+trait Pods {
+    fn world(&self) -> &World;
+
+    fn pod(&self, name: &str) -> Option<Value> {
+        self.world().get("", "pods", name)
+    }
+
+    fn is_gated(&self, name: &str) -> bool {
+        let pod = self.pod(name).unwrap();
+        let gates = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
+        gates.iter().any(|gate| gate["name"] == GATE)
+    }
+
+    fn is_held(&self, name: &str) -> bool {
+        self.pod(name).unwrap()["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|all| all.contains(&json!(MANAGED)))
+    }
+
+    async fn phase(&self, name: &str, phase: &str) {
+        self.world().update("", "pods", name, true, |pod| pod["status"]["phase"] = json!(phase)).await;
+    }
+
+    async fn delete(&self, group: &str, resource: &str, name: &str) {
+        let id = GroupResource::new(group, resource);
+        self.world().cluster.store("user").delete(&id, "team", name, Default::default()).await.unwrap();
+    }
+}
+
+fn condition(workload: &Value, kind: &str) -> Option<(String, String)> {
+    let conditions = workload["status"]["conditions"].as_array()?;
+    let one = conditions.iter().find(|one| one["type"] == kind)?;
+    Some((one["status"].as_str()?.to_owned(), one["reason"].as_str()?.to_owned()))
+}
+
+fn said(status: &str, reason: &str) -> Option<(String, String)> {
+    Some((status.to_owned(), reason.to_owned()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_behind_its_gate_and_is_let_go_at_its_end() {
+    let world = world(0).await;
+    world.create("", "pods", pod("solo", 1, json!({}), json!({}))).await;
+    world.settle().await;
+    let created = world.pod("solo").unwrap();
+    assert_eq!(created["metadata"]["labels"][MANAGED], "true");
+    assert_eq!(created["spec"]["schedulerName"], "trireme");
+    assert_eq!(created["metadata"]["annotations"]["kueue.x-k8s.io/role-hash"].as_str().unwrap().len(), 8);
+    assert!(world.is_gated("solo") && world.is_held("solo"));
+    let workload = world.workload("solo").unwrap();
+    assert!(workload["metadata"]["name"].as_str().unwrap().starts_with("pod-solo-"));
+    assert_eq!(workload["spec"]["podSets"][0]["name"], "main");
+    assert_eq!(workload["spec"]["queueName"], "a");
+
+    world
+        .update("kueue.x-k8s.io", "clusterqueues", "a", false, |queue| {
+            queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(1);
+        })
+        .await;
+    world.settle().await;
+    assert!(world.is("solo", "Admitted") && !world.is_gated("solo"));
+    let started = world.pod("solo").unwrap();
+    assert_eq!(started["spec"]["nodeSelector"], json!({ "gpu": "a100" }));
+    let labels = &started["metadata"]["labels"];
+    assert_eq!(labels["kueue.x-k8s.io/podset"], "main");
+    assert_eq!(labels["kueue.x-k8s.io/cluster-queue-name"], "a");
+    assert_eq!(labels["kueue.x-k8s.io/local-queue-name"], "a");
+
+    world.phase("solo", "Succeeded").await;
+    world.settle().await;
+    assert_eq!(condition(&world.workload("solo").unwrap(), "Finished"), said("True", "Succeeded"));
+    assert!(!world.is_held("solo"));
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_is_admitted_when_it_is_complete_and_keeps_to_its_size() {
+    let world = world(4).await;
+    world.create("", "pods", member("r0", 1, "3")).await;
+    world.create("", "pods", member("r1", 1, "3")).await;
+    world.settle().await;
+    assert!(world.workload_named("ring").is_none() && world.is_gated("r0"));
+    world.create("", "pods", member("driver", 2, "3")).await;
+    world.settle().await;
+    let workload = world.workload_named("ring").unwrap();
+    let sets = workload["spec"]["podSets"].as_array().unwrap();
+    let mut counts: Vec<i64> = sets.iter().map(|set| set["count"].as_i64().unwrap()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 2]);
+    let role = world.pod("driver").unwrap()["metadata"]["annotations"]["kueue.x-k8s.io/role-hash"].clone();
+    assert!(sets.iter().any(|set| set["name"] == role && set["count"] == 1));
+    assert_eq!(workload["metadata"]["annotations"]["kueue.x-k8s.io/is-group-workload"], "true");
+    assert_eq!(workload["metadata"]["ownerReferences"].as_array().unwrap().len(), 3);
+    for name in ["r0", "r1", "driver"] {
+        assert!(!world.is_gated(name), "{name}");
+    }
+    let podset = world.pod("driver").unwrap()["metadata"]["labels"]["kueue.x-k8s.io/podset"].clone();
+    assert_eq!(podset, role);
+
+    world.create("", "pods", member("r2", 1, "3")).await;
+    world.settle().await;
+    assert!(world.pod("r2").is_none(), "one too many goes");
+
+    world.phase("r0", "Failed").await;
+    world.settle().await;
+    let workload = world.workload_named("ring").unwrap();
+    assert_eq!(condition(&workload, "WaitingForReplacementPods"), said("True", "PodsFailed"));
+    assert!(world.is_held("r0"), "it holds its place until another takes it");
+    world.create("", "pods", member("r3", 1, "3")).await;
+    world.settle().await;
+    let workload = world.workload_named("ring").unwrap();
+    assert_eq!(condition(&workload, "WaitingForReplacementPods"), said("False", "PodsReady"));
+    assert!(!world.is_gated("r3") && !world.is_held("r0"));
+
+    for name in ["r1", "r3"] {
+        world.phase(name, "Succeeded").await;
+    }
+    world.settle().await;
+    let workload = world.workload_named("ring").unwrap();
+    assert_eq!(workload["status"]["reclaimablePods"][0]["count"], 2);
+    assert!(condition(&workload, "Finished").is_none());
+    world.phase("driver", "Succeeded").await;
+    world.settle().await;
+    let workload = world.workload_named("ring").unwrap();
+    assert_eq!(condition(&workload, "Finished"), said("True", "Succeeded"));
+    assert!(!world.is_held("r1") && !world.is_held("driver"));
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_group_is_deleted_and_its_quota_comes_back() {
+    let world = world(2).await;
+    for name in ["r0", "r1"] {
+        world.create("", "pods", member(name, 1, "2")).await;
+    }
+    world.settle().await;
+    for name in ["r0", "r1"] {
+        world.update("", "pods", name, true, |pod| pod["status"]["phase"] = json!("Running")).await;
+    }
+    world
+        .create("scheduling.k8s.io", "priorityclasses", json!({ "metadata": { "name": "high" }, "value": 9 }))
+        .await;
+    let mut urgent = pod("urgent", 2, json!({}), json!({}));
+    urgent["spec"]["priorityClassName"] = json!("high");
+    world.create("", "pods", urgent).await;
+    world.settle().await;
+    let gone = world.pod("r0");
+    if let Some(pod) = &gone {
+        assert!(pod["metadata"]["deletionTimestamp"].is_string());
+        let conditions = pod["status"]["conditions"].as_array().unwrap();
+        let target = conditions.iter().find(|one| one["type"] == "TerminationTarget").unwrap();
+        assert_eq!((&target["status"], &target["reason"]), (&json!("True"), &json!("WorkloadEvicted")));
+    }
+    for name in ["r0", "r1"] {
+        if world.pod(name).is_some() {
+            world.phase(name, "Failed").await;
+        }
+    }
+    world.settle().await;
+    let ring = world.workload_named("ring");
+    assert!(world.is("urgent", "Admitted") && !world.is_gated("urgent"), "{ring:?}");
+    if let Some(ring) = ring {
+        assert_eq!(condition(&ring, "WaitingForReplacementPods"), said("True", "Preempted"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_workload_is_deleted_goes_with_it() {
+    let world = world(2).await;
+    for name in ["r0", "r1"] {
+        world.create("", "pods", member(name, 1, "2")).await;
+    }
+    world.settle().await;
+    assert!(!world.is_gated("r0"));
+    world.delete("kueue.x-k8s.io", "workloads", "ring").await;
+    world.settle().await;
+    assert!(world.pod("r0").is_none() && world.pod("r1").is_none());
+    assert!(world.workload_named("ring").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_is_not_retried_ends_with_its_last_pod() {
+    let world = world(2).await;
+    for name in ["r0", "r1"] {
+        let mut pod = member(name, 1, "2");
+        pod["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] = json!("false");
+        world.create("", "pods", pod).await;
+    }
+    world.settle().await;
+    world.phase("r0", "Failed").await;
+    world.phase("r1", "Succeeded").await;
+    world.settle().await;
+    let workload = world.workload_named("ring").unwrap();
+    assert_eq!(condition(&workload, "Finished"), said("True", "Succeeded"));
+    assert!(!world.is_held("r0") && !world.is_held("r1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_contradicts_itself_waits_and_says_why() {
+    let world = world(2).await;
+    world.create("", "pods", member("r0", 1, "2")).await;
+    let mut other = member("r1", 1, "2");
+    other["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("b");
+    world.create("", "pods", other).await;
+    world.settle().await;
+    assert!(world.workload_named("ring").is_none() && world.is_gated("r0"));
+    for (wrong, field) in [
+        (json!({ "kueue.x-k8s.io/pod-group-total-count": "0" }), "pod-group-total-count"),
+        (json!({}), "pod-group-total-count"),
+    ] {
+        let mut pod = member("r2", 1, "2");
+        pod["metadata"]["annotations"] = wrong;
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        let id = GroupResource::new("", "pods");
+        let denied = world.cluster.store("user").create(&id, pod).await.unwrap_err();
+        assert!(format!("{denied:?}").contains(field), "{denied:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_deployment_are_admitted_one_by_one() {
+    let world = world(1).await;
+    let template = json!({ "metadata": { "labels": { "app": "web" } }, "spec": pod("", 1, json!({}), json!({}))["spec"] });
+    let deployment = json!({
+        "metadata": { "name": "web", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": { "replicas": 2, "selector": { "matchLabels": { "app": "web" } }, "template": template },
+    });
+    let deployment = world.create("apps", "deployments", deployment).await;
+    let template = deployment.value()["spec"]["template"].clone();
+    assert_eq!(template["metadata"]["annotations"]["kueue.x-k8s.io/pod-suspending-parent"], "deployment");
+    assert_eq!(template["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "a");
+    assert_eq!(template["metadata"]["labels"][MANAGED], "true");
+    let set = json!({
+        "metadata": { "name": "web", "namespace": "team" },
+        "spec": { "replicas": 2, "selector": { "matchLabels": { "app": "web" } }, "template": template },
+    });
+    let set = world.create("apps", "replicasets", set).await;
+    for name in ["web-1", "web-2"] {
+        let mut pod = template.clone();
+        pod["metadata"]["name"] = json!(name);
+        pod["metadata"]["namespace"] = json!("team");
+        pod["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": set.value()["metadata"]["uid"],
+            "controller": true,
+        }]);
+        world.create("", "pods", pod).await;
+    }
+    world.settle().await;
+    assert!(!world.is_held("web-1"), "its ReplicaSet answers for it");
+    assert_eq!(["web-1", "web-2"].iter().filter(|name| !world.is_gated(name)).count(), 1);
+}
+
+fn of_set(set: &Value, name: &str, labels: &Value, owner: Value) -> Value {
+    let mut pod = set.clone();
+    pod["metadata"]["name"] = json!(name);
+    pod["metadata"]["namespace"] = json!("team");
+    for (key, value) in labels.as_object().unwrap() {
+        pod["metadata"]["labels"][key] = value.clone();
+    }
+    pod["metadata"]["ownerReferences"] = json!([owner]);
+    pod
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_is_admitted_as_a_whole_and_rests_when_it_is_scaled_to_nothing() {
+    let world = world(2).await;
+    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": pod("", 1, json!({}), json!({}))["spec"] });
+    let set = json!({
+        "metadata": { "name": "db", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": { "replicas": 2, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } }, "template": template },
+    });
+    let set = world.create("apps", "statefulsets", set).await;
+    world.settle().await;
+    let workload = world.workload("db").unwrap();
+    let name = workload["metadata"]["name"].as_str().unwrap().to_owned();
+    assert!(name.starts_with("statefulset-db-"));
+    assert_eq!(workload["spec"]["podSets"][0]["count"], 2);
+    assert!(world.is("db", "Admitted"));
+
+    let value = set.value();
+    let owner = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": value["metadata"]["uid"], "controller": true });
+    for pod in ["db-0", "db-1"] {
+        let pod = of_set(&value["spec"]["template"], pod, &json!({}), owner.clone());
+        world.create("", "pods", pod).await;
+    }
+    world.settle().await;
+    for pod in ["db-0", "db-1"] {
+        let value = world.pod(pod).unwrap();
+        assert_eq!(value["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-name"], json!(name));
+        assert_eq!(value["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "a");
+        assert!(!world.is_gated(pod), "{value}");
+    }
+    assert_eq!(
+        world.workload_named(&name).unwrap()["metadata"]["ownerReferences"].as_array().unwrap().len(),
+        3
+    );
+
+    let id = GroupResource::new("apps", "statefulsets");
+    let store = world.cluster.store("user");
+    let refused = store.update(&id, "team", "db", cluster_sim::Part::Main, |set| {
+        set["spec"]["replicas"] = json!(1);
+        Ok(())
+    });
+    assert!(format!("{:?}", refused.await.unwrap_err()).contains("spec.replicas"));
+    world.update("apps", "statefulsets", "db", false, |set| set["spec"]["replicas"] = json!(0)).await;
+    for pod in ["db-0", "db-1"] {
+        world.delete("", "pods", pod).await;
+    }
+    world.settle().await;
+    assert_eq!(condition(&world.workload_named(&name).unwrap(), "QuotaReserved"), said("False", "OnHold"));
+    world.update("apps", "statefulsets", "db", false, |set| set["spec"]["replicas"] = json!(2)).await;
+    world.settle().await;
+    assert!(world.is("db", "Admitted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_replica_of_a_leader_worker_set_is_admitted_by_itself() {
+    let world = world(3).await;
+    let spec = || pod("", 1, json!({}), json!({}))["spec"].clone();
+    let set = json!({
+        "metadata": { "name": "lws", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": { "replicas": 2, "leaderWorkerTemplate": {
+            "size": 3, "leaderTemplate": { "spec": spec() }, "workerTemplate": { "spec": spec() },
+        }},
+    });
+    let set = world.create("leaderworkerset.x-k8s.io", "leaderworkersets", set).await;
+    world.settle().await;
+    let all =
+        world.cluster.store("reader").list(&GroupResource::new("kueue.x-k8s.io", "workloads"), Some("team"));
+    let mut all: Vec<Value> = all.iter().map(|one| one.value().clone()).collect();
+    assert_eq!(all.len(), 2);
+    all.sort_by_key(|one| {
+        one["metadata"]["annotations"]["kueue.x-k8s.io/component-workload-index"].to_string()
+    });
+    for (index, workload) in all.iter().enumerate() {
+        assert!(
+            workload["metadata"]["name"]
+                .as_str()
+                .unwrap()
+                .starts_with(&format!("leaderworkerset-lws-{index}-"))
+        );
+        let sets: Vec<(&str, i64)> = workload["spec"]["podSets"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|set| (set["name"].as_str().unwrap(), set["count"].as_i64().unwrap()))
+            .collect();
+        assert_eq!(sets, [("leader", 1), ("worker", 2)]);
+    }
+    let admitted = |workload: &Value| condition(workload, "Admitted") == said("True", "Admitted");
+    assert_eq!(all.iter().filter(|one| admitted(one)).count(), 1);
+    let runs = all.iter().position(admitted).unwrap();
+    for (name, template, led) in [("leader", "leaderTemplate", false), ("worker", "workerTemplate", true)] {
+        let labels = json!({
+            "leaderworkerset.sigs.k8s.io/name": "lws",
+            "leaderworkerset.sigs.k8s.io/group-index": runs.to_string(),
+        });
+        let uid = &set.value()["metadata"]["uid"];
+        let owner = json!({
+            "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "lws", "uid": uid, "controller": true,
+        });
+        let mut pod = of_set(&set.value()["spec"]["leaderWorkerTemplate"][template], name, &labels, owner);
+        if led {
+            pod["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/leader-name"] = json!("leader");
+        }
+        world.create("", "pods", pod).await;
+    }
+    world.settle().await;
+    for name in ["leader", "worker"] {
+        assert!(!world.is_gated(name), "{:?}", world.pod(name));
+        assert_eq!(world.pod(name).unwrap()["metadata"]["labels"]["kueue.x-k8s.io/podset"], name);
+    }
+}
