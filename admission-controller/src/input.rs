@@ -292,6 +292,7 @@ pub fn workload(
         unhealthy_nodes: view.status.unhealthy_nodes.iter().map(|node| node.name.as_str().into()).collect(),
         movable: topology::can_move(&view.metadata),
         preemption_gated: view.is_preemption_gated(),
+        replaces: replaces(&view.metadata).filter(|_| rules.has_elastic_jobs()),
         allowed_flavors: allowed_flavors(&view.metadata),
         defect: (!defects.is_empty()).then(|| defects.join("; ")),
         standing: standing(view, &remaining),
@@ -310,6 +311,13 @@ fn updates(checks: &[AdmissionCheckState]) -> Vec<input::PodSetUpdate> {
             tolerations: update.tolerations.clone(),
         })
         .collect()
+}
+
+/// The name of the slice of an elastic job, in its own namespace, that it replaces.
+fn replaces(metadata: &ObjectMeta) -> Option<Arc<str>> {
+    let written = metadata.annotations.as_ref()?.get(kueue::WORKLOAD_SLICE_REPLACEMENT_FOR)?;
+    let (namespace, name) = written.split_once('/')?;
+    (metadata.namespace.as_deref().unwrap_or_default() == namespace).then(|| name.into())
 }
 
 /// Flavors to which an annotation restricts it, separated by commas.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
+use crds::reasons::workload::finished;
 use crds::view::workload::Workload;
 use kit::events::Severity;
 use quota_engine::PendingReason;
@@ -68,6 +69,11 @@ pub fn written<'a>(
         news.extend(
             preemptor.map(|preemptor| News { about: preemptor, ..normal(reasons::PREEMPTED_WORKLOAD, note) }),
         );
+    }
+    let replaced =
+        after.condition(tokens::FINISHED).filter(|one| one.reason == finished::WORKLOAD_SLICE_REPLACED);
+    if let (true, Some(replaced)) = (became(tokens::FINISHED), replaced) {
+        news.push(normal(finished::WORKLOAD_SLICE_REPLACED, replaced.message.clone()));
     }
     let waits = after.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False");
     let waited = before.and_then(|before| before.condition(tokens::QUOTA_RESERVED));

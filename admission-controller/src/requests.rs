@@ -16,6 +16,7 @@ pub struct Rules {
     excluded: Vec<String>,
     transformations: BTreeMap<ResourceName, Transformation>,
     ignores_reclaimable: bool,
+    elastic_jobs: bool,
     order: QueueOrder,
 }
 
@@ -27,11 +28,17 @@ impl Rules {
             excluded: config.resources.exclude_resource_prefixes.clone(),
             transformations: transformations.map(|one| (one.input.clone(), one.clone())).collect(),
             ignores_reclaimable: !config.feature_gates.reclaimable_pods,
+            elastic_jobs: config.gates().elastic_jobs,
             order: QueueOrder {
                 priority_sorting: config.feature_gates.priority_sorting_within_cohort,
                 ..QueueOrder::default()
             },
         }
+    }
+
+    /// Whether a Workload may take the place of another slice of the same job (feature gate `ElasticJobsViaWorkloadSlices`).
+    pub fn has_elastic_jobs(&self) -> bool {
+        self.elastic_jobs
     }
 
     /// What orders workloads of one priority.

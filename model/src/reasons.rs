@@ -170,6 +170,8 @@ pub mod workload {
             FAILED = "Failed";
             /// What the flavors add contradicts the job.
             FAILED_TO_START = "FailedToStart";
+            /// Another slice of the same elastic job has its quota.
+            WORKLOAD_SLICE_REPLACED = "WorkloadSliceReplaced";
         }
     }
 }

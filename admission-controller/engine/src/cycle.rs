@@ -90,7 +90,9 @@ impl Engine {
             Decision::SetPending(set) => {
                 workloads.get(&set.workload).is_some_and(|record| record.said.as_ref() == Some(&set.reason))
             }
-            Decision::Reserve(_) | Decision::Evict(_) | Decision::SetUnplaced(_) => true,
+            Decision::Reserve(_) | Decision::Evict(_) | Decision::Replace(_) | Decision::SetUnplaced(_) => {
+                true
+            }
         });
     }
 

@@ -16,6 +16,8 @@ pub enum Decision {
     Reserve(Reserve),
     /// Take a workload's pods away, and with them its quota.
     Evict(Evict),
+    /// Finish a workload slice that another has replaced.
+    Replace(Replace),
     /// Say why a workload waits.
     SetPending(SetPending),
     /// Say why a workload that has quota finds no places yet.
@@ -34,6 +36,15 @@ pub struct Reserve {
     pub based_on: u64,
     /// What it gets.
     pub admission: Admission,
+}
+
+/// A slice of an elastic job is over, because another has its quota now. It is told again until it is seen to be finished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replace {
+    /// The slice that is to be finished.
+    pub slice: Uid,
+    /// The one that took over.
+    pub by: Uid,
 }
 
 /// Why a workload is evicted: the reason of condition `Evicted`.

@@ -16,6 +16,7 @@ use crate::places::{Grounds, Places, flavors_of, more_than, places_of};
 use crate::process::CycleCounts;
 use crate::queue::{HoldState, Holding, Order, Phase, Queue, Record, Shape};
 use crate::reason::{Inactive, PendingReason};
+use crate::slices::WorkloadKey;
 use crate::topology::Rules;
 use crate::tree::{Ledger, NodeName, Tree, Usage};
 
@@ -46,6 +47,8 @@ pub struct Engine {
     pub(crate) written: BTreeMap<LocalQueueKey, Amounts>,
     /// The time of the last decision.
     pub(crate) now_ms: i64,
+    /// Who replaces whom, by the namespace and name of who is replaced.
+    pub(crate) successors: BTreeMap<WorkloadKey, Uid>,
     /// Queues with something to look at.
     pub(crate) ready: BTreeSet<ClusterQueueName>,
     pub(crate) claims: BTreeSet<Order>,
@@ -413,6 +416,8 @@ impl Engine {
         if let Some(key) = local_queue_of(&workload) {
             self.by_local_queue.entry(key).or_default().insert(uid.clone());
         }
+        self.forget_slice(&uid);
+        self.note_slice(&workload);
         let shape = Shape::of(&workload);
         let progress = self.workloads.get_mut(&uid).and_then(|record| record.progress.take());
         let record = Record {
@@ -456,6 +461,7 @@ impl Engine {
             return;
         }
         self.withdraw(uid, &Standing::Finished);
+        self.forget_slice(uid);
         self.workloads.remove(uid);
     }
 
@@ -755,8 +761,8 @@ impl Engine {
         DecisionId(self.next_id)
     }
 
-    /// What was decided since the last call, to be told.
-    pub(crate) fn tell(&mut self) -> Vec<Decision> {
+    /// What was decided since the last call, and what follows from what was written meanwhile, without another cycle.
+    pub fn tell(&mut self) -> Vec<Decision> {
         self.told_up_to = self.last_id();
         self.taken_back.clear();
         std::mem::take(&mut self.out)

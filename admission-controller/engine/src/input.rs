@@ -481,6 +481,9 @@ pub struct Workload {
     pub movable: bool,
     /// Whether it has a preemption gate that is closed.
     pub preemption_gated: bool,
+    /// Annotation `kueue.x-k8s.io/workload-slice-replacement-for`: the name of the slice of an elastic job, in the same
+    /// namespace, that it replaces.
+    pub replaces: Option<Arc<str>>,
     /// The only flavors it may have; `None` allows all.
     pub allowed_flavors: Option<BTreeSet<FlavorName>>,
     /// Why it can never be admitted as it is written, in words: a wrong number, a feature that is not supported.

@@ -29,12 +29,14 @@ mod queue;
 pub mod reason;
 mod report;
 mod second;
+mod slices;
 pub mod topology;
 mod tree;
 mod waiting;
 
 pub use decision::{
-    Decision, DecisionId, Evict, EvictReason, Outcome, PreemptionReason, Reserve, SetPending, SetUnplaced,
+    Decision, DecisionId, Evict, EvictReason, Outcome, PreemptionReason, Replace, Reserve, SetPending,
+    SetUnplaced,
 };
 pub use engine::{Engine, Settings, TopologySettings, Undeclared};
 pub use explain::{ClusterQueueState, Explanation, WorkloadState};

@@ -31,7 +31,9 @@ impl Engine {
         pinned: Option<&Admission>,
         progress: Option<&Progress>,
     ) -> Result<Assignment, NoFit> {
-        let found = self.assign_among(uid, name, Ask { pinned, progress, ..Ask::default() });
+        let replaced = self.replaced(uid, name).map(|(_, admission)| admission);
+        let ask = Ask { pinned, progress, replaced: replaced.as_ref(), ..Ask::default() };
+        let found = self.assign_among(uid, name, ask);
         let tried = found.as_ref().map_or_else(|no_fit| &no_fit.tried, |assignment| &assignment.tried);
         self.note_progress(uid, name, tried, progress);
         found

@@ -110,6 +110,7 @@ impl Engine {
             let planned = holding.promised.as_ref().unwrap_or(&holding.places);
             self.charge(node, &holding.usage, planned, Ledger::Planned, -1);
         }
+        self.charge_slices(uid);
     }
 
     pub(crate) fn drop_claim(&mut self, uid: &Uid) {
@@ -228,6 +229,7 @@ impl Engine {
             record.phase = Phase::Holding(holding);
             self.touched_local_queues.extend(local_queue_of(&record.workload));
         }
+        self.charge_slices(uid);
         self.begin_use(uid);
     }
 
@@ -237,6 +239,7 @@ impl Engine {
             self.note_use(uid, &holding, 1);
             self.settle_penalty(uid);
         }
+        self.finish_replaced(uid);
     }
 
     /// The queue in which a workload may wait, or why in none.

@@ -126,12 +126,13 @@ fn consumption(consumptions: &Consumptions, lane: &Lane) -> Consumption {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shape(Arc<Alike>);
 
-type Alike = (i32, bool, Vec<PodSet>, Option<BTreeSet<FlavorName>>);
+type Alike = (i32, bool, Option<Arc<str>>, Vec<PodSet>, Option<BTreeSet<FlavorName>>);
 
 impl Shape {
     pub(crate) fn of(workload: &Workload) -> Self {
-        let Workload { priority, preemption_gated, pod_sets, allowed_flavors, .. } = workload;
-        Self(Arc::new((*priority, *preemption_gated, pod_sets.clone(), allowed_flavors.clone())))
+        let Workload { priority, preemption_gated, replaces, pod_sets, allowed_flavors, .. } = workload;
+        let (replaces, flavors) = (replaces.clone(), allowed_flavors.clone());
+        Self(Arc::new((*priority, *preemption_gated, replaces, pod_sets.clone(), flavors)))
     }
 }
 

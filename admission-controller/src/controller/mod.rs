@@ -79,6 +79,8 @@ pub(crate) struct Controller {
     reserves: BTreeMap<Uid, Reserve>,
     evictions: BTreeMap<Uid, Evict>,
     reasons: BTreeMap<Uid, PendingReason>,
+    /// Slices of elastic jobs that are over, with who took their place.
+    replaced: BTreeMap<Uid, Uid>,
     /// Units whose last step led nowhere.
     refused: BTreeMap<Unit, Refused>,
     /// What was said last of jobs that cannot go on.
@@ -144,6 +146,7 @@ impl Controller {
             reserves: BTreeMap::new(),
             evictions: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            replaced: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: BTreeMap::new(),
             unsettled: BTreeSet::new(),
@@ -312,6 +315,10 @@ impl Controller {
                     if let Some(old) = self.evictions.insert(evict.victim.clone(), evict) {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
+                }
+                Decision::Replace(replace) => {
+                    self.mark(&replace.slice);
+                    self.replaced.insert(replace.slice, replace.by);
                 }
                 Decision::SetUnplaced(unplaced) => {
                     if self.leads {

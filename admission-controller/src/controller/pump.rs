@@ -254,9 +254,29 @@ impl Controller {
     fn pump_workload(&mut self, unit: &Unit, uid: &Uid) {
         let Some(workload) = self.world.workloads.get(uid).cloned() else { return };
         let controlled = controller_of(&workload.metadata).is_some();
+        if self.begin_replacement(unit, &workload) {
+            return;
+        }
         if !self.begin_eviction(unit, Some(&workload)) && !self.without_job(unit, &workload, controlled) {
             self.begin_decision(unit, &workload);
         }
+    }
+
+    /// Another slice of the same job has its quota: this one is over.
+    fn begin_replacement(&mut self, unit: &Unit, workload: &Workload) -> bool {
+        let uid = input::uid(&workload.metadata);
+        let Some(by) = self.replaced.get(&uid) else { return false };
+        let by = self.world.workloads.get(by).filter(|by| by.holds(tokens::QUOTA_RESERVED)).cloned();
+        let (Some(by), false) = (by, workload.holds(tokens::FINISHED)) else {
+            self.replaced.remove(&uid);
+            return false;
+        };
+        let refused = self.is_refused(unit, &self.versions_of(unit, workload));
+        if !refused {
+            let body = status::replaced(workload, &by, self.ctx.clock.now());
+            self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
+        }
+        !refused
     }
 
     pub(super) fn without_job(&mut self, unit: &Unit, workload: &Workload, controlled: bool) -> bool {

@@ -7,6 +7,6 @@ mod workload;
 pub use conditions::{Change, merged};
 pub use queues::{cluster_queue, cohort, local_queue};
 pub use workload::{
-    evicted, finished, on_hold, pending, put_off, reclaimable, released, reservation, reserved, synced,
-    with_condition, without_checks,
+    evicted, finished, on_hold, pending, put_off, reclaimable, released, replaced, reservation, reserved,
+    synced, with_condition, without_checks,
 };

@@ -258,3 +258,10 @@ pub fn finished(view: &Workload, reason: &str, message: &str, now: Timestamp) ->
     let message = if message.is_empty() { "the job has ended".to_owned() } else { message.to_owned() };
     patch(view, &[Change::new(tokens::FINISHED, true, reason, words::truncated(message))], now)
 }
+
+/// The end of a slice of an elastic job whose quota another one has now.
+pub fn replaced(view: &Workload, by: &Workload, now: Timestamp) -> Value {
+    let name = by.metadata.name.as_deref().unwrap_or_default();
+    let message = format!("Workload {name} of the same job has its quota, and takes its place");
+    finished(view, tokens::finished::WORKLOAD_SLICE_REPLACED, &message, now)
+}

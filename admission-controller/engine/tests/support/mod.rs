@@ -96,6 +96,7 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
         unhealthy_nodes: Vec::new(),
         movable: true,
         preemption_gated: false,
+        replaces: None,
         allowed_flavors: None,
         defect: None,
         standing: Standing::Pending,
@@ -201,6 +202,10 @@ impl World {
                 *evicted = true;
                 self.engine.written(evict.id, Outcome::Written(version));
                 self.evictions.push(evict);
+            }
+            Decision::Replace(replace) => {
+                let slice = replace.slice.as_str().to_owned();
+                self.standing(&slice, Standing::Finished);
             }
             Decision::SetUnplaced(_) => {}
             Decision::SetPending(set) => {

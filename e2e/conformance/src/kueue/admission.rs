@@ -16,7 +16,7 @@ fn take_turns(case: &Case) -> Verdict {
     if tc["featureGates"]["AdmissionFairSharing"] == true {
         file["admissionFairSharing"] = json!({ "usageHalfLifeTime": "10s", "usageSamplingInterval": "1s" });
     }
-    let mut world = World::with(cycle::file(tc, file).settings());
+    let mut world = World::under(&cycle::file(tc, file));
     world.flavors(case.shared("resourceFlavors").as_array().unwrap());
     // The queues know nothing yet of the LocalQueue that is deleted (`deleteQueue`): its watch event has not come.
     world.queues(&json!({

@@ -8,7 +8,7 @@ use admission_controller::{input, news, status, topology, words};
 use crds::view::workload::Workload;
 use jiff::Timestamp;
 use kit::events::Severity;
-use quota_engine::{Decision, Evict, Outcome, PendingReason, Settings, Uid};
+use quota_engine::{Decision, Evict, Outcome, PendingReason, Uid};
 use serde_json::{Map, Value, json};
 
 use super::world::{World, forget_nulls, key_of};
@@ -16,26 +16,26 @@ use super::world::{World, forget_nulls, key_of};
 /// Who waits, by ClusterQueue: the keys of those who are looked at, and of those who are not.
 type Waiting = BTreeMap<String, Vec<String>>;
 
-/// The same, with nothing but gates.
-pub(crate) fn gates(tc: &Value) -> Configuration {
-    file(tc, json!({}))
-}
-
-/// What the engine goes by when the gates are as a case has them.
-pub(crate) fn settings(tc: &Value) -> Settings {
-    let mut file = json!({ "apiVersion": "config.kueue.x-k8s.io/v1beta2" });
-    if tc["enableFairSharing"] == true {
-        file["fairSharing"] = json!({});
-    }
-    self::file(tc, file).settings()
-}
-
 /// Kueue's configuration file with the gates as a case has them.
 pub(crate) fn file(tc: &Value, mut file: Value) -> Configuration {
     if !tc["featureGates"].is_null() {
         file["featureGates"] = tc["featureGates"].clone();
     }
     serde_json::from_value(file).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The same, with nothing but gates.
+pub(crate) fn gates(tc: &Value) -> Configuration {
+    file(tc, json!({}))
+}
+
+/// The same for a case that says whether sharing is fair.
+pub(crate) fn configuration(tc: &Value) -> Configuration {
+    let mut file = json!({ "apiVersion": "config.kueue.x-k8s.io/v1beta2" });
+    if tc["enableFairSharing"] == true {
+        file["fairSharing"] = json!({});
+    }
+    self::file(tc, file)
 }
 
 /// A world whose Workloads are kept as the API server would.
@@ -78,6 +78,8 @@ impl Cycle {
         self.carry_out(decisions, &heads);
         let decisions = self.world.engine.take_decisions();
         self.carry_out(decisions, &heads);
+        let consequences = self.world.engine.tell();
+        self.carry_out(consequences, &heads);
         self.world.engine.audit().unwrap();
     }
 
@@ -102,6 +104,10 @@ impl Cycle {
                     let body = status::evicted(&view, evict.reason, &message, self.now);
                     let outcome = self.write(&evict.victim, &view, body, evict.preemptor.as_ref());
                     self.world.engine.written(evict.id, outcome);
+                }
+                Decision::Replace(replace) => {
+                    let (view, by) = (self.view(&replace.slice), self.view(&replace.by));
+                    self.write(&replace.slice, &view, status::replaced(&view, &by, self.now), None);
                 }
                 Decision::SetUnplaced(unplaced) => {
                     let view = self.view(&unplaced.workload);

@@ -47,7 +47,7 @@ fn available(case: &Case) -> Verdict {
 /// One cycle in the world of `ctx_cfg` and the case.
 pub(super) fn schedule(case: &Case) -> Verdict {
     let (tc, config) = (case.tc(), case.shared("cfg"));
-    let mut world = World::with(cycle::settings(tc));
+    let mut world = World::under(&cycle::configuration(tc));
     world.flavors(config["resourceFlavors"].as_array().unwrap());
     world.queues(config);
     world.queues(&json!({

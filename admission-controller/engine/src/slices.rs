@@ -1,0 +1,103 @@
+//! Slices of elastic jobs: a job that grows gets a second Workload, which replaces the first.
+//!
+//! Rules: Kueue KEP-77, `pkg/workloadslicing`. The new slice is asked only for what it needs on top of the old one, of the same
+//! flavors; when it has its quota, the old slice is finished and holds nothing any more. As long as both hold quota the new one
+//! is charged with the difference, so that no pod is counted twice, whichever of the two is seen first after a restart.
+
+use std::sync::Arc;
+
+use crate::decision::{Decision, Replace};
+use crate::engine::Engine;
+use crate::input::{Admission, Workload};
+use crate::names::{ClusterQueueName, Uid};
+use crate::queue::HoldState;
+use crate::tree::{Ledger, Usage};
+
+/// Namespace and name of a Workload.
+pub(crate) type WorkloadKey = (Arc<str>, Arc<str>);
+
+fn replaced_key(workload: &Workload) -> Option<WorkloadKey> {
+    Some((workload.namespace.clone(), workload.replaces.clone()?))
+}
+
+impl Engine {
+    /// What the slice holds that this workload replaces, and who it is.
+    pub(crate) fn replaced(&self, uid: &Uid, name: &ClusterQueueName) -> Option<(Uid, Admission)> {
+        let (namespace, replaces) = replaced_key(&self.workloads.get(uid)?.workload)?;
+        let is_it = |old: &&Uid| {
+            let workload = self.workloads.get(*old).map(|record| &record.workload);
+            workload.is_some_and(|one| one.namespace == namespace && one.name == replaces)
+        };
+        let old = self.queues.get(name)?.holding.iter().find(is_it)?;
+        Some((old.clone(), self.holding(old)?.admission.clone()))
+    }
+
+    /// Remembers who replaces whom.
+    pub(crate) fn note_slice(&mut self, workload: &Workload) {
+        if let Some(key) = replaced_key(workload) {
+            self.successors.insert(key, workload.uid.clone());
+        }
+    }
+
+    /// The reverse, when the workload is gone or becomes another.
+    pub(crate) fn forget_slice(&mut self, uid: &Uid) {
+        let key = self.workloads.get(uid).and_then(|record| replaced_key(&record.workload));
+        if let Some(key) = key.filter(|key| self.successors.get(key) == Some(uid)) {
+            self.successors.remove(&key);
+        }
+    }
+
+    /// What a workload holds has changed: it, and who replaces it, are charged with what they have on top of their predecessors.
+    pub(crate) fn charge_slices(&mut self, uid: &Uid) {
+        let Some(workload) = self.workloads.get(uid).map(|record| &record.workload) else { return };
+        let successor = self.successors.get(&(workload.namespace.clone(), workload.name.clone())).cloned();
+        if workload.replaces.is_some() {
+            self.charge_difference(uid);
+        }
+        if let Some(successor) = successor {
+            self.charge_difference(&successor);
+            self.finish_replaced(&successor);
+        }
+    }
+
+    fn charge_difference(&mut self, uid: &Uid) {
+        let Some(holding) = self.holding(uid).cloned() else { return };
+        let name = holding.admission.cluster_queue.clone();
+        let mut wanted = self.usage_of(&holding.admission);
+        if let Some((_, replaced)) = self.replaced(uid, &name) {
+            for (pair, amount) in self.usage_of(&replaced) {
+                let more = wanted.entry(pair).or_insert(0);
+                *more = more.saturating_sub(amount);
+            }
+        }
+        if wanted == holding.usage {
+            return;
+        }
+        let node = self.queue(&name).node;
+        let leaves = matches!(holding.state, HoldState::Leaving { .. });
+        let ledgers = [Some(Ledger::Held), (!leaves).then_some(Ledger::Planned)];
+        for ledger in ledgers.into_iter().flatten() {
+            self.tree.charge(node, &holding.usage, ledger, -1);
+            self.tree.charge(node, &wanted, ledger, 1);
+        }
+        self.set_usage(uid, wanted);
+        self.touched_queues.insert(name);
+    }
+
+    /// Its admission is written: the slice that it replaces is over.
+    pub(crate) fn finish_replaced(&mut self, uid: &Uid) {
+        let confirmed = self.holding(uid).filter(|holding| holding.state == HoldState::Confirmed);
+        let Some(name) = confirmed.map(|holding| holding.admission.cluster_queue.clone()) else { return };
+        if let Some((slice, _)) = self.replaced(uid, &name) {
+            self.out.push(Decision::Replace(Replace { slice, by: uid.clone() }));
+        }
+    }
+
+    fn set_usage(&mut self, uid: &Uid, usage: Usage) {
+        if let Some(record) = self.workloads.get_mut(uid)
+            && let crate::queue::Phase::Holding(holding) = &mut record.phase
+        {
+            holding.usage = usage;
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Elastic jobs: one slice takes the place of another.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use quota_engine::input::*;
+use quota_engine::*;
+use support::*;
+
+fn one_queue(nominal: i64) -> World {
+    World::new([
+        Event::Flavor(flavor("a100")),
+        Event::Flavor(flavor("h100")),
+        Event::ClusterQueue(cluster_queue(
+            "cq",
+            None,
+            gpus(&[("a100", quota(nominal, None, None)), ("h100", quota(100, None, None))]),
+        )),
+        Event::LocalQueue(local_queue("cq")),
+    ])
+}
+
+fn slice(uid: &str, count: i64, replaces: Option<&str>) -> Workload {
+    Workload { replaces: replaces.map(Into::into), ..workload(uid, "cq", count, 0) }
+}
+
+fn held(world: &World) -> i64 {
+    let report = world.engine.cluster_queue_report(&"cq".into()).unwrap();
+    report.reservation.iter().map(|one| one.total).sum()
+}
+
+fn is_finished(world: &World, uid: &str) -> bool {
+    world.workloads[&Uid::from(uid)].standing == Standing::Finished
+}
+
+#[test]
+fn a_larger_slice_needs_only_the_difference_and_ends_the_smaller_one() {
+    let mut world = one_queue(10);
+    world.put(slice("small", 6, None));
+    world.settle();
+    world.put(slice("large", 10, Some("small")));
+    world.settle();
+    assert!(world.is_admitted("large") && is_finished(&world, "small"));
+    assert_eq!(held(&world), 10);
+    // A third one, of which nothing fits any more on the same flavor: what it would replace stays.
+    world.put(slice("huge", 11, Some("large")));
+    world.settle();
+    assert!(!world.is_admitted("huge") && world.is_admitted("large"));
+    assert_eq!(held(&world), 10);
+}
+
+#[test]
+fn a_slice_whose_admission_is_not_written_ends_nothing() {
+    let mut world = one_queue(10);
+    world.put(slice("small", 6, None));
+    world.settle();
+    world.put(slice("large", 8, Some("small")));
+    let decisions = world.engine.decide(1_000);
+    let [Decision::Reserve(reserve)] = &decisions[..] else { panic!("{decisions:?}") };
+    assert_eq!(held(&world), 8, "six, and two on top");
+    world.engine.written(reserve.id, Outcome::NotWritten);
+    assert_eq!(held(&world), 6);
+    assert!(world.engine.tell().iter().all(|one| !matches!(one, Decision::Replace(_))));
+    world.engine.audit().unwrap();
+    world.settle();
+    assert!(is_finished(&world, "small"));
+    assert_eq!(held(&world), 8);
+}
+
+#[test]
+fn after_a_restart_no_pod_is_counted_twice_and_the_replaced_slice_ends() {
+    for order in [["small", "large"], ["large", "small"]] {
+        let mut before = one_queue(10);
+        before.put(slice("small", 6, None));
+        before.settle();
+        before.put(slice("large", 10, Some("small")));
+        for decision in before.engine.decide(1_000) {
+            before.carry_out(decision);
+        }
+        // Both have quota; whoever should have finished the small one is gone.
+        let mut world = one_queue(10);
+        for uid in order {
+            let seen = before.workloads[&Uid::from(uid)].clone();
+            world.put(seen);
+            assert!(held(&world) <= 10, "{order:?}");
+        }
+        world.settle();
+        assert!(is_finished(&world, "small"), "{order:?}");
+        assert_eq!(held(&world), 10, "{order:?}");
+    }
+}
+
+#[test]
+fn a_slice_of_a_stranger_is_a_workload_like_any_other() {
+    let mut world = one_queue(10);
+    world.put(slice("other", 6, None));
+    world.settle();
+    world.put(Workload { namespace: "elsewhere".into(), ..slice("large", 4, Some("other")) });
+    world.put(slice("orphan", 4, Some("nobody")));
+    world.settle();
+    assert!(!is_finished(&world, "other"));
+    assert!(world.is_admitted("orphan"));
+    assert_eq!(held(&world), 10);
+}
