@@ -6,6 +6,7 @@
 mod cluster;
 mod helm;
 mod kubeflow;
+mod kueue;
 mod node;
 mod programs;
 mod registry;

@@ -11,6 +11,7 @@ pub(crate) mod node;
 mod openapi;
 mod parity;
 mod replicas;
+mod takeover;
 mod up;
 
 use std::path::Path;
@@ -25,6 +26,7 @@ pub(crate) fn all(repository: &Path) -> Vec<Test> {
         definitions::all(repository),
         up::all(),
         charts::all(),
+        takeover::all(),
         manifests::all(repository),
         node::all(),
         agent::all(),
