@@ -10,6 +10,7 @@
 //! | [`phase`], [`checks`], [`requeue`] | how far a workload has come, what it waits for, and when it may try again |
 //! | `controller` | the one task that owns the engine: watches in, decisions out |
 //! | [`visibility`] | the aggregated API that tells who waits, and where |
+//! | [`shadow`] | comparing with a Kueue that runs, writing nothing |
 //! | [`takeover`] | taking the place of a Kueue that runs, and giving it back |
 //! | [`webhook`] | admission webhooks and conversion, which need no state |
 //!
@@ -33,6 +34,7 @@ pub mod reclaimable;
 pub mod reconcile;
 pub mod requests;
 pub mod requeue;
+pub mod shadow;
 pub mod status;
 pub mod takeover;
 pub mod topology;

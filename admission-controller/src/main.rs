@@ -1,11 +1,14 @@
 //! `admission-controller`: decides whether jobs may take their share of quota.
 
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use admission_controller::config::Webhooks;
-use admission_controller::{Config, Configuration, takeover};
+use admission_controller::{Config, Configuration, shadow, takeover};
 use clap::Parser;
 use kit::http::Listen;
 use kit::process;
@@ -27,8 +30,20 @@ struct Cli {
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     leader_elect: bool,
     /// Undoes takeOver and ends: webhooks, conversion and visibility go to Kueue again. Start Kueue before, stop this program after.
-    #[arg(long)]
+    #[arg(long, group = "instead")]
     hand_back: bool,
+    /// Decides beside a Kueue that runs, writes nothing, and tells on standard output and in metrics what would be different.
+    #[arg(long, group = "instead")]
+    shadow: bool,
+    /// The same on a recorded stream of events; no cluster is asked.
+    #[arg(long, value_name = "FILE", group = "instead")]
+    replay: Option<PathBuf>,
+    /// Records that stream from a cluster until it is interrupted.
+    #[arg(long, value_name = "FILE", group = "instead")]
+    record: Option<PathBuf>,
+    /// How many seconds Kueue has for doing what would be done here, before --shadow and --replay tell of it.
+    #[arg(long, default_value_t = shadow::PATIENCE.as_secs(), value_name = "SECONDS")]
+    patience: u64,
 }
 
 fn main() -> ExitCode {
@@ -43,6 +58,24 @@ fn main() -> ExitCode {
     if cli.hand_back {
         return process::run("admission-controller", &cli.process, move |ctx| takeover::hand_back(ctx, file));
     }
+    let patience = Duration::from_secs(cli.patience);
+    if cli.shadow {
+        let admin = Some(Listen::Plain(cli.admin_address));
+        return process::run("admission-controller", &cli.process, move |ctx| {
+            shadow::run(ctx, file, admin, patience, Box::new(std::io::stdout()))
+        });
+    }
+    if let Some(path) = cli.replay {
+        return replay(&file, &path, patience);
+    }
+    if let Some(path) = cli.record {
+        return match File::create(&path) {
+            Ok(output) => process::run("admission-controller", &cli.process, move |ctx| {
+                shadow::recording::record(ctx, BufWriter::new(output))
+            }),
+            Err(error) => complain(&path, &error),
+        };
+    }
     let config = Config {
         webhooks: Webhooks::OwnCertificates(SocketAddr::from(([0, 0, 0, 0], file.webhook.port))),
         admin: Some(Listen::Plain(cli.admin_address)),
@@ -51,4 +84,23 @@ fn main() -> ExitCode {
         ..Config::default()
     };
     process::run("admission-controller", &cli.process, move |ctx| admission_controller::run(ctx, config))
+}
+
+fn replay(config: &Configuration, path: &Path, patience: Duration) -> ExitCode {
+    let recording = match File::open(path) {
+        Ok(recording) => BufReader::new(recording),
+        Err(error) => return complain(path, &error),
+    };
+    match shadow::replay(config, recording, patience, Box::new(std::io::stdout())) {
+        Ok(summary) => {
+            println!("{} decisions are the same, {} differ", summary.same, summary.different);
+            ExitCode::SUCCESS
+        }
+        Err(error) => complain(path, &error),
+    }
+}
+
+fn complain(path: &Path, error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("admission-controller: {}: {error}", path.display());
+    ExitCode::from(2)
 }

@@ -20,7 +20,7 @@ use crate::jobs::{JobKind, JobObject, JobResource};
 use crate::pods::{self, PodOwner, Shape};
 
 /// What some watch told.
-pub(super) enum Seen {
+pub(crate) enum Seen {
     Workload(Change<Workload>),
     ClusterQueue(Change<ClusterQueue>),
     LocalQueue(Change<LocalQueue>),
@@ -36,16 +36,15 @@ pub(super) enum Seen {
     PodOwner(&'static PodOwner, Change<JobObject>),
 }
 
-pub(super) type Feeds = SelectAll<Pin<Box<dyn Stream<Item = Seen> + Send>>>;
+pub(crate) type Feeds = SelectAll<Pin<Box<dyn Stream<Item = Seen> + Send>>>;
 
 /// All watches, each begun when first polled. Kinds of jobs whose CRD is not there yet are asked for from time to time.
-pub(super) fn feeds(ctx: &Context, config: &Configuration, reports: &Reports) -> Feeds {
+pub(crate) fn feeds(ctx: &Context, config: &Configuration, reports: Option<&Reports>) -> Feeds {
     let client = ctx.clients.watch.clone();
     macro_rules! all {
         ($($view:ident),*) => {
             vec![$(
-                Watch::new(ctx, Api::<$view>::all(client.clone()), WatchConfig::default())
-                    .reports(reports)
+                reported(Watch::new(ctx, Api::<$view>::all(client.clone()), WatchConfig::default()), reports)
                     .stream()
                     .map(Seen::$view)
                     .boxed()
@@ -67,14 +66,14 @@ pub(super) fn feeds(ctx: &Context, config: &Configuration, reports: &Reports) ->
     );
     for kind in config.kinds() {
         let api = Api::<JobObject>::all_with(client.clone(), &JobResource::from(kind));
-        let watch = Watch::new(ctx, api, WatchConfig::default()).reports(reports).optional();
+        let watch = reported(Watch::new(ctx, api, WatchConfig::default()), reports).optional();
         feeds.push(watch.stream().map(move |change| Seen::Job(kind, change)).boxed());
     }
     if config.watches_pods() {
         // Nobody else's pods are of interest.
         let ours = WatchConfig::default().labels(&format!("{}=true", kueue::MANAGED));
         let api = Api::<JobObject>::all_with(client.clone(), &JobResource::from(pods::POD));
-        let watch = Watch::new(ctx, api, ours).reports(reports);
+        let watch = reported(Watch::new(ctx, api, ours), reports);
         feeds.push(watch.stream().map(|change| Seen::Pod(slim(change))).boxed());
     }
     for owner in config.pod_owners().filter(|owner| !matches!(owner.shape, Shape::EachPod)) {
@@ -83,7 +82,7 @@ pub(super) fn feeds(ctx: &Context, config: &Configuration, reports: &Reports) ->
             false => WatchConfig::default().labels(kueue::QUEUE_NAME),
         };
         let api = Api::<JobObject>::all_with(client.clone(), &JobResource::from(owner.kind));
-        let watch = Watch::new(ctx, api, ours).reports(reports).optional();
+        let watch = reported(Watch::new(ctx, api, ours), reports).optional();
         feeds.push(watch.stream().map(move |change| Seen::PodOwner(owner, change)).boxed());
     }
     select_all(feeds)
@@ -93,5 +92,16 @@ fn slim(change: Change<JobObject>) -> Change<JobObject> {
     match change {
         Change::Applied(pod) => Change::Applied(pods::slim(pod)),
         other => other,
+    }
+}
+
+/// Without reports nothing is counted, and no event is written about objects that cannot be read.
+fn reported<K>(watch: Watch<K>, reports: Option<&Reports>) -> Watch<K>
+where
+    K: kube::Resource<DynamicType: Default> + serde::de::DeserializeOwned + Send + 'static,
+{
+    match reports {
+        Some(reports) => watch.reports(reports),
+        None => watch,
     }
 }

@@ -2,13 +2,13 @@
 
 mod announce;
 mod answers;
-mod feeds;
+pub(crate) mod feeds;
 mod finalizers;
 mod pods;
 mod pump;
 mod send;
 mod store;
-mod world;
+pub(crate) mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -162,7 +162,7 @@ impl Controller {
 
     /// Runs until the context's tasks stop.
     pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<Ask>) {
-        let mut feeds = feeds(&self.ctx, &self.config.file, &self.counted.watches);
+        let mut feeds = feeds(&self.ctx, &self.config.file, Some(&self.counted.watches));
         loop {
             match self.wake(&mut feeds, &mut asked).await {
                 Wake::Stop => break,

@@ -48,7 +48,7 @@ pub(super) enum Unit {
     Cohort(CohortName),
 }
 
-pub(super) struct World {
+pub(crate) struct World {
     pub(super) workloads: Store<Workload>,
     cluster_queues: Store<ClusterQueue>,
     local_queues: Store<LocalQueue>,
@@ -78,7 +78,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(config: &Configuration) -> Self {
+    pub(crate) fn new(config: &Configuration) -> Self {
         Self {
             workloads: Store::new(),
             cluster_queues: Store::new(),
@@ -108,7 +108,7 @@ impl World {
     }
 
     /// Whether every first list is complete: before that, nothing may be decided.
-    pub(super) fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.workloads.is_synced()
             && self.cluster_queues.is_synced()
             && self.local_queues.is_synced()
@@ -123,7 +123,12 @@ impl World {
             && self.members.is_synced()
     }
 
-    pub(super) fn take(&mut self, engine: &mut Engine, seen: Seen) {
+    /// The Workload of this uid.
+    pub(crate) fn workload(&self, uid: &Uid) -> Option<&Workload> {
+        self.workloads.get(uid)
+    }
+
+    pub(crate) fn take(&mut self, engine: &mut Engine, seen: Seen) {
         match seen {
             Seen::Workload(change) => {
                 for delta in self.workloads.take(change) {

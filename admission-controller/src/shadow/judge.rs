@@ -1,0 +1,332 @@
+//! The engine beside Kueue. Kueue's objects are the truth; the engine decides on them at every event, and what it decides is an
+//! opinion until Kueue does the same, does otherwise, or has had its time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crds::reasons::workload::{self as tokens, evicted, quota_reserved as reasons};
+use crds::view::workload::Workload;
+use jiff::{SignedDuration, Timestamp};
+use kit::watch::Change;
+use quota_engine::input::Admission;
+use quota_engine::{Decision, DecisionId, Engine, EvictReason, Outcome, PendingReason, Uid, WorkloadState};
+
+use super::Summary;
+use super::report::{Difference, Question, Report};
+use crate::config::Configuration;
+use crate::controller::feeds::Seen;
+use crate::controller::world::World;
+use crate::{input, words};
+
+/// Two reasons to wait are compared when neither has changed for so long; and Kueue, having said why a workload waits, has so
+/// long for changing its mind: what it writes may be older than what made it fit.
+const SETTLED: SignedDuration = SignedDuration::from_secs(5);
+
+/// The reasons that say the same on both sides. Kueue's other ones (`Pending`, without `UnadmittedWorkloadsObservability`) say
+/// nothing to compare, and `PendingEvaluation` that nobody has looked yet.
+const COMPARABLE: [&str; 8] = [
+    reasons::NO_MATCHING_FLAVOR,
+    reasons::WAITING_FOR_QUOTA,
+    reasons::TOPOLOGY_PLACEMENT_FAILED,
+    reasons::EXCEEDS_MAX_QUOTA,
+    reasons::WAITING_FOR_PREEMPTED_WORKLOADS,
+    reasons::MISCONFIGURED,
+    reasons::SUSPENDED,
+    reasons::ADMISSION_GATED,
+];
+
+/// The evictions that the engine decides.
+const DECIDED_HERE: [&str; 4] =
+    [evicted::PREEMPTED, evicted::CLUSTER_QUEUE_STOPPED, evicted::LOCAL_QUEUE_STOPPED, evicted::DEACTIVATED];
+
+enum Opinion {
+    Admit(Admission),
+    Evict(EvictReason),
+}
+
+struct Held {
+    opinion: Opinion,
+    id: DecisionId,
+    due: Timestamp,
+}
+
+pub(super) struct Judge {
+    engine: Engine,
+    world: World,
+    patience: SignedDuration,
+    opinions: BTreeMap<Uid, Held>,
+    /// An opinion about what has changed just now: if the engine is of it still, it is no new one.
+    questioned: Option<(Uid, Held)>,
+    /// When the reasons for waiting are compared.
+    reasons_due: BTreeMap<Uid, Timestamp>,
+    /// Reasons that were told of, by workload: here, there.
+    told: BTreeMap<Uid, (&'static str, String)>,
+    /// Workloads that Kueue was told about not to have admitted.
+    overdue: BTreeSet<Uid>,
+    report: Report,
+}
+
+impl Judge {
+    pub(super) fn new(config: &Configuration, patience: Duration, report: Report) -> Self {
+        Self {
+            engine: Engine::new(config.settings()),
+            world: World::new(config),
+            patience: SignedDuration::try_from(patience).unwrap_or(SignedDuration::MAX),
+            opinions: BTreeMap::new(),
+            questioned: None,
+            reasons_due: BTreeMap::new(),
+            told: BTreeMap::new(),
+            overdue: BTreeSet::new(),
+            report,
+        }
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        self.world.is_synced()
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        self.report.summary()
+    }
+
+    /// When there is something to be looked at though nothing happens.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        self.opinions.values().map(|held| held.due).chain(self.reasons_due.values().copied()).min()
+    }
+
+    pub(super) fn take(&mut self, seen: Seen, now: Timestamp) {
+        match seen {
+            Seen::Workload(Change::Applied(view)) if self.is_synced() => self.take_workload(view, now),
+            Seen::Workload(Change::Deleted(view)) => {
+                self.forget(&input::uid(&view.metadata));
+                self.world.take(&mut self.engine, Seen::Workload(Change::Deleted(view)));
+            }
+            other => self.world.take(&mut self.engine, other),
+        }
+        self.decide(now);
+        self.questioned = None;
+    }
+
+    fn take_workload(&mut self, view: Workload, now: Timestamp) {
+        let uid = input::uid(&view.metadata);
+        let before = self.world.workload(&uid).cloned();
+        let reason = self.engine.explain(&uid).and_then(|one| one.reason);
+        // What the engine decided about it rests on what it was: it decides anew.
+        let opinion = self.opinions.remove(&uid);
+        self.world.take(&mut self.engine, Seen::Workload(Change::Applied(view.clone())));
+        if view.holds(tokens::FINISHED) {
+            return self.forget(&uid);
+        }
+        // What is seen for the first time may have been decided before this program looked.
+        let Some(before) = before else { return };
+        let became = |kind: &str| view.holds(kind) && !before.holds(kind);
+        if became(tokens::QUOTA_RESERVED) {
+            return self.admitted_there(&uid, &view, opinion, reason, now);
+        }
+        if became(tokens::EVICTED) {
+            return self.evicted_there(&view, opinion, now);
+        }
+        let waits = |view: &Workload| {
+            let condition = view.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False");
+            condition.map(|one| (one.reason.clone(), one.message.clone()))
+        };
+        let says_why = waits(&view).is_some() && waits(&view) != waits(&before);
+        if let Some(mut held) = opinion {
+            held.due = if says_why { held.due.min(now + SETTLED) } else { held.due };
+            self.questioned = Some((uid.clone(), held));
+        }
+        if says_why {
+            self.reasons_due.insert(uid, now + SETTLED);
+        }
+    }
+
+    fn forget(&mut self, uid: &Uid) {
+        self.opinions.remove(uid);
+        self.reasons_due.remove(uid);
+        self.told.remove(uid);
+        self.overdue.remove(uid);
+    }
+
+    fn decide(&mut self, now: Timestamp) {
+        if !self.is_synced() {
+            return;
+        }
+        loop {
+            for decision in self.engine.decide(now.as_millisecond()) {
+                match decision {
+                    Decision::Reserve(one) => {
+                        self.hold(one.workload, one.id, Opinion::Admit(one.admission), now)
+                    }
+                    Decision::Evict(one) => self.hold(one.victim, one.id, Opinion::Evict(one.reason), now),
+                    Decision::SetPending(one) => {
+                        self.reasons_due.insert(one.workload, now + SETTLED);
+                    }
+                    // Where the pods go of what has quota: no decision of its own.
+                    Decision::SetUnplaced(_) => {}
+                }
+            }
+            if !self.engine.has_more() {
+                return;
+            }
+        }
+    }
+
+    /// Kueue has its time from when the opinion first arose.
+    fn hold(&mut self, uid: Uid, id: DecisionId, opinion: Opinion, now: Timestamp) {
+        let alike = |held: &&Held| std::mem::discriminant(&held.opinion) == std::mem::discriminant(&opinion);
+        let questioned = self.questioned.as_ref().filter(|(of, _)| *of == uid).map(|(_, held)| held);
+        let due = self.opinions.get(&uid).or(questioned).filter(alike).map(|held| held.due);
+        let due = due.unwrap_or_else(|| now.saturating_add(self.patience).unwrap_or(Timestamp::MAX));
+        self.opinions.insert(uid, Held { opinion, id, due });
+    }
+
+    fn admitted_there(
+        &mut self,
+        uid: &Uid,
+        view: &Workload,
+        opinion: Option<Held>,
+        reason: Option<PendingReason>,
+        now: Timestamp,
+    ) {
+        self.reasons_due.remove(uid);
+        let Some(WorkloadState::Holding(theirs)) = self.engine.explain(uid).map(|one| one.state) else {
+            return;
+        };
+        let ours = match opinion.map(|held| held.opinion) {
+            Some(Opinion::Admit(ours)) if alike(&ours, &theirs) => {
+                return self.report.same(Question::Admission);
+            }
+            Some(Opinion::Admit(ours)) => admission(&ours),
+            Some(Opinion::Evict(_)) | None => {
+                // Kueue took longer than it was given, which was told.
+                if self.overdue.remove(uid) {
+                    return;
+                }
+                waiting(reason.as_ref())
+            }
+        };
+        self.differs(Question::Admission, view, ours, admission(&theirs), now);
+    }
+
+    fn evicted_there(&mut self, view: &Workload, opinion: Option<Held>, now: Timestamp) {
+        let reason = view.condition(tokens::EVICTED).map_or("", |one| one.reason.as_str());
+        if !DECIDED_HERE.contains(&reason) {
+            return;
+        }
+        let preempted = view.true_condition(tokens::PREEMPTED).map(|one| one.reason.as_str());
+        let theirs = [Some(reason), preempted].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let ours = match opinion.map(|held| held.opinion) {
+            Some(Opinion::Evict(ours)) => {
+                let ours = eviction(ours);
+                if ours == theirs {
+                    return self.report.same(Question::Eviction);
+                }
+                ours
+            }
+            Some(Opinion::Admit(_)) | None => "it stays".to_owned(),
+        };
+        self.differs(Question::Eviction, view, ours, theirs, now);
+    }
+
+    /// Opinions that Kueue has not come to share, and reasons that have settled.
+    pub(super) fn look_at_what_is_due(&mut self, now: Timestamp) {
+        let overdue: Vec<Uid> =
+            self.opinions.iter().filter(|(_, held)| held.due <= now).map(|(uid, _)| uid.clone()).collect();
+        for uid in &overdue {
+            self.not_done_there(uid, now);
+        }
+        let settled: Vec<Uid> =
+            self.reasons_due.iter().filter(|(_, due)| **due <= now).map(|(uid, _)| uid.clone()).collect();
+        for uid in &settled {
+            self.reasons_due.remove(uid);
+            self.compare_reasons(uid, now);
+        }
+        if !overdue.is_empty() {
+            self.decide(now);
+        }
+    }
+
+    fn not_done_there(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(held) = self.opinions.remove(uid) else { return };
+        // From here on the engine goes by what Kueue has decided, so that one difference does not bring others.
+        self.engine.written(held.id, Outcome::Refused("Kueue decided otherwise".to_owned()));
+        let Some(view) = self.world.workload(uid).cloned() else { return };
+        match held.opinion {
+            Opinion::Admit(ours) => {
+                self.overdue.insert(uid.clone());
+                let condition = view.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False");
+                let theirs = condition.map(|one| format!("{}: {}", one.reason, one.message));
+                let theirs = theirs.unwrap_or_else(|| "it says nothing".to_owned());
+                self.differs(Question::Admission, &view, admission(&ours), theirs, now);
+            }
+            Opinion::Evict(ours) => {
+                self.differs(Question::Eviction, &view, eviction(ours), "it stays".to_owned(), now)
+            }
+        }
+    }
+
+    fn compare_reasons(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(ours) = self.engine.explain(uid).and_then(|one| one.reason) else { return };
+        let Some(view) = self.world.workload(uid) else { return };
+        let Some(theirs) = view.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False") else {
+            return;
+        };
+        if self.overdue.contains(uid)
+            || !COMPARABLE.contains(&ours.token())
+            || !COMPARABLE.contains(&theirs.reason.as_str())
+        {
+            return;
+        }
+        if ours.token() == theirs.reason {
+            self.told.remove(uid);
+            return self.report.same(Question::Reason);
+        }
+        let pair = (ours.token(), theirs.reason.clone());
+        if self.told.get(uid) != Some(&pair) {
+            let (view, theirs) = (view.clone(), format!("{}: {}", theirs.reason, theirs.message));
+            self.told.insert(uid.clone(), pair);
+            self.differs(Question::Reason, &view, waiting(Some(&ours)), theirs, now);
+        }
+    }
+
+    fn differs(&mut self, question: Question, view: &Workload, ours: String, theirs: String, now: Timestamp) {
+        let text = |part: &Option<String>| part.clone().unwrap_or_default();
+        let workload = format!("{}/{}", text(&view.metadata.namespace), text(&view.metadata.name));
+        self.report.differs(&Difference { at: now, question, workload, ours, theirs });
+    }
+}
+
+/// Whether every pod set gets the same flavors for the same number of pods.
+fn alike(ours: &Admission, theirs: &Admission) -> bool {
+    let sets = |one: &Admission| {
+        let mut sets: Vec<_> =
+            one.pod_sets.iter().map(|set| (set.name.clone(), set.count, set.flavors.clone())).collect();
+        sets.sort();
+        sets
+    };
+    ours.cluster_queue == theirs.cluster_queue && sets(ours) == sets(theirs)
+}
+
+fn admission(one: &Admission) -> String {
+    let set = |set: &quota_engine::input::PodSetAssignment| {
+        let flavors: Vec<String> =
+            set.flavors.iter().map(|(resource, flavor)| format!("{}={flavor}", resource.as_str())).collect();
+        format!("{} x{} {}", set.name, set.count, flavors.join(" "))
+    };
+    let sets: Vec<String> = one.pod_sets.iter().map(set).collect();
+    format!("admitted by {}: {}", one.cluster_queue, sets.join(", "))
+}
+
+fn waiting(reason: Option<&PendingReason>) -> String {
+    reason.map_or_else(
+        || format!("{}: nobody has looked at it", reasons::PENDING_EVALUATION),
+        |reason| format!("{}: {}", reason.token(), words::pending(reason)),
+    )
+}
+
+fn eviction(reason: EvictReason) -> String {
+    match reason {
+        EvictReason::Preempted(right) => format!("{}, {}", reason.token(), right.token()),
+        _ => reason.token().to_owned(),
+    }
+}
