@@ -161,8 +161,8 @@ impl Judge {
                     Decision::SetPending(one) => {
                         self.reasons_due.insert(one.workload, now + SETTLED);
                     }
-                    // Where the pods go of what has quota: no decision of its own.
-                    Decision::SetUnplaced(_) => {}
+                    // What follows from an admission, and where the pods go of what has quota: no decisions of their own.
+                    Decision::Replace(_) | Decision::SetUnplaced(_) => {}
                 }
             }
             if !self.engine.has_more() {
@@ -173,6 +173,11 @@ impl Judge {
 
     /// Kueue has its time from when the opinion first arose.
     fn hold(&mut self, uid: Uid, id: DecisionId, opinion: Opinion, now: Timestamp) {
+        let has_quota = self.world.workload(&uid).is_some_and(|view| view.holds(tokens::QUOTA_RESERVED));
+        if has_quota && matches!(opinion, Opinion::Admit(_)) {
+            // It gets its places, later than its quota.
+            return self.engine.written(id, Outcome::Unsettled);
+        }
         let alike = |held: &&Held| std::mem::discriminant(&held.opinion) == std::mem::discriminant(&opinion);
         let questioned = self.questioned.as_ref().filter(|(of, _)| *of == uid).map(|(_, held)| held);
         let due = self.opinions.get(&uid).or(questioned).filter(alike).map(|held| held.due);
