@@ -6,19 +6,13 @@ use crds::names::{kueue, trireme};
 use crds::view::workload::WorkloadSpec;
 use serde_json::{Map, Value, json};
 
-use crate::jobs;
 use crate::names::workload_name;
 use crate::reconcile::Job;
+use crate::{jobs, topology};
 
 /// Wishes that are not supported yet, by annotation on the job or its templates. Ignoring them would admit something else
 /// than was asked for.
 const UNSUPPORTED: &[&str] = &[
-    kueue::PODSET_REQUIRED_TOPOLOGY,
-    kueue::PODSET_PREFERRED_TOPOLOGY,
-    kueue::PODSET_UNCONSTRAINED_TOPOLOGY,
-    kueue::PODSET_SLICE_REQUIRED_TOPOLOGY,
-    kueue::PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS,
-    kueue::PODSET_GROUP_NAME,
     kueue::ELASTIC_JOB,
     kueue::JOB_MIN_PARALLELISM,
     kueue::ADMISSION_GATED_BY,
@@ -130,7 +124,12 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
     for set in sets {
         let template = job.object.at(&set.template).cloned().unwrap_or_default();
         refuse_unsupported_of(&template, &format!("pod set {}", set.name))?;
-        pod_sets.push(json!({ "name": set.name, "count": set.count, "template": template }));
+        let mut pod_set = json!({ "name": set.name, "count": set.count, "template": template });
+        let wish = topology::request(&annotations_of(&template), &jobs::ranks(job.kind, &job.object, set))?;
+        if let Some(wish) = wish {
+            pod_set["topologyRequest"] = json!(wish);
+        }
+        pod_sets.push(pod_set);
     }
     let spec = spec(job, pod_sets, priorities)?;
     let kind = job.kind;
@@ -189,10 +188,13 @@ pub(crate) fn spec(job: &Job, pod_sets: Vec<Value>, priorities: &Priorities) -> 
 
 /// Refuses wishes of a pod template that are not supported.
 pub(crate) fn refuse_unsupported_of(template: &Value, place: &str) -> Result<(), String> {
-    let annotations: Option<BTreeMap<String, String>> = template
-        .pointer("/metadata/annotations")
-        .and_then(|annotations| serde_json::from_value(annotations.clone()).ok());
-    refuse_unsupported(annotations.as_ref(), place)
+    refuse_unsupported(Some(&annotations_of(template)), place)
+}
+
+/// The annotations of a pod template.
+fn annotations_of(template: &Value) -> BTreeMap<String, String> {
+    let annotations = template.pointer("/metadata/annotations");
+    annotations.and_then(|annotations| serde_json::from_value(annotations.clone()).ok()).unwrap_or_default()
 }
 
 /// Refuses wishes that are not supported.

@@ -273,9 +273,6 @@ pub struct FeatureGates {
     /// `TASReplaceNodeOnPodTermination`: a node that is not ready has failed as soon as the pods on it end.
     #[serde(rename = "TASReplaceNodeOnPodTermination")]
     pub tas_replace_on_pod_termination: bool,
-    /// `TASReplaceNodeDueToNotReadyOverFixedTime`: a node has failed when it is not ready for half a minute.
-    #[serde(rename = "TASReplaceNodeDueToNotReadyOverFixedTime")]
-    pub tas_replace_over_fixed_time: bool,
     /// `SkipReassignmentForPodOwnedWorkloads`.
     pub skip_reassignment_for_pod_owned_workloads: bool,
     /// `ReclaimablePods`: quota of pods that have ended is given back before the job ends.
@@ -317,7 +314,6 @@ impl Default for FeatureGates {
             tas_failed_node_replacement: true,
             tas_fail_fast: placement.fail_fast,
             tas_replace_on_pod_termination: true,
-            tas_replace_over_fixed_time: false,
             skip_reassignment_for_pod_owned_workloads: placement.keep_single_pods,
             partial_admission: kueues.partial_admission,
             multi_kueue_orchestrated_preemption: kueues.preemption_gates,
@@ -537,7 +533,11 @@ impl Configuration {
 
     /// The gates that change a rule of validation.
     pub fn gates(&self) -> Gates {
-        let mut gates = Gates { partial_admission: self.feature_gates.partial_admission, ..Gates::default() };
+        let mut gates = Gates {
+            partial_admission: self.feature_gates.partial_admission,
+            topology: self.feature_gates.topology_aware_scheduling,
+            ..Gates::default()
+        };
         for (name, open) in &self.feature_gates.others {
             gates.set(name, *open);
         }

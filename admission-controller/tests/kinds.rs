@@ -243,7 +243,7 @@ fn what_cannot_be_described_is_refused_by_field() {
     let worker = "/spec/pytorchReplicaSpecs/Worker";
     let mut annotated = base();
     annotated["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"] =
-        json!({ "annotations": { "kueue.x-k8s.io/podset-required-topology": "rack" } });
+        json!({ "annotations": { "kueue.x-k8s.io/podset-unconstrained-topology": "perhaps" } });
     for (object, words) in [
         (with(&format!("{worker}/replicas"), json!(-1)), "replicas is -1"),
         (with(&format!("{worker}/replicas"), json!(1u64 << 40)), "whole number"),
@@ -252,7 +252,7 @@ fn what_cannot_be_described_is_refused_by_field() {
         (with("/spec/pytorchReplicaSpecs", json!({})), "describes no pods"),
         (with("/spec/pytorchReplicaSpecs", json!([1])), "describes no pods"),
         (with("/spec", json!("text")), "describes no pods"),
-        (annotated, "podset-required-topology"),
+        (annotated, "podset-unconstrained-topology"),
         (with(&format!("{worker}/template/spec/priorityClassName"), json!("unknown")), ""),
     ] {
         let job = job(pytorch, object, json!({}));

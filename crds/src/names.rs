@@ -46,6 +46,10 @@ pub mod kueue {
     /// On a pod template: nested slice constraints, as JSON.
     pub const PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS: &str =
         "kueue.x-k8s.io/podset-slice-required-topology-constraints";
+    /// On a pod template: pods in a slice.
+    pub const PODSET_SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
+    /// On a pod template: by how much the index of a pod is higher than its rank.
+    pub const POD_INDEX_OFFSET: &str = "kueue.x-k8s.io/pod-index-offset";
     /// On a pod template: pod sets placed together.
     pub const PODSET_GROUP_NAME: &str = "kueue.x-k8s.io/podset-group-name";
     /// On a pod and on pod templates: the Workload it belongs to.

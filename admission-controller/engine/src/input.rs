@@ -27,7 +27,7 @@ pub enum Event {
     /// A node is gone.
     NodeGone(Arc<str>),
     /// A pod that is not placed by topology asks for this much of this node.
-    Pod(Uid, Arc<str>, ResourceList),
+    Pod(Uid, Arc<str>, Arc<ResourceList>),
     /// Such a pod is gone, or has ended.
     PodGone(Uid),
     /// A ClusterQueue was added or changed.

@@ -45,7 +45,7 @@ pub(crate) struct Unplaced {
 pub(crate) struct Grounds {
     nodes: BTreeMap<Arc<str>, Node>,
     /// Pods that were not placed here: their node and what they take of it.
-    pods: BTreeMap<Uid, (Arc<str>, ResourceList)>,
+    pods: BTreeMap<Uid, (Arc<str>, Arc<ResourceList>)>,
     indexes: BTreeMap<FlavorName, TopologyIndex>,
     /// Flavors whose index has to be made anew.
     outdated: BTreeSet<FlavorName>,
@@ -84,7 +84,11 @@ impl Grounds {
 
     /// What a pod that was not placed here takes of its node; `None` when it is gone. Returns the flavors to which room came
     /// back.
-    pub(crate) fn set_pod(&mut self, pod: Uid, usage: Option<(Arc<str>, ResourceList)>) -> Vec<FlavorName> {
+    pub(crate) fn set_pod(
+        &mut self,
+        pod: Uid,
+        usage: Option<(Arc<str>, Arc<ResourceList>)>,
+    ) -> Vec<FlavorName> {
         let before = self.pods.get(&pod);
         if before == usage.as_ref() {
             return Vec::new();

@@ -74,6 +74,9 @@ impl Engine {
     pub(crate) fn process_second(&mut self, second: Second, now_ms: i64) -> bool {
         let Second { uid, cluster_queue, before, found } = second;
         let found = match found {
+            Ok(_) if self.has_lost_several(&uid) => {
+                Err(NoFit { obstacles: Vec::new(), entitled_to: None, height: 0, tried: Vec::new() })
+            }
             Ok(found) if self.is_outrun(&uid, &found, &before) => self.place_held(&uid, &cluster_queue),
             found => found,
         };
@@ -92,7 +95,7 @@ impl Engine {
             Ok(Assignment { verdict: Verdict::Preempt(targets), places, .. }) => Ok((places, targets)),
             Err(no_fit) => Err(PendingReason::NoFit(no_fit.obstacles)),
         };
-        if self.settings.topology.fail_fast && self.has_lost_a_node(&uid) {
+        if self.has_lost_a_node(&uid) && (self.settings.topology.fail_fast || self.has_lost_several(&uid)) {
             self.redeem(&uid);
             self.evict(&uid, EvictReason::NodeFailures, None);
             if let Some(record) = self.workloads.get_mut(&uid) {
@@ -154,6 +157,11 @@ impl Engine {
         let places = Arc::clone(&holding.places);
         self.grounds.charge(&promised, Ledger::Planned, -1);
         self.grounds.charge(&places, Ledger::Planned, 1);
+    }
+
+    /// Only one failed node at a time is replaced.
+    fn has_lost_several(&self, uid: &Uid) -> bool {
+        self.workloads.get(uid).is_some_and(|record| record.workload.unhealthy_nodes.len() > 1)
     }
 
     fn has_lost_a_node(&self, uid: &Uid) -> bool {

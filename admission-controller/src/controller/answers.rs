@@ -79,6 +79,7 @@ impl Controller {
             Answer::LocalQueue(view) => self.world.take_local_queue(*view),
             Answer::Flavor(view) => self.world.take_flavor(*view),
             Answer::Cohort(view) => self.world.take_cohort(*view),
+            Answer::LetGo(view) => self.world.take_let_go(&mut self.engine, *view),
             Answer::Nothing => {}
         }
     }
@@ -96,6 +97,9 @@ impl Controller {
 
     fn failed(&mut self, unit: Unit, op: Op, failure: Failure, attempts: u32) {
         tracing::debug!(?unit, %failure, attempts, "a write failed");
+        if let Unit::Gate(uid) = &unit {
+            return self.gate_not_opened(uid);
+        }
         match failure {
             Failure::Error(error) if matches!(op.about, About::Queue) => {
                 // The watch brings what is new; what to write is worked out anew then, or with the next change.
@@ -186,6 +190,7 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
         | Answer::LocalQueue(_)
         | Answer::Flavor(_)
         | Answer::Cohort(_)
+        | Answer::LetGo(_)
         | Answer::Nothing => false,
     }
 }

@@ -1,19 +1,23 @@
 use std::pin::Pin;
 
 use crds::names::kueue;
+use crds::view::Node;
 use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::limits::{LimitRange, RuntimeClass};
 use crds::view::local_queue::LocalQueue;
 use crds::view::namespace::Namespace;
+use crds::view::placed_pod::PlacedPod;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
+use crds::view::topology::Topology;
 use crds::view::workload::Workload;
 use futures::stream::{SelectAll, Stream, StreamExt, select_all};
 use kit::Context;
 use kit::watch::{Change, Reports, Watch};
 use kube::Api;
 use kube::runtime::watcher::Config as WatchConfig;
+use tokio::sync::watch;
 
 use crate::config::Configuration;
 use crate::jobs::{JobKind, JobObject, JobResource};
@@ -34,12 +38,22 @@ pub(crate) enum Seen {
     Job(&'static JobKind, Change<JobObject>),
     Pod(Change<JobObject>),
     PodOwner(&'static PodOwner, Change<JobObject>),
+    Topology(Change<Topology>),
+    Node(Change<Node>),
+    GroundPod(Change<PlacedPod>),
 }
 
 pub(crate) type Feeds = SelectAll<Pin<Box<dyn Stream<Item = Seen> + Send>>>;
 
 /// All watches, each begun when first polled. Kinds of jobs whose CRD is not there yet are asked for from time to time.
-pub(crate) fn feeds(ctx: &Context, config: &Configuration, reports: Option<&Reports>) -> Feeds {
+///
+/// `wants_places` becomes true when nodes, and the pods on them, are of concern.
+pub(crate) fn feeds(
+    ctx: &Context,
+    config: &Configuration,
+    reports: Option<&Reports>,
+    wants_places: &watch::Receiver<bool>,
+) -> Feeds {
     let client = ctx.clients.watch.clone();
     macro_rules! all {
         ($($view:ident),*) => {
@@ -62,6 +76,7 @@ pub(crate) fn feeds(ctx: &Context, config: &Configuration, reports: Option<&Repo
         PriorityClass,
         LimitRange,
         RuntimeClass,
+        Topology,
         Workload
     );
     for kind in config.kinds() {
@@ -85,7 +100,24 @@ pub(crate) fn feeds(ctx: &Context, config: &Configuration, reports: Option<&Repo
         let watch = reported(Watch::new(ctx, api, ours), reports).optional();
         feeds.push(watch.stream().map(move |change| Seen::PodOwner(owner, change)).boxed());
     }
+    let nodes = Watch::new(ctx, Api::<Node>::all(client.clone()), WatchConfig::default());
+    let nodes = reported(nodes, reports).stream().map(Seen::Node);
+    feeds.push(begun_when(wants_places, nodes).boxed());
+    let pods = Watch::new(ctx, Api::<PlacedPod>::all(client), WatchConfig::default());
+    let pods = reported(pods, reports).stream().map(Seen::GroundPod);
+    feeds.push(begun_when(wants_places, pods).boxed());
     select_all(feeds)
+}
+
+/// A watch that is polled first, and so begun, when it is wanted.
+fn begun_when<S: Stream>(wanted: &watch::Receiver<bool>, watch: S) -> impl Stream<Item = S::Item> + use<S> {
+    let mut wanted = wanted.clone();
+    let begin = async move {
+        // Who would say so is gone only when everything ends.
+        let _nobody = wanted.wait_for(|wanted| *wanted).await;
+        watch
+    };
+    futures::stream::once(begin).flatten()
 }
 
 fn slim(change: Change<JobObject>) -> Change<JobObject> {

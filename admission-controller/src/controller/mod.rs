@@ -4,6 +4,7 @@ mod announce;
 mod answers;
 pub(crate) mod feeds;
 mod finalizers;
+mod gates;
 mod pods;
 mod pump;
 mod send;
@@ -26,7 +27,7 @@ use kit::writes::{Done, Limits, WriteMetrics, Writes};
 use kube::api::{Api, ListParams};
 use model::planted::Bug;
 use quota_engine::{Decision, DecisionId, Engine, Evict, Outcome, PendingReason, Reserve, Uid};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::config::Config;
@@ -162,7 +163,8 @@ impl Controller {
 
     /// Runs until the context's tasks stop.
     pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<Ask>) {
-        let mut feeds = feeds(&self.ctx, &self.config.file, Some(&self.counted.watches));
+        let (wants_places, wanted) = watch::channel(false);
+        let mut feeds = feeds(&self.ctx, &self.config.file, Some(&self.counted.watches), &wanted);
         loop {
             match self.wake(&mut feeds, &mut asked).await {
                 Wake::Stop => break,
@@ -173,6 +175,8 @@ impl Controller {
                 Wake::Asked(ask) => self.answer_ask(ask),
             }
             self.take_what_is_there(&mut feeds);
+            let wanted = self.world.ground.wanted;
+            wants_places.send_if_modified(|told| std::mem::replace(told, wanted) != wanted);
             if self.world.is_synced() {
                 self.ready.met();
             }

@@ -7,6 +7,7 @@ use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
+use crds::view::placed_pod::PlacedPod;
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::events::Severity;
@@ -33,6 +34,7 @@ pub(super) enum Answer {
     LocalQueue(Box<LocalQueue>),
     Flavor(Box<ResourceFlavor>),
     Cohort(Box<Cohort>),
+    LetGo(Box<PlacedPod>),
     Nothing,
 }
 
@@ -129,7 +131,8 @@ impl Controller {
                 Unit::Workload(uid) => self.pump_workload(&unit, &uid.clone()),
                 Unit::Pods(key) => self.pump_pods(&unit, &key.clone()),
                 Unit::PodOwner(uid) => self.pump_pod_owner(&unit, &uid.clone()),
-                Unit::Pod(_) => {}
+                Unit::Places(uid) => self.pump_places(&uid.clone()),
+                Unit::Pod(_) | Unit::Gate(_) => {}
                 Unit::ClusterQueue(_) | Unit::LocalQueue(_) | Unit::Flavor(_) | Unit::Cohort(_) => {
                     self.pump_queue(&unit)
                 }
@@ -332,6 +335,11 @@ impl Controller {
         let waits = !workload.holds(tokens::QUOTA_RESERVED)
             && !workload.holds(tokens::FINISHED)
             && !input::is_on_hold(workload);
+        if let Some(body) = self.failed_nodes(workload)
+            && !self.is_refused(unit, &self.versions_of(unit, workload))
+        {
+            return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
+        }
         if let Some(body) = self.second_phase(workload)
             && !self.is_refused(unit, &self.versions_of(unit, workload))
         {

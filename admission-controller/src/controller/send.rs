@@ -186,7 +186,13 @@ impl Controller {
                 let target = target(&view.metadata);
                 self.patch_queue(unit, Api::all(client), target, body, Subresource::Status, Answer::Cohort);
             }
-            Unit::Job(_) | Unit::Workload(_) | Unit::Pods(_) | Unit::Pod(_) | Unit::PodOwner(_) => {}
+            Unit::Job(_)
+            | Unit::Workload(_)
+            | Unit::Pods(_)
+            | Unit::Pod(_)
+            | Unit::PodOwner(_)
+            | Unit::Places(_)
+            | Unit::Gate(_) => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the watches say, indexed as the controller needs it, and passed on to the engine.
 
+pub(super) mod ground;
 mod members;
 #[cfg(test)]
 mod tests;
@@ -13,11 +14,14 @@ use crds::view::flavor::ResourceFlavor;
 use crds::view::limits::{LimitRange, RuntimeClass};
 use crds::view::local_queue::LocalQueue;
 use crds::view::namespace::Namespace;
+use crds::view::placed_pod::PlacedPod;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kit::watch::Change;
 use quota_engine::{ClusterQueueName, CohortName, Engine, Event, LocalQueueKey, Uid};
+
+use ground::Ground;
 
 use super::feeds::Seen;
 use super::store::{BareJob, Delta, Object, Store, StoredJob};
@@ -46,6 +50,10 @@ pub(super) enum Unit {
     LocalQueue(LocalQueueKey),
     Flavor(String),
     Cohort(CohortName),
+    /// The places of a Workload's pods: nothing is written in it, but it tells which pods' gates open.
+    Places(Uid),
+    /// The gate of a pod that is placed by topology.
+    Gate(Uid),
 }
 
 pub(crate) struct World {
@@ -75,6 +83,7 @@ pub(crate) struct World {
     config: Configuration,
     pub(super) rules: Rules,
     defaults: PodDefaults,
+    pub(super) ground: Ground,
 }
 
 impl World {
@@ -104,6 +113,7 @@ impl World {
             config: config.clone(),
             rules: Rules::of(config),
             defaults: PodDefaults::default(),
+            ground: Ground::new(),
         }
     }
 
@@ -121,6 +131,7 @@ impl World {
             && self.runtime_classes.is_synced()
             && self.jobs.values().all(Store::is_synced)
             && self.members.is_synced()
+            && self.ground.is_synced()
     }
 
     /// The Workload of this uid.
@@ -138,6 +149,17 @@ impl World {
             Seen::Job(kind, change) => self.take_job(kind, change),
             Seen::Pod(change) => self.take_pods(change),
             Seen::PodOwner(owner, change) => self.take_pod_owners(owner, change),
+            Seen::Topology(change) => self.ground.take_topology(engine, change),
+            Seen::Node(change) => {
+                for node in self.ground.take_node(engine, change) {
+                    self.who_stands_on(&node);
+                }
+            }
+            Seen::GroundPod(change) => {
+                for key in self.ground.take_pod(engine, change) {
+                    self.places_dirty(&key);
+                }
+            }
             Seen::ClusterQueue(change) => {
                 for delta in self.cluster_queues.take(change) {
                     self.cluster_queue_changed(engine, delta);
@@ -183,6 +205,43 @@ impl World {
                     self.defaults.set_classes(self.runtime_classes.iter().map(|(_, class)| class));
                     self.defaults_changed(engine);
                 }
+            }
+        }
+    }
+
+    /// Whether nodes and the pods on them are of concern.
+    pub(crate) fn wants_places(&self) -> bool {
+        self.ground.wanted
+    }
+
+    /// Workloads with places on a node of which there is news.
+    fn who_stands_on(&mut self, node: &str) {
+        let units: Vec<Unit> =
+            self.ground.standing_on(node).filter_map(|uid| self.unit_of_workload(uid)).collect();
+        self.dirty.extend(units);
+    }
+
+    /// Pods of this Workload came, went or changed.
+    pub(super) fn places_dirty(&mut self, key: &(String, String)) {
+        if let Some(uid) = self.ground.workload_named(key).cloned() {
+            self.dirty.insert(Unit::Places(uid.clone()));
+            let unit = self.unit_of_workload(&uid).filter(|_| self.ground.is_shaky(&uid));
+            self.dirty.extend(unit);
+        }
+    }
+
+    /// Takes the answer to the opening of a pod's gate.
+    pub(super) fn take_let_go(&mut self, engine: &mut Engine, pod: PlacedPod) {
+        if let Some(key) = self.ground.take_pod_answer(engine, pod) {
+            self.places_dirty(&key);
+        }
+    }
+
+    /// A flavor has a topology, so nodes and pods are of concern from now on.
+    fn want_ground(&mut self) {
+        if !std::mem::replace(&mut self.ground.wanted, true) {
+            for (_, view) in self.workloads.iter() {
+                self.ground.stand(view);
             }
         }
     }
@@ -318,12 +377,17 @@ impl World {
                 let owners = self.members.workload_seen(view);
                 self.dirty.extend(owners);
                 self.dirty.insert(unit);
+                if self.ground.wanted {
+                    self.ground.stand(view);
+                    self.dirty.insert(Unit::Places(input::uid(&view.metadata)));
+                }
             }
             Delta::Gone(view) => {
                 let uid = input::uid(&view.metadata);
                 engine.apply(Event::WorkloadGone(uid.clone()));
                 self.dirty.extend(self.members.unit_of(&view));
                 self.dirty.extend(self.members.workload_gone(&view));
+                self.ground.leave(&view.metadata);
                 if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = self.unit_of(&uid, &view) {
                     if let Some(of_job) = self.workloads_of_job.get_mut(&job) {
                         of_job.remove(&uid);
@@ -409,9 +473,13 @@ impl World {
             Delta::Upsert(uid) => {
                 let Some(view) = self.flavors.get(&uid) else { return };
                 let name = view.metadata.name.clone().unwrap_or_default();
+                let places = view.spec.topology_name.is_some();
                 self.flavors_by_name.insert(name.clone(), view.clone());
                 self.dirty.insert(Unit::Flavor(name));
                 engine.apply(Event::Flavor(input::flavor(view)));
+                if places {
+                    self.want_ground();
+                }
                 // A job that was admitted to it can start now.
                 self.all_jobs_dirty();
             }

@@ -5,12 +5,14 @@
 mod ended;
 mod object;
 mod patch;
+mod ranks;
 mod read;
 mod start;
 pub mod table;
 
 pub use object::{JobObject, JobResource};
 pub use patch::merge_diff;
+pub use ranks::{Ranks, ranks};
 pub use read::{Finish, JobPodSet, JobView, comes_in_stages, field, read, templates};
 pub use start::{Conflict, additions, is_marked, marks, missing_flavor, restore, start, stop};
 pub use table::{JobKind, KindId, TABLE};

@@ -50,6 +50,7 @@ pub fn start(
         let mut labels = template.metadata.labels.clone();
         labels.insert(kueue::PODSET.to_owned(), pod_set.name.clone());
         rewrite(&mut spec, &pod_set.template, &selector, &tolerations, &labels);
+        gate(&mut spec, pod_set, workload);
     }
     Ok(merge_diff(&json!({ "spec": job.spec }), &spec))
 }
@@ -125,7 +126,65 @@ fn give_back(spec: &mut Value, job: &JobObject, pod_sets: &[JobPodSet], workload
             &written.tolerations,
             &template.metadata.labels,
         );
+        ungate(spec, pod_set, workload);
     }
+}
+
+/// Pods that are placed by topology are made behind a gate, and say whose they are: where each of them goes is told when they
+/// are there.
+fn gate(root: &mut Value, pod_set: &JobPodSet, workload: &Workload) {
+    let mut sets = workload.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    if !sets.any(|held| held.name == pod_set.name && held.topology_assignment.is_some()) {
+        return;
+    }
+    let mut gates = list(root, &format!("{}/spec/schedulingGates", pod_set.template));
+    if !gates.iter().any(|one| one["name"] == kueue::TOPOLOGY_GATE) {
+        gates.push(json!({ "name": kueue::TOPOLOGY_GATE }));
+    }
+    set(root, &format!("{}/spec/schedulingGates", pod_set.template), json!(gates));
+    let pointer = format!("{}/metadata/annotations", pod_set.template);
+    let mut annotations = root.pointer(&pointer).cloned().unwrap_or_else(|| json!({}));
+    annotations[kueue::WORKLOAD] = json!(workload.metadata.name);
+    if !asks_for_topology(workload, &pod_set.name) {
+        annotations[kueue::PODSET_UNCONSTRAINED_TOPOLOGY] = json!("true");
+    }
+    set(root, &pointer, annotations);
+}
+
+/// Takes back what [`gate`] does.
+fn ungate(root: &mut Value, pod_set: &JobPodSet, workload: &Workload) {
+    let pointer = format!("{}/spec/schedulingGates", pod_set.template);
+    let mut gates = list(root, &pointer);
+    let before = gates.len();
+    gates.retain(|one| one["name"] != kueue::TOPOLOGY_GATE);
+    if gates.len() == before {
+        return;
+    }
+    if gates.is_empty() {
+        remove(root, &pointer);
+    } else {
+        set(root, &pointer, json!(gates));
+    }
+    let pointer = format!("{}/metadata/annotations", pod_set.template);
+    let Some(Value::Object(annotations)) = root.pointer_mut(&pointer) else { return };
+    annotations.remove(kueue::WORKLOAD);
+    if !asks_for_topology(workload, &pod_set.name) {
+        annotations.remove(kueue::PODSET_UNCONSTRAINED_TOPOLOGY);
+    }
+    if annotations.is_empty() {
+        remove(root, &pointer);
+    }
+}
+
+fn asks_for_topology(workload: &Workload, pod_set: &str) -> bool {
+    let set = workload.spec.pod_sets.iter().find(|one| one.name == pod_set);
+    set.and_then(|one| one.topology_request.as_ref()).is_some_and(|request| {
+        request.required.is_some() || request.preferred.is_some() || request.unconstrained.is_some()
+    })
+}
+
+fn list(root: &Value, pointer: &str) -> Vec<Value> {
+    root.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
 /// A flavor that the Workload was admitted to and that does not exist: nobody knows what to add for it.

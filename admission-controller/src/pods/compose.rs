@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use super::plan::{keepers_first, partition};
 use super::{Group, Member, PodsKey};
 use crate::compose::{self, Priorities};
-use crate::jobs::JobObject;
+use crate::jobs::{JobObject, Ranks};
 use crate::names::workload_name;
 use crate::reconcile::Job;
+use crate::topology;
 
 /// The API server's bound on `podSets` of a Workload.
 const MAX_ROLES: usize = 18;
@@ -108,7 +109,14 @@ fn roles(group: &Group<'_>, members: &[&JobObject]) -> Result<Vec<Value>, String
 fn pod_set(name: &str, count: usize, pod: &JobObject) -> Result<Value, String> {
     let place = format!("pod {}", pod.metadata.name.as_deref().unwrap_or_default());
     compose::refuse_unsupported(pod.metadata.annotations.as_ref(), &place)?;
-    Ok(json!({ "name": name, "count": count, "template": { "spec": pod.spec } }))
+    let mut pod_set = json!({ "name": name, "count": count, "template": { "spec": pod.spec } });
+    let none = BTreeMap::new();
+    let ranks = Ranks { pod_index: Some(kueue::POD_GROUP_POD_INDEX), sub_group: None };
+    let wish = topology::request(pod.metadata.annotations.as_ref().unwrap_or(&none), &ranks)?;
+    if let Some(wish) = wish {
+        pod_set["topologyRequest"] = json!(wish);
+    }
+    Ok(pod_set)
 }
 
 /// A pod as an owner of its Workload: one of several, so none is its controller.

@@ -8,12 +8,17 @@ use serde_json::{Value, json};
 
 use super::Member;
 use crate::jobs::{Conflict, JobObject, additions, marks};
+use crate::topology;
 
-/// The gates a pod gets when it is created: those it has, and ours.
-pub fn gated(gates: Option<&Value>) -> Value {
-    let mut gates = gates.and_then(Value::as_array).cloned().unwrap_or_default();
-    if !gates.iter().any(|gate| gate["name"] == kueue::ADMISSION_GATE) {
-        gates.push(json!({ "name": kueue::ADMISSION_GATE }));
+/// The gates a pod gets when it is created: those it has, and ours; one that wishes to be placed by topology waits for that,
+/// too.
+pub fn gated(pod: &JobObject) -> Value {
+    let mut gates = pod.at("/spec/schedulingGates").and_then(Value::as_array).cloned().unwrap_or_default();
+    let is_placed = topology::wishes(pod.metadata.annotations.as_ref());
+    for (ours, wanted) in [(kueue::ADMISSION_GATE, true), (kueue::TOPOLOGY_GATE, is_placed)] {
+        if wanted && !gates.iter().any(|gate| gate["name"] == ours) {
+            gates.push(json!({ "name": ours }));
+        }
     }
     Value::Array(gates)
 }

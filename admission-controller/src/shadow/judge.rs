@@ -81,6 +81,11 @@ impl Judge {
         }
     }
 
+    /// Whether nodes and the pods on them are of concern.
+    pub(super) fn wants_places(&self) -> bool {
+        self.world.wants_places()
+    }
+
     pub(super) fn is_synced(&self) -> bool {
         self.world.is_synced()
     }

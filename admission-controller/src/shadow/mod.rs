@@ -22,6 +22,7 @@ use kit::Context;
 use kit::admin::{self, METRICS_PREFIX, Readiness};
 use kit::http::{self, Listen};
 use prometheus_client::registry::Registry;
+use tokio::sync::watch;
 
 use judge::Judge;
 use recording::{Line, ReplayError};
@@ -66,7 +67,8 @@ pub async fn run(
         http::publish(&ctx, &config.namespace, ADMIN_SERVICE, listen, pages).await?;
     }
     let mut judge = Judge::new(&config, patience, report);
-    let mut feeds = feeds(&ctx, &config, None);
+    let (wants_places, wanted) = watch::channel(false);
+    let mut feeds = feeds(&ctx, &config, None, &wanted);
     loop {
         let wait = judge.next_due().map(|due| until(ctx.clock.now(), due));
         tokio::select! {
@@ -75,6 +77,8 @@ pub async fn run(
             () = ctx.clock.sleep(wait.unwrap_or_default()), if wait.is_some() => {}
             Some(seen) = feeds.next() => judge.take(seen, ctx.clock.now()),
         }
+        let wanted = judge.wants_places();
+        wants_places.send_if_modified(|told| std::mem::replace(told, wanted) != wanted);
         if judge.is_synced() {
             synced.met();
         }

@@ -12,13 +12,16 @@
 use std::io::{BufRead, Write};
 use std::marker::PhantomData;
 
+use crds::view::Node;
 use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::limits::{LimitRange, RuntimeClass};
 use crds::view::local_queue::LocalQueue;
 use crds::view::namespace::Namespace;
+use crds::view::placed_pod::PlacedPod;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
+use crds::view::topology::Topology;
 use crds::view::workload::Workload;
 use futures::stream::{BoxStream, StreamExt, select_all};
 use jiff::Timestamp;
@@ -100,6 +103,9 @@ fn read(text: &str) -> Result<Line, String> {
         "kueue.x-k8s.io/v1beta2" "ResourceFlavor" Flavor ResourceFlavor,
         "kueue.x-k8s.io/v1beta2" "Cohort" Cohort Cohort,
         "kueue.x-k8s.io/v1beta2" "WorkloadPriorityClass" WorkloadPriorityClass WorkloadPriorityClass,
+        "kueue.x-k8s.io/v1beta2" "Topology" Topology Topology,
+        "v1" "Node" Node Node,
+        "v1" "Pod" GroundPod PlacedPod,
         "v1" "Namespace" Namespace Namespace,
         "v1" "LimitRange" LimitRange LimitRange,
         "scheduling.k8s.io/v1" "PriorityClass" PriorityClass PriorityClass,

@@ -56,7 +56,7 @@ fn gate(changed: &mut Value, pod: &JobObject) {
         }
         set_existing_parent(changed, "/metadata/finalizers", json!(finalizers));
     }
-    let gates = pods::gated(pod.at("/spec/schedulingGates"));
+    let gates = pods::gated(pod);
     set_existing_parent(changed, "/spec/schedulingGates", gates);
 }
 

@@ -112,12 +112,14 @@ impl World {
             "workloads" => ("v1beta2", "Workload"),
             "apiservices" => ("v1", "APIService"),
             "jobs" => ("v1", "Job"),
-            "pods" => ("v1", "Pod"),
             "deployments" => ("v1", "Deployment"),
             "replicasets" => ("v1", "ReplicaSet"),
             "statefulsets" => ("v1", "StatefulSet"),
             "leaderworkersets" => ("v1", "LeaderWorkerSet"),
             "jobsets" => ("v1alpha2", "JobSet"),
+            "topologies" => ("v1beta2", "Topology"),
+            "nodes" => ("v1", "Node"),
+            "pods" => ("v1", "Pod"),
             other => panic!("{other} has no kind here"),
         };
         let mut object = object;

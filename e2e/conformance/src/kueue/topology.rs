@@ -92,7 +92,7 @@ fn index(tc: &Value) -> TopologyIndex {
         index.upsert_node(node);
     }
     for pod in tc["pods"].as_array().into_iter().flatten() {
-        let pod: view::Pod = typed(pod);
+        let pod: view::placed_pod::PlacedPod = typed(pod);
         if let Some((node, asked)) = topology::usage_of(&pod) {
             index.charge_node(node, &asked);
         }

@@ -1,6 +1,7 @@
 //! A case's objects, given to the engine as the program gives it what the watches see.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use admission_controller::compose::Priorities;
 use admission_controller::config::Configuration;
@@ -130,16 +131,16 @@ impl World {
             self.engine.apply(Event::Node(topology::node(&view).unwrap_or_else(|error| panic!("{error}"))));
         }
         for pod in pods.as_array().into_iter().flatten() {
-            let view: view::Pod = self.stored(pod);
+            let view: view::placed_pod::PlacedPod = self.stored(pod);
             if let Some((node, asked)) = topology::usage_of(&view) {
-                self.engine.apply(Event::Pod(input::uid(&view.metadata), node.into(), asked));
+                self.engine.apply(Event::Pod(input::uid(&view.metadata), node.into(), asked.into()));
             }
         }
     }
 
     /// A pod comes and goes on this node: whoever waits for places is looked at again.
     pub(crate) fn pod_passes(&mut self, node: &str) {
-        self.engine.apply(Event::Pod("passing".into(), node.into(), [("cpu".into(), 1)].into()));
+        self.engine.apply(Event::Pod("passing".into(), node.into(), Arc::new([("cpu".into(), 1)].into())));
         self.engine.apply(Event::PodGone("passing".into()));
     }
 

@@ -1,15 +1,24 @@
 //! Between the API's objects and placement by topology: nodes, other pods, requests, assignments.
 
+mod request;
+mod ungate;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crds::api::kueue::{v1beta1, v1beta2};
 use crds::conversion::topology::{TopologyError, pack, unpack};
+use crds::names::kueue;
 use crds::view;
+use crds::view::placed_pod::PlacedPod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::ResourceList;
 use model::resources::{AmountError, amounts};
 use quota_engine::input::TopologyWish;
 use quota_engine::topology::{Assignment, DomainPods, Node, SliceLayer, Spread};
+
+pub use request::request;
+pub use ungate::{Member, released};
 
 /// A node for placement.
 ///
@@ -26,14 +35,30 @@ pub fn node(view: &view::Node) -> Result<Node, AmountError> {
 }
 
 /// What a pod that was not placed here takes from its node. `None`: nothing, it is bound to none or has finished.
-pub fn usage_of(pod: &view::Pod) -> Option<(&str, ResourceList)> {
-    let finished = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
-    if pod.spec.node_name.is_empty() || finished {
+pub fn usage_of(pod: &PlacedPod) -> Option<(&str, ResourceList)> {
+    if pod.spec.node_name.is_empty() || pod.has_ended() {
         return None;
     }
     // The kubelet has taken it in, so its numbers are sound; should they not be, it still counts as a pod.
-    let asked = pod.spec.pod_resources().effective_requests().unwrap_or_default();
+    let asked = pod.spec.resources.effective_requests().unwrap_or_default();
     Some((&pod.spec.node_name, asked))
+}
+
+/// Whether a pod is placed by topology: then its Workload's admission counts for it.
+pub fn is_placed(pod: &PlacedPod) -> bool {
+    wishes(pod.metadata.annotations.as_ref())
+}
+
+/// Whether annotations ask for places.
+pub fn wishes(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    let wishes = [
+        kueue::PODSET_REQUIRED_TOPOLOGY,
+        kueue::PODSET_PREFERRED_TOPOLOGY,
+        kueue::PODSET_UNCONSTRAINED_TOPOLOGY,
+        kueue::PODSET_SLICE_REQUIRED_TOPOLOGY,
+        kueue::PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS,
+    ];
+    annotations.is_some_and(|annotations| wishes.iter().any(|wish| annotations.contains_key(*wish)))
 }
 
 /// How near to one another the pods of a pod set must be, and in what slices. Without a wish: anywhere.

@@ -1,0 +1,373 @@
+//! Topologies, nodes, and pods as far as they stand on nodes or are to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crds::names::kueue;
+use crds::view::Node;
+use crds::view::placed_pod::PlacedPod;
+use crds::view::topology::Topology;
+use crds::view::workload::Workload;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kit::watch::Change;
+use model::ResourceList;
+use model::selector::Labels;
+use quota_engine::topology::HOSTNAME;
+use quota_engine::{Engine, Event, Uid};
+
+use super::super::store::{Delta, Object, Store};
+use crate::input;
+use crate::topology::{self, Member};
+
+/// Namespace and name of a Workload.
+pub(in crate::controller) type Key = (String, String);
+
+/// What is kept of a pod: pods are many, and a whole one is large.
+#[derive(Debug)]
+pub(in crate::controller) struct GroundPod {
+    uid: Uid,
+    version: u64,
+    pub(in crate::controller) namespace: String,
+    pub(in crate::controller) name: String,
+    role: Role,
+}
+
+#[derive(Debug)]
+enum Role {
+    /// It is bound to a node and was not placed by topology.
+    Resident(Arc<str>, Arc<ResourceList>),
+    /// It is placed by topology, for this Workload.
+    Placed { workload: String, gates: Vec<String>, member: Box<Member>, progresses: bool },
+    /// Neither, or it has ended.
+    Neither,
+}
+
+impl Object for GroundPod {
+    fn uid(&self) -> Uid {
+        self.uid.clone()
+    }
+    fn version(&self) -> u64 {
+        self.version
+    }
+}
+
+impl GroundPod {
+    pub(in crate::controller) fn of(pod: PlacedPod) -> Self {
+        let role = role(&pod);
+        let metadata = pod.metadata;
+        Self {
+            uid: input::uid(&metadata),
+            version: input::version(&metadata),
+            namespace: metadata.namespace.unwrap_or_default(),
+            name: metadata.name.unwrap_or_default(),
+            role,
+        }
+    }
+
+    pub(in crate::controller) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Its gates without ours.
+    pub(in crate::controller) fn other_gates(&self) -> Vec<&String> {
+        match &self.role {
+            Role::Placed { gates, .. } => gates.iter().filter(|gate| *gate != kueue::TOPOLOGY_GATE).collect(),
+            Role::Resident(..) | Role::Neither => Vec::new(),
+        }
+    }
+
+    fn workload(&self) -> Option<Key> {
+        match &self.role {
+            Role::Placed { workload, .. } => Some((self.namespace.clone(), workload.clone())),
+            Role::Resident(..) | Role::Neither => None,
+        }
+    }
+}
+
+fn role(pod: &PlacedPod) -> Role {
+    let annotations = pod.metadata.annotations.clone().unwrap_or_default();
+    if !topology::is_placed(pod) {
+        return topology::usage_of(pod)
+            .map_or(Role::Neither, |(node, asked)| Role::Resident(Arc::from(node), Arc::new(asked)));
+    }
+    let Some(workload) = annotations.get(kueue::WORKLOAD).filter(|_| !pod.has_ended()) else {
+        return Role::Neither;
+    };
+    let labels = pod.metadata.labels.clone().unwrap_or_default();
+    let gates: Vec<String> = pod.spec.scheduling_gates.iter().map(|gate| gate.name.clone()).collect();
+    Role::Placed {
+        workload: workload.clone(),
+        member: Box::new(Member {
+            pod_set: labels.get(kueue::PODSET).cloned().unwrap_or_default(),
+            gated: gates.iter().any(|gate| gate == kueue::TOPOLOGY_GATE),
+            node_selector: pod.spec.node_selector.clone(),
+            labels,
+            index_offset: annotations.get(kueue::POD_INDEX_OFFSET).cloned(),
+        }),
+        gates,
+        progresses: pod.metadata.deletion_timestamp.is_none(),
+    }
+}
+
+/// See the module.
+pub(in crate::controller) struct Ground {
+    topologies: Store<Topology>,
+    nodes: Store<Node>,
+    nodes_by_name: BTreeMap<String, Uid>,
+    pods: Store<GroundPod>,
+    pods_of: BTreeMap<Key, BTreeSet<Uid>>,
+    workload_of_pod: BTreeMap<Uid, Key>,
+    workloads: BTreeMap<Key, Uid>,
+    standing_on: BTreeMap<String, BTreeSet<Uid>>,
+    nodes_of: BTreeMap<Uid, BTreeSet<String>>,
+    /// Pods whose gate is being opened, and where they go.
+    leaving: BTreeMap<Uid, Labels>,
+    /// Whether any flavor has a topology: before that nodes and pods are of no concern.
+    pub(in crate::controller) wanted: bool,
+}
+
+impl Ground {
+    pub(super) fn new() -> Self {
+        Self {
+            topologies: Store::new(),
+            nodes: Store::new(),
+            nodes_by_name: BTreeMap::new(),
+            pods: Store::new(),
+            pods_of: BTreeMap::new(),
+            workload_of_pod: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+            standing_on: BTreeMap::new(),
+            nodes_of: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            wanted: false,
+        }
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        !self.wanted || (self.topologies.is_synced() && self.nodes.is_synced() && self.pods.is_synced())
+    }
+
+    pub(super) fn take_topology(&mut self, engine: &mut Engine, change: Change<Topology>) {
+        for delta in self.topologies.take(change) {
+            match delta {
+                Delta::Upsert(uid) => {
+                    let Some(view) = self.topologies.get(&uid) else { continue };
+                    let levels = view.spec.levels.iter().map(|level| level.node_label.clone()).collect();
+                    let name = view.metadata.name.clone().unwrap_or_default();
+                    engine.apply(Event::Topology(name, levels));
+                }
+                Delta::Gone(view) => {
+                    let name = view.metadata.name.unwrap_or_default();
+                    let again =
+                        self.topologies.iter().any(|(_, other)| other.metadata.name.as_ref() == Some(&name));
+                    if !again {
+                        engine.apply(Event::TopologyGone(name));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the names of nodes that came, went or changed.
+    pub(super) fn take_node(&mut self, engine: &mut Engine, change: Change<Node>) -> Vec<String> {
+        let mut changed = Vec::new();
+        for delta in self.nodes.take(change) {
+            match delta {
+                Delta::Upsert(uid) => {
+                    let Some(view) = self.nodes.get(&uid) else { continue };
+                    let name = view.metadata.name.clone().unwrap_or_default();
+                    match topology::node(view) {
+                        Ok(node) => engine.apply(Event::Node(node)),
+                        Err(error) => {
+                            tracing::warn!(node = name, %error, "no pods are placed on a node whose size cannot be read");
+                            engine.apply(Event::NodeGone(name.as_str().into()));
+                        }
+                    }
+                    self.nodes_by_name.insert(name.clone(), uid);
+                    changed.push(name);
+                }
+                Delta::Gone(view) => {
+                    let name = view.metadata.name.clone().unwrap_or_default();
+                    if self.nodes_by_name.get(&name) == Some(&input::uid(&view.metadata)) {
+                        self.nodes_by_name.remove(&name);
+                        engine.apply(Event::NodeGone(name.as_str().into()));
+                        changed.push(name);
+                    }
+                }
+            }
+        }
+        changed
+    }
+
+    /// Returns the Workloads whose pods came, went or changed, by namespace and name.
+    pub(super) fn take_pod(&mut self, engine: &mut Engine, change: Change<PlacedPod>) -> BTreeSet<Key> {
+        let change = match change {
+            Change::Restarted => Change::Restarted,
+            Change::Synced => Change::Synced,
+            Change::Applied(pod) => Change::Applied(GroundPod::of(pod)),
+            Change::Deleted(pod) => Change::Deleted(GroundPod::of(pod)),
+        };
+        let deltas = self.pods.take(change);
+        deltas.into_iter().filter_map(|delta| self.pod_changed(engine, delta)).collect()
+    }
+
+    /// Takes the answer to the opening of a gate.
+    pub(super) fn take_pod_answer(&mut self, engine: &mut Engine, pod: PlacedPod) -> Option<Key> {
+        let pod = GroundPod::of(pod);
+        self.leaving.remove(&pod.uid);
+        let uid = self.pods.upsert(pod)?;
+        self.pod_changed(engine, Delta::Upsert(uid))
+    }
+
+    fn pod_changed(&mut self, engine: &mut Engine, delta: Delta<GroundPod>) -> Option<Key> {
+        match delta {
+            Delta::Upsert(uid) => {
+                let pod = self.pods.get(&uid)?;
+                match &pod.role {
+                    Role::Resident(node, asked) => {
+                        engine.apply(Event::Pod(uid, Arc::clone(node), Arc::clone(asked)));
+                        None
+                    }
+                    Role::Neither => {
+                        engine.apply(Event::PodGone(uid.clone()));
+                        self.forget_member(&uid)
+                    }
+                    Role::Placed { .. } => {
+                        let key = pod.workload()?;
+                        self.workload_of_pod.insert(uid.clone(), key.clone());
+                        self.pods_of.entry(key.clone()).or_default().insert(uid);
+                        Some(key)
+                    }
+                }
+            }
+            Delta::Gone(pod) => {
+                engine.apply(Event::PodGone(pod.uid.clone()));
+                self.leaving.remove(&pod.uid);
+                self.forget_member(&pod.uid)
+            }
+        }
+    }
+
+    fn forget_member(&mut self, uid: &Uid) -> Option<Key> {
+        let key = self.workload_of_pod.remove(uid)?;
+        let uids = self.pods_of.get_mut(&key)?;
+        uids.remove(uid);
+        if uids.is_empty() {
+            self.pods_of.remove(&key);
+        }
+        Some(key)
+    }
+
+    fn members<'a>(&'a self, workload: &Workload) -> impl Iterator<Item = (&'a Uid, &'a GroundPod)> {
+        let uids = self.pods_of.get(&key_of(&workload.metadata)).into_iter().flatten();
+        uids.filter_map(|uid| Some((uid, self.pods.get(uid)?)))
+    }
+
+    /// Notes the nodes on which a Workload has places.
+    pub(super) fn stand(&mut self, workload: &Workload) {
+        let uid = input::uid(&workload.metadata);
+        self.workloads.insert(key_of(&workload.metadata), uid.clone());
+        let nodes = nodes_of(workload);
+        if self.nodes_of.get(&uid) == Some(&nodes) {
+            return;
+        }
+        self.stand_nowhere(&uid);
+        for node in &nodes {
+            self.standing_on.entry(node.clone()).or_default().insert(uid.clone());
+        }
+        self.nodes_of.insert(uid, nodes);
+    }
+
+    fn stand_nowhere(&mut self, uid: &Uid) {
+        for node in self.nodes_of.remove(uid).into_iter().flatten() {
+            if let Some(uids) = self.standing_on.get_mut(&node) {
+                uids.remove(uid);
+                if uids.is_empty() {
+                    self.standing_on.remove(&node);
+                }
+            }
+        }
+    }
+
+    /// A Workload is gone.
+    pub(super) fn leave(&mut self, metadata: &ObjectMeta) {
+        let (key, uid) = (key_of(metadata), input::uid(metadata));
+        self.stand_nowhere(&uid);
+        if self.workloads.get(&key) == Some(&uid) {
+            self.workloads.remove(&key);
+        }
+    }
+
+    pub(super) fn standing_on(&self, node: &str) -> impl Iterator<Item = &Uid> {
+        self.standing_on.get(node).into_iter().flatten()
+    }
+
+    pub(in crate::controller) fn workload_named(&self, key: &Key) -> Option<&Uid> {
+        self.workloads.get(key)
+    }
+
+    /// Whether any of its nodes is gone or not as it should be.
+    pub(super) fn is_shaky(&self, workload: &Uid) -> bool {
+        let sound = |node: &Node| node.is_ready() && node.spec.taints.is_empty();
+        let nodes = self.nodes_of.get(workload);
+        nodes.is_some_and(|nodes| nodes.iter().any(|node| !self.node(node).is_some_and(sound)))
+    }
+
+    pub(in crate::controller) fn pod(&self, uid: &Uid) -> Option<&GroundPod> {
+        self.pods.get(uid)
+    }
+
+    /// The pods of an admitted Workload whose gates may open, and the node labels that they get.
+    pub(in crate::controller) fn released(&self, workload: &Workload) -> Vec<(Uid, Labels)> {
+        let mut members: Vec<(&Uid, Member)> = Vec::new();
+        for (uid, pod) in self.members(workload) {
+            let Role::Placed { member, .. } = &pod.role else { continue };
+            let mut member = (**member).clone();
+            if let Some(labels) = self.leaving.get(uid) {
+                member.gated = false;
+                member.node_selector.extend(labels.clone());
+            }
+            members.push((uid, member));
+        }
+        topology::released(workload, &members.iter().map(|(uid, member)| (*uid, member)).collect())
+    }
+
+    /// A gate is being opened.
+    pub(in crate::controller) fn begin_leave(&mut self, uid: Uid, labels: Labels) {
+        self.leaving.insert(uid, labels);
+    }
+
+    /// That came to nothing, or it is not known to what.
+    pub(in crate::controller) fn end_leave(&mut self, uid: &Uid) -> Option<Key> {
+        self.leaving.remove(uid)?;
+        self.pods.get(uid)?.workload()
+    }
+
+    pub(in crate::controller) fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.get(self.nodes_by_name.get(name)?)
+    }
+
+    /// Whether pods of the Workload run on this node, or are sent to it, and are not being ended.
+    pub(in crate::controller) fn progresses_on(&self, workload: &Workload, node: &str) -> bool {
+        self.members(workload).any(|(_, pod)| match &pod.role {
+            Role::Placed { member, progresses, .. } => {
+                *progresses && member.node_selector.get(HOSTNAME).is_some_and(|host| host == node)
+            }
+            Role::Resident(..) | Role::Neither => false,
+        })
+    }
+}
+
+fn key_of(metadata: &ObjectMeta) -> Key {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    (text(&metadata.namespace), text(&metadata.name))
+}
+
+/// The nodes on which an admitted Workload has places, where they are told node by node.
+pub(in crate::controller) fn nodes_of(view: &Workload) -> BTreeSet<String> {
+    let sets = view.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    let places = sets.filter_map(|held| topology::read(held.topology_assignment.as_ref()?).ok());
+    let hosts = places.filter(|places| places.levels.last().is_some_and(|level| &**level == HOSTNAME));
+    let domains = hosts.flat_map(|places| places.domains);
+    domains.filter_map(|domain| domain.values.last().map(ToString::to_string)).collect()
+}

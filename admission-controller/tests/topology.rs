@@ -1,0 +1,202 @@
+//! Pods placed by topology: from the annotation on the job to the node labels of each pod, and what follows when a node fails.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use cluster_sim::GroupResource;
+use serde_json::{Value, json};
+use support::{World, pytorch};
+
+const RACK: &str = "example.com/rack";
+const HOST: &str = "kubernetes.io/hostname";
+
+/// Two racks of two nodes with four GPUs each, a flavor with a topology, and a queue of it.
+async fn world() -> World {
+    let world = World::new(false).await;
+    for (rack, node) in [("r1", "n1"), ("r1", "n2"), ("r2", "n3"), ("r2", "n4")] {
+        world.create("", "nodes", node_object(rack, node)).await;
+    }
+    world
+        .create(
+            "kueue.x-k8s.io",
+            "resourceflavors",
+            json!({ "metadata": { "name": "racks" }, "spec": {
+                "nodeLabels": { "pool": "gpu" }, "topologyName": "racks",
+            }}),
+        )
+        .await;
+    world
+        .create(
+            "kueue.x-k8s.io",
+            "clusterqueues",
+            json!({ "metadata": { "name": "placed" }, "spec": {
+                "namespaceSelector": {},
+                "preemption": { "withinClusterQueue": "LowerPriority" },
+                "resourceGroups": [{ "coveredResources": ["nvidia.com/gpu"], "flavors": [
+                    { "name": "racks", "resources": [{ "name": "nvidia.com/gpu", "nominalQuota": "16" }] },
+                ]}],
+            }}),
+        )
+        .await;
+    world
+        .create(
+            "kueue.x-k8s.io",
+            "localqueues",
+            json!({ "metadata": { "name": "placed", "namespace": "team" }, "spec": { "clusterQueue": "placed" } }),
+        )
+        .await;
+    world
+}
+
+async fn topology(world: &World) {
+    let levels = json!([{ "nodeLabel": RACK }, { "nodeLabel": HOST }]);
+    world
+        .create(
+            "kueue.x-k8s.io",
+            "topologies",
+            json!({ "metadata": { "name": "racks" }, "spec": { "levels": levels } }),
+        )
+        .await;
+}
+
+fn node_object(rack: &str, name: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "labels": { "pool": "gpu", RACK: rack, HOST: name } },
+        "status": {
+            "allocatable": { "nvidia.com/gpu": "4", "cpu": "8", "pods": "20" },
+            "conditions": [{ "type": "Ready", "status": "True", "reason": "", "message": "",
+                "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z" }],
+        },
+    })
+}
+
+async fn node_fails(world: &World, name: &str) {
+    let nodes = GroupResource::new("", "nodes");
+    world.cluster.store("user").delete(&nodes, "", name, Default::default()).await.unwrap();
+}
+
+/// A job whose pods have to be in one domain of this level.
+fn together(name: &str, workers: i64, level: &str) -> Value {
+    let mut job = pytorch(name, "placed", workers);
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"] =
+        json!({ "annotations": { "kueue.x-k8s.io/podset-required-topology": level } });
+    job
+}
+
+/// The places of a job's only pod set: host and pods.
+fn places(world: &World, job: &str) -> Vec<(String, i64)> {
+    let workload = world.workload(job).unwrap();
+    let written = &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
+    if written.is_null() {
+        return Vec::new();
+    }
+    assert_eq!(written["levels"], json!([HOST]));
+    let read =
+        admission_controller::topology::read(&serde_json::from_value(written.clone()).unwrap()).unwrap();
+    read.domains.iter().map(|domain| (domain.values[0].to_string(), domain.pods)).collect()
+}
+
+fn template(world: &World, job: &str) -> Value {
+    world.job(job)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"].clone()
+}
+
+/// The pods that the job's controller makes of its template.
+async fn make_pods(world: &World, job: &str, indices: std::ops::Range<i64>) {
+    let template = template(world, job);
+    for index in indices {
+        let mut labels = template["metadata"]["labels"].clone();
+        labels["training.kubeflow.org/replica-index"] = json!(index.to_string());
+        let pod = json!({
+            "metadata": {
+                "name": format!("{job}-{index}"), "namespace": "team",
+                "labels": labels, "annotations": template["metadata"]["annotations"],
+            },
+            "spec": template["spec"],
+        });
+        world.create("", "pods", pod).await;
+    }
+}
+
+/// A pod's gates and the host that it is sent to.
+fn pod(world: &World, name: &str) -> (Value, Value) {
+    let pod = world.get("", "pods", name).unwrap();
+    let gates = pod["spec"]["schedulingGates"].clone();
+    (gates, pod["spec"]["nodeSelector"][HOST].clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn from_the_annotation_to_the_node_of_each_pod() {
+    let world = world().await;
+    world.start("one");
+    world.settle().await;
+    let queue = world.get("kueue.x-k8s.io", "clusterqueues", "placed").unwrap();
+    assert_eq!(queue["status"]["conditions"][0]["reason"], "TopologyNotFound", "{queue}");
+    world.create("kubeflow.org", "pytorchjobs", together("job", 6, RACK)).await;
+    world.settle().await;
+    assert!(!world.is("job", "Admitted"));
+
+    topology(&world).await;
+    world.settle().await;
+    assert!(world.is("job", "Admitted"), "{:?}", world.workload("job"));
+    assert_eq!(places(&world, "job"), [("n1".to_owned(), 4), ("n2".to_owned(), 2)]);
+    let wish = world.workload("job").unwrap()["spec"]["podSets"][0]["topologyRequest"].clone();
+    assert_eq!(wish, json!({ "required": RACK, "podIndexLabel": "training.kubeflow.org/replica-index" }));
+
+    // Its pods are made behind a gate, and each is sent where its index belongs.
+    let made = template(&world, "job");
+    assert_eq!(made["spec"]["schedulingGates"], json!([{ "name": "kueue.x-k8s.io/topology" }]));
+    assert_eq!(made["spec"]["nodeSelector"], json!({ "pool": "gpu" }));
+    make_pods(&world, "job", 0..6).await;
+    world.settle().await;
+    for index in 0..6 {
+        let host = if index < 4 { "n1" } else { "n2" };
+        assert_eq!(pod(&world, &format!("job-{index}")), (json!([]), json!(host)), "{index}");
+    }
+
+    // What is left of the rack is too little for another of that size, and the other rack is free.
+    world.create("kubeflow.org", "pytorchjobs", together("next", 6, RACK)).await;
+    world.settle().await;
+    assert_eq!(places(&world, "next"), [("n3".to_owned(), 4), ("n4".to_owned(), 2)]);
+    world.create("kubeflow.org", "pytorchjobs", together("late", 3, HOST)).await;
+    world.settle().await;
+    assert!(!world.is("late", "Admitted"));
+    let (_, reason, message) = world.condition("late", "QuotaReserved").unwrap();
+    assert_eq!(reason, "WaitingForQuota");
+    assert!(message.contains("2 of 3 pods fit at level kubernetes.io/hostname"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_others_take_room_and_a_failed_node_is_replaced() {
+    let world = world().await;
+    topology(&world).await;
+    let other = json!({
+        "metadata": { "name": "other", "namespace": "team" },
+        "spec": { "nodeName": "n1", "containers": [{
+            "name": "c", "image": "x",
+            "resources": { "requests": { "nvidia.com/gpu": "3" }, "limits": { "nvidia.com/gpu": "3" } },
+        }]},
+    });
+    world.create("", "pods", other).await;
+    world.start("one");
+    world.create("kubeflow.org", "pytorchjobs", together("job", 4, HOST)).await;
+    world.settle().await;
+    assert_eq!(places(&world, "job"), [("n2".to_owned(), 4)], "another pod is on n1");
+    make_pods(&world, "job", 0..4).await;
+    world.settle().await;
+
+    // The node is gone: another takes its place, and the job goes on.
+    node_fails(&world, "n2").await;
+    world.settle().await;
+    assert_eq!(places(&world, "job"), [("n3".to_owned(), 4)]);
+    assert!(world.is("job", "Admitted") && !world.is("job", "Evicted"));
+    assert_eq!(world.workload("job").unwrap()["status"]["unhealthyNodes"], Value::Null);
+
+    // When there is no other, the workload starts anew elsewhere, once there is room.
+    node_fails(&world, "n4").await;
+    node_fails(&world, "n3").await;
+    world.settle().await;
+    let (status, reason, _) = world.condition("job", "Evicted").unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "NodeFailures"));
+    assert!(world.is_suspended("job"));
+}
