@@ -183,3 +183,54 @@ async fn what_is_no_conversion_review_fails_with_its_reason() {
     let (_, text) = ask(&service, convert, text(review("kueue.x-k8s.io/v1beta2", queue))).await;
     assert!(text.contains("\"Success\"") && text.contains("kueue.x-k8s.io/v1beta2"), "{text}");
 }
+
+/// Whatever the operation and the part of the object, and however often a key stands there, there is one answer; and nothing is done
+/// by it that a dry run would have to leave undone.
+#[tokio::test(start_paused = true)]
+async fn odd_requests_are_answered() {
+    let service = service();
+    let request = |change: &dyn Fn(&mut Value)| {
+        let mut review = review("PyTorchJob", job());
+        change(&mut review["request"]);
+        review.to_string().into_bytes()
+    };
+    for path in ADMISSION {
+        for body in [
+            request(&|request| request["operation"] = json!("DELETE")),
+            request(&|request| {
+                request["operation"] = json!("DELETE");
+                request["oldObject"] = request["object"].take();
+            }),
+            request(&|request| request["operation"] = json!("CONNECT")),
+            request(&|request| request["operation"] = json!("")),
+            request(&|request| request["operation"] = json!(7)),
+            request(&|request| request["operation"] = json!("UPDATE")),
+            request(&|request| request["subResource"] = json!("scale")),
+            request(&|request| request["subResource"] = json!("status")),
+            request(&|request| request["subResource"] = json!("ephemeralcontainers")),
+            request(&|request| request["subResource"] = json!("eviction")),
+            request(&|request| request["subResource"] = json!("binding")),
+            request(&|request| request["kind"] = json!("PyTorchJob")),
+            request(&|request| request["namespace"] = Value::Null),
+            request(&|request| request["dryRun"] = json!("yes")),
+            String::from_utf8(request(&|_| ()))
+                .unwrap()
+                .replacen("\"uid\":", "\"uid\":\"first\",\"uid\":", 1)
+                .into_bytes(),
+        ] {
+            let (status, text) = ask(&service, path, body.clone()).await;
+            let answer: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(status, 200, "{path}: {text}");
+            assert_eq!(answer["response"]["uid"], "u", "{path}: {text}");
+            assert_eq!(
+                answer["response"]["allowed"],
+                true,
+                "{path} {}: {text}",
+                String::from_utf8_lossy(&body)
+            );
+        }
+        let dry = ask(&service, path, request(&|_| ())).await;
+        let real = ask(&service, path, request(&|request| request["dryRun"] = json!(false))).await;
+        assert_eq!(dry, real, "{path}");
+    }
+}

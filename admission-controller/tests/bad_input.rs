@@ -1,0 +1,384 @@
+//! What reaches layer 1 by its own objects, written by hand and wrong: numbers, counts, names, graphs, owners, times. It is refused or
+//! told on the object itself, nothing is admitted by it, and the neighbour is admitted as if it were not there.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::time::Duration;
+
+use cluster_sim::{GroupResource, Part};
+use serde_json::{Value, json};
+use support::World;
+
+const KUEUE: &str = "kueue.x-k8s.io";
+
+fn workload(name: &str, change: impl Fn(&mut Value)) -> Value {
+    let mut workload = json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+        "metadata": { "name": name, "namespace": "team" },
+        "spec": { "queueName": "a", "active": true, "priority": 0, "podSets": [{ "name": "main", "count": 1, "template": { "spec": {
+            "restartPolicy": "Never",
+            "containers": [{ "name": "c", "image": "x", "resources": { "requests": { "nvidia.com/gpu": "1" } } }] } } }] },
+    });
+    change(&mut workload);
+    workload
+}
+
+fn gpus(amount: Value) -> impl Fn(&mut Value) {
+    move |one| {
+        one["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] =
+            amount.clone()
+    }
+}
+
+/// The answer to a creation: what the object became, or why it was refused.
+async fn create(world: &World, object: Value) -> Result<(), String> {
+    let kind = object["kind"].as_str().unwrap().to_lowercase();
+    let id = GroupResource::new(KUEUE, &format!("{kind}s"));
+    world.cluster.store("user").create(&id, object).await.map(|_| ()).map_err(|error| error.to_string())
+}
+
+fn condition(object: &Value, kind: &str) -> Option<Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|one| one["type"] == kind).cloned()
+}
+
+fn holds(world: &World, name: &str, kind: &str) -> bool {
+    let object = world.get(KUEUE, "workloads", name);
+    object.and_then(|object| condition(&object, kind)).is_some_and(|one| one["status"] == "True")
+}
+
+/// A neighbour asks for what is there, and gets it within 100 ms; then it is gone.
+async fn neighbour_is_admitted(world: &World, after: &str) {
+    create(world, workload("neighbour", |_| ())).await.unwrap();
+    world.sleep(Duration::from_millis(100)).await;
+    assert!(holds(world, "neighbour", "Admitted"), "the neighbour of {after}");
+    let id = GroupResource::new(KUEUE, "workloads");
+    world.cluster.store("user").delete(&id, "team", "neighbour", Default::default()).await.unwrap();
+    world.settle().await;
+    assert!(world.get(KUEUE, "workloads", "neighbour").is_none());
+}
+
+async fn world() -> World {
+    let world = World::new(true).await;
+    world.start("layer1");
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.settle().await;
+    world
+}
+
+/// Every text that is no number, or a number too large or of the wrong kind.
+#[tokio::test(start_paused = true)]
+async fn odd_quantities_are_refused_or_never_fit() {
+    let world = world().await;
+    let digits = "9".repeat(400);
+    for (amount, refused) in [
+        (json!(""), true),
+        (json!(" 1"), true),
+        (json!("1 "), true),
+        (json!("\u{661}"), true),
+        (json!("0x10"), true),
+        (json!("1Ki1"), true),
+        (json!("one"), true),
+        (json!("1e"), true),
+        (json!("--1"), true),
+        (json!("NaN"), true),
+        (json!("1,5"), true),
+        (json!(digits), true),
+        (json!(true), true),
+        (json!([]), true),
+        (json!("-1"), true),
+        (json!("1e400"), false),
+        (json!("9223372036854775807"), false),
+        (json!("9223372036854775808"), false),
+        (json!("8Ei"), false),
+        (json!("1E"), false),
+        (json!("1.5"), false),
+        (json!("500m"), false),
+        (json!("0.1n"), false),
+        (json!("1e3"), false),
+    ] {
+        let made = create(&world, workload("odd", gpus(amount.clone()))).await;
+        assert_eq!(made.is_err(), refused, "{amount}: {made:?}");
+        world.settle().await;
+        if !refused {
+            assert!(!holds(&world, "odd", "QuotaReserved"), "{amount}");
+            let odd = world.get(KUEUE, "workloads", "odd").unwrap();
+            let reason = condition(&odd, "QuotaReserved").unwrap()["reason"].clone();
+            assert!(
+                ["ExceedsMaxQuota", "Misconfigured"].contains(&reason.as_str().unwrap()),
+                "{amount}: {reason}"
+            );
+        }
+        neighbour_is_admitted(&world, &amount.to_string()).await;
+        let id = GroupResource::new(KUEUE, "workloads");
+        let _none = world.cluster.store("user").delete(&id, "team", "odd", Default::default()).await;
+        world.settle().await;
+    }
+    // These say the same as plain numbers.
+    for amount in ["+1", "1e0", "1000m", "1.0", "0.001k"] {
+        create(&world, workload("plain", gpus(json!(amount)))).await.unwrap();
+        world.settle().await;
+        assert!(holds(&world, "plain", "Admitted"), "{amount}");
+        let id = GroupResource::new(KUEUE, "workloads");
+        world.cluster.store("user").delete(&id, "team", "plain", Default::default()).await.unwrap();
+        world.settle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn odd_counts_and_names_are_refused_or_never_fit() {
+    let world = world().await;
+    let set = |pointer: &'static str, value: Value| {
+        move |one: &mut Value| {
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            one.pointer_mut(parent).unwrap()[field] = value.clone();
+        }
+    };
+    let one_set = workload("x", |_| ())["spec"]["podSets"][0].clone();
+    let many: Vec<Value> = (0..19)
+        .map(|number| {
+            let mut one = one_set.clone();
+            one["name"] = json!(format!("s{number}"));
+            one
+        })
+        .collect();
+    type Change = Box<dyn Fn(&mut Value)>;
+    let refused: Vec<(&str, Change)> = vec![
+        ("a count below 0", Box::new(set("/spec/podSets/0/count", json!(-1)))),
+        ("a count of more than 32 bits", Box::new(set("/spec/podSets/0/count", json!(1_i64 << 31)))),
+        ("a count that is no number", Box::new(set("/spec/podSets/0/count", json!("2")))),
+        ("a minCount of 0", Box::new(set("/spec/podSets/0/minCount", json!(0)))),
+        ("no pod sets", Box::new(set("/spec/podSets", json!([])))),
+        ("19 pod sets", Box::new(set("/spec/podSets", json!(many)))),
+        ("two pod sets of one name", Box::new(set("/spec/podSets", json!([one_set, one_set])))),
+        ("a pod set's name with capitals", Box::new(set("/spec/podSets/0/name", json!("Main")))),
+        ("a pod set's name of 64 letters", Box::new(set("/spec/podSets/0/name", json!("m".repeat(64))))),
+        ("a queue's name with a slash", Box::new(set("/spec/queueName", json!("a/b")))),
+        ("a queue's name that leads upwards", Box::new(set("/spec/queueName", json!("..")))),
+        ("a queue's name with an escape", Box::new(set("/spec/queueName", json!("a%2fb")))),
+        ("a queue's name with a control letter", Box::new(set("/spec/queueName", json!("a\u{1b}[31m")))),
+        ("a queue's name with a letter that looks alike", Box::new(set("/spec/queueName", json!("\u{430}")))),
+        ("a queue's name with a leading dash", Box::new(set("/spec/queueName", json!("-a")))),
+        ("a queue's name of 254 letters", Box::new(set("/spec/queueName", json!("q".repeat(254))))),
+        ("a name with a tag", Box::new(set("/metadata/name", json!("<script>")))),
+        ("a name of 254 letters", Box::new(set("/metadata/name", json!("n".repeat(254))))),
+        ("a label's value of 64 letters", Box::new(set("/metadata/labels", json!({ "a": "v".repeat(64) })))),
+        ("a priority of more than 32 bits", Box::new(set("/spec/priority", json!(1_i64 << 31)))),
+    ];
+    for (what, change) in refused {
+        assert!(create(&world, workload("odd", change)).await.is_err(), "{what} was taken");
+        neighbour_is_admitted(&world, what).await;
+    }
+    let never: Vec<(&str, &str, Change)> = vec![
+        ("a queue that is not there", "Misconfigured", Box::new(set("/spec/queueName", json!("nowhere")))),
+        (
+            "as many pods as can be counted",
+            "ExceedsMaxQuota",
+            Box::new(set("/spec/podSets/0/count", json!(i32::MAX))),
+        ),
+        (
+            "no queue",
+            "Misconfigured",
+            Box::new(|one| {
+                one["spec"].as_object_mut().unwrap().remove("queueName");
+            }),
+        ),
+    ];
+    for (what, reason, change) in never {
+        create(&world, workload("odd", change)).await.unwrap();
+        world.settle().await;
+        let odd = world.get(KUEUE, "workloads", "odd").unwrap();
+        assert_eq!(
+            condition(&odd, "QuotaReserved").map(|one| one["reason"].clone()),
+            Some(json!(reason)),
+            "{what}: {}",
+            odd["status"]
+        );
+        neighbour_is_admitted(&world, what).await;
+        let id = GroupResource::new(KUEUE, "workloads");
+        world.cluster.store("user").delete(&id, "team", "odd", Default::default()).await.unwrap();
+        world.settle().await;
+    }
+    // The lowest and the highest priority there is, and a count of nothing, are no mistakes.
+    for (name, change) in [
+        ("lowest", Box::new(set("/spec/priority", json!(i32::MIN))) as Change),
+        ("highest", Box::new(set("/spec/priority", json!(i32::MAX)))),
+        ("nothing", Box::new(set("/spec/podSets/0/count", json!(0)))),
+    ] {
+        create(&world, workload(name, change)).await.unwrap();
+        world.settle().await;
+        assert!(holds(&world, name, "Admitted"), "{name}");
+    }
+}
+
+/// A thousand cohorts in a row; one in the middle goes, and comes back as another's parent.
+#[tokio::test(start_paused = true)]
+async fn long_chains_of_cohorts_are_followed_and_may_break() {
+    let world = world().await;
+    const LEVELS: usize = 1_000;
+    let cohort = |level: usize| {
+        let mut spec = json!({});
+        if level > 0 {
+            spec["parentName"] = json!(format!("c{}", level - 1));
+        } else {
+            let quota = json!({ "name": "nvidia.com/gpu", "nominalQuota": 2 });
+            spec["resourceGroups"] = json!([{ "coveredResources": ["nvidia.com/gpu"], "flavors": [{ "name": "a100", "resources": [quota] }] }]);
+        }
+        json!({ "metadata": { "name": format!("c{level}") }, "spec": spec })
+    };
+    for level in 0..LEVELS {
+        world.create(KUEUE, "cohorts", cohort(level)).await;
+    }
+    world.queue("deep", &format!("c{}", LEVELS - 1), json!({ "nominalQuota": 0 }), json!({})).await;
+    world.settle().await;
+    create(&world, workload("one", |one| one["spec"]["queueName"] = json!("deep"))).await.unwrap();
+    world.settle().await;
+    assert!(holds(&world, "one", "Admitted"), "it borrows from the root");
+    neighbour_is_admitted(&world, "a thousand cohorts").await;
+
+    let id = GroupResource::new(KUEUE, "cohorts");
+    world.cluster.store("user").delete(&id, "", "c500", Default::default()).await.unwrap();
+    world.settle().await;
+    create(&world, workload("two", |one| one["spec"]["queueName"] = json!("deep"))).await.unwrap();
+    world.settle().await;
+    assert!(holds(&world, "one", "Admitted"), "what runs is left alone");
+    assert!(!holds(&world, "two", "QuotaReserved"), "the root is out of reach");
+    neighbour_is_admitted(&world, "a chain that broke").await;
+    world.create(KUEUE, "cohorts", cohort(500)).await;
+    world.settle().await;
+    assert!(holds(&world, "two", "Admitted"), "and in reach again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_may_come_later_than_what_names_it() {
+    let world = world().await;
+    let local =
+        json!({ "metadata": { "name": "early", "namespace": "team" }, "spec": { "clusterQueue": "late" } });
+    world.create(KUEUE, "localqueues", local).await;
+    create(&world, workload("waits", |one| one["spec"]["queueName"] = json!("early"))).await.unwrap();
+    world.settle().await;
+    neighbour_is_admitted(&world, "a LocalQueue without its ClusterQueue").await;
+    let quota = json!({ "name": "nvidia.com/gpu", "nominalQuota": 1 });
+    let spec = json!({ "namespaceSelector": {}, "resourceGroups": [{ "coveredResources": ["nvidia.com/gpu"], "flavors": [{ "name": "a100", "resources": [quota] }] }] });
+    world.create(KUEUE, "clusterqueues", json!({ "metadata": { "name": "late" }, "spec": spec })).await;
+    world.settle().await;
+    assert!(holds(&world, "waits", "Admitted"));
+}
+
+/// Owners that are not there, not meant, or several: a Workload is nobody's job by its owner's name.
+#[tokio::test(start_paused = true)]
+async fn odd_owners_are_no_jobs() {
+    let world = world().await;
+    let job = world.pytorch("mine", "a", 1).await;
+    let uid = job.value()["metadata"]["uid"].clone();
+    world.settle().await;
+    assert!(world.is("mine", "Admitted"));
+    let owner = |version: &str, kind: &str, name: &str, uid: Value| json!({ "apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true });
+    let long: Vec<Value> = (0..300)
+        .map(|number| json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": format!("c{number}"), "uid": format!("u{number}") }))
+        .collect();
+    for (what, owners, refused) in [
+        (
+            "another uid than the job's",
+            json!([owner("kubeflow.org/v1", "PyTorchJob", "mine", json!("other"))]),
+            false,
+        ),
+        (
+            "a kind that nobody knows",
+            json!([owner("unicorns.example/v1", "Unicorn", "u", json!("1"))]),
+            false,
+        ),
+        ("a kind without a version", json!([owner("", "PyTorchJob", "mine", uid.clone())]), true),
+        ("no kind", json!([owner("kubeflow.org/v1", "", "mine", uid.clone())]), true),
+        ("no uid", json!([owner("kubeflow.org/v1", "PyTorchJob", "mine", json!(""))]), true),
+        (
+            "two controllers",
+            json!([owner("batch/v1", "Job", "a", json!("1")), owner("batch/v1", "Job", "b", json!("2"))]),
+            true,
+        ),
+        ("itself", json!([owner("kueue.x-k8s.io/v1beta2", "Workload", "odd", json!("self"))]), false),
+        ("300 owners", json!(long), false),
+    ] {
+        let odd = workload("odd", |one| one["metadata"]["ownerReferences"] = owners.clone());
+        let made = create(&world, odd).await;
+        assert_eq!(made.is_err(), refused, "{what}: {made:?}");
+        world.settle().await;
+        assert!(world.is("mine", "Admitted") && !world.is_suspended("mine"), "{what}: the job goes on");
+        neighbour_is_admitted(&world, what).await;
+        let id = GroupResource::new(KUEUE, "workloads");
+        let _none = world.cluster.store("user").delete(&id, "team", "odd", Default::default()).await;
+        world.settle().await;
+        assert!(world.is("mine", "Admitted"), "{what}: nor does its end matter");
+    }
+}
+
+/// Times that lie far back or far ahead, counts that have run over, and equal ages.
+#[tokio::test(start_paused = true)]
+async fn odd_times_neither_stop_nor_hurry_others() {
+    let world = world().await;
+    for (name, state) in [
+        ("past", json!({ "count": 1, "requeueAt": "1970-01-01T00:00:00Z" })),
+        ("early", json!({ "count": 1, "requeueAt": "0001-01-01T00:00:00Z" })),
+        ("often", json!({ "count": 1_000_000 })),
+        ("most-often", json!({ "count": i32::MAX, "requeueAt": "1970-01-01T00:00:00Z" })),
+    ] {
+        world
+            .update(KUEUE, "clusterqueues", "a", false, |one| one["spec"]["stopPolicy"] = json!("Hold"))
+            .await;
+        world.settle().await;
+        create(&world, workload(name, |_| ())).await.unwrap();
+        let id = GroupResource::new(KUEUE, "workloads");
+        let store = world.cluster.store("user");
+        let change = |one: &mut Value| {
+            one["status"]["requeueState"] = state.clone();
+            one["status"]["conditions"] = json!([{ "type": "Requeued", "status": "True",
+                "reason": "Backoff", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
+            Ok(())
+        };
+        store.update(&id, "team", name, Part::Status, change).await.unwrap();
+        world
+            .update(KUEUE, "clusterqueues", "a", false, |one| one["spec"]["stopPolicy"] = json!("None"))
+            .await;
+        world.settle().await;
+        assert!(
+            holds(&world, name, "Admitted"),
+            "{name}: {:?}",
+            world.get(KUEUE, "workloads", name).map(|one| one["status"].clone())
+        );
+        store.delete(&id, "team", name, Default::default()).await.unwrap();
+        world.settle().await;
+        neighbour_is_admitted(&world, name).await;
+    }
+    // Of the same second, and so ordered by uid, whoever leads.
+    for service in admission_controller::visibility::api_services(&Default::default()) {
+        world.create("apiregistration.k8s.io", "apiservices", json!(service)).await;
+    }
+    let full = workload("full", |one| one["spec"]["podSets"][0]["count"] = json!(4));
+    create(&world, full).await.unwrap();
+    world.settle().await;
+    for number in 0..20 {
+        create(&world, workload(&format!("same-{number}"), |_| ())).await.unwrap();
+    }
+    world.settle().await;
+    let path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/a/pendingworkloads";
+    let summary: Value = world
+        .cluster
+        .client_as("user")
+        .request(http::Request::get(path).body(Vec::new()).unwrap())
+        .await
+        .unwrap();
+    let shown: Vec<&str> = summary["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["metadata"]["name"].as_str().unwrap())
+        .collect();
+    let mut by_uid = shown.clone();
+    let uid = |name: &str| {
+        world.get(KUEUE, "workloads", name).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned()
+    };
+    by_uid.sort_by_key(|name| uid(name));
+    assert_eq!((shown.len(), shown), (20, by_uid));
+}
