@@ -2,16 +2,34 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crds::names::kueue;
+use crds::reasons::queue::ACTIVE;
 use crds::reasons::workload as tokens;
+use crds::view::admission_check::AdmissionCheck;
 use crds::view::cluster_queue::ClusterQueue;
-use crds::view::workload::{Admission, AdmissionCheckState, CheckState, Workload};
+use crds::view::workload::{Admission, AdmissionCheckState, CheckState, PodSetUpdate, Workload};
 use jiff::{SignedDuration, Timestamp};
+use quota_engine::input::CheckController;
+use serde::Deserialize;
 
-use crate::status::Change;
+use crate::status::{Change, whole_second};
 
 /// The checks that a workload of this ClusterQueue has to pass: those of the flavors it was given. Before it was given any,
 /// those that every flavor asks for. A check that names no flavors is about all of the queue's.
 pub fn of_workload<'a>(queue: &'a ClusterQueue, admission: Option<&Admission>) -> BTreeSet<&'a str> {
+    let given = admission.map(|admission| {
+        let sets = admission.pod_set_assignments.iter();
+        sets.flat_map(|set| set.flavors.values()).map(String::as_str).collect::<BTreeSet<&str>>()
+    });
+    asked(queue, given.as_ref())
+}
+
+/// The checks of the flavors that it is given.
+pub fn on_flavors<'a>(queue: &'a ClusterQueue, given: &BTreeSet<&str>) -> BTreeSet<&'a str> {
+    asked(queue, Some(given))
+}
+
+fn asked<'a>(queue: &'a ClusterQueue, given: Option<&BTreeSet<&str>>) -> BTreeSet<&'a str> {
     let groups = queue.spec.resource_groups.iter();
     let all: BTreeSet<&str> =
         groups.flat_map(|group| &group.flavors).map(|flavor| flavor.name.as_str()).collect();
@@ -23,20 +41,104 @@ pub fn of_workload<'a>(queue: &'a ClusterQueue, admission: Option<&Admission>) -
             false => (rule.name.as_str(), rule.on_flavors.iter().map(String::as_str).collect()),
         })
         .collect();
-    let given = admission.map(|admission| {
-        let sets = admission.pod_set_assignments.iter();
-        sets.flat_map(|set| set.flavors.values()).map(String::as_str).collect::<BTreeSet<&str>>()
-    });
-    let concerns = |flavors: &BTreeSet<&str>| match &given {
+    let concerns = |flavors: &BTreeSet<&str>| match given {
         Some(given) => !given.is_disjoint(flavors),
         None => flavors.is_superset(&all),
     };
     rules.into_iter().filter(|(_, flavors)| concerns(flavors)).map(|(name, _)| name).collect()
 }
 
+/// Who answers a check, as far as that decides anything.
+pub fn controller(name: &str) -> CheckController {
+    match name {
+        kueue::PROVISIONING_REQUEST_CONTROLLER => CheckController::ProvisioningRequest,
+        kueue::MULTI_KUEUE_CONTROLLER => CheckController::MultiKueue,
+        _ => CheckController::Other,
+    }
+}
+
+/// Whether somebody answers this check. MultiKueue is not supported: whatever its check says, nobody does.
+pub fn is_active(check: &AdmissionCheck) -> bool {
+    let active = check.status.conditions.iter().any(|one| one.type_ == ACTIVE && one.status == "True");
+    active && controller(&check.spec.controller_name) != CheckController::MultiKueue
+}
+
+/// The list of states of a workload with quota: one for each check that is asked for, pending where it is new, and no
+/// others; in the order of names.
+pub fn listed(
+    seen: &[AdmissionCheckState],
+    asked: &BTreeSet<&str>,
+    now: Timestamp,
+) -> Vec<AdmissionCheckState> {
+    let state = |name: &&str| {
+        let known = seen.iter().find(|state| state.name == **name).cloned();
+        known.unwrap_or_else(|| AdmissionCheckState {
+            name: (*name).to_owned(),
+            last_transition_time: Some(whole_second(now)),
+            ..AdmissionCheckState::default()
+        })
+    };
+    asked.iter().map(state).collect()
+}
+
+/// The list without states of checks that the queue knows nothing of. One that waits for quota keeps the others: they say how
+/// often it tried.
+pub fn known(seen: &[AdmissionCheckState], queue: &ClusterQueue) -> Vec<AdmissionCheckState> {
+    let rules = &queue.spec.admission_checks_strategy.admission_checks;
+    let is_known = |state: &&AdmissionCheckState| rules.iter().any(|rule| rule.name == state.name);
+    seen.iter().filter(is_known).cloned().collect()
+}
+
+/// Whether two lists say the same, in whatever order.
+pub fn same(a: &[AdmissionCheckState], b: &[AdmissionCheckState]) -> bool {
+    a.len() == b.len() && a.iter().all(|state| b.contains(state))
+}
+
+/// The list after an eviction: everything is to be answered anew, and a retry is counted.
+pub fn reset(seen: &[AdmissionCheckState], now: Timestamp) -> Vec<AdmissionCheckState> {
+    let reset = |state: &AdmissionCheckState| match state.state {
+        CheckState::Pending => state.clone(),
+        before => AdmissionCheckState {
+            name: state.name.clone(),
+            state: CheckState::Pending,
+            last_transition_time: Some(whole_second(now)),
+            message: format!("pending again after an eviction; it was {before:?}"),
+            requeue_after_seconds: state.requeue_after_seconds,
+            retry_count: (before == CheckState::Retry)
+                .then(|| state.retry_count.unwrap_or(0).saturating_add(1)),
+            pod_set_updates: Vec::new(),
+        },
+    };
+    seen.iter().map(reset).collect()
+}
+
+/// The checks that are in this state, with what they say, in the order of names.
+pub fn told(checks: &[AdmissionCheckState], state: CheckState) -> String {
+    let mut told: Vec<String> = checks
+        .iter()
+        .filter(|check| check.state == state)
+        .map(|check| match check.message.as_str() {
+            "" => check.name.clone(),
+            message => format!("{} ({message})", check.name),
+        })
+        .collect();
+    told.sort();
+    told.join("; ")
+}
+
 /// Whether every check that the workload has is passed.
 pub fn are_ready(checks: &[AdmissionCheckState]) -> bool {
     checks.iter().all(|check| check.state == CheckState::Ready)
+}
+
+/// What a check adds to the pods; what cannot be read of it is told when the job is started.
+pub fn updates(check: &AdmissionCheckState) -> Vec<PodSetUpdate> {
+    check.pod_set_updates.iter().filter_map(|update| PodSetUpdate::deserialize(update).ok()).collect()
+}
+
+/// The names of those that are passed.
+pub fn passed(checks: &[AdmissionCheckState]) -> impl Iterator<Item = &str> {
+    checks.iter().filter(|check| check.state == CheckState::Ready).map(|check| check.name.as_str())
 }
 
 /// Whether one of them wants the workload to try again later, or never.

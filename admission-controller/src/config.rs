@@ -2,6 +2,8 @@
 
 mod fields;
 
+mod times;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,6 +25,9 @@ use serde_json::Value;
 use crate::jobs::{JobKind, TABLE};
 use crate::pods::{self, OWNERS, PodOwner};
 pub use fields::Notice;
+pub use times::{
+    ObjectRetentionPolicies, RequeuingStrategy, RequeuingTimestamp, WaitForPodsReady, WorkloadRetention,
+};
 
 /// What the program is started with.
 #[derive(Clone)]
@@ -85,6 +90,10 @@ pub struct Configuration {
     pub fair_sharing: Option<FairSharingConfig>,
     /// `admissionFairSharing`: whether LocalQueues take turns by what they have used.
     pub admission_fair_sharing: Option<AdmissionFairSharingConfig>,
+    /// `waitForPodsReady`: how long pods may take to be ready.
+    pub wait_for_pods_ready: Option<WaitForPodsReady>,
+    /// `objectRetentionPolicies`: how long what has ended is kept.
+    pub object_retention_policies: ObjectRetentionPolicies,
     /// The scheduler that jobs without a wish of their own are given to. Empty leaves them as they are.
     pub scheduler_name: String,
     /// Where webhooks listen.
@@ -399,6 +408,8 @@ impl Default for Configuration {
             feature_gates: FeatureGates::default(),
             fair_sharing: None,
             admission_fair_sharing: None,
+            wait_for_pods_ready: None,
+            object_retention_policies: ObjectRetentionPolicies::default(),
             scheduler_name: trireme::SCHEDULER_NAME.to_owned(),
             webhook: Webhook::default(),
             leader_election: LeaderElection::default(),
@@ -439,6 +450,9 @@ impl Configuration {
         }
         if self.namespace.is_empty() {
             return Err(ConfigError::invalid(path, "namespace", "it must not be empty"));
+        }
+        if let Some(field) = self.negative_time() {
+            return Err(ConfigError::invalid(path, field, "it must not be negative"));
         }
         if self.fair_sharing.as_ref().is_some_and(|fair| fair.strategies().is_none()) {
             let reason = "it must be one of LessThanOrEqualToFinalShare and LessThanInitialShare, or both in this order";
@@ -482,7 +496,11 @@ impl Configuration {
 
     /// Gates that nothing here depends on.
     fn notice_gates(&mut self) {
-        let others = self.feature_gates.others.keys().filter(|name| !Gates::default().set(name, true));
+        let others = self
+            .feature_gates
+            .others
+            .keys()
+            .filter(|name| !times::is_gate(name) && !Gates::default().set(name, true));
         let notice = |name: &String| Notice {
             field: format!("featureGates.{name}"),
             words: "it has no effect here: nothing depends on it".to_owned(),
@@ -514,6 +532,7 @@ impl Configuration {
             priority_sorting: gates.priority_sorting_within_cohort,
             recompute_overlapping_targets: gates.recompute_assignment_upon_preemption_targets_overlap,
             preserve_scan_progress: gates.flavor_fungibility_preserve_scan_progress,
+            block_admission: self.pods_ready().is_some_and(|one| one.block_admission),
             fair_sharing: self.fair_sharing(),
             admission_fair_sharing: self
                 .admission_fair_sharing
@@ -527,8 +546,13 @@ impl Configuration {
     /// How what is lent is shared out; `None` where it is not shared out fairly.
     fn fair_sharing(&self) -> Option<FairSharing> {
         let fair = self.fair_sharing.as_ref()?;
-        let old = self.api_version.as_deref().is_some_and(|version| version.ends_with("/v1beta1"));
+        let old = self.is_v1beta1();
         if fair.enable.unwrap_or(!old) { fair.strategies() } else { None }
+    }
+
+    /// Whether the file is of the older version, which has other defaults.
+    fn is_v1beta1(&self) -> bool {
+        self.api_version.as_deref().is_some_and(|version| version.ends_with("/v1beta1"))
     }
 
     /// The gates that change a rule of validation.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crds::names::kueue;
 use crds::reasons::workload as conditions;
-use crds::view::cluster_queue::ClusterQueue;
+use crds::view::admission_check::AdmissionCheck;
+use crds::view::cluster_queue::{AdmissionCheckRule, ClusterQueue};
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
@@ -17,7 +18,7 @@ use model::quantity::{Quantity, Written};
 use model::resources::ResourceList;
 use quota_engine::input;
 use quota_engine::topology::Preference;
-use quota_engine::{Amounts, ClusterQueueName, FlavorName, LocalQueueKey, Uid};
+use quota_engine::{Amounts, ClusterQueueName, EvictReason, FlavorName, LocalQueueKey, Uid};
 
 use crate::checks;
 use crate::compose::Priorities;
@@ -88,14 +89,24 @@ pub fn cluster_queue(view: &ClusterQueue) -> input::ClusterQueue {
         },
         stop: stop_policy(spec.stop_policy.as_deref()),
         terminating: view.metadata.deletion_timestamp.is_some(),
-        admission_checks: spec
-            .admission_checks_strategy
-            .admission_checks
-            .iter()
-            .map(|check| check.name.clone())
-            .collect(),
+        admission_checks: spec.admission_checks_strategy.admission_checks.iter().map(check_rule).collect(),
         provisioned: BTreeSet::new(),
         defects,
+    }
+}
+
+fn check_rule(rule: &AdmissionCheckRule) -> input::CheckRule {
+    let on_flavors = rule.on_flavors.iter().map(|name| name.as_str().into()).collect();
+    input::CheckRule { check: rule.name.as_str().into(), on_flavors }
+}
+
+/// An AdmissionCheck.
+pub fn admission_check(view: &AdmissionCheck) -> input::AdmissionCheck {
+    input::AdmissionCheck {
+        name: name(&view.metadata).into(),
+        uid: uid(&view.metadata),
+        controller: checks::controller(&view.spec.controller_name),
+        active: checks::is_active(view),
     }
 }
 
@@ -272,9 +283,6 @@ pub fn workload(
         let count = remaining.get(one.name.as_str()).copied().unwrap_or(0);
         pod_sets.push(pod_set(one, count, asked, rules, &mut defects));
     }
-    if view.spec.maximum_execution_time_seconds.is_some() {
-        defects.push("maximumExecutionTimeSeconds is not supported; remove it".to_owned());
-    }
     input::Workload {
         uid: uid(&view.metadata),
         version: version(&view.metadata),
@@ -291,6 +299,10 @@ pub fn workload(
         updates: updates(&view.status.admission_checks),
         unhealthy_nodes: view.status.unhealthy_nodes.iter().map(|node| node.name.as_str().into()).collect(),
         movable: topology::can_move(&view.metadata),
+        passed: checks::passed(&view.status.admission_checks).map(Into::into).collect(),
+        not_before_ms: not_before(view),
+        leave: leave(view, rules),
+        pods_ready: view.holds(conditions::PODS_READY),
         preemption_gated: view.is_preemption_gated(),
         replaces: replaces(&view.metadata).filter(|_| rules.has_elastic_jobs()),
         allowed_flavors: allowed_flavors(&view.metadata),
@@ -303,12 +315,12 @@ pub fn workload(
 fn updates(checks: &[AdmissionCheckState]) -> Vec<input::PodSetUpdate> {
     let passed = checks.iter().filter(|check| check.state == CheckState::Ready);
     passed
-        .flat_map(|check| &check.pod_set_updates)
+        .flat_map(checks::updates)
         .filter(|update| !update.node_selector.is_empty() || !update.tolerations.is_empty())
         .map(|update| input::PodSetUpdate {
-            name: update.name.clone(),
-            node_selector: update.node_selector.clone(),
-            tolerations: update.tolerations.clone(),
+            name: update.name,
+            node_selector: update.node_selector,
+            tolerations: update.tolerations,
         })
         .collect()
 }
@@ -318,6 +330,22 @@ fn replaces(metadata: &ObjectMeta) -> Option<Arc<str>> {
     let written = metadata.annotations.as_ref()?.get(kueue::WORKLOAD_SLICE_REPLACEMENT_FOR)?;
     let (namespace, name) = written.split_once('/')?;
     (metadata.namespace.as_deref().unwrap_or_default() == namespace).then(|| name.into())
+}
+
+/// When it may be looked at again: of one that tries again for a check, not before that check wants it.
+fn not_before(view: &Workload) -> Option<i64> {
+    let state = view.status.requeue_state.as_ref()?;
+    state.requeue_at.as_ref().map(millis)
+}
+
+/// When and why it gives its quota back by itself. What is rejected is deactivated, which is another way.
+fn leave(view: &Workload, rules: &Rules) -> Option<input::Leave> {
+    let states = &view.status.admission_checks;
+    let has = |wanted: CheckState| states.iter().any(|check| check.state == wanted);
+    if has(CheckState::Retry) && !has(CheckState::Rejected) {
+        return Some(input::Leave { at_ms: 0, reason: EvictReason::AdmissionCheck });
+    }
+    rules.pods_ready().and_then(|pods_ready| pods_ready.leave(view))
 }
 
 /// Flavors to which an annotation restricts it, separated by commas.

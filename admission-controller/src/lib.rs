@@ -8,6 +8,7 @@
 //! | [`input`], [`words`], [`status`] | between the API's objects and the engine's data |
 //! | [`requests`], [`defaults`], [`bounds`], [`reclaimable`] | what a workload asks of quota, and what will be refused |
 //! | [`phase`], [`checks`], [`requeue`] | how far a workload has come, what it waits for, and when it may try again |
+//! | [`ready`], [`lifetime`] | whether its pods are ready in time, and what ends by itself |
 //! | `controller` | the one task that owns the engine: watches in, decisions out |
 //! | [`visibility`] | the aggregated API that tells who waits, and where |
 //! | [`shadow`] | comparing with a Kueue that runs, writing nothing |
@@ -25,11 +26,13 @@ pub mod defaults;
 pub mod explain;
 pub mod input;
 pub mod jobs;
+pub mod lifetime;
 pub mod metrics;
 pub mod names;
 pub mod news;
 pub mod phase;
 pub mod pods;
+pub mod ready;
 pub mod reclaimable;
 pub mod reconcile;
 pub mod requests;

@@ -3,6 +3,8 @@
 //! Series are bounded: by ClusterQueues, which administrators make and which take their series with them when they go, and
 //! by the first [`MAX_CLASSES`] priority classes seen of each.
 
+mod phases;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +23,7 @@ use quota_engine::{
 };
 
 use crate::phase;
+use phases::{PhaseMetrics, newly_counted, waited};
 
 /// Priority classes told apart for one ClusterQueue; those beyond count as [`OTHER`].
 const MAX_CLASSES: usize = 32;
@@ -106,6 +109,16 @@ struct OfRecomputation {
     replica_role: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCause {
+    cluster_queue: String,
+    reason: String,
+    underlying_cause: String,
+    replica_role: &'static str,
+}
+
+type Counters<L> = Family<L, Counter>;
+type Causes = BTreeMap<String, Vec<OfCause>>;
 type Shares<L> = Family<L, Gauge<f64, AtomicU64>>;
 type Waits = Family<OfClass, Histogram, fn() -> Histogram>;
 type Evictions = Family<OfReason, Histogram, fn() -> Histogram>;
@@ -132,6 +145,7 @@ pub struct QueueMetrics {
     preempted: Family<OfPreemption, Counter>,
     skips: Family<OfQueue, Gauge>,
     recomputations: Family<OfRecomputation, Counter>,
+    phases: PhaseMetrics,
     known: Arc<Mutex<Known>>,
 }
 
@@ -143,13 +157,13 @@ struct Known {
     used: BTreeMap<LocalQueueKey, OfLocalQueue>,
     evictions: BTreeMap<String, Vec<OfEviction>>,
     ended_evictions: BTreeMap<String, Vec<OfReason>>,
+    causes: Causes,
     preemptions: BTreeMap<String, Vec<OfPreemption>>,
 }
 
 impl QueueMetrics {
     /// Nothing counted yet. `elects` tells whether other replicas may run.
     pub fn new(elects: bool) -> Self {
-        let waits = || Histogram::new(BUCKETS);
         Self {
             role: if elects { "leader" } else { "standalone" },
             pending: Family::default(),
@@ -170,12 +184,14 @@ impl QueueMetrics {
             preempted: Family::default(),
             skips: Family::default(),
             recomputations: Family::default(),
+            phases: PhaseMetrics::new(),
             known: Arc::default(),
         }
     }
 
     /// Registers all of them.
     pub fn register(&self, registry: &mut Registry) {
+        self.phases.register(registry);
         registry.register(
             "kueue_pending_workloads",
             "Workloads that wait, by whether they are looked at",
@@ -358,6 +374,10 @@ impl QueueMetrics {
         if became(tokens::ADMITTED) {
             self.admitted.get_or_create(&labels).inc();
             self.admitted_wait.get_or_create(&labels).observe(waited);
+            self.phases.admitted(&labels, before.unwrap_or(after), after);
+        }
+        if became(tokens::PODS_READY) {
+            self.phases.ready(&labels, after, waited);
         }
         if became(tokens::FINISHED) {
             self.finished.get_or_create(&labels).inc();
@@ -366,16 +386,18 @@ impl QueueMetrics {
             }
         }
         let reason = |kind: &str| after.condition(kind).map_or_else(String::new, |one| one.reason.clone());
-        if became(tokens::EVICTED) {
+        if let (true, Some(stats)) = (became(tokens::EVICTED), newly_counted(before, after)) {
             let labels = OfEviction {
                 cluster_queue: name.clone(),
-                reason: reason(tokens::EVICTED),
-                underlying_cause: String::new(),
+                reason: stats.reason.clone(),
+                underlying_cause: stats.underlying_cause.clone(),
                 priority_class: class,
                 replica_role: self.role,
             };
             self.evicted.get_or_create(&labels).inc();
-            remember(&mut self.known().evictions, &name, labels);
+            let mut known = self.known();
+            self.phases.evicted(&labels, stats, after, &mut known.causes);
+            remember(&mut known.evictions, &name, labels);
         }
         if let (true, Some(preemptor)) = (became(tokens::PREEMPTED), preemptor) {
             let labels = OfPreemption {
@@ -434,10 +456,13 @@ impl QueueMetrics {
             for waits in [&self.reserved_wait, &self.admitted_wait, &self.executed] {
                 waits.remove(&labels);
             }
+            self.phases.forget_class(&labels);
         }
         known.evictions.remove(name).into_iter().flatten().for_each(|labels| {
             self.evicted.remove(&labels);
+            self.phases.forget_eviction(&labels);
         });
+        known.causes.remove(name).into_iter().flatten().for_each(|labels| self.phases.forget_cause(&labels));
         known.ended_evictions.remove(name).into_iter().flatten().for_each(|labels| {
             self.eviction_took.remove(&labels);
         });
@@ -478,10 +503,15 @@ fn remember<L: PartialEq>(known: &mut BTreeMap<String, Vec<L>>, queue: &str, lab
     }
 }
 
-/// Seconds since it was queued: created, or last requeued after an eviction.
-fn waited(before: &Workload, now: Timestamp) -> f64 {
-    let requeued = before.true_condition(tokens::REQUEUED);
-    let since = requeued.map(|one| one.last_transition_time.0);
-    let created = before.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    since.or(created).map_or(0.0, |since| now.duration_since(since).as_secs_f64().max(0.0))
+/// From one condition to another; nothing where one is missing or clocks disagree.
+fn seconds_between(view: &Workload, from: &str, to: &str) -> f64 {
+    let since = |kind: &str| view.condition(kind).map(|one| one.last_transition_time.0);
+    match (since(from), since(to)) {
+        (Some(from), Some(to)) => to.duration_since(from).as_secs_f64().max(0.0),
+        _ => 0.0,
+    }
+}
+
+fn waits() -> Histogram {
+    Histogram::new(BUCKETS)
 }

@@ -75,6 +75,21 @@ pub fn written<'a>(
     if let (true, Some(replaced)) = (became(tokens::FINISHED), replaced) {
         news.push(normal(finished::WORKLOAD_SLICE_REPLACED, replaced.message.clone()));
     }
+    if became(tokens::DEACTIVATION_TARGET) {
+        let target = after.condition(tokens::DEACTIVATION_TARGET);
+        let reason = match target.map_or("", |one| one.reason.as_str()) {
+            tokens::deactivation_target::ADMISSION_CHECK => Some(reasons::ADMISSION_CHECK_REJECTED),
+            tokens::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED => {
+                Some(reasons::MAXIMUM_EXECUTION_TIME_EXCEEDED)
+            }
+            _ => None,
+        };
+        let warning = |reason| News {
+            severity: Severity::Warning,
+            ..normal(reason, message(tokens::DEACTIVATION_TARGET))
+        };
+        news.extend(reason.map(warning));
+    }
     let waits = after.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False");
     let waited = before.and_then(|before| before.condition(tokens::QUOTA_RESERVED));
     if let Some(waits) = waits.filter(|waits| waited.is_none_or(|waited| waited.reason != waits.reason)) {

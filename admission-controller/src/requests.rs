@@ -9,6 +9,8 @@ use model::resources::ResourceList;
 
 use crate::config::{Configuration, Strategy, Transformation};
 use crate::input::QueueOrder;
+use crate::lifetime::Retention;
+use crate::ready::PodsReady;
 
 /// What of pods counts, and as what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub struct Rules {
     ignores_reclaimable: bool,
     elastic_jobs: bool,
     order: QueueOrder,
+    pods_ready: Option<PodsReady>,
+    retention: Retention,
 }
 
 impl Rules {
@@ -31,8 +35,10 @@ impl Rules {
             elastic_jobs: config.gates().elastic_jobs,
             order: QueueOrder {
                 priority_sorting: config.feature_gates.priority_sorting_within_cohort,
-                ..QueueOrder::default()
+                unready_to_the_back: config.pods_ready().is_none_or(|one| one.to_the_back),
             },
+            pods_ready: config.pods_ready(),
+            retention: config.retention(),
         }
     }
 
@@ -44,6 +50,16 @@ impl Rules {
     /// What orders workloads of one priority.
     pub fn order(&self) -> QueueOrder {
         self.order
+    }
+
+    /// Whether and how pods have to get ready in time.
+    pub fn pods_ready(&self) -> Option<&PodsReady> {
+        self.pods_ready.as_ref()
+    }
+
+    /// How long what has ended is kept.
+    pub fn retention(&self) -> Retention {
+        self.retention
     }
 
     /// Whether pods that have ended are counted all the same (feature gate `ReclaimablePods` is off).

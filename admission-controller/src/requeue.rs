@@ -1,8 +1,22 @@
 //! When an evicted workload may be looked at again: `status.requeueState`.
 
 use crds::view::workload::RequeueState;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// How long a workload is put off for the so-many-th time: twice as long each time, up to the longest. The first time is as it
+/// is written, however long.
+pub fn backoff(base: SignedDuration, longest: SignedDuration, times: i32) -> SignedDuration {
+    let mut wait = base;
+    for _ in 1..times {
+        let doubled = wait.checked_mul(2).unwrap_or(SignedDuration::MAX);
+        wait = if longest.is_zero() { doubled } else { doubled.min(longest) };
+        if wait.is_zero() || wait == longest || wait == SignedDuration::MAX {
+            break;
+        }
+    }
+    wait
+}
 
 /// The state after the workload was put off until then, counted or not; `None` where that changes nothing. Whoever puts it
 /// off longest is heeded.

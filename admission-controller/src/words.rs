@@ -2,8 +2,11 @@
 
 mod placement;
 
+use jiff::Timestamp;
 use model::ResourceName;
-use quota_engine::{EvictReason, Inactive, Obstacle, PendingReason, PreemptionReason};
+use quota_engine::{CheckName, EvictReason, Inactive, Obstacle, PendingReason, PreemptionReason, Unready};
+
+use crate::ready::PodsReadyState;
 
 /// The longest message of a condition (`metav1.Condition`).
 const MAX_MESSAGE: usize = 32_768;
@@ -43,6 +46,14 @@ pub fn pending(reason: &PendingReason) -> String {
             })
             .collect::<Vec<_>>()
             .join("; "),
+        PendingReason::PutOff { until_ms } => match Timestamp::from_millisecond(*until_ms) {
+            Ok(until) => format!("it was put off until {until}"),
+            Err(_) => "it was put off".to_owned(),
+        },
+        PendingReason::PodsNotReady => {
+            "nobody is admitted before the pods of all who were admitted are ready (waitForPodsReady.blockAdmission)"
+                .to_owned()
+        }
         PendingReason::ChecksFailed => "an admission check has not let it pass".to_owned(),
         PendingReason::NoLongerFits => {
             "it fitted until workloads of other queues, whose turn came first, took the quota".to_owned()
@@ -122,8 +133,26 @@ pub fn inactive(inactive: &Inactive) -> String {
             let names: Vec<&str> = flavors.iter().map(|name| name.as_str()).collect();
             format!("it names ResourceFlavors that do not exist: {}", names.join(", "))
         }
-        Inactive::AdmissionChecks(checks) => {
-            format!("its admission checks are not supported: {}", checks.join(", "))
+        Inactive::CheckNotFound(checks) => {
+            format!("it names AdmissionChecks that do not exist: {}", names(checks))
+        }
+        Inactive::CheckInactive(checks) => {
+            format!(
+                "nobody answers its AdmissionChecks (their condition Active is not True): {}",
+                names(checks)
+            )
+        }
+        Inactive::MultipleMultiKueue(checks) => {
+            format!("it names more than one AdmissionCheck of MultiKueue: {}", names(checks))
+        }
+        Inactive::MultiKueuePerFlavor(checks) => {
+            format!("an AdmissionCheck of MultiKueue must be for all flavors: {}", names(checks))
+        }
+        Inactive::MultiKueueWithProvisioning(checks) => {
+            format!(
+                "an AdmissionCheck of MultiKueue and one that provisions nodes cannot be combined: {}",
+                names(checks)
+            )
         }
         Inactive::TopologyNotFound(flavors) => {
             let missing = flavors.iter().map(|(flavor, topology)| format!("{topology} (of flavor {flavor})"));
@@ -133,6 +162,20 @@ pub fn inactive(inactive: &Inactive) -> String {
             format!("its cohort {cohort} is part of a cycle or hangs on one; correct spec.parentName")
         }
         Inactive::Defects(defects) => defects.join("; "),
+    }
+}
+
+fn names(checks: &[CheckName]) -> String {
+    checks.iter().map(CheckName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether the pods of a workload are ready.
+pub fn pods_ready(state: PodsReadyState) -> &'static str {
+    match state {
+        PodsReadyState::WaitForStart => "not all its pods are ready or have succeeded",
+        PodsReadyState::Started => "all its pods are ready or have succeeded",
+        PodsReadyState::WaitForRecovery => "pods of it have failed and are not ready again",
+        PodsReadyState::Recovered => "all its pods are ready again or have succeeded",
     }
 }
 
@@ -172,6 +215,13 @@ pub fn eviction(reason: EvictReason, preemptor: Option<(&str, &str)>, paths: (&s
         EvictReason::NodeFailures => {
             "a node of it has failed, and no other can take its pods within what the topology request allows"
                 .to_owned()
+        }
+        EvictReason::AdmissionCheck => "an admission check wants it to try again later".to_owned(),
+        EvictReason::PodsReadyTimeout(Unready::SinceStart) => {
+            "its pods did not get ready in time after it was admitted".to_owned()
+        }
+        EvictReason::PodsReadyTimeout(Unready::SinceFailure) => {
+            "its pods did not get ready again in time after some had failed".to_owned()
         }
     };
     truncated(text)

@@ -7,20 +7,10 @@ mod support;
 use std::time::Duration;
 
 use admission_controller::config::{AdmissionFairSharingConfig, Config, Configuration, FairSharingConfig};
-use axum::body::Body;
 use cluster_sim::GroupResource;
 use model::quantity::Quantity;
 use serde_json::json;
 use support::World;
-use tower::ServiceExt;
-
-async fn metrics(world: &World) -> String {
-    let service = world.services.resolve("trireme-system", crds::names::trireme::ADMISSION_SERVICE).remove(0);
-    let request = http::Request::get("/metrics").body(Body::empty()).unwrap();
-    let response = service.oneshot(request).await.unwrap();
-    let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
-    String::from_utf8(body.to_vec()).unwrap()
-}
 
 #[tokio::test(start_paused = true)]
 async fn queues_and_workloads_are_counted_by_kueues_names() {
@@ -33,7 +23,7 @@ async fn queues_and_workloads_are_counted_by_kueues_names() {
     world.settle().await;
     world.pytorch("owner", "b", 8).await;
     world.settle().await;
-    let text = metrics(&world).await;
+    let text = world.metrics().await;
     for line in [
         r#"kueue_pending_workloads{cluster_queue="a",status="inadmissible",replica_role="leader"} 1"#,
         r#"kueue_pending_workloads{cluster_queue="b",status="active",replica_role="leader"} 0"#,
@@ -57,7 +47,7 @@ async fn queues_and_workloads_are_counted_by_kueues_names() {
     let id = GroupResource::new("kueue.x-k8s.io", "clusterqueues");
     world.cluster.store("user").delete(&id, "", "a", Default::default()).await.unwrap();
     world.settle().await;
-    let text = metrics(&world).await;
+    let text = world.metrics().await;
     assert!(!text.contains(r#"cluster_queue="a""#), "its series went with it:\n{text}");
 }
 
@@ -81,7 +71,7 @@ async fn shares_are_told_where_sharing_is_fair() {
     assert!(borrowed > 0, "{borrowed}");
     assert_eq!(share("clusterqueues", "b"), Some(0));
     assert_eq!(share("cohorts", "team"), Some(borrowed));
-    let text = metrics(&world).await;
+    let text = world.metrics().await;
     for line in [
         format!(
             r#"kueue_cluster_queue_weighted_share{{cluster_queue="a",cohort="team",replica_role="leader"}} {borrowed}.0"#
@@ -93,7 +83,7 @@ async fn shares_are_told_where_sharing_is_fair() {
     let id = GroupResource::new("kueue.x-k8s.io", "cohorts");
     world.cluster.store("user").delete(&id, "", "team", Default::default()).await.unwrap();
     world.settle().await;
-    let text = metrics(&world).await;
+    let text = world.metrics().await;
     assert!(!text.contains(r#"kueue_cohort_weighted_share{cohort="team""#), "{text}");
 }
 
@@ -126,7 +116,7 @@ async fn what_local_queues_have_used_is_told_where_they_take_turns() {
         before = gpus;
         let name =
             r#"kueue_local_queue_admission_fair_sharing_usage{name="a",namespace="team",cluster_queue="a""#;
-        let text = metrics(&world).await;
+        let text = world.metrics().await;
         let told: f64 = text
             .lines()
             .find(|line| line.starts_with(name))
@@ -139,6 +129,6 @@ async fn what_local_queues_have_used_is_told_where_they_take_turns() {
     let id = GroupResource::new("kueue.x-k8s.io", "localqueues");
     world.cluster.store("user").delete(&id, "team", "a", Default::default()).await.unwrap();
     world.settle().await;
-    let text = metrics(&world).await;
+    let text = world.metrics().await;
     assert!(!text.contains("kueue_local_queue_admission_fair_sharing_usage{"), "{text}");
 }

@@ -91,6 +91,13 @@ pub mod kueue {
     /// On a Workload of an elastic job: the Workload whose place it takes, as `namespace/name`.
     pub const WORKLOAD_SLICE_REPLACEMENT_FOR: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 
+    // Controllers of admission checks.
+
+    /// Asks an autoscaler for nodes.
+    pub const PROVISIONING_REQUEST_CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
+    /// Runs workloads in other clusters.
+    pub const MULTI_KUEUE_CONTROLLER: &str = "kueue.x-k8s.io/multikueue";
+
     // Finalizers.
 
     /// Keeps ClusterQueues, flavors, checks, Topologies and Workloads while something uses them.

@@ -22,6 +22,8 @@ pub const ALL: &[&[&str]] = &[
     workload::preempted::ALL,
     workload::blocked_on_preemption_gates::ALL,
     workload::waiting_for_replacement_pods::ALL,
+    workload::deactivation_target::ALL,
+    workload::pods_ready::ALL,
     workload::finished::ALL,
     queue::active::ALL,
     event::ALL,
@@ -45,6 +47,10 @@ pub mod workload {
     pub const BLOCKED_ON_PREEMPTION_GATES: &str = "BlockedOnPreemptionGates";
     /// An evicted Workload is in the queue again.
     pub const REQUEUED: &str = "Requeued";
+    /// All its pods are ready, or have succeeded.
+    pub const PODS_READY: &str = "PodsReady";
+    /// It is about to be deactivated; the reason says why.
+    pub const DEACTIVATION_TARGET: &str = "DeactivationTarget";
     /// The job ended.
     pub const FINISHED: &str = "Finished";
     /// Pods of the group have failed or are gone, and others have to take their places.
@@ -67,10 +73,14 @@ pub mod workload {
             WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads";
             /// The Workload or a queue it needs is wrong.
             MISCONFIGURED = "Misconfigured";
+            /// It is deactivated.
+            DEACTIVATED = "Deactivated";
             /// A queue it needs is stopped.
             SUSPENDED = "Suspended";
             /// It would have to preempt, and has a preemption gate that is closed.
             ADMISSION_GATED = "AdmissionGated";
+            /// Pods of workloads that were admitted before it are not ready yet.
+            WAITING_FOR_PODS_READY = "WaitingForPodsReady";
             /// Nobody has looked at it yet.
             PENDING_EVALUATION = "PendingEvaluation";
         }
@@ -88,12 +98,9 @@ pub mod workload {
             NO_RESERVATION = "NoReservation";
             /// Its places are chosen when the checks are ready, and are not chosen yet.
             PENDING_DELAYED_TOPOLOGY_REQUESTS = "PendingDelayedTopologyRequests";
+            /// It holds quota, and an admission check is not ready.
+            UNSATISFIED_ADMISSION_CHECKS = "UnsatisfiedAdmissionChecks";
         }
-
-        // What only the second phase of an admission can lack.
-
-        /// Not every admission check is ready.
-        pub const UNSATISFIED_ADMISSION_CHECKS: &str = "UnsatisfiedAdmissionChecks";
     }
 
     /// Reasons of `Evicted`, and of `Requeued` after it.
@@ -117,14 +124,41 @@ pub mod workload {
             CLUSTER_QUEUE_RESTARTED = "ClusterQueueRestarted";
             /// Requeued=True: its LocalQueue runs again.
             LOCAL_QUEUE_RESTARTED = "LocalQueueRestarted";
+            /// An admission check asked for a retry.
+            ADMISSION_CHECK = "AdmissionCheck";
+            /// Its pods did not get ready in time.
+            PODS_READY_TIMEOUT = "PodsReadyTimeout";
+            /// Before what it was deactivated for by Kueue's rules.
+            DEACTIVATED_DUE_TO = "DeactivatedDueTo";
+            /// Requeued=True: the time for which it was put off is over.
+            BACKOFF_FINISHED = "BackoffFinished";
         }
+    }
 
-        // Kueue's, which may have written these before this program took over: they are understood and not written.
+    /// Reasons of `DeactivationTarget`: why the workload is to be deactivated.
+    pub mod deactivation_target {
+        reasons! {
+            /// An admission check rejected it.
+            ADMISSION_CHECK = "AdmissionCheck";
+            /// It was evicted too often because its pods were not ready in time.
+            REQUEUING_LIMIT_EXCEEDED = "RequeuingLimitExceeded";
+            /// It was admitted for as long as it may be.
+            MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded";
+        }
+    }
 
-        /// Its pods did not get ready in time.
-        pub const PODS_READY_TIMEOUT: &str = "PodsReadyTimeout";
-        /// An admission check asked for a retry.
-        pub const ADMISSION_CHECK: &str = "AdmissionCheck";
+    /// Reasons of `PodsReady`.
+    pub mod pods_ready {
+        reasons! {
+            /// False: they have not been since it was admitted, or it is not.
+            WAIT_FOR_START = "WaitForStart";
+            /// True: all are.
+            STARTED = "Started";
+            /// False: they were, and some have failed.
+            WAIT_FOR_RECOVERY = "WaitForRecovery";
+            /// True: all are again.
+            RECOVERED = "Recovered";
+        }
     }
 
     /// Reasons of `Preempted`.
@@ -196,6 +230,14 @@ pub mod queue {
             ADMISSION_CHECK_INACTIVE = "AdmissionCheckInactive";
             /// A flavor of it names a Topology that does not exist.
             TOPOLOGY_NOT_FOUND = "TopologyNotFound";
+            /// It names an AdmissionCheck that does not exist.
+            ADMISSION_CHECK_NOT_FOUND = "AdmissionCheckNotFound";
+            /// It names several checks of MultiKueue.
+            MULTIPLE_MULTI_KUEUE_ADMISSION_CHECKS = "MultipleMultiKueueAdmissionChecks";
+            /// It names a check of MultiKueue for some flavors only.
+            MULTI_KUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR = "MultiKueueAdmissionCheckAppliedPerFlavor";
+            /// It names a check of MultiKueue beside one that provisions nodes here.
+            MULTI_KUEUE_WITH_PROVISIONING_REQUEST = "MultiKueueWithProvisioningRequest";
             /// Ours: its cohorts form a cycle.
             COHORT_CYCLE = "CohortCycle";
             /// Ours: its spec is wrong.
@@ -227,6 +269,14 @@ pub mod event {
         STOPPED = "Stopped";
         /// Another one was evicted for it.
         PREEMPTED_WORKLOAD = "PreemptedWorkload";
+        /// On a Workload: an admission check rejects it.
+        ADMISSION_CHECK_REJECTED = "AdmissionCheckRejected";
+        /// On a Workload: it was admitted for as long as it may be.
+        MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded";
+        /// On a job: what the admission checks say for which it waits.
+        UPDATED_ADMISSION_CHECK = "UpdatedAdmissionCheck";
+        /// On a Workload or a job: it was kept for as long as it is to be.
+        DELETED = "Deleted";
         /// On a job: its Workload was made.
         CREATED_WORKLOAD = "CreatedWorkload";
         /// On a job: its Workload was brought in line with it.

@@ -45,6 +45,7 @@ impl Engine {
     /// [`Engine::decide`] is what a driver calls; this is its unit, and what Kueue's own tables describe.
     pub fn cycle(&mut self, now_ms: i64) -> Vec<Decision> {
         self.advance_accounts(now_ms);
+        self.ring(now_ms);
         self.reconfigure();
         self.keep_promises(now_ms);
         self.pass(now_ms);
@@ -61,6 +62,7 @@ impl Engine {
     /// Call it again at once while [`Engine::has_more`] says so; otherwise after the next event or outcome.
     pub fn decide(&mut self, now_ms: i64) -> Vec<Decision> {
         self.advance_accounts(now_ms);
+        self.ring(now_ms);
         self.reconfigure();
         self.keep_promises(now_ms);
         let mut looked_at = 0;
@@ -90,7 +92,11 @@ impl Engine {
             Decision::SetPending(set) => {
                 workloads.get(&set.workload).is_some_and(|record| record.said.as_ref() == Some(&set.reason))
             }
-            Decision::Reserve(_) | Decision::Evict(_) | Decision::Replace(_) | Decision::SetUnplaced(_) => {
+            Decision::Reserve(_)
+            | Decision::Evict(_)
+            | Decision::Replace(_)
+            | Decision::Withdraw(_)
+            | Decision::SetUnplaced(_) => {
                 true
             }
         });
@@ -111,6 +117,10 @@ impl Engine {
 
     /// Gives room that came back to whom it was promised.
     fn keep_promises(&mut self, now_ms: i64) {
+        if self.pods_are_awaited() {
+            self.waits_for_pods |= self.released;
+            return;
+        }
         if !std::mem::take(&mut self.released) {
             return;
         }
@@ -120,7 +130,10 @@ impl Engine {
             let Phase::Claiming(claim) = &record.phase else { continue };
             let claim = claim.clone();
             let node = self.queue(&claim.cluster_queue).node;
-            if self.fits_placed(node, &claim.usage, &claim.places, Ledger::Held) {
+            if self.pods_are_awaited() {
+                self.waits_for_pods = true;
+                self.released = true;
+            } else if self.fits_placed(node, &claim.usage, &claim.places, Ledger::Held) {
                 self.reserve(&order.uid, claim.admission, claim.usage, claim.places, now_ms);
             } else if self.is_void(&claim) {
                 self.drop_claim(&order.uid);

@@ -3,7 +3,7 @@
 use crate::input::Admission;
 use crate::names::{ClusterQueueName, Uid};
 use crate::reason::PendingReason;
-use model::reasons::workload::{evicted, preempted};
+use model::reasons::workload::{evicted, pods_ready, preempted};
 
 /// Identifies a decision whose outcome the engine waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,10 +18,25 @@ pub enum Decision {
     Evict(Evict),
     /// Finish a workload slice that another has replaced.
     Replace(Replace),
+    /// Take quota back from a workload that was not admitted yet.
+    Withdraw(Withdraw),
     /// Say why a workload waits.
     SetPending(SetPending),
     /// Say why a workload that has quota finds no places yet.
     SetUnplaced(SetUnplaced),
+}
+
+/// A reservation taken back before it became an admission: its queue is stopped or gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Withdraw {
+    /// To be given back to [`Engine::written`](crate::Engine::written).
+    pub id: DecisionId,
+    /// The workload.
+    pub workload: Uid,
+    /// The version of the workload on which this was decided, to be carried as resourceVersion.
+    pub based_on: u64,
+    /// Why, which is also what it waits for from now on.
+    pub reason: PendingReason,
 }
 
 /// Quota for one workload, and places on nodes where it wants some. One that has its quota already gets its places. The write must carry `based_on` as its resourceVersion: that is what makes any newer event
@@ -60,6 +75,29 @@ pub enum EvictReason {
     Deactivated,
     /// A node failed under it, and there is none to replace it.
     NodeFailures,
+    /// An admission check wants it to try again later.
+    AdmissionCheck,
+    /// Its pods were not ready in time.
+    PodsReadyTimeout(Unready),
+}
+
+/// Since when the pods of a workload were not ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unready {
+    /// They never were since it was admitted.
+    SinceStart,
+    /// They were, and some have failed.
+    SinceFailure,
+}
+
+impl Unready {
+    /// Kueue's token.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::SinceStart => pods_ready::WAIT_FOR_START,
+            Self::SinceFailure => pods_ready::WAIT_FOR_RECOVERY,
+        }
+    }
 }
 
 impl EvictReason {
@@ -71,6 +109,8 @@ impl EvictReason {
             Self::LocalQueueStopped => evicted::LOCAL_QUEUE_STOPPED,
             Self::Deactivated => evicted::DEACTIVATED,
             Self::NodeFailures => evicted::NODE_FAILURES,
+            Self::AdmissionCheck => evicted::ADMISSION_CHECK,
+            Self::PodsReadyTimeout(_) => evicted::PODS_READY_TIMEOUT,
         }
     }
 }
@@ -139,7 +179,7 @@ pub struct SetUnplaced {
     pub reason: PendingReason,
 }
 
-/// What became of a [`Reserve`] or an [`Evict`].
+/// What became of a [`Reserve`], an [`Evict`] or a [`Withdraw`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is written; the object now has this version.

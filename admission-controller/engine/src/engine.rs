@@ -4,18 +4,19 @@ use std::sync::Arc;
 use model::planted::{Bug, Planted};
 use model::selector::Labels;
 
-use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve, SetPending};
+use crate::alarms::Alarms;
+use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve, SetPending, Withdraw};
 use crate::fair::FairSharing;
 use crate::history::{Account, AdmissionFairSharing, Amounts};
 use crate::input::{
-    Admission, ClusterQueue, Cohort, DelayedTopology, Event, Flavor, LocalQueue, PodSet, Standing,
-    StopPolicy, Weight, Workload,
+    Admission, AdmissionCheck, ClusterQueue, Cohort, DelayedTopology, Event, Flavor, LocalQueue, PodSet,
+    Standing, Weight, Workload,
 };
-use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::places::{Grounds, Places, flavors_of, more_than, places_of};
 use crate::process::CycleCounts;
 use crate::queue::{HoldState, Holding, Order, Phase, Queue, Record, Shape};
-use crate::reason::{Inactive, PendingReason};
+use crate::reason::PendingReason;
 use crate::slices::WorkloadKey;
 use crate::topology::Rules;
 use crate::tree::{Ledger, NodeName, Tree, Usage};
@@ -35,6 +36,7 @@ pub struct Engine {
     pub(crate) grounds: Grounds,
     /// Who has quota and needs places, and whether anything has changed since it was looked at last.
     pub(crate) second_pass: BTreeMap<Uid, bool>,
+    pub(crate) checks: BTreeMap<CheckName, AdmissionCheck>,
     pub(crate) queues: BTreeMap<ClusterQueueName, Queue>,
     pub(crate) cohorts: BTreeMap<CohortName, Cohort>,
     pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
@@ -54,6 +56,11 @@ pub struct Engine {
     pub(crate) claims: BTreeSet<Order>,
     pub(crate) in_flight: BTreeMap<DecisionId, Uid>,
     next_id: u64,
+    pub(crate) alarms: Alarms,
+    /// Who holds quota and has pods that are not ready, where admission waits for that.
+    pub(crate) not_ready: BTreeSet<Uid>,
+    /// Somebody waits for them.
+    pub(crate) waits_for_pods: bool,
     pub(crate) out: Vec<Decision>,
     /// The last decision that the driver was told of: those after it can still be taken back.
     pub(crate) told_up_to: DecisionId,
@@ -96,6 +103,8 @@ pub struct Settings {
     /// Feature gate `FlavorFungibilityPreserveScanProgress`: a search of flavors goes on where the one of the cycle before
     /// stopped, though quota has come back since.
     pub preserve_scan_progress: bool,
+    /// Kueue's `waitForPodsReady.blockAdmission`: nobody is admitted before the pods of all who were are ready.
+    pub block_admission: bool,
     /// Whether what is lent is shared out fairly, and whom a queue may then displace.
     pub fair_sharing: Option<FairSharing>,
     /// Whether LocalQueues of a ClusterQueue that wants it take turns by what they have used.
@@ -144,6 +153,7 @@ impl Default for Settings {
             priority_sorting: true,
             recompute_overlapping_targets: true,
             preserve_scan_progress: true,
+            block_admission: false,
             fair_sharing: None,
             admission_fair_sharing: None,
             topology: TopologySettings::default(),
@@ -234,6 +244,16 @@ impl Engine {
                 }
             }
             Event::LocalQueueHistory(key, consumed) => self.remember_history(key, consumed),
+            Event::AdmissionCheck(check) => {
+                let known = self.checks.insert(check.name.clone(), check.clone());
+                self.reconfigured |= known != Some(check);
+            }
+            Event::AdmissionCheckGone(name, uid) => {
+                if self.checks.get(&name).is_some_and(|known| known.uid == uid) {
+                    self.checks.remove(&name);
+                    self.reconfigured = true;
+                }
+            }
             Event::Namespace(name, labels) => {
                 if self.namespaces.insert(name, labels.clone()) != Some(labels) {
                     self.reconfigured = true;
@@ -263,6 +283,15 @@ impl Engine {
                     self.replace(&uid);
                 }
             },
+            HoldState::Leaving { decision, withdrawn: true, .. }
+                if *decision == Some(id) && matches!(outcome, Outcome::Written(_)) =>
+            {
+                if let Outcome::Written(version) = outcome {
+                    record.workload.version = record.workload.version.max(version);
+                }
+                record.workload.standing = Standing::Pending;
+                self.replace(&uid);
+            }
             HoldState::Leaving { decision, .. } if *decision == Some(id) => match outcome {
                 Outcome::Written(version) => {
                     *decision = None;
@@ -314,6 +343,10 @@ impl Engine {
             }
         }
         let queue = self.queue(&spec.name);
+        if let Some(known) = &queue.spec {
+            // That follows from the checks, see `reconfigure`.
+            spec.provisioned.clone_from(&known.provisioned);
+        }
         if queue.spec.as_ref() == Some(&spec) {
             return;
         }
@@ -374,7 +407,14 @@ impl Engine {
             forget_topology(&mut workload);
         }
         if let Some(record) = self.workloads.get_mut(&uid) {
-            if workload.version <= record.workload.version {
+            if workload.version < record.workload.version {
+                return;
+            }
+            if workload.version == record.workload.version {
+                // Known from the answer to a write of ours, but for what follows from what was written.
+                record.workload.leave = workload.leave;
+                self.set_alarm(&uid);
+                self.drain(&uid);
                 return;
             }
             if let (Phase::Holding(holding), Standing::Reserved { since_ms, .. }) =
@@ -462,6 +502,7 @@ impl Engine {
         }
         self.withdraw(uid, &Standing::Finished);
         self.forget_slice(uid);
+        self.alarms.set(uid, None);
         self.workloads.remove(uid);
     }
 
@@ -475,7 +516,11 @@ impl Engine {
         let names: Vec<ClusterQueueName> = self.queues.keys().cloned().collect();
         for name in names {
             let inactive = self.why_inactive(&name);
+            let provisioned = self.provisioned(&name);
             let queue = self.queue(&name);
+            if let Some(spec) = &mut queue.spec {
+                spec.provisioned = provisioned;
+            }
             queue.inactive = inactive;
             queue.blocked = None;
             queue.generation += 1;
@@ -488,68 +533,6 @@ impl Engine {
             self.replace_if_waiting(&uid);
             self.drain(&uid);
         }
-    }
-
-    fn why_inactive(&self, name: &ClusterQueueName) -> Option<Inactive> {
-        let queue = self.queues.get(name)?;
-        let spec = queue.spec.as_ref()?;
-        if spec.terminating {
-            return Some(Inactive::Terminating);
-        }
-        if spec.stop != StopPolicy::None {
-            return Some(Inactive::Stopped);
-        }
-        let missing: BTreeSet<&FlavorName> = spec
-            .groups
-            .iter()
-            .flat_map(|group| &group.flavors)
-            .map(|one| &one.flavor)
-            .filter(|flavor| !self.flavors.contains_key(*flavor))
-            .collect();
-        if !missing.is_empty() {
-            return Some(Inactive::FlavorNotFound(missing.into_iter().cloned().collect()));
-        }
-        if !spec.admission_checks.is_empty() {
-            return Some(Inactive::AdmissionChecks(spec.admission_checks.clone()));
-        }
-        let without: BTreeMap<FlavorName, String> = spec
-            .groups
-            .iter()
-            .flat_map(|group| &group.flavors)
-            .filter_map(|one| Some((one.flavor.clone(), self.flavors.get(&one.flavor)?.topology.clone()?)))
-            .filter(|(flavor, _)| !self.grounds.has_index(flavor))
-            .collect();
-        if !without.is_empty() {
-            return Some(Inactive::TopologyNotFound(without));
-        }
-        if let (true, Some(cohort)) = (self.tree.in_cycle(queue.node), &spec.cohort) {
-            return Some(Inactive::CohortCycle(cohort.clone()));
-        }
-        (!spec.defects.is_empty()).then(|| Inactive::Defects(spec.defects.clone()))
-    }
-
-    /// Evicts a workload whose queue is drained or that was deactivated.
-    pub(crate) fn drain(&mut self, uid: &Uid) {
-        let Some(record) = self.workloads.get(uid) else { return };
-        let Phase::Holding(holding) = &record.phase else { return };
-        if holding.state != HoldState::Confirmed
-            || record.eviction_refused_at == Some(record.workload.version)
-        {
-            return;
-        }
-        let drains = |stop: StopPolicy| stop == StopPolicy::HoldAndDrain;
-        let queue = self.queues.get(&holding.admission.cluster_queue).and_then(|queue| queue.spec.as_ref());
-        let local_queue = local_queue_of(&record.workload).and_then(|key| self.local_queues.get(&key));
-        let reason = if !record.workload.active {
-            EvictReason::Deactivated
-        } else if queue.is_some_and(|spec| drains(spec.stop)) {
-            EvictReason::ClusterQueueStopped
-        } else if local_queue.is_some_and(|queue| drains(queue.stop)) {
-            EvictReason::LocalQueueStopped
-        } else {
-            return;
-        };
-        self.evict(uid, reason, None);
     }
 
     /// Tells a workload to leave: it holds its quota still, but the plan goes on without it.
@@ -568,7 +551,8 @@ impl Engine {
         let based_on = record.workload.version;
         let Phase::Holding(holding) = &mut record.phase else { return };
         let preemptor = preemptor.map(|(uid, _)| uid.clone());
-        holding.state = HoldState::Leaving { decision: Some(id), preemptor: preemptor.clone() };
+        holding.state =
+            HoldState::Leaving { decision: Some(id), preemptor: preemptor.clone(), withdrawn: false };
         let name = holding.admission.cluster_queue.clone();
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
         let usage = holding.usage.clone();
@@ -586,6 +570,21 @@ impl Engine {
             preemptor_path,
             victim_path,
         }));
+    }
+
+    /// Takes the quota of a workload that was not admitted yet: nothing of it runs, so there is nothing to wait for.
+    pub(crate) fn withdraw_reservation(&mut self, uid: &Uid, reason: PendingReason) {
+        let id = self.next_id(uid);
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let based_on = record.workload.version;
+        let Phase::Holding(holding) = &mut record.phase else { return };
+        holding.state = HoldState::Leaving { decision: Some(id), preemptor: None, withdrawn: true };
+        let (name, usage) = (holding.admission.cluster_queue.clone(), holding.usage.clone());
+        let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
+        let node = self.queue(&name).node;
+        self.charge(node, &usage, &places, Ledger::Planned, -1);
+        self.second_pass.remove(uid);
+        self.out.push(Decision::Withdraw(Withdraw { id, workload: uid.clone(), based_on, reason }));
     }
 
     /// Gives quota. `planned` tells that the plan counts it already, because it was promised.
@@ -640,13 +639,14 @@ impl Engine {
         }
         let state = HoldState::Assumed(id);
         let usage = if self.planted.is(Bug::ForgetAssumedAdmission) { Usage::new() } else { usage };
+        let admitted = self.passes_checks(uid, &admission) && !admission.awaits_places();
         let holding = Holding {
             admission: admission.clone(),
             usage,
             places,
             promised: None,
             vacating: None,
-            admitted: true,
+            admitted,
             since_ms: now_ms,
             state,
         };

@@ -7,8 +7,9 @@ use model::node::{NodeSelector, Taint, Toleration};
 use model::selector::{LabelSelector, Labels};
 use model::{ResourceList, ResourceName};
 
+use crate::decision::EvictReason;
 use crate::history::Amounts;
-use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::topology::{self, Assignment, Node, SliceLayer, Spread};
 
 /// One change of the world. Deletions name the uid, so that a late one cannot remove a successor of the same name.
@@ -45,6 +46,10 @@ pub enum Event {
     /// What the status of a LocalQueue says it has used. It counts until the engine decides: from then on it keeps account
     /// itself.
     LocalQueueHistory(LocalQueueKey, Amounts),
+    /// An AdmissionCheck was added or changed.
+    AdmissionCheck(AdmissionCheck),
+    /// An AdmissionCheck is gone.
+    AdmissionCheckGone(CheckName, Uid),
     /// A namespace was added, or its labels changed.
     Namespace(Arc<str>, Labels),
     /// A namespace is gone.
@@ -285,13 +290,46 @@ pub struct ClusterQueue {
     pub stop: StopPolicy,
     /// Whether it has a deletion timestamp.
     pub terminating: bool,
-    /// Names of the admission checks it asks for. None is supported yet, so any makes the queue inactive.
-    pub admission_checks: Vec<String>,
+    /// The admission checks it asks for. Of two for one check the last one counts.
+    pub admission_checks: Vec<CheckRule>,
     /// Flavors of which it is known only later where their nodes are, because an admission check provides them: places are
-    /// found when the check is passed.
+    /// found when the check is passed. The engine works it out from the checks.
     pub provisioned: BTreeSet<FlavorName>,
     /// What else of its spec cannot be honoured (unsupported or wrong), in words; anything makes it inactive.
     pub defects: Vec<String>,
+}
+
+/// `admissionChecksStrategy.admissionChecks[]` of a ClusterQueue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckRule {
+    /// The check.
+    pub check: CheckName,
+    /// The flavors whose workloads have to pass it; empty is all of the queue's.
+    pub on_flavors: BTreeSet<FlavorName>,
+}
+
+/// An AdmissionCheck.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmissionCheck {
+    /// Its name.
+    pub name: CheckName,
+    /// Its uid.
+    pub uid: Uid,
+    /// Who answers it.
+    pub controller: CheckController,
+    /// Whether its condition `Active` is true: somebody answers it.
+    pub active: bool,
+}
+
+/// Who answers a check, as far as that decides anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckController {
+    /// Nodes are asked of an autoscaler (`kueue.x-k8s.io/provisioning-request`).
+    ProvisioningRequest,
+    /// The workload runs in another cluster (`kueue.x-k8s.io/multikueue`), which is not supported.
+    MultiKueue,
+    /// Anybody else.
+    Other,
 }
 
 /// A Cohort.
@@ -425,6 +463,15 @@ pub struct Admission {
     pub pod_sets: Vec<PodSetAssignment>,
 }
 
+impl Admission {
+    /// Whether places of some pods are to be found later.
+    pub fn awaits_places(&self) -> bool {
+        self.pod_sets
+            .iter()
+            .any(|one| one.topology.is_none() && one.delayed == Some(DelayedTopology::Pending))
+    }
+}
+
 /// What a Workload's own status says of its quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
@@ -446,6 +493,15 @@ pub enum Standing {
     OnHold,
     /// It needs none any more.
     Finished,
+}
+
+/// An eviction that is certain, unless the workload changes before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leave {
+    /// Its time, in milliseconds since the epoch.
+    pub at_ms: i64,
+    /// Why.
+    pub reason: EvictReason,
 }
 
 /// A Workload.
@@ -479,6 +535,14 @@ pub struct Workload {
     pub unhealthy_nodes: Vec<Arc<str>>,
     /// Whether its pods can come back elsewhere: one that *is* a pod ends with it.
     pub movable: bool,
+    /// The checks that it has passed.
+    pub passed: BTreeSet<CheckName>,
+    /// It is not looked at before, in milliseconds since the epoch: `requeueState.requeueAt`.
+    pub not_before_ms: Option<i64>,
+    /// When and why it is to give its quota back, if nothing changes until then.
+    pub leave: Option<Leave>,
+    /// Whether all its pods were seen ready; looked at where admissions wait for that.
+    pub pods_ready: bool,
     /// Whether it has a preemption gate that is closed.
     pub preemption_gated: bool,
     /// Annotation `kueue.x-k8s.io/workload-slice-replacement-for`: the name of the slice of an elastic job, in the same

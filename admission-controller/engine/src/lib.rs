@@ -10,6 +10,7 @@
 //! [`topology`] finds places for pods among the nodes of a flavor; `places` keeps who has which, and `second` is about
 //! workloads that get theirs later than their quota.
 
+mod alarms;
 pub mod assign;
 mod audit;
 mod cycle;
@@ -18,6 +19,7 @@ mod engine;
 mod explain;
 mod fair;
 mod history;
+mod inactive;
 pub mod input;
 mod names;
 mod partial;
@@ -36,14 +38,14 @@ mod waiting;
 
 pub use decision::{
     Decision, DecisionId, Evict, EvictReason, Outcome, PreemptionReason, Replace, Reserve, SetPending,
-    SetUnplaced,
+    SetUnplaced, Unready, Withdraw,
 };
 pub use engine::{Engine, Settings, TopologySettings, Undeclared};
 pub use explain::{ClusterQueueState, Explanation, WorkloadState};
 pub use fair::{FairShare, FairSharing, Sharer};
 pub use history::{AdmissionFairSharing, Amounts, Consumption, History};
 pub use input::Event;
-pub use names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+pub use names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 pub use preempt::{Chosen, Victim};
 pub use process::{CycleCounts, Recomputation};
 pub use reason::{Hindrance, Inactive, Obstacle, PendingReason};

@@ -49,6 +49,10 @@ name! {
     /// The name of a Cohort, whether or not an object of that name exists.
     CohortName
 }
+name! {
+    /// The name of an AdmissionCheck, whether or not an object of that name exists.
+    CheckName
+}
 
 /// Namespace and name of a LocalQueue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

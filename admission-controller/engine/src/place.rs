@@ -66,11 +66,12 @@ impl Engine {
     pub(crate) fn withdraw_holding(&mut self, uid: &Uid, holding: Holding, next: &Standing) {
         let name = holding.admission.cluster_queue.clone();
         self.queue(&name).generation += 1;
+        self.not_ready.remove(uid);
         self.touched_queues.insert(name.clone());
         self.let_go(uid, &holding);
         let stays = matches!(next, Standing::Reserved { evicted: false, .. });
         match holding.state {
-            HoldState::Leaving { decision, preemptor } => {
+            HoldState::Leaving { decision, preemptor, .. } => {
                 if let Some(id) = decision {
                     self.in_flight.remove(&id);
                 }
@@ -145,6 +146,8 @@ impl Engine {
         if let Some(key) = local_queue_of(&record.workload) {
             self.touched_local_queues.insert(key);
         }
+        self.set_alarm(uid);
+        let Some(record) = self.workloads.get(uid) else { return };
         match record.workload.standing.clone() {
             Standing::Finished if self.planted.is(Bug::ReadmitFinished) => {
                 if let Ok(name) = self.where_to_wait(&record.workload) {
@@ -155,7 +158,7 @@ impl Engine {
             Standing::OnHold => self.put_apart(uid, None),
             Standing::Reserved { admission, admitted, evicted, since_ms } => {
                 let state = if evicted {
-                    HoldState::Leaving { decision: None, preemptor: None }
+                    HoldState::Leaving { decision: None, preemptor: None, withdrawn: false }
                 } else {
                     HoldState::Confirmed
                 };
@@ -175,7 +178,9 @@ impl Engine {
                     let would_wait = match &reason {
                         PendingReason::ClusterQueueInactive(name, _)
                         | PendingReason::NamespaceMismatch(name) => Some(name.clone()),
-                        PendingReason::Defect(_) | PendingReason::ChecksFailed => self.cluster_queue_of(uid),
+                        PendingReason::Defect(_)
+                        | PendingReason::ChecksFailed
+                        | PendingReason::PutOff { .. } => self.cluster_queue_of(uid),
                         _ => None,
                     };
                     self.put_apart(uid, would_wait.clone());
@@ -225,6 +230,9 @@ impl Engine {
         }
         self.touched_queues.insert(name);
         if let Some(record) = self.workloads.get_mut(uid) {
+            if self.settings.block_admission && !record.workload.pods_ready {
+                self.not_ready.insert(uid.clone());
+            }
             record.said = None;
             record.phase = Phase::Holding(holding);
             self.touched_local_queues.extend(local_queue_of(&record.workload));
@@ -268,8 +276,10 @@ impl Engine {
             (Some(selector), Some(labels)) => selector.matches(labels),
             _ => false,
         };
+        let put_off = workload.not_before_ms.filter(|until_ms| *until_ms > self.alarms.now_ms());
         match &workload.defect {
             _ if workload.checks_failed => Err(PendingReason::ChecksFailed),
+            _ if put_off.is_some() => Err(PendingReason::PutOff { until_ms: put_off.unwrap_or_default() }),
             _ if !selected => Err(PendingReason::NamespaceMismatch(name)),
             Some(defect) => Err(PendingReason::Defect(defect.clone())),
             None => Ok(name),

@@ -153,6 +153,11 @@ impl Engine {
             return self.outrun(head, PendingReason::NoLongerFits);
         }
         if self.fits_placed(head.node, &granted.usage, &granted.places, Ledger::Held) {
+            if self.pods_are_awaited() {
+                self.waits_for_pods = true;
+                self.forget_progress(&head.uid);
+                return self.put_aside(head, PendingReason::PodsNotReady, false);
+            }
             self.reserve(&head.uid, granted.admission, granted.usage, granted.places, now_ms);
         } else {
             // Kueue admits here too where only the plan has room, and uses more than there is until the victims have left.

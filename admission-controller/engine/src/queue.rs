@@ -365,5 +365,7 @@ pub(crate) enum HoldState {
         decision: Option<DecisionId>,
         /// For whom.
         preemptor: Option<Uid>,
+        /// Its quota is free as soon as that is written: it was not admitted yet.
+        withdrawn: bool,
     },
 }

@@ -7,7 +7,7 @@ use model::node::Taint;
 use model::reasons::queue::active;
 use model::reasons::workload::quota_reserved;
 
-use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
+use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
 use crate::topology::TopologyReason;
 
 /// Why one flavor does not serve one pod set.
@@ -107,8 +107,16 @@ pub enum Inactive {
     Stopped,
     /// It names flavors that do not exist.
     FlavorNotFound(Vec<FlavorName>),
-    /// It asks for admission checks, which are not supported yet.
-    AdmissionChecks(Vec<String>),
+    /// It asks for admission checks that do not exist.
+    CheckNotFound(Vec<CheckName>),
+    /// It asks for admission checks that nobody answers.
+    CheckInactive(Vec<CheckName>),
+    /// It asks for several checks that run workloads elsewhere.
+    MultipleMultiKueue(Vec<CheckName>),
+    /// It asks for a check that runs workloads elsewhere, for some flavors only.
+    MultiKueuePerFlavor(Vec<CheckName>),
+    /// It asks for a check that runs workloads elsewhere, and for one that provisions nodes here.
+    MultiKueueWithProvisioning(Vec<CheckName>),
     /// Flavors name Topologies that do not exist.
     TopologyNotFound(BTreeMap<FlavorName, String>),
     /// Its cohorts form a cycle; the whole tree is disabled.
@@ -124,7 +132,11 @@ impl Inactive {
             Self::Terminating => active::TERMINATING,
             Self::Stopped => active::STOPPED,
             Self::FlavorNotFound(_) => active::FLAVOR_NOT_FOUND,
-            Self::AdmissionChecks(_) => active::ADMISSION_CHECK_INACTIVE,
+            Self::CheckNotFound(_) => active::ADMISSION_CHECK_NOT_FOUND,
+            Self::CheckInactive(_) => active::ADMISSION_CHECK_INACTIVE,
+            Self::MultipleMultiKueue(_) => active::MULTIPLE_MULTI_KUEUE_ADMISSION_CHECKS,
+            Self::MultiKueuePerFlavor(_) => active::MULTI_KUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR,
+            Self::MultiKueueWithProvisioning(_) => active::MULTI_KUEUE_WITH_PROVISIONING_REQUEST,
             Self::TopologyNotFound(_) => active::TOPOLOGY_NOT_FOUND,
             Self::CohortCycle(_) => active::COHORT_CYCLE,
             Self::Defects(_) => active::MISCONFIGURED,
@@ -159,6 +171,13 @@ pub enum PendingReason {
     NoFit(Vec<PodSetObstacles>),
     /// An admission check wants it to try again later, or never, and it has not been evicted for that yet.
     ChecksFailed,
+    /// It was put off until then, in milliseconds since the epoch.
+    PutOff {
+        /// The time.
+        until_ms: i64,
+    },
+    /// The pods of workloads that were admitted before are not ready yet.
+    PodsNotReady,
     /// It fitted when the cycle began; others of the cycle had their turn first.
     NoLongerFits,
     /// It would have preempted workloads that leave for another one.
@@ -176,8 +195,9 @@ impl PendingReason {
     /// Kueue's token for condition `QuotaReserved` = False (feature gate UnadmittedWorkloadsObservability).
     pub fn token(&self) -> &'static str {
         match self {
-            Self::Behind | Self::ChecksFailed => quota_reserved::PENDING_EVALUATION,
-            Self::Deactivated | Self::LocalQueueStopped(_) => quota_reserved::SUSPENDED,
+            Self::Behind | Self::ChecksFailed | Self::PutOff { .. } => quota_reserved::PENDING_EVALUATION,
+            Self::Deactivated => quota_reserved::DEACTIVATED,
+            Self::LocalQueueStopped(_) => quota_reserved::SUSPENDED,
             Self::ClusterQueueInactive(_, Inactive::Stopped | Inactive::Terminating) => {
                 quota_reserved::SUSPENDED
             }
@@ -190,6 +210,7 @@ impl PendingReason {
             | Self::NamespaceMismatch(_) => quota_reserved::MISCONFIGURED,
             Self::NoFit(pod_sets) => no_fit_token(pod_sets),
             Self::NoLongerFits | Self::TargetsTaken => quota_reserved::WAITING_FOR_QUOTA,
+            Self::PodsNotReady => quota_reserved::WAITING_FOR_PODS_READY,
             Self::PreemptionGated => quota_reserved::ADMISSION_GATED,
             Self::WaitingForPreempted { .. } => quota_reserved::WAITING_FOR_PREEMPTED_WORKLOADS,
         }

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use model::node::{Taint, TaintEffect};
 use quota_engine::input::*;
 use quota_engine::*;
@@ -80,7 +82,7 @@ fn reasons_of_those_who_cannot_be_admitted() {
         ("not-covered", "NoMatchingFlavor"),
         ("other-nodes", "NoMatchingFlavor"),
         ("wrong", "Misconfigured"),
-        ("off", "Suspended"),
+        ("off", "Deactivated"),
         ("no-queue", "Misconfigured"),
     ] {
         assert_eq!(world.reason(uid).token(), token, "{uid}: {:?}", world.reason(uid));
@@ -451,12 +453,12 @@ fn a_queue_that_cannot_be_honoured_admits_nothing_and_says_why() {
     let mut missing = base();
     missing.groups = gpus(&[("h100", quota(4, None, None))]);
     let mut checks = base();
-    checks.admission_checks = vec!["provisioning".into()];
+    checks.admission_checks = vec![CheckRule { check: "provisioning".into(), on_flavors: BTreeSet::new() }];
     let mut stopped = base();
     stopped.stop = StopPolicy::Hold;
     for (queue, cohorts, token) in [
         (missing, vec![], "FlavorNotFound"),
-        (checks, vec![], "AdmissionCheckInactive"),
+        (checks, vec![], "AdmissionCheckNotFound"),
         (stopped, vec![], "Stopped"),
         (base(), vec![cohort("a", "b"), cohort("b", "a")], "CohortCycle"),
     ] {

@@ -78,6 +78,7 @@ impl Controller {
             Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
             Answer::LocalQueue(view) => self.world.take_local_queue(*view),
             Answer::Flavor(view) => self.world.take_flavor(*view),
+            Answer::Check(view) => self.world.take_check(&mut self.engine, *view),
             Answer::Cohort(view) => self.world.take_cohort(*view),
             Answer::LetGo(view) => self.world.take_let_go(&mut self.engine, *view),
             Answer::Nothing => {}
@@ -189,6 +190,7 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
         Answer::ClusterQueue(_)
         | Answer::LocalQueue(_)
         | Answer::Flavor(_)
+        | Answer::Check(_)
         | Answer::Cohort(_)
         | Answer::LetGo(_)
         | Answer::Nothing => false,

@@ -2,6 +2,7 @@ use std::pin::Pin;
 
 use crds::names::kueue;
 use crds::view::Node;
+use crds::view::admission_check::AdmissionCheck;
 use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
@@ -28,6 +29,7 @@ pub(crate) enum Seen {
     Workload(Change<Workload>),
     ClusterQueue(Change<ClusterQueue>),
     LocalQueue(Change<LocalQueue>),
+    AdmissionCheck(Change<AdmissionCheck>),
     Flavor(Change<ResourceFlavor>),
     Cohort(Change<Cohort>),
     Namespace(Change<Namespace>),
@@ -71,6 +73,7 @@ pub(crate) fn feeds(
         Cohort,
         ClusterQueue,
         LocalQueue,
+        AdmissionCheck,
         Namespace,
         WorkloadPriorityClass,
         PriorityClass,

@@ -5,6 +5,7 @@ mod answers;
 pub(crate) mod feeds;
 mod finalizers;
 mod gates;
+mod phases;
 mod pods;
 mod pump;
 mod send;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use crds::view::workload::Workload;
 use futures::FutureExt;
 use futures::stream::StreamExt;
+use jiff::Timestamp;
 use kit::Context;
 use kit::admin::Requirement;
 use kit::events::Events;
@@ -26,7 +28,7 @@ use kit::watch::{Change, Reports};
 use kit::writes::{Done, Limits, WriteMetrics, Writes};
 use kube::api::{Api, ListParams};
 use model::planted::Bug;
-use quota_engine::{Decision, DecisionId, Engine, Evict, Outcome, PendingReason, Reserve, Uid};
+use quota_engine::{Decision, DecisionId, Engine, Evict, Outcome, PendingReason, Reserve, Uid, Withdraw};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -53,6 +55,8 @@ const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 /// What a job lacks is said again after this long: events are not written twice when the API server is away, and it forgets
 /// them after an hour.
 const TELL_AGAIN: Duration = Duration::from_secs(600);
+/// What is due later than this is looked at then: a year.
+const LONGEST_WAIT_MS: u64 = 366 * 24 * 3600 * 1000;
 /// A queue's counts are written at most once in this time.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
 
@@ -79,9 +83,12 @@ pub(crate) struct Controller {
     /// Decisions that wait for their unit.
     reserves: BTreeMap<Uid, Reserve>,
     evictions: BTreeMap<Uid, Evict>,
+    withdrawals: BTreeMap<Uid, Withdraw>,
     reasons: BTreeMap<Uid, PendingReason>,
     /// Slices of elastic jobs that are over, with who took their place.
     replaced: BTreeMap<Uid, Uid>,
+    /// Units that are to be looked at at a time, and that time.
+    alarms: BTreeMap<Unit, Timestamp>,
     /// Units whose last step led nowhere.
     refused: BTreeMap<Unit, Refused>,
     /// What was said last of jobs that cannot go on.
@@ -146,8 +153,10 @@ impl Controller {
             busy: BTreeMap::new(),
             reserves: BTreeMap::new(),
             evictions: BTreeMap::new(),
+            withdrawals: BTreeMap::new(),
             reasons: BTreeMap::new(),
             replaced: BTreeMap::new(),
+            alarms: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: BTreeMap::new(),
             unsettled: BTreeSet::new(),
@@ -195,8 +204,9 @@ impl Controller {
             return Wake::Due;
         }
         // Nothing is done when it is due by a replica that may not act: it must not wake up for it either.
-        let due = self.due.first().map(|(at, _)| *at).into_iter().chain(self.next_sample()).min();
-        let due = due.filter(|_| self.acts());
+        let due = self.due.first().map(|(at, _)| *at);
+        let alarm = self.engine.next_alarm_ms().map(|at_ms| self.instant(at_ms));
+        let due = due.into_iter().chain(alarm).chain(self.next_sample()).min().filter(|_| self.acts());
         let (clock, tasks) = (self.ctx.clock.clone(), self.ctx.tasks.clone());
         tokio::select! {
             biased;
@@ -256,6 +266,9 @@ impl Controller {
             self.engine.written(id, Outcome::NotWritten);
         }
         for id in std::mem::take(&mut self.evictions).into_values().map(|one| one.id) {
+            self.engine.written(id, Outcome::NotWritten);
+        }
+        for id in std::mem::take(&mut self.withdrawals).into_values().map(|one| one.id) {
             self.engine.written(id, Outcome::NotWritten);
         }
         if !leads {
@@ -327,6 +340,12 @@ impl Controller {
                 Decision::SetUnplaced(unplaced) => {
                     if self.leads {
                         self.announce_unplaced(&unplaced);
+                    }
+                }
+                Decision::Withdraw(withdraw) => {
+                    self.mark(&withdraw.workload.clone());
+                    if let Some(old) = self.withdrawals.insert(withdraw.workload.clone(), withdraw) {
+                        self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }
                 Decision::SetPending(set) => {

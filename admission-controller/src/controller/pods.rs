@@ -41,7 +41,7 @@ impl Controller {
         let now = self.ctx.clock.now();
         let (workload, is_name_taken) = self.world.workload_of_pods(key);
         let workload = workload.cloned();
-        if self.begin_eviction(unit, workload.as_ref()) {
+        if self.begin_eviction(unit, workload.as_ref()) || self.end(unit, None, workload.as_ref()) {
             return;
         }
         let Some(group) = self.world.group(key) else {
@@ -64,11 +64,17 @@ impl Controller {
         let plan = pods::plan(&group, workload.as_ref(), known);
         let composed = (plan.workload == PodsStep::Job(Step::CreateWorkload))
             .then(|| compose(&group, &job, &self.world.priorities));
-        let is_group = group.is_group();
+        let (is_group, ready) = (group.is_group(), group.is_ready());
         for (uid, step) in plan.pods {
             self.begin_pod_step(unit, &uid, is_group, &step, workload.as_ref());
         }
         if self.busy.contains_key(unit) {
+            return;
+        }
+        if let Some(workload) = &workload
+            && plan.workload == PodsStep::Job(Step::Nothing)
+            && self.tell_pods(unit, ready, workload)
+        {
             return;
         }
         self.begin_pods_step(unit, &job, workload.as_ref(), plan.workload, composed);

@@ -3,6 +3,7 @@
 use crds::names::kueue;
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
+use crds::view::admission_check::AdmissionCheck;
 use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
@@ -23,7 +24,7 @@ use crate::compose::compose;
 use crate::input;
 use crate::jobs::{self, JobKind, JobObject, start, stop};
 use crate::reconcile::{self, Job, Known, Step};
-use crate::{checks, status, words};
+use crate::{status, words};
 
 /// What a successful write yields.
 pub(super) enum Answer {
@@ -33,6 +34,7 @@ pub(super) enum Answer {
     ClusterQueue(Box<ClusterQueue>),
     LocalQueue(Box<LocalQueue>),
     Flavor(Box<ResourceFlavor>),
+    Check(Box<AdmissionCheck>),
     Cohort(Box<Cohort>),
     LetGo(Box<PlacedPod>),
     Nothing,
@@ -105,6 +107,8 @@ const OWN_CONDITIONS: &[&str] = &[
     tokens::PREEMPTED,
     tokens::BLOCKED_ON_PREEMPTION_GATES,
     tokens::REQUEUED,
+    tokens::PODS_READY,
+    tokens::DEACTIVATION_TARGET,
     tokens::FINISHED,
 ];
 
@@ -115,6 +119,7 @@ impl Controller {
         while let Some((_, unit)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
             self.due.pop_first();
             self.scheduled.remove(&unit);
+            self.alarms.remove(&unit);
             if self.refused.get(&unit).is_some_and(|one| one.until <= now) {
                 self.refused.remove(&unit);
             }
@@ -133,9 +138,11 @@ impl Controller {
                 Unit::PodOwner(uid) => self.pump_pod_owner(&unit, &uid.clone()),
                 Unit::Places(uid) => self.pump_places(&uid.clone()),
                 Unit::Pod(_) | Unit::Gate(_) => {}
-                Unit::ClusterQueue(_) | Unit::LocalQueue(_) | Unit::Flavor(_) | Unit::Cohort(_) => {
-                    self.pump_queue(&unit)
-                }
+                Unit::ClusterQueue(_)
+                | Unit::LocalQueue(_)
+                | Unit::Flavor(_)
+                | Unit::Check(_)
+                | Unit::Cohort(_) => self.pump_queue(&unit),
             }
         }
     }
@@ -177,14 +184,20 @@ impl Controller {
             }
         }
         let workload = workloads.first();
-        if self.begin_eviction(unit, workload) {
+        if self.begin_eviction(unit, workload) || self.end(unit, Some(&job), workload) {
             return;
+        }
+        if let Some(workload) = workload {
+            self.tell_checks(unit, &job, workload);
         }
         let step = self.next_step(unit, &job, workload);
         let forgets = self.config.planted.is(Bug::EvictWithoutSuspending) && step == Step::Stop;
         if step == Step::Nothing || forgets {
             if let Some(workload) = workload {
-                self.begin_decision(unit, workload);
+                let ready = jobs::are_ready(job.kind, &job.object);
+                if !self.tell_pods(unit, ready, workload) {
+                    self.begin_decision(unit, workload);
+                }
             }
         } else if !self.is_refused(unit, &versions(Some(&job), workload)) {
             self.begin_step(unit, Some(&job), workload, step);
@@ -260,7 +273,10 @@ impl Controller {
         if self.begin_replacement(unit, &workload) {
             return;
         }
-        if !self.begin_eviction(unit, Some(&workload)) && !self.without_job(unit, &workload, controlled) {
+        if !self.begin_eviction(unit, Some(&workload))
+            && !self.end(unit, None, Some(&workload))
+            && !self.without_job(unit, &workload, controlled)
+        {
             self.begin_decision(unit, &workload);
         }
     }
@@ -305,7 +321,8 @@ impl Controller {
         });
         let preemptor = preemptor.as_ref().map(|(uid, job)| (uid.as_str(), job.as_str()));
         let message = words::eviction(evict.reason, preemptor, (&evict.preemptor_path, &evict.victim_path));
-        let body = status::evicted(workload, evict.reason, &message, self.ctx.clock.now());
+        let now = self.ctx.clock.now();
+        let body = self.evicted(workload, evict.reason, &message, now);
         self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, Some(evict.id));
         true
     }
@@ -316,7 +333,7 @@ impl Controller {
         let now = self.ctx.clock.now();
         if let Some(reserve) = self.reserves.remove(&uid) {
             if reserve.based_on == input::version(&workload.metadata) {
-                let body = status::reserved(workload, &reserve.admission, now);
+                let body = self.reserved(workload, &reserve.admission, now);
                 self.patch_workload(
                     unit,
                     workload,
@@ -328,6 +345,14 @@ impl Controller {
                 return;
             }
             self.engine.written(reserve.id, Outcome::Unsettled);
+        }
+        if let Some(withdraw) = self.withdrawals.remove(&uid) {
+            if withdraw.based_on == input::version(&workload.metadata) {
+                let body = status::withdrawn(workload, &withdraw.reason, now);
+                let id = Some(withdraw.id);
+                return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, id);
+            }
+            self.engine.written(withdraw.id, Outcome::Unsettled);
         }
         if self.scheduled.contains(unit) {
             return;
@@ -359,21 +384,6 @@ impl Controller {
                 self.patch_workload(unit, workload, body, Subresource::Status, Priority::Status, None);
             }
         }
-    }
-
-    /// What the states of its admission checks make of a workload with quota; those that nobody asks for count no more.
-    fn second_phase(&self, workload: &Workload) -> Option<Value> {
-        let over = workload.holds(tokens::FINISHED) || workload.holds(tokens::EVICTED);
-        let states = &workload.status.admission_checks;
-        if over || states.is_empty() || !workload.holds(tokens::QUOTA_RESERVED) {
-            return None;
-        }
-        let admission = workload.status.admission.as_ref()?;
-        let queue = self.world.cluster_queue(&admission.cluster_queue.as_str().into())?;
-        if checks::of_workload(queue, Some(admission)).is_empty() {
-            return Some(status::without_checks(workload, self.ctx.clock.now()));
-        }
-        status::synced(workload, self.ctx.clock.now())
     }
 
     pub(super) fn begin_step(

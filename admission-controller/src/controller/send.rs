@@ -134,6 +134,27 @@ impl Controller {
         self.submit(unit, Priority::Normal, op, send);
     }
 
+    /// Deletes a job; what it made goes after it.
+    pub(super) fn delete_job(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
+        let (kind, metadata) = (job.kind, &job.object.metadata);
+        let namespace = text(metadata.namespace.as_ref());
+        let client = self.ctx.clients.write.clone();
+        let api = Api::<JobObject>::namespaced_with(client, &namespace, &JobResource::from(kind));
+        let target = target(metadata);
+        let op = Op {
+            decision: None,
+            reads: false,
+            about: About::Job { kind, namespace, name: target.name.clone() },
+            versions: versions(Some(job), Some(workload)),
+            before: Before::Nothing,
+        };
+        let send = move || {
+            let (api, target) = (api.clone(), target.clone());
+            async move { patch::delete(&api, &target, None).await.map(|()| Answer::Nothing) }
+        };
+        self.submit(unit, Priority::Normal, op, send);
+    }
+
     /// Writes the finalizer or the status of a queue, whichever is to change first.
     pub(super) fn pump_queue(&mut self, unit: &Unit) {
         let now = self.ctx.clock.now();
@@ -177,6 +198,13 @@ impl Controller {
                 let Some(body) = finalizers::change(&view.metadata, in_use) else { return };
                 let target = target(&view.metadata);
                 self.patch_queue(unit, Api::all(client), target, body, Subresource::Main, Answer::Flavor);
+            }
+            Unit::Check(name) => {
+                let Some(view) = self.world.check(name) else { return };
+                let in_use = self.world.uses_check(name);
+                let Some(body) = finalizers::change(&view.metadata, in_use) else { return };
+                let target = target(&view.metadata);
+                self.patch_queue(unit, Api::all(client), target, body, Subresource::Main, Answer::Check);
             }
             Unit::Cohort(name) => {
                 let share = self.engine.cohort_share(name);

@@ -8,7 +8,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crds::view::cluster_queue::ClusterQueue;
+use crds::view::admission_check::AdmissionCheck;
+use crds::view::cluster_queue::{AdmissionCheckRule, ClusterQueue};
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::limits::{LimitRange, RuntimeClass};
@@ -19,7 +20,7 @@ use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kit::watch::Change;
-use quota_engine::{ClusterQueueName, CohortName, Engine, Event, LocalQueueKey, Uid};
+use quota_engine::{CheckName, ClusterQueueName, CohortName, Engine, Event, LocalQueueKey, Uid};
 
 use ground::Ground;
 
@@ -49,6 +50,7 @@ pub(super) enum Unit {
     ClusterQueue(ClusterQueueName),
     LocalQueue(LocalQueueKey),
     Flavor(String),
+    Check(CheckName),
     Cohort(CohortName),
     /// The places of a Workload's pods: nothing is written in it, but it tells which pods' gates open.
     Places(Uid),
@@ -60,6 +62,7 @@ pub(crate) struct World {
     pub(super) workloads: Store<Workload>,
     cluster_queues: Store<ClusterQueue>,
     local_queues: Store<LocalQueue>,
+    checks: Store<AdmissionCheck>,
     flavors: Store<ResourceFlavor>,
     cohorts: Store<Cohort>,
     namespaces: Store<Namespace>,
@@ -72,6 +75,9 @@ pub(crate) struct World {
     members: Members,
     workloads_of_job: BTreeMap<Uid, BTreeSet<Uid>>,
     queues_by_name: BTreeMap<ClusterQueueName, Uid>,
+    checks_by_name: BTreeMap<CheckName, Uid>,
+    /// The rules of ClusterQueues that ask for checks.
+    check_rules: BTreeMap<ClusterQueueName, Vec<AdmissionCheckRule>>,
     local_queues_by_key: BTreeMap<LocalQueueKey, Uid>,
     pub(super) flavors_by_name: BTreeMap<String, ResourceFlavor>,
     cohorts_by_name: BTreeMap<CohortName, Uid>,
@@ -92,6 +98,7 @@ impl World {
             workloads: Store::new(),
             cluster_queues: Store::new(),
             local_queues: Store::new(),
+            checks: Store::new(),
             flavors: Store::new(),
             cohorts: Store::new(),
             namespaces: Store::new(),
@@ -104,6 +111,8 @@ impl World {
             members: Members::new(config),
             workloads_of_job: BTreeMap::new(),
             queues_by_name: BTreeMap::new(),
+            checks_by_name: BTreeMap::new(),
+            check_rules: BTreeMap::new(),
             local_queues_by_key: BTreeMap::new(),
             flavors_by_name: BTreeMap::new(),
             cohorts_by_name: BTreeMap::new(),
@@ -122,6 +131,7 @@ impl World {
         self.workloads.is_synced()
             && self.cluster_queues.is_synced()
             && self.local_queues.is_synced()
+            && self.checks.is_synced()
             && self.flavors.is_synced()
             && self.cohorts.is_synced()
             && self.namespaces.is_synced()
@@ -168,6 +178,11 @@ impl World {
             Seen::LocalQueue(change) => {
                 for delta in self.local_queues.take(change) {
                     self.local_queue_changed(engine, delta);
+                }
+            }
+            Seen::AdmissionCheck(change) => {
+                for delta in self.checks.take(change) {
+                    self.check_changed(engine, delta);
                 }
             }
             Seen::Flavor(change) => {
@@ -430,8 +445,11 @@ impl World {
             Delta::Upsert(uid) => {
                 let Some(view) = self.cluster_queues.get(&uid) else { return };
                 let spec = input::cluster_queue(view);
-                self.queues_by_name.insert(spec.name.clone(), uid);
+                let (name, rules) =
+                    (spec.name.clone(), view.spec.admission_checks_strategy.admission_checks.clone());
+                self.queues_by_name.insert(name.clone(), uid);
                 engine.apply(Event::ClusterQueue(spec));
+                self.check_rules_changed(name, rules);
             }
             Delta::Gone(view) => {
                 let uid = input::uid(&view.metadata);
@@ -439,10 +457,68 @@ impl World {
                 if self.queues_by_name.get(&name) == Some(&uid) {
                     self.queues_by_name.remove(&name);
                 }
-                engine.apply(Event::ClusterQueueGone(name, uid));
+                engine.apply(Event::ClusterQueueGone(name.clone(), uid));
+                self.check_rules_changed(name, Vec::new());
             }
         }
         self.flavors_dirty();
+    }
+
+    /// Workloads with quota of a queue that asks for other checks than before have others to pass, and checks may have lost
+    /// their last queue.
+    fn check_rules_changed(&mut self, name: ClusterQueueName, rules: Vec<AdmissionCheckRule>) {
+        let before = self.check_rules.get(&name).map_or(&[] as &[_], Vec::as_slice);
+        if before == rules {
+            return;
+        }
+        let holds = |view: &Workload| {
+            view.status.admission.as_ref().is_some_and(|one| one.cluster_queue == name.as_str())
+        };
+        let holders = self.workloads.iter().filter(|(_, view)| holds(view));
+        let units: Vec<Unit> = holders.filter_map(|(uid, _)| self.unit_of_workload(uid)).collect();
+        self.dirty.extend(units);
+        match rules.is_empty() {
+            true => self.check_rules.remove(&name),
+            false => self.check_rules.insert(name, rules),
+        };
+        let going = self.checks.iter().filter(|(_, check)| check.metadata.deletion_timestamp.is_some());
+        let names = going.map(|(_, check)| check.metadata.name.as_deref().unwrap_or_default().into());
+        self.dirty.extend(names.map(Unit::Check));
+    }
+
+    /// Whether a ClusterQueue asks for this check.
+    pub(super) fn uses_check(&self, name: &CheckName) -> bool {
+        self.check_rules.values().flatten().any(|rule| rule.name == name.as_str())
+    }
+
+    pub(super) fn check(&self, name: &CheckName) -> Option<&AdmissionCheck> {
+        self.checks.get(self.checks_by_name.get(name)?)
+    }
+
+    /// Takes the answer to a write of a check.
+    pub(super) fn take_check(&mut self, engine: &mut Engine, view: AdmissionCheck) {
+        if let Some(uid) = self.checks.upsert(view) {
+            self.check_changed(engine, Delta::Upsert(uid));
+        }
+    }
+
+    fn check_changed(&mut self, engine: &mut Engine, delta: Delta<AdmissionCheck>) {
+        match delta {
+            Delta::Upsert(uid) => {
+                let Some(view) = self.checks.get(&uid) else { return };
+                let check = input::admission_check(view);
+                self.dirty.insert(Unit::Check(check.name.clone()));
+                self.checks_by_name.insert(check.name.clone(), uid);
+                engine.apply(Event::AdmissionCheck(check));
+            }
+            Delta::Gone(view) => {
+                let check = input::admission_check(&view);
+                if self.checks_by_name.get(&check.name) == Some(&check.uid) {
+                    self.checks_by_name.remove(&check.name);
+                }
+                engine.apply(Event::AdmissionCheckGone(check.name, check.uid));
+            }
+        }
     }
 
     fn local_queue_changed(&mut self, engine: &mut Engine, delta: Delta<LocalQueue>) {
@@ -540,6 +616,7 @@ impl World {
         self.dirty.extend(units);
         self.dirty.extend(self.members.units());
         self.dirty.extend(self.flavors_by_name.keys().cloned().map(Unit::Flavor));
+        self.dirty.extend(self.checks_by_name.keys().cloned().map(Unit::Check));
         self.dirty.extend(self.cohorts_by_name.keys().cloned().map(Unit::Cohort));
         self.dirty.extend(self.queues_by_name.keys().cloned().map(Unit::ClusterQueue));
     }

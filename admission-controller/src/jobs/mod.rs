@@ -7,6 +7,7 @@ mod object;
 mod patch;
 mod ranks;
 mod read;
+mod ready;
 mod start;
 pub mod table;
 
@@ -14,5 +15,6 @@ pub use object::{JobObject, JobResource};
 pub use patch::merge_diff;
 pub use ranks::{Ranks, ranks};
 pub use read::{Finish, JobPodSet, JobView, comes_in_stages, field, read, templates};
-pub use start::{Conflict, additions, is_marked, marks, missing_flavor, restore, start, stop};
+pub use ready::are_ready;
+pub use start::{Conflict, Fields, additions, is_marked, marks, missing_flavor, restore, start, stop};
 pub use table::{JobKind, KindId, TABLE};

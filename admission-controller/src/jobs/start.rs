@@ -2,9 +2,10 @@ use std::collections::BTreeMap;
 
 use crds::names::kueue;
 use crds::view::flavor::ResourceFlavor;
-use crds::view::workload::{PodTemplate, Workload};
+use crds::view::workload::{AdmissionCheckState, PodSetUpdate, PodTemplate, Workload};
 use model::node::Toleration;
 use model::selector::Labels;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{JobKind, JobObject, JobPodSet, merge_diff};
@@ -12,19 +13,37 @@ use super::{JobKind, JobObject, JobPodSet, merge_diff};
 /// The longest value of a label.
 const MAX_LABEL: usize = 63;
 
-/// The flavors contradict the job: it can never start as it was admitted.
+/// What an admission adds contradicts the job, or itself: the job can never start as it was admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("pod set {pod_set:?} selects nodes with {key}={wanted}, but its flavor {flavor:?} has {key}={given}")]
-pub struct Conflict {
-    pod_set: String,
-    flavor: String,
-    key: String,
-    wanted: String,
-    given: String,
+pub enum Conflict {
+    /// Two want different values of one label, annotation or node selector.
+    #[error("pod set {pod_set:?} has the {field} {key}={there}, but {source_of_it} wants {key}={wanted}")]
+    Differs {
+        /// `nodeSelector`, `label` or `annotation`.
+        field: &'static str,
+        /// Of what.
+        key: Box<str>,
+        /// Of which pod set.
+        pod_set: Box<str>,
+        /// What it is.
+        there: Box<str>,
+        /// Who wants it to be something else.
+        source_of_it: Box<str>,
+        /// What that is.
+        wanted: Box<str>,
+    },
+    /// What a check wants to add cannot be read.
+    #[error("what AdmissionCheck {check} adds to the pods cannot be read: {why}")]
+    Unreadable {
+        /// The check.
+        check: String,
+        /// Why.
+        why: String,
+    },
 }
 
 /// The merge patch that starts an admitted job: unsuspended, with each pod set's flavors as node selectors and
-/// tolerations. Templates are made from the Workload's, which are as the user wrote them, so what an earlier admission
+/// tolerations, and with what its admission checks add (`podSetUpdates`). Templates are made from the Workload's, which are as the user wrote them, so what an earlier admission
 /// added is gone.
 ///
 /// # Errors
@@ -40,22 +59,15 @@ pub fn start(
     set(&mut spec, kind.suspend, json!(false));
     for pod_set in pod_sets {
         let Some(template) = template_of(workload, &pod_set.name) else { continue };
-        let mut selector = template.spec.node_selector.clone();
-        let mut tolerations = template.spec.tolerations.clone();
-        for toleration in additions(workload, &pod_set.name, flavors, &mut selector)? {
-            if !tolerations.contains(&toleration) {
-                tolerations.push(toleration);
-            }
-        }
-        let mut labels = template.metadata.labels.clone();
-        labels.insert(kueue::PODSET.to_owned(), pod_set.name.clone());
-        rewrite(&mut spec, &pod_set.template, &selector, &tolerations, &labels);
+        let mut fields = Fields::of(template);
+        fields.labels.insert(kueue::PODSET.to_owned(), pod_set.name.clone());
+        fields.admit(workload, &pod_set.name, flavors)?;
+        rewrite(&mut spec, &pod_set.template, &fields);
         gate(&mut spec, pod_set, workload);
     }
     Ok(merge_diff(&json!({ "spec": job.spec }), &spec))
 }
-
-/// What the flavors of a pod set add to its pods: node labels to the selector, and tolerations.
+/// What an admission adds to the pods of a set that select nodes so: what of them its flavors and its checks change.
 ///
 /// # Errors
 /// See [`Conflict`].
@@ -63,15 +75,11 @@ pub fn additions(
     workload: &Workload,
     pod_set: &str,
     flavors: &BTreeMap<String, ResourceFlavor>,
-    selector: &mut Labels,
-) -> Result<Vec<Toleration>, Conflict> {
-    let mut tolerations = Vec::new();
-    for flavor in flavors_of(workload, pod_set).filter_map(|name| flavors.get(name)) {
-        let name = flavor.metadata.name.clone().unwrap_or_default();
-        add_labels(pod_set, &name, &flavor.spec.node_labels, selector)?;
-        tolerations.extend(flavor.spec.tolerations.iter().cloned());
-    }
-    Ok(tolerations)
+    selector: Labels,
+) -> Result<Fields, Conflict> {
+    let mut fields = Fields { selector, ..Fields::default() };
+    fields.admit(workload, pod_set, flavors)?;
+    Ok(fields)
 }
 
 /// The labels of an admitted pod: its pod set, and the queues it came through. A ClusterQueue's name may be too long for one.
@@ -85,6 +93,76 @@ pub fn marks(workload: &Workload, pod_set: &str) -> Labels {
         labels.insert(kueue::CLUSTER_QUEUE_NAME.to_owned(), queue.clone());
     }
     labels
+}
+
+/// What a check wants pods to get.
+fn updates_of(check: &AdmissionCheckState) -> Result<Vec<PodSetUpdate>, Conflict> {
+    let read = |update: &Value| {
+        PodSetUpdate::deserialize(update)
+            .map_err(|error| Conflict::Unreadable { check: check.name.clone(), why: error.to_string() })
+    };
+    check.pod_set_updates.iter().map(read).collect()
+}
+
+/// What an admission may change of a pod template.
+#[derive(Debug, Default)]
+pub struct Fields {
+    /// Node selector.
+    pub selector: Labels,
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// Labels.
+    pub labels: Labels,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Fields {
+    /// As the user wrote them.
+    fn of(template: &PodTemplate) -> Self {
+        Self {
+            selector: template.spec.node_selector.clone(),
+            tolerations: template.spec.tolerations.clone(),
+            labels: template.metadata.labels.clone(),
+            annotations: template.metadata.annotations.clone(),
+        }
+    }
+
+    /// With what the flavors of a pod set and the checks of its workload add.
+    fn admit(
+        &mut self,
+        workload: &Workload,
+        pod_set: &str,
+        flavors: &BTreeMap<String, ResourceFlavor>,
+    ) -> Result<(), Conflict> {
+        for flavor in flavors_of(workload, pod_set).filter_map(|name| flavors.get(name)) {
+            let source = format!("its flavor {:?}", flavor.metadata.name.as_deref().unwrap_or_default());
+            self.select(&flavor.spec.node_labels, pod_set, &source)?;
+            self.tolerate(&flavor.spec.tolerations);
+        }
+        for check in &workload.status.admission_checks {
+            let source = format!("AdmissionCheck {}", check.name);
+            for update in updates_of(check)?.iter().filter(|update| update.name == pod_set) {
+                self.select(&update.node_selector, pod_set, &source)?;
+                self.tolerate(&update.tolerations);
+                add("label", pod_set, &source, &update.labels, &mut self.labels)?;
+                add("annotation", pod_set, &source, &update.annotations, &mut self.annotations)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn select(&mut self, labels: &Labels, pod_set: &str, source: &str) -> Result<(), Conflict> {
+        add("nodeSelector", pod_set, source, labels, &mut self.selector)
+    }
+
+    fn tolerate(&mut self, more: &[Toleration]) {
+        for toleration in more {
+            if !self.tolerations.contains(toleration) {
+                self.tolerations.push(toleration.clone());
+            }
+        }
+    }
 }
 
 /// The merge patch that stops a job, with its templates as the user wrote them where the kind allows it at once.
@@ -118,14 +196,7 @@ pub fn is_marked(job: &JobObject, pod_set: &JobPodSet) -> bool {
 fn give_back(spec: &mut Value, job: &JobObject, pod_sets: &[JobPodSet], workload: &Workload) {
     for pod_set in pod_sets.iter().filter(|pod_set| is_marked(job, pod_set)) {
         let Some(template) = template_of(workload, &pod_set.name) else { continue };
-        let written = &template.spec;
-        rewrite(
-            spec,
-            &pod_set.template,
-            &written.node_selector,
-            &written.tolerations,
-            &template.metadata.labels,
-        );
+        rewrite(spec, &pod_set.template, &Fields::of(template));
         ungate(spec, pod_set, workload);
     }
 }
@@ -211,30 +282,38 @@ fn flavors_of<'a>(workload: &'a Workload, pod_set: &'a str) -> impl Iterator<Ite
     names.into_iter()
 }
 
-fn add_labels(pod_set: &str, flavor: &str, labels: &Labels, selector: &mut Labels) -> Result<(), Conflict> {
-    for (key, given) in labels {
-        match selector.get(key) {
-            Some(wanted) if wanted != given => {
-                return Err(Conflict {
-                    pod_set: pod_set.to_owned(),
-                    flavor: flavor.to_owned(),
-                    key: key.clone(),
-                    wanted: wanted.clone(),
-                    given: given.clone(),
-                });
-            }
-            _ => selector.insert(key.clone(), given.clone()),
-        };
+/// Adds entries; one that is there must be the same.
+fn add(
+    field: &'static str,
+    pod_set: &str,
+    source: &str,
+    more: &BTreeMap<String, String>,
+    all: &mut BTreeMap<String, String>,
+) -> Result<(), Conflict> {
+    for (key, wanted) in more {
+        if let Some(there) = all.get(key).filter(|there| *there != wanted) {
+            return Err(Conflict::Differs {
+                field,
+                key: key.as_str().into(),
+                pod_set: pod_set.into(),
+                there: there.as_str().into(),
+                source_of_it: source.into(),
+                wanted: wanted.as_str().into(),
+            });
+        }
+        all.insert(key.clone(), wanted.clone());
     }
     Ok(())
 }
 
-/// Sets three fields of a pod template; an empty one that was not there stays away.
-fn rewrite(root: &mut Value, template: &str, selector: &Labels, tolerations: &[Toleration], labels: &Labels) {
+/// Sets fields of a pod template; an empty one that was not there stays away.
+fn rewrite(root: &mut Value, template: &str, fields: &Fields) {
+    let Fields { selector, tolerations, labels, annotations } = fields;
     let fields = [
         ("/spec/nodeSelector", json!(selector), selector.is_empty()),
         ("/spec/tolerations", json!(tolerations), tolerations.is_empty()),
         ("/metadata/labels", json!(labels), labels.is_empty()),
+        ("/metadata/annotations", json!(annotations), annotations.is_empty()),
     ];
     for (field, value, is_empty) in fields {
         let pointer = format!("{template}{field}");

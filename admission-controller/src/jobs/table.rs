@@ -21,6 +21,8 @@ pub struct JobKind {
     pub active: Active,
     /// Where it says which pods have ended and will not run again.
     pub ended: Ended,
+    /// Where it says that all its pods are ready or have succeeded.
+    pub ready: Ready,
     /// Types of conditions that end the job when True, and whether well.
     pub finished: &'static [(&'static str, bool)],
     /// Where the job itself, before its templates, names a PriorityClass.
@@ -181,6 +183,34 @@ pub enum Ended {
     },
 }
 
+/// Where a kind says that all its pods are ready or have succeeded.
+#[derive(Debug)]
+pub enum Ready {
+    /// Of one template: these numbers, and as many as these lists have entries, make as many pods as run at once.
+    Pods {
+        /// The numbers.
+        counts: &'static [&'static str],
+        /// The lists.
+        names: &'static [&'static str],
+    },
+    /// Of a list of named templates of Jobs: these numbers of all entries make as many Jobs as there are.
+    Jobs {
+        /// The list of statuses.
+        at: &'static str,
+        /// The numbers, from the entry.
+        counts: &'static [&'static str],
+    },
+    /// When this condition is True.
+    Condition(&'static str),
+    /// While this text is at this place.
+    Says {
+        /// The place.
+        at: &'static str,
+        /// The text.
+        value: &'static str,
+    },
+}
+
 /// A kind of Kubeflow's training operator: roles under one field, one way to suspend, to count and to end.
 const fn kubeflow(
     framework: &'static str,
@@ -199,6 +229,7 @@ const fn kubeflow(
         pod_sets: PodSets::Roles { at, roles, template: "/template", replicas: "/replicas" },
         active: Active::Each { at: "/status/replicaStatuses", field: "/active" },
         ended: Ended::Unknown,
+        ready: Ready::Condition("Running"),
         finished: &[("Succeeded", true), ("Failed", false)],
         priority_class: &["/spec/runPolicy/schedulingPolicy/priorityClass"],
         restores_at_stop: true,
@@ -233,6 +264,7 @@ const fn of_pods(
         pod_sets: PodSets::Roles { at: "", roles: &[], template: "", replicas: "" },
         active: Active::Count(""),
         ended: Ended::Unknown,
+        ready: Ready::Condition("Ready"),
         finished: &[],
         priority_class: &[],
         restores_at_stop: false,
@@ -278,6 +310,10 @@ pub static TABLE: &[JobKind] = &[
             mode: "/spec/completionMode",
             indexes: &["/status/completedIndexes", "/status/failedIndexes"],
         },
+        ready: Ready::Pods {
+            counts: &["/status/ready", "/status/succeeded"],
+            names: &["/status/uncountedTerminatedPods/succeeded"],
+        },
         finished: &[("Complete", true), ("Failed", false)],
         priority_class: &[],
         restores_at_stop: false,
@@ -304,6 +340,7 @@ pub static TABLE: &[JobKind] = &[
         },
         active: Active::Each { at: "/status/replicatedJobsStatus", field: "/active" },
         ended: Ended::Jobs { at: "/status/replicatedJobsStatus", name: "/name", succeeded: "/succeeded" },
+        ready: Ready::Jobs { at: "/status/replicatedJobsStatus", counts: &["/ready", "/succeeded"] },
         finished: &[("Completed", true), ("Failed", false)],
         priority_class: &[],
         restores_at_stop: false,
@@ -368,6 +405,7 @@ pub static TABLE: &[JobKind] = &[
         },
         active: Active::Says { at: "/status/state", value: "ready" },
         ended: Ended::Unknown,
+        ready: Ready::Says { at: "/status/state", value: "ready" },
         // It is there until somebody deletes it.
         finished: &[],
         priority_class: &[],

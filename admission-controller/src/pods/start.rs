@@ -38,11 +38,14 @@ pub fn start(
     if let Some(written) = pod.at("/spec/nodeSelector") {
         selector = serde_json::from_value(written.clone()).unwrap_or_default();
     }
-    let added = additions(workload, &set, flavors, &mut selector)?;
+    let mut added = additions(workload, &set, flavors, selector)?;
+    added.labels.extend(marks(workload, &set));
+    let name = workload.metadata.name.clone().unwrap_or_default();
+    added.annotations.insert(kueue::WORKLOAD.to_owned(), name);
     let mut tolerations = pod.at("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
     let known: Vec<Toleration> =
         tolerations.iter().filter_map(|one| serde_json::from_value(one.clone()).ok()).collect();
-    tolerations.extend(added.iter().filter(|one| !known.contains(one)).map(|one| json!(one)));
+    tolerations.extend(added.tolerations.iter().filter(|one| !known.contains(one)).map(|one| json!(one)));
     let gates = pod.at("/spec/schedulingGates").and_then(Value::as_array).into_iter().flatten();
     // Who has no domain of a topology has nobody else to wait for.
     let is_placed = workload
@@ -57,9 +60,9 @@ pub fn start(
     let gates: Vec<&Value> = gates.filter(is_over).collect();
     Ok(json!({
         "metadata": {
-            "labels": marks(workload, &set),
-            "annotations": { kueue::WORKLOAD: workload.metadata.name },
+            "labels": added.labels,
+            "annotations": added.annotations,
         },
-        "spec": { "schedulingGates": gates, "nodeSelector": selector, "tolerations": tolerations },
+        "spec": { "schedulingGates": gates, "nodeSelector": added.selector, "tolerations": tolerations },
     }))
 }

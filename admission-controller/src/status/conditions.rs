@@ -58,7 +58,8 @@ pub fn merged(
     list
 }
 
-fn whole_second(now: Timestamp) -> Time {
+/// A time as the API server keeps it.
+pub fn whole_second(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 

@@ -1,12 +1,14 @@
 //! Status patches: what is written to Workloads and queues, as merge patches.
 
 mod conditions;
+mod eviction;
 mod queues;
 mod workload;
 
-pub use conditions::{Change, merged};
+pub use conditions::{Change, merged, whole_second};
+pub use eviction::{deactivation_target, evicted, inactive, put_off, released, withdrawn};
 pub use queues::{cluster_queue, cohort, local_queue};
 pub use workload::{
-    evicted, finished, on_hold, pending, put_off, reclaimable, released, replaced, reservation, reserved,
-    synced, with_condition, without_checks,
+    finished, listed, on_hold, pending, pods_ready, reclaimable, replaced, reservation, reserved, synced,
+    with_condition,
 };

@@ -1,35 +1,88 @@
 use std::collections::BTreeMap;
 
 use crds::reasons::workload as tokens;
-use crds::view::workload::{Evictions, ReclaimablePod, RequeueState, Workload};
+use crds::view::workload::{AdmissionCheckState, ReclaimablePod, Workload};
 use jiff::Timestamp;
 use model::resources::ResourceList;
-use quota_engine::input::{Admission, DelayedTopology, PodSetAssignment};
-use quota_engine::{EvictReason, PendingReason};
+use quota_engine::PendingReason;
+use quota_engine::input::{Admission, DelayedTopology};
 use serde_json::{Value, json};
 
 use super::{Change, merged};
+use crate::ready::PodsReadyState;
 use crate::{checks, topology, words};
 
-fn patch(view: &Workload, changes: &[Change], now: Timestamp) -> Value {
+pub(super) fn patch(view: &Workload, changes: &[Change], now: Timestamp) -> Value {
     let conditions = merged(&view.status.conditions, changes, view.metadata.generation, now);
     json!({ "status": { "conditions": conditions } })
 }
 
-/// The admission, in one write: QuotaReserved, Admitted and `status.admission`. Where a check of the workload is not ready it
-/// is the first phase only: see [`synced`].
-pub fn reserved(view: &Workload, admission: &Admission, now: Timestamp) -> Value {
+/// The admission, in one write: QuotaReserved, Admitted and `status.admission`. `checks` are the states of the checks that it
+/// has to pass: where one is not ready this is the first phase only, see [`synced`]. `waits_for_pods` tells whether its pods
+/// are to be ready in time.
+pub fn reserved(
+    view: &Workload,
+    admission: &Admission,
+    checks: &[AdmissionCheckState],
+    waits_for_pods: bool,
+    now: Timestamp,
+) -> Value {
     let mut changes = reservation_changes(view, admission);
-    let delayed =
-        |one: &PodSetAssignment| one.topology.is_none() && one.delayed == Some(DelayedTopology::Pending);
-    let awaits = admission.pod_sets.iter().any(delayed);
-    changes.push(checks::admitted(true, checks::are_ready(&view.status.admission_checks), awaits));
-    changes.extend(requeued(view));
+    changes.push(checks::admitted(true, checks::are_ready(checks), admission.awaits_places()));
+    changes.extend(requeued(view, now));
+    // What runs already, and gets another node for one that failed, may have pods that are ready.
+    changes.extend(unready(view, waits_for_pods).filter(|_| !view.holds(tokens::ADMITTED)));
     let mut body = with_admission(patch(view, &changes, now), view, admission);
+    if !checks::same(checks, &view.status.admission_checks) {
+        body["status"]["admissionChecks"] = states(checks);
+    }
     if !view.status.unhealthy_nodes.is_empty() {
         // Other nodes have taken their place.
         body["status"]["unhealthyNodes"] = Value::Null;
     }
+    without_backoff(&mut body, view);
+    body
+}
+
+/// Null where there are none.
+pub(super) fn states(checks: &[AdmissionCheckState]) -> Value {
+    if checks.is_empty() { Value::Null } else { json!(checks) }
+}
+
+/// What it was put off for is over; how often that was stays.
+fn without_backoff(body: &mut Value, view: &Workload) {
+    if let Some(state) = view.status.requeue_state.as_ref().filter(|state| state.requeue_at.is_some()) {
+        let left = if state.count.is_some() { json!({ "requeueAt": null }) } else { Value::Null };
+        body["status"]["requeueState"] = left;
+    }
+}
+
+/// Its pods are not ready, whatever was said of earlier ones.
+pub(super) fn unready(view: &Workload, waits_for_pods: bool) -> Option<Change> {
+    let said = view.condition(tokens::PODS_READY);
+    let outdated = said.map_or(waits_for_pods, |one| {
+        (one.status.as_str(), one.reason.as_str()) != ("False", tokens::pods_ready::WAIT_FOR_START)
+    });
+    outdated.then(|| pods_ready_change(PodsReadyState::WaitForStart))
+}
+
+fn pods_ready_change(state: PodsReadyState) -> Change {
+    Change::new(tokens::PODS_READY, state.is_ready(), state.token(), words::pods_ready(state))
+}
+
+/// Whether its pods are ready.
+pub fn pods_ready(view: &Workload, state: PodsReadyState, now: Timestamp) -> Value {
+    patch(view, &[pods_ready_change(state)], now)
+}
+
+/// The states of its checks, and what they make of a workload with quota.
+pub fn listed(view: &Workload, checks: &[AdmissionCheckState], now: Timestamp) -> Value {
+    let mut after = view.clone();
+    after.status.admission_checks = checks.to_vec();
+    // What is admitted stays so until it is evicted.
+    let admitted = view.holds(tokens::ADMITTED);
+    let mut body = synced(&after, now).filter(|_| !admitted).unwrap_or_else(|| json!({ "status": {} }));
+    body["status"]["admissionChecks"] = states(checks);
     body
 }
 
@@ -95,14 +148,6 @@ fn quantities(amounts: &ResourceList) -> Value {
     amounts.iter().map(|(resource, amount)| (resource.as_str(), json!(resource.quantity(*amount)))).collect()
 }
 
-/// The states of admission checks, gone, since its ClusterQueue asks for none: with its quota it is admitted.
-pub fn without_checks(view: &Workload, now: Timestamp) -> Value {
-    let admitted = checks::admitted(true, true, checks::awaits_topology(view));
-    let mut body = patch(view, &[admitted], now);
-    body["status"]["admissionChecks"] = Value::Null;
-    body
-}
-
 /// Condition Admitted as quota, checks and places have it now; `None` where the status says so already. Words of others are
 /// as good as ours. The time for which it was admitted is kept when it no longer is.
 pub fn synced(view: &Workload, now: Timestamp) -> Option<Value> {
@@ -122,7 +167,12 @@ pub fn synced(view: &Workload, now: Timestamp) -> Option<Value> {
     (!said).then(|| with_execution_time(patch(view, std::slice::from_ref(&change), now), view, &change, now))
 }
 
-fn with_execution_time(mut body: Value, view: &Workload, admitted: &Change, now: Timestamp) -> Value {
+pub(super) fn with_execution_time(
+    mut body: Value,
+    view: &Workload,
+    admitted: &Change,
+    now: Timestamp,
+) -> Value {
     if let (false, Some(seconds)) = (admitted.status, checks::executed(view, now)) {
         body["status"]["accumulatedPastExecutionTimeSeconds"] = json!(seconds);
     }
@@ -152,40 +202,8 @@ pub fn on_hold(view: &Workload, now: Timestamp) -> Value {
     body
 }
 
-/// When it may be looked at again.
-pub fn put_off(state: &RequeueState) -> Value {
-    json!({ "status": { "requeueState": { "count": state.count, "requeueAt": state.requeue_at } } })
-}
-
-/// The eviction: the quota stays reserved until the pods are gone.
-pub fn evicted(view: &Workload, reason: EvictReason, message: &str, now: Timestamp) -> Value {
-    let mut changes = vec![Change::new(tokens::EVICTED, true, reason.token(), message)];
-    if let EvictReason::Preempted(right) = reason {
-        changes.push(Change::new(tokens::PREEMPTED, true, right.token(), message));
-    }
-    let mut body = patch(view, &changes, now);
-    body["status"]["schedulingStats"] = json!({ "evictions": evictions(view, reason.token()) });
-    if !view.status.unhealthy_nodes.is_empty() {
-        body["status"]["unhealthyNodes"] = Value::Null;
-    }
-    body
-}
-
-/// How often it was evicted for which reason, with one more. Where it was deactivated for a cause, somebody else counts.
-fn evictions(view: &Workload, reason: &str) -> Vec<Value> {
-    let mut counted = view.status.scheduling_stats.evictions.clone();
-    match counted.iter_mut().find(|one| one.reason == reason && one.underlying_cause.is_empty()) {
-        Some(one) => one.count = one.count.saturating_add(1),
-        None => {
-            counted.push(Evictions { reason: reason.to_owned(), underlying_cause: String::new(), count: 1 })
-        }
-    }
-    let entry = |one: &Evictions| json!({ "reason": one.reason, "underlyingCause": one.underlying_cause, "count": one.count });
-    counted.iter().map(entry).collect()
-}
-
 /// What kept it from being requeued is over.
-fn requeued(view: &Workload) -> Option<Change> {
+fn requeued(view: &Workload, now: Timestamp) -> Option<Change> {
     let before = view.condition(tokens::REQUEUED).filter(|one| one.status == "False")?;
     let (reason, message) = match before.reason.as_str() {
         tokens::evicted::CLUSTER_QUEUE_STOPPED => {
@@ -194,34 +212,19 @@ fn requeued(view: &Workload) -> Option<Change> {
         tokens::evicted::LOCAL_QUEUE_STOPPED => {
             (tokens::evicted::LOCAL_QUEUE_RESTARTED, "the LocalQueue runs again")
         }
+        tokens::evicted::PODS_READY_TIMEOUT | tokens::evicted::ADMISSION_CHECK => {
+            let until = view.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
+            if until.is_some_and(|until| until.0 > now) {
+                return None;
+            }
+            (tokens::evicted::BACKOFF_FINISHED, "it may be admitted again")
+        }
         other if other.starts_with(tokens::evicted::DEACTIVATED) => {
             (tokens::evicted::REACTIVATED, "the workload is active again")
         }
         _ => return None,
     };
     Some(Change::new(tokens::REQUEUED, true, reason, message))
-}
-
-/// The release of an evicted workload's quota: its pods are gone.
-pub fn released(view: &Workload, now: Timestamp) -> Value {
-    let (reason, message) = view
-        .condition(tokens::EVICTED)
-        .map_or((tokens::evicted::PREEMPTED, ""), |one| (one.reason.as_str(), one.message.as_str()));
-    let requeued = [tokens::evicted::PREEMPTED, tokens::evicted::NODE_FAILURES].contains(&reason);
-    let admitted = checks::admitted(false, true, false);
-    let changes = [
-        Change::new(
-            tokens::QUOTA_RESERVED,
-            false,
-            tokens::quota_reserved::PENDING_EVALUATION,
-            "the quota was given back after the eviction",
-        ),
-        admitted.clone(),
-        Change::new(tokens::REQUEUED, requeued, reason, message),
-    ];
-    let mut body = with_execution_time(patch(view, &changes, now), view, &admitted, now);
-    body["status"]["admission"] = Value::Null;
-    body
 }
 
 /// Why it waits, and for what its pod sets ask; `None` where its status gives that reason already.
@@ -235,18 +238,32 @@ pub fn pending(
     let said = view
         .condition(tokens::QUOTA_RESERVED)
         .is_some_and(|one| one.status == "False" && one.reason == token && one.message == message);
-    let stopped = [tokens::quota_reserved::SUSPENDED, tokens::quota_reserved::MISCONFIGURED].contains(&token);
+    let put_off = matches!(reason, PendingReason::PutOff { .. });
+    let stopped = put_off
+        || [
+            tokens::quota_reserved::SUSPENDED,
+            tokens::quota_reserved::MISCONFIGURED,
+            tokens::quota_reserved::DEACTIVATED,
+        ]
+        .contains(&token);
+    let requeued = requeued(view, now).filter(|_| !stopped);
+    // That it was put off is said where it was evicted, and until when in its requeueState.
+    let evicted = put_off && view.condition(tokens::QUOTA_RESERVED).is_some_and(|one| one.reason == token);
     let mut changes = vec![Change::new(tokens::QUOTA_RESERVED, false, token, message.clone())];
     if *reason == PendingReason::PreemptionGated {
         let gated = tokens::blocked_on_preemption_gates::PREEMPTION_GATED;
         changes.push(Change::new(tokens::BLOCKED_ON_PREEMPTION_GATES, true, gated, message));
     }
-    changes.extend(requeued(view).filter(|_| !stopped));
-    changes.push(checks::admitted(false, true, false));
-    if said {
+    if (said && requeued.is_none()) || evicted {
         return None;
     }
+    let is_requeued = requeued.is_some();
+    changes.extend(requeued);
+    changes.push(checks::admitted(false, true, false));
     let mut body = patch(view, &changes, now);
+    if is_requeued {
+        without_backoff(&mut body, view);
+    }
     let asked =
         requests.iter().map(|(name, amounts)| json!({ "name": name, "resources": quantities(amounts) }));
     body["status"]["resourceRequests"] = asked.collect();

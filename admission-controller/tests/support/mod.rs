@@ -6,11 +6,13 @@
 use std::time::Duration;
 
 use admission_controller::{Config, webhook_configurations};
+use axum::body::Body;
 use cluster_sim::{Cluster, GroupResource, Object, SimConfig};
 use jiff::Timestamp;
 use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tower::ServiceExt;
 
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
@@ -106,6 +108,7 @@ impl World {
             "clusterqueues" => ("v1beta2", "ClusterQueue"),
             "cohorts" => ("v1beta2", "Cohort"),
             "localqueues" => ("v1beta2", "LocalQueue"),
+            "admissionchecks" => ("v1beta2", "AdmissionCheck"),
             "workloadpriorityclasses" => ("v1beta2", "WorkloadPriorityClass"),
             "limitranges" => ("v1", "LimitRange"),
             "priorityclasses" => ("v1", "PriorityClass"),
@@ -236,8 +239,36 @@ impl World {
             .collect()
     }
 
+    /// What `/metrics` shows.
+    pub(crate) async fn metrics(&self) -> String {
+        let name = crds::names::trireme::ADMISSION_SERVICE;
+        let service = self.services.resolve("trireme-system", name).remove(0);
+        let request = http::Request::get("/metrics").body(Body::empty()).unwrap();
+        let response = service.oneshot(request).await.unwrap();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
     pub(crate) async fn settle(&self) {
-        self.clock.sleep(Duration::from_secs(30)).await;
+        self.sleep(30).await;
+    }
+
+    pub(crate) async fn sleep(&self, seconds: u64) {
+        self.clock.sleep(Duration::from_secs(seconds)).await;
+    }
+
+    pub(crate) async fn clock_ms(&self, millis: u64) {
+        self.clock.sleep(Duration::from_millis(millis)).await;
+    }
+
+    /// Seconds since the epoch.
+    pub(crate) fn seconds(&self) -> i64 {
+        self.clock.now().as_second()
+    }
+
+    /// The time, to whole seconds, as the API writes it.
+    pub(crate) fn now(&self) -> String {
+        Timestamp::from_second(self.seconds()).unwrap().to_string()
     }
 }
 

@@ -17,6 +17,7 @@ pub use workload_placement::{
     WorkloadPlacementStatus, WorkloadPodSet,
 };
 
+pub mod admission_check;
 pub mod cluster_queue;
 pub mod cohort;
 pub mod flavor;

@@ -65,7 +65,7 @@ pub struct WorkloadSpec {
     pub active: Option<bool>,
     /// `preemptionGates`.
     pub preemption_gates: Vec<PreemptionGate>,
-    /// `maximumExecutionTimeSeconds`, which is not supported yet.
+    /// `maximumExecutionTimeSeconds`.
     pub maximum_execution_time_seconds: Option<i32>,
 }
 
@@ -111,7 +111,7 @@ pub struct PodSet {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodTemplate {
-    /// `metadata`, of which only labels count.
+    /// `metadata`, of which only labels and annotations count.
     #[serde(deserialize_with = "model::null_as_default")]
     pub metadata: TemplateMeta,
     /// `spec`.
@@ -125,6 +125,9 @@ pub struct TemplateMeta {
     /// `labels`.
     #[serde(deserialize_with = "model::null_as_default")]
     pub labels: Labels,
+    /// `annotations`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// What of a pod decides about quota and flavors.
@@ -222,8 +225,8 @@ pub struct ReclaimablePod {
     pub count: i64,
 }
 
-/// `status.admissionChecks[]`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+/// `status.admissionChecks[]`, whole: a list is replaced as one, and what others wrote of theirs must stay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdmissionCheckState {
     /// `name`: the AdmissionCheck's.
@@ -231,20 +234,33 @@ pub struct AdmissionCheckState {
     /// `state`.
     pub state: CheckState,
     /// `lastTransitionTime`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
+    /// `message`.
+    pub message: String,
     /// `requeueAfterSeconds`: counted from the last transition.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub requeue_after_seconds: Option<i64>,
-    /// `podSetUpdates`: what it adds to the pods.
-    #[serde(deserialize_with = "model::null_as_default")]
-    pub pod_set_updates: Vec<PodSetUpdate>,
+    /// `retryCount`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_count: Option<i32>,
+    /// `podSetUpdates`, word for word; see [`PodSetUpdate`].
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "model::null_as_default")]
+    pub pod_set_updates: Vec<serde_json::Value>,
 }
 
-/// `status.admissionChecks[].podSetUpdates[]`.
+/// `status.admissionChecks[].podSetUpdates[]`: what pods of a set get when their job is started.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetUpdate {
     /// `name`: the pod set's.
     pub name: String,
+    /// `labels`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub labels: Labels,
+    /// `annotations`.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub annotations: BTreeMap<String, String>,
     /// `nodeSelector`.
     #[serde(deserialize_with = "model::null_as_default")]
     pub node_selector: Labels,
@@ -254,7 +270,7 @@ pub struct PodSetUpdate {
 }
 
 /// `status.admissionChecks[].state`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckState {
     /// Not known yet.
     #[default]

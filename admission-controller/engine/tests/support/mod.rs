@@ -1,7 +1,7 @@
 //! Builders shared by the engine's tests.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::ResourceName;
@@ -95,6 +95,10 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
         updates: Vec::new(),
         unhealthy_nodes: Vec::new(),
         movable: true,
+        passed: BTreeSet::new(),
+        not_before_ms: None,
+        leave: None,
+        pods_ready: false,
         preemption_gated: false,
         replaces: None,
         allowed_flavors: None,
@@ -162,8 +166,13 @@ impl World {
 
     /// Decides and writes until nothing is left to do.
     pub fn settle(&mut self) {
+        self.settle_at(1_000);
+    }
+
+    /// The same at this time, in milliseconds.
+    pub fn settle_at(&mut self, now_ms: i64) {
         for _ in 0..100 {
-            let decisions = self.engine.decide(1_000);
+            let decisions = self.engine.decide(now_ms);
             self.engine.audit().unwrap();
             if decisions.is_empty() {
                 return;
@@ -208,6 +217,14 @@ impl World {
                 self.standing(&slice, Standing::Finished);
             }
             Decision::SetUnplaced(_) => {}
+            Decision::Withdraw(withdraw) => {
+                let workload = self.workloads.get_mut(&withdraw.workload).unwrap();
+                assert_eq!(workload.version, withdraw.based_on);
+                workload.version = version;
+                workload.standing = Standing::Pending;
+                self.pending.insert(withdraw.workload.clone(), withdraw.reason);
+                self.engine.written(withdraw.id, Outcome::Written(version));
+            }
             Decision::SetPending(set) => {
                 self.pending.insert(set.workload, set.reason);
             }

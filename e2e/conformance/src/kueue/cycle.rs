@@ -94,14 +94,18 @@ impl Cycle {
             match decision {
                 Decision::Reserve(reserve) => {
                     let view = self.view(&reserve.workload);
-                    let body = status::reserved(&view, &reserve.admission, self.now);
+                    let body = {
+                        // Which checks there are somebody else has written already.
+                        let checks = &view.status.admission_checks;
+                        status::reserved(&view, &reserve.admission, checks, false, self.now)
+                    };
                     let outcome = self.write(&reserve.workload, &view, body, None);
                     self.world.engine.written(reserve.id, outcome);
                 }
                 Decision::Evict(evict) => {
                     let view = self.view(&evict.victim);
                     let message = message(&evict);
-                    let body = status::evicted(&view, evict.reason, &message, self.now);
+                    let body = status::evicted(&view, evict.reason, &message, None, self.now);
                     let outcome = self.write(&evict.victim, &view, body, evict.preemptor.as_ref());
                     self.world.engine.written(evict.id, outcome);
                 }
@@ -114,6 +118,8 @@ impl Cycle {
                     let news = news::unplaced(&view, &unplaced.reason);
                     self.events.push((name_of(&view), "Warning", news.reason.into_owned()));
                 }
+                // Told by the controller of Workloads, not in a cycle.
+                Decision::Withdraw(_) => {}
                 // Of queues that do not run a cycle has no heads: Kueue tells their workloads elsewhere.
                 Decision::SetPending(set)
                     if set.cluster_queue.is_none()

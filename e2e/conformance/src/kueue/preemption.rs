@@ -46,7 +46,7 @@ fn displaces(case: &Case) -> Verdict {
         let view: Workload = world.stored(object);
         let reason = EvictReason::Preempted(victim.reason);
         let message = words::eviction(reason, Some(("wl-in", "job-in")), ("", ""));
-        let body = status::evicted(&view, reason, &message, now);
+        let body = status::evicted(&view, reason, &message, None, now);
         for (field, value) in body["status"].as_object().unwrap() {
             object["status"][field] = value.clone();
         }

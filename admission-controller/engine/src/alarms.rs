@@ -1,0 +1,144 @@
+//! What happens at a time of its own: a workload that was put off is looked at again, one that has had its time leaves.
+//! The times are data; [`Engine::decide`] is told what time it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::decision::EvictReason;
+use crate::engine::{Engine, local_queue_of};
+use crate::input::{Standing, StopPolicy, Workload};
+use crate::names::{ClusterQueueName, Uid};
+use crate::queue::{HoldState, Phase};
+use crate::reason::{Inactive, PendingReason};
+
+/// At most one time for each workload, in milliseconds since the epoch.
+#[derive(Debug, Default)]
+pub(crate) struct Alarms {
+    by_time: BTreeSet<(i64, Uid)>,
+    by_workload: BTreeMap<Uid, i64>,
+    /// The latest time that was told. It does not go back.
+    now_ms: i64,
+}
+
+impl Alarms {
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    pub(crate) fn set(&mut self, uid: &Uid, at_ms: Option<i64>) {
+        if let Some(before) = self.by_workload.remove(uid) {
+            self.by_time.remove(&(before, uid.clone()));
+        }
+        if let Some(at_ms) = at_ms {
+            self.by_workload.insert(uid.clone(), at_ms);
+            self.by_time.insert((at_ms, uid.clone()));
+        }
+    }
+
+    /// Whose time has come.
+    fn ring(&mut self, now_ms: i64) -> Vec<Uid> {
+        self.now_ms = self.now_ms.max(now_ms);
+        let mut due = Vec::new();
+        while let Some((_, uid)) = self.by_time.first().filter(|(at_ms, _)| *at_ms <= self.now_ms).cloned() {
+            self.set(&uid, None);
+            due.push(uid);
+        }
+        due
+    }
+}
+
+impl Engine {
+    /// When there is something to be done though nothing happens, in milliseconds since the epoch: [`Engine::decide`] is to
+    /// be called then.
+    pub fn next_alarm_ms(&self) -> Option<i64> {
+        self.alarms.by_time.first().map(|(at_ms, _)| *at_ms)
+    }
+
+    /// Does what has become due.
+    pub(crate) fn ring(&mut self, now_ms: i64) {
+        for uid in self.alarms.ring(now_ms) {
+            self.replace_if_waiting(&uid);
+            self.drain(&uid);
+        }
+        if self.waits_for_pods && self.not_ready.is_empty() {
+            self.waits_for_pods = false;
+            self.released = true;
+            for name in self.queues.keys().cloned().collect::<Vec<_>>() {
+                self.reactivate(&name);
+            }
+        }
+    }
+
+    /// Whether nobody may be admitted now, since pods of those who were are not ready.
+    pub(crate) fn pods_are_awaited(&self) -> bool {
+        !self.not_ready.is_empty()
+    }
+
+    /// Sets the time at which a workload is looked at by itself.
+    pub(crate) fn set_alarm(&mut self, uid: &Uid) {
+        let Some(record) = self.workloads.get(uid) else { return };
+        let workload = &record.workload;
+        let at_ms = match workload.standing {
+            Standing::Pending => workload.not_before_ms,
+            Standing::Reserved { evicted: false, .. } => workload.leave.map(|leave| leave.at_ms),
+            Standing::Reserved { .. } | Standing::OnHold | Standing::Finished => None,
+        };
+        let at_ms = at_ms.filter(|at_ms| *at_ms > self.alarms.now_ms());
+        self.alarms.set(uid, at_ms);
+    }
+
+    /// Why a workload that has quota and is not admitted yet may not keep it.
+    fn why_withdrawn(&self, workload: &Workload, name: &ClusterQueueName) -> Option<PendingReason> {
+        if let Some(key) = local_queue_of(workload) {
+            match self.local_queues.get(&key) {
+                None => return Some(PendingReason::LocalQueueMissing(key)),
+                Some(queue) if queue.stop != StopPolicy::None => {
+                    return Some(PendingReason::LocalQueueStopped(key));
+                }
+                Some(_) => {}
+            }
+        }
+        let spec = self.queues.get(name).and_then(|queue| queue.spec.as_ref());
+        let inactive = match spec {
+            None => return Some(PendingReason::ClusterQueueMissing(name.clone())),
+            Some(spec) if spec.terminating => Inactive::Terminating,
+            Some(spec) if spec.stop != StopPolicy::None => Inactive::Stopped,
+            Some(_) => return None,
+        };
+        Some(PendingReason::ClusterQueueInactive(name.clone(), inactive))
+    }
+
+    /// Evicts a workload that was deactivated, whose time has come, or whose queue is drained.
+    pub(crate) fn drain(&mut self, uid: &Uid) {
+        let Some(record) = self.workloads.get(uid) else { return };
+        let Phase::Holding(holding) = &record.phase else { return };
+        if holding.state != HoldState::Confirmed
+            || record.eviction_refused_at == Some(record.workload.version)
+        {
+            return;
+        }
+        let drains = |stop: StopPolicy| stop == StopPolicy::HoldAndDrain;
+        let queue = self.queues.get(&holding.admission.cluster_queue).and_then(|queue| queue.spec.as_ref());
+        let local_queue = local_queue_of(&record.workload).and_then(|key| self.local_queues.get(&key));
+        let due = record.workload.leave.filter(|leave| leave.at_ms <= self.alarms.now_ms());
+        if record.workload.active
+            && !holding.admitted
+            && let Some(reason) = self.why_withdrawn(&record.workload, &holding.admission.cluster_queue)
+        {
+            return self.withdraw_reservation(uid, reason);
+        }
+        let reason = if !record.workload.active {
+            EvictReason::Deactivated
+        } else if due.is_some_and(|leave| leave.reason == EvictReason::AdmissionCheck) {
+            EvictReason::AdmissionCheck
+        } else if local_queue.is_some_and(|queue| drains(queue.stop)) {
+            EvictReason::LocalQueueStopped
+        } else if queue.is_some_and(|spec| drains(spec.stop)) {
+            EvictReason::ClusterQueueStopped
+        } else if let Some(leave) = due {
+            leave.reason
+        } else {
+            return;
+        };
+        self.evict(uid, reason, None);
+    }
+}

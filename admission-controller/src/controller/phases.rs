@@ -1,0 +1,176 @@
+//! The second phase of an admission, what follows from the states of pods, and what ends by itself.
+
+use crds::reasons::event as reasons;
+use crds::reasons::workload as tokens;
+use crds::view::workload::{CheckState, Workload};
+use jiff::Timestamp;
+use kit::events::Severity;
+use kit::patch::Subresource;
+use kit::writes::Priority;
+use quota_engine::EvictReason;
+use quota_engine::input::Admission;
+use serde_json::Value;
+
+use super::Controller;
+use super::world::Unit;
+use crate::lifetime::{self, End};
+use crate::reconcile::Job;
+use crate::{checks, input, requeue, status, words};
+
+impl Controller {
+    /// The reservation, with the states of the checks that stand between it and the admission.
+    pub(super) fn reserved(&self, workload: &Workload, admission: &Admission, now: Timestamp) -> Value {
+        let flavors = admission.pod_sets.iter().flat_map(|set| set.flavors.values());
+        let flavors = flavors.map(|flavor| flavor.as_str()).collect();
+        let seen = &workload.status.admission_checks;
+        let listed = match self.world.cluster_queue(&admission.cluster_queue) {
+            Some(queue) => checks::listed(seen, &checks::on_flavors(queue, &flavors), now),
+            None => seen.clone(),
+        };
+        let waits_for_pods = self.world.rules.pods_ready().is_some();
+        status::reserved(workload, admission, &listed, waits_for_pods, now)
+    }
+
+    /// The eviction, with the time until which the workload is put off.
+    pub(super) fn evicted(
+        &self,
+        workload: &Workload,
+        reason: EvictReason,
+        message: &str,
+        now: Timestamp,
+    ) -> Value {
+        let pods_ready = self.world.rules.pods_ready();
+        let unready = matches!(reason, EvictReason::PodsReadyTimeout(_));
+        let backoff = pods_ready.filter(|_| unready).map(|pods_ready| pods_ready.backoff(workload, now));
+        let message = match reason {
+            EvictReason::AdmissionCheck => {
+                let told = checks::told(&workload.status.admission_checks, CheckState::Retry);
+                words::truncated(format!("{message}: {told}"))
+            }
+            _ => message.to_owned(),
+        };
+        status::evicted(workload, reason, &message, backoff, now)
+    }
+
+    /// What the states of its admission checks make of a workload. Those that nobody asks for count no more.
+    pub(super) fn second_phase(&self, workload: &Workload) -> Option<Value> {
+        if workload.holds(tokens::FINISHED) || workload.holds(tokens::EVICTED) {
+            return self.put_off(workload);
+        }
+        let (seen, now) = (&workload.status.admission_checks, self.ctx.clock.now());
+        if !workload.holds(tokens::QUOTA_RESERVED) {
+            return self.put_off(workload);
+        }
+        let admission = workload.status.admission.as_ref()?;
+        let queue = self.world.cluster_queue(&admission.cluster_queue.as_str().into())?;
+        let listed = checks::listed(seen, &checks::of_workload(queue, Some(admission)), now);
+        if !checks::same(&listed, seen) {
+            return Some(status::listed(workload, &listed, now));
+        }
+        let admitted = workload.holds(tokens::ADMITTED);
+        (!listed.is_empty() && !admitted).then(|| status::synced(workload, now)).flatten()
+    }
+
+    /// Of one without quota: states of checks that its queue no longer asks for go, and it is put off for as long as a check
+    /// wants it.
+    fn put_off(&self, workload: &Workload) -> Option<Value> {
+        let (seen, now) = (&workload.status.admission_checks, self.ctx.clock.now());
+        if seen.is_empty() || workload.holds(tokens::FINISHED) || workload.holds(tokens::QUOTA_RESERVED) {
+            return None;
+        }
+        let queue = self.engine.cluster_queue_of(&input::uid(&workload.metadata));
+        if let Some(queue) = queue.and_then(|name| self.world.cluster_queue(&name)) {
+            let known = checks::known(seen, queue);
+            if known.len() != seen.len() {
+                return Some(status::listed(workload, &known, now));
+            }
+        }
+        let until = checks::retry_at(seen).filter(|at| *at > now)?;
+        let state = requeue::put_off(workload.status.requeue_state.as_ref(), until, false)?;
+        Some(status::put_off(&state))
+    }
+
+    /// Tells the owner of a job what the checks say for which it waits.
+    pub(super) fn tell_checks(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
+        let says = |check: &&crds::view::workload::AdmissionCheckState| !check.message.is_empty();
+        let states: Vec<_> = workload.status.admission_checks.iter().filter(says).cloned().collect();
+        let words = checks::told(&states, CheckState::Pending);
+        let waits = workload.holds(tokens::QUOTA_RESERVED) && !workload.holds(tokens::ADMITTED);
+        if !waits || words.is_empty() || self.told.get(unit).is_some_and(|(told, _)| *told == words) {
+            return;
+        }
+        self.about_job(job, Severity::Normal, reasons::UPDATED_ADMISSION_CHECK, &words);
+        self.told.insert(unit.clone(), (words, self.ctx.clock.monotonic() + super::TELL_AGAIN));
+    }
+
+    /// Says of an admitted workload whether its pods are ready, if that is to be said.
+    pub(super) fn tell_pods(&mut self, unit: &Unit, ready: bool, workload: &Workload) -> bool {
+        let waits = self.world.rules.pods_ready().is_some();
+        let Some(state) = crate::ready::news(workload, ready).filter(|_| waits) else { return false };
+        if self.is_refused(unit, &self.versions_of(unit, workload)) {
+            return false;
+        }
+        let body = status::pods_ready(workload, state, self.ctx.clock.now());
+        self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
+        true
+    }
+
+    /// Ends what is to end by itself, or sees to it that it is looked at when it is to.
+    pub(super) fn end(&mut self, unit: &Unit, job: Option<&Job>, workload: Option<&Workload>) -> bool {
+        let Some(workload) = workload else { return false };
+        let Some((at, end)) = lifetime::next(workload, &self.world.rules) else { return false };
+        let now = self.ctx.clock.now();
+        if at > now {
+            self.wake_at(unit, at);
+            return false;
+        }
+        if self.is_refused(unit, &super::pump::versions(job, Some(workload))) {
+            return false;
+        }
+        let (status, urgent) = (Subresource::Status, Priority::Urgent);
+        match end {
+            End::Target { reason, message } => {
+                let body = status::deactivation_target(workload, reason, &message, now);
+                self.patch_workload(unit, workload, body, status, urgent, None);
+            }
+            End::Deactivate => {
+                self.patch_workload(unit, workload, status::inactive(), Subresource::Main, urgent, None);
+            }
+            End::Evict => {
+                let message = words::eviction(EvictReason::Deactivated, None, ("", ""));
+                let body = status::evicted(workload, EvictReason::Deactivated, &message, None, now);
+                self.patch_workload(unit, workload, body, status, urgent, None);
+            }
+            End::DeleteWorkload => {
+                self.about_workload(workload, Severity::Normal, reasons::DELETED, "kept for long enough");
+                self.delete_workload(unit, workload);
+            }
+            End::DeleteJob => match job {
+                Some(job) if job.object.metadata.deletion_timestamp.is_none() => {
+                    self.about_job(job, Severity::Normal, reasons::DELETED, "deactivated for long enough");
+                    self.delete_job(unit, job, workload);
+                }
+                _ => return false,
+            },
+        }
+        true
+    }
+
+    /// Has a unit looked at at this time.
+    fn wake_at(&mut self, unit: &Unit, at: Timestamp) {
+        if self.alarms.get(unit) == Some(&at) {
+            return;
+        }
+        self.alarms.insert(unit.clone(), at);
+        let when = self.instant(at.as_millisecond());
+        self.due.insert((when, unit.clone()));
+    }
+
+    /// This time, in milliseconds since the epoch, by the clock that only goes forward.
+    pub(super) fn instant(&self, at_ms: i64) -> tokio::time::Instant {
+        let wait = at_ms.saturating_sub(self.ctx.clock.unix_millis());
+        // A year is as good as longer.
+        let wait = u64::try_from(wait).unwrap_or(0).min(super::LONGEST_WAIT_MS);
+        self.ctx.clock.monotonic() + std::time::Duration::from_millis(wait)
+    }
+}

@@ -1,0 +1,34 @@
+//! Whether all pods of a job are ready or have succeeded, as its status tells it.
+
+use serde_json::Value;
+
+use super::read::{count, parallel};
+use super::table::{PodSets, Ready};
+use super::{JobKind, JobObject};
+
+/// Whether all pods of a job are ready or have succeeded.
+pub fn are_ready(kind: &JobKind, object: &JobObject) -> bool {
+    let number = |at: &str| object.at(at).and_then(Value::as_i64).unwrap_or(0);
+    match (&kind.ready, &kind.pod_sets) {
+        (Ready::Pods { counts, names }, PodSets::Single { parallelism, completions, .. }) => {
+            let counted: i64 = counts.iter().map(|at| number(at)).sum();
+            let named: usize = names.iter().map(|at| object.length(at)).sum();
+            let all = counted.saturating_add(i64::try_from(named).unwrap_or(i64::MAX));
+            parallel(object, parallelism, completions).is_ok_and(|wanted| all >= wanted)
+        }
+        (Ready::Jobs { at, counts }, PodSets::Jobs { at: sets, replicas, .. }) => {
+            let of_set = |index: usize| count(object, &format!("{sets}/{index}{replicas}"));
+            let wanted: Result<i64, String> =
+                (0..object.length(sets)).map(|index| Ok(of_set(index)?.unwrap_or(1))).sum();
+            let entries = object.at(at).and_then(Value::as_array).into_iter().flatten();
+            let ready = entries.flat_map(|entry| counts.iter().map(move |field| entry.pointer(field)));
+            wanted == Ok(ready.filter_map(|count| count?.as_i64()).sum())
+        }
+        (Ready::Condition(name), _) => {
+            let conditions = object.at("/status/conditions").and_then(Value::as_array);
+            conditions.into_iter().flatten().any(|one| one["type"] == *name && one["status"] == "True")
+        }
+        (Ready::Says { at, value }, _) => object.text(at) == *value,
+        _ => false,
+    }
+}

@@ -1,0 +1,95 @@
+//! What ends by itself: a workload that was rejected, that ran for as long as it may, whose pods do not get ready; and what is
+//! deleted when it has been over for some time.
+
+use crds::reasons::workload as tokens;
+use crds::view::workload::{CheckState, Workload};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::checks;
+use crate::requests::Rules;
+
+/// `objectRetentionPolicies.workloads`; `None` is for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// From the end of a workload until it is deleted.
+    pub after_finished: Option<SignedDuration>,
+    /// From the deactivation of a workload by this program until its job is deleted.
+    pub after_deactivated: Option<SignedDuration>,
+}
+
+/// How something ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It is said why the workload is to be deactivated.
+    Target {
+        /// The token.
+        reason: &'static str,
+        /// The words.
+        message: String,
+    },
+    /// What was said comes true: `spec.active` becomes false.
+    Deactivate,
+    /// One that is not active and has no quota is said to be evicted.
+    Evict,
+    /// The Workload is deleted.
+    DeleteWorkload,
+    /// Its job is deleted.
+    DeleteJob,
+}
+
+/// What ends next, and when: now at the latest where that is past.
+pub fn next(view: &Workload, rules: &Rules) -> Option<(Timestamp, End)> {
+    if view.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let retention = rules.retention();
+    if let Some(finished) = view.true_condition(tokens::FINISHED) {
+        let at = after(finished.last_transition_time.0, retention.after_finished?);
+        return Some((at, End::DeleteWorkload));
+    }
+    if view.spec.active.unwrap_or(true) {
+        return while_active(view, rules);
+    }
+    let Some(evicted) = view.true_condition(tokens::EVICTED) else {
+        let reserved = view.holds(tokens::QUOTA_RESERVED);
+        return (!reserved).then_some((Timestamp::MIN, End::Evict));
+    };
+    let by_us = evicted.reason.starts_with(tokens::evicted::DEACTIVATED_DUE_TO);
+    let kept = retention.after_deactivated.filter(|_| by_us)?;
+    Some((after(evicted.last_transition_time.0, kept), End::DeleteJob))
+}
+
+fn while_active(view: &Workload, rules: &Rules) -> Option<(Timestamp, End)> {
+    if view.holds(tokens::DEACTIVATION_TARGET) {
+        return Some((Timestamp::MIN, End::Deactivate));
+    }
+    if !view.holds(tokens::QUOTA_RESERVED) || view.holds(tokens::EVICTED) {
+        return None;
+    }
+    let states = &view.status.admission_checks;
+    if states.iter().any(|check| check.state == CheckState::Rejected) {
+        let message = format!("admission checks reject it: {}", checks::told(states, CheckState::Rejected));
+        let reason = tokens::deactivation_target::ADMISSION_CHECK;
+        return Some((Timestamp::MIN, End::Target { reason, message }));
+    }
+    let unready = rules.pods_ready().and_then(|pods_ready| pods_ready.gives_up_at(view)).map(|at| {
+        let reason = tokens::deactivation_target::REQUEUING_LIMIT_EXCEEDED;
+        (at, End::Target { reason, message: "its pods were not ready in time too often".to_owned() })
+    });
+    [unready, execution_over(view)].into_iter().flatten().min_by_key(|(at, _)| *at)
+}
+
+/// When it was admitted for as long as it may be, all in all.
+fn execution_over(view: &Workload) -> Option<(Timestamp, End)> {
+    let limit = view.spec.maximum_execution_time_seconds?;
+    let admitted = view.true_condition(tokens::ADMITTED)?;
+    let before = view.status.accumulated_past_execution_time_seconds.unwrap_or(0);
+    let left = SignedDuration::from_secs(i64::from(limit) - i64::from(before));
+    let reason = tokens::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED;
+    let message = format!("it was admitted for the {limit} s that it may be");
+    Some((after(admitted.last_transition_time.0, left), End::Target { reason, message }))
+}
+
+fn after(since: Timestamp, time: SignedDuration) -> Timestamp {
+    since.checked_add(time).unwrap_or(Timestamp::MAX)
+}

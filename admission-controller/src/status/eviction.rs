@@ -1,0 +1,141 @@
+//! How a workload loses what it has: the eviction, the return of its quota, the way to its deactivation.
+
+use crds::reasons::workload as tokens;
+use crds::view::workload::{Evictions, RequeueState, Workload};
+use jiff::Timestamp;
+use quota_engine::{EvictReason, PendingReason};
+use serde_json::{Value, json};
+
+use super::workload::{patch, states, unready, with_execution_time};
+use super::{Change, merged};
+use crate::{checks, requeue, words};
+
+/// When it may be looked at again.
+pub fn put_off(state: &RequeueState) -> Value {
+    json!({ "status": { "requeueState": { "count": state.count, "requeueAt": state.requeue_at } } })
+}
+
+/// The eviction: the quota stays reserved until the pods are gone. Every check is to be answered anew. `backoff` says when
+/// it may be looked at again; where a check asks for a later time, that counts.
+pub fn evicted(
+    view: &Workload,
+    reason: EvictReason,
+    message: &str,
+    backoff: Option<RequeueState>,
+    now: Timestamp,
+) -> Value {
+    let target = view.true_condition(tokens::DEACTIVATION_TARGET);
+    let (token, cause, message) = match (reason, target) {
+        (EvictReason::Deactivated, Some(target)) => (
+            format!("{}{}", tokens::evicted::DEACTIVATED_DUE_TO, target.reason),
+            target.reason.as_str(),
+            words::truncated(format!("{message} due to {}", target.message)),
+        ),
+        (EvictReason::PodsReadyTimeout(unready), _) => {
+            (reason.token().to_owned(), unready.token(), message.to_owned())
+        }
+        _ => (reason.token().to_owned(), "", message.to_owned()),
+    };
+    let mut changes = vec![Change::new(tokens::EVICTED, true, token.clone(), message.clone())];
+    if let EvictReason::Preempted(right) = reason {
+        changes.push(Change::new(tokens::PREEMPTED, true, right.token(), message.clone()));
+    }
+    if view.holds(tokens::BLOCKED_ON_PREEMPTION_GATES) {
+        changes.push(Change::new(tokens::BLOCKED_ON_PREEMPTION_GATES, false, token, message));
+    }
+    let mut conditions = merged(&view.status.conditions, &changes, view.metadata.generation, now);
+    if reason == EvictReason::Deactivated {
+        conditions.retain(|one| one.type_ != tokens::DEACTIVATION_TARGET);
+    }
+    let mut status = json!({
+        "conditions": conditions,
+        "schedulingStats": { "evictions": evictions(view, reason.token(), cause) },
+    });
+    let after = checks::reset(&view.status.admission_checks, now);
+    if !checks::same(&after, &view.status.admission_checks) {
+        status["admissionChecks"] = states(&after);
+    }
+    if !view.status.unhealthy_nodes.is_empty() {
+        status["unhealthyNodes"] = Value::Null;
+    }
+    let state = view.status.requeue_state.as_ref();
+    if reason == EvictReason::Deactivated {
+        if state.is_some() {
+            status["requeueState"] = Value::Null;
+        }
+    } else {
+        let seen = backoff.as_ref().or(state);
+        let retry = checks::retry_at(&view.status.admission_checks).filter(|at| *at > now);
+        let later = retry.and_then(|at| requeue::put_off(seen, at, false));
+        if let Some(state) = later.or(backoff) {
+            status["requeueState"] = put_off(&state)["status"]["requeueState"].take();
+        }
+    }
+    json!({ "status": status })
+}
+
+/// How often it was evicted for which reason and cause, with one more.
+fn evictions(view: &Workload, reason: &str, cause: &str) -> Vec<Value> {
+    let mut counted = view.status.scheduling_stats.evictions.clone();
+    match counted.iter_mut().find(|one| one.reason == reason && one.underlying_cause == cause) {
+        Some(one) => one.count = one.count.saturating_add(1),
+        None => counted.push(Evictions {
+            reason: reason.to_owned(),
+            underlying_cause: cause.to_owned(),
+            count: 1,
+        }),
+    }
+    let entry = |one: &Evictions| json!({ "reason": one.reason, "underlyingCause": one.underlying_cause, "count": one.count });
+    counted.iter().map(entry).collect()
+}
+
+/// The release of an evicted workload's quota: its pods are gone.
+pub fn released(view: &Workload, now: Timestamp) -> Value {
+    let (reason, message) = view
+        .condition(tokens::EVICTED)
+        .map_or((tokens::evicted::PREEMPTED, ""), |one| (one.reason.as_str(), one.message.as_str()));
+    let requeued = [tokens::evicted::PREEMPTED, tokens::evicted::NODE_FAILURES].contains(&reason);
+    let admitted = checks::admitted(false, true, false);
+    let mut changes = vec![
+        Change::new(
+            tokens::QUOTA_RESERVED,
+            false,
+            tokens::quota_reserved::PENDING_EVALUATION,
+            "the quota was given back after the eviction",
+        ),
+        admitted.clone(),
+        Change::new(tokens::REQUEUED, requeued, reason, message),
+    ];
+    changes.extend(unready(view, false));
+    let mut body = with_execution_time(patch(view, &changes, now), view, &admitted, now);
+    body["status"]["admission"] = Value::Null;
+    body
+}
+
+/// The return of quota that was not an admission yet, for the reason for which it waits from now on.
+pub fn withdrawn(view: &Workload, reason: &PendingReason, now: Timestamp) -> Value {
+    let changes = [
+        Change::new(tokens::QUOTA_RESERVED, false, reason.token(), words::pending(reason)),
+        checks::admitted(false, true, false),
+    ];
+    let mut body = patch(view, &changes, now);
+    body["status"]["admission"] = Value::Null;
+    body
+}
+
+/// Why it is to be deactivated, which follows as soon as that is written. Time that it had is forgotten where it had too much:
+/// activated again, it starts from the beginning.
+pub fn deactivation_target(view: &Workload, reason: &'static str, message: &str, now: Timestamp) -> Value {
+    let change = Change::new(tokens::DEACTIVATION_TARGET, true, reason, words::truncated(message.to_owned()));
+    let mut body = patch(view, &[change], now);
+    let had_its_time = reason == tokens::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED;
+    if had_its_time && view.status.accumulated_past_execution_time_seconds.is_some() {
+        body["status"]["accumulatedPastExecutionTimeSeconds"] = Value::Null;
+    }
+    body
+}
+
+/// The deactivation.
+pub fn inactive() -> Value {
+    json!({ "spec": { "active": false } })
+}

@@ -1,0 +1,485 @@
+//! Between quota and the end: admission checks, pods that have to get ready, times, and what is deleted after them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use admission_controller::{Config, Configuration};
+use cluster_sim::GroupResource;
+use serde_json::{Value, json};
+use support::{World, pytorch};
+
+const GROUP: &str = "kueue.x-k8s.io";
+
+fn config(text: &str) -> Config {
+    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
+    Config { file, ..Config::default() }
+}
+
+/// A queue of four GPUs that asks for these checks, and the checks, which are active.
+async fn checked_queue(world: &World, rules: Value) {
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    for rule in rules.as_array().unwrap() {
+        let name = rule["name"].as_str().unwrap();
+        let check =
+            json!({ "metadata": { "name": name }, "spec": { "controllerName": "example.com/check" } });
+        world.create(GROUP, "admissionchecks", check).await;
+        set_active(world, name, true).await;
+    }
+    ask_for(world, rules).await;
+}
+
+async fn ask_for(world: &World, rules: Value) {
+    let ask = |queue: &mut Value| {
+        queue["spec"]["admissionChecksStrategy"] = json!({ "admissionChecks": rules.clone() });
+    };
+    world.update(GROUP, "clusterqueues", "a", false, ask).await;
+}
+
+async fn set_active(world: &World, name: &str, active: bool) {
+    let status = if active { "True" } else { "False" };
+    world
+        .update(GROUP, "admissionchecks", name, true, |check| {
+            check["status"]["conditions"] = json!([{
+                "type": "Active", "status": status, "reason": "Test", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]);
+        })
+        .await;
+}
+
+/// What the controller of a check says, beside what others say.
+async fn answer(world: &World, job: &str, check: &str, state: &str, more: Value) {
+    let name = world.workload(job).unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let now = world.now();
+    world
+        .update(GROUP, "workloads", &name, true, |workload| {
+            let states = workload["status"]["admissionChecks"].as_array_mut().unwrap();
+            let one = states.iter_mut().find(|one| one["name"] == check).unwrap();
+            one["state"] = json!(state);
+            one["lastTransitionTime"] = json!(now.clone());
+            one["message"] = json!("as the test has it");
+            for (field, value) in more.as_object().into_iter().flatten() {
+                one[field] = value.clone();
+            }
+        })
+        .await;
+}
+
+fn states(world: &World, job: &str) -> Vec<(String, String)> {
+    let workload = world.workload(job).unwrap();
+    let text = |one: &Value, field: &str| one[field].as_str().unwrap().to_owned();
+    let states = workload["status"]["admissionChecks"].as_array().into_iter().flatten();
+    states.map(|one| (text(one, "name"), text(one, "state"))).collect()
+}
+
+fn said(world: &World, job: &str, kind: &str) -> (String, String) {
+    world.condition(job, kind).map(|one| (one.0, one.1)).unwrap_or_default()
+}
+
+fn pair(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn quota_comes_first_and_the_job_starts_when_every_check_is_ready() {
+    let world = World::new(false).await;
+    checked_queue(&world, json!([{ "name": "budget" }, { "name": "licence" }])).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("True", "QuotaReserved"));
+    assert_eq!(said(&world, "llama", "Admitted"), pair("False", "UnsatisfiedAdmissionChecks"));
+    assert_eq!(states(&world, "llama"), [pair("budget", "Pending"), pair("licence", "Pending")]);
+    assert!(world.is_suspended("llama"));
+    let queue = world.get(GROUP, "clusterqueues", "a").unwrap();
+    assert_eq!(
+        (&queue["status"]["reservingWorkloads"], &queue["status"]["admittedWorkloads"]),
+        (&json!(1), &json!(0))
+    );
+    let seen = world.get(GROUP, "admissionchecks", "budget").unwrap();
+    assert_eq!(seen["metadata"]["finalizers"], json!(["kueue.x-k8s.io/resource-in-use"]));
+
+    answer(&world, "llama", "budget", "Ready", json!({})).await;
+    world.settle().await;
+    assert!(world.is_suspended("llama"), "one is not ready");
+    let update = json!({ "podSetUpdates": [{
+        "name": "worker", "labels": { "team": "x" }, "annotations": { "ticket": "7" },
+        "nodeSelector": { "pool": "reserved" }, "tolerations": [{ "key": "reserved", "operator": "Exists" }],
+    }]});
+    answer(&world, "llama", "licence", "Ready", update).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));
+    let job = world.job("llama");
+    let template = &job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
+    assert_eq!(template["metadata"]["annotations"], json!({ "ticket": "7" }));
+    assert_eq!(template["metadata"]["labels"]["team"], "x");
+    assert_eq!(template["spec"]["nodeSelector"], json!({ "gpu": "a100", "pool": "reserved" }));
+    assert_eq!(template["spec"]["tolerations"][0]["key"], "reserved");
+
+    // What runs is not stopped because a check that was passed is asked anew.
+    answer(&world, "llama", "budget", "Pending", json!({})).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_says_what_is_wrong_with_its_checks() {
+    let world = World::new(false).await;
+    checked_queue(&world, json!([{ "name": "budget" }])).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 2).await;
+    let active = |world: &World| {
+        let queue = world.get(GROUP, "clusterqueues", "a").unwrap();
+        let condition = queue["status"]["conditions"][0].clone();
+        (condition["status"].as_str().unwrap().to_owned(), condition["reason"].as_str().unwrap().to_owned())
+    };
+    set_active(&world, "budget", false).await;
+    world.settle().await;
+    assert_eq!(active(&world), pair("False", "AdmissionCheckInactive"));
+    ask_for(&world, json!([{ "name": "budget" }, { "name": "nobody" }])).await;
+    world.settle().await;
+    assert_eq!(active(&world), pair("False", "AdmissionCheckNotFound"));
+    ask_for(&world, json!([{ "name": "budget" }])).await;
+    set_active(&world, "budget", true).await;
+    world.settle().await;
+    assert_eq!(active(&world), pair("True", "Ready"));
+    let checks = GroupResource::new(GROUP, "admissionchecks");
+    world.cluster.store("user").delete(&checks, "", "budget", Default::default()).await.unwrap();
+    world.settle().await;
+    assert!(world.get(GROUP, "admissionchecks", "budget").is_some(), "kept while it is asked for");
+    ask_for(&world, json!([{ "name": "other" }])).await;
+    world.settle().await;
+    assert!(world.get(GROUP, "admissionchecks", "budget").is_none());
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("True", "QuotaReserved"));
+    assert_eq!(
+        states(&world, "llama"),
+        [pair("other", "Pending")],
+        "what it has to pass changed with the queue"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_of_another_flavor_is_none_of_its_business() {
+    let world = World::new(false).await;
+    checked_queue(&world, json!([{ "name": "budget" }])).await;
+    let h100 = json!({ "metadata": { "name": "h100" }, "spec": {} });
+    world.create(GROUP, "resourceflavors", h100).await;
+    world
+        .update(GROUP, "clusterqueues", "a", false, |queue| {
+            let flavors = queue["spec"]["resourceGroups"][0]["flavors"].as_array_mut().unwrap();
+            let mut second = flavors[0].clone();
+            second["name"] = json!("h100");
+            flavors.push(second);
+            queue["spec"]["admissionChecksStrategy"] =
+                json!({ "admissionChecks": [{ "name": "budget", "onFlavors": ["h100"] }] });
+        })
+        .await;
+    world.start("layer1");
+    world.pytorch("first", "a", 4).await;
+    world.settle().await;
+    world.pytorch("second", "a", 4).await;
+    world.settle().await;
+    assert!(world.is("first", "Admitted") && states(&world, "first").is_empty());
+    assert!(!world.is("second", "Admitted") && world.is("second", "QuotaReserved"));
+    assert_eq!(states(&world, "second"), [pair("budget", "Pending")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_gives_the_quota_back_until_its_time_has_come() {
+    let world = World::new(false).await;
+    checked_queue(&world, json!([{ "name": "budget" }])).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    answer(&world, "llama", "budget", "Retry", json!({ "requeueAfterSeconds": 300 })).await;
+    let asked = world.seconds();
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "Evicted"), pair("True", "AdmissionCheck"));
+    assert_eq!(said(&world, "llama", "Requeued"), pair("False", "AdmissionCheck"));
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "PendingEvaluation"));
+    let workload = world.workload("llama").unwrap();
+    assert_eq!(states(&world, "llama"), [pair("budget", "Pending")]);
+    assert_eq!(workload["status"]["admissionChecks"][0]["retryCount"], 1);
+    assert_eq!(workload["status"]["schedulingStats"]["evictions"][0]["reason"], "AdmissionCheck");
+    assert!(workload["status"].get("admission").is_none());
+    let until = workload["status"]["requeueState"]["requeueAt"].as_str().unwrap();
+    assert_eq!(until.parse::<jiff::Timestamp>().unwrap().as_second(), asked + 300);
+
+    // Somebody else has the quota meanwhile.
+    world.pytorch("other", "a", 4).await;
+    world.settle().await;
+    assert!(world.is("other", "QuotaReserved"));
+    let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+    world.cluster.store("user").delete(&jobs, "team", "other", Default::default()).await.unwrap();
+    world.settle().await;
+    assert!(!world.is("llama", "QuotaReserved"), "it is not its time yet");
+    world.sleep(300).await;
+    assert!(world.is("llama", "QuotaReserved"));
+    assert_eq!(said(&world, "llama", "Requeued"), pair("True", "BackoffFinished"));
+    assert!(world.workload("llama").unwrap()["status"].get("requeueState").is_none());
+    assert_eq!(said(&world, "llama", "Evicted"), pair("False", "QuotaReserved"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_workload_is_deactivated_and_may_be_activated_again() {
+    let world = World::new(false).await;
+    checked_queue(&world, json!([{ "name": "budget" }])).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    answer(&world, "llama", "budget", "Rejected", json!({})).await;
+    world.settle().await;
+    let workload = world.workload("llama").unwrap();
+    assert_eq!(workload["spec"]["active"], false);
+    assert_eq!(said(&world, "llama", "Evicted"), pair("True", "DeactivatedDueToAdmissionCheck"));
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "Deactivated"));
+    assert_eq!(said(&world, "llama", "DeactivationTarget"), pair("", ""));
+    assert_eq!(states(&world, "llama"), [pair("budget", "Pending")]);
+    assert_eq!(
+        workload["status"]["schedulingStats"]["evictions"],
+        json!([{ "reason": "Deactivated", "underlyingCause": "AdmissionCheck", "count": 1 }])
+    );
+    let metrics = world.metrics().await;
+    let counted = "kueue_evicted_workloads_total{cluster_queue=\"a\",reason=\"Deactivated\",underlying_cause=\"AdmissionCheck\"";
+    assert!(metrics.contains(counted), "{metrics}");
+    activate(&world, "llama").await;
+    world.settle().await;
+    assert!(world.is("llama", "QuotaReserved"));
+    assert_eq!(said(&world, "llama", "Requeued"), pair("True", "Reactivated"));
+}
+
+async fn activate(world: &World, job: &str) {
+    let name = world.workload(job).unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    world.update(GROUP, "workloads", &name, false, |workload| workload["spec"]["active"] = json!(true)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_checks_add_must_not_contradict_the_flavor() {
+    let world = World::new(false).await;
+    checked_queue(&world, json!([{ "name": "budget" }])).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    let update = json!({ "podSetUpdates": [{ "name": "worker", "nodeSelector": { "gpu": "h100" } }] });
+    answer(&world, "llama", "budget", "Ready", update).await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "Finished"), pair("True", "FailedToStart"));
+    assert!(world.is_suspended("llama"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_without_admission_ends_when_the_queue_is_stopped() {
+    let world = World::new(false).await;
+    checked_queue(&world, json!([{ "name": "budget" }])).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    let stop = |policy: &'static str| move |queue: &mut Value| queue["spec"]["stopPolicy"] = json!(policy);
+    world.update(GROUP, "clusterqueues", "a", false, stop("Hold")).await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "Suspended"));
+    assert_eq!(said(&world, "llama", "Evicted"), pair("", ""), "nothing of it ran");
+    world.update(GROUP, "clusterqueues", "a", false, stop("None")).await;
+    world.settle().await;
+    assert!(world.is("llama", "QuotaReserved"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_several_controllers_say_at_once_is_kept() {
+    let world = World::new(false).await;
+    let names: Vec<String> = (0..6).map(|index| format!("check-{index}")).collect();
+    checked_queue(&world, names.iter().map(|name| json!({ "name": name })).collect()).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    for name in &names {
+        answer(&world, "llama", name, "Ready", json!({})).await;
+        world.clock_ms(7).await;
+    }
+    world.settle().await;
+    assert!(states(&world, "llama").iter().all(|(_, state)| state == "Ready"));
+    assert!(world.is("llama", "Admitted"));
+}
+
+async fn running(world: &World, job: &str, running: bool) {
+    let status = if running { "True" } else { "False" };
+    world
+        .update("kubeflow.org", "pytorchjobs", job, true, |job| {
+            job["status"]["conditions"] = json!([{ "type": "Running", "status": status }]);
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_do_not_get_ready_in_time_cost_the_admission() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start_with(
+        "layer1",
+        config("waitForPodsReady:\n  timeout: 5m\n  requeuingStrategy: { backoffBaseSeconds: 100, backoffLimitCount: 2 }\n"),
+    );
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "PodsReady"), pair("False", "WaitForStart"));
+    assert!(world.is("llama", "Admitted"));
+    world.sleep(240).await;
+    assert!(world.is("llama", "Admitted"));
+    world.sleep(60).await;
+    assert_eq!(said(&world, "llama", "Evicted"), pair("True", "PodsReadyTimeout"));
+    assert!(world.is_suspended("llama"));
+    let workload = world.workload("llama").unwrap();
+    assert_eq!(workload["status"]["requeueState"]["count"], 1);
+    assert_eq!(
+        workload["status"]["schedulingStats"]["evictions"],
+        json!([{ "reason": "PodsReadyTimeout", "underlyingCause": "WaitForStart", "count": 1 }])
+    );
+    world.sleep(100).await;
+    assert!(world.is("llama", "Admitted"), "it was put off for 100 s");
+    assert_eq!(said(&world, "llama", "Requeued"), pair("True", "BackoffFinished"));
+    assert_eq!(world.workload("llama").unwrap()["status"]["requeueState"], json!({ "count": 1 }));
+    world.sleep(300).await;
+    assert_eq!(world.workload("llama").unwrap()["status"]["requeueState"]["count"], 2);
+    world.sleep(150).await;
+    assert!(!world.is("llama", "Admitted"), "twice as long the second time");
+    world.sleep(60).await;
+    assert!(world.is("llama", "Admitted"));
+    world.sleep(330).await;
+    assert_eq!(said(&world, "llama", "Evicted"), pair("True", "DeactivatedDueToRequeuingLimitExceeded"));
+    assert_eq!(world.workload("llama").unwrap()["spec"]["active"], false);
+    assert!(world.workload("llama").unwrap()["status"].get("requeueState").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_are_ready_and_fail_have_time_to_recover() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start_with("layer1", config("waitForPodsReady:\n  timeout: 5m\n  recoveryTimeout: 2m\n"));
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    running(&world, "llama", true).await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "PodsReady"), pair("True", "Started"));
+    world.sleep(600).await;
+    assert!(world.is("llama", "Admitted"));
+    running(&world, "llama", false).await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "PodsReady"), pair("False", "WaitForRecovery"));
+    running(&world, "llama", true).await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "PodsReady"), pair("True", "Recovered"));
+    running(&world, "llama", false).await;
+    world.sleep(150).await;
+    let workload = world.workload("llama").unwrap();
+    assert_eq!(
+        workload["status"]["schedulingStats"]["evictions"],
+        json!([{ "reason": "PodsReadyTimeout", "underlyingCause": "WaitForRecovery", "count": 1 }])
+    );
+    assert_eq!(said(&world, "llama", "PodsReady"), pair("False", "WaitForStart"), "of the next admission");
+    let metrics = world.metrics().await;
+    for name in ["kueue_ready_wait_time_seconds", "kueue_admitted_until_ready_wait_time_seconds"] {
+        assert!(metrics.contains(&format!("{name}_count{{cluster_queue=\"a\"")), "{name}: {metrics}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_block_admission_one_starts_after_the_other() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start_with("layer1", config("waitForPodsReady:\n  blockAdmission: true\n"));
+    world.pytorch("first", "a", 1).await;
+    world.settle().await;
+    world.pytorch("second", "a", 1).await;
+    world.settle().await;
+    assert!(world.is("first", "Admitted") && !world.is("second", "QuotaReserved"));
+    assert_eq!(said(&world, "second", "QuotaReserved"), pair("False", "WaitingForPodsReady"));
+    running(&world, "first", true).await;
+    world.settle().await;
+    assert!(world.is("second", "Admitted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_runs_for_as_long_as_it_may_and_no_longer() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start_with(
+        "layer1",
+        config("objectRetentionPolicies: { workloads: { afterDeactivatedByKueue: 1h } }\n"),
+    );
+    let mut job = pytorch("llama", "a", 4);
+    job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("600");
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+    // Six minutes, then an interruption: four are left.
+    running(&world, "llama", true).await;
+    world.sleep(330).await;
+    let stop = |policy: &'static str| move |queue: &mut Value| queue["spec"]["stopPolicy"] = json!(policy);
+    world.update(GROUP, "clusterqueues", "a", false, stop("HoldAndDrain")).await;
+    world.settle().await;
+    running(&world, "llama", false).await;
+    world.sleep(600).await;
+    assert_eq!(world.workload("llama").unwrap()["status"]["accumulatedPastExecutionTimeSeconds"], 360);
+    world.update(GROUP, "clusterqueues", "a", false, stop("None")).await;
+    world.sleep(210).await;
+    assert!(world.is("llama", "Admitted"));
+    world.sleep(60).await;
+    assert_eq!(
+        said(&world, "llama", "Evicted"),
+        pair("True", "DeactivatedDueToMaximumExecutionTimeExceeded")
+    );
+    let workload = world.workload("llama").unwrap();
+    assert_eq!(workload["spec"]["active"], false);
+    world.sleep(3500).await;
+    assert!(world.get("kubeflow.org", "pytorchjobs", "llama").is_some());
+    world.sleep(200).await;
+    assert!(world.get("kubeflow.org", "pytorchjobs", "llama").is_none(), "kept for an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finished_workload_is_deleted_when_it_was_kept_for_long_enough() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start_with("layer1", config("objectRetentionPolicies: { workloads: { afterFinished: 10m } }\n"));
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    world
+        .update("kubeflow.org", "pytorchjobs", "llama", true, |job| {
+            job["status"]["conditions"] = json!([{ "type": "Succeeded", "status": "True" }]);
+        })
+        .await;
+    world.settle().await;
+    assert!(world.is("llama", "Finished"));
+    world.sleep(500).await;
+    assert!(world.workload("llama").is_some());
+    world.sleep(120).await;
+    assert!(world.workload("llama").is_none());
+    assert!(world.get("kubeflow.org", "pytorchjobs", "llama").is_some(), "the job is its user's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_workload_that_is_deactivated_says_so() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    world
+        .update(GROUP, "workloads", &name, false, |workload| workload["spec"]["active"] = json!(false))
+        .await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "Evicted"), pair("True", "Deactivated"));
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "Deactivated"));
+    let before = world.cluster.log_since(0).len();
+    tokio::time::timeout(Duration::from_secs(3600), world.sleep(1800)).await.unwrap();
+    let after = world.writes("layer1", 0).len();
+    world.sleep(1800).await;
+    assert_eq!(world.writes("layer1", 0).len(), after, "nothing is written over and over ({before})");
+    activate(&world, "llama").await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "ExceedsMaxQuota"));
+}
