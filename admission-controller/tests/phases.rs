@@ -54,7 +54,7 @@ async fn set_active(world: &World, name: &str, active: bool) {
 /// What the controller of a check says, beside what others say.
 async fn answer(world: &World, job: &str, check: &str, state: &str, more: Value) {
     let name = world.workload(job).unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
-    let now = world.now();
+    let now = world.stamp();
     world
         .update(GROUP, "workloads", &name, true, |workload| {
             let states = workload["status"]["admissionChecks"].as_array_mut().unwrap();
@@ -217,7 +217,7 @@ async fn a_retry_gives_the_quota_back_until_its_time_has_come() {
     world.cluster.store("user").delete(&jobs, "team", "other", Default::default()).await.unwrap();
     world.settle().await;
     assert!(!world.is("llama", "QuotaReserved"), "it is not its time yet");
-    world.sleep(300).await;
+    world.pass(300).await;
     assert!(world.is("llama", "QuotaReserved"));
     assert_eq!(said(&world, "llama", "Requeued"), pair("True", "BackoffFinished"));
     assert!(world.workload("llama").unwrap()["status"].get("requeueState").is_none());
@@ -298,7 +298,7 @@ async fn what_several_controllers_say_at_once_is_kept() {
     world.settle().await;
     for name in &names {
         answer(&world, "llama", name, "Ready", json!({})).await;
-        world.clock_ms(7).await;
+        world.sleep(Duration::from_millis(7)).await;
     }
     world.settle().await;
     assert!(states(&world, "llama").iter().all(|(_, state)| state == "Ready"));
@@ -326,9 +326,9 @@ async fn pods_that_do_not_get_ready_in_time_cost_the_admission() {
     world.settle().await;
     assert_eq!(said(&world, "llama", "PodsReady"), pair("False", "WaitForStart"));
     assert!(world.is("llama", "Admitted"));
-    world.sleep(240).await;
+    world.pass(240).await;
     assert!(world.is("llama", "Admitted"));
-    world.sleep(60).await;
+    world.pass(60).await;
     assert_eq!(said(&world, "llama", "Evicted"), pair("True", "PodsReadyTimeout"));
     assert!(world.is_suspended("llama"));
     let workload = world.workload("llama").unwrap();
@@ -337,17 +337,17 @@ async fn pods_that_do_not_get_ready_in_time_cost_the_admission() {
         workload["status"]["schedulingStats"]["evictions"],
         json!([{ "reason": "PodsReadyTimeout", "underlyingCause": "WaitForStart", "count": 1 }])
     );
-    world.sleep(100).await;
+    world.pass(100).await;
     assert!(world.is("llama", "Admitted"), "it was put off for 100 s");
     assert_eq!(said(&world, "llama", "Requeued"), pair("True", "BackoffFinished"));
     assert_eq!(world.workload("llama").unwrap()["status"]["requeueState"], json!({ "count": 1 }));
-    world.sleep(300).await;
+    world.pass(300).await;
     assert_eq!(world.workload("llama").unwrap()["status"]["requeueState"]["count"], 2);
-    world.sleep(150).await;
+    world.pass(150).await;
     assert!(!world.is("llama", "Admitted"), "twice as long the second time");
-    world.sleep(60).await;
+    world.pass(60).await;
     assert!(world.is("llama", "Admitted"));
-    world.sleep(330).await;
+    world.pass(330).await;
     assert_eq!(said(&world, "llama", "Evicted"), pair("True", "DeactivatedDueToRequeuingLimitExceeded"));
     assert_eq!(world.workload("llama").unwrap()["spec"]["active"], false);
     assert!(world.workload("llama").unwrap()["status"].get("requeueState").is_none());
@@ -363,7 +363,7 @@ async fn pods_that_are_ready_and_fail_have_time_to_recover() {
     running(&world, "llama", true).await;
     world.settle().await;
     assert_eq!(said(&world, "llama", "PodsReady"), pair("True", "Started"));
-    world.sleep(600).await;
+    world.pass(600).await;
     assert!(world.is("llama", "Admitted"));
     running(&world, "llama", false).await;
     world.settle().await;
@@ -372,7 +372,7 @@ async fn pods_that_are_ready_and_fail_have_time_to_recover() {
     world.settle().await;
     assert_eq!(said(&world, "llama", "PodsReady"), pair("True", "Recovered"));
     running(&world, "llama", false).await;
-    world.sleep(150).await;
+    world.pass(150).await;
     let workload = world.workload("llama").unwrap();
     assert_eq!(
         workload["status"]["schedulingStats"]["evictions"],
@@ -416,26 +416,26 @@ async fn a_workload_runs_for_as_long_as_it_may_and_no_longer() {
     assert!(world.is("llama", "Admitted"));
     // Six minutes, then an interruption: four are left.
     running(&world, "llama", true).await;
-    world.sleep(330).await;
+    world.pass(330).await;
     let stop = |policy: &'static str| move |queue: &mut Value| queue["spec"]["stopPolicy"] = json!(policy);
     world.update(GROUP, "clusterqueues", "a", false, stop("HoldAndDrain")).await;
     world.settle().await;
     running(&world, "llama", false).await;
-    world.sleep(600).await;
+    world.pass(600).await;
     assert_eq!(world.workload("llama").unwrap()["status"]["accumulatedPastExecutionTimeSeconds"], 360);
     world.update(GROUP, "clusterqueues", "a", false, stop("None")).await;
-    world.sleep(210).await;
+    world.pass(210).await;
     assert!(world.is("llama", "Admitted"));
-    world.sleep(60).await;
+    world.pass(60).await;
     assert_eq!(
         said(&world, "llama", "Evicted"),
         pair("True", "DeactivatedDueToMaximumExecutionTimeExceeded")
     );
     let workload = world.workload("llama").unwrap();
     assert_eq!(workload["spec"]["active"], false);
-    world.sleep(3500).await;
+    world.pass(3500).await;
     assert!(world.get("kubeflow.org", "pytorchjobs", "llama").is_some());
-    world.sleep(200).await;
+    world.pass(200).await;
     assert!(world.get("kubeflow.org", "pytorchjobs", "llama").is_none(), "kept for an hour");
 }
 
@@ -453,9 +453,9 @@ async fn a_finished_workload_is_deleted_when_it_was_kept_for_long_enough() {
         .await;
     world.settle().await;
     assert!(world.is("llama", "Finished"));
-    world.sleep(500).await;
+    world.pass(500).await;
     assert!(world.workload("llama").is_some());
-    world.sleep(120).await;
+    world.pass(120).await;
     assert!(world.workload("llama").is_none());
     assert!(world.get("kubeflow.org", "pytorchjobs", "llama").is_some(), "the job is its user's");
 }
@@ -475,9 +475,9 @@ async fn a_waiting_workload_that_is_deactivated_says_so() {
     assert_eq!(said(&world, "llama", "Evicted"), pair("True", "Deactivated"));
     assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "Deactivated"));
     let before = world.cluster.log_since(0).len();
-    tokio::time::timeout(Duration::from_secs(3600), world.sleep(1800)).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(3600), world.pass(1800)).await.unwrap();
     let after = world.writes("layer1", 0).len();
-    world.sleep(1800).await;
+    world.pass(1800).await;
     assert_eq!(world.writes("layer1", 0).len(), after, "nothing is written over and over ({before})");
     activate(&world, "llama").await;
     world.settle().await;

@@ -250,15 +250,12 @@ impl World {
     }
 
     pub(crate) async fn settle(&self) {
-        self.sleep(30).await;
+        self.pass(30).await;
     }
 
-    pub(crate) async fn sleep(&self, seconds: u64) {
-        self.clock.sleep(Duration::from_secs(seconds)).await;
-    }
-
-    pub(crate) async fn clock_ms(&self, millis: u64) {
-        self.clock.sleep(Duration::from_millis(millis)).await;
+    /// Lets so many seconds pass.
+    pub(crate) async fn pass(&self, seconds: u64) {
+        self.sleep(Duration::from_secs(seconds)).await;
     }
 
     /// Seconds since the epoch.
@@ -267,7 +264,7 @@ impl World {
     }
 
     /// The time, to whole seconds, as the API writes it.
-    pub(crate) fn now(&self) -> String {
+    pub(crate) fn stamp(&self) -> String {
         Timestamp::from_second(self.seconds()).unwrap().to_string()
     }
 }
