@@ -96,9 +96,7 @@ impl Engine {
             | Decision::Evict(_)
             | Decision::Replace(_)
             | Decision::Withdraw(_)
-            | Decision::SetUnplaced(_) => {
-                true
-            }
+            | Decision::SetUnplaced(_) => true,
         });
     }
 

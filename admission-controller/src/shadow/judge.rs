@@ -166,6 +166,8 @@ impl Judge {
                     Decision::SetPending(one) => {
                         self.reasons_due.insert(one.workload, now + SETTLED);
                     }
+                    // Of what had only quota in a queue that is stopped, the running Kueue says what becomes.
+                    Decision::Withdraw(one) => self.engine.written(one.id, Outcome::Unsettled),
                     // What follows from an admission, and where the pods go of what has quota: no decisions of their own.
                     Decision::Replace(_) | Decision::SetUnplaced(_) => {}
                 }
