@@ -123,10 +123,11 @@ impl Controller {
             let own = set.into_iter().flat_map(|set| &set.template.spec.tolerations);
             let flavors = held.flavors.values().filter_map(|name| self.world.flavors_by_name.get(name));
             let given = flavors.flat_map(|flavor| &flavor.spec.tolerations);
-            let updates = workload.status.admission_checks.iter().flat_map(|check| &check.pod_set_updates);
-            let more =
-                updates.filter(|update| update.name == held.name).flat_map(|update| &update.tolerations);
-            own.chain(given).chain(more).any(|toleration| toleration.tolerates(taint))
+            let mut tolerations = own.chain(given);
+            let updates = workload.status.admission_checks.iter().flat_map(crate::checks::updates);
+            let mut more =
+                updates.filter(|update| update.name == held.name).flat_map(|update| update.tolerations);
+            tolerations.any(|one| one.tolerates(taint)) || more.any(|one| one.tolerates(taint))
         })
     }
 }
