@@ -12,12 +12,7 @@ use crate::{jobs, topology};
 
 /// Wishes that are not supported yet, by annotation on the job or its templates. Ignoring them would admit something else
 /// than was asked for.
-const UNSUPPORTED: &[&str] = &[
-    kueue::ELASTIC_JOB,
-    kueue::JOB_MIN_PARALLELISM,
-    kueue::ADMISSION_GATED_BY,
-    kueue::PREBUILT_WORKLOAD_NAME,
-];
+const UNSUPPORTED: &[&str] = &[kueue::ELASTIC_JOB, kueue::ADMISSION_GATED_BY];
 
 const POD_CLASS_GROUP: &str = "scheduling.k8s.io";
 const POD_CLASS: &str = "PriorityClass";
@@ -122,12 +117,15 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
     let (name, job_uid) = (metadata.name.as_deref().unwrap_or_default(), job.object.uid());
     let mut pod_sets = Vec::new();
     for set in sets {
-        let template = job.object.at(&set.template).cloned().unwrap_or_default();
+        let template = set.template_in(&job.object).cloned().unwrap_or_default();
         refuse_unsupported_of(&template, &format!("pod set {}", set.name))?;
         let mut pod_set = json!({ "name": set.name, "count": set.count, "template": template });
         let wish = topology::request(&annotations_of(&template), &jobs::ranks(job.kind, &job.object, set))?;
         if let Some(wish) = wish {
             pod_set["topologyRequest"] = json!(wish);
+        }
+        if let Some(least) = set.min_count {
+            pod_set["minCount"] = json!(least);
         }
         pod_sets.push(pod_set);
     }
@@ -144,14 +142,7 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
             "namespace": metadata.namespace,
             "labels": labels,
             "finalizers": [kueue::FINALIZER_RESOURCE_IN_USE],
-            "ownerReferences": [{
-                "apiVersion": kind.api_version(),
-                "kind": kind.kind,
-                "name": name,
-                "uid": job_uid,
-                "controller": true,
-                "blockOwnerDeletion": true,
-            }],
+            "ownerReferences": [controller(job)],
         },
         "spec": spec,
     });
@@ -159,6 +150,18 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
         workload["metadata"]["annotations"] = json!({ trireme::GANG: trireme::GANG_OF_POD_SET });
     }
     Ok(workload)
+}
+
+/// The job as the controller of its Workload.
+pub fn controller(job: &Job) -> Value {
+    json!({
+        "apiVersion": job.kind.api_version(),
+        "kind": job.kind.kind,
+        "name": job.object.metadata.name,
+        "uid": job.object.uid(),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
 }
 
 /// `spec` of the Workload of a job with these pod sets.
@@ -192,7 +195,7 @@ pub(crate) fn refuse_unsupported_of(template: &Value, place: &str) -> Result<(),
 }
 
 /// The annotations of a pod template.
-fn annotations_of(template: &Value) -> BTreeMap<String, String> {
+pub(crate) fn annotations_of(template: &Value) -> BTreeMap<String, String> {
     let annotations = template.pointer("/metadata/annotations");
     annotations.and_then(|annotations| serde_json::from_value(annotations.clone()).ok()).unwrap_or_default()
 }

@@ -3,13 +3,14 @@
 
 use crds::names::kueue;
 use crds::reasons::workload as tokens;
-use crds::view::workload::{PodTemplate, PriorityClassRef, ReclaimablePod, Workload, WorkloadSpec};
+use crds::view::workload::{PodSet, PodTemplate, PriorityClassRef, ReclaimablePod, Workload, WorkloadSpec};
 use model::pod::PodResources;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::compose::{self, Priority};
 use crate::jobs::{self, JobKind, JobObject, JobPodSet, JobView};
+use crate::pods::prebuilt;
 use crate::reclaimable;
 
 /// A managed job, read.
@@ -51,6 +52,8 @@ pub enum Step {
     Reclaim(Vec<ReclaimablePod>),
     /// Give the evicted workload's quota back.
     Release,
+    /// Make the job own the Workload that somebody else made for it.
+    Adopt,
     /// Delete the Workload: it describes another job than the job is now.
     DeleteWorkload,
     /// Let the Workload go that is being deleted.
@@ -70,12 +73,15 @@ pub struct Known<'a> {
     pub keeps_templates: bool,
     /// Whether quota of pods that have ended is given back before the job ends.
     pub reclaims: bool,
+    /// The Workload that somebody else made for the job, where it has none of its own yet.
+    pub prebuilt: Option<&'a Workload>,
 }
 
 /// The next step for a managed job and the Workload that it controls.
 pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
     let view = &job.view;
     let leaving = job.object.metadata.deletion_timestamp.is_some();
+    let is_prebuilt = prebuilt(&job.object).is_some();
     let Some(workload) = workload else {
         return if view.finished.is_some() || leaving {
             Step::Nothing
@@ -83,6 +89,9 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
             Step::Stop
         } else {
             match &view.pod_sets {
+                Err(_) if job.object.awaits_child(job.kind) => Step::Nothing,
+                _ if view.active => Step::Nothing,
+                _ if is_prebuilt => known.prebuilt.map_or(Step::Nothing, |one| adopt(job, one)),
                 Ok(_) => Step::CreateWorkload,
                 Err(words) => Step::CannotCompose(words.clone()),
             }
@@ -116,6 +125,21 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
     }
 }
 
+/// Takes the Workload that somebody else made, unless it is another's.
+fn adopt(job: &Job, workload: &Workload) -> Step {
+    let mut owners = workload.metadata.owner_references.iter().flatten();
+    let controller = owners.find(|owner| owner.controller == Some(true));
+    match controller {
+        Some(owner) if owner.uid != job.object.uid() => Step::CannotCompose(format!(
+            "Workload {} was made for {} {}; name another one",
+            workload.metadata.name.as_deref().unwrap_or_default(),
+            owner.kind,
+            owner.name
+        )),
+        _ => Step::Adopt,
+    }
+}
+
 /// What the job says of pods that have ended, once nothing else is to be done.
 fn reclaim(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     let reserved = workload.holds(tokens::QUOTA_RESERVED);
@@ -133,13 +157,18 @@ pub(crate) fn let_go(workload: &Workload) -> Step {
 /// What an admission added to the templates must be gone before they are described again or the user looks at them.
 fn restore(job: &Job, workload: &Workload, known: Known<'_>) -> Option<Step> {
     let sets = job.view.pod_sets.as_ref().ok().filter(|_| !known.keeps_templates)?;
-    jobs::restore(&job.object, sets, workload).map(|_| Step::Restore)
+    jobs::restore(job.kind, &job.object, sets, workload).map(|_| Step::Restore)
 }
 
 fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     let view = &job.view;
     let reserved = workload.holds(tokens::QUOTA_RESERVED);
-    let in_sync = matches!(&view.pod_sets, Ok(sets) if describes(workload, &job.object, sets));
+    let in_sync = job.object.awaits_child(job.kind)
+        || matches!(&view.pod_sets, Ok(sets) if describes(workload, &job.object, sets));
+    if !in_sync && prebuilt(&job.object).is_some() {
+        let message = "it describes another job than the one it was made for".to_owned();
+        return Step::Finish { reason: tokens::finished::OUT_OF_SYNC, message };
+    }
     if !in_sync {
         return match (view.suspended, view.active) {
             (false, _) => Step::Stop,
@@ -169,7 +198,7 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
         }
         _ => {}
     }
-    if !reserved && was_edited(job, workload) {
+    if !reserved && was_edited(job, workload) && prebuilt(&job.object).is_none() {
         return Step::UpdateWorkload;
     }
     priority_step(job, workload, known.priority)
@@ -206,7 +235,7 @@ fn was_edited(job: &Job, workload: &Workload) -> bool {
     let Ok(sets) = &job.view.pod_sets else { return false };
     seconds != workload.spec.maximum_execution_time_seconds
         || workload.spec.pod_sets.iter().zip(sets).any(|(written, set)| {
-            let template = job.object.at(&set.template).and_then(|one| PodTemplate::deserialize(one).ok());
+            let template = set.template_in(&job.object).and_then(|one| PodTemplate::deserialize(one).ok());
             !jobs::is_marked(&job.object, set)
                 && template.is_some_and(|template| template != written.template)
         })
@@ -218,9 +247,15 @@ pub fn describes(workload: &Workload, object: &JobObject, sets: &[JobPodSet]) ->
     workload.spec.pod_sets.len() == sets.len()
         && workload.spec.pod_sets.iter().zip(sets).all(|(written, set)| {
             written.name == set.name
-                && written.count.unwrap_or(1) == set.count
-                && object.at(&set.template).is_some_and(|template| same_size(template, &written.template))
+                && is_as_many(workload, written, set)
+                && set.template_in(object).is_some_and(|template| same_size(template, &written.template))
         })
+}
+
+/// Who accepts fewer pods may have been given fewer.
+fn is_as_many(workload: &Workload, written: &PodSet, set: &JobPodSet) -> bool {
+    let granted = || jobs::granted(workload, &set.name).filter(|_| set.min_count.is_some());
+    written.count.unwrap_or(1) == set.count || granted() == Some(set.count)
 }
 
 fn same_size(template: &Value, written: &PodTemplate) -> bool {

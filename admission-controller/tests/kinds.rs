@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use admission_controller::compose::{Priorities, compose};
-use admission_controller::jobs::{JobKind, JobObject, KindId, TABLE, read, start, stop};
-use admission_controller::reconcile::{Job, describes};
+use admission_controller::jobs::table::Added;
+use admission_controller::jobs::{JobKind, JobObject, KindId, TABLE, read, restore, start, stop};
+use admission_controller::reconcile::{Job, Known, Step, describes, next};
 use crds::view::flavor::ResourceFlavor;
 use crds::view::workload::Workload;
 use serde_json::{Value, json};
@@ -105,20 +106,82 @@ fn cases() -> Vec<Case> {
             &[("launcher", 1), ("worker", 3)],
         ),
         Case {
+            id: ("ray.io/rayjob", "v1"),
+            object: json!({ "spec": { "suspend": true, "rayClusterSpec": ray_cluster() } }),
+            pod_sets: &[("head", 1), ("small", 3), ("hosts", 8), ("submitter", 1)],
+            active: json!({ "jobDeploymentStatus": "Running" }),
+            ends: Some((
+                json!({ "jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "words" }),
+                json!({ "jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "message": "words" }),
+            )),
+        },
+        Case {
+            id: ("ray.io/rayservice", "v1"),
+            object: json!({ "spec": { "rayClusterConfig": with(ray_cluster(), "suspend", json!(true)) } }),
+            pod_sets: &[("head", 1), ("small", 3), ("hosts", 8)],
+            active: condition("Ready"),
+            ends: None,
+        },
+        Case {
             id: ("ray.io/raycluster", "v1"),
-            object: json!({ "spec": {
-                "suspend": true,
-                "headGroupSpec": { "template": template() },
-                "workerGroupSpecs": [
-                    { "groupName": "small", "replicas": 3, "template": template() },
-                    { "groupName": "hosts", "replicas": 2, "numOfHosts": 4, "template": template() },
-                ],
-            }}),
+            object: json!({ "spec": with(ray_cluster(), "suspend", json!(true)) }),
             pod_sets: &[("head", 1), ("small", 3), ("hosts", 8)],
             active: json!({ "state": "ready" }),
             ends: None,
         },
+        Case {
+            id: ("trainer.kubeflow.org/trainjob", "v1alpha1"),
+            object: json!({
+                "spec": {
+                    "suspend": true,
+                    "runtimeRef": { "name": "torch-distributed" },
+                    "runtimePatches": [{ "manager": "team.example.com/queue" }],
+                },
+                "child": { "replicatedJobs": [
+                    { "name": "initializer", "template": { "spec": { "template": template() } } },
+                    { "name": "node", "template": { "spec": {
+                        "parallelism": 4, "completions": 4, "template": template(),
+                    }}},
+                ]},
+            }),
+            pod_sets: &[("initializer", 1), ("node", 4)],
+            active: json!({ "jobsStatus": [{ "name": "initializer", "active": 0 }, { "name": "node", "active": 1 }] }),
+            ends: Some((condition("Complete"), condition("Failed"))),
+        },
+        Case {
+            id: ("workload.codeflare.dev/appwrapper", "v1beta2"),
+            object: json!({ "spec": { "suspend": true, "components": [
+                {
+                    "podSets": [{ "path": "template.spec.tasks[0].template", "replicas": 2 }],
+                    "template": { "apiVersion": "example.com/v1", "kind": "Flow", "spec": { "tasks": [{ "template": template() }] } },
+                },
+                { "template": { "apiVersion": "batch/v1", "kind": "Job", "spec": { "parallelism": 4, "template": template() } } },
+                { "template": { "apiVersion": "v1", "kind": "Service", "spec": {} } },
+                { "template": with(with(template(), "apiVersion", json!("v1")), "kind", json!("Pod")) },
+            ]}}),
+            pod_sets: &[("sample-0", 2), ("sample-1", 4), ("sample-2", 1)],
+            active: condition("QuotaReserved"),
+            ends: Some((
+                json!({ "phase": "Succeeded", "message": "words", "conditions": [{ "type": "ResourcesDeployed", "status": "True" }] }),
+                json!({ "phase": "Failed", "message": "words" }),
+            )),
+        },
     ]
+}
+
+fn with(mut object: Value, field: &str, value: Value) -> Value {
+    object[field] = value;
+    object
+}
+
+fn ray_cluster() -> Value {
+    json!({
+        "headGroupSpec": { "template": template() },
+        "workerGroupSpecs": [
+            { "groupName": "Small", "replicas": 3, "template": template() },
+            { "groupName": "hosts", "replicas": 2, "numOfHosts": 4, "template": template() },
+        ],
+    })
 }
 
 fn job(kind: &'static JobKind, mut object: Value, status: Value) -> Job {
@@ -127,7 +190,9 @@ fn job(kind: &'static JobKind, mut object: Value, status: Value) -> Job {
         "labels": { "kueue.x-k8s.io/queue-name": "q" },
     });
     object["status"] = status;
-    let object: JobObject = serde_json::from_value(object).unwrap();
+    let child = object["child"].take();
+    let mut object: JobObject = serde_json::from_value(object).unwrap();
+    object.child = child;
     let view = read(kind, &object);
     Job { kind, object, view }
 }
@@ -189,13 +254,50 @@ fn kinds_are_read_described_started_and_stopped() {
         assert!(describes(&workload, &job.object, &sets), "{:?}", case.id);
 
         let patch = start(kind, &job.object, &sets, &workload, &flavors()).unwrap().unwrap();
-        let started = patched(&job, &patch);
+        let mut started = patched(&job, &patch);
+        if matches!(kind.added, Added::RuntimePatches) {
+            assert_eq!(started.at(kind.suspend), Some(&json!(true)), "the patches come first");
+            let patch = start(kind, &started, &sets, &workload, &flavors()).unwrap().unwrap();
+            started = patched(&Job { object: started, ..job.clone() }, &patch);
+        }
         assert_eq!(started.at(kind.suspend), Some(&json!(false)), "{:?}", case.id);
-        for set in &sets {
-            let template = started.at(&set.template).unwrap();
-            assert_eq!(template["spec"]["nodeSelector"], json!({ "disk": "fast", "gpu": "a100" }));
-            assert_eq!(template["spec"]["tolerations"], json!([{ "key": "gpu", "operator": "Exists" }]));
-            assert_eq!(template["metadata"]["labels"]["kueue.x-k8s.io/podset"], json!(set.name));
+        for (index, set) in sets.iter().enumerate() {
+            let (selector, tolerations, labels) = match kind.added {
+                Added::Templates => {
+                    let template = started.at(&set.template).unwrap();
+                    (
+                        &template["spec"]["nodeSelector"],
+                        &template["spec"]["tolerations"],
+                        &template["metadata"]["labels"],
+                    )
+                }
+                Added::PodSetInfos => {
+                    let infos = started.spec["components"].as_array().unwrap().iter();
+                    let mut infos = infos.flat_map(|one| one["podSetInfos"].as_array().into_iter().flatten());
+                    let info = infos.nth(index).unwrap();
+                    (&info["nodeSelector"], &info["tolerations"], &info["labels"])
+                }
+                Added::RuntimePatches => {
+                    assert_eq!(started.spec["runtimePatches"][0]["manager"], "team.example.com/queue");
+                    let patch = &started.spec["runtimePatches"][1];
+                    assert_eq!(patch["manager"], "kueue.x-k8s.io/manager");
+                    let job = &patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][index];
+                    assert_eq!(job["name"], json!(set.name));
+                    let template = &job["template"]["spec"]["template"];
+                    assert!(template["metadata"]["labels"]["trireme.dev/scheduled-by"].is_string());
+                    (
+                        &template["spec"]["nodeSelector"],
+                        &template["spec"]["tolerations"],
+                        &template["metadata"]["labels"],
+                    )
+                }
+            };
+            let own = matches!(kind.added, Added::Templates) && set.given.is_none();
+            let wanted =
+                if own { json!({ "disk": "fast", "gpu": "a100" }) } else { json!({ "gpu": "a100" }) };
+            assert_eq!(selector, &wanted, "{:?}", case.id);
+            assert_eq!(tolerations, &json!([{ "key": "gpu", "operator": "Exists" }]));
+            assert_eq!(labels["kueue.x-k8s.io/podset"], json!(set.name));
         }
         assert!(describes(&workload, &started, &sets), "{:?}: starting changes no size", case.id);
 
@@ -203,9 +305,16 @@ fn kinds_are_read_described_started_and_stopped() {
         let patch = stop(kind, &running.object, &sets, Some(&workload)).unwrap();
         let stopped = patched(&running, &patch);
         assert_eq!(stopped.at(kind.suspend), Some(&json!(true)), "{:?}", case.id);
-        if kind.restores_at_stop {
-            assert_eq!(stopped.spec, job.object.spec, "{:?}: as the user wrote it", case.id);
+        let restored = restore(kind, &stopped, &sets, &workload).map_or(stopped.clone(), |patch| {
+            patched(&Job { object: stopped.clone(), ..running.clone() }, &patch)
+        });
+        assert!(!kind.restores_at_stop || restored.spec == stopped.spec, "{:?}: at once", case.id);
+        // KubeRay's own submitter is written down when it is started, and means the same.
+        let mut as_written = restored.spec.clone();
+        if sets.iter().any(|set| set.given.is_some() && set.name == "submitter") {
+            as_written.as_object_mut().unwrap().remove("submitterPodTemplate");
         }
+        assert_eq!(as_written, job.object.spec, "{:?}: as the user wrote it", case.id);
     }
 }
 
@@ -302,4 +411,67 @@ fn a_cluster_that_resizes_itself_is_refused() {
     object["spec"]["enableInTreeAutoscaling"] = json!(true);
     let error = compose(&job(kind, object, json!({})), &priorities()).unwrap_err();
     assert!(error.contains("spec.enableInTreeAutoscaling"), "{error}");
+}
+
+/// A job of three pods that accepts two.
+#[test]
+fn who_accepts_fewer_pods_is_started_with_as_many_as_were_granted() {
+    let kind = &TABLE[0];
+    let mut given = job(
+        kind,
+        json!({ "spec": {
+            "suspend": true, "parallelism": 3, "completions": 3, "completionMode": "Indexed", "template": template(),
+        }}),
+        json!({}),
+    );
+    given.object.metadata.annotations = Some(
+        [
+            ("kueue.x-k8s.io/job-min-parallelism".to_owned(), "2".to_owned()),
+            ("kueue.x-k8s.io/job-completions-equal-parallelism".to_owned(), "true".to_owned()),
+        ]
+        .into(),
+    );
+    given.view = read(kind, &given.object);
+    let composed = compose(&given, &priorities()).unwrap();
+    assert_eq!(composed["spec"]["podSets"][0]["minCount"], 2);
+    let sets = given.view.pod_sets.clone().unwrap();
+    let mut workload = admitted(&given);
+    workload.status.admission.as_mut().unwrap().pod_set_assignments[0].count = Some(2);
+    let patch = start(kind, &given.object, &sets, &workload, &flavors()).unwrap().unwrap();
+    let started = patched(&given, &patch);
+    assert_eq!((&started.spec["parallelism"], &started.spec["completions"]), (&json!(2), &json!(2)));
+    let sets = read(kind, &started).pod_sets.unwrap();
+    assert!(describes(&workload, &started, &sets), "it is not stopped for it");
+    let patch = restore(kind, &started, &sets, &workload).unwrap();
+    let restored = patched(&Job { object: started, ..given }, &patch);
+    assert_eq!((&restored.spec["parallelism"], &restored.spec["completions"]), (&json!(3), &json!(3)));
+}
+
+#[test]
+fn a_ray_job_submits_by_a_pod_from_the_head_or_elsewhere() {
+    let case = cases().into_iter().find(|case| case.id.0 == "ray.io/rayjob").unwrap();
+    let kind = TABLE.iter().find(|kind| kind.id() == case.id).unwrap();
+    let mut beside = case.object.clone();
+    beside["spec"]["submissionMode"] = json!("SidecarMode");
+    let workload = compose(&job(kind, beside, json!({})), &priorities()).unwrap();
+    let sets = workload["spec"]["podSets"].as_array().unwrap();
+    assert_eq!(sets.len(), 3);
+    assert_eq!(sets[0]["template"]["spec"]["containers"][1]["name"], "ray-job-submitter");
+    let mut by_hand = case.object.clone();
+    by_hand["spec"]["submissionMode"] = json!("HTTPMode");
+    assert_eq!(job(kind, by_hand, json!({})).view.pod_sets.unwrap().len(), 3);
+    let mut elsewhere = case.object;
+    elsewhere["spec"]["clusterSelector"] = json!({ "ray.io/cluster": "shared" });
+    assert!(job(kind, elsewhere, json!({})).object.runs_elsewhere(kind));
+}
+
+#[test]
+fn what_is_described_by_a_child_waits_for_it() {
+    let case = cases().into_iter().find(|case| case.id.0.ends_with("/trainjob")).unwrap();
+    let kind = TABLE.iter().find(|kind| kind.id() == case.id).unwrap();
+    let mut object = case.object;
+    object.as_object_mut().unwrap().remove("child");
+    let job = job(kind, object, json!({}));
+    assert!(job.object.awaits_child(kind));
+    assert_eq!(next(&job, None, Known::default()), Step::Nothing);
 }

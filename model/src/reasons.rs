@@ -202,6 +202,8 @@ pub mod workload {
             SUCCEEDED = "Succeeded";
             /// The job failed.
             FAILED = "Failed";
+            /// A Workload that somebody else made describes another job.
+            OUT_OF_SYNC = "OutOfSync";
             /// What the flavors add contradicts the job.
             FAILED_TO_START = "FailedToStart";
             /// Another slice of the same elastic job has its quota.

@@ -20,9 +20,10 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::world::{Unit, controller_of};
-use crate::compose::compose;
+use crate::compose::{self, compose};
 use crate::input;
 use crate::jobs::{self, JobKind, JobObject, start, stop};
+use crate::pods::prebuilt;
 use crate::reconcile::{self, Job, Known, Step};
 use crate::{status, words};
 
@@ -227,6 +228,8 @@ impl Controller {
             priority: priority.as_ref(),
             keeps_templates: false,
             reclaims: !self.world.rules.ignores_reclaimable(),
+            prebuilt: prebuilt(&job.object)
+                .and_then(|name| self.world.workload_named(job.object.metadata.namespace.as_deref()?, name)),
         };
         let mut step = reconcile::next(job, workload, known);
         if step == Step::Restore && self.is_refused(unit, &versions(Some(job), workload)) {
@@ -450,9 +453,24 @@ impl Controller {
                     self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
                 }
             }
+            (Step::Adopt, Some(job), None) => self.adopt_workload(unit, job),
             (Step::DeleteWorkload, _, Some(workload)) => self.delete_workload(unit, workload),
             _ => {}
         }
+    }
+
+    /// Makes the job the controller of the Workload that somebody else made for it.
+    fn adopt_workload(&mut self, unit: &Unit, job: &Job) {
+        let metadata = &job.object.metadata;
+        let named = prebuilt(&job.object)
+            .and_then(|name| self.world.workload_named(metadata.namespace.as_deref()?, name).cloned());
+        let Some(workload) = named else { return };
+        let mut owners: Vec<Value> =
+            workload.metadata.owner_references.iter().flatten().map(|owner| json!(owner)).collect();
+        owners.push(compose::controller(job));
+        let labels = json!({ kueue::JOB_UID: job.object.uid() });
+        let body = json!({ "metadata": { "ownerReferences": owners, "labels": labels } });
+        self.patch_workload(unit, &workload, body, Subresource::Main, Priority::Normal, None);
     }
 
     fn start_job(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
@@ -479,7 +497,7 @@ impl Controller {
         if let Some(field) = started_at.and_then(|at| at.strip_prefix("/status/")) {
             let body = json!({ "status": { field: null } });
             self.patch_job(unit, job, Some(workload), body, Subresource::Status);
-        } else if let Some(body) = jobs::restore(&job.object, &sets, workload) {
+        } else if let Some(body) = jobs::restore(job.kind, &job.object, &sets, workload) {
             self.patch_job(unit, job, Some(workload), body, Subresource::Main);
         }
     }

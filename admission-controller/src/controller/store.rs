@@ -125,6 +125,10 @@ impl<V: Object> Store<V> {
         self.items.get(uid)
     }
 
+    pub(super) fn get_mut(&mut self, uid: &Uid) -> Option<&mut V> {
+        self.items.get_mut(uid)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Uid, &V)> {
         self.items.iter()
     }

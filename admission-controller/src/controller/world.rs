@@ -21,6 +21,7 @@ use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kit::watch::Change;
 use quota_engine::{CheckName, ClusterQueueName, CohortName, Engine, Event, LocalQueueKey, Uid};
+use serde_json::Value;
 
 use ground::Ground;
 
@@ -30,8 +31,8 @@ use crate::compose::Priorities;
 use crate::config::Configuration;
 use crate::defaults::PodDefaults;
 use crate::input;
-use crate::jobs::{JobKind, JobObject, KindId, table};
-use crate::pods::PodsKey;
+use crate::jobs::{self, JobKind, JobObject, KindId, table};
+use crate::pods::{PodsKey, prebuilt};
 use crate::reconcile::Job;
 use crate::requests::Rules;
 use members::Members;
@@ -73,6 +74,10 @@ pub(crate) struct World {
     jobs: BTreeMap<KindId, Store<StoredJob>>,
     kind_of_job: BTreeMap<Uid, KindId>,
     members: Members,
+    /// What controllers made of jobs that are described there, by the job's uid: the object's uid and its spec.
+    children: BTreeMap<Uid, (Uid, Value)>,
+    /// Jobs that wait for a Workload that somebody else makes, by its namespace and name.
+    awaited: BTreeMap<(String, String), Uid>,
     workloads_of_job: BTreeMap<Uid, BTreeSet<Uid>>,
     queues_by_name: BTreeMap<ClusterQueueName, Uid>,
     checks_by_name: BTreeMap<CheckName, Uid>,
@@ -109,6 +114,8 @@ impl World {
             jobs: config.kinds().map(|kind| (kind.id(), Store::new())).collect(),
             kind_of_job: BTreeMap::new(),
             members: Members::new(config),
+            children: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             workloads_of_job: BTreeMap::new(),
             queues_by_name: BTreeMap::new(),
             checks_by_name: BTreeMap::new(),
@@ -391,6 +398,8 @@ impl World {
                 }
                 let owners = self.members.workload_seen(view);
                 self.dirty.extend(owners);
+                let key = (text(&view.metadata.namespace), text(&view.metadata.name));
+                self.dirty.extend(self.awaited.get(&key).cloned().map(Unit::Job));
                 self.dirty.insert(unit);
                 if self.ground.wanted {
                     self.ground.stand(view);
@@ -420,7 +429,10 @@ impl World {
         let change = match change {
             Change::Restarted => Change::Restarted,
             Change::Synced => Change::Synced,
-            Change::Applied(object) => Change::Applied(self.kept(kind, object)),
+            Change::Applied(object) => {
+                self.take_child(kind, &object);
+                Change::Applied(self.kept(kind, object))
+            }
             Change::Deleted(object) => Change::Deleted(StoredJob::bare(kind, object)),
         };
         let Some(store) = self.jobs.get_mut(&kind.id()) else { return };
@@ -433,10 +445,43 @@ impl World {
                 Delta::Gone(job) => {
                     let uid = job.uid();
                     self.kind_of_job.remove(&uid);
+                    self.forget_child(&uid);
+                    self.awaited.retain(|_, job| *job != uid);
                     uid
                 }
             };
             self.dirty.insert(Unit::Job(uid));
+        }
+    }
+
+    /// What a controller made of a job that is described there.
+    fn take_child(&mut self, kind: &JobKind, object: &JobObject) {
+        let Some(owner) = controller_of(&object.metadata) else { return };
+        let parent = table::of_owner(&owner.api_version, &owner.kind);
+        if parent.is_none_or(|parent| parent.child != Some((kind.group, kind.kind))) {
+            return;
+        }
+        let parent = Uid::from(owner.uid.as_str());
+        self.children.insert(parent.clone(), (object.uid().into(), object.spec.clone()));
+        self.describe_anew(&parent);
+    }
+
+    fn forget_child(&mut self, uid: &Uid) {
+        let parent =
+            self.children.iter().find(|(_, (child, _))| child == uid).map(|(parent, _)| parent.clone());
+        if let Some(parent) = parent {
+            self.children.remove(&parent);
+            self.describe_anew(&parent);
+        }
+    }
+
+    fn describe_anew(&mut self, parent: &Uid) {
+        let child = self.children.get(parent).map(|(_, spec)| spec.clone()).unwrap_or_default();
+        let store = self.kind_of_job.get(parent).and_then(|kind| self.jobs.get_mut(kind));
+        if let Some(StoredJob::Whole(job)) = store.and_then(|store| store.get_mut(parent)) {
+            job.object.child = child;
+            job.view = jobs::read(job.kind, &job.object);
+            self.dirty.insert(Unit::Job(parent.clone()));
         }
     }
 
@@ -590,8 +635,15 @@ impl World {
     }
 
     /// What is to be kept of a job.
-    fn kept(&self, kind: &'static JobKind, object: JobObject) -> StoredJob {
-        match self.is_managed(&object) {
+    fn kept(&mut self, kind: &'static JobKind, mut object: JobObject) -> StoredJob {
+        if let Some((_, child)) = self.children.get(&Uid::from(object.uid())) {
+            object.child = child.clone();
+        }
+        if let Some(name) = prebuilt(&object) {
+            let namespace = object.metadata.namespace.clone().unwrap_or_default();
+            self.awaited.insert((namespace, name.to_owned()), object.uid().into());
+        }
+        match self.is_managed(&object) && !object.runs_elsewhere(kind) {
             true => StoredJob::whole(kind, object),
             false => StoredJob::bare(kind, object),
         }
@@ -683,6 +735,10 @@ fn named<'a, V: 'a>(
     metadata: fn(&V) -> &ObjectMeta,
 ) -> impl Iterator<Item = (String, &'a V)> {
     items.map(move |(_, one)| (metadata(one).name.clone().unwrap_or_default(), one))
+}
+
+fn text(value: &Option<String>) -> String {
+    value.clone().unwrap_or_default()
 }
 
 /// The controller of this object, if it has one.

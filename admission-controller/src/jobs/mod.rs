@@ -2,19 +2,25 @@
 //!
 //! A kind is one entry of [`table`]; nothing else knows kinds by name.
 
+mod added;
+mod components;
 mod ended;
 mod object;
 mod patch;
 mod ranks;
 mod read;
 mod ready;
+mod shape;
 mod start;
+mod submitter;
 pub mod table;
 
 pub use object::{JobObject, JobResource};
 pub use patch::merge_diff;
 pub use ranks::{Ranks, ranks};
-pub use read::{Finish, JobPodSet, JobView, comes_in_stages, field, read, templates};
+pub use read::{Finish, JobPodSet, JobView, comes_in_stages, field, parallel, read, templates};
 pub use ready::are_ready;
-pub use start::{Conflict, Fields, additions, is_marked, marks, missing_flavor, restore, start, stop};
+pub use start::{
+    Conflict, Fields, additions, granted, is_marked, marks, missing_flavor, restore, start, stop,
+};
 pub use table::{JobKind, KindId, TABLE};

@@ -19,11 +19,17 @@ pub struct JobObject {
     pub spec: Value,
     /// `status`.
     pub status: Value,
+    /// `spec` of the object that the job's controller made of it, for kinds that are described there.
+    #[serde(skip)]
+    pub child: Value,
 }
 
 impl JobObject {
-    /// What a JSON pointer that begins with `/spec` or `/status` leads to.
+    /// What a JSON pointer that begins with `/spec`, `/status` or `/child` leads to.
     pub fn at(&self, pointer: &str) -> Option<&Value> {
+        if let Some(rest) = pointer.strip_prefix("/child") {
+            return self.child.pointer(rest);
+        }
         if let Some(rest) = pointer.strip_prefix("/spec") {
             return self.spec.pointer(rest);
         }
@@ -38,6 +44,17 @@ impl JobObject {
     /// How many entries the list has that a JSON pointer leads to.
     pub fn length(&self, pointer: &str) -> usize {
         self.at(pointer).and_then(Value::as_array).map_or(0, Vec::len)
+    }
+
+    /// Whether its pods are described in an object that is not there yet.
+    pub fn awaits_child(&self, kind: &JobKind) -> bool {
+        kind.child.is_some() && self.child.is_null()
+    }
+
+    /// Whether it uses what others run, and so asks for no quota.
+    pub fn runs_elsewhere(&self, kind: &JobKind) -> bool {
+        let there = kind.elsewhere.and_then(|at| self.at(at));
+        there.is_some_and(|there| there.as_object().is_some_and(|map| !map.is_empty()))
     }
 
     /// A label's value.

@@ -2,8 +2,9 @@ use crds::names::kueue;
 use crds::view::workload::ReclaimablePod;
 use serde_json::Value;
 
-use super::table::{Active, PodSets, Stages};
-use super::{JobKind, JobObject, ended};
+use super::table::{Active, Finished, PodSets, Stages};
+use super::{JobKind, JobObject, components, ended, submitter};
+use crate::pods::Member;
 
 /// The API server's bound on `podSets` of a Workload.
 const MAX_POD_SETS: usize = 18;
@@ -39,7 +40,7 @@ pub struct Finish {
 }
 
 /// One pod set of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobPodSet {
     /// Its name in the Workload.
     pub name: String,
@@ -47,6 +48,18 @@ pub struct JobPodSet {
     pub count: i64,
     /// Where its pod template is, as a JSON pointer.
     pub template: String,
+    /// The pod template, where it is not what is written there: where nothing is written, or where the kind's controller
+    /// adds to it.
+    pub given: Option<Value>,
+    /// So few pods would do.
+    pub min_count: Option<i64>,
+}
+
+impl JobPodSet {
+    /// Its pod template.
+    pub fn template_in<'a>(&'a self, object: &'a JobObject) -> Option<&'a Value> {
+        self.given.as_ref().or_else(|| object.at(&self.template))
+    }
 }
 
 /// Reads a job.
@@ -57,7 +70,11 @@ pub fn read(kind: &JobKind, object: &JobObject) -> JobView {
     };
     let pod_priority_class = kind.priority_class.iter().find_map(|pointer| class_at(pointer)).or_else(|| {
         let sets = pod_sets.as_ref().ok()?;
-        sets.iter().find_map(|set| class_at(&format!("{}/spec/priorityClassName", set.template)))
+        let class = |set: &JobPodSet| {
+            let class = set.template_in(object)?.pointer("/spec/priorityClassName")?.as_str()?;
+            (!class.is_empty()).then(|| class.to_owned())
+        };
+        sets.iter().find_map(class)
     });
     let label = |name: &str| object.label(name).filter(|value| !value.is_empty()).map(str::to_owned);
     JobView {
@@ -77,6 +94,11 @@ fn is_active(kind: &JobKind, object: &JobObject) -> bool {
     match kind.active {
         Active::Count(at) => object.at(at).is_some_and(positive),
         Active::Says { at, value } => object.text(at) == value,
+        Active::SaysNot { at, values } => {
+            let said = object.text(at);
+            !said.is_empty() && !values.contains(&said)
+        }
+        Active::Condition(kind) => condition(object, kind).is_some(),
         Active::Each { at, field } => match object.at(at) {
             Some(Value::Object(map)) => map.values().filter_map(|one| one.pointer(field)).any(positive),
             Some(Value::Array(list)) => list.iter().filter_map(|one| one.pointer(field)).any(positive),
@@ -85,17 +107,25 @@ fn is_active(kind: &JobKind, object: &JobObject) -> bool {
     }
 }
 
-fn finish(kind: &JobKind, object: &JobObject) -> Option<Finish> {
+/// The condition of this type, if it is True.
+fn condition<'a>(object: &'a JobObject, kind: &str) -> Option<&'a Value> {
     let conditions = object.at("/status/conditions")?.as_array()?;
-    let text = |condition: &Value, field: &str| {
-        condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    kind.finished.iter().find_map(|(name, succeeded)| {
-        conditions
-            .iter()
-            .find(|one| text(one, "type") == *name && text(one, "status") == "True")
-            .map(|one| Finish { succeeded: *succeeded, message: text(one, "message") })
-    })
+    conditions.iter().find(|one| one["type"] == kind && one["status"] == "True")
+}
+
+fn finish(kind: &JobKind, object: &JobObject) -> Option<Finish> {
+    match &kind.finished {
+        Finished::Conditions(types) => types.iter().find_map(|(name, succeeded)| {
+            let message = condition(object, name)?["message"].as_str().unwrap_or_default().to_owned();
+            Some(Finish { succeeded: *succeeded, message })
+        }),
+        Finished::Says { at, ends, well, message, not_while } => {
+            let succeeded = object.text(well.0) == well.1;
+            let lingers = not_while.is_some_and(|kind| condition(object, kind).is_some());
+            let ended = ends.contains(&object.text(at)) && (succeeded || !lingers);
+            ended.then(|| Finish { succeeded, message: object.text(message).to_owned() })
+        }
+    }
 }
 
 /// Where the job has pod templates, whatever else is wrong with it, as JSON pointers.
@@ -109,24 +139,32 @@ pub fn templates(kind: &JobKind, object: &JobObject) -> Vec<String> {
             let length = object.length(at);
             (0..length).map(|index| format!("{at}/{index}{template}")).collect()
         }
-        PodSets::HeadAndGroups { head, at, template, .. } => {
+        PodSets::HeadAndGroups { head, at, template, submitter, .. } => {
             let length = object.length(at);
             let groups = (0..length).map(|index| format!("{at}/{index}{template}"));
-            std::iter::once((*head).to_owned()).chain(groups).collect()
+            let submitter = submitter.iter().map(|one| one.template.to_owned());
+            std::iter::once((*head).to_owned()).chain(groups).chain(submitter).collect()
         }
+        PodSets::Components { .. } => components::pod_sets(kind, object)
+            .map_or_else(|_| Vec::new(), |sets| sets.into_iter().map(|set| set.template).collect()),
     };
     places.into_iter().filter(|place| object.at(place).is_some_and(Value::is_object)).collect()
 }
 
-fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String> {
+pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String> {
+    if object.awaits_child(kind) {
+        return Err(format!("what its controller makes of the {} is not there yet", kind.kind));
+    }
     if let Some((at, why)) = kind.refused.iter().find(|(at, _)| object.at(at) == Some(&Value::Bool(true))) {
         return Err(format!("{} is true, which is not supported: {why}", field(at)));
     }
     let sets = match &kind.pod_sets {
-        PodSets::Single { template, parallelism, completions } => vec![JobPodSet {
+        PodSets::Single { template, parallelism, completions, fewer } => vec![JobPodSet {
             name: kueue::DEFAULT_PODSET.to_owned(),
             count: parallel(object, parallelism, completions)?,
             template: (*template).to_owned(),
+            min_count: fewer.and_then(|(least, _)| object.annotation(least).parse().ok()),
+            given: None,
         }],
         PodSets::Roles { at, roles, template, replicas } => roles
             .iter()
@@ -136,6 +174,7 @@ fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String
                     name: role.to_lowercase(),
                     count: count(object, &format!("{at}/{role}{replicas}"))?.unwrap_or(1),
                     template: format!("{at}/{role}{template}"),
+                    ..JobPodSet::default()
                 })
             })
             .collect::<Result<_, String>>()?,
@@ -150,27 +189,40 @@ fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String
                         name: object.text(&here(name)).to_owned(),
                         count: product(jobs, pods, &here(""))?,
                         template: here(template),
+                        ..JobPodSet::default()
                     })
                 })
                 .collect::<Result<_, String>>()?
         }
-        PodSets::HeadAndGroups { head, at, name, replicas, pods_each, template } => {
+        PodSets::Components { .. } => components::pod_sets(kind, object)?,
+        PodSets::HeadAndGroups { head, at, name, replicas, pods_each, template, submitter } => {
             let length = object.length(at);
             let groups = (0..length.min(MAX_POD_SETS)).map(|index| {
                 let here = |rest: &str| format!("{at}/{index}{rest}");
                 let pods = count(object, &here(pods_each))?.unwrap_or(1);
                 let replicas = count(object, &here(replicas))?.unwrap_or(1);
                 Ok(JobPodSet {
-                    name: object.text(&here(name)).to_owned(),
+                    name: object.text(&here(name)).to_lowercase(),
                     count: product(replicas, pods, &here(""))?,
                     template: here(template),
+                    ..JobPodSet::default()
                 })
             });
-            let head = JobPodSet { name: "head".to_owned(), count: 1, template: (*head).to_owned() };
-            std::iter::once(Ok(head)).chain(groups).collect::<Result<_, String>>()?
+            let mut head = one_pod("head", head);
+            head.given =
+                submitter.as_ref().and_then(|one| submitter::beside_head(one, object, &head.template));
+            let submitter =
+                submitter.as_ref().and_then(|one| submitter::pod_set(one, object, &head.template));
+            let sets = std::iter::once(Ok(head)).chain(groups).chain(submitter.map(Ok));
+            sets.collect::<Result<_, String>>()?
         }
     };
     check(kind, object, sets)
+}
+
+/// A pod set of one pod.
+pub(super) fn one_pod(name: &str, template: &str) -> JobPodSet {
+    JobPodSet { name: name.to_owned(), count: 1, template: template.to_owned(), ..JobPodSet::default() }
 }
 
 fn check(kind: &JobKind, object: &JobObject, sets: Vec<JobPodSet>) -> Result<Vec<JobPodSet>, String> {
@@ -184,7 +236,7 @@ fn check(kind: &JobKind, object: &JobObject, sets: Vec<JobPodSet>) -> Result<Vec
         ));
     }
     for set in &sets {
-        if !object.at(&set.template).is_some_and(Value::is_object) {
+        if !set.template_in(object).is_some_and(Value::is_object) {
             let field = field(&set.template);
             return Err(format!("{field} is missing: pod set {:?} has no pod template", set.name));
         }
@@ -202,6 +254,7 @@ fn product(many: i64, pods: i64, pointer: &str) -> Result<i64, String> {
 /// Whether the pods of one set are made only when those of another run or have ended.
 pub fn comes_in_stages(kind: &JobKind, object: &JobObject) -> bool {
     kind.stages.iter().any(|stages| match stages {
+        Stages::Always => true,
         Stages::Says { at, value } => object.text(at) == *value,
         Stages::AnyHas { at, field } => {
             let mut entries = object.at(at).and_then(Value::as_array).into_iter().flatten();
@@ -213,7 +266,7 @@ pub fn comes_in_stages(kind: &JobKind, object: &JobObject) -> bool {
 }
 
 /// Pods at once: `parallelism`, but no more than `completions`.
-pub(super) fn parallel(object: &JobObject, parallelism: &str, completions: &str) -> Result<i64, String> {
+pub fn parallel(object: &JobObject, parallelism: &str, completions: &str) -> Result<i64, String> {
     let at_once = count(object, parallelism)?.unwrap_or(1);
     Ok(count(object, completions)?.map_or(at_once, |in_all| at_once.min(in_all)))
 }

@@ -8,7 +8,10 @@ use model::selector::Labels;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::added::{self, Addition};
+use super::table::{Added, PodSets};
 use super::{JobKind, JobObject, JobPodSet, merge_diff};
+use crate::pods::Member;
 
 /// The longest value of a label.
 const MAX_LABEL: usize = 63;
@@ -55,18 +58,98 @@ pub fn start(
     workload: &Workload,
     flavors: &BTreeMap<String, ResourceFlavor>,
 ) -> Result<Option<Value>, Conflict> {
-    let mut spec = json!({ "spec": job.spec });
+    let before = json!({ "spec": job.spec });
+    let mut spec = before.clone();
+    match kind.added {
+        Added::Templates => start_templates(&mut spec, kind, job, pod_sets, workload, flavors)?,
+        Added::PodSetInfos => {
+            added::pod_set_infos(&mut spec, &all_additions(pod_sets, workload, flavors)?);
+        }
+        Added::RuntimePatches => {
+            added::runtime_patches(&mut spec, &all_additions(pod_sets, workload, flavors)?);
+            // They may be changed while it is suspended only.
+            if let Some(patch) = merge_diff(&before, &spec) {
+                return Ok(Some(patch));
+            }
+        }
+    }
     set(&mut spec, kind.suspend, json!(false));
+    Ok(merge_diff(&before, &spec))
+}
+
+fn all_additions(
+    pod_sets: &[JobPodSet],
+    workload: &Workload,
+    flavors: &BTreeMap<String, ResourceFlavor>,
+) -> Result<Vec<Addition>, Conflict> {
+    let addition = |pod_set: &JobPodSet| {
+        let written = template_of(workload, &pod_set.name);
+        let wanted = written.map(|template| template.spec.node_selector.clone()).unwrap_or_default();
+        let mut fields = additions(workload, &pod_set.name, flavors, wanted.clone())?;
+        fields.selector.retain(|key, _| !wanted.contains_key(key));
+        fields.labels.extend(marks(workload, &pod_set.name));
+        fields
+            .annotations
+            .extend(workload.metadata.name.clone().map(|name| (kueue::WORKLOAD.to_owned(), name)));
+        let placed = is_placed(workload, &pod_set.name);
+        if placed && !asks_for_topology(workload, &pod_set.name) {
+            fields.annotations.insert(kueue::PODSET_UNCONSTRAINED_TOPOLOGY.to_owned(), "true".to_owned());
+        }
+        Ok(Addition {
+            gates: if placed { json!([{ "name": kueue::TOPOLOGY_GATE }]) } else { Value::Null },
+            name: pod_set.name.clone(),
+            template: pod_set.template.clone(),
+            labels: json!(fields.labels),
+            annotations: json!(fields.annotations),
+            selector: json!(fields.selector),
+            tolerations: json!(fields.tolerations),
+        })
+    };
+    pod_sets.iter().map(addition).collect()
+}
+
+fn start_templates(
+    spec: &mut Value,
+    kind: &JobKind,
+    job: &JobObject,
+    pod_sets: &[JobPodSet],
+    workload: &Workload,
+    flavors: &BTreeMap<String, ResourceFlavor>,
+) -> Result<(), Conflict> {
     for pod_set in pod_sets {
         let Some(template) = template_of(workload, &pod_set.name) else { continue };
+        if let (None, Some(given)) = (spec.pointer(&pod_set.template), &pod_set.given) {
+            set(spec, &pod_set.template, given.clone());
+        }
         let mut fields = Fields::of(template);
         fields.labels.insert(kueue::PODSET.to_owned(), pod_set.name.clone());
         fields.admit(workload, &pod_set.name, flavors)?;
-        rewrite(&mut spec, &pod_set.template, &fields);
-        gate(&mut spec, pod_set, workload);
+        rewrite(spec, &pod_set.template, &fields);
+        gate(spec, pod_set, workload);
+        if let Some(granted) = granted(workload, &pod_set.name).filter(|_| pod_set.min_count.is_some()) {
+            set_count(spec, kind, job, granted);
+        }
     }
-    Ok(merge_diff(&json!({ "spec": job.spec }), &spec))
+    Ok(())
 }
+
+/// How many pods of a set were admitted.
+pub fn granted(workload: &Workload, pod_set: &str) -> Option<i64> {
+    let admission = workload.status.admission.as_ref()?;
+    admission.pod_set_assignments.iter().find(|one| one.name == pod_set)?.count
+}
+
+/// Makes it a job of so many pods, where it accepts fewer than it asks for.
+fn set_count(spec: &mut Value, kind: &JobKind, job: &JobObject, count: i64) {
+    let PodSets::Single { parallelism, completions, fewer: Some((_, follows)), .. } = &kind.pod_sets else {
+        return;
+    };
+    set(spec, parallelism, json!(count));
+    if job.annotation(follows) == "true" {
+        set(spec, completions, json!(count));
+    }
+}
+
 /// What an admission adds to the pods of a set that select nodes so: what of them its flavors and its checks change.
 ///
 /// # Errors
@@ -175,15 +258,20 @@ pub fn stop(
     let mut spec = json!({ "spec": job.spec });
     set(&mut spec, kind.suspend, json!(true));
     if let Some(workload) = workload.filter(|_| kind.restores_at_stop) {
-        give_back(&mut spec, job, pod_sets, workload);
+        give_back(&mut spec, kind, job, pod_sets, workload);
     }
     merge_diff(&json!({ "spec": job.spec }), &spec)
 }
 
 /// The merge patch that gives a stopped job its templates back as the user wrote them, where an admission changed them.
-pub fn restore(job: &JobObject, pod_sets: &[JobPodSet], workload: &Workload) -> Option<Value> {
+pub fn restore(
+    kind: &JobKind,
+    job: &JobObject,
+    pod_sets: &[JobPodSet],
+    workload: &Workload,
+) -> Option<Value> {
     let mut spec = json!({ "spec": job.spec });
-    give_back(&mut spec, job, pod_sets, workload);
+    give_back(&mut spec, kind, job, pod_sets, workload);
     merge_diff(&json!({ "spec": job.spec }), &spec)
 }
 
@@ -193,19 +281,27 @@ pub fn is_marked(job: &JobObject, pod_set: &JobPodSet) -> bool {
     labels.is_some_and(|labels| labels.get(kueue::PODSET).is_some())
 }
 
-fn give_back(spec: &mut Value, job: &JobObject, pod_sets: &[JobPodSet], workload: &Workload) {
+fn give_back(spec: &mut Value, kind: &JobKind, job: &JobObject, pod_sets: &[JobPodSet], workload: &Workload) {
+    match kind.added {
+        Added::Templates => {}
+        Added::PodSetInfos => return added::clear_pod_set_infos(spec),
+        Added::RuntimePatches => return added::clear_runtime_patches(spec),
+    }
     for pod_set in pod_sets.iter().filter(|pod_set| is_marked(job, pod_set)) {
         let Some(template) = template_of(workload, &pod_set.name) else { continue };
         rewrite(spec, &pod_set.template, &Fields::of(template));
         ungate(spec, pod_set, workload);
+        let written = workload.spec.pod_sets.iter().find(|one| one.name == pod_set.name);
+        if let Some(count) = written.and_then(|one| one.count).filter(|_| pod_set.min_count.is_some()) {
+            set_count(spec, kind, job, count);
+        }
     }
 }
 
 /// Pods that are placed by topology are made behind a gate, and say whose they are: where each of them goes is told when they
 /// are there.
 fn gate(root: &mut Value, pod_set: &JobPodSet, workload: &Workload) {
-    let mut sets = workload.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
-    if !sets.any(|held| held.name == pod_set.name && held.topology_assignment.is_some()) {
+    if !is_placed(workload, &pod_set.name) {
         return;
     }
     let mut gates = list(root, &format!("{}/spec/schedulingGates", pod_set.template));
@@ -220,6 +316,12 @@ fn gate(root: &mut Value, pod_set: &JobPodSet, workload: &Workload) {
         annotations[kueue::PODSET_UNCONSTRAINED_TOPOLOGY] = json!("true");
     }
     set(root, &pointer, annotations);
+}
+
+/// Whether each pod of a set was given a domain of a topology.
+fn is_placed(workload: &Workload, pod_set: &str) -> bool {
+    let mut sets = workload.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    sets.any(|held| held.name == pod_set && held.topology_assignment.is_some())
 }
 
 /// Takes back what [`gate`] does.

@@ -1,215 +1,33 @@
 //! The table of job kinds.
 
-/// One kind of job. Paths are JSON pointers (RFC 6901) from the object's root.
-#[derive(Debug)]
-pub struct JobKind {
-    /// The name in the configuration's `integrations.frameworks`, as Kueue spells it.
-    pub framework: &'static str,
-    /// API group; empty for the core group.
-    pub group: &'static str,
-    /// API version.
-    pub version: &'static str,
-    /// Kind.
-    pub kind: &'static str,
-    /// The resource's name in URLs.
-    pub plural: &'static str,
-    /// The boolean that keeps the job from having pods; absent is false.
-    pub suspend: &'static str,
-    /// Where its pods are described.
-    pub pod_sets: PodSets,
-    /// Whether pods run and so quota is in use.
-    pub active: Active,
-    /// Where it says which pods have ended and will not run again.
-    pub ended: Ended,
-    /// Where it says that all its pods are ready or have succeeded.
-    pub ready: Ready,
-    /// Types of conditions that end the job when True, and whether well.
-    pub finished: &'static [(&'static str, bool)],
-    /// Where the job itself, before its templates, names a PriorityClass.
-    pub priority_class: &'static [&'static str],
-    /// Whether templates may change in the write that suspends the job. Kubernetes lets those of a batch Job change
-    /// only after `status.startTime` was reset.
-    pub restores_at_stop: bool,
-    /// A status field that must be gone before the templates of a suspended job may change. Kubernetes takes it away by
-    /// itself since 1.35; before that somebody has to.
-    pub started_at: Option<&'static str>,
-    /// What makes the pods of one set appear only when those of another run or have ended; any will do. Who waited for all
-    /// of them before starting any would wait for ever, so each pod set is a gang of its own then.
-    pub stages: &'static [Stages],
-    /// Booleans that must not be true, and why.
-    pub refused: &'static [(&'static str, &'static str)],
-    /// Whether somebody else may make its Workload.
-    pub prebuilt: bool,
-    /// Whether it may ask for being resized while it runs.
-    pub elastic: bool,
-}
+use crds::names::kueue;
 
-/// Tells a kind from all others: its framework and its version.
-pub type KindId = (&'static str, &'static str);
+pub use super::shape::{Active, Added, Ended, Finished, JobKind, KindId, PodSets, Ready, Stages, Submitter};
 
-impl JobKind {
-    /// What tells it from all others.
-    pub fn id(&self) -> KindId {
-        (self.framework, self.version)
-    }
-
-    /// `apiVersion` of its objects.
-    pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.to_owned()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
-    }
-}
-
-/// How an object says that its pods come in stages.
-#[derive(Debug)]
-pub enum Stages {
-    /// This text is at this place.
-    Says {
-        /// The place.
-        at: &'static str,
-        /// The text.
-        value: &'static str,
-    },
-    /// An entry of this list has something in that list of its own.
-    AnyHas {
-        /// The list.
-        at: &'static str,
-        /// The list within the entry.
-        field: &'static str,
-    },
-}
-
-/// Where a kind describes its pods.
-#[derive(Debug)]
-pub enum PodSets {
-    /// One template.
-    Single {
-        /// The pod template.
-        template: &'static str,
-        /// How many pods at once; absent is 1.
-        parallelism: &'static str,
-        /// How many pods in all, if fewer.
-        completions: &'static str,
-    },
-    /// A map of roles in a fixed order; pod sets are called after the role, in lower case.
-    Roles {
-        /// The map.
-        at: &'static str,
-        /// Its keys, in the order of the pod sets.
-        roles: &'static [&'static str],
-        /// The pod template, from the role.
-        template: &'static str,
-        /// How many pods, from the role; absent is 1.
-        replicas: &'static str,
-    },
-    /// A list of named templates of Jobs.
-    Jobs {
-        /// The list.
-        at: &'static str,
-        /// The name, from the entry.
-        name: &'static str,
-        /// How many Jobs, from the entry; absent is 1.
-        replicas: &'static str,
-        /// The pod template, from the entry.
-        template: &'static str,
-        /// Pods at once in each Job, from the entry; absent is 1.
-        parallelism: &'static str,
-        /// Pods in all in each Job, from the entry, if fewer.
-        completions: &'static str,
-    },
-    /// One pod `head`, and a list of named groups.
-    HeadAndGroups {
-        /// The head's pod template.
-        head: &'static str,
-        /// The list.
-        at: &'static str,
-        /// The name, from the entry.
-        name: &'static str,
-        /// How many replicas, from the entry; absent is 1.
-        replicas: &'static str,
-        /// How many pods each replica has, from the entry; absent is 1.
-        pods_each: &'static str,
-        /// The pod template, from the entry.
-        template: &'static str,
-    },
-}
-
-/// Where a kind says whether pods run: any number above 0.
-#[derive(Debug)]
-pub enum Active {
-    /// At this place.
-    Count(&'static str),
-    /// At `field` of every value of the map or list.
-    Each {
-        /// The map or list.
-        at: &'static str,
-        /// The number.
-        field: &'static str,
-    },
-    /// Pods run while this text is at this place.
-    Says {
-        /// The place.
-        at: &'static str,
-        /// The text.
-        value: &'static str,
-    },
-}
-
-/// Where a kind says which of its pods have ended and will not run again.
-#[derive(Debug)]
-pub enum Ended {
-    /// Nowhere.
-    Unknown,
-    /// One template's pods: how many succeeded; or, of indexed ones, which indexes are done with.
-    Pods {
-        /// How many succeeded.
-        succeeded: &'static str,
-        /// `Indexed`, or anything else.
-        mode: &'static str,
-        /// Lists of indexes such as `0,2-4`.
-        indexes: &'static [&'static str],
-    },
-    /// Whole Jobs: a list of how many succeeded of each.
-    Jobs {
-        /// The list.
-        at: &'static str,
-        /// The name, from the entry.
-        name: &'static str,
-        /// How many Jobs, from the entry.
-        succeeded: &'static str,
-    },
-}
-
-/// Where a kind says that all its pods are ready or have succeeded.
-#[derive(Debug)]
-pub enum Ready {
-    /// Of one template: these numbers, and as many as these lists have entries, make as many pods as run at once.
-    Pods {
-        /// The numbers.
-        counts: &'static [&'static str],
-        /// The lists.
-        names: &'static [&'static str],
-    },
-    /// Of a list of named templates of Jobs: these numbers of all entries make as many Jobs as there are.
-    Jobs {
-        /// The list of statuses.
-        at: &'static str,
-        /// The numbers, from the entry.
-        counts: &'static [&'static str],
-    },
-    /// When this condition is True.
-    Condition(&'static str),
-    /// While this text is at this place.
-    Says {
-        /// The place.
-        at: &'static str,
-        /// The text.
-        value: &'static str,
-    },
-}
+/// What an entry is without its own.
+const BASE: JobKind = JobKind {
+    framework: "",
+    group: "",
+    version: "v1",
+    kind: "",
+    plural: "",
+    suspend: "/spec/suspend",
+    elsewhere: None,
+    child: None,
+    pod_sets: PodSets::Roles { at: "", roles: &[], template: "", replicas: "" },
+    added: Added::Templates,
+    active: Active::Count(""),
+    ended: Ended::Unknown,
+    ready: Ready::Condition("Ready"),
+    finished: Finished::Conditions(&[]),
+    priority_class: &[],
+    restores_at_stop: true,
+    started_at: None,
+    stages: &[],
+    refused: &[],
+    prebuilt: true,
+    elastic: false,
+};
 
 /// A kind of Kubeflow's training operator: roles under one field, one way to suspend, to count and to end.
 const fn kubeflow(
@@ -222,22 +40,15 @@ const fn kubeflow(
     JobKind {
         framework,
         group: "kubeflow.org",
-        version: "v1",
         kind,
         plural,
         suspend: "/spec/runPolicy/suspend",
         pod_sets: PodSets::Roles { at, roles, template: "/template", replicas: "/replicas" },
         active: Active::Each { at: "/status/replicaStatuses", field: "/active" },
-        ended: Ended::Unknown,
         ready: Ready::Condition("Running"),
-        finished: &[("Succeeded", true), ("Failed", false)],
+        finished: Finished::Conditions(&[("Succeeded", true), ("Failed", false)]),
         priority_class: &["/spec/runPolicy/schedulingPolicy/priorityClass"],
-        restores_at_stop: true,
-        started_at: None,
-        stages: &[],
-        refused: &[],
-        prebuilt: true,
-        elastic: false,
+        ..BASE
     }
 }
 
@@ -247,6 +58,38 @@ const MPI_JOB: JobKind = JobKind {
     ..kubeflow("kubeflow.org/mpijob", "MPIJob", "mpijobs", "/spec/mpiReplicaSpecs", &["Launcher", "Worker"])
 };
 
+const NO_AUTOSCALING: &str = "quota is granted for a number of pods that does not change; set minReplicas, maxReplicas and replicas alike without it";
+
+/// A kind of KubeRay's: it is there until somebody deletes it.
+const RAY: JobKind = JobKind { group: "ray.io", elastic: true, ..BASE };
+
+/// A Ray cluster described at this place.
+macro_rules! ray_cluster {
+    ($at:literal, $submitter:expr) => {
+        PodSets::HeadAndGroups {
+            head: concat!($at, "/headGroupSpec/template"),
+            at: concat!($at, "/workerGroupSpecs"),
+            name: "/groupName",
+            replicas: "/replicas",
+            pods_each: "/numOfHosts",
+            template: "/template",
+            submitter: $submitter,
+        }
+    };
+}
+
+/// Templates of Jobs at this place, as a JobSet has them.
+const fn replicated_jobs(at: &'static str) -> PodSets {
+    PodSets::Jobs {
+        at,
+        name: "/name",
+        replicas: "/replicas",
+        template: "/template/spec/template",
+        parallelism: "/template/spec/parallelism",
+        completions: "/template/spec/completions",
+    }
+}
+
 /// A kind that has no suspend field: it is named, and managed through its pods (see `crate::pods`).
 const fn of_pods(
     framework: &'static str,
@@ -254,26 +97,7 @@ const fn of_pods(
     kind: &'static str,
     plural: &'static str,
 ) -> JobKind {
-    JobKind {
-        framework,
-        group,
-        version: "v1",
-        kind,
-        plural,
-        suspend: "",
-        pod_sets: PodSets::Roles { at: "", roles: &[], template: "", replicas: "" },
-        active: Active::Count(""),
-        ended: Ended::Unknown,
-        ready: Ready::Condition("Ready"),
-        finished: &[],
-        priority_class: &[],
-        restores_at_stop: false,
-        started_at: None,
-        stages: &[],
-        refused: &[],
-        prebuilt: false,
-        elastic: false,
-    }
+    JobKind { framework, group, kind, plural, suspend: "", prebuilt: false, ..BASE }
 }
 
 /// Plain pods.
@@ -295,14 +119,13 @@ pub static TABLE: &[JobKind] = &[
     JobKind {
         framework: "batch/job",
         group: "batch",
-        version: "v1",
         kind: "Job",
         plural: "jobs",
-        suspend: "/spec/suspend",
         pod_sets: PodSets::Single {
             template: "/spec/template",
             parallelism: "/spec/parallelism",
             completions: "/spec/completions",
+            fewer: Some((kueue::JOB_MIN_PARALLELISM, kueue::JOB_COMPLETIONS_EQUAL_PARALLELISM)),
         },
         active: Active::Count("/status/active"),
         ended: Ended::Pods {
@@ -314,14 +137,11 @@ pub static TABLE: &[JobKind] = &[
             counts: &["/status/ready", "/status/succeeded"],
             names: &["/status/uncountedTerminatedPods/succeeded"],
         },
-        finished: &[("Complete", true), ("Failed", false)],
-        priority_class: &[],
+        finished: Finished::Conditions(&[("Complete", true), ("Failed", false)]),
         restores_at_stop: false,
         started_at: Some("/status/startTime"),
-        stages: &[],
-        refused: &[],
-        prebuilt: true,
         elastic: true,
+        ..BASE
     },
     JobKind {
         framework: "jobset.x-k8s.io/jobset",
@@ -329,29 +149,17 @@ pub static TABLE: &[JobKind] = &[
         version: "v1alpha2",
         kind: "JobSet",
         plural: "jobsets",
-        suspend: "/spec/suspend",
-        pod_sets: PodSets::Jobs {
-            at: "/spec/replicatedJobs",
-            name: "/name",
-            replicas: "/replicas",
-            template: "/template/spec/template",
-            parallelism: "/template/spec/parallelism",
-            completions: "/template/spec/completions",
-        },
+        pod_sets: replicated_jobs("/spec/replicatedJobs"),
         active: Active::Each { at: "/status/replicatedJobsStatus", field: "/active" },
         ended: Ended::Jobs { at: "/status/replicatedJobsStatus", name: "/name", succeeded: "/succeeded" },
         ready: Ready::Jobs { at: "/status/replicatedJobsStatus", counts: &["/ready", "/succeeded"] },
-        finished: &[("Completed", true), ("Failed", false)],
-        priority_class: &[],
+        finished: Finished::Conditions(&[("Completed", true), ("Failed", false)]),
         restores_at_stop: false,
-        started_at: None,
         stages: &[
             Stages::Says { at: "/spec/startupPolicy/startupPolicyOrder", value: "InOrder" },
             Stages::AnyHas { at: "/spec/replicatedJobs", field: "/dependsOn" },
         ],
-        refused: &[],
-        prebuilt: true,
-        elastic: false,
+        ..BASE
     },
     kubeflow(
         "kubeflow.org/pytorchjob",
@@ -389,35 +197,86 @@ pub static TABLE: &[JobKind] = &[
     JobKind { version: "v2beta1", prebuilt: true, ..MPI_JOB },
     MPI_JOB,
     JobKind {
+        framework: "ray.io/rayjob",
+        kind: "RayJob",
+        plural: "rayjobs",
+        elsewhere: Some("/spec/clusterSelector"),
+        pod_sets: ray_cluster!(
+            "/spec/rayClusterSpec",
+            Some(Submitter { mode: "/spec/submissionMode", template: "/spec/submitterPodTemplate" })
+        ),
+        active: Active::SaysNot { at: "/status/jobDeploymentStatus", values: &["Suspended"] },
+        ready: Ready::Says { at: "/status/rayClusterStatus/state", value: "ready" },
+        finished: Finished::Says {
+            at: "/status/jobDeploymentStatus",
+            ends: &["Complete", "Failed"],
+            well: ("/status/jobStatus", "SUCCEEDED"),
+            message: "/status/message",
+            not_while: None,
+        },
+        refused: &[("/spec/rayClusterSpec/enableInTreeAutoscaling", NO_AUTOSCALING)],
+        ..RAY
+    },
+    JobKind {
+        framework: "ray.io/rayservice",
+        kind: "RayService",
+        plural: "rayservices",
+        suspend: "/spec/rayClusterConfig/suspend",
+        pod_sets: ray_cluster!("/spec/rayClusterConfig", None),
+        active: Active::Condition("Ready"),
+        refused: &[("/spec/rayClusterConfig/enableInTreeAutoscaling", NO_AUTOSCALING)],
+        ..RAY
+    },
+    JobKind {
         framework: "ray.io/raycluster",
-        group: "ray.io",
-        version: "v1",
         kind: "RayCluster",
         plural: "rayclusters",
-        suspend: "/spec/suspend",
-        pod_sets: PodSets::HeadAndGroups {
-            head: "/spec/headGroupSpec/template",
-            at: "/spec/workerGroupSpecs",
-            name: "/groupName",
-            replicas: "/replicas",
-            pods_each: "/numOfHosts",
-            template: "/template",
-        },
+        pod_sets: ray_cluster!("/spec", None),
         active: Active::Says { at: "/status/state", value: "ready" },
-        ended: Ended::Unknown,
         ready: Ready::Says { at: "/status/state", value: "ready" },
-        // It is there until somebody deletes it.
-        finished: &[],
-        priority_class: &[],
-        restores_at_stop: true,
-        started_at: None,
-        stages: &[],
-        refused: &[(
-            "/spec/enableInTreeAutoscaling",
-            "quota is granted for a number of pods that does not change; set minReplicas, maxReplicas and replicas alike without it",
-        )],
-        prebuilt: true,
-        elastic: true,
+        refused: &[("/spec/enableInTreeAutoscaling", NO_AUTOSCALING)],
+        ..RAY
+    },
+    JobKind {
+        framework: "trainer.kubeflow.org/trainjob",
+        group: "trainer.kubeflow.org",
+        version: "v1alpha1",
+        kind: "TrainJob",
+        plural: "trainjobs",
+        child: Some(("jobset.x-k8s.io", "JobSet")),
+        pod_sets: replicated_jobs("/child/replicatedJobs"),
+        added: Added::RuntimePatches,
+        active: Active::Each { at: "/status/jobsStatus", field: "/active" },
+        ended: Ended::Jobs { at: "/status/jobsStatus", name: "/name", succeeded: "/succeeded" },
+        ready: Ready::Jobs { at: "/status/jobsStatus", counts: &["/ready", "/succeeded"] },
+        finished: Finished::Conditions(&[("Complete", true), ("Failed", false)]),
+        restores_at_stop: false,
+        stages: &[
+            Stages::Says { at: "/child/startupPolicy/startupPolicyOrder", value: "InOrder" },
+            Stages::AnyHas { at: "/child/replicatedJobs", field: "/dependsOn" },
+        ],
+        ..BASE
+    },
+    JobKind {
+        framework: "workload.codeflare.dev/appwrapper",
+        group: "workload.codeflare.dev",
+        version: "v1beta2",
+        kind: "AppWrapper",
+        plural: "appwrappers",
+        pod_sets: PodSets::Components { at: "/spec/components", template: "/template", pod_sets: "/podSets" },
+        added: Added::PodSetInfos,
+        active: Active::Condition("QuotaReserved"),
+        ready: Ready::Condition("PodsReady"),
+        finished: Finished::Says {
+            at: "/status/phase",
+            ends: &["Succeeded", "Failed"],
+            well: ("/status/phase", "Succeeded"),
+            message: "/status/message",
+            not_while: Some("ResourcesDeployed"),
+        },
+        // What it holds may do so.
+        stages: &[Stages::Always],
+        ..BASE
     },
 ];
 

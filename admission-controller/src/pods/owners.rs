@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::Member;
 use crate::compose::{self, Priorities};
-use crate::jobs::{JobKind, JobObject, table};
+use crate::jobs::{JobKind, JobObject, Ranks, table};
 use crate::names::workload_name;
 use crate::reconcile::Job;
+use crate::topology;
 
 /// A kind that is managed through its pods. Paths are JSON pointers from the object's root.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct PodOwner {
     /// Whether pods carry its queue and its priority class from the start. Where they do not, a change of the queue must not
     /// make new pods of all.
     pub labels_templates: bool,
+    /// The label with a pod's rank among those it belongs with.
+    pub pod_index: Option<&'static str>,
     /// Which pods belong together.
     pub shape: Shape,
 }
@@ -57,6 +60,7 @@ pub static OWNERS: &[PodOwner] = &[
         templates: &["/spec/template"],
         annotations: &[],
         labels_templates: true,
+        pod_index: None,
         shape: Shape::EachPod,
     },
     PodOwner {
@@ -64,6 +68,7 @@ pub static OWNERS: &[PodOwner] = &[
         templates: &["/spec/template"],
         annotations: &[],
         labels_templates: false,
+        pod_index: Some("apps.kubernetes.io/pod-index"),
         shape: Shape::OneGroup,
     },
     PodOwner {
@@ -71,6 +76,7 @@ pub static OWNERS: &[PodOwner] = &[
         templates: &[LEADER, WORKER],
         annotations: &[(kueue::POD_GROUP_SERVING, "true")],
         labels_templates: true,
+        pod_index: Some("leaderworkerset.sigs.k8s.io/worker-index"),
         shape: Shape::GroupPerReplica {
             name: "leaderworkerset.sigs.k8s.io/name",
             index: "leaderworkerset.sigs.k8s.io/group-index",
@@ -215,7 +221,7 @@ impl PodOwner {
         });
         if matches!(self.shape, Shape::OneGroup) {
             annotations[kueue::POD_GROUP_FAST_ADMISSION] = json!("true");
-            annotations[kueue::POD_GROUP_POD_INDEX_LABEL] = json!("apps.kubernetes.io/pod-index");
+            annotations[kueue::POD_GROUP_POD_INDEX_LABEL] = json!(self.pod_index);
         }
         Some(json!({ "metadata": { "labels": labels, "annotations": annotations } }))
     }
@@ -260,13 +266,20 @@ impl PodOwner {
         let set = |name: &str, count: i64, at: &str| {
             let mut template = object.at(at).cloned().unwrap_or_default();
             compose::refuse_unsupported_of(&template, &format!("pod set {name}"))?;
+            let annotations = compose::annotations_of(&template);
             if let Some(metadata) = template.pointer_mut("/metadata").and_then(Value::as_object_mut) {
                 metadata.values_mut().for_each(without_own_keys);
             }
             if matches!(self.shape, Shape::OneGroup) {
                 template = json!({ "spec": template["spec"] });
             }
-            Ok::<_, String>(json!({ "name": name, "count": count, "template": template }))
+            let pod_index = self.pod_index.filter(|_| name != "leader");
+            let wish = topology::request(&annotations, &Ranks { pod_index, sub_group: None })?;
+            let mut set = json!({ "name": name, "count": count, "template": template });
+            if let Some(wish) = wish {
+                set["topologyRequest"] = json!(wish);
+            }
+            Ok::<_, String>(set)
         };
         match &self.shape {
             Shape::EachPod => Ok(Vec::new()),

@@ -27,7 +27,8 @@ pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
     }
     let Some((kind, object, view)) = parsed(request, &request.object) else { return Verdict::Allow };
     let owned = object.metadata.owner_references.iter().flatten().any(belongs_to_a_job);
-    if owned || !config.manages(&request.namespace, view.queue.as_deref()) {
+    let elsewhere = object.runs_elsewhere(kind);
+    if owned || elsewhere || !config.manages(&request.namespace, view.queue.as_deref()) {
         return Verdict::Allow;
     }
     let mut changed = request.object.clone();

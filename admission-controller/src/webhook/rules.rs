@@ -5,7 +5,8 @@ use crds::names::kueue;
 use crds::validation::{ErrorKind, FieldError, is_dns_subdomain};
 use serde_json::{Value, json};
 
-use crate::jobs::{JobKind, JobObject, field};
+use crate::jobs::table::PodSets;
+use crate::jobs::{self, JobKind, JobObject, field};
 use crate::pods::{Member, prebuilt};
 
 /// What apimachinery says of a field that must stay.
@@ -31,6 +32,72 @@ pub(super) fn on_create(job: &Subject<'_>) -> Vec<FieldError> {
         }
     }
     errors.extend(elastic(job));
+    errors.extend(fewer(job));
+    errors.extend(follows(job));
+    errors
+}
+
+/// The annotations of a kind that accepts fewer pods, and how many it asks for.
+fn fewer_of<'a>(job: &Subject<'a>) -> Option<(&'static str, &'static str, &'static str, &'static str)> {
+    match &job.kind.pod_sets {
+        PodSets::Single { parallelism, completions, fewer: Some((least, follows)), .. } => {
+            Some((least, follows, parallelism, completions))
+        }
+        _ => None,
+    }
+}
+
+/// Fewer pods than it asks for, and at least one.
+fn fewer(job: &Subject<'_>) -> Option<FieldError> {
+    let (least, _, parallelism, completions) = fewer_of(job)?;
+    let text = job.object.metadata.annotations.as_ref()?.get(least)?;
+    let asked = jobs::parallel(job.object, parallelism, completions).ok()?;
+    match text.parse::<i64>() {
+        Ok(count) if (1..asked).contains(&count) => None,
+        Ok(_) => Some(invalid(annotation(least), text, format!("it must be from 1 to {}", asked - 1))),
+        Err(_) => Some(invalid(annotation(least), text, "it must be a whole number")),
+    }
+}
+
+/// Completions follow parallelism only where each pod has an index, and both are the same.
+fn follows(job: &Subject<'_>) -> Vec<FieldError> {
+    let Some((_, follows, parallelism, completions)) = fewer_of(job) else { return Vec::new() };
+    let text = job.object.metadata.annotations.as_ref().and_then(|all| all.get(follows));
+    let mut errors = Vec::new();
+    match text.map(String::as_str) {
+        None | Some("false" | "0" | "f" | "F" | "FALSE" | "False") => return errors,
+        Some("true" | "1" | "t" | "T" | "TRUE" | "True") => {}
+        Some(text) => return vec![invalid(annotation(follows), text, "it must be true or false")],
+    }
+    if job.object.text("/spec/completionMode") != "Indexed" {
+        let text = text.map_or("", String::as_str);
+        errors.push(invalid(annotation(follows), text, "only an Indexed job can have it"));
+    }
+    let number = |at: &str| job.object.at(at).and_then(Value::as_i64).unwrap_or(1);
+    if number(parallelism) != number(completions) {
+        let detail = format!("with {follows} it must be as parallelism");
+        errors.push(invalid_number(completions, job.object, detail));
+    }
+    errors
+}
+
+/// While it runs, who may have been given fewer pods does not change how many.
+fn stays_as_many(old: &Subject<'_>, new: &Subject<'_>) -> Vec<FieldError> {
+    let Some((least, set_to, parallelism, _)) = fewer_of(new) else { return Vec::new() };
+    let mut errors = follows(new);
+    if old.object.annotation(least) != new.object.annotation(least) {
+        errors.extend(fewer(new));
+    }
+    let number = |job: &Subject<'_>| job.object.at(parallelism).and_then(Value::as_i64).unwrap_or(1);
+    let accepts = !old.object.annotation(least).is_empty();
+    if accepts && !old.suspended && number(old) != number(new) {
+        let detail = "it stays while a job that accepts fewer pods runs; suspend it first";
+        errors.push(forbidden(field(parallelism), detail));
+    }
+    let says = |job: &Subject<'_>| job.object.annotation(set_to) == "true";
+    if !old.suspended && !new.suspended && says(old) != says(new) {
+        errors.push(forbidden(annotation(set_to), IMMUTABLE));
+    }
     errors
 }
 
@@ -53,6 +120,7 @@ pub(super) fn on_update(old: &Subject<'_>, new: &Subject<'_>) -> Vec<FieldError>
         errors.push(invalid(path, &seconds(new).unwrap_or_default(), IMMUTABLE));
     }
     errors.extend(priority_class(new.suspended, old.object, new.object));
+    errors.extend(stays_as_many(old, new));
     let is_elastic = |job: &Subject<'_>| job.object.annotation(kueue::ELASTIC_JOB) == "true";
     if is_elastic(old) != is_elastic(new) {
         errors.push(FieldError {

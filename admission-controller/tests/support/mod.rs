@@ -35,6 +35,7 @@ impl World {
         for crd in [
             crd("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
             crd("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
+            crd("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
             crd("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
         ] {
             world.create("apiextensions.k8s.io", "customresourcedefinitions", crd).await;
@@ -118,6 +119,7 @@ impl World {
             "deployments" => ("v1", "Deployment"),
             "replicasets" => ("v1", "ReplicaSet"),
             "statefulsets" => ("v1", "StatefulSet"),
+            "trainjobs" => ("v1alpha1", "TrainJob"),
             "leaderworkersets" => ("v1", "LeaderWorkerSet"),
             "jobsets" => ("v1alpha2", "JobSet"),
             "topologies" => ("v1beta2", "Topology"),

@@ -77,9 +77,6 @@ impl Members {
 
     /// Takes note of a Workload; the owners it was made from may have to look at it.
     pub(super) fn workload_seen(&mut self, view: &Workload) -> Vec<Unit> {
-        if self.pods.is_none() {
-            return Vec::new();
-        }
         let uid = input::uid(&view.metadata);
         self.workload_named.insert(key_of(view), uid.clone());
         let owners = made_from(view);

@@ -1,0 +1,283 @@
+//! What is to be known of a kind of job, as data.
+
+/// One kind of job. Paths are JSON pointers (RFC 6901) from the object's root.
+#[derive(Debug)]
+pub struct JobKind {
+    /// The name in the configuration's `integrations.frameworks`, as Kueue spells it.
+    pub framework: &'static str,
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// The resource's name in URLs.
+    pub plural: &'static str,
+    /// The boolean that keeps the job from having pods; absent is false.
+    pub suspend: &'static str,
+    /// A field that, where it is not empty, says that the job uses what others run: it is not managed.
+    pub elsewhere: Option<&'static str>,
+    /// Group and kind of the object that its controller makes of it and in which its pods are described: `/child` in paths is
+    /// that object's `spec`.
+    pub child: Option<(&'static str, &'static str)>,
+    /// Where its pods are described.
+    pub pod_sets: PodSets,
+    /// Where is written what an admission adds to its pods.
+    pub added: Added,
+    /// Whether pods run and so quota is in use.
+    pub active: Active,
+    /// Where it says which pods have ended and will not run again.
+    pub ended: Ended,
+    /// Where it says that all its pods are ready or have succeeded.
+    pub ready: Ready,
+    /// Where it says that it has ended, and how.
+    pub finished: Finished,
+    /// Where the job itself, before its templates, names a PriorityClass.
+    pub priority_class: &'static [&'static str],
+    /// Whether templates may change in the write that suspends the job. Kubernetes lets those of a batch Job change
+    /// only after `status.startTime` was reset.
+    pub restores_at_stop: bool,
+    /// A status field that must be gone before the templates of a suspended job may change. Kubernetes takes it away by
+    /// itself since 1.35; before that somebody has to.
+    pub started_at: Option<&'static str>,
+    /// What makes the pods of one set appear only when those of another run or have ended; any will do. Who waited for all
+    /// of them before starting any would wait for ever, so each pod set is a gang of its own then.
+    pub stages: &'static [Stages],
+    /// Booleans that must not be true, and why.
+    pub refused: &'static [(&'static str, &'static str)],
+    /// Whether somebody else may make its Workload.
+    pub prebuilt: bool,
+    /// Whether it may ask for being resized while it runs.
+    pub elastic: bool,
+}
+
+/// Tells a kind from all others: its framework and its version.
+pub type KindId = (&'static str, &'static str);
+
+impl JobKind {
+    /// What tells it from all others.
+    pub fn id(&self) -> KindId {
+        (self.framework, self.version)
+    }
+
+    /// `apiVersion` of its objects.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+}
+
+/// Where is written what an admission adds to pods.
+#[derive(Debug)]
+pub enum Added {
+    /// In the pod templates themselves.
+    Templates,
+    /// Beside each description of pods: a list `podSetInfos` (AppWrapper).
+    PodSetInfos,
+    /// In `spec.runtimePatches`, under a manager's name of its own (TrainJob).
+    RuntimePatches,
+}
+
+/// Where a kind says that it has ended.
+#[derive(Debug)]
+pub enum Finished {
+    /// By conditions of these types when True, and whether well.
+    Conditions(&'static [(&'static str, bool)]),
+    /// By a text.
+    Says {
+        /// The place.
+        at: &'static str,
+        /// Texts that mean the end.
+        ends: &'static [&'static str],
+        /// Where which text means that it ended well.
+        well: (&'static str, &'static str),
+        /// Where it says more.
+        message: &'static str,
+        /// A condition that, while it is True, says that what ended badly is not gone yet.
+        not_while: Option<&'static str>,
+    },
+}
+
+/// How an object says that its pods come in stages.
+#[derive(Debug)]
+pub enum Stages {
+    /// This text is at this place.
+    Says {
+        /// The place.
+        at: &'static str,
+        /// The text.
+        value: &'static str,
+    },
+    /// Whatever it says.
+    Always,
+    /// An entry of this list has something in that list of its own.
+    AnyHas {
+        /// The list.
+        at: &'static str,
+        /// The list within the entry.
+        field: &'static str,
+    },
+}
+
+/// Where a kind describes its pods.
+#[derive(Debug)]
+pub enum PodSets {
+    /// One template.
+    Single {
+        /// The pod template.
+        template: &'static str,
+        /// How many pods at once; absent is 1.
+        parallelism: &'static str,
+        /// How many pods in all, if fewer.
+        completions: &'static str,
+        /// Annotations with which fewer pods can be asked for: the least, and whether `completions` follows.
+        fewer: Option<(&'static str, &'static str)>,
+    },
+    /// A map of roles in a fixed order; pod sets are called after the role, in lower case.
+    Roles {
+        /// The map.
+        at: &'static str,
+        /// Its keys, in the order of the pod sets.
+        roles: &'static [&'static str],
+        /// The pod template, from the role.
+        template: &'static str,
+        /// How many pods, from the role; absent is 1.
+        replicas: &'static str,
+    },
+    /// A list of named templates of Jobs.
+    Jobs {
+        /// The list.
+        at: &'static str,
+        /// The name, from the entry.
+        name: &'static str,
+        /// How many Jobs, from the entry; absent is 1.
+        replicas: &'static str,
+        /// The pod template, from the entry.
+        template: &'static str,
+        /// Pods at once in each Job, from the entry; absent is 1.
+        parallelism: &'static str,
+        /// Pods in all in each Job, from the entry, if fewer.
+        completions: &'static str,
+    },
+    /// One pod `head`, and a list of named groups.
+    HeadAndGroups {
+        /// The head's pod template.
+        head: &'static str,
+        /// The list.
+        at: &'static str,
+        /// The name, from the entry.
+        name: &'static str,
+        /// How many replicas, from the entry; absent is 1.
+        replicas: &'static str,
+        /// How many pods each replica has, from the entry; absent is 1.
+        pods_each: &'static str,
+        /// The pod template, from the entry.
+        template: &'static str,
+        /// The pod that submits what is to run, for kinds that have one.
+        submitter: Option<Submitter>,
+    },
+    /// A list of whole objects, each with a list of where in it pods are described; inferred for kinds of the tables.
+    Components {
+        /// The list.
+        at: &'static str,
+        /// The object, from the entry.
+        template: &'static str,
+        /// The list of descriptions, from the entry; each has a `path` and `replicas`.
+        pod_sets: &'static str,
+    },
+}
+
+/// The pod that submits a job to its cluster.
+#[derive(Debug)]
+pub struct Submitter {
+    /// Where it says how it is submitted: `K8sJobMode` (or nothing) by a pod, `SidecarMode` beside the head.
+    pub mode: &'static str,
+    /// The pod template, if there is one.
+    pub template: &'static str,
+}
+
+/// Where a kind says whether pods run: any number above 0.
+#[derive(Debug)]
+pub enum Active {
+    /// At this place.
+    Count(&'static str),
+    /// At `field` of every value of the map or list.
+    Each {
+        /// The map or list.
+        at: &'static str,
+        /// The number.
+        field: &'static str,
+    },
+    /// Pods run while this text is at this place.
+    Says {
+        /// The place.
+        at: &'static str,
+        /// The text.
+        value: &'static str,
+    },
+    /// Pods run unless nothing or one of these texts is at this place.
+    SaysNot {
+        /// The place.
+        at: &'static str,
+        /// The texts.
+        values: &'static [&'static str],
+    },
+    /// Pods run while the condition of this type is True.
+    Condition(&'static str),
+}
+
+/// Where a kind says which of its pods have ended and will not run again.
+#[derive(Debug)]
+pub enum Ended {
+    /// Nowhere.
+    Unknown,
+    /// One template's pods: how many succeeded; or, of indexed ones, which indexes are done with.
+    Pods {
+        /// How many succeeded.
+        succeeded: &'static str,
+        /// `Indexed`, or anything else.
+        mode: &'static str,
+        /// Lists of indexes such as `0,2-4`.
+        indexes: &'static [&'static str],
+    },
+    /// Whole Jobs: a list of how many succeeded of each.
+    Jobs {
+        /// The list.
+        at: &'static str,
+        /// The name, from the entry.
+        name: &'static str,
+        /// How many Jobs, from the entry.
+        succeeded: &'static str,
+    },
+}
+
+/// Where a kind says that all its pods are ready or have succeeded.
+#[derive(Debug)]
+pub enum Ready {
+    /// Of one template: these numbers, and as many as these lists have entries, make as many pods as run at once.
+    Pods {
+        /// The numbers.
+        counts: &'static [&'static str],
+        /// The lists.
+        names: &'static [&'static str],
+    },
+    /// Of a list of named templates of Jobs: these numbers of all entries make as many Jobs as there are.
+    Jobs {
+        /// The list of statuses.
+        at: &'static str,
+        /// The numbers, from the entry.
+        counts: &'static [&'static str],
+    },
+    /// When this condition is True.
+    Condition(&'static str),
+    /// While this text is at this place.
+    Says {
+        /// The place.
+        at: &'static str,
+        /// The text.
+        value: &'static str,
+    },
+}

@@ -1,0 +1,101 @@
+//! Jobs that are described elsewhere: in what their controller makes of them, or in a Workload that somebody else makes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::World;
+
+fn template(gpus: i64) -> Value {
+    json!({ "spec": { "restartPolicy": "Never", "containers": [{
+        "name": "c", "image": "x", "resources": { "limits": { "nvidia.com/gpu": gpus } },
+    }] } })
+}
+
+async fn world() -> World {
+    let world = World::new(true).await;
+    world.start("layer1");
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_train_job_is_described_by_its_job_set_and_started_by_a_patch() {
+    let world = world().await;
+    let job = json!({
+        "metadata": { "name": "tune", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": { "runtimeRef": { "name": "torch" } },
+    });
+    let job = world.create("trainer.kubeflow.org", "trainjobs", job).await;
+    world.settle().await;
+    assert_eq!(job.value()["spec"]["suspend"], true);
+    assert!(world.workload("tune").is_none(), "nobody knows its pods yet");
+    let job_set = json!({
+        "metadata": { "name": "tune", "namespace": "team", "ownerReferences": [{
+            "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "tune",
+            "uid": job.value()["metadata"]["uid"], "controller": true,
+        }]},
+        "spec": { "suspend": true, "replicatedJobs": [{ "name": "node", "template": { "spec": {
+            "parallelism": 2, "completions": 2, "template": template(2),
+        }}}]},
+    });
+    world.create("jobset.x-k8s.io", "jobsets", job_set).await;
+    world.settle().await;
+    let workload = world.workload("tune").unwrap();
+    assert!(workload["metadata"]["name"].as_str().unwrap().starts_with("trainjob-tune-"));
+    assert_eq!(workload["spec"]["podSets"][0]["count"], 2);
+    assert!(world.is("tune", "Admitted"));
+    let job = world.get("trainer.kubeflow.org", "trainjobs", "tune").unwrap();
+    assert_eq!(job["spec"]["suspend"], false);
+    let patch =
+        &job["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0];
+    assert_eq!(patch["template"]["spec"]["template"]["spec"]["nodeSelector"], json!({ "gpu": "a100" }));
+    let job_set = world.get("jobset.x-k8s.io", "jobsets", "tune").unwrap();
+    assert_eq!(job_set["spec"]["suspend"], true, "its own controller starts it");
+    let id = cluster_sim::GroupResource::new("kueue.x-k8s.io", "workloads");
+    assert_eq!(world.cluster.store("reader").list(&id, Some("team")).len(), 1);
+}
+
+fn prebuilt_job(name: &str, pods: i64) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "namespace": "team",
+            "labels": { "kueue.x-k8s.io/queue-name": "a" },
+            "annotations": { "kueue.x-k8s.io/prebuilt-workload-name": "by-hand" },
+        },
+        "spec": { "parallelism": pods, "completions": pods, "template": template(1) },
+    })
+}
+
+fn by_hand() -> Value {
+    json!({
+        "metadata": { "name": "by-hand", "namespace": "team" },
+        "spec": { "queueName": "a", "podSets": [{ "name": "main", "count": 2, "template": template(1) }] },
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prebuilt_workload_is_waited_for_owned_and_followed() {
+    let world = world().await;
+    world.create("batch", "jobs", prebuilt_job("job", 2)).await;
+    world.settle().await;
+    let id = cluster_sim::GroupResource::new("kueue.x-k8s.io", "workloads");
+    assert_eq!(world.cluster.store("reader").list(&id, Some("team")).len(), 0, "none is made");
+    world.create("kueue.x-k8s.io", "workloads", by_hand()).await;
+    world.settle().await;
+    assert!(world.is("job", "Admitted"));
+    assert_eq!(world.get("batch", "jobs", "job").unwrap()["spec"]["suspend"], false);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prebuilt_workload_of_another_shape_is_out_of_sync() {
+    let world = world().await;
+    world.create("kueue.x-k8s.io", "workloads", by_hand()).await;
+    world.create("batch", "jobs", prebuilt_job("job", 3)).await;
+    world.settle().await;
+    let (status, reason, _) = world.condition("job", "Finished").unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "OutOfSync"));
+    assert_eq!(world.get("batch", "jobs", "job").unwrap()["spec"]["suspend"], true);
+}
