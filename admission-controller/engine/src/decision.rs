@@ -39,8 +39,8 @@ pub struct Withdraw {
     pub reason: PendingReason,
 }
 
-/// Quota for one workload, and places on nodes where it wants some. One that has its quota already gets its places. The write must carry `based_on` as its resourceVersion: that is what makes any newer event
-/// proof that it did not and will not happen.
+/// Quota for one workload, and places on nodes where it wants some. One that has its quota already gets its places. The write
+/// must carry `based_on` as its resourceVersion: that is what makes any newer event proof that it did not and will not happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
     /// To be given back to [`Engine::written`](crate::Engine::written).

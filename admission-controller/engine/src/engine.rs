@@ -13,7 +13,7 @@ use crate::input::{
     Standing, Weight, Workload,
 };
 use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
-use crate::places::{Grounds, Places, flavors_of, more_than, places_of};
+use crate::places::{Grounds, Places, more_than, places_of};
 use crate::process::CycleCounts;
 use crate::queue::{HoldState, Holding, Order, Phase, Queue, Record, Shape};
 use crate::reason::PendingReason;
@@ -671,8 +671,7 @@ impl Engine {
         self.begin_use(uid);
         if let Some(vacated) = vacated.filter(|places| !places.is_empty()) {
             self.grounds.charge(&vacated, Ledger::Held, -1);
-            let flavors = flavors_of(&vacated);
-            self.room_changed(&flavors);
+            self.places_freed(&vacated);
         }
         self.wake_who_passed_over(&name);
         self.drain(uid);

@@ -61,6 +61,7 @@ impl Engine {
         self.claims.remove(order);
         self.leave_queue(&claim.cluster_queue, order);
         self.reactivate_tree(&claim.cluster_queue);
+        self.places_freed(&claim.places);
     }
 
     pub(crate) fn withdraw_holding(&mut self, uid: &Uid, holding: Holding, next: &Standing) {
@@ -91,6 +92,7 @@ impl Engine {
             self.lift_penalty(uid, key);
             self.released = true;
             self.reactivate_tree(&name);
+            self.places_freed(&holding.places);
         }
     }
 

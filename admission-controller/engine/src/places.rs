@@ -14,16 +14,29 @@ use crate::input::{Admission, Flavor, PodSet};
 use crate::names::{FlavorName, Uid};
 use crate::queue::{HoldState, Phase, Queue};
 use crate::topology::{
-    Assignment, DomainPods, Node, PodSetRequest, Rules, TopologyIndex, TopologyReason, UsageByPlace, View,
+    Assignment, DomainPods, HOSTNAME, Node, PodSetRequest, Rules, TopologyIndex, TopologyReason, Trial,
+    UsageByPlace, View,
 };
 use crate::tree::{Ledger, NodeId, Usage};
 
-/// Pods of one shape on the nodes of one flavor.
+/// Pods of one shape on the nodes of a flavor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
-    flavor: FlavorName,
+    /// All flavors that the pods have, of which one has a topology.
+    flavors: Arc<BTreeSet<FlavorName>>,
     assignment: Arc<Assignment>,
     per_pod: Arc<ResourceList>,
+}
+
+impl Placed {
+    /// Whether it counts among the nodes of this flavor: it is of the flavor, or the two tell nodes by their names.
+    fn counts_for(&self, flavor: &FlavorName, index: &TopologyIndex) -> bool {
+        self.flavors.contains(flavor) || (index.ends_in_hosts() && self.tells_hosts())
+    }
+
+    fn tells_hosts(&self) -> bool {
+        self.assignment.levels.last().is_some_and(|level| &**level == HOSTNAME)
+    }
 }
 
 /// All places of a workload.
@@ -147,14 +160,21 @@ impl Grounds {
             self.journal.push((Arc::clone(places), ledger, sign));
         }
         for placed in places.iter() {
-            let Some(own) = self.indexes.get(&placed.flavor) else { continue };
-            let shared = own.ends_in_hosts();
             for (flavor, index) in &mut self.indexes {
-                if *flavor == placed.flavor || (shared && index.ends_in_hosts()) {
+                if placed.counts_for(flavor, index) {
                     index.change(&placed.assignment, &placed.per_pod, ledger, sign);
                 }
             }
         }
+    }
+
+    /// The flavors among whose nodes these places count.
+    fn concerned(&self, places: &Places) -> Vec<FlavorName> {
+        let counts = |flavor: &FlavorName, index: &TopologyIndex| {
+            places.iter().any(|placed| placed.counts_for(flavor, index))
+        };
+        let concerned = self.indexes.iter().filter(|(flavor, index)| counts(flavor, index));
+        concerned.map(|(flavor, _)| flavor.clone()).collect()
     }
 
     /// Begins a what-if.
@@ -178,15 +198,16 @@ impl Grounds {
         // Pod sets may share a place, so they are put there one after another.
         let mut fit = true;
         for placed in places.iter() {
-            let Some(index) = self.indexes.get_mut(&placed.flavor) else { continue };
-            fit = index.fits(&placed.assignment, &placed.per_pod, view);
+            let own = self.indexes.iter_mut().filter(|(flavor, _)| placed.flavors.contains(*flavor));
+            fit =
+                own.fold(fit, |fit, (_, index)| fit && index.fits(&placed.assignment, &placed.per_pod, view));
             if !fit || places.len() == 1 {
                 break;
             }
-            let shared = index.ends_in_hosts();
-            index.assume_foreign(&placed.assignment, &placed.per_pod);
-            if shared {
-                self.assume_elsewhere(&placed.flavor, &placed.assignment, &placed.per_pod);
+            for (flavor, index) in &mut self.indexes {
+                if placed.counts_for(flavor, index) {
+                    index.assume_foreign(&placed.assignment, &placed.per_pod);
+                }
             }
         }
         if places.len() > 1 {
@@ -237,6 +258,28 @@ impl Grounds {
         failed.map_or(Ok(found), Err)
     }
 
+    /// Begins to ask whether there are places in the plan, while places of others come and go. `None`: what is asked for is not
+    /// so simple.
+    pub(crate) fn trial(&mut self, wishes: &Wishes, rules: Rules) -> Option<(FlavorName, Trial)> {
+        if wishes.len() != 1 {
+            return None;
+        }
+        let (flavor, sets) = wishes.first_key_value()?;
+        let requests: Vec<PodSetRequest> = sets.iter().map(|(_, request)| request.clone()).collect();
+        let trial = self.indexes.get_mut(flavor)?.trial(&requests, rules, View::Planned)?;
+        Some((flavor.clone(), trial))
+    }
+
+    /// Usage of these places has changed since.
+    pub(crate) fn update_trial(&self, (flavor, trial): &mut (FlavorName, Trial), places: &Places) {
+        let Some(index) = self.indexes.get(flavor) else { return };
+        for placed in places.iter() {
+            if placed.counts_for(flavor, index) {
+                index.update_trial(trial, &placed.assignment);
+            }
+        }
+    }
+
     fn assume_elsewhere(&mut self, flavor: &FlavorName, assignment: &Assignment, per_pod: &ResourceList) {
         let others = self.indexes.iter_mut().filter(|(name, index)| *name != flavor && index.ends_in_hosts());
         others.for_each(|(_, index)| index.assume_foreign(assignment, per_pod));
@@ -256,19 +299,10 @@ pub(crate) fn places_of(pod_sets: &[PodSet], admission: &Admission) -> Places {
             Some(pod_set) => Arc::clone(&pod_set.pod_requests),
             None => Arc::new(shares(&held.usage, held.count)),
         };
-        let flavors: BTreeSet<&FlavorName> = held.flavors.values().collect();
-        places.extend(flavors.into_iter().map(|flavor| Placed {
-            flavor: flavor.clone(),
-            assignment: Arc::clone(assignment),
-            per_pod: Arc::clone(&per_pod),
-        }));
+        let flavors = Arc::new(held.flavors.values().cloned().collect());
+        places.push(Placed { flavors, assignment: Arc::clone(assignment), per_pod });
     }
     places.into()
-}
-
-/// The flavors whose nodes these places are on.
-pub(crate) fn flavors_of(places: &Places) -> Vec<FlavorName> {
-    places.iter().map(|placed| placed.flavor.clone()).collect()
 }
 
 /// What each pod holds when all together hold so much.
@@ -280,7 +314,7 @@ fn shares(usage: &ResourceList, count: i64) -> ResourceList {
 pub(crate) fn more_than(after: &Places, before: &Places) -> Places {
     let mut rest: Vec<Placed> = before.to_vec();
     let mut covered = |one: &Placed, domain: &mut DomainPods| {
-        let alike = rest.iter_mut().filter(|held| held.flavor == one.flavor && held.per_pod == one.per_pod);
+        let alike = rest.iter_mut().filter(|held| held.flavors == one.flavors && held.per_pod == one.per_pod);
         for held in alike {
             let held = &mut Arc::make_mut(&mut held.assignment).domains;
             for held in held.iter_mut().filter(|held| held.values == domain.values) {
@@ -333,6 +367,14 @@ impl Engine {
             Ledger::Planned => View::Planned,
         };
         self.fits(node, usage, ledger) && self.grounds.fit(places, view)
+    }
+
+    /// These places are free: whoever waits for some on the same nodes is looked at again, in whatever cohort.
+    pub(crate) fn places_freed(&mut self, places: &Places) {
+        if !places.is_empty() {
+            let flavors = self.grounds.concerned(places);
+            self.room_changed(&flavors);
+        }
     }
 
     /// Flavors have more room than before, or other nodes: whoever waits for some of theirs is looked at again.

@@ -19,7 +19,7 @@ use crate::input::{BorrowWithinCohort, Preemption, ReclaimWithinCohort, WithinCl
 use crate::names::{ClusterQueueName, FlavorName, Uid};
 use crate::places::{Places, Wishes};
 use crate::queue::{HoldState, Phase};
-use crate::topology::View;
+use crate::topology::{Chance, Trial, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, NodeName, Tree, Usage};
 
 /// A workload to be preempted.
@@ -156,6 +156,8 @@ pub(crate) struct Search<'a> {
     requests: &'a Usage,
     /// The places it needs.
     wishes: &'a Wishes,
+    /// How much room there is for that, once it was asked.
+    trial: Option<(FlavorName, Trial)>,
     /// What others have to free.
     short: BTreeSet<FlavorResource>,
     passed_over_assumed: bool,
@@ -184,6 +186,7 @@ impl<'a> Search<'a> {
             policy,
             requests,
             wishes,
+            trial: None,
             short,
             passed_over_assumed: false,
             leaving_stay: false,
@@ -258,6 +261,7 @@ impl<'a> Search<'a> {
             self.spare(&mut victims, may_borrow);
         }
         self.engine.undo(begun);
+        self.trial = None;
         victims
     }
 
@@ -277,13 +281,26 @@ impl<'a> Search<'a> {
         self.engine.tree.charge(target.node, &target.usage, Ledger::Planned, i128::from(sign));
         if !self.wishes.is_empty() {
             self.engine.grounds.charge(&target.places, Ledger::Planned, sign);
+            if let Some(trial) = &mut self.trial {
+                self.engine.grounds.update_trial(trial, &target.places);
+            }
         }
     }
 
     fn fits(&mut self, may_borrow: bool) -> bool {
-        self.quota_fits(may_borrow) && {
-            let rules = self.engine.settings.topology.rules;
-            self.wishes.is_empty() || self.engine.grounds.place(self.wishes, rules, View::Planned).is_ok()
+        self.quota_fits(may_borrow) && (self.wishes.is_empty() || self.places_fit())
+    }
+
+    fn places_fit(&mut self) -> bool {
+        let rules = self.engine.settings.topology.rules;
+        let grounds = &mut self.engine.grounds;
+        if self.trial.is_none() {
+            self.trial = grounds.trial(self.wishes, rules);
+        }
+        match self.trial.as_ref().map_or(Chance::Perhaps, |(_, trial)| trial.chance()) {
+            Chance::Yes => true,
+            Chance::No => false,
+            Chance::Perhaps => grounds.place(self.wishes, rules, View::Planned).is_ok(),
         }
     }
 

@@ -167,7 +167,7 @@ impl Search<'_> {
 
     fn share_without(&mut self, node: NodeId, target: &Target) -> Share {
         let mark = self.engine.tree.mark();
-        self.shift(target, -1);
+        target.leave(&mut self.engine.tree);
         let share = self.share(node);
         self.engine.tree.rollback(mark);
         share

@@ -84,7 +84,7 @@ impl Column {
         }
     }
 
-    fn left_at(&self, leaf: u32, view: View) -> i64 {
+    pub(super) fn left_at(&self, leaf: u32, view: View) -> i64 {
         match view {
             View::Now => self.free[leaf as usize],
             View::Planned => self.planned[leaf as usize],
@@ -134,7 +134,7 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    fn column(&mut self, resource: &ResourceName) -> usize {
+    pub(super) fn column(&mut self, resource: &ResourceName) -> usize {
         if let Some(column) = self.resources.get(resource) {
             return *column;
         }

@@ -28,6 +28,7 @@ mod replace;
 mod request;
 mod room;
 mod tree;
+mod trial;
 
 pub use assignment::{Assignment, DomainPods};
 pub(crate) use index::UsageByPlace;
@@ -35,6 +36,7 @@ pub use index::{Node, TopologyIndex, View};
 pub use place::Outcome;
 pub use reason::{Exclusions, LayerRoom, TopologyReason};
 pub use request::{PodSetRequest, Preference, Previous, Rules, SliceLayer, Spread};
+pub(crate) use trial::{Chance, Trial};
 
 /// The label that holds a node's host name. As the lowest level it makes every leaf one node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";

@@ -210,7 +210,7 @@ impl TopologyIndex {
             .map_err(|level| TopologyReason::CannotDivide { level: Arc::clone(&self.level_keys[level]) })
     }
 
-    fn plan(&self, task: &Task<'_>, rules: Rules) -> Result<Plan, TopologyReason> {
+    pub(super) fn plan(&self, task: &Task<'_>, rules: Rules) -> Result<Plan, TopologyReason> {
         let lowest = self.level_keys.len() - 1;
         let slice_size = task.layers.first().map_or(1, |layer| layer.size);
         if slice_size <= 0 {
@@ -304,7 +304,7 @@ pub(super) struct Miss {
 }
 
 /// Pod sets that are placed together, in the order of the first of each.
-fn groups(sets: &[PodSetRequest]) -> Vec<Vec<usize>> {
+pub(super) fn groups(sets: &[PodSetRequest]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (at, set) in sets.iter().enumerate() {
         let same = |group: &&mut Vec<usize>| set.group.is_some() && sets[group[0]].group == set.group;
@@ -317,7 +317,7 @@ fn groups(sets: &[PodSetRequest]) -> Vec<Vec<usize>> {
 }
 
 /// The larger of two is the workers; of two alike, the first.
-fn leader_and_workers(
+pub(super) fn leader_and_workers(
     sets: &[PodSetRequest],
     group: &[usize],
 ) -> Result<(usize, Option<usize>), TopologyReason> {

@@ -8,7 +8,7 @@ use super::place::{Plan, Task};
 use super::{Exclusions, Rules};
 
 /// More pods than any workload has (`count` is a 32-bit number).
-const MANY: i64 = i32::MAX as i64;
+pub(super) const MANY: i64 = i32::MAX as i64;
 
 /// What fits in a domain; in the descent, what is given to it.
 #[derive(Clone, Copy, Debug, Default)]

@@ -131,6 +131,7 @@ fn cycle(tc: &Value, queues: &Value, now: &Value) -> Cycle {
     world.flavors(tc["resourceFlavors"].as_array().map_or(&[], Vec::as_slice));
     world.topologies(&tc["topologies"]);
     world.nodes(&tc["nodes"], &tc["pods"]);
+    world.checks(&tc["admissionChecks"]);
     world.queues(&json!({
         "clusterQueues": tc["clusterQueues"],
         "cohorts": tc["cohorts"],

@@ -124,6 +124,14 @@ impl World {
         }
     }
 
+    /// AdmissionChecks.
+    pub(crate) fn checks(&mut self, checks: &Value) {
+        for check in checks.as_array().into_iter().flatten() {
+            let view = self.stored(check);
+            self.engine.apply(Event::AdmissionCheck(input::admission_check(&view)));
+        }
+    }
+
     /// Nodes, and pods on them that are not placed by topology.
     pub(crate) fn nodes(&mut self, nodes: &Value, pods: &Value) {
         for node in nodes.as_array().into_iter().flatten() {

@@ -1,0 +1,113 @@
+//! How long it takes to place 1,000 pods on 5,000 nodes, and to find victims among 700 workloads on 2,000 nodes where there is
+//! quota enough, but not in one rack.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a measurement reads the clock")]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::ResourceName;
+use quota_engine::input::*;
+use quota_engine::topology::{HOSTNAME, Node, Spread};
+use quota_engine::{Decision, Event};
+use support::*;
+
+const RACK: &str = "rack";
+const NODES_OF_A_RACK: usize = 40;
+const ROUNDS: usize = 20;
+
+fn nodes(count: usize) -> impl Iterator<Item = Event> {
+    let label = |key: &str, value: String| (key.to_owned(), value);
+    (0..count).map(move |index| {
+        let name = format!("n{index:05}");
+        Event::Node(Node {
+            labels: [
+                label("gpu-type", "a100".into()),
+                label("block", format!("b{}", index / NODES_OF_A_RACK / 10)),
+                label(RACK, format!("r{}", index / NODES_OF_A_RACK)),
+                label(HOSTNAME, name.clone()),
+            ]
+            .into(),
+            name: name.into(),
+            taints: Vec::new(),
+            allocatable: [(ResourceName::from(GPU), 8), (ResourceName::from(ResourceName::PODS), 110)].into(),
+            ready: true,
+        })
+    })
+}
+
+fn world(count: usize) -> World {
+    let flavor = Flavor { topology: Some("racks".into()), ..flavor("a100") };
+    let levels = vec!["block".to_owned(), RACK.to_owned(), HOSTNAME.to_owned()];
+    let mut queue = cluster_queue("q", None, gpus(&[("a100", quota(1_000_000, None, None))]));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let events = vec![
+        Event::Flavor(flavor),
+        Event::Topology("racks".into(), levels),
+        Event::ClusterQueue(queue),
+        Event::LocalQueue(local_queue("q")),
+    ];
+    World::new(events.into_iter().chain(nodes(count)))
+}
+
+fn placed(uid: &str, pods: i64, each: i64, priority: i32, spread: Spread) -> Workload {
+    let mut one = workload(uid, "q", pods, priority);
+    one.pod_sets[0].requests = [(ResourceName::from(GPU), each)].into();
+    one.pod_sets[0].pod_requests = Arc::new([(ResourceName::from(GPU), each)].into());
+    one.pod_sets[0].topology = Some(TopologyWish { spread, layers: Vec::new() });
+    one
+}
+
+fn main() {
+    let mut best = Duration::MAX;
+    let mut world_of_5000 = world(5_000);
+    world_of_5000.settle();
+    for round in 0..ROUNDS {
+        let uid = format!("w{round}");
+        world_of_5000.put(placed(&uid, 1_000, 1, 0, Spread::Preferred("block".into())));
+        let begun = Instant::now();
+        let decided = world_of_5000.engine.decide(1_000);
+        best = best.min(begun.elapsed());
+        assert!(matches!(decided[..], [Decision::Reserve(_)]), "{decided:?}");
+        for decision in decided {
+            world_of_5000.carry_out(decision);
+        }
+        world_of_5000.standing(&uid, Standing::Finished);
+    }
+    println!("1,000 pods on 5,000 nodes: {best:?}");
+
+    let mut best = Duration::MAX;
+    let mut world = world(2_000);
+    for index in 0..700 {
+        world.put(placed(&format!("low{index:03}"), 22, 1, 0, Spread::Preferred(RACK.into())));
+        for decision in world.engine.decide(1_000) {
+            world.carry_out(decision);
+        }
+    }
+    let held = world.admissions.len();
+    world.put(placed("high", 40, 8, 10, Spread::Required(RACK.into())));
+    for round in 0..ROUNDS {
+        let begun = Instant::now();
+        let decided = world.engine.decide(1_000);
+        best = best.min(begun.elapsed());
+        let victims: Vec<_> = decided
+            .iter()
+            .filter_map(|decision| match decision {
+                Decision::Evict(evict) => Some(evict.id),
+                _ => None,
+            })
+            .collect();
+        assert!(!victims.is_empty(), "{decided:?}");
+        if round == 0 {
+            println!("{held} candidates on 2,000 nodes, {} victims", victims.len());
+        }
+        // Nothing of it was written: it is decided anew.
+        for id in victims {
+            world.engine.written(id, quota_engine::Outcome::NotWritten);
+        }
+    }
+    println!("victims found in {best:?}");
+}
