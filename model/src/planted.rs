@@ -37,6 +37,48 @@ pub enum Bug {
     WriteWithoutLease,
     /// Conditions that others wrote are dropped by our patch.
     DropForeignConditions,
+    /// A ClusterQueue that is changed adds its quota to its cohort once more (Kueue #2678).
+    CountQuotaTwice,
+    /// What a workload held is given back twice.
+    ReleaseTwice,
+    /// What a deleted workload held stays counted.
+    LeakUsage,
+    /// A stopped ClusterQueue goes on admitting.
+    AdmitWhenStopped,
+    /// A ClusterQueue that is drained keeps its workloads.
+    ForgetToDrain,
+    /// Room promised to a preemptor is not kept for it (Kueue #13662).
+    ForgetPromise,
+    /// A preemptor does not get its room when the victims have left.
+    KeepNoPromise,
+    /// A write of which nobody knows whether it was carried out is taken for done.
+    TrustLostAnswer,
+    /// A write of which nobody knows whether it was carried out is taken for lost.
+    DistrustLostAnswer,
+    /// What a late watch tells is taken for news.
+    TakeOldEvents,
+    /// A head that does not fit blocks a best-effort queue (Kueue #6947).
+    BlockBehindHead,
+    /// A job ends, and its Workload is never finished.
+    ForgetFinish,
+    /// A Workload is finished while its job still runs.
+    FinishTooEarly,
+    /// The pods of an evicted workload are gone, and its quota is never given back (Kueue #14811).
+    ForgetToRelease,
+    /// The quota is given back, and `status.admission` stays.
+    LeaveAdmission,
+    /// What is counted in LocalQueues is not brought up to date.
+    ForgetToCount,
+    /// Why a workload waits is not told (Kueue #7845).
+    SayNothing,
+    /// A leader decides before it has seen everything.
+    ActBeforeSynced,
+    /// The Workload of a job that is gone stays.
+    KeepWithoutJob,
+    /// A Workload that is deleted is never let go.
+    ForgetFinalizer,
+    /// A workload that was preempted is given its quota back at once, its pods still running.
+    AdmitTwice,
     /// Pods are bound before the plan is durable.
     BindBeforePlan,
     /// A gang that lost a member is left as it is (Volcano #5805).
@@ -81,6 +123,27 @@ impl Bug {
         Self::RewriteStatus,
         Self::WriteWithoutLease,
         Self::DropForeignConditions,
+        Self::CountQuotaTwice,
+        Self::ReleaseTwice,
+        Self::LeakUsage,
+        Self::AdmitWhenStopped,
+        Self::ForgetToDrain,
+        Self::ForgetPromise,
+        Self::KeepNoPromise,
+        Self::TrustLostAnswer,
+        Self::DistrustLostAnswer,
+        Self::TakeOldEvents,
+        Self::BlockBehindHead,
+        Self::ForgetFinish,
+        Self::FinishTooEarly,
+        Self::ForgetToRelease,
+        Self::LeaveAdmission,
+        Self::ForgetToCount,
+        Self::SayNothing,
+        Self::ActBeforeSynced,
+        Self::KeepWithoutJob,
+        Self::ForgetFinalizer,
+        Self::AdmitTwice,
         Self::BindBeforePlan,
         Self::LeaveHalfGang,
         Self::BindPartOfGang,

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::planted::Bug;
+
 use crate::decision::EvictReason;
 use crate::engine::{Engine, local_queue_of};
 use crate::input::{Standing, StopPolicy, Workload};
@@ -116,7 +118,8 @@ impl Engine {
         {
             return;
         }
-        let drains = |stop: StopPolicy| stop == StopPolicy::HoldAndDrain;
+        let drains =
+            |stop: StopPolicy| stop == StopPolicy::HoldAndDrain && !self.planted.is(Bug::ForgetToDrain);
         let queue = self.queues.get(&holding.admission.cluster_queue).and_then(|queue| queue.spec.as_ref());
         let local_queue = local_queue_of(&record.workload).and_then(|key| self.local_queues.get(&key));
         let due = record.workload.leave.filter(|leave| leave.at_ms <= self.alarms.now_ms());

@@ -4,6 +4,8 @@
 //! [`Engine::cycle`] is one such cycle. [`Engine::decide`] runs them back to back while anything progresses, so no head waits
 //! for a timer. What becomes of one head is in `process`.
 
+use model::planted::Bug;
+
 use crate::assign::{Assignment, NoFit};
 use crate::decision::Decision;
 use crate::engine::Engine;
@@ -119,7 +121,7 @@ impl Engine {
             self.waits_for_pods |= self.released;
             return;
         }
-        if !std::mem::take(&mut self.released) {
+        if !std::mem::take(&mut self.released) || self.planted.is(Bug::KeepNoPromise) {
             return;
         }
         self.second_pass.values_mut().for_each(|ready| *ready = true);

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::ResourceName;
 use model::planted::{Bug, Planted};
 use model::selector::Labels;
 
@@ -276,6 +277,10 @@ impl Engine {
         match &mut holding.state {
             HoldState::Assumed(assumed) if *assumed == id => match outcome {
                 Outcome::Written(version) => self.confirm_reservation(&uid, version),
+                Outcome::Unsettled if self.planted.is(Bug::TrustLostAnswer) => {
+                    self.confirm_reservation(&uid, 0)
+                }
+                Outcome::Unsettled if self.planted.is(Bug::DistrustLostAnswer) => self.replace(&uid),
                 Outcome::Unsettled => {}
                 Outcome::NotWritten => self.replace(&uid),
                 Outcome::Refused(words) => {
@@ -342,6 +347,7 @@ impl Engine {
                 quota.borrowing_limit = None;
             }
         }
+        let twice = self.planted.is(Bug::CountQuotaTwice);
         let queue = self.queue(&spec.name);
         if let Some(known) = &queue.spec {
             // That follows from the checks, see `reconfigure`.
@@ -349,6 +355,9 @@ impl Engine {
         }
         if queue.spec.as_ref() == Some(&spec) {
             return;
+        }
+        if let (true, Some(before)) = (twice, &queue.spec) {
+            add_quota(&mut spec, before);
         }
         let node = queue.node;
         queue.spec = Some(spec.clone());
@@ -407,7 +416,7 @@ impl Engine {
             forget_topology(&mut workload);
         }
         if let Some(record) = self.workloads.get_mut(&uid) {
-            if workload.version < record.workload.version {
+            if workload.version < record.workload.version && !self.planted.is(Bug::TakeOldEvents) {
                 return;
             }
             if workload.version == record.workload.version {
@@ -500,7 +509,9 @@ impl Engine {
         if !self.workloads.contains_key(uid) {
             return;
         }
-        self.withdraw(uid, &Standing::Finished);
+        if !self.planted.is(Bug::LeakUsage) {
+            self.withdraw(uid, &Standing::Finished);
+        }
         self.forget_slice(uid);
         self.alarms.set(uid, None);
         self.workloads.remove(uid);
@@ -791,6 +802,20 @@ fn forget_topology(workload: &mut Workload) {
     workload.pod_sets.iter_mut().for_each(|pod_set| (pod_set.topology, pod_set.group) = (None, None));
     if let Standing::Reserved { admission, .. } = &mut workload.standing {
         admission.pod_sets.iter_mut().for_each(|held| (held.topology, held.delayed) = (None, None));
+    }
+}
+
+/// A bug on purpose: the quota of before stays where that of now is added.
+fn add_quota(spec: &mut ClusterQueue, before: &ClusterQueue) {
+    let of = |spec: &ClusterQueue, flavor: &FlavorName, resource: &ResourceName| {
+        let mut flavors = spec.groups.iter().flat_map(|group| &group.flavors);
+        let quotas = flavors.find(|one| one.flavor == *flavor)?;
+        quotas.resources.get(resource).map(|quota| quota.nominal)
+    };
+    for flavor in spec.groups.iter_mut().flat_map(|group| &mut group.flavors) {
+        for (resource, quota) in &mut flavor.resources {
+            quota.nominal = quota.nominal.saturating_add(of(before, &flavor.flavor, resource).unwrap_or(0));
+        }
     }
 }
 

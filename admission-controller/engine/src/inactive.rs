@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::planted::Bug;
+
 use crate::engine::Engine;
 use crate::input::{Admission, CheckController, CheckRule, ClusterQueue, StopPolicy};
 use crate::names::{CheckName, ClusterQueueName, FlavorName, Uid};
@@ -34,7 +36,7 @@ impl Engine {
         if spec.terminating {
             return Some(Inactive::Terminating);
         }
-        if spec.stop != StopPolicy::None {
+        if spec.stop != StopPolicy::None && !self.planted.is(Bug::AdmitWhenStopped) {
             return Some(Inactive::Stopped);
         }
         let flavors = spec.groups.iter().flat_map(|group| &group.flavors).map(|one| &one.flavor);

@@ -106,6 +106,10 @@ impl Engine {
             self.note_use(uid, holding, -1);
         }
         self.charge(node, &holding.usage, &holding.places, Ledger::Held, -1);
+        if self.planted.is(Bug::ReleaseTwice) {
+            self.charge(node, &holding.usage, &holding.places, Ledger::Held, -1);
+            self.charge(node, &holding.usage, &holding.places, Ledger::Planned, -1);
+        }
         if let Some(vacating) = &holding.vacating {
             self.grounds.charge(vacating, Ledger::Held, -1);
         }

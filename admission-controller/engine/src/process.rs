@@ -255,6 +255,7 @@ impl Engine {
 
     fn claim(&mut self, head: &Head, granted: Granted) {
         let Granted { admission, usage, places } = granted;
+        let usage = if self.planted.is(Bug::ForgetPromise) { Usage::new() } else { usage };
         // What is free will be another when the victims have left.
         self.forget_progress(&head.uid);
         self.leave_queue(&head.name, &head.order);
@@ -354,12 +355,14 @@ impl Engine {
             return Done::Nothing;
         };
         let flavors_left = self.flavors_left(&head.uid);
+        let blocks = self.planted.is(Bug::BlockBehindHead);
         let queue = self.queue(&head.name);
         queue.passed_over |= held_back;
+        let strict = queue.is_strict() || blocks;
         let done = if flavors_left {
             // It stays at the head, and the next cycle tries the flavors that are left.
             Done::Something
-        } else if queue.is_strict() {
+        } else if strict {
             let before = queue.blocked.take();
             let news = before.as_ref() != Some(&head.order);
             if let Some(before) = before.filter(|_| news) {

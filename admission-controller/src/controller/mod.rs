@@ -244,7 +244,7 @@ impl Controller {
 
     /// Whether this replica leads and has seen everything.
     fn acts(&self) -> bool {
-        self.leads && self.world.is_synced()
+        self.leads && (self.world.is_synced() || self.config.planted.is(Bug::ActBeforeSynced))
     }
 
     fn take_what_is_there(&mut self, feeds: &mut Feeds) {
@@ -348,6 +348,7 @@ impl Controller {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }
+                Decision::SetPending(_) if self.config.planted.is(Bug::SayNothing) => {}
                 Decision::SetPending(set) => {
                     self.reasons.insert(set.workload.clone(), set.reason);
                     if let Some(unit) = self.world.unit_of_workload(&set.workload) {
@@ -366,7 +367,8 @@ impl Controller {
             }
             self.schedule(Unit::ClusterQueue(name), STATUS_DELAY);
         }
-        for key in local_queues {
+        let forgets = self.config.planted.is(Bug::ForgetToCount);
+        for key in local_queues.into_iter().filter(|_| !forgets) {
             self.schedule(Unit::LocalQueue(key), STATUS_DELAY);
         }
     }

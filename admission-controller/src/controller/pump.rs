@@ -257,7 +257,17 @@ impl Controller {
         if self.config.planted.is(Bug::ReleaseBeforeAdmission) && decided && job.view.suspended {
             return Step::Start;
         }
-        step
+        let runs = workload.is_some_and(|one| one.holds(tokens::ADMITTED)) && !job.view.suspended;
+        match step {
+            Step::Finish { .. } if self.config.planted.is(Bug::ForgetFinish) => Step::Nothing,
+            Step::Release if self.config.planted.is(Bug::ForgetToRelease) => Step::Nothing,
+            Step::RemoveFinalizer if self.config.planted.is(Bug::ForgetFinalizer) => Step::Nothing,
+            Step::Nothing if self.config.planted.is(Bug::FinishTooEarly) && runs => {
+                Step::Finish { reason: tokens::finished::SUCCEEDED, message: "planted".to_owned() }
+            }
+            Step::Stop if self.config.planted.is(Bug::AdmitTwice) => Step::Release,
+            step => step,
+        }
     }
 
     /// The patch, or, with a bug planted, one that forgets what others wrote.
@@ -266,6 +276,12 @@ impl Controller {
             && let Some(Value::Array(conditions)) = body.pointer_mut("/status/conditions")
         {
             conditions.retain(|one| OWN_CONDITIONS.iter().any(|kind| one["type"] == *kind));
+        }
+        if self.config.planted.is(Bug::LeaveAdmission)
+            && let Some(status) = body.pointer_mut("/status").and_then(Value::as_object_mut)
+            && status.get("admission").is_some_and(Value::is_null)
+        {
+            status.remove("admission");
         }
         body
     }
@@ -303,7 +319,9 @@ impl Controller {
 
     pub(super) fn without_job(&mut self, unit: &Unit, workload: &Workload, controlled: bool) -> bool {
         let step = reconcile::next_without_job(workload, controlled);
-        if step == Step::Nothing || self.is_refused(unit, &versions(None, Some(workload))) {
+        let stays = self.config.planted.is(Bug::KeepWithoutJob)
+            || (self.config.planted.is(Bug::ForgetFinalizer) && step == Step::RemoveFinalizer);
+        if stays || step == Step::Nothing || self.is_refused(unit, &versions(None, Some(workload))) {
             return false;
         }
         self.begin_step(unit, None, Some(workload), step);

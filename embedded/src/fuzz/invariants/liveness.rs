@@ -32,6 +32,8 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("plans are carried out or undone", plans_end),
     ("an evicted job is suspended", evicted_jobs_are_suspended),
     ("what ended is finished", what_ended_is_finished),
+    ("a drained queue is empty", drained_queues_are_empty),
+    ("what is deleted goes", deleted_workloads_go),
     ("every node advertises its devices", nodes_advertise),
     (CIRCLE_RULE, nobody_writes_in_a_circle),
 ];
@@ -82,7 +84,7 @@ fn managed_jobs(world: &World) -> impl Iterator<Item = (&Value, &'static str)> {
         })
 }
 
-fn has_ended(job: &Value) -> bool {
+pub(super) fn has_ended(job: &Value) -> bool {
     ["Complete", "Completed", "Succeeded", "Failed"].iter().any(|kind| holds(job, kind))
 }
 
@@ -365,6 +367,36 @@ pub(super) fn suspended_in_time(world: &World) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn drained_queues_are_empty(world: &World, _: &Activity) -> Result<(), String> {
+    for queue in world.all(CLUSTER_QUEUES).filter(|one| text(one, "/spec/stopPolicy") == "HoldAndDrain") {
+        let name = text(queue, "/metadata/name");
+        let stays = world.all(WORKLOADS).find(|one| {
+            text(one, "/status/admission/clusterQueue") == name
+                && !holds(one, "Finished")
+                && !holds(one, "Evicted")
+        });
+        if let Some(workload) = stays {
+            return Err(format!("{:?} still holds quota of {name}, which is drained", key(workload)));
+        }
+    }
+    Ok(())
+}
+
+fn deleted_workloads_go(world: &World, _: &Activity) -> Result<(), String> {
+    let lingers = |workload: &&Value| {
+        let deleted = text(workload, "/metadata/deletionTimestamp").parse::<jiff::Timestamp>();
+        let job_is_there = || {
+            let owner = items(workload, "/metadata/ownerReferences").next().map(|one| text(one, "/uid"));
+            JOBS.iter().flat_map(|(resource, _)| world.all(resource)).any(|job| Some(uid(job)) == owner)
+        };
+        deleted.is_ok_and(|deleted| world.now - deleted.as_millisecond() > 300_000) && !job_is_there()
+    };
+    match world.all(WORKLOADS).map(|one| &**one).find(lingers) {
+        Some(workload) => Err(format!("{:?} was deleted, and is still there", key(workload))),
+        None => Ok(()),
+    }
 }
 
 fn what_ended_is_finished(world: &World, _: &Activity) -> Result<(), String> {

@@ -31,6 +31,8 @@ const SAFETY: &[(&str, Rule)] = &[
     ("only workloads that policy allows are preempted", quota::victims_allowed),
     ("conditions of others are kept", quota::foreign_conditions_kept),
     ("a finished workload is not admitted again", quota::finished_stays_finished),
+    ("a stopped queue admits nothing", quota::stopped_admits_nothing),
+    ("a workload is finished when its job has ended", running::finished_after_the_end),
     ("nothing managed is released without admission", running::released_after_admission),
     ("nothing managed is bound without admission, nor more than granted", running::bound_within_grant),
     ("binds do not over-commit a node", nodes::capacity),

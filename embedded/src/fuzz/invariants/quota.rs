@@ -242,3 +242,17 @@ pub(super) fn finished_stays_finished(_: &World, write: &Write) -> Result<(), St
     }
     Ok(())
 }
+
+/// Nothing is given quota of a ClusterQueue that the program must have seen to be stopped.
+pub(super) fn stopped_admits_nothing(world: &World, write: &Write) -> Result<(), String> {
+    if write.resource != WORKLOADS || !became_true(write, "QuotaReserved") {
+        return Ok(());
+    }
+    let name = text(write.object(), "/status/admission/clusterQueue");
+    let is_open = |queue: &Value| matches!(text(queue, "/spec/stopPolicy"), "" | "None");
+    let mut versions = world.believable(CLUSTER_QUEUES, "", name).peekable();
+    if versions.peek().is_some() && !versions.any(|version| is_open(version)) {
+        return Err(format!("{:?} reserved quota in ClusterQueue {name}, which is stopped", write.key()));
+    }
+    Ok(())
+}

@@ -3,7 +3,9 @@
 use model::{ResourceList, resources};
 use serde_json::Value;
 
+use super::liveness::has_ended;
 use super::nodes::requests;
+use super::quota::became_true;
 use crate::fuzz::world::{JOBS, WORKLOADS, World, Write, amount, at, holds, is_over, items, text, uid};
 
 fn was_admitted(world: &World, workload: &Value) -> bool {
@@ -30,6 +32,29 @@ pub(super) fn released_after_admission(world: &World, write: &Write) -> Result<(
         }
         None => Err(format!("{:?} was released without a Workload of its own", write.key())),
     }
+}
+
+/// The quota of a job that still runs is not given back as if it had ended.
+pub(super) fn finished_after_the_end(world: &World, write: &Write) -> Result<(), String> {
+    if write.resource != WORKLOADS || !became_true(write, "Finished") {
+        return Ok(());
+    }
+    let workload = write.object();
+    let owner = items(workload, "/metadata/ownerReferences").next().map(uid_of_reference);
+    let mut jobs = JOBS.iter().flat_map(|(resource, _)| world.all(resource));
+    let job = jobs.find(|job| Some(uid(job)) == owner);
+    match job.filter(|job| !has_ended(job) && at(job, "/metadata/deletionTimestamp").is_none()) {
+        Some(job) => Err(format!(
+            "{:?} is finished, its job {:?} has not ended",
+            write.key(),
+            text(job, "/metadata/name")
+        )),
+        None => Ok(()),
+    }
+}
+
+fn uid_of_reference(reference: &Value) -> &str {
+    text(reference, "/uid")
 }
 
 /// A pod of a managed job is bound only while its Workload is admitted, and no more pods than granted are.
