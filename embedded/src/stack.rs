@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use admission_controller::config::Configuration;
 use cluster_sim::{Cluster, Image, SimConfig};
 use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
 use model::planted::Planted;
@@ -29,6 +30,8 @@ pub struct StackConfig {
     pub replicas: usize,
     /// How kubelets and node-agents talk to each other.
     pub transport: Transport,
+    /// admission-controller's configuration file.
+    pub admission: Configuration,
     /// The deliberate bug that is switched on.
     pub planted: Planted,
     /// What [`Stack::image`] made, to begin with instead of installing everything anew.
@@ -93,6 +96,7 @@ pub struct Stack {
     rng: Rng,
     tasks: Tasks,
     services: ServiceTable,
+    admission: Configuration,
     planted: Planted,
     running: BTreeMap<Replica, Running>,
     /// How often a replica was started: a new start has a new identity, as a restarted container has.
@@ -144,7 +148,7 @@ impl Stack {
         });
         let agents = (0..machines.len()).map(|node| Replica { program: Program::NodeAgent(node), index: 0 });
         let all: Vec<_> = replicas.chain(agents).collect();
-        let planted = config.planted;
+        let (admission, planted) = (config.admission, config.planted);
         let mut stack = Self {
             cluster,
             machines,
@@ -152,6 +156,7 @@ impl Stack {
             rng,
             tasks,
             services,
+            admission,
             planted,
             running: BTreeMap::new(),
             starts: BTreeMap::new(),
@@ -196,7 +201,8 @@ impl Stack {
         };
         match program {
             Program::AdmissionController => {
-                let config = admission_controller::Config { planted: self.planted, ..Default::default() };
+                let (file, planted) = (self.admission.clone(), self.planted);
+                let config = admission_controller::Config { file, planted, ..Default::default() };
                 tasks.spawn(async move {
                     if let Err(error) = admission_controller::run(context, config).await {
                         report(&error);
@@ -325,6 +331,7 @@ mod tests {
             nodes: nodes.into(),
             replicas: 1,
             transport: Transport::Memory,
+            admission: Default::default(),
             planted: Planted::NONE,
             image: None,
         };

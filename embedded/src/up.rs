@@ -66,6 +66,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         nodes: nodes.collect(),
         replicas: 1,
         transport: Transport::Unix(folder.path().join("nodes")),
+        admission: Default::default(),
         planted: model::planted::Planted::NONE,
         image: None,
     };

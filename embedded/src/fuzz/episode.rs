@@ -181,6 +181,7 @@ impl Episode {
                 scenario.trouble.iter().any(|(_, what)| matches!(what, Trouble::Pause { .. })),
             ),
             transport: Transport::Memory,
+            admission: scenario.admission.clone(),
             planted: options.planted,
             image: Some(image()?),
         };

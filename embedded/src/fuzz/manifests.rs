@@ -64,10 +64,10 @@ pub(super) fn cluster_queue(
     json!({ "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": { "name": name }, "spec": spec })
 }
 
-pub(super) fn local_queue(namespace: &str, cluster_queue: &str) -> Value {
+pub(super) fn local_queue(namespace: &str, name: &str, cluster_queue: &str) -> Value {
     json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
-        "metadata": { "name": cluster_queue, "namespace": namespace }, "spec": { "clusterQueue": cluster_queue },
+        "metadata": { "name": name, "namespace": namespace }, "spec": { "clusterQueue": cluster_queue },
     })
 }
 

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
+use admission_controller::config::{AdmissionFairSharingConfig, Configuration};
 use fastrand::Rng;
+use model::duration::GoDuration;
 use serde_json::{Value, json};
 
 use super::manifests as make;
@@ -20,6 +22,8 @@ pub const LENGTH: Duration = Duration::from_secs(30 * 60);
 pub struct Scenario {
     /// The machines at the start.
     pub nodes: Vec<Node>,
+    /// admission-controller's configuration file.
+    pub admission: Configuration,
     /// Queues, flavors, priority classes and namespaces, applied before anything else.
     pub setup: Vec<Value>,
     /// What users and administrators do, by time.
@@ -166,6 +170,7 @@ pub enum WatchTrouble {
 struct Swarm {
     preemption: bool,
     borrowing: bool,
+    turns: bool,
     unmanaged: bool,
     deletions: bool,
     edits: bool,
@@ -190,6 +195,7 @@ impl Swarm {
             crashes: often(50),
             pauses: often(25),
             hardware: often(40),
+            turns: often(30),
         }
     }
 }
@@ -207,13 +213,23 @@ impl Scenario {
         setup.extend(
             [("low", 10), ("mid", 100), ("high", 1000)].map(|(name, value)| make::priority(name, value)),
         );
-        setup
-            .extend(queues.iter().flat_map(|queue| [queue.cluster_queue.clone(), queue.local_queue.clone()]));
+        for queue in &queues {
+            setup.push(queue.cluster_queue.clone());
+            setup.extend(queue.local_queues.iter().cloned());
+        }
         let mut story = story(rng, &swarm, &queues, &nodes);
         let mut trouble = trouble(rng, &swarm, &nodes);
         story.sort_by_key(|(at, _)| *at);
         trouble.sort_by_key(|(at, _)| *at);
-        Self { nodes, setup, story, trouble }
+        let admission = Configuration {
+            admission_fair_sharing: swarm.turns.then(|| AdmissionFairSharingConfig {
+                usage_half_life_time: GoDuration::from_secs(300),
+                usage_sampling_interval: GoDuration::from_secs(60),
+                resource_weights: Default::default(),
+            }),
+            ..Configuration::default()
+        };
+        Self { nodes, admission, setup, story, trouble }
     }
 }
 
@@ -226,13 +242,13 @@ fn nodes(rng: &mut Rng) -> Vec<Node> {
         .collect()
 }
 
-/// A ClusterQueue with the LocalQueue that leads to it.
+/// A ClusterQueue with the LocalQueues that lead to it.
 struct Queue {
     name: String,
     namespace: &'static str,
     nominal: i64,
     cluster_queue: Value,
-    local_queue: Value,
+    local_queues: Vec<Value>,
 }
 
 fn queues(rng: &mut Rng, swarm: &Swarm, gpus: i64) -> Vec<Queue> {
@@ -257,11 +273,21 @@ fn queues(rng: &mut Rng, swarm: &Swarm, gpus: i64) -> Vec<Queue> {
             };
             let limit = (cohort.is_some() && rng.bool()).then(|| rng.i64(0..=gpus / 2));
             let strategy = if rng.u8(..4) == 0 { "StrictFIFO" } else { "BestEffortFIFO" };
-            let cluster_queue = make::cluster_queue(&name, cohort, nominal, limit, strategy, &preemption);
-            let local_queue = make::local_queue(namespace, &name);
-            Queue { name, namespace, nominal, cluster_queue, local_queue }
+            let mut cluster_queue = make::cluster_queue(&name, cohort, nominal, limit, strategy, &preemption);
+            let mut local_queues = vec![make::local_queue(namespace, &name, &name)];
+            if swarm.turns {
+                cluster_queue["spec"]["admissionScope"] =
+                    json!({ "admissionMode": "UsageBasedAdmissionFairSharing" });
+                local_queues.push(make::local_queue(namespace, &second(&name), &name));
+            }
+            Queue { name, namespace, nominal, cluster_queue, local_queues }
         })
         .collect()
+}
+
+/// The second LocalQueue of a ClusterQueue.
+fn second(cluster_queue: &str) -> String {
+    format!("{cluster_queue}-b")
 }
 
 fn story(rng: &mut Rng, swarm: &Swarm, queues: &[Queue], nodes: &[Node]) -> Vec<(Duration, Act)> {
@@ -324,7 +350,10 @@ fn managed(rng: &mut Rng, index: usize, queue: &Queue) -> Value {
         fails: rng.u8(..20) == 0,
     };
     let priority = [None, Some("low"), Some("mid"), Some("high")][rng.usize(..4)];
-    let labels = make::queue_labels(&queue.name, priority);
+    // Where LocalQueues take turns, every other job comes from the second.
+    let local_queue =
+        if queue.local_queues.len() > 1 && index % 2 == 1 { second(&queue.name) } else { queue.name.clone() };
+    let labels = make::queue_labels(&local_queue, priority);
     let name = format!("job-{index}");
     match rng.u8(..3) {
         0 => make::batch_job(&name, queue.namespace, &labels, &shape),

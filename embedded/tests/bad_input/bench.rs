@@ -165,6 +165,7 @@ impl Bench {
             nodes: nodes.into(),
             replicas: 1,
             transport: Transport::Memory,
+            admission: Default::default(),
             planted: model::planted::Planted::NONE,
             image: None,
         };
