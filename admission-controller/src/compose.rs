@@ -146,8 +146,13 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
         },
         "spec": spec,
     });
+    for (key, value) in metadata.annotations.iter().flatten() {
+        if key.starts_with(kueue::PROVISIONING_PREFIX) {
+            workload["metadata"]["annotations"][key] = json!(value);
+        }
+    }
     if jobs::comes_in_stages(job.kind, &job.object) {
-        workload["metadata"]["annotations"] = json!({ trireme::GANG: trireme::GANG_OF_POD_SET });
+        workload["metadata"]["annotations"][trireme::GANG] = json!(trireme::GANG_OF_POD_SET);
     }
     Ok(workload)
 }

@@ -95,6 +95,10 @@ pub mod kueue {
 
     /// Asks an autoscaler for nodes.
     pub const PROVISIONING_REQUEST_CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
+    /// Prefix of annotations on a job: the rest is a parameter of its ProvisioningRequests.
+    pub const PROVISIONING_PREFIX: &str = "provreq.kueue.x-k8s.io/";
+    /// Kind of the settings of a check that asks an autoscaler for nodes.
+    pub const PROVISIONING_CONFIG: &str = "ProvisioningRequestConfig";
     /// Runs workloads in other clusters.
     pub const MULTI_KUEUE_CONTROLLER: &str = "kueue.x-k8s.io/multikueue";
 

@@ -277,6 +277,12 @@ pub mod event {
         MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded";
         /// On a job: what the admission checks say for which it waits.
         UPDATED_ADMISSION_CHECK = "UpdatedAdmissionCheck";
+        /// On a Workload: nodes were asked for.
+        PROVISIONING_REQUEST_CREATED = "ProvisioningRequestCreated";
+        /// On a Workload: nodes cannot be asked for.
+        FAILED_CREATE = "FailedCreate";
+        /// On a Workload: the state of an admission check of this program's changed.
+        ADMISSION_CHECK_UPDATED = "AdmissionCheckUpdated";
         /// On a Workload or a job: it was kept for as long as it is to be.
         DELETED = "Deleted";
         /// On a job: its Workload was made.

@@ -78,6 +78,7 @@ impl Controller {
             Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
             Answer::LocalQueue(view) => self.world.take_local_queue(*view),
             Answer::Flavor(view) => self.world.take_flavor(*view),
+            Answer::Request(view) => self.announce_request(*view),
             Answer::Check(view) => self.world.take_check(&mut self.engine, *view),
             Answer::Cohort(view) => self.world.take_cohort(*view),
             Answer::LetGo(view) => self.world.take_let_go(&mut self.engine, *view),
@@ -115,6 +116,10 @@ impl Controller {
                 tracing::warn!(?unit, status = %status.message, "the API server refuses a write");
                 match op.decision {
                     Some(id) => self.engine.written(id, Outcome::Refused(status.message.clone())),
+                    None if matches!(op.about, About::Request { .. }) => {
+                        self.request_refused(&unit, &status.message);
+                        self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
+                    }
                     None => {
                         self.announce_refused(&unit, &status.message);
                         self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
@@ -148,7 +153,7 @@ impl Controller {
             let (client, about) = (client.clone(), about.clone());
             async move {
                 match about {
-                    About::Workload { namespace, name } => {
+                    About::Workload { namespace, name } | About::Request { namespace, name } => {
                         let view = Api::<Workload>::namespaced(client, &namespace).get_opt(&name).await?;
                         Ok::<_, WriteError>(
                             view.map_or(Answer::Nothing, |view| Answer::Workload(Box::new(view))),
@@ -191,6 +196,7 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
         | Answer::LocalQueue(_)
         | Answer::Flavor(_)
         | Answer::Check(_)
+        | Answer::Request(_)
         | Answer::Cohort(_)
         | Answer::LetGo(_)
         | Answer::Nothing => false,

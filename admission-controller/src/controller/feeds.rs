@@ -11,6 +11,7 @@ use crds::view::local_queue::LocalQueue;
 use crds::view::namespace::Namespace;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
+use crds::view::provisioning::{ProvisioningRequest, ProvisioningRequestConfig};
 use crds::view::topology::Topology;
 use crds::view::workload::Workload;
 use futures::stream::{SelectAll, Stream, StreamExt, select_all};
@@ -30,6 +31,8 @@ pub(crate) enum Seen {
     ClusterQueue(Change<ClusterQueue>),
     LocalQueue(Change<LocalQueue>),
     AdmissionCheck(Change<AdmissionCheck>),
+    ProvisioningRequestConfig(Change<ProvisioningRequestConfig>),
+    ProvisioningRequest(Change<ProvisioningRequest>),
     Flavor(Change<ResourceFlavor>),
     Cohort(Change<Cohort>),
     Namespace(Change<Namespace>),
@@ -74,6 +77,7 @@ pub(crate) fn feeds(
         ClusterQueue,
         LocalQueue,
         AdmissionCheck,
+        ProvisioningRequestConfig,
         Namespace,
         WorkloadPriorityClass,
         PriorityClass,
@@ -82,6 +86,9 @@ pub(crate) fn feeds(
         Topology,
         Workload
     );
+    let requests = Watch::new(ctx, Api::<ProvisioningRequest>::all(client.clone()), WatchConfig::default());
+    let requests = reported(requests, reports).optional().stream().map(Seen::ProvisioningRequest);
+    feeds.push(requests.boxed());
     for kind in config.kinds() {
         let api = Api::<JobObject>::all_with(client.clone(), &JobResource::from(kind));
         let watch = reported(Watch::new(ctx, api, WatchConfig::default()), reports).optional();

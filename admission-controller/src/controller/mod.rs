@@ -7,6 +7,7 @@ mod finalizers;
 mod gates;
 mod phases;
 mod pods;
+mod provision;
 mod pump;
 mod send;
 mod store;

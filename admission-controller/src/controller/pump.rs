@@ -9,6 +9,7 @@ use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
 use crds::view::placed_pod::PlacedPod;
+use crds::view::provisioning::ProvisioningRequest;
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::events::Severity;
@@ -36,6 +37,7 @@ pub(super) enum Answer {
     LocalQueue(Box<LocalQueue>),
     Flavor(Box<ResourceFlavor>),
     Check(Box<AdmissionCheck>),
+    Request(Box<ProvisioningRequest>),
     Cohort(Box<Cohort>),
     LetGo(Box<PlacedPod>),
     Nothing,
@@ -77,6 +79,11 @@ pub(super) enum About {
         name: String,
     },
     Pod {
+        namespace: String,
+        name: String,
+    },
+    /// Nodes asked for on behalf of a Workload.
+    Request {
         namespace: String,
         name: String,
     },
@@ -390,6 +397,9 @@ impl Controller {
             && !self.is_refused(unit, &self.versions_of(unit, workload))
         {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
+        }
+        if self.provision(unit, workload) {
+            return;
         }
         // The reason is kept until the object says it: the write may be shed, or meet a conflict.
         let body = self.reasons.get(&uid).filter(|_| waits).map(|reason| {

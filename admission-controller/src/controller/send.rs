@@ -202,9 +202,11 @@ impl Controller {
             Unit::Check(name) => {
                 let Some(view) = self.world.check(name) else { return };
                 let in_use = self.world.uses_check(name);
-                let Some(body) = finalizers::change(&view.metadata, in_use) else { return };
                 let target = target(&view.metadata);
-                self.patch_queue(unit, Api::all(client), target, body, Subresource::Main, Answer::Check);
+                let main = finalizers::change(&view.metadata, in_use).map(|body| (body, Subresource::Main));
+                let status = || Some((self.provisioning_status(view)?, Subresource::Status));
+                let Some((body, part)) = main.or_else(status) else { return };
+                self.patch_queue(unit, Api::all(client), target, body, part, Answer::Check);
             }
             Unit::Cohort(name) => {
                 let share = self.engine.cohort_share(name);

@@ -2,6 +2,7 @@
 
 pub(super) mod ground;
 mod members;
+mod provisioning;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use serde_json::Value;
 
 use ground::Ground;
 
+use self::provisioning::Provisioning;
 use super::feeds::Seen;
 use super::store::{BareJob, Delta, Object, Store, StoredJob};
 use crate::compose::Priorities;
@@ -64,6 +66,7 @@ pub(crate) struct World {
     cluster_queues: Store<ClusterQueue>,
     local_queues: Store<LocalQueue>,
     checks: Store<AdmissionCheck>,
+    provisioning: Provisioning,
     flavors: Store<ResourceFlavor>,
     cohorts: Store<Cohort>,
     namespaces: Store<Namespace>,
@@ -104,6 +107,7 @@ impl World {
             cluster_queues: Store::new(),
             local_queues: Store::new(),
             checks: Store::new(),
+            provisioning: Provisioning::default(),
             flavors: Store::new(),
             cohorts: Store::new(),
             namespaces: Store::new(),
@@ -139,6 +143,7 @@ impl World {
             && self.cluster_queues.is_synced()
             && self.local_queues.is_synced()
             && self.checks.is_synced()
+            && self.provisioning.is_synced()
             && self.flavors.is_synced()
             && self.cohorts.is_synced()
             && self.namespaces.is_synced()
@@ -187,6 +192,8 @@ impl World {
                     self.local_queue_changed(engine, delta);
                 }
             }
+            Seen::ProvisioningRequestConfig(change) => self.take_provisioning_config(change),
+            Seen::ProvisioningRequest(change) => self.take_provisioning_request(change),
             Seen::AdmissionCheck(change) => {
                 for delta in self.checks.take(change) {
                     self.check_changed(engine, delta);
@@ -553,6 +560,7 @@ impl World {
                 let Some(view) = self.checks.get(&uid) else { return };
                 let check = input::admission_check(view);
                 self.dirty.insert(Unit::Check(check.name.clone()));
+                self.users_of_check_dirty(&check.name);
                 self.checks_by_name.insert(check.name.clone(), uid);
                 engine.apply(Event::AdmissionCheck(check));
             }

@@ -36,6 +36,7 @@ impl World {
             crd("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
             crd("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
             crd("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
+            crd("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests"),
             crd("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
         ] {
             world.create("apiextensions.k8s.io", "customresourcedefinitions", crd).await;
@@ -110,6 +111,7 @@ impl World {
             "cohorts" => ("v1beta2", "Cohort"),
             "localqueues" => ("v1beta2", "LocalQueue"),
             "admissionchecks" => ("v1beta2", "AdmissionCheck"),
+            "provisioningrequestconfigs" => ("v1beta2", "ProvisioningRequestConfig"),
             "workloadpriorityclasses" => ("v1beta2", "WorkloadPriorityClass"),
             "limitranges" => ("v1", "LimitRange"),
             "priorityclasses" => ("v1", "PriorityClass"),

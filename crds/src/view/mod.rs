@@ -33,6 +33,7 @@ pub mod placed_pod;
 mod pod;
 mod pod_group;
 pub mod priority;
+pub mod provisioning;
 pub mod quota;
 pub mod topology;
 pub mod workload;

@@ -1,0 +1,107 @@
+//! What is known of requests for nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crds::view::admission_check::AdmissionCheck;
+use crds::view::provisioning::{ProvisioningRequest, ProvisioningRequestConfig};
+use crds::view::workload::Workload;
+use kit::watch::Change;
+use quota_engine::{CheckName, Uid};
+
+use super::{Delta, Store, Unit, World, controller_of};
+use crate::{input, provisioning};
+
+/// Requests with their settings.
+pub(super) struct Provisioning {
+    configs: Store<ProvisioningRequestConfig>,
+    requests: Store<ProvisioningRequest>,
+    by_workload: BTreeMap<Uid, BTreeSet<Uid>>,
+}
+
+impl Default for Provisioning {
+    fn default() -> Self {
+        Self { configs: Store::new(), requests: Store::new(), by_workload: BTreeMap::new() }
+    }
+}
+
+impl Provisioning {
+    pub(super) fn is_synced(&self) -> bool {
+        self.configs.is_synced() && self.requests.is_synced()
+    }
+}
+
+impl World {
+    pub(super) fn take_provisioning_config(&mut self, change: Change<ProvisioningRequestConfig>) {
+        if self.provisioning.configs.take(change).is_empty() {
+            return;
+        }
+        let ours = self.checks.iter().filter(|(_, check)| provisioning::is_ours(check));
+        let names: Vec<CheckName> =
+            ours.map(|(_, check)| check.metadata.name.as_deref().unwrap_or_default().into()).collect();
+        for name in names {
+            self.users_of_check_dirty(&name);
+            self.dirty.insert(Unit::Check(name));
+        }
+    }
+
+    pub(super) fn take_provisioning_request(&mut self, change: Change<ProvisioningRequest>) {
+        for delta in self.provisioning.requests.take(change) {
+            self.provisioning_request_changed(delta);
+        }
+    }
+
+    /// Takes the answer to a creation.
+    pub(in crate::controller) fn take_request_answer(&mut self, view: ProvisioningRequest) {
+        if let Some(uid) = self.provisioning.requests.upsert(view) {
+            self.provisioning_request_changed(Delta::Upsert(uid));
+        }
+    }
+
+    fn provisioning_request_changed(&mut self, delta: Delta<ProvisioningRequest>) {
+        let (uid, owner, gone) = match &delta {
+            Delta::Upsert(uid) => {
+                let Some(view) = self.provisioning.requests.get(uid) else { return };
+                (uid.clone(), controller_of(&view.metadata).cloned(), false)
+            }
+            Delta::Gone(view) => (input::uid(&view.metadata), controller_of(&view.metadata).cloned(), true),
+        };
+        let Some(owner) = owner.filter(|owner| owner.kind == "Workload") else { return };
+        let owner = Uid::from(owner.uid.as_str());
+        let known = self.provisioning.by_workload.entry(owner.clone()).or_default();
+        if gone {
+            known.remove(&uid);
+        } else {
+            known.insert(uid);
+        }
+        if known.is_empty() {
+            self.provisioning.by_workload.remove(&owner);
+        }
+        self.dirty.extend(self.unit_of_workload(&owner));
+    }
+
+    /// The requests that were made for a Workload, by uid.
+    pub(in crate::controller) fn requests_of(&self, workload: &Workload) -> Vec<&ProvisioningRequest> {
+        let uids = self.provisioning.by_workload.get(&input::uid(&workload.metadata));
+        uids.into_iter().flatten().filter_map(|uid| self.provisioning.requests.get(uid)).collect()
+    }
+
+    /// The settings of a check that asks for nodes.
+    pub(in crate::controller) fn provisioning_config(
+        &self,
+        check: &AdmissionCheck,
+    ) -> Result<&ProvisioningRequestConfig, String> {
+        let name = provisioning::config_name(check)?;
+        let mut configs = self.provisioning.configs.iter().map(|(_, config)| config);
+        let found = configs.find(|config| config.metadata.name.as_deref() == Some(name));
+        found.ok_or_else(|| format!("ProvisioningRequestConfig {name} does not exist; create it"))
+    }
+
+    /// Workloads that have to pass a check are looked at.
+    pub(super) fn users_of_check_dirty(&mut self, name: &CheckName) {
+        let has =
+            |view: &Workload| view.status.admission_checks.iter().any(|state| state.name == name.as_str());
+        let users = self.workloads.iter().filter(|(_, view)| has(view));
+        let units: Vec<Unit> = users.filter_map(|(uid, _)| self.unit_of_workload(uid)).collect();
+        self.dirty.extend(units);
+    }
+}
