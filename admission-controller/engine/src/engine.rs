@@ -7,8 +7,7 @@ use model::selector::Labels;
 
 use crate::alarms::Alarms;
 use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve, SetPending, Withdraw};
-use crate::fair::FairSharing;
-use crate::history::{Account, AdmissionFairSharing, Amounts};
+use crate::history::{Account, Amounts};
 use crate::input::{
     Admission, AdmissionCheck, ClusterQueue, Cohort, DelayedTopology, Event, Flavor, LocalQueue, PodSet,
     Standing, Weight, Workload,
@@ -18,8 +17,8 @@ use crate::places::{Grounds, Places, more_than, places_of};
 use crate::process::CycleCounts;
 use crate::queue::{HoldState, Holding, Order, Phase, Queue, Record, Shape};
 use crate::reason::PendingReason;
+use crate::settings::Settings;
 use crate::slices::WorkloadKey;
-use crate::topology::Rules;
 use crate::tree::{Ledger, NodeName, Tree, Usage};
 
 /// All state of layer 1, owned by one task.
@@ -84,92 +83,6 @@ pub struct Engine {
     pub(crate) touched_queues: BTreeSet<ClusterQueueName>,
     pub(crate) touched_local_queues: BTreeSet<LocalQueueKey>,
     pub(crate) planted: Planted,
-}
-
-/// What an administrator chooses once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// What to do about resources that a ClusterQueue has no quota for.
-    pub undeclared: Undeclared,
-    /// Feature gate `PartialAdmission`: a workload whose pod sets have a `minCount` is admitted with fewer pods where all of
-    /// them do not fit.
-    pub partial_admission: bool,
-    /// Feature gate `MultiKueueOrchestratedPreemption`: a workload with a closed preemption gate preempts nobody.
-    pub preemption_gates: bool,
-    /// Feature gate `PrioritySortingWithinCohort`: of heads that borrow alike, the one of higher priority comes first.
-    pub priority_sorting: bool,
-    /// Feature gate `RecomputeAssignmentUponPreemptionTargetsOverlap`: a head whose victims leave for another head of the same
-    /// cycle looks for others at once.
-    pub recompute_overlapping_targets: bool,
-    /// Feature gate `FlavorFungibilityPreserveScanProgress`: a search of flavors goes on where the one of the cycle before
-    /// stopped, though quota has come back since.
-    pub preserve_scan_progress: bool,
-    /// Kueue's `waitForPodsReady.blockAdmission`: nobody is admitted before the pods of all who were are ready.
-    pub block_admission: bool,
-    /// Whether what is lent is shared out fairly, and whom a queue may then displace.
-    pub fair_sharing: Option<FairSharing>,
-    /// Whether LocalQueues of a ClusterQueue that wants it take turns by what they have used.
-    pub admission_fair_sharing: Option<AdmissionFairSharing>,
-    /// Placement by topology.
-    pub topology: TopologySettings,
-}
-
-/// What an administrator chooses about placement by topology.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TopologySettings {
-    /// Feature gate `TopologyAwareScheduling`: without it topologies are not looked at.
-    pub enabled: bool,
-    /// How places are chosen.
-    pub rules: Rules,
-    /// Feature gate `TASRecomputeAssignmentWithinSchedulingCycle`: a head whose places others of its cycle took looks for
-    /// others at once.
-    pub recompute: bool,
-    /// Feature gate `TASFailedNodeReplacementFailFast`: where a failed node cannot be replaced at once, the workload is
-    /// evicted.
-    pub fail_fast: bool,
-    /// Feature gate `SkipReassignmentForPodOwnedWorkloads`: a workload that is one pod keeps its place when the node fails.
-    pub keep_single_pods: bool,
-}
-
-impl Default for TopologySettings {
-    /// Kueue's defaults.
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            rules: Rules::default(),
-            recompute: true,
-            fail_fast: true,
-            keep_single_pods: true,
-        }
-    }
-}
-
-impl Default for Settings {
-    /// Kueue's defaults.
-    fn default() -> Self {
-        Self {
-            undeclared: Undeclared::default(),
-            partial_admission: true,
-            preemption_gates: false,
-            priority_sorting: true,
-            recompute_overlapping_targets: true,
-            preserve_scan_progress: true,
-            block_admission: false,
-            fair_sharing: None,
-            admission_fair_sharing: None,
-            topology: TopologySettings::default(),
-        }
-    }
-}
-
-/// Kueue's `resources.quotaCheckStrategy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Undeclared {
-    /// `BlockUndeclared`: a workload that asks for them is not admitted.
-    #[default]
-    Block,
-    /// `IgnoreUndeclared`: they are not counted.
-    Ignore,
 }
 
 impl Engine {

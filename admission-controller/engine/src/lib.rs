@@ -31,6 +31,7 @@ mod queue;
 pub mod reason;
 mod report;
 mod second;
+mod settings;
 mod slices;
 pub mod topology;
 mod tree;
@@ -40,7 +41,7 @@ pub use decision::{
     Decision, DecisionId, Evict, EvictReason, Outcome, PreemptionReason, Replace, Reserve, SetPending,
     SetUnplaced, Unready, Withdraw,
 };
-pub use engine::{Engine, Settings, TopologySettings, Undeclared};
+pub use engine::Engine;
 pub use explain::{ClusterQueueState, Explanation, WorkloadState};
 pub use fair::{FairShare, FairSharing, Sharer};
 pub use history::{AdmissionFairSharing, Amounts, Consumption, History};
@@ -50,4 +51,5 @@ pub use preempt::{Chosen, Victim};
 pub use process::{CycleCounts, Recomputation};
 pub use reason::{Hindrance, Inactive, Obstacle, PendingReason};
 pub use report::{ClusterQueueReport, FlavorUsage, LocalQueueReport};
+pub use settings::{Settings, TopologySettings, Undeclared};
 pub use waiting::Waiting;

@@ -9,7 +9,7 @@ use super::{
     Ask, Attempt, FlavorAssignment, FlavorChoice, Mode, Oracle, PodSetFlavors, Possibility, Question,
     Simulated,
 };
-use crate::engine::{Engine, Undeclared};
+use crate::engine::Engine;
 use crate::input::{
     BorrowWithinCohort, ClusterQueue, Fungibility, PodSet, Preference, ReclaimWithinCohort, ResourceGroup,
     Search,
@@ -17,6 +17,7 @@ use crate::input::{
 use crate::names::{FlavorName, Uid};
 use crate::places::Wishes;
 use crate::reason::{Hindrance, Obstacle};
+use crate::settings::Undeclared;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 
 /// How well one flavor serves; later is better.
