@@ -16,6 +16,7 @@ use model::ResourceName;
 use model::duration::GoDuration;
 use model::planted::Planted;
 use model::quantity::Quantity;
+use model::selector::LabelSelector;
 use quota_engine::input::Weight;
 use quota_engine::topology::Rules;
 use quota_engine::{AdmissionFairSharing, FairSharing, Settings, TopologySettings, Undeclared};
@@ -80,6 +81,8 @@ pub struct Configuration {
     /// Whether jobs without the queue-name label are managed too (in `managedJobsNamespaceSelector`'s absence: all but
     /// `kube-system` and the own namespace).
     pub manage_jobs_without_queue_name: bool,
+    /// `managedJobsNamespaceSelector`: of which namespaces jobs are managed, with or without the label.
+    pub managed_jobs_namespace_selector: Option<LabelSelector>,
     /// Which kinds of jobs are managed.
     pub integrations: Integrations,
     /// Which resources are counted.
@@ -403,6 +406,7 @@ impl Default for Configuration {
             kind: None,
             namespace: trireme::NAMESPACE.to_owned(),
             manage_jobs_without_queue_name: false,
+            managed_jobs_namespace_selector: None,
             integrations: Integrations::default(),
             resources: Resources::default(),
             feature_gates: FeatureGates::default(),

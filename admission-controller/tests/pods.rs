@@ -4,6 +4,8 @@
 
 mod support;
 
+use admission_controller::webhook::webhook_configurations_for;
+use admission_controller::{Config, Configuration};
 use cluster_sim::GroupResource;
 use serde_json::{Value, json};
 use support::World;
@@ -422,4 +424,54 @@ async fn each_replica_of_a_leader_worker_set_is_admitted_by_itself() {
         assert!(!world.is_gated(name), "{:?}", world.pod(name));
         assert_eq!(world.pod(name).unwrap()["metadata"]["labels"]["kueue.x-k8s.io/podset"], name);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_is_ready_when_each_of_its_pods_is() {
+    let world = World::new(true).await;
+    let text = "waitForPodsReady:\n  timeout: 10m\n";
+    let file = Configuration::parse(std::path::Path::new("config.yaml"), text).unwrap();
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 2 }), json!({})).await;
+    for name in ["r0", "r1"] {
+        world.create("", "pods", member(name, 1, "2")).await;
+    }
+    world.settle().await;
+    let ring = || world.workload_named("ring").unwrap();
+    assert_eq!(condition(&ring(), "PodsReady"), said("False", "WaitForStart"));
+    for name in ["r0", "r1"] {
+        let ready = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
+        world.update("", "pods", name, true, |pod| pod["status"] = ready.clone()).await;
+    }
+    world.settle().await;
+    assert_eq!(condition(&ring(), "PodsReady"), said("True", "Started"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_that_are_not_selected_are_left_alone() {
+    let world = World::new(false).await;
+    let text = "managedJobsNamespaceSelector:\n  matchLabels: { quota: counted }\n";
+    let file = Configuration::parse(std::path::Path::new("config.yaml"), text).unwrap();
+    let (mutating, _) = webhook_configurations_for(&file, None);
+    let hooks = json!(mutating)["webhooks"].as_array().cloned().unwrap();
+    let hook = hooks.iter().find(|hook| hook["name"] == "mutate-job.trireme.dev").unwrap();
+    assert_eq!(hook["namespaceSelector"]["matchLabels"], json!({ "quota": "counted" }));
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.queue("a", "", json!({ "nominalQuota": 2 }), json!({})).await;
+    let mut running = support::pytorch("free", "a", 1);
+    running["spec"]["runPolicy"]["suspend"] = json!(false);
+    world.create("kubeflow.org", "pytorchjobs", running).await;
+    world.settle().await;
+    assert!(!world.is_suspended("free") && world.workload("free").is_none());
+    let id = GroupResource::new("", "namespaces");
+    let store = world.cluster.store("user");
+    let label = |namespace: &mut Value| {
+        namespace["metadata"]["labels"]["quota"] = json!("counted");
+        Ok(())
+    };
+    store.update(&id, "", "team", cluster_sim::Part::Main, label).await.unwrap();
+    world.pytorch("counted", "a", 1).await;
+    world.settle().await;
+    assert!(world.is("counted", "Admitted") && !world.is_suspended("counted"));
 }

@@ -80,7 +80,7 @@ const FIELDS: &[(&str, In, Support)] = &[
     ("tls.cipherSuites", Both, Unsupported("the library's safe suites are used")),
     ("tls.curvePreferences", Both, Unsupported("the library's safe groups are used")),
     ("manageJobsWithoutQueueName", Both, Honoured),
-    ("managedJobsNamespaceSelector", Both, NOT_YET),
+    ("managedJobsNamespaceSelector", Both, Honoured),
     ("internalCertManagement.enable", Both, Only("true")),
     ("internalCertManagement.webhookServiceName", Both, OWN_CERTIFICATES),
     ("internalCertManagement.webhookSecretName", Both, OWN_CERTIFICATES),

@@ -77,6 +77,12 @@ impl Controller {
         {
             return;
         }
+        let rests = plan.workload == PodsStep::Job(Step::Nothing);
+        if let Some(workload) = workload.as_ref().filter(|_| rests)
+            && self.tell_pods(unit, ready, workload)
+        {
+            return;
+        }
         self.begin_pods_step(unit, &job, workload.as_ref(), plan.workload, composed);
     }
 

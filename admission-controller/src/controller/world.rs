@@ -651,7 +651,10 @@ impl World {
             let namespace = object.metadata.namespace.clone().unwrap_or_default();
             self.awaited.insert((namespace, name.to_owned()), object.uid().into());
         }
-        match self.is_managed(&object) && !object.runs_elsewhere(kind) {
+        // Its namespace may not have been seen yet: whether that is selected is asked when something is to be done.
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        let wanted = !object.is_part_of_a_job() && self.config.manages(namespace, object.queue());
+        match (wanted || self.is_managed(&object)) && !object.runs_elsewhere(kind) {
             true => StoredJob::whole(kind, object),
             false => StoredJob::bare(kind, object),
         }
@@ -659,14 +662,21 @@ impl World {
 
     /// Whether what names this queue in this namespace is managed.
     pub(super) fn manages(&self, namespace: &str, queue: Option<&str>) -> bool {
-        self.config.manages(namespace, queue)
+        self.config.manages(namespace, queue) && self.is_selected(namespace)
+    }
+
+    /// Whether jobs of a namespace are managed at all.
+    fn is_selected(&self, namespace: &str) -> bool {
+        let Some(selector) = &self.config.managed_jobs_namespace_selector else { return true };
+        let view = self.namespaces.iter().find(|(_, one)| one.metadata.name.as_deref() == Some(namespace));
+        view.is_some_and(|(_, one)| selector.matches(&one.metadata.labels.clone().unwrap_or_default()))
     }
 
     /// Whether a job is managed, as far as its Workloads are known.
     pub(super) fn is_managed(&self, job: &JobObject) -> bool {
         let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
         let known = || !self.workloads_of(&Uid::from(job.uid())).is_empty();
-        !job.is_part_of_a_job() && (self.config.manages(namespace, job.queue()) || known())
+        !job.is_part_of_a_job() && (self.manages(namespace, job.queue()) || known())
     }
 
     /// Everything is looked at: after leadership was gained.

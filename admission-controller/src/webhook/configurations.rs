@@ -152,13 +152,18 @@ fn validating(
 
 /// Jobs of the control plane must never wait for this program.
 fn namespaces(config: &Configuration) -> LabelSelector {
+    let chosen = config.managed_jobs_namespace_selector.clone().unwrap_or_default();
+    let chosen: LabelSelector =
+        serde_json::to_value(chosen).and_then(serde_json::from_value).unwrap_or_default();
+    let never = LabelSelectorRequirement {
+        key: "kubernetes.io/metadata.name".to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(vec!["kube-system".to_owned(), config.namespace.clone()]),
+    };
+    let expressions = chosen.match_expressions.unwrap_or_default();
     LabelSelector {
-        match_expressions: Some(vec![LabelSelectorRequirement {
-            key: "kubernetes.io/metadata.name".to_owned(),
-            operator: "NotIn".to_owned(),
-            values: Some(vec!["kube-system".to_owned(), config.namespace.clone()]),
-        }]),
-        match_labels: None,
+        match_expressions: Some(std::iter::once(never).chain(expressions).collect()),
+        match_labels: chosen.match_labels,
     }
 }
 

@@ -239,7 +239,8 @@ impl World {
             return false;
         }
         let has_parent = !pod.annotation(kueue::POD_SUSPENDING_PARENT).is_empty();
-        has_parent || (self.config.manages_pods() && !pod.is_part_of_a_job())
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        has_parent || (self.config.manages_pods() && !pod.is_part_of_a_job() && self.is_selected(namespace))
     }
 
     pub(in crate::controller) fn pod(&self, uid: &Uid) -> Option<&JobObject> {
