@@ -101,6 +101,8 @@ pub struct Configuration {
     pub scheduler_name: String,
     /// Where webhooks listen.
     pub webhook: Webhook,
+    /// `metrics`.
+    pub metrics: Metrics,
     /// `leaderElection`: whether other replicas may run, and the lease that they share.
     pub leader_election: LeaderElection,
     /// `takeOver`, of this program alone: the Kueue whose place it takes.
@@ -289,6 +291,8 @@ pub struct FeatureGates {
     pub skip_reassignment_for_pod_owned_workloads: bool,
     /// `ReclaimablePods`: quota of pods that have ended is given back before the job ends.
     pub reclaimable_pods: bool,
+    /// `VisibilityOnDemand`: whether `visibility.kueue.x-k8s.io` is served.
+    pub visibility_on_demand: bool,
     /// Any other; those that change a rule of validation are in [`Gates`].
     #[serde(flatten)]
     pub others: BTreeMap<String, bool>,
@@ -334,6 +338,7 @@ impl Default for FeatureGates {
             priority_sorting_within_cohort: kueues.priority_sorting,
             admission_fair_sharing: true,
             reclaimable_pods: true,
+            visibility_on_demand: true,
             others: BTreeMap::new(),
         }
     }
@@ -345,6 +350,14 @@ impl Default for FeatureGates {
 pub struct Webhook {
     /// The port of webhooks and conversion.
     pub port: u16,
+}
+
+/// `metrics`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Metrics {
+    /// `enableClusterQueueResources`: quotas and their use by flavor and resource.
+    pub enable_cluster_queue_resources: bool,
 }
 
 /// `leaderElection`.
@@ -416,6 +429,7 @@ impl Default for Configuration {
             object_retention_policies: ObjectRetentionPolicies::default(),
             scheduler_name: trireme::SCHEDULER_NAME.to_owned(),
             webhook: Webhook::default(),
+            metrics: Metrics::default(),
             leader_election: LeaderElection::default(),
             take_over: None,
             notices: Vec::new(),
@@ -678,7 +692,7 @@ mod tests {
         let kueues = "health:\n  healthProbeBindAddress: :8081\nmetrics:\n  bindAddress: :8443\nleaderElection:\n  \
              leaderElect: false\n  resourceName: c1f6bfd2.kueue.x-k8s.io\nclientConnection:\n  qps: 50\nwebhook:\n  \
              port: 9443\n  certDir: /tmp\nintegrations:\n  frameworks: [batch/job, sparkoperator.k8s.io/sparkapplication]\n\
-             featureGates:\n  PartialAdmission: false\n  ReclaimablePods: false\n  VisibilityOnDemand: true\n";
+             featureGates:\n  PartialAdmission: false\n  ReclaimablePods: false\n  SanitizePodSets: true\n";
         let config = Configuration::parse(path, kueues).unwrap();
         assert!(!config.settings().partial_admission && !config.feature_gates.reclaimable_pods);
         assert!(!config.leader_election.leader_elect);
@@ -690,7 +704,7 @@ mod tests {
             named,
             [
                 "clientConnection.qps",
-                "featureGates.VisibilityOnDemand",
+                "featureGates.SanitizePodSets",
                 "health.healthProbeBindAddress",
                 "integrations.frameworks[1]",
                 "metrics.bindAddress",

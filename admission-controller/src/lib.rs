@@ -112,7 +112,8 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         watches: Reports::new(&events),
         events,
         writes: WriteMetrics::default(),
-        queues: metrics::QueueMetrics::new(elects),
+        queues: metrics::QueueMetrics::new(elects)
+            .with_resources(config.file.metrics.enable_cluster_queue_resources),
     };
     let registry = registry(&counted, &leadership);
 
@@ -121,11 +122,10 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         Webhooks::Listen(Listen::InProcess) => FrontProxy::in_process(),
         _ => FrontProxy::start(&ctx),
     };
-    let webhooks = webhook::router(Arc::new(config.file.clone())).merge(visibility::router(
-        ask,
-        front_proxy,
-        ctx.clock.clone(),
-    ));
+    let mut webhooks = webhook::router(Arc::new(config.file.clone()));
+    if config.file.feature_gates.visibility_on_demand {
+        webhooks = webhooks.merge(visibility::router(ask, front_proxy, ctx.clock.clone()));
+    }
     let router = match &config.admin {
         Some(listen) => {
             http::publish(&ctx, &namespace, ADMIN_SERVICE, listen, pages).await?;

@@ -4,6 +4,7 @@
 //! by the first [`MAX_CLASSES`] priority classes seen of each.
 
 mod phases;
+mod resources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
@@ -24,6 +25,7 @@ use quota_engine::{
 
 use crate::phase;
 use phases::{PhaseMetrics, newly_counted, waited};
+use resources::ResourceMetrics;
 
 /// Priority classes told apart for one ClusterQueue; those beyond count as [`OTHER`].
 const MAX_CLASSES: usize = 32;
@@ -146,6 +148,7 @@ pub struct QueueMetrics {
     skips: Family<OfQueue, Gauge>,
     recomputations: Family<OfRecomputation, Counter>,
     phases: PhaseMetrics,
+    resources: Option<ResourceMetrics>,
     known: Arc<Mutex<Known>>,
 }
 
@@ -185,13 +188,24 @@ impl QueueMetrics {
             skips: Family::default(),
             recomputations: Family::default(),
             phases: PhaseMetrics::new(),
+            resources: None,
             known: Arc::default(),
         }
+    }
+
+    /// With quotas and their use by flavor and resource, if wanted.
+    #[must_use]
+    pub fn with_resources(mut self, wanted: bool) -> Self {
+        self.resources = wanted.then(ResourceMetrics::default);
+        self
     }
 
     /// Registers all of them.
     pub fn register(&self, registry: &mut Registry) {
         self.phases.register(registry);
+        if let Some(resources) = &self.resources {
+            resources.register(registry);
+        }
         registry.register(
             "kueue_pending_workloads",
             "Workloads that wait, by whether they are looked at",
@@ -282,6 +296,9 @@ impl QueueMetrics {
         self.reserving.get_or_create(&queue).set(count(report.reserving));
         self.admitted_active.get_or_create(&queue).set(count(report.admitted));
         self.member(name, report);
+        if let Some(resources) = &self.resources {
+            resources.cluster_queue(name, report, self.role);
+        }
         let is = match report.inactive {
             None => "active",
             Some(Inactive::Terminating) => "terminating",
@@ -428,6 +445,9 @@ impl QueueMetrics {
 
     /// A ClusterQueue is gone, and its series with it.
     pub fn forget(&self, name: &str) {
+        if let Some(resources) = &self.resources {
+            resources.forget(name);
+        }
         for status in ["active", "inadmissible", "pending", "terminating"] {
             let labels = OfStatus { cluster_queue: name.to_owned(), status, replica_role: self.role };
             self.pending.remove(&labels);
@@ -473,6 +493,9 @@ impl QueueMetrics {
 
     /// This replica no longer leads: what it knew of the queues is nobody's truth any more.
     pub fn no_longer_leads(&self) {
+        if let Some(resources) = &self.resources {
+            resources.no_longer_leads();
+        }
         self.pending.clear();
         self.status.clear();
         self.reserving.clear();

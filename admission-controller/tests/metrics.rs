@@ -132,3 +132,55 @@ async fn what_local_queues_have_used_is_told_where_they_take_turns() {
     let text = world.metrics().await;
     assert!(!text.contains("kueue_local_queue_admission_fair_sharing_usage{"), "{text}");
 }
+
+/// What Kueue's dashboards draw of quotas; a pair that is no longer there loses its series, and a queue that goes takes all of its.
+#[tokio::test(start_paused = true)]
+async fn quotas_and_their_use_are_told_where_that_is_wanted() {
+    let world = World::new(false).await;
+    let file = Configuration {
+        metrics: admission_controller::config::Metrics { enable_cluster_queue_resources: true },
+        ..Configuration::default()
+    };
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.queue("a", "pool", json!({ "nominalQuota": 4, "lendingLimit": 1 }), json!({})).await;
+    world
+        .update("kueue.x-k8s.io", "clusterqueues", "a", false, |queue| {
+            queue["spec"]["resourceGroups"][0]["coveredResources"] = json!(["nvidia.com/gpu", "cpu"]);
+            let resources = &mut queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"];
+            resources.as_array_mut().unwrap().push(json!({ "name": "cpu", "nominalQuota": "2500m" }));
+        })
+        .await;
+    world.pytorch("job", "a", 3).await;
+    world.settle().await;
+    let line = |name: &str, resource: &str, value: &str| {
+        format!(
+            r#"kueue_cluster_queue_{name}{{cohort="pool",cluster_queue="a",flavor="a100",resource="{resource}",replica_role="leader"}} {value}"#
+        )
+    };
+    let text = metrics(&world).await;
+    for line in [
+        line("nominal_quota", "nvidia.com/gpu", "4.0"),
+        line("nominal_quota", "cpu", "2.5"),
+        line("borrowing_limit", "nvidia.com/gpu", "inf"),
+        line("lending_limit", "nvidia.com/gpu", "1.0"),
+        line("resource_usage", "nvidia.com/gpu", "3.0"),
+        line("resource_reservation", "nvidia.com/gpu", "3.0"),
+        line("resource_usage", "cpu", "0.0"),
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+    }
+    world
+        .update("kueue.x-k8s.io", "clusterqueues", "a", false, |queue| {
+            queue["spec"]["resourceGroups"][0]["coveredResources"] = json!(["nvidia.com/gpu"]);
+            queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"].as_array_mut().unwrap().truncate(1);
+        })
+        .await;
+    world.settle().await;
+    assert!(!metrics(&world).await.contains(r#"resource="cpu""#));
+    let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+    world.cluster.store("user").delete(&jobs, "team", "job", Default::default()).await.unwrap();
+    let queues = GroupResource::new("kueue.x-k8s.io", "clusterqueues");
+    world.cluster.store("user").delete(&queues, "", "a", Default::default()).await.unwrap();
+    world.settle().await;
+    assert!(!metrics(&world).await.contains(r#"cluster_queue="a""#));
+}

@@ -5,6 +5,7 @@ use model::{ResourceList, ResourceName};
 use crate::engine::{Engine, local_queue_of};
 use crate::fair::{FairShare, Sharer};
 use crate::history::History;
+use crate::input::{ClusterQueue, Quota};
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::queue::{Holding, Order, Phase};
 use crate::reason::{Inactive, PendingReason};
@@ -44,6 +45,8 @@ pub struct ClusterQueueReport {
     pub reservation: Vec<FlavorUsage>,
     /// Use by admitted workloads: `flavorsUsage`.
     pub usage: Vec<FlavorUsage>,
+    /// Its quotas, in the order of its spec.
+    pub quotas: Vec<(FlavorName, ResourceName, Quota)>,
 }
 
 /// What a LocalQueue's status says.
@@ -120,6 +123,7 @@ impl Engine {
             admitted,
             reservation: shown(&reservation),
             usage: shown(&usage),
+            quotas: quotas(spec),
         })
     }
 
@@ -208,6 +212,14 @@ impl Engine {
         let key = local_queue_of(&self.workloads.get(uid)?.workload)?;
         Some(self.local_queues.get(&key)?.cluster_queue.clone())
     }
+}
+
+fn quotas(spec: &ClusterQueue) -> Vec<(FlavorName, ResourceName, Quota)> {
+    let flavors = spec.groups.iter().flat_map(|group| &group.flavors);
+    let each = flavors.flat_map(|one| {
+        one.resources.iter().map(|(resource, quota)| (one.flavor.clone(), resource.clone(), *quota))
+    });
+    each.collect()
 }
 
 fn sums(holdings: &[&Holding]) -> (Sums, Sums, usize) {

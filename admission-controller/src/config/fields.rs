@@ -62,7 +62,7 @@ const FIELDS: &[(&str, In, Support)] = &[
     ("leaderElection.renewDeadline", Both, LEASE_TERMS),
     ("leaderElection.retryPeriod", Both, LEASE_TERMS),
     ("metrics.bindAddress", Both, ADMIN),
-    ("metrics.enableClusterQueueResources", Both, NOT_YET),
+    ("metrics.enableClusterQueueResources", Both, Honoured),
     ("metrics.customLabels", Both, NOT_YET),
     ("metrics.localQueueMetrics.enable", Both, NOT_YET),
     ("metrics.localQueueMetrics.localQueueSelector", Both, NOT_YET),
