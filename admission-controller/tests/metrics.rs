@@ -157,7 +157,7 @@ async fn quotas_and_their_use_are_told_where_that_is_wanted() {
             r#"kueue_cluster_queue_{name}{{cohort="pool",cluster_queue="a",flavor="a100",resource="{resource}",replica_role="leader"}} {value}"#
         )
     };
-    let text = metrics(&world).await;
+    let text = world.metrics().await;
     for line in [
         line("nominal_quota", "nvidia.com/gpu", "4.0"),
         line("nominal_quota", "cpu", "2.5"),
@@ -176,11 +176,11 @@ async fn quotas_and_their_use_are_told_where_that_is_wanted() {
         })
         .await;
     world.settle().await;
-    assert!(!metrics(&world).await.contains(r#"resource="cpu""#));
+    assert!(!world.metrics().await.contains(r#"resource="cpu""#));
     let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
     world.cluster.store("user").delete(&jobs, "team", "job", Default::default()).await.unwrap();
     let queues = GroupResource::new("kueue.x-k8s.io", "clusterqueues");
     world.cluster.store("user").delete(&queues, "", "a", Default::default()).await.unwrap();
     world.settle().await;
-    assert!(!metrics(&world).await.contains(r#"cluster_queue="a""#));
+    assert!(!world.metrics().await.contains(r#"cluster_queue="a""#));
 }
