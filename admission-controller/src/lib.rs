@@ -8,6 +8,7 @@
 //! | [`input`], [`words`], [`status`] | between the API's objects and the engine's data |
 //! | [`requests`], [`defaults`], [`bounds`], [`reclaimable`] | what a workload asks of quota, and what will be refused |
 //! | [`phase`], [`checks`], [`requeue`] | how far a workload has come, what it waits for, and when it may try again |
+//! | [`placement`] | the check that waits for the scheduler to hold places |
 //! | [`provisioning`] | the check that asks an autoscaler for nodes |
 //! | [`ready`], [`lifetime`] | whether its pods are ready in time, and what ends by itself |
 //! | `controller` | the one task that owns the engine: watches in, decisions out |
@@ -32,6 +33,7 @@ pub mod metrics;
 pub mod names;
 pub mod news;
 pub mod phase;
+pub mod placement;
 pub mod pods;
 pub mod provisioning;
 pub mod ready;

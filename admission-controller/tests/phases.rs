@@ -305,6 +305,47 @@ async fn what_several_controllers_say_at_once_is_kept() {
     assert!(world.is("llama", "Admitted"));
 }
 
+/// The scheduler's part is the test's: it holds a place, or is away.
+#[tokio::test(start_paused = true)]
+async fn a_workload_without_a_place_lets_others_pass_and_one_with_a_place_runs_while_it_is_held() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let check =
+        json!({ "metadata": { "name": "placement" }, "spec": { "controllerName": "trireme.dev/placement" } });
+    world.create(GROUP, "admissionchecks", check).await;
+    set_active(&world, "placement", true).await;
+    ask_for(&world, json!([{ "name": "placement" }])).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    world.pytorch("next", "a", 4).await;
+    world.settle().await;
+    assert!(world.is("llama", "QuotaReserved") && !world.is("next", "QuotaReserved"));
+    world.pass(260).await;
+    assert_eq!(said(&world, "llama", "Evicted"), pair("True", "AdmissionCheck"), "nobody found a place");
+    assert!(world.is("next", "QuotaReserved"), "others pass");
+    // A place is held, but not for long enough: the job is not started with it.
+    let held = |expires: &str| {
+        let annotations = json!({ "trireme.dev/place-key": "uid/0", "trireme.dev/place-expires": expires });
+        json!({ "podSetUpdates": [{ "name": "worker", "annotations": annotations }] })
+    };
+    answer(&world, "next", "placement", "Ready", held("2026-01-01T00:00:00Z")).await;
+    world.settle().await;
+    assert!(!world.is("next", "Admitted") && world.is_suspended("next"));
+    let workload = world.workload("next").unwrap();
+    assert_eq!(workload["status"]["schedulingStats"]["evictions"][0]["reason"], "AdmissionCheck");
+    assert_eq!(workload["status"]["admissionChecks"][0]["retryCount"], 1);
+    world.pass(120).await;
+    let lucky = if world.is("next", "QuotaReserved") { "next" } else { "llama" };
+    answer(&world, lucky, "placement", "Ready", held("2027-01-01T00:00:00Z")).await;
+    world.settle().await;
+    assert!(world.is(lucky, "Admitted") && !world.is_suspended(lucky));
+    let template = &world.job(lucky)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
+    assert_eq!(template["metadata"]["annotations"]["trireme.dev/place-key"], "uid/0");
+    world.pass(1200).await;
+    assert!(world.is(lucky, "Admitted"), "from the admission on the scheduler keeps it");
+}
+
 async fn running(world: &World, job: &str, running: bool) {
     let status = if running { "True" } else { "False" };
     world

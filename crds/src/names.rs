@@ -173,6 +173,12 @@ pub mod trireme {
     pub const HANDED_BACK: &str = "trireme.dev/handed-back";
     /// On a Binding and on the pod it binds: chosen devices, as JSON per container and resource.
     pub const DEVICES: &str = "trireme.dev/devices";
+    /// Controller of the admission check that waits for the scheduler to hold places.
+    pub const PLACEMENT_CONTROLLER: &str = "trireme.dev/placement";
+    /// In what that check adds to pods: whose place they take, as the Workload's uid and the index of the pod set.
+    pub const PLACE_KEY: &str = "trireme.dev/place-key";
+    /// In what that check adds to pods: until when the place is held, in RFC 3339.
+    pub const PLACE_EXPIRES: &str = "trireme.dev/place-expires";
     /// On a Workload: what of it starts together. Absent is all of it.
     pub const GANG: &str = "trireme.dev/gang";
     /// Label on a pod whose job has no place to name a scheduler: ours, if its user chose none.

@@ -15,7 +15,7 @@ use super::Controller;
 use super::world::Unit;
 use crate::lifetime::{self, End};
 use crate::reconcile::Job;
-use crate::{checks, input, requeue, status, words};
+use crate::{checks, input, placement, requeue, status, words};
 
 impl Controller {
     /// The reservation, with the states of the checks that stand between it and the admission.
@@ -50,6 +50,32 @@ impl Controller {
             _ => message.to_owned(),
         };
         status::evicted(workload, reason, &message, backoff, now)
+    }
+
+    /// Takes back what a place-holding check said, or did not say, for too long; sees to it that it is looked at then.
+    pub(super) fn end_waiting_for_places(&mut self, unit: &Unit, workload: &Workload) -> Option<Value> {
+        let (admitted, evicted) = (workload.holds(tokens::ADMITTED), workload.holds(tokens::EVICTED));
+        if !workload.holds(tokens::QUOTA_RESERVED) || admitted || evicted || workload.holds(tokens::FINISHED)
+        {
+            return None;
+        }
+        let now = self.ctx.clock.now();
+        let mut states = workload.status.admission_checks.clone();
+        let mut next: Option<Timestamp> = None;
+        for state in &mut states {
+            let check = self.world.check(&state.name.as_str().into());
+            let until =
+                check.filter(|check| placement::is_placement(check)).and(placement::valid_until(state));
+            match until {
+                Some(until) if until <= now => *state = placement::overdue(state, now),
+                Some(until) => next = Some(next.map_or(until, |earlier| earlier.min(until))),
+                None => {}
+            }
+        }
+        if let Some(next) = next {
+            self.wake_at(unit, next);
+        }
+        (states != workload.status.admission_checks).then(|| status::listed(workload, &states, now))
     }
 
     /// What the states of its admission checks make of a workload. Those that nobody asks for count no more.

@@ -393,7 +393,8 @@ impl Controller {
         {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
         }
-        if let Some(body) = self.second_phase(workload)
+        let ended = self.end_waiting_for_places(unit, workload);
+        if let Some(body) = ended.or_else(|| self.second_phase(workload))
             && !self.is_refused(unit, &self.versions_of(unit, workload))
         {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);

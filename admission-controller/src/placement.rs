@@ -1,0 +1,62 @@
+//! The admission check `trireme.dev/placement`: a workload with quota is admitted only while the scheduler holds a place for all
+//! its pods. The protocol is in `docs/placement-check.md`; this is its admission side.
+//!
+//! The scheduler answers with states, as any check's controller. What it does not do itself is done here, so that a
+//! scheduler that is away cannot keep quota from others: a workload that finds no place in time, or whose place was held for
+//! long enough, gives its quota back and tries again later.
+
+use crds::names::trireme;
+use crds::view::admission_check::AdmissionCheck;
+use crds::view::workload::{AdmissionCheckState, CheckState};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::status::whole_second;
+use crate::{checks, requeue};
+
+/// A workload has its quota for so long without a place before others may have it: longer than any decision of the scheduler
+/// takes, shorter than anybody waits for a machine.
+const PLACE_WITHIN: SignedDuration = SignedDuration::from_mins(5);
+/// It then waits for so long, and twice as long each time after.
+const BASE: SignedDuration = SignedDuration::from_secs(60);
+/// It never waits longer: Kueue's bound for pods that do not get ready.
+const LONGEST: SignedDuration = SignedDuration::from_secs(3600);
+
+/// Whether a check is one of this kind.
+pub fn is_placement(check: &AdmissionCheck) -> bool {
+    check.spec.controller_name == trireme::PLACEMENT_CONTROLLER
+}
+
+/// Until when the state of a workload that is not admitted may stay as it is.
+pub fn valid_until(state: &AdmissionCheckState) -> Option<Timestamp> {
+    match state.state {
+        CheckState::Pending => state.last_transition_time.as_ref()?.0.checked_add(PLACE_WITHIN).ok(),
+        CheckState::Ready => expiry(state),
+        CheckState::Retry | CheckState::Rejected => None,
+    }
+}
+
+/// The first time at which a place is no longer held. One that cannot be read has passed.
+fn expiry(state: &AdmissionCheckState) -> Option<Timestamp> {
+    let updates = checks::updates(state);
+    let written = updates.iter().filter_map(|update| update.annotations.get(trireme::PLACE_EXPIRES));
+    written.map(|text| text.parse().unwrap_or(Timestamp::MIN)).min()
+}
+
+/// The state after that: the workload gives its quota back.
+pub fn overdue(state: &AdmissionCheckState, now: Timestamp) -> AdmissionCheckState {
+    let retries = state.retry_count.unwrap_or(0).saturating_add(1);
+    let (message, wait) = match state.state {
+        CheckState::Ready => {
+            ("its place was held until another check would have been ready", SignedDuration::ZERO)
+        }
+        _ => ("no place was found in time", requeue::backoff(BASE, LONGEST, retries)),
+    };
+    AdmissionCheckState {
+        state: CheckState::Retry,
+        last_transition_time: Some(whole_second(now)),
+        message: message.to_owned(),
+        requeue_after_seconds: Some(wait.as_secs()),
+        pod_set_updates: Vec::new(),
+        ..state.clone()
+    }
+}
