@@ -19,6 +19,9 @@ impl Controller {
     pub(super) fn done(&mut self, done: Done<Unit, Answer>) {
         let unit = done.key.clone();
         let Some(op) = self.busy.remove(&unit) else { return };
+        if op.decision.is_some() || matches!(op.about, About::Job { .. }) {
+            self.late.active(self.ctx.clock.monotonic());
+        }
         self.world.dirty.insert(unit.clone());
         match done.result {
             Ok(answer) => {

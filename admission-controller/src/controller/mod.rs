@@ -5,6 +5,7 @@ mod answers;
 pub(crate) mod feeds;
 mod finalizers;
 mod gates;
+mod late;
 mod phases;
 mod pods;
 mod provision;
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
 use futures::FutureExt;
 use futures::stream::StreamExt;
@@ -38,6 +40,7 @@ use crate::explain;
 use crate::metrics::QueueMetrics;
 use crate::visibility::{self, Board, Question};
 use feeds::{Feeds, Seen, feeds};
+use late::Late;
 use pump::{Answer, Op};
 use world::{Unit, World};
 
@@ -47,6 +50,8 @@ const BATCH: usize = 512;
 const PAGE: u32 = 500;
 /// A reason to wait is written this long after it arose, if it still holds: most workloads are admitted sooner.
 const PENDING_DELAY: Duration = Duration::from_millis(200);
+/// The same where its status gives a reason of this kind already: only numbers differ, and they go on changing.
+const REFRESH_DELAY: Duration = Duration::from_secs(5);
 /// What the API server refused is tried again after this long even if the object stays as it is: a ResourceQuota or a
 /// policy may have been in the way.
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
@@ -96,9 +101,10 @@ pub(crate) struct Controller {
     told: BTreeMap<Unit, (String, Instant)>,
     /// Decisions of which nobody knows whether they were written; settled by the next list.
     unsettled: BTreeSet<DecisionId>,
-    /// Statuses and reasons, by when they are due.
+    /// Units that are looked at again though nothing happens, by when.
     due: BTreeSet<(Instant, Unit)>,
-    scheduled: BTreeSet<Unit>,
+    /// Reasons and counts.
+    late: Late,
     ready: Requirement,
     counted: Counted,
     /// Lists for those who ask who waits.
@@ -162,7 +168,7 @@ impl Controller {
             told: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             due: BTreeSet::new(),
-            scheduled: BTreeSet::new(),
+            late: Late::new(),
             ready,
             counted,
             board: Board::default(),
@@ -205,9 +211,9 @@ impl Controller {
             return Wake::Due;
         }
         // Nothing is done when it is due by a replica that may not act: it must not wake up for it either.
-        let due = self.due.first().map(|(at, _)| *at);
+        let due = self.due.first().map(|(at, _)| *at).into_iter().chain(self.late.due());
         let alarm = self.engine.next_alarm_ms().map(|at_ms| self.instant(at_ms));
-        let due = due.into_iter().chain(alarm).chain(self.next_sample()).min().filter(|_| self.acts());
+        let due = due.chain(alarm).chain(self.next_sample()).min().filter(|_| self.acts());
         let (clock, tasks) = (self.ctx.clock.clone(), self.ctx.tasks.clone());
         tokio::select! {
             biased;
@@ -351,10 +357,14 @@ impl Controller {
                 }
                 Decision::SetPending(_) if self.config.planted.is(Bug::SayNothing) => {}
                 Decision::SetPending(set) => {
-                    self.reasons.insert(set.workload.clone(), set.reason);
+                    let delay = match self.says_the_like(&set.workload, &set.reason) {
+                        true => REFRESH_DELAY,
+                        false => PENDING_DELAY,
+                    };
                     if let Some(unit) = self.world.unit_of_workload(&set.workload) {
-                        self.schedule(unit, PENDING_DELAY);
+                        self.schedule(unit, delay);
                     }
+                    self.reasons.insert(set.workload, set.reason);
                 }
             }
         }
@@ -372,6 +382,13 @@ impl Controller {
         for key in local_queues.into_iter().filter(|_| !forgets) {
             self.schedule(Unit::LocalQueue(key), STATUS_DELAY);
         }
+    }
+
+    /// Whether a workload's status gives this kind of reason already, with other numbers perhaps.
+    fn says_the_like(&self, workload: &Uid, reason: &PendingReason) -> bool {
+        let view = self.world.workloads.get(workload);
+        let said = view.and_then(|view| view.condition(tokens::QUOTA_RESERVED));
+        said.is_some_and(|said| said.status == "False" && said.reason == reason.token())
     }
 
     fn mark(&mut self, workload: &Uid) {
@@ -394,8 +411,6 @@ impl Controller {
     }
 
     fn schedule(&mut self, unit: Unit, delay: Duration) {
-        if self.scheduled.insert(unit.clone()) {
-            self.due.insert((self.ctx.clock.monotonic() + delay, unit));
-        }
+        self.late.schedule(unit, self.ctx.clock.monotonic() + delay);
     }
 }

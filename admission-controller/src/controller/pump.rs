@@ -126,7 +126,6 @@ impl Controller {
         let now = self.ctx.clock.monotonic();
         while let Some((_, unit)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
             self.due.pop_first();
-            self.scheduled.remove(&unit);
             self.alarms.remove(&unit);
             if self.refused.get(&unit).is_some_and(|one| one.until <= now) {
                 self.refused.remove(&unit);
@@ -135,23 +134,33 @@ impl Controller {
         }
         self.pods_to_groups();
         for unit in std::mem::take(&mut self.world.dirty) {
-            if self.busy.contains_key(&unit) || self.writes.room() == 0 {
-                self.world.dirty.insert(unit);
-                continue;
-            }
-            match &unit {
-                Unit::Job(uid) => self.pump_job(&unit, &uid.clone()),
-                Unit::Workload(uid) => self.pump_workload(&unit, &uid.clone()),
-                Unit::Pods(key) => self.pump_pods(&unit, &key.clone()),
-                Unit::PodOwner(uid) => self.pump_pod_owner(&unit, &uid.clone()),
-                Unit::Places(uid) => self.pump_places(&uid.clone()),
-                Unit::Pod(_) | Unit::Gate(_) => {}
-                Unit::ClusterQueue(_)
-                | Unit::LocalQueue(_)
-                | Unit::Flavor(_)
-                | Unit::Check(_)
-                | Unit::Cohort(_) => self.pump_queue(&unit),
-            }
+            self.pump_unit(unit);
+        }
+        while let Some(unit) = self.late.next_queue(now) {
+            self.pump_unit(unit);
+        }
+        while let Some(unit) = self.late.next_reason(now) {
+            self.pump_unit(unit);
+        }
+    }
+
+    fn pump_unit(&mut self, unit: Unit) {
+        if self.busy.contains_key(&unit) || self.writes.room() == 0 {
+            self.world.dirty.insert(unit);
+            return;
+        }
+        match &unit {
+            Unit::Job(uid) => self.pump_job(&unit, &uid.clone()),
+            Unit::Workload(uid) => self.pump_workload(&unit, &uid.clone()),
+            Unit::Pods(key) => self.pump_pods(&unit, &key.clone()),
+            Unit::PodOwner(uid) => self.pump_pod_owner(&unit, &uid.clone()),
+            Unit::Places(uid) => self.pump_places(&uid.clone()),
+            Unit::Pod(_) | Unit::Gate(_) => {}
+            Unit::ClusterQueue(_)
+            | Unit::LocalQueue(_)
+            | Unit::Flavor(_)
+            | Unit::Check(_)
+            | Unit::Cohort(_) => self.pump_queue(&unit),
         }
     }
 
@@ -382,9 +391,6 @@ impl Controller {
             }
             self.engine.written(withdraw.id, Outcome::Unsettled);
         }
-        if self.scheduled.contains(unit) {
-            return;
-        }
         let waits = !workload.holds(tokens::QUOTA_RESERVED)
             && !workload.holds(tokens::FINISHED)
             && !input::is_on_hold(workload);
@@ -399,7 +405,7 @@ impl Controller {
         {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
         }
-        if self.provision(unit, workload) {
+        if self.provision(unit, workload) || self.late.is_scheduled(unit) {
             return;
         }
         // The reason is kept until the object says it: the write may be shed, or meet a conflict.

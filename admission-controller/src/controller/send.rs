@@ -179,7 +179,7 @@ impl Controller {
                 }
                 let body = status::cluster_queue(view, &report, now).or_else(|| self.planted_status(view));
                 if let Some(body) = body {
-                    self.patch_queue(unit, api, target, body, Subresource::Status, Answer::ClusterQueue);
+                    self.patch_counts(unit, api, target, body, Answer::ClusterQueue);
                 } else if self.config.planted.is(Bug::RewriteStatus) {
                     self.schedule(unit.clone(), super::STATUS_DELAY);
                 }
@@ -190,7 +190,7 @@ impl Controller {
                 let (Some(view), Some(report)) = (self.world.local_queue(key), report) else { return };
                 let Some(body) = status::local_queue(view, &report, now) else { return };
                 let (api, target) = (Api::namespaced(client, &key.namespace), target(&view.metadata));
-                self.patch_queue(unit, api, target, body, Subresource::Status, Answer::LocalQueue);
+                self.patch_counts(unit, api, target, body, Answer::LocalQueue);
             }
             Unit::Flavor(name) => {
                 let Some(view) = self.world.flavors_by_name.get(name) else { return };
@@ -214,7 +214,7 @@ impl Controller {
                 let Some(view) = self.world.cohort(name) else { return };
                 let Some(body) = status::cohort(view, share.as_ref()) else { return };
                 let target = target(&view.metadata);
-                self.patch_queue(unit, Api::all(client), target, body, Subresource::Status, Answer::Cohort);
+                self.patch_counts(unit, Api::all(client), target, body, Answer::Cohort);
             }
             Unit::Job(_)
             | Unit::Workload(_)
@@ -223,6 +223,27 @@ impl Controller {
             | Unit::PodOwner(_)
             | Unit::Places(_)
             | Unit::Gate(_) => {}
+        }
+    }
+
+    /// Sends a queue's status, unless it is due later anyhow, or too many others were written just now.
+    fn patch_counts<K>(
+        &mut self,
+        unit: &Unit,
+        api: Api<K>,
+        target: Target,
+        body: Value,
+        answer: fn(Box<K>) -> Answer,
+    ) where
+        K: Resource + Clone + DeserializeOwned + Send + Sync + 'static,
+    {
+        if self.late.is_scheduled(unit) {
+            return;
+        }
+        if self.late.allows_counts(self.ctx.clock.monotonic()) {
+            self.patch_queue(unit, api, target, body, Subresource::Status, answer);
+        } else {
+            self.schedule(unit.clone(), super::STATUS_DELAY);
         }
     }
 
@@ -275,6 +296,10 @@ impl Controller {
         A: Future<Output = Result<Answer, WriteError>> + Send + 'static,
     {
         if self.writes.submit(priority, unit.clone(), send).is_ok() {
+            match priority {
+                Priority::Status => self.late.wrote(unit),
+                Priority::Urgent | Priority::Normal => self.late.decided(self.ctx.clock.monotonic()),
+            }
             self.busy.insert(unit.clone(), op);
         } else {
             if let Some(id) = op.decision {

@@ -230,7 +230,10 @@ mod tests {
     fn lines_that_are_none_are_named() {
         for (text, words) in [
             ("{", "line 1: EOF"),
-            (r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret"}}"#, "line 1: Secret of v1 is no kind"),
+            (
+                r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret"}}"#,
+                "line 1: Secret of v1 is no kind",
+            ),
             (
                 r#"{"type":"SEEN","object":{"apiVersion":"v1","kind":"Namespace"}}"#,
                 "line 1: \"SEEN\" is no type",

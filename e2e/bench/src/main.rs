@@ -6,6 +6,7 @@ mod generator;
 mod load;
 mod plan;
 mod report;
+mod restart;
 mod server;
 mod stub;
 mod subject;
@@ -38,6 +39,14 @@ struct Cli {
 enum Command {
     /// Runs the load of a generator.yaml and prints what came of it.
     Load(Load),
+    /// Starts the program where there is much already, and prints how long it takes to its first decision and what memory.
+    Restart {
+        #[command(flatten)]
+        size: restart::Size,
+        /// The program to measure; without it, admission-controller beside this executable.
+        #[arg(long, value_name = "FILE")]
+        program: Option<PathBuf>,
+    },
     /// Admits workloads by one number per cohort and nothing else: the yardstick that `load --compare stub` starts.
     #[command(hide = true)]
     Stub {
@@ -113,7 +122,25 @@ async fn run(command: Command) -> Result<()> {
     match command {
         Command::Stub { kubeconfig } => stub::run(&kubeconfig).await,
         Command::Load(load) => load.run().await,
+        Command::Restart { size, program } => {
+            let folder = tempfile::Builder::new().prefix("trireme-bench-").tempdir()?;
+            restart::run(size, &ours(program.as_deref())?, folder.path()).await
+        }
     }
+}
+
+/// The shipped program.
+fn ours(program: Option<&Path>) -> Result<Subject> {
+    let program = match program {
+        Some(program) => program.to_owned(),
+        None => std::env::current_exe()?.with_file_name("admission-controller"),
+    };
+    ensure!(
+        program.is_file(),
+        "{} is not there: build it (cargo build --release -p admission-controller), or name another with --program",
+        program.display()
+    );
+    Ok(Subject::Ours(program))
 }
 
 impl Load {
@@ -179,16 +206,7 @@ impl Load {
     }
 
     fn subjects(&self) -> Result<Vec<Subject>> {
-        let program = match &self.program {
-            Some(program) => program.clone(),
-            None => std::env::current_exe()?.with_file_name("admission-controller"),
-        };
-        ensure!(
-            program.is_file(),
-            "{} is not there: build it (cargo build --release -p admission-controller), or name another with --program",
-            program.display()
-        );
-        let mut subjects = vec![Subject::Ours(program)];
+        let mut subjects = vec![ours(self.program.as_deref())?];
         for compared in &self.compare {
             match (compared, std::env::var_os(subject::OTHER)) {
                 (Compared::Stub, _) => subjects.push(Subject::Stub),

@@ -58,7 +58,7 @@ impl Server {
             (Against::Real, Some(tools)) => Self::real(work, tools).await?,
             (Against::Real, None) => anyhow::bail!("no binaries of a real control plane were built"),
         };
-        server.install().await?;
+        install(&server.load).await?;
         Ok(server)
     }
 
@@ -95,36 +95,6 @@ impl Server {
         let kubeconfig = work.join("control-plane").join(format!("{ACCOUNT}.kubeconfig"));
         let load = plane.client.clone();
         Ok(Self { kubeconfig, load, kind: Kind::Real { plane: Box::new(plane) }, tasks: Tasks::new() })
-    }
-
-    async fn install(&self) -> Result<()> {
-        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        let mut names = Vec::new();
-        for definition in crds::definition::all_unconverted() {
-            names.extend(definition.metadata.name.clone());
-            let mut object = serde_json::to_value(&definition)?;
-            object["apiVersion"] = "apiextensions.k8s.io/v1".into();
-            object["kind"] = "CustomResourceDefinition".into();
-            post(&self.load, path, &object).await?;
-        }
-        for name in names {
-            self.established(&format!("{path}/{name}")).await?;
-        }
-        Ok(())
-    }
-
-    async fn established(&self, path: &str) -> Result<()> {
-        for _ in 0..300 {
-            let request = http::Request::get(path).body(Vec::new())?;
-            let definition: Value = self.load.request(request).await?;
-            let conditions = definition["status"]["conditions"].as_array();
-            let is_true = |one: &Value| one["type"] == "Established" && one["status"] == "True";
-            if conditions.is_some_and(|conditions| conditions.iter().any(is_true)) {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        anyhow::bail!("{path} was not established within 30 s")
     }
 
     /// What the load does its work with.
@@ -182,6 +152,36 @@ impl Drop for Server {
 
 fn counted_as(resource: &str, part: &str, verb: &str) -> String {
     if part.is_empty() { format!("{verb} {resource}") } else { format!("{verb} {resource}/{part}") }
+}
+
+/// Installs our definitions of the API's kinds.
+pub(crate) async fn install(client: &kube::Client) -> Result<()> {
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let mut names = Vec::new();
+    for definition in crds::definition::all_unconverted() {
+        names.extend(definition.metadata.name.clone());
+        let mut object = serde_json::to_value(&definition)?;
+        object["apiVersion"] = "apiextensions.k8s.io/v1".into();
+        object["kind"] = "CustomResourceDefinition".into();
+        post(client, path, &object).await?;
+    }
+    for name in names {
+        established(client, &format!("{path}/{name}")).await?;
+    }
+    Ok(())
+}
+
+async fn established(client: &kube::Client, path: &str) -> Result<()> {
+    for _ in 0..300 {
+        let definition: Value = client.request(http::Request::get(path).body(Vec::new())?).await?;
+        let conditions = definition["status"]["conditions"].as_array();
+        let is_true = |one: &Value| one["type"] == "Established" && one["status"] == "True";
+        if conditions.is_some_and(|conditions| conditions.iter().any(is_true)) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    anyhow::bail!("{path} was not established within 30 s")
 }
 
 /// Creates an object.

@@ -124,7 +124,7 @@ impl Merger {
             // A bucket that is full again limits nothing.
             self.buckets.retain(|_, bucket| bucket.level + (now_ms - bucket.at_ms) < full);
             if self.buckets.len() >= MAX_REMEMBERED {
-                return false;
+                self.forget_oldest_buckets();
             }
         }
         let bucket = self.buckets.entry(uid.to_owned()).or_insert(Bucket { level: full, at_ms: now_ms });
@@ -135,6 +135,14 @@ impl Merger {
             bucket.level -= REFILL_MS;
         }
         allowed
+    }
+
+    /// A quarter at a time. Those may write their burst anew; the writer's pace bounds what that comes to.
+    fn forget_oldest_buckets(&mut self) {
+        let mut ages: Vec<_> = self.buckets.values().map(|bucket| bucket.at_ms).collect();
+        let (_, limit, _) = ages.select_nth_unstable(MAX_REMEMBERED / 4);
+        let limit = *limit;
+        self.buckets.retain(|_, bucket| bucket.at_ms > limit);
     }
 
     fn forget_some(&mut self) {

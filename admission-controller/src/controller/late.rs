@@ -1,0 +1,240 @@
+//! What people read, and nobody's decision rests on: reasons to wait, and the counts of queues. Written late, so that what
+//! follows soon is merged, and at a bounded rate, so that decisions have the API server to themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::world::Unit;
+
+/// So many of each may be written at once after a while of silence: a team's jobs, or a few hundred queues.
+const BURST: u32 = 256;
+/// While decisions are being written, one more of each may be written for so many of them,
+const PER_DECISIONS: u32 = 7;
+/// and one more after each such time.
+const PAUSE_BUSY: Duration = Duration::from_millis(200);
+/// The same when nothing else was written for a while.
+const PAUSE_QUIET: Duration = Duration::from_millis(8);
+/// That while.
+const QUIET_AFTER: Duration = Duration::from_secs(2);
+
+/// Which units are due for such a write, and when the next may go.
+pub(super) struct Late {
+    reasons: Line,
+    counts: Line,
+    /// When the last decision was on its way.
+    decided_at: Option<Instant>,
+    /// Decisions for which nothing was allowed yet.
+    decided: u32,
+}
+
+/// Units of one kind, with an allowance of their own: neither kind waits for all of the other.
+struct Line {
+    order: BTreeSet<(Instant, Unit)>,
+    when: BTreeMap<Unit, Instant>,
+    /// Writes saved up.
+    level: u32,
+    /// From this moment on there is one more with every pause.
+    counted_at: Option<Instant>,
+}
+
+impl Line {
+    fn new() -> Self {
+        Self { order: BTreeSet::new(), when: BTreeMap::new(), level: BURST, counted_at: None }
+    }
+
+    fn schedule(&mut self, unit: Unit, at: Instant) {
+        if let Some(before) = self.when.get(&unit) {
+            if *before <= at {
+                return;
+            }
+            self.order.remove(&(*before, unit.clone()));
+        }
+        self.order.insert((at, unit.clone()));
+        self.when.insert(unit, at);
+    }
+
+    fn pop(&mut self, now: Instant) -> Option<Unit> {
+        self.order.first().filter(|(at, _)| *at <= now)?;
+        let (_, unit) = self.order.pop_first()?;
+        self.when.remove(&unit);
+        Some(unit)
+    }
+
+    fn allows(&mut self, now: Instant, pause: Duration) -> bool {
+        let at = *self.counted_at.get_or_insert(now);
+        let gained = now.saturating_duration_since(at).as_nanos() / pause.as_nanos().max(1);
+        let gained = u32::try_from(gained).unwrap_or(BURST).min(BURST);
+        self.level = (self.level + gained).min(BURST);
+        self.counted_at = Some(if self.level == BURST { now } else { at + pause * gained });
+        self.level > 0
+    }
+}
+
+impl Late {
+    pub(super) fn new() -> Self {
+        Self { reasons: Line::new(), counts: Line::new(), decided_at: None, decided: 0 }
+    }
+
+    /// Due at this time, or when it was due before if that is sooner.
+    pub(super) fn schedule(&mut self, unit: Unit, at: Instant) {
+        self.line(&unit).schedule(unit, at);
+    }
+
+    /// Whether something is to be written of it later.
+    pub(super) fn is_scheduled(&self, unit: &Unit) -> bool {
+        self.reasons.when.contains_key(unit) || self.counts.when.contains_key(unit)
+    }
+
+    /// One more was written of this kind, whether it was asked for or not.
+    pub(super) fn wrote(&mut self, unit: &Unit) {
+        let line = self.line(unit);
+        line.level = line.level.saturating_sub(1);
+    }
+
+    /// A decision is being written.
+    pub(super) fn decided(&mut self, now: Instant) {
+        self.active(now);
+        self.decided += 1;
+        if self.decided == PER_DECISIONS {
+            self.decided = 0;
+            for line in [&mut self.reasons, &mut self.counts] {
+                line.level = (line.level + 1).min(BURST);
+            }
+        }
+    }
+
+    /// A decision is being written still, or was until now.
+    pub(super) fn active(&mut self, now: Instant) {
+        self.decided_at = Some(now);
+    }
+
+    /// A unit whose reason is due and may be written.
+    pub(super) fn next_reason(&mut self, now: Instant) -> Option<Unit> {
+        let pause = self.pause(now);
+        if self.reasons.allows(now, pause) { self.reasons.pop(now) } else { None }
+    }
+
+    /// A queue that is to be looked at: what is measured of it is told in any case.
+    pub(super) fn next_queue(&mut self, now: Instant) -> Option<Unit> {
+        self.counts.pop(now)
+    }
+
+    /// Whether its counts may be written too.
+    pub(super) fn allows_counts(&mut self, now: Instant) -> bool {
+        let pause = self.pause(now);
+        self.counts.allows(now, pause)
+    }
+
+    /// When there is something next.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let first = |line: &Line| line.order.first().map(|(at, _)| *at);
+        let reason = first(&self.reasons).map(|at| match (self.reasons.level, self.reasons.counted_at) {
+            (0, Some(counted_at)) => {
+                let quiet_at = self.decided_at.map_or(counted_at, |decided_at| decided_at + QUIET_AFTER);
+                at.max((counted_at + PAUSE_BUSY).min(quiet_at.max(counted_at + PAUSE_QUIET)))
+            }
+            _ => at,
+        });
+        reason.into_iter().chain(first(&self.counts)).min()
+    }
+
+    fn pause(&self, now: Instant) -> Duration {
+        let quiet = self.decided_at.is_none_or(|at| now.saturating_duration_since(at) >= QUIET_AFTER);
+        if quiet { PAUSE_QUIET } else { PAUSE_BUSY }
+    }
+
+    fn line(&mut self, unit: &Unit) -> &mut Line {
+        match unit {
+            Unit::Job(_) | Unit::Workload(_) | Unit::Pods(_) | Unit::PodOwner(_) | Unit::Pod(_) => {
+                &mut self.reasons
+            }
+            // Looked at when it is their time, whatever else is written.
+            Unit::Places(_)
+            | Unit::Gate(_)
+            | Unit::ClusterQueue(_)
+            | Unit::LocalQueue(_)
+            | Unit::Flavor(_)
+            | Unit::Check(_)
+            | Unit::Cohort(_) => &mut self.counts,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quota_engine::Uid;
+
+    use super::*;
+
+    fn workload(number: u32) -> Unit {
+        Unit::Workload(Uid::from(format!("{number:04}").as_str()))
+    }
+
+    fn queue(number: u32) -> Unit {
+        Unit::ClusterQueue(format!("{number:04}").as_str().into())
+    }
+
+    #[test]
+    fn a_burst_goes_at_once_and_the_rest_at_the_pace() {
+        let start = kit::Clock::System.monotonic();
+        let mut late = Late::new();
+        for number in 0..BURST + 10 {
+            late.schedule(workload(number), start);
+        }
+        late.decided(start);
+        let mut written = 0;
+        while let Some(unit) = late.next_reason(start) {
+            late.wrote(&unit);
+            written += 1;
+        }
+        assert_eq!(written, BURST);
+        assert_eq!(late.due(), Some(start + PAUSE_BUSY));
+        assert_eq!(late.next_reason(start + PAUSE_BUSY / 2), None);
+        assert_eq!(late.next_reason(start + PAUSE_BUSY), Some(workload(BURST)));
+        // What need not be written after all costs nothing.
+        assert_eq!(late.next_reason(start + PAUSE_BUSY), Some(workload(BURST + 1)));
+        assert!(late.allows_counts(start), "counts have an allowance of their own");
+    }
+
+    #[test]
+    fn decisions_and_silence_allow_more() {
+        let start = kit::Clock::System.monotonic();
+        let mut late = Late::new();
+        for number in 0..2 * BURST {
+            late.schedule(workload(number), start);
+        }
+        while let Some(unit) = late.next_reason(start) {
+            late.wrote(&unit);
+        }
+        for _ in 0..PER_DECISIONS {
+            assert_eq!(late.next_reason(start), None);
+            late.decided(start);
+        }
+        let unit = late.next_reason(start).unwrap();
+        late.wrote(&unit);
+        assert_eq!(late.next_reason(start), None);
+        assert!(late.next_reason(start + QUIET_AFTER).is_some());
+        late.reasons.level = 0;
+        assert_eq!(late.due(), Some(start + QUIET_AFTER + PAUSE_QUIET));
+    }
+
+    #[test]
+    fn the_sooner_time_holds() {
+        let start = kit::Clock::System.monotonic();
+        let later = start + Duration::from_secs(1);
+        let mut late = Late::new();
+        late.schedule(workload(0), later);
+        late.schedule(workload(1), start);
+        late.schedule(workload(1), later);
+        late.schedule(workload(0), start);
+        late.schedule(queue(0), later);
+        assert_eq!(late.due(), Some(start));
+        assert_eq!(late.next_reason(start), Some(workload(0)));
+        assert_eq!(late.next_reason(start), Some(workload(1)));
+        assert_eq!((late.due(), late.next_queue(start)), (Some(later), None));
+        assert_eq!(late.next_queue(later), Some(queue(0)));
+        assert!(!late.is_scheduled(&queue(0)) && late.due().is_none());
+    }
+}
