@@ -120,7 +120,10 @@ pub(crate) fn feeds(
 }
 
 /// A watch that is polled first, and so begun, when it is wanted.
-fn begun_when<S: Stream>(wanted: &watch::Receiver<bool>, watch: S) -> impl Stream<Item = S::Item> + use<S> {
+pub(crate) fn begun_when<S: Stream>(
+    wanted: &watch::Receiver<bool>,
+    watch: S,
+) -> impl Stream<Item = S::Item> + use<S> {
     let mut wanted = wanted.clone();
     let begin = async move {
         // Who would say so is gone only when everything ends.

@@ -13,6 +13,7 @@ use std::io::{BufRead, Write};
 use std::marker::PhantomData;
 
 use crds::view::Node;
+use crds::view::admission_check::AdmissionCheck;
 use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
@@ -21,6 +22,7 @@ use crds::view::local_queue::LocalQueue;
 use crds::view::namespace::Namespace;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
+use crds::view::provisioning::{ProvisioningRequest, ProvisioningRequestConfig};
 use crds::view::topology::Topology;
 use crds::view::workload::Workload;
 use futures::stream::{BoxStream, StreamExt, select_all};
@@ -32,8 +34,9 @@ use kube::runtime::watcher::Config as WatchConfig;
 use kube::{Api, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
-use crate::controller::feeds::Seen;
+use crate::controller::feeds::{Seen, begun_when};
 
 /// Why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +106,9 @@ fn read(text: &str) -> Result<Line, String> {
         "kueue.x-k8s.io/v1beta2" "ResourceFlavor" Flavor ResourceFlavor,
         "kueue.x-k8s.io/v1beta2" "Cohort" Cohort Cohort,
         "kueue.x-k8s.io/v1beta2" "WorkloadPriorityClass" WorkloadPriorityClass WorkloadPriorityClass,
+        "kueue.x-k8s.io/v1beta2" "AdmissionCheck" AdmissionCheck AdmissionCheck,
+        "kueue.x-k8s.io/v1beta2" "ProvisioningRequestConfig" ProvisioningRequestConfig ProvisioningRequestConfig,
+        "autoscaling.x-k8s.io/v1" "ProvisioningRequest" ProvisioningRequest ProvisioningRequest,
         "kueue.x-k8s.io/v1beta2" "Topology" Topology Topology,
         "v1" "Node" Node Node,
         "v1" "Pod" GroundPod PlacedPod,
@@ -199,6 +205,8 @@ where
 /// # Errors
 /// When `output` cannot be written.
 pub async fn record(ctx: Context, mut output: impl Write) -> std::io::Result<()> {
+    // Nodes and the pods on them count where some flavor has a topology.
+    let (wants_places, wanted) = watch::channel(false);
     let mut all = select_all([
         events::<ResourceFlavor>(&ctx),
         events::<Cohort>(&ctx),
@@ -210,6 +218,12 @@ pub async fn record(ctx: Context, mut output: impl Write) -> std::io::Result<()>
         events::<LimitRange>(&ctx),
         events::<RuntimeClass>(&ctx),
         events::<Workload>(&ctx),
+        events::<AdmissionCheck>(&ctx),
+        events::<ProvisioningRequestConfig>(&ctx),
+        events::<ProvisioningRequest>(&ctx),
+        events::<Topology>(&ctx),
+        begun_when(&wanted, events::<Node>(&ctx)).boxed(),
+        begun_when(&wanted, events::<PlacedPod>(&ctx)).boxed(),
     ]);
     loop {
         let (kind, object) = tokio::select! {
@@ -217,6 +231,9 @@ pub async fn record(ctx: Context, mut output: impl Write) -> std::io::Result<()>
             () = ctx.tasks.stopping() => return output.flush(),
             Some(event) = all.next() => event,
         };
+        if object["kind"] == "ResourceFlavor" && object["spec"]["topologyName"].is_string() {
+            wants_places.send_replace(true);
+        }
         let time = ctx.clock.now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
         writeln!(output, "{}", json!({ "time": time, "type": kind, "object": object }))?;
     }
