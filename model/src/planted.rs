@@ -9,7 +9,7 @@
 pub enum Bug {
     /// Quota reserved by an admission that the server has not confirmed yet is not counted (Kueue #11480).
     ForgetAssumedAdmission,
-    /// An admission that the server has not confirmed yet is preempted (Kueue #11480).
+    /// An admission that is being written is taken back for another workload as if nobody had been told (Kueue #11480).
     PreemptAssumed,
     /// Quota is given back when a workload is evicted, not when its pods are gone.
     ReleaseQuotaAtEviction,
@@ -51,10 +51,8 @@ pub enum Bug {
     ForgetPromise,
     /// A preemptor does not get its room when the victims have left.
     KeepNoPromise,
-    /// A write of which nobody knows whether it was carried out is taken for done.
-    TrustLostAnswer,
-    /// A write of which nobody knows whether it was carried out is taken for lost.
-    DistrustLostAnswer,
+    /// A workload of many pods is counted as one pod.
+    CountOnePod,
     /// What a late watch tells is taken for news.
     TakeOldEvents,
     /// A head that does not fit blocks a best-effort queue (Kueue #6947).
@@ -130,8 +128,7 @@ impl Bug {
         Self::ForgetToDrain,
         Self::ForgetPromise,
         Self::KeepNoPromise,
-        Self::TrustLostAnswer,
-        Self::DistrustLostAnswer,
+        Self::CountOnePod,
         Self::TakeOldEvents,
         Self::BlockBehindHead,
         Self::ForgetFinish,

@@ -459,13 +459,7 @@ fn bodies(plan: &Plan, owner: &GangOwner) -> Vec<GangPlacement> {
                 name: Some(if count > 1 { format!("{name}-{index}") } else { name.clone() }),
                 namespace: Some(owner.key.0.to_string()),
                 labels: Some([(trireme::GANG_UID.to_owned(), owner.uid.clone())].into()),
-                owner_references: Some(vec![OwnerReference {
-                    api_version: format!("{}/{}", owner.group, owner.version),
-                    kind: owner.kind.clone(),
-                    name: owner.key.1.to_string(),
-                    uid: owner.uid.clone(),
-                    ..OwnerReference::default()
-                }]),
+                owner_references: Some(owners(plan, owner)),
                 ..ObjectMeta::default()
             },
             spec: GangPlacementSpec {
@@ -484,6 +478,28 @@ fn bodies(plan: &Plan, owner: &GangOwner) -> Vec<GangPlacement> {
         }
     };
     chunks.iter().enumerate().map(body).collect()
+}
+
+/// The gang, and one of its pods: a watch may lag, and of a gang that was just made anew the old one is known still. The plan
+/// must not go with that before it is carried out.
+fn owners(plan: &Plan, owner: &GangOwner) -> Vec<OwnerReference> {
+    let gang = OwnerReference {
+        api_version: format!("{}/{}", owner.group, owner.version),
+        kind: owner.kind.clone(),
+        name: owner.key.1.to_string(),
+        uid: owner.uid.clone(),
+        ..OwnerReference::default()
+    };
+    let pod = plan.members.first().filter(|member| *member.pod.to_string() != owner.uid).map(|member| {
+        OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            name: member.name.to_string(),
+            uid: member.pod.to_string(),
+            ..OwnerReference::default()
+        }
+    });
+    [gang].into_iter().chain(pod).collect()
 }
 
 /// The owner's name and a digest of who goes where: the same plan has the same name, another one another.
