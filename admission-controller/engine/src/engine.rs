@@ -190,10 +190,6 @@ impl Engine {
         match &mut holding.state {
             HoldState::Assumed(assumed) if *assumed == id => match outcome {
                 Outcome::Written(version) => self.confirm_reservation(&uid, version),
-                Outcome::Unsettled if self.planted.is(Bug::TrustLostAnswer) => {
-                    self.confirm_reservation(&uid, 0)
-                }
-                Outcome::Unsettled if self.planted.is(Bug::DistrustLostAnswer) => self.replace(&uid),
                 Outcome::Unsettled => {}
                 Outcome::NotWritten => self.replace(&uid),
                 Outcome::Refused(words) => {
@@ -672,7 +668,8 @@ impl Engine {
                 if let Some(flavor) = pod_set.flavors.get(resource) {
                     let pair = self.tree.pair(flavor, resource);
                     let sum = usage.entry(pair).or_insert(0i64);
-                    *sum = sum.saturating_add((*amount).max(0));
+                    let pods = if self.planted.is(Bug::CountOnePod) { pod_set.count.max(1) } else { 1 };
+                    *sum = sum.saturating_add((*amount).max(0) / pods);
                 }
             }
         }

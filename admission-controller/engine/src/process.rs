@@ -212,7 +212,8 @@ impl Engine {
     /// Sends a victim away. One whose admission nobody was told of yet waits again as if there had been none, which it tells:
     /// in the cycles of one call of [`Engine::decide`] the one whose turn came first shall not run for a moment only.
     fn dismiss(&mut self, target: &Target, head: &Head) -> bool {
-        let untold = self.assumed(&target.uid).filter(|id| *id > self.told_up_to);
+        let planted = self.planted.is(Bug::PreemptAssumed);
+        let untold = self.assumed(&target.uid).filter(|id| planted || *id > self.told_up_to);
         let Some(id) = untold else {
             self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((&head.uid, &head.name)));
             return false;
