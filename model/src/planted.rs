@@ -53,8 +53,6 @@ pub enum Bug {
     KeepNoPromise,
     /// A workload of many pods is counted as one pod.
     CountOnePod,
-    /// What a late watch tells is taken for news.
-    TakeOldEvents,
     /// A head that does not fit blocks a best-effort queue (Kueue #6947).
     BlockBehindHead,
     /// A job ends, and its Workload is never finished.
@@ -67,10 +65,12 @@ pub enum Bug {
     LeaveAdmission,
     /// What is counted in LocalQueues is not brought up to date.
     ForgetToCount,
+    /// What is counted in ClusterQueues is not brought up to date.
+    ForgetQueueCounts,
     /// Why a workload waits is not told (Kueue #7845).
     SayNothing,
-    /// A leader decides before it has seen everything.
-    ActBeforeSynced,
+    /// A ClusterQueue is not put into its cohort.
+    ForgetCohort,
     /// The Workload of a job that is gone stays.
     KeepWithoutJob,
     /// A Workload that is deleted is never let go.
@@ -129,15 +129,15 @@ impl Bug {
         Self::ForgetPromise,
         Self::KeepNoPromise,
         Self::CountOnePod,
-        Self::TakeOldEvents,
         Self::BlockBehindHead,
         Self::ForgetFinish,
         Self::FinishTooEarly,
         Self::ForgetToRelease,
         Self::LeaveAdmission,
         Self::ForgetToCount,
+        Self::ForgetQueueCounts,
         Self::SayNothing,
-        Self::ActBeforeSynced,
+        Self::ForgetCohort,
         Self::KeepWithoutJob,
         Self::ForgetFinalizer,
         Self::AdmitTwice,

@@ -270,8 +270,8 @@ impl Engine {
         }
         let node = queue.node;
         queue.spec = Some(spec.clone());
-        let parent =
-            spec.cohort.as_ref().map(|name| self.tree.node(NodeName::Cohort(name.as_str().to_owned())));
+        let cohort = spec.cohort.as_ref().filter(|_| !self.planted.is(Bug::ForgetCohort));
+        let parent = cohort.map(|name| self.tree.node(NodeName::Cohort(name.as_str().to_owned())));
         self.tree.configure(node, parent, &spec.groups);
         self.tree.set_weight(node, spec.weight);
         self.touched_queues.insert(spec.name);
@@ -325,7 +325,7 @@ impl Engine {
             forget_topology(&mut workload);
         }
         if let Some(record) = self.workloads.get_mut(&uid) {
-            if workload.version < record.workload.version && !self.planted.is(Bug::TakeOldEvents) {
+            if workload.version < record.workload.version {
                 return;
             }
             if workload.version == record.workload.version {

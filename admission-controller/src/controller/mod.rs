@@ -251,7 +251,7 @@ impl Controller {
 
     /// Whether this replica leads and has seen everything.
     fn acts(&self) -> bool {
-        self.leads && (self.world.is_synced() || self.config.planted.is(Bug::ActBeforeSynced))
+        self.leads && self.world.is_synced()
     }
 
     fn take_what_is_there(&mut self, feeds: &mut Feeds) {
@@ -376,7 +376,9 @@ impl Controller {
                     self.schedule(Unit::Cohort(cohort), STATUS_DELAY);
                 }
             }
-            self.schedule(Unit::ClusterQueue(name), STATUS_DELAY);
+            if !self.config.planted.is(Bug::ForgetQueueCounts) {
+                self.schedule(Unit::ClusterQueue(name), STATUS_DELAY);
+            }
         }
         let forgets = self.config.planted.is(Bug::ForgetToCount);
         for key in local_queues.into_iter().filter(|_| !forgets) {

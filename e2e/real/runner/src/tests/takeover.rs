@@ -297,7 +297,9 @@ impl Site {
     async fn seen(&self) -> Result<Seen> {
         let mut workloads = BTreeMap::new();
         for one in self.list(WORKLOADS).await?.iter().filter(|one| holds(one, "Admitted")) {
-            let conditions = one["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let mut conditions = one["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            // Whether pods are ready the stand-in does not tell, as Kueue would.
+            conditions.retain(|condition| condition["type"] != "PodsReady");
             let fields = ["type", "status", "reason", "lastTransitionTime"];
             let told = |condition: &Value| fields.map(|field| condition[field].clone());
             let mut conditions: Vec<_> = conditions.iter().map(told).map(|told| json!(told)).collect();

@@ -262,16 +262,35 @@ async fn nothing_forbidden(site: &mut Site) -> Result<()> {
 
 /// Rights whose need does not show in these tests: who has them, a resource with its verbs, and why.
 const UNSEEN: &[(&str, &str, &[&str], &str)] = &[
-    (ADMISSION, "jobsets", &["get", "list", "watch", "patch"], "JobSet is not installed here"),
-    (ADMISSION, "tfjobs", &["get", "watch", "patch"], "TFJob is not installed here"),
-    (ADMISSION, "xgboostjobs", &["get", "watch", "patch"], "XGBoostJob is not installed here"),
-    (ADMISSION, "paddlejobs", &["get", "watch", "patch"], "PaddleJob is not installed here"),
-    (ADMISSION, "jaxjobs", &["get", "watch", "patch"], "JAXJob is not installed here"),
-    (ADMISSION, "mpijobs", &["get", "watch", "patch"], "MPIJob is not installed here"),
-    (ADMISSION, "rayclusters", &["get", "watch", "patch"], "RayCluster is not installed here"),
-    (ADMISSION, "jobs", &["get"], "read again after a conflict"),
+    (ADMISSION, "jobsets", &["get", "list", "watch", "patch", "delete"], "JobSet is not installed here"),
+    (ADMISSION, "tfjobs", &["get", "watch", "patch", "delete"], "TFJob is not installed here"),
+    (ADMISSION, "xgboostjobs", &["get", "watch", "patch", "delete"], "XGBoostJob is not installed here"),
+    (ADMISSION, "paddlejobs", &["get", "watch", "patch", "delete"], "PaddleJob is not installed here"),
+    (ADMISSION, "jaxjobs", &["get", "watch", "patch", "delete"], "JAXJob is not installed here"),
+    (ADMISSION, "mpijobs", &["get", "watch", "patch", "delete"], "MPIJob is not installed here"),
+    (ADMISSION, "rayclusters", &["get", "watch", "patch", "delete"], "RayCluster is not installed here"),
+    (ADMISSION, "rayjobs", &["get", "watch", "patch", "delete"], "RayJob is not installed here"),
+    (ADMISSION, "rayservices", &["get", "watch", "patch", "delete"], "RayService is not installed here"),
+    (ADMISSION, "trainjobs", &["get", "watch", "patch", "delete"], "TrainJob is not installed here"),
+    (ADMISSION, "appwrappers", &["get", "watch", "patch", "delete"], "AppWrapper is not installed here"),
+    (
+        ADMISSION,
+        "leaderworkersets",
+        &["get", "watch", "patch", "delete"],
+        "LeaderWorkerSet is not installed here",
+    ),
+    (ADMISSION, "nodes", &["list", "watch"], "no flavor has a topology"),
+    (ADMISSION, "pods", &["get", "patch", "delete"], "no pods are submitted by themselves"),
+    (ADMISSION, "pods/status", &["patch"], "no pods are submitted by themselves"),
+    (ADMISSION, "deployments", &["get", "list", "watch"], "no Deployment is submitted"),
+    (ADMISSION, "statefulsets", &["get"], "read again after a conflict"),
+    (ADMISSION, "podtemplates", &["get", "create", "patch"], "nodes are not asked for"),
+    (ADMISSION, "provisioningrequests", &["get", "watch", "create", "delete"], "nodes are not asked for"),
+    (ADMISSION, "admissionchecks", &["patch"], "no ClusterQueue has checks"),
+    (ADMISSION, "admissionchecks/status", &["patch"], "no ClusterQueue has checks"),
+    (ADMISSION, "jobs", &["get", "delete"], "read again after a conflict; none is kept too long"),
     (ADMISSION, "jobs/status", &["patch"], "no Job is evicted"),
-    (ADMISSION, "pytorchjobs", &["get", "patch"], "the one here waits for ever"),
+    (ADMISSION, "pytorchjobs", &["get", "patch", "delete"], "the one here waits for ever"),
     (
         ADMISSION,
         "workloads",
@@ -333,7 +352,7 @@ async fn nothing_else(site: &mut Site) -> Result<()> {
         }
     }
     for (program, verb, kind) in [
-        (ADMISSION, "delete", ("", "pods")),
+        (ADMISSION, "create", ("", "pods/eviction")),
         (ADMISSION, "create", ("", "pods/binding")),
         (GANG, "patch", ("batch", "jobs")),
         (GANG, "patch", ("kueue.x-k8s.io", "workloads/status")),
