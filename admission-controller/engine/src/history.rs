@@ -173,10 +173,6 @@ fn part(amount: i128, of_one: u128) -> i128 {
     i128::try_from(part).unwrap_or(i128::MAX)
 }
 
-pub(crate) fn order_of(workload: &Workload, by_local_queue: bool) -> Order {
-    Order::of(workload, if by_local_queue { local_queue_of(workload) } else { None })
-}
-
 impl Engine {
     /// What a LocalQueue has used; `None` where that orders nobody.
     pub fn history(&self, key: &LocalQueueKey) -> Option<History> {
@@ -204,7 +200,7 @@ impl Engine {
     }
 
     pub(crate) fn order_of(&self, workload: &Workload) -> Order {
-        order_of(workload, self.takes_turns_by_use())
+        Order::of(workload, if self.takes_turns_by_use() { local_queue_of(workload) } else { None })
     }
 
     /// What a workload's LocalQueue has used, where that orders the workloads of a ClusterQueue.

@@ -3,7 +3,6 @@
 use model::planted::Bug;
 
 use crate::engine::{Engine, local_queue_of};
-use crate::history::order_of;
 use crate::input::{Standing, StopPolicy, Workload};
 use crate::names::{ClusterQueueName, Uid};
 use crate::queue::{Claim, HoldState, Holding, Order, Phase};
@@ -13,9 +12,10 @@ use crate::tree::Ledger;
 impl Engine {
     /// Takes a workload out of every queue and ledger. `next` is what comes after, which tells whether quota comes back.
     pub(crate) fn withdraw(&mut self, uid: &Uid, next: &Standing) {
-        let by_local_queue = self.takes_turns_by_use();
+        let Some(order) = self.workloads.get(uid).map(|record| self.order_of(&record.workload)) else {
+            return;
+        };
         let Some(record) = self.workloads.get_mut(uid) else { return };
-        let order = order_of(&record.workload, by_local_queue);
         let phase = std::mem::replace(&mut record.phase, Phase::Aside(None));
         if let Some(key) = local_queue_of(&record.workload) {
             if let Some(members) = self.by_local_queue.get_mut(&key) {
@@ -249,7 +249,9 @@ impl Engine {
 
     /// From when its admission is complete, what it holds counts as used.
     pub(crate) fn begin_use(&mut self, uid: &Uid) {
-        if let Some(holding) = self.holding(uid).filter(|holding| holding.is_admitted()).cloned() {
+        if self.takes_turns_by_use()
+            && let Some(holding) = self.holding(uid).filter(|holding| holding.is_admitted()).cloned()
+        {
             self.note_use(uid, &holding, 1);
             self.settle_penalty(uid);
         }

@@ -49,6 +49,9 @@ impl Engine {
 
     /// What a workload holds has changed: it, and who replaces it, are charged with what they have on top of their predecessors.
     pub(crate) fn charge_slices(&mut self, uid: &Uid) {
+        if self.successors.is_empty() {
+            return;
+        }
         let Some(workload) = self.workloads.get(uid).map(|record| &record.workload) else { return };
         let successor = self.successors.get(&(workload.namespace.clone(), workload.name.clone())).cloned();
         if workload.replaces.is_some() {

@@ -45,12 +45,7 @@ fn submit(world: &mut World, queue: &str, many: u32) {
 fn come_to_rest(world: &mut World, queues: &[&str]) -> Vec<usize> {
     for _ in 0..100 {
         world.settle();
-        let leaving: Vec<Uid> = world
-            .workloads
-            .values()
-            .filter(|one| matches!(one.standing, Standing::Reserved { evicted: true, .. }))
-            .map(|one| one.uid.clone())
-            .collect();
+        let leaving = world.leaving();
         if leaving.is_empty() {
             let holds = |queue: &str, one: &Workload| {
                 one.queue.as_deref() == Some(queue) && matches!(one.standing, Standing::Reserved { .. })

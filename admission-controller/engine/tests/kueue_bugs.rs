@@ -154,12 +154,7 @@ fn kueue_3779_fair_sharing_does_not_preempt_in_a_circle() {
         world.put(workload("g0", "guaranteed", 1, 0));
         for _ in 0..40 {
             world.settle();
-            let leaving: Vec<Uid> = world
-                .workloads
-                .values()
-                .filter(|one| matches!(one.standing, Standing::Reserved { evicted: true, .. }))
-                .map(|one| one.uid.clone())
-                .collect();
+            let leaving = world.leaving();
             leaving.iter().for_each(|uid| world.standing(uid.as_str(), Standing::Pending));
         }
         assert!(world.evictions.len() <= 6, "{strategies:?}: {:?}", world.victims());

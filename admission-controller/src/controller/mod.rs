@@ -212,8 +212,8 @@ impl Controller {
         }
         // Nothing is done when it is due by a replica that may not act: it must not wake up for it either.
         let due = self.due.first().map(|(at, _)| *at).into_iter().chain(self.late.due());
-        let alarm = self.engine.next_alarm_ms().map(|at_ms| self.instant(at_ms));
-        let due = due.chain(alarm).chain(self.next_sample()).min().filter(|_| self.acts());
+        let engine = [self.engine.next_alarm_ms(), self.engine.next_sample_ms()].into_iter().flatten();
+        let due = due.chain(engine.map(|at_ms| self.instant(at_ms))).min().filter(|_| self.acts());
         let (clock, tasks) = (self.ctx.clock.clone(), self.ctx.tasks.clone());
         tokio::select! {
             biased;
@@ -241,12 +241,6 @@ impl Controller {
                 let _asker_gone = asker.send(answer);
             }
         }
-    }
-
-    /// When the engine is to decide anew though nothing happens.
-    fn next_sample(&self) -> Option<Instant> {
-        let wait = self.engine.next_sample_ms()?.saturating_sub(self.ctx.clock.unix_millis());
-        Some(self.ctx.clock.monotonic() + Duration::from_millis(u64::try_from(wait).unwrap_or(0)))
     }
 
     /// Whether this replica leads and has seen everything.

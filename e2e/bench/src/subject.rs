@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use control_plane::page;
 use control_plane::process::{Process, free_port};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::usage::Usage;
 
@@ -85,7 +85,7 @@ impl Running {
         };
         for _ in 0..600 {
             self.process.alive()?;
-            if page(port, "/readyz").await.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200")) {
+            if page(port, "/readyz").await.is_ok_and(|(status, _)| status == 200) {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -101,14 +101,4 @@ impl Running {
         self.process.alive()?;
         Usage::of(self.process.id()).context("it has just ended")
     }
-}
-
-/// The whole answer to a GET.
-async fn page(port: u16, path: &str) -> Result<String> {
-    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
 }

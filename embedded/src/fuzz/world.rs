@@ -210,6 +210,12 @@ impl World {
         self.get(WORKLOADS, namespace, name)
     }
 
+    /// The job that a Workload describes, while it is there.
+    pub fn job_of(&self, workload: &Value) -> Option<&Shared> {
+        let owner = items(workload, "/metadata/ownerReferences").next().map(|owner| text(owner, "/uid"))?;
+        JOBS.iter().flat_map(|(resource, _)| self.all(resource)).find(|job| uid(job) == owner)
+    }
+
     /// The job at the end of a pod's chain of controllers.
     pub fn top_job(&self, pod: &Value) -> Option<&Shared> {
         let namespace = text(pod, "/metadata/namespace");

@@ -231,6 +231,12 @@ impl World {
         }
     }
 
+    /// Who was told to leave and has not left yet.
+    pub fn leaving(&self) -> Vec<Uid> {
+        let leaves = |one: &&Workload| matches!(one.standing, Standing::Reserved { evicted: true, .. });
+        self.workloads.values().filter(leaves).map(|one| one.uid.clone()).collect()
+    }
+
     pub fn is_admitted(&self, uid: &str) -> bool {
         matches!(self.workloads[&Uid::from(uid)].standing, Standing::Reserved { evicted: false, .. })
     }

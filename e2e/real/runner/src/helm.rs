@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::cluster::{Applier, get, objects, wait};
 use crate::process::{Process, free_port};
 use crate::registry::output;
 use crate::tools::Tools;
 use crate::world::World;
-use control_plane::{ControlPlane, Right};
+use control_plane::{ControlPlane, Right, page};
 
 /// The namespace of the release.
 pub(crate) const SYSTEM: &str = "trireme-system";
@@ -365,17 +364,6 @@ impl Site {
         );
         Ok(all)
     }
-}
-
-/// The status and the text of a page.
-async fn page(port: u16, path: &str) -> Result<(u16, String)> {
-    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n").as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let status = answer.split_whitespace().nth(1).context("a status line")?.parse()?;
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status, body.to_owned()))
 }
 
 /// An address of this machine that an EndpointSlice may hold: none of the loopback.

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use control_plane::page;
 
 use crate::cluster::wait;
 use crate::process::{Process, free_port};
@@ -125,19 +125,9 @@ pub(crate) async fn wait_ready(world: &World, name: &str) -> Result<()> {
     let what = format!("{name} to be ready");
     let ready = wait(&what, Duration::from_secs(40), async || {
         world.programs().await?.alive()?;
-        Ok(page(port, "/readyz").await?.starts_with("HTTP/1.1 200"))
+        Ok(page(port, "/readyz").await?.0 == 200)
     });
     let outcome = ready.await;
     let log = world.programs().await?.log_end(name);
     outcome.with_context(|| format!("the end of its log:\n{log}"))
-}
-
-/// The whole answer to a GET.
-async fn page(port: u16, path: &str) -> Result<String> {
-    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
 }

@@ -387,11 +387,8 @@ fn drained_queues_are_empty(world: &World, _: &Activity) -> Result<(), String> {
 fn deleted_workloads_go(world: &World, _: &Activity) -> Result<(), String> {
     let lingers = |workload: &&Value| {
         let deleted = text(workload, "/metadata/deletionTimestamp").parse::<jiff::Timestamp>();
-        let job_is_there = || {
-            let owner = items(workload, "/metadata/ownerReferences").next().map(|one| text(one, "/uid"));
-            JOBS.iter().flat_map(|(resource, _)| world.all(resource)).any(|job| Some(uid(job)) == owner)
-        };
-        deleted.is_ok_and(|deleted| world.now - deleted.as_millisecond() > 300_000) && !job_is_there()
+        deleted.is_ok_and(|deleted| world.now - deleted.as_millisecond() > 300_000)
+            && world.job_of(workload).is_none()
     };
     match world.all(WORKLOADS).map(|one| &**one).find(lingers) {
         Some(workload) => Err(format!("{:?} was deleted, and is still there", key(workload))),

@@ -39,10 +39,7 @@ pub(super) fn finished_after_the_end(world: &World, write: &Write) -> Result<(),
     if write.resource != WORKLOADS || !became_true(write, "Finished") {
         return Ok(());
     }
-    let workload = write.object();
-    let owner = items(workload, "/metadata/ownerReferences").next().map(uid_of_reference);
-    let mut jobs = JOBS.iter().flat_map(|(resource, _)| world.all(resource));
-    let job = jobs.find(|job| Some(uid(job)) == owner);
+    let job = world.job_of(write.object());
     match job.filter(|job| !has_ended(job) && at(job, "/metadata/deletionTimestamp").is_none()) {
         Some(job) => Err(format!(
             "{:?} is finished, its job {:?} has not ended",
@@ -51,10 +48,6 @@ pub(super) fn finished_after_the_end(world: &World, write: &Write) -> Result<(),
         )),
         None => Ok(()),
     }
-}
-
-fn uid_of_reference(reference: &Value) -> &str {
-    text(reference, "/uid")
 }
 
 /// A pod of a managed job is bound only while its Workload is admitted, and no more pods than granted are.
