@@ -1,11 +1,12 @@
 //! A job, described as a Workload.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crds::names::{kueue, trireme};
 use crds::view::workload::WorkloadSpec;
 use serde_json::{Map, Value, json};
 
+use crate::jobs::JobObject;
 use crate::names::workload_name;
 use crate::reconcile::Job;
 use crate::{jobs, topology};
@@ -155,6 +156,36 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
         workload["metadata"]["annotations"][trireme::GANG] = json!(trireme::GANG_OF_POD_SET);
     }
     Ok(workload)
+}
+
+/// Gives a new Workload the labels with these keys that its job has, or its pods. Later changes of them are not followed.
+///
+/// # Errors
+/// Pods that are managed together say different things.
+pub(crate) fn copy_labels<'a>(
+    workload: &mut Value,
+    keys: &BTreeSet<String>,
+    objects: impl IntoIterator<Item = &'a JobObject>,
+) -> Result<(), String> {
+    let mut copied: BTreeMap<&str, (&str, &JobObject)> = BTreeMap::new();
+    for object in objects {
+        for key in keys {
+            let Some(value) = object.label(key) else { continue };
+            let (first, said_by) = *copied.entry(key).or_insert((value, object));
+            if first != value {
+                let name = |object: &JobObject| object.metadata.name.clone().unwrap_or_default();
+                return Err(format!(
+                    "pods {} and {} of the group differ in the label {key}, which is copied to their Workload",
+                    name(said_by),
+                    name(object)
+                ));
+            }
+        }
+    }
+    for (key, (value, _)) in copied {
+        workload["metadata"]["labels"][key] = json!(value);
+    }
+    Ok(())
 }
 
 /// The job as the controller of its Workload.

@@ -1,10 +1,14 @@
 //! The configuration: Kueue's `Configuration` file, by the same names.
 
+mod declared;
 mod fields;
-
+mod gates;
+mod integrations;
+mod resources;
+mod sharing;
 mod times;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -12,20 +16,19 @@ use crds::names::trireme;
 use crds::validation::Gates;
 use kit::config::{self, ConfigError};
 use kit::http::Listen;
-use model::ResourceName;
-use model::duration::GoDuration;
 use model::planted::Planted;
-use model::quantity::Quantity;
 use model::selector::LabelSelector;
-use quota_engine::input::Weight;
-use quota_engine::topology::Rules;
-use quota_engine::{AdmissionFairSharing, FairSharing, Settings, TopologySettings, Undeclared};
+use quota_engine::{FairSharing, Settings, Undeclared};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::jobs::{JobKind, TABLE};
-use crate::pods::{self, OWNERS, PodOwner};
+pub(crate) use declared::for_ever;
+pub use declared::{DeclaredActive, DeclaredFinished, DeclaredKind, DeclaredPodSet, DeclaredReady};
 pub use fields::Notice;
+pub use gates::FeatureGates;
+pub use integrations::{Integrations, Owning};
+pub use resources::{QuotaCheckStrategy, Resources, Strategy, Transformation};
+pub use sharing::{AdmissionFairSharingConfig, FairSharingConfig, PreemptionStrategy};
 pub use times::{
     ObjectRetentionPolicies, RequeuingStrategy, RequeuingTimestamp, WaitForPodsReady, WorkloadRetention,
 };
@@ -112,238 +115,6 @@ pub struct Configuration {
     pub notices: Vec<Notice>,
 }
 
-/// `integrations`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Integrations {
-    /// Kinds by Kueue's names, such as `kubeflow.org/pytorchjob`.
-    pub frameworks: Vec<String>,
-}
-
-/// `resources`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Resources {
-    /// Resources whose names begin so are not counted.
-    pub exclude_resource_prefixes: Vec<String>,
-    /// What happens to resources that a ClusterQueue has no quota for.
-    pub quota_check_strategy: QuotaCheckStrategy,
-    /// Resources that count as others, at most one entry for each input.
-    pub transformations: Vec<Transformation>,
-}
-
-/// `resources.transformations[]`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Transformation {
-    /// What pods ask for.
-    pub input: ResourceName,
-    /// Whether that still counts.
-    #[serde(default)]
-    pub strategy: Strategy,
-    /// A resource of the same pod: the input is multiplied by how much of it is asked for.
-    pub multiply_by: Option<ResourceName>,
-    /// What counts for each unit of the input. Less than nothing is an allowance.
-    #[serde(default)]
-    pub outputs: BTreeMap<ResourceName, Quantity>,
-}
-
-/// `resources.transformations[].strategy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum Strategy {
-    /// The input counts as well.
-    #[default]
-    Retain,
-    /// Only the outputs count.
-    Replace,
-}
-
-/// `resources.quotaCheckStrategy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum QuotaCheckStrategy {
-    /// Who asks for them is not admitted.
-    #[default]
-    BlockUndeclared,
-    /// They are not counted.
-    IgnoreUndeclared,
-}
-
-/// `fairSharing`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct FairSharingConfig {
-    /// `enable`: of v1beta1, where it has to be true. Since v1beta2 it is enough that `fairSharing` is there.
-    pub enable: Option<bool>,
-    /// `preemptionStrategies`: one, or both in this order; both where none is given.
-    pub preemption_strategies: Vec<PreemptionStrategy>,
-}
-
-/// `fairSharing.preemptionStrategies[]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum PreemptionStrategy {
-    /// The preemptor's share must not exceed what its victim's is without the victim.
-    LessThanOrEqualToFinalShare,
-    /// The preemptor's share must be smaller than its victim's is with the victim.
-    LessThanInitialShare,
-}
-
-/// `admissionFairSharing`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct AdmissionFairSharingConfig {
-    /// `usageHalfLifeTime`: after so long half of what was used is forgotten; at 0, all at once.
-    #[serde(default)]
-    pub usage_half_life_time: GoDuration,
-    /// `usageSamplingInterval`: how often LocalQueues are told what they have used.
-    #[serde(default = "sampling_interval")]
-    pub usage_sampling_interval: GoDuration,
-    /// `resourceWeights`: how much a unit of a resource counts; 1 where there is none.
-    #[serde(default)]
-    pub resource_weights: BTreeMap<ResourceName, f64>,
-}
-
-fn sampling_interval() -> GoDuration {
-    GoDuration::from_secs(300)
-}
-
-impl AdmissionFairSharingConfig {
-    fn rules(&self) -> AdmissionFairSharing {
-        AdmissionFairSharing {
-            half_life_ms: self.usage_half_life_time.millis(),
-            // As by Kueue, an interval of 0 is none that was set.
-            sampling_ms: match self.usage_sampling_interval.millis() {
-                0 => sampling_interval().millis(),
-                millis => millis,
-            },
-            weights: self
-                .resource_weights
-                .iter()
-                .map(|(resource, weight)| (resource.clone(), Weight::from_number(*weight)))
-                .collect(),
-        }
-    }
-
-    /// The resource whose weight is no number to weigh with.
-    fn wrong_weight(&self) -> Option<&ResourceName> {
-        let wrong = self.resource_weights.iter().find(|(_, weight)| !weight.is_finite() || **weight < 0.0);
-        wrong.map(|(resource, _)| resource)
-    }
-}
-
-impl FairSharingConfig {
-    /// `None` for a list that is none of the three.
-    fn strategies(&self) -> Option<FairSharing> {
-        use PreemptionStrategy::{LessThanInitialShare, LessThanOrEqualToFinalShare};
-        match self.preemption_strategies.as_slice() {
-            [] | [LessThanOrEqualToFinalShare, LessThanInitialShare] => {
-                Some(FairSharing::FinalThenInitialShare)
-            }
-            [LessThanOrEqualToFinalShare] => Some(FairSharing::FinalShare),
-            [LessThanInitialShare] => Some(FairSharing::InitialShare),
-            _ => None,
-        }
-    }
-}
-
-/// `featureGates`: those of Kueue's that something here depends on, and the others, which have no effect.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub struct FeatureGates {
-    /// `PartialAdmission`.
-    pub partial_admission: bool,
-    /// `MultiKueueOrchestratedPreemption`: without it, preemption gates are not looked at.
-    pub multi_kueue_orchestrated_preemption: bool,
-    /// `PrioritySortingWithinCohort`.
-    pub priority_sorting_within_cohort: bool,
-    /// `RecomputeAssignmentUponPreemptionTargetsOverlap`.
-    pub recompute_assignment_upon_preemption_targets_overlap: bool,
-    /// `FlavorFungibilityPreserveScanProgress`.
-    pub flavor_fungibility_preserve_scan_progress: bool,
-    /// `AdmissionFairSharing`.
-    pub admission_fair_sharing: bool,
-    /// `TopologyAwareScheduling`: without it, topologies and what is asked of them are not looked at.
-    pub topology_aware_scheduling: bool,
-    /// `TASProfileMixed`.
-    #[serde(rename = "TASProfileMixed")]
-    pub tas_profile_mixed: bool,
-    /// `TASBalancedPlacement`.
-    #[serde(rename = "TASBalancedPlacement")]
-    pub tas_balanced_placement: bool,
-    /// `TASRespectNodeAffinityPreferred`.
-    #[serde(rename = "TASRespectNodeAffinityPreferred")]
-    pub tas_respect_node_affinity_preferred: bool,
-    /// `ElasticJobsViaWorkloadSlicesWithTAS`.
-    #[serde(rename = "ElasticJobsViaWorkloadSlicesWithTAS")]
-    pub elastic_jobs_with_tas: bool,
-    /// `TASRecomputeAssignmentWithinSchedulingCycle`.
-    #[serde(rename = "TASRecomputeAssignmentWithinSchedulingCycle")]
-    pub tas_recompute: bool,
-    /// `TASFailedNodeReplacement`: without it, nothing is done about nodes that fail.
-    #[serde(rename = "TASFailedNodeReplacement")]
-    pub tas_failed_node_replacement: bool,
-    /// `TASFailedNodeReplacementFailFast`.
-    #[serde(rename = "TASFailedNodeReplacementFailFast")]
-    pub tas_fail_fast: bool,
-    /// `TASReplaceNodeOnPodTermination`: a node that is not ready has failed as soon as the pods on it end.
-    #[serde(rename = "TASReplaceNodeOnPodTermination")]
-    pub tas_replace_on_pod_termination: bool,
-    /// `SkipReassignmentForPodOwnedWorkloads`.
-    pub skip_reassignment_for_pod_owned_workloads: bool,
-    /// `ReclaimablePods`: quota of pods that have ended is given back before the job ends.
-    pub reclaimable_pods: bool,
-    /// `VisibilityOnDemand`: whether `visibility.kueue.x-k8s.io` is served.
-    pub visibility_on_demand: bool,
-    /// Any other; those that change a rule of validation are in [`Gates`].
-    #[serde(flatten)]
-    pub others: BTreeMap<String, bool>,
-}
-
-impl FeatureGates {
-    /// What the engine goes by in placement.
-    fn topology(&self) -> TopologySettings {
-        TopologySettings {
-            enabled: self.topology_aware_scheduling,
-            rules: Rules {
-                mixed_profile: self.tas_profile_mixed,
-                balanced: self.tas_balanced_placement,
-                preferred_affinity: self.tas_respect_node_affinity_preferred,
-                elastic: self.elastic_jobs_with_tas,
-            },
-            recompute: self.tas_recompute,
-            fail_fast: self.tas_fail_fast,
-            keep_single_pods: self.skip_reassignment_for_pod_owned_workloads,
-        }
-    }
-}
-
-impl Default for FeatureGates {
-    fn default() -> Self {
-        let kueues = Settings::default();
-        let placement = kueues.topology;
-        Self {
-            topology_aware_scheduling: placement.enabled,
-            tas_profile_mixed: placement.rules.mixed_profile,
-            tas_balanced_placement: placement.rules.balanced,
-            tas_respect_node_affinity_preferred: placement.rules.preferred_affinity,
-            elastic_jobs_with_tas: placement.rules.elastic,
-            tas_recompute: placement.recompute,
-            tas_failed_node_replacement: true,
-            tas_fail_fast: placement.fail_fast,
-            tas_replace_on_pod_termination: true,
-            skip_reassignment_for_pod_owned_workloads: placement.keep_single_pods,
-            partial_admission: kueues.partial_admission,
-            multi_kueue_orchestrated_preemption: kueues.preemption_gates,
-            recompute_assignment_upon_preemption_targets_overlap: kueues.recompute_overlapping_targets,
-            flavor_fungibility_preserve_scan_progress: kueues.preserve_scan_progress,
-            priority_sorting_within_cohort: kueues.priority_sorting,
-            admission_fair_sharing: true,
-            reclaimable_pods: true,
-            visibility_on_demand: true,
-            others: BTreeMap::new(),
-        }
-    }
-}
-
 /// `webhook`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -403,12 +174,6 @@ impl Default for LeaderElection {
 impl Default for Webhook {
     fn default() -> Self {
         Self { port: 9443 }
-    }
-}
-
-impl Default for Integrations {
-    fn default() -> Self {
-        Self { frameworks: frameworks().into_iter().map(str::to_owned).collect() }
     }
 }
 
@@ -480,7 +245,8 @@ impl Configuration {
             let field = format!("admissionFairSharing.resourceWeights[{resource}]");
             return Err(ConfigError::invalid(path, &field, "it must not be below 0"));
         }
-        self.check_frameworks(path)?;
+        let notices = self.integrations.check(path)?;
+        self.notices.extend(notices);
         self.notice_gates();
         let mut inputs = BTreeSet::new();
         for (index, one) in self.resources.transformations.iter().enumerate() {
@@ -491,25 +257,6 @@ impl Configuration {
             }
         }
         Ok(self)
-    }
-
-    /// Kueue's kinds that are not managed here are named and left out; others are refused.
-    fn check_frameworks(&mut self, path: &Path) -> Result<(), ConfigError> {
-        let known = frameworks();
-        for (index, name) in self.integrations.frameworks.iter().enumerate() {
-            let field = format!("integrations.frameworks[{index}]");
-            if known.contains(&name.as_str()) {
-                continue;
-            }
-            if !KUEUES_FRAMEWORKS.contains(&name.as_str()) {
-                let reason = format!("{name:?} is no kind of Kueue's; managed are {}", known.join(", "));
-                return Err(ConfigError::invalid(path, &field, reason));
-            }
-            let words = format!("{name} is not managed");
-            self.notices.push(Notice { field, words, unsupported: true });
-        }
-        self.integrations.frameworks.retain(|name| known.contains(&name.as_str()));
-        Ok(())
     }
 
     /// Gates that nothing here depends on.
@@ -586,31 +333,6 @@ impl Configuration {
         gates
     }
 
-    /// The kinds of jobs that are managed.
-    pub fn kinds(&self) -> impl Iterator<Item = &'static JobKind> {
-        let wanted: BTreeSet<String> = self.integrations.frameworks.iter().cloned().collect();
-        TABLE.iter().filter(move |kind| wanted.contains(kind.framework))
-    }
-
-    /// The kinds that are managed through their pods.
-    pub fn pod_owners(&self) -> impl Iterator<Item = &'static PodOwner> {
-        OWNERS.iter().filter(|owner| self.has_framework(owner.kind.framework))
-    }
-
-    /// Whether plain pods are managed.
-    pub fn manages_pods(&self) -> bool {
-        self.has_framework(pods::FRAMEWORK)
-    }
-
-    /// Whether any pods are managed: those of Deployments are, even where plain ones are not.
-    pub fn watches_pods(&self) -> bool {
-        self.manages_pods() || self.pod_owners().next().is_some()
-    }
-
-    fn has_framework(&self, name: &str) -> bool {
-        self.integrations.frameworks.iter().any(|one| one == name)
-    }
-
     /// Whether a job with this queue name in this namespace is managed.
     pub fn manages(&self, namespace: &str, queue: Option<&str>) -> bool {
         queue.is_some()
@@ -620,63 +342,9 @@ impl Configuration {
     }
 }
 
-/// The kinds that Kueue has an integration for, by its names.
-const KUEUES_FRAMEWORKS: [&str; 18] = [
-    "batch/job",
-    "deployment",
-    "jobset.x-k8s.io/jobset",
-    "kubeflow.org/jaxjob",
-    "kubeflow.org/mpijob",
-    "kubeflow.org/paddlejob",
-    "kubeflow.org/pytorchjob",
-    "kubeflow.org/tfjob",
-    "kubeflow.org/xgboostjob",
-    "leaderworkerset.x-k8s.io/leaderworkerset",
-    "pod",
-    "ray.io/raycluster",
-    "ray.io/rayjob",
-    "ray.io/rayservice",
-    "sparkoperator.k8s.io/sparkapplication",
-    "statefulset",
-    "trainer.kubeflow.org/trainjob",
-    "workload.codeflare.dev/appwrapper",
-];
-
-/// The names of all kinds in the table, each once.
-fn frameworks() -> Vec<&'static str> {
-    let mut names: Vec<_> = TABLE.iter().map(|kind| kind.framework).collect();
-    names.dedup();
-    names.push(pods::FRAMEWORK);
-    names.extend(OWNERS.iter().map(|owner| owner.kind.framework));
-    names
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn fair_sharing_is_on_as_the_version_of_the_file_says() {
-        let old = "apiVersion: config.kueue.x-k8s.io/v1beta1\nfairSharing:\n";
-        let new = "apiVersion: config.kueue.x-k8s.io/v1beta2\nfairSharing:\n";
-        for (text, wanted) in [
-            (String::new(), None),
-            (format!("{old}  enable: true"), Some(FairSharing::FinalThenInitialShare)),
-            (format!("{old}  preemptionStrategies: [LessThanInitialShare]"), None),
-            (format!("{new}  preemptionStrategies: [LessThanInitialShare]"), Some(FairSharing::InitialShare)),
-            (
-                format!("{new}  preemptionStrategies: [LessThanOrEqualToFinalShare]"),
-                Some(FairSharing::FinalShare),
-            ),
-            (
-                format!("{new}  preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]"),
-                Some(FairSharing::FinalThenInitialShare),
-            ),
-        ] {
-            let config = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
-            assert_eq!(config.fair_sharing(), wanted, "{text}");
-        }
-    }
 
     #[test]
     fn kueues_names_are_understood_and_unknown_ones_refused_by_name() {

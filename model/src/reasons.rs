@@ -301,6 +301,8 @@ pub mod event {
         EXCESS_POD_DELETED = "ExcessPodDeleted";
         /// On a Workload of a pod group: pods came to it.
         OWNER_REFERENCES_ADDED = "OwnerReferencesAdded";
+        /// Its owners are too many above one another, or in a circle.
+        JOB_NESTING_TOO_DEEP = "JobNestingTooDeep";
         /// On a pod: a Workload of its group's name is none of a pod group.
         WORKLOAD_NAME_CONFLICT = "WorkloadNameConflict";
         /// On a pod: bound to a node.

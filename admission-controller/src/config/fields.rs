@@ -92,8 +92,9 @@ const FIELDS: &[(&str, In, Support)] = &[
     ("clientConnection.qps", Both, NO_LIMIT),
     ("clientConnection.burst", Both, NO_LIMIT),
     ("integrations.frameworks", Both, Honoured),
-    ("integrations.externalFrameworks", Both, NOT_YET),
-    ("integrations.labelKeysToCopy", Both, NOT_YET),
+    ("integrations.externalFrameworks", Both, Honoured),
+    ("integrations.labelKeysToCopy", Both, Honoured),
+    ("integrations.kinds", Neither, Honoured),
     ("integrations.podOptions", V1beta1, Moot("Kueue itself no longer looks at it")),
     ("queueVisibility.clusterQueues", V1beta1, Moot("Kueue itself no longer looks at it")),
     ("queueVisibility.updateIntervalSeconds", V1beta1, Moot("Kueue itself no longer looks at it")),
@@ -313,7 +314,7 @@ mod tests {
             FIELDS.iter().map(|(name, ..)| *name).filter(|name| !known.contains(name)).collect();
         assert_eq!(
             invented,
-            ["apiVersion", "kind", "schedulerName", "takeOver"],
+            ["apiVersion", "kind", "schedulerName", "takeOver", "integrations.kinds"],
             "every entry is a field of Kueue's, but these"
         );
     }

@@ -14,10 +14,12 @@ use serde_json::{Value, json};
 use super::Controller;
 use super::pump::{About, Answer, Before, Op, target, text};
 use super::world::Unit;
+use crate::compose::copy_labels;
 use crate::input;
 use crate::jobs::{JobObject, JobResource, missing_flavor};
 use crate::pods::{
-    self, Known, POD, Part, PodOwner, PodStep, PodsKey, PodsStep, Stop, TERMINATION_TARGET, compose, start,
+    self, Group, Known, Member, POD, Part, PodOwner, PodStep, PodsKey, PodsStep, Stop, TERMINATION_TARGET,
+    compose, start,
 };
 use crate::reconcile::{Job, Step, priority_step};
 use crate::status::{self, Change};
@@ -62,8 +64,8 @@ impl Controller {
             now,
         };
         let plan = pods::plan(&group, workload.as_ref(), known);
-        let composed = (plan.workload == PodsStep::Job(Step::CreateWorkload))
-            .then(|| compose(&group, &job, &self.world.priorities));
+        let composed =
+            (plan.workload == PodsStep::Job(Step::CreateWorkload)).then(|| self.compose_pods(&group, &job));
         let (is_group, ready) = (group.is_group(), group.is_ready());
         for (uid, step) in plan.pods {
             self.begin_pod_step(unit, &uid, is_group, &step, workload.as_ref());
@@ -84,6 +86,13 @@ impl Controller {
             return;
         }
         self.begin_pods_step(unit, &job, workload.as_ref(), plan.workload, composed);
+    }
+
+    fn compose_pods(&self, group: &Group<'_>, job: &Job) -> Result<Value, String> {
+        let mut workload = compose(group, job, &self.world.priorities)?;
+        let members = group.pods.iter().copied().filter(|pod| pod.is_runnable_or_succeeded());
+        copy_labels(&mut workload, self.copied_labels(), members)?;
+        Ok(workload)
     }
 
     fn begin_pods_step(
@@ -249,7 +258,10 @@ impl Controller {
         let Some((owner, object)) = self.world.pod_owner(uid) else { return };
         let namespace = text(object.metadata.namespace.as_ref());
         let leaving = object.metadata.deletion_timestamp.is_some();
-        if leaving || !owner.is_top_level(object) || !self.world.manages(&namespace, object.queue()) {
+        let is_part =
+            object.metadata.owner_references.iter().flatten().any(|one| self.config.file.is_part_of(one));
+        let top = owner.is_top_level(object) && !is_part;
+        if leaving || !top || !self.world.manages(&namespace, object.queue()) {
             return;
         }
         let job =
@@ -282,7 +294,11 @@ impl Controller {
         if self.is_refused(unit, &versions) {
             return;
         }
-        match owner.compose(part, job, &self.world.priorities) {
+        let composed = owner.compose(part, job, &self.world.priorities).and_then(|mut body| {
+            copy_labels(&mut body, self.copied_labels(), [&job.object])?;
+            Ok(body)
+        });
+        match composed {
             Ok(body) => self.create_workload_for(unit, job, body, versions),
             Err(words) => self.cannot_compose(unit, job, &words),
         }

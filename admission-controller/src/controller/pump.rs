@@ -1,5 +1,7 @@
 //! What is to be written next, unit by unit, and what follows from the answers.
 
+use std::collections::BTreeSet;
+
 use crds::names::kueue;
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
@@ -20,7 +22,7 @@ use quota_engine::{DecisionId, Outcome, Uid};
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::world::{Unit, controller_of};
+use super::world::{Standing, Unit, controller_of};
 use crate::compose::{self, compose};
 use crate::input;
 use crate::jobs::{self, JobKind, JobObject, start, stop};
@@ -181,6 +183,11 @@ impl Controller {
                 one.metadata.uid.clone(),
             )
         });
+        if let Some(job) = &job
+            && let Standing::Endless(words) = self.world.standing(&job.object.metadata)
+        {
+            self.tell(unit, job, reasons::JOB_NESTING_TOO_DEEP, words);
+        }
         let Some(job) = job.filter(|job| self.world.is_managed(&job.object)) else {
             if workloads.is_empty() {
                 self.refused.remove(unit);
@@ -440,7 +447,7 @@ impl Controller {
                 }
             }
             (Step::Restore, Some(job), Some(workload)) => self.restore_job(unit, job, workload),
-            (Step::CreateWorkload, Some(job), None) => match compose(job, &self.world.priorities) {
+            (Step::CreateWorkload, Some(job), None) => match self.compose_job(job) {
                 Ok(body) => self.create_workload(unit, job, body),
                 Err(words) => self.cannot_compose(unit, job, &words),
             },
@@ -492,6 +499,17 @@ impl Controller {
             (Step::DeleteWorkload, _, Some(workload)) => self.delete_workload(unit, workload),
             _ => {}
         }
+    }
+
+    fn compose_job(&self, job: &Job) -> Result<Value, String> {
+        let mut workload = compose(job, &self.world.priorities)?;
+        compose::copy_labels(&mut workload, self.copied_labels(), [&job.object])?;
+        Ok(workload)
+    }
+
+    /// Labels that a Workload gets from its job.
+    pub(super) fn copied_labels(&self) -> &BTreeSet<String> {
+        &self.config.file.integrations.label_keys_to_copy
     }
 
     /// Makes the job the controller of the Workload that somebody else made for it.

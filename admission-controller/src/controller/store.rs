@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kit::watch::Change;
 use quota_engine::Uid;
 
@@ -43,8 +44,12 @@ pub(super) struct BareJob {
     pub(super) name: String,
     uid: Uid,
     pub(super) version: u64,
-    /// Part of a larger one that is managed instead of it: it never is by itself.
-    pub(super) is_part: bool,
+    /// The LocalQueue that it names.
+    pub(super) queue: Option<Box<str>>,
+    /// Its controller.
+    pub(super) owner: Option<Box<OwnerReference>>,
+    /// Whether it may ever be managed.
+    pub(super) can_be_managed: bool,
 }
 
 impl StoredJob {
@@ -54,16 +59,33 @@ impl StoredJob {
     }
 
     pub(super) fn bare(kind: &'static JobKind, object: JobObject) -> Self {
-        let is_part = object.is_part_of_a_job();
+        let can_be_managed = kind.can_be_managed(&object);
+        let queue = object.queue().map(Box::from);
+        let (uid, version) = (input::uid(&object.metadata), input::version(&object.metadata));
         let metadata = object.metadata;
+        let mut owners = metadata.owner_references.into_iter().flatten();
+        let owner = owners.find(|owner| owner.controller == Some(true)).map(Box::new);
         Self::Bare(BareJob {
             kind,
-            uid: input::uid(&metadata),
-            version: input::version(&metadata),
+            uid,
+            version,
             namespace: metadata.namespace.unwrap_or_default(),
             name: metadata.name.unwrap_or_default(),
-            is_part,
+            queue,
+            owner,
+            can_be_managed,
         })
+    }
+
+    /// Whether it has this namespace and name.
+    pub(super) fn is_named(&self, namespace: &str, name: &str) -> bool {
+        match self {
+            Self::Whole(job) => {
+                let metadata = &job.object.metadata;
+                metadata.namespace.as_deref() == Some(namespace) && metadata.name.as_deref() == Some(name)
+            }
+            Self::Bare(job) => job.namespace == namespace && job.name == name,
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the watches say, indexed as the controller needs it, and passed on to the engine.
 
+mod ancestors;
 pub(super) mod ground;
+mod jobs;
 mod members;
 mod provisioning;
 #[cfg(test)]
@@ -20,7 +22,6 @@ use crds::view::placed_pod::PlacedPod;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kit::watch::Change;
 use quota_engine::{CheckName, ClusterQueueName, CohortName, Engine, Event, LocalQueueKey, Uid};
 use serde_json::Value;
 
@@ -28,15 +29,16 @@ use ground::Ground;
 
 use self::provisioning::Provisioning;
 use super::feeds::Seen;
-use super::store::{BareJob, Delta, Object, Store, StoredJob};
+use super::store::{Delta, Store, StoredJob};
 use crate::compose::Priorities;
 use crate::config::Configuration;
 use crate::defaults::PodDefaults;
 use crate::input;
-use crate::jobs::{self, JobKind, JobObject, KindId, table};
-use crate::pods::{PodsKey, prebuilt};
+use crate::jobs::KindId;
+use crate::pods::PodsKey;
 use crate::reconcile::Job;
 use crate::requests::Rules;
+pub(super) use ancestors::Standing;
 use members::Members;
 
 /// What is written one after another: a job with its Workload, a Workload alone, a queue's status.
@@ -76,6 +78,8 @@ pub(crate) struct World {
     runtime_classes: Store<RuntimeClass>,
     jobs: BTreeMap<KindId, Store<StoredJob>>,
     kind_of_job: BTreeMap<Uid, KindId>,
+    /// Jobs by the uid of the controller whose part they may be.
+    parts: BTreeMap<Uid, BTreeSet<Uid>>,
     members: Members,
     /// What controllers made of jobs that are described there, by the job's uid: the object's uid and its spec.
     children: BTreeMap<Uid, (Uid, Value)>,
@@ -115,8 +119,13 @@ impl World {
             pod_classes: Store::new(),
             limit_ranges: Store::new(),
             runtime_classes: Store::new(),
-            jobs: config.kinds().map(|kind| (kind.id(), Store::new())).collect(),
+            jobs: config
+                .kinds()
+                .chain(config.external_kinds())
+                .map(|kind| (kind.id(), Store::new()))
+                .collect(),
             kind_of_job: BTreeMap::new(),
+            parts: BTreeMap::new(),
             members: Members::new(config),
             children: BTreeMap::new(),
             awaited: BTreeMap::new(),
@@ -345,16 +354,6 @@ impl World {
         }
     }
 
-    /// Takes the answer to a write of a job.
-    pub(super) fn take_job_answer(&mut self, kind: &'static JobKind, object: JobObject) {
-        let job = self.kept(kind, object);
-        let Some(store) = self.jobs.get_mut(&kind.id()) else { return };
-        if let Some(uid) = store.upsert(job) {
-            self.kind_of_job.insert(uid.clone(), kind.id());
-            self.dirty.insert(Unit::Job(uid));
-        }
-    }
-
     /// Takes the answer to a write of a queue's status.
     pub(super) fn take_cluster_queue(&mut self, view: ClusterQueue) {
         self.cluster_queues.upsert(view);
@@ -429,66 +428,6 @@ impl World {
                     self.dirty.insert(Unit::Job(job));
                 }
             }
-        }
-    }
-
-    fn take_job(&mut self, kind: &'static JobKind, change: Change<JobObject>) {
-        let change = match change {
-            Change::Restarted => Change::Restarted,
-            Change::Synced => Change::Synced,
-            Change::Applied(object) => {
-                self.take_child(kind, &object);
-                Change::Applied(self.kept(kind, object))
-            }
-            Change::Deleted(object) => Change::Deleted(StoredJob::bare(kind, object)),
-        };
-        let Some(store) = self.jobs.get_mut(&kind.id()) else { return };
-        for delta in store.take(change) {
-            let uid = match delta {
-                Delta::Upsert(uid) => {
-                    self.kind_of_job.insert(uid.clone(), kind.id());
-                    uid
-                }
-                Delta::Gone(job) => {
-                    let uid = job.uid();
-                    self.kind_of_job.remove(&uid);
-                    self.forget_child(&uid);
-                    self.awaited.retain(|_, job| *job != uid);
-                    uid
-                }
-            };
-            self.dirty.insert(Unit::Job(uid));
-        }
-    }
-
-    /// What a controller made of a job that is described there.
-    fn take_child(&mut self, kind: &JobKind, object: &JobObject) {
-        let Some(owner) = controller_of(&object.metadata) else { return };
-        let parent = table::of_owner(&owner.api_version, &owner.kind);
-        if parent.is_none_or(|parent| parent.child != Some((kind.group, kind.kind))) {
-            return;
-        }
-        let parent = Uid::from(owner.uid.as_str());
-        self.children.insert(parent.clone(), (object.uid().into(), object.spec.clone()));
-        self.describe_anew(&parent);
-    }
-
-    fn forget_child(&mut self, uid: &Uid) {
-        let parent =
-            self.children.iter().find(|(_, (child, _))| child == uid).map(|(parent, _)| parent.clone());
-        if let Some(parent) = parent {
-            self.children.remove(&parent);
-            self.describe_anew(&parent);
-        }
-    }
-
-    fn describe_anew(&mut self, parent: &Uid) {
-        let child = self.children.get(parent).map(|(_, spec)| spec.clone()).unwrap_or_default();
-        let store = self.kind_of_job.get(parent).and_then(|kind| self.jobs.get_mut(kind));
-        if let Some(StoredJob::Whole(job)) = store.and_then(|store| store.get_mut(parent)) {
-            job.object.child = child;
-            job.view = jobs::read(job.kind, &job.object);
-            self.dirty.insert(Unit::Job(parent.clone()));
         }
     }
 
@@ -642,43 +581,6 @@ impl World {
         self.dirty.extend(self.members.units());
     }
 
-    /// What is to be kept of a job.
-    fn kept(&mut self, kind: &'static JobKind, mut object: JobObject) -> StoredJob {
-        if let Some((_, child)) = self.children.get(&Uid::from(object.uid())) {
-            object.child = child.clone();
-        }
-        if let Some(name) = prebuilt(&object) {
-            let namespace = object.metadata.namespace.clone().unwrap_or_default();
-            self.awaited.insert((namespace, name.to_owned()), object.uid().into());
-        }
-        // Its namespace may not have been seen yet: whether that is selected is asked when something is to be done.
-        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-        let wanted = !object.is_part_of_a_job() && self.config.manages(namespace, object.queue());
-        match (wanted || self.is_managed(&object)) && !object.runs_elsewhere(kind) {
-            true => StoredJob::whole(kind, object),
-            false => StoredJob::bare(kind, object),
-        }
-    }
-
-    /// Whether what names this queue in this namespace is managed.
-    pub(super) fn manages(&self, namespace: &str, queue: Option<&str>) -> bool {
-        self.config.manages(namespace, queue) && self.is_selected(namespace)
-    }
-
-    /// Whether jobs of a namespace are managed at all.
-    fn is_selected(&self, namespace: &str) -> bool {
-        let Some(selector) = &self.config.managed_jobs_namespace_selector else { return true };
-        let view = self.namespaces.iter().find(|(_, one)| one.metadata.name.as_deref() == Some(namespace));
-        view.is_some_and(|(_, one)| selector.matches(&one.metadata.labels.clone().unwrap_or_default()))
-    }
-
-    /// Whether a job is managed, as far as its Workloads are known.
-    pub(super) fn is_managed(&self, job: &JobObject) -> bool {
-        let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
-        let known = || !self.workloads_of(&Uid::from(job.uid())).is_empty();
-        !job.is_part_of_a_job() && (self.manages(namespace, job.queue()) || known())
-    }
-
     /// Everything is looked at: after leadership was gained.
     pub(super) fn all_dirty(&mut self) {
         self.all_jobs_dirty();
@@ -689,26 +591,6 @@ impl World {
         self.dirty.extend(self.checks_by_name.keys().cloned().map(Unit::Check));
         self.dirty.extend(self.cohorts_by_name.keys().cloned().map(Unit::Cohort));
         self.dirty.extend(self.queues_by_name.keys().cloned().map(Unit::ClusterQueue));
-    }
-
-    fn stored_job(&self, uid: &Uid) -> Option<&StoredJob> {
-        self.jobs.get(self.kind_of_job.get(uid)?)?.get(uid)
-    }
-
-    /// A job of which everything is known.
-    pub(super) fn job(&self, uid: &Uid) -> Option<&Job> {
-        match self.stored_job(uid)? {
-            StoredJob::Whole(job) => Some(job),
-            StoredJob::Bare(_) => None,
-        }
-    }
-
-    /// A job that would be managed since it has a Workload, and of which nothing was kept since it had none.
-    pub(super) fn job_to_read(&self, uid: &Uid) -> Option<&BareJob> {
-        match self.stored_job(uid)? {
-            StoredJob::Bare(job) if !job.is_part && !self.workloads_of(uid).is_empty() => Some(job),
-            StoredJob::Bare(_) | StoredJob::Whole(_) => None,
-        }
     }
 
     /// The Workloads that a job controls, by uid.
@@ -734,8 +616,15 @@ impl World {
         Some(self.unit_of(uid, self.workloads.get(uid)?))
     }
 
+    /// The uid of the job of a kind we know that controls this Workload.
+    fn job_uid(&self, metadata: &ObjectMeta) -> Option<Uid> {
+        let owner = controller_of(metadata)?;
+        self.config.kind_of(&owner.api_version, &owner.kind)?;
+        Some(Uid::from(owner.uid.as_str()))
+    }
+
     fn unit_of(&self, uid: &Uid, view: &Workload) -> Unit {
-        let job = || job_uid(&view.metadata).map_or_else(|| Unit::Workload(uid.clone()), Unit::Job);
+        let job = || self.job_uid(&view.metadata).map_or_else(|| Unit::Workload(uid.clone()), Unit::Job);
         self.members.unit_of(view).unwrap_or_else(job)
     }
 
@@ -762,11 +651,4 @@ fn text(value: &Option<String>) -> String {
 /// The controller of this object, if it has one.
 pub(super) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
-}
-
-/// The uid of the job of a kind we know that controls this Workload.
-fn job_uid(metadata: &ObjectMeta) -> Option<Uid> {
-    let owner = controller_of(metadata)?;
-    table::of_owner(&owner.api_version, &owner.kind)?;
-    Some(Uid::from(owner.uid.as_str()))
 }

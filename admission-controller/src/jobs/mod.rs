@@ -4,6 +4,7 @@
 
 mod added;
 mod components;
+mod declared;
 mod ended;
 mod object;
 mod patch;

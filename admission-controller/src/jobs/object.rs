@@ -6,7 +6,7 @@ use kube::core::DynamicResourceScope;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{JobKind, table};
+use super::JobKind;
 
 /// A job of any kind, as read: its templates are copied to its Workload word for word.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -65,14 +65,6 @@ impl JobObject {
     /// The LocalQueue it was submitted to.
     pub fn queue(&self) -> Option<&str> {
         self.label(kueue::QUEUE_NAME).filter(|name| !name.is_empty())
-    }
-
-    /// Whether the job is part of a larger one that is managed instead of it.
-    pub fn is_part_of_a_job(&self) -> bool {
-        let owners = self.metadata.owner_references.iter().flatten();
-        owners
-            .filter(|owner| owner.controller == Some(true))
-            .any(|owner| table::is_known(&owner.api_version, &owner.kind))
     }
 
     /// The uid; empty where the object has none.

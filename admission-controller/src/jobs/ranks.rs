@@ -31,6 +31,6 @@ pub fn ranks(kind: &JobKind, job: &JobObject, set: &JobPodSet) -> Ranks {
             Ranks { pod_index: Some(COMPLETION_INDEX), sub_group: Some((JOB_INDEX, jobs)) }
         }
         PodSets::Roles { .. } => Ranks { pod_index: Some(REPLICA_INDEX), sub_group: None },
-        PodSets::HeadAndGroups { .. } | PodSets::Components { .. } => Ranks::default(),
+        PodSets::HeadAndGroups { .. } | PodSets::Components { .. } | PodSets::Declared(_) => Ranks::default(),
     }
 }

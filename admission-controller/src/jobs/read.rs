@@ -3,11 +3,11 @@ use crds::view::workload::ReclaimablePod;
 use serde_json::Value;
 
 use super::table::{Active, Finished, PodSets, Stages};
-use super::{JobKind, JobObject, components, ended, submitter};
+use super::{JobKind, JobObject, components, declared, ended, submitter};
 use crate::pods::Member;
 
 /// The API server's bound on `podSets` of a Workload.
-const MAX_POD_SETS: usize = 18;
+pub(super) const MAX_POD_SETS: usize = 18;
 
 /// What admission needs to know of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,7 +89,7 @@ pub fn read(kind: &JobKind, object: &JobObject) -> JobView {
     }
 }
 
-fn is_active(kind: &JobKind, object: &JobObject) -> bool {
+pub(super) fn is_active(kind: &JobKind, object: &JobObject) -> bool {
     let positive = |value: &Value| value.as_i64().is_some_and(|count| count > 0);
     match kind.active {
         Active::Count(at) => object.at(at).is_some_and(positive),
@@ -145,6 +145,7 @@ pub fn templates(kind: &JobKind, object: &JobObject) -> Vec<String> {
             let submitter = submitter.iter().map(|one| one.template.to_owned());
             std::iter::once((*head).to_owned()).chain(groups).chain(submitter).collect()
         }
+        PodSets::Declared(sets) => sets.iter().flat_map(|set| declared::places(set, object)).collect(),
         PodSets::Components { .. } => components::pod_sets(kind, object)
             .map_or_else(|_| Vec::new(), |sets| sets.into_iter().map(|set| set.template).collect()),
     };
@@ -195,6 +196,7 @@ pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodS
                 .collect::<Result<_, String>>()?
         }
         PodSets::Components { .. } => components::pod_sets(kind, object)?,
+        PodSets::Declared(sets) => declared::pod_sets(sets, object)?,
         PodSets::HeadAndGroups { head, at, name, replicas, pods_each, template, submitter } => {
             let length = object.length(at);
             let groups = (0..length.min(MAX_POD_SETS)).map(|index| {
@@ -245,7 +247,7 @@ fn check(kind: &JobKind, object: &JobObject, sets: Vec<JobPodSet>) -> Result<Vec
 }
 
 /// `many` times `pods`, both of the entry at `pointer`.
-fn product(many: i64, pods: i64, pointer: &str) -> Result<i64, String> {
+pub(super) fn product(many: i64, pods: i64, pointer: &str) -> Result<i64, String> {
     many.checked_mul(pods).filter(|all| *all <= i64::from(i32::MAX)).ok_or_else(|| {
         format!("{}: {many} times {pods} pods are more than a Workload can count", field(pointer))
     })

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::read::{count, parallel};
+use super::read::{count, is_active, parallel};
 use super::table::{PodSets, Ready};
 use super::{JobKind, JobObject};
 
@@ -29,6 +29,7 @@ pub fn are_ready(kind: &JobKind, object: &JobObject) -> bool {
             conditions.into_iter().flatten().any(|one| one["type"] == *name && one["status"] == "True")
         }
         (Ready::Says { at, value }, _) => object.text(at) == *value,
+        (Ready::WhileActive, _) => is_active(kind, object),
         _ => false,
     }
 }

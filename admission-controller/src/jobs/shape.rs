@@ -1,5 +1,7 @@
 //! What is to be known of a kind of job, as data.
 
+use super::JobObject;
+
 /// One kind of job. Paths are JSON pointers (RFC 6901) from the object's root.
 #[derive(Debug)]
 pub struct JobKind {
@@ -60,6 +62,16 @@ impl JobKind {
         (self.framework, self.version)
     }
 
+    /// What of it owner references, of whatever version, name.
+    pub fn group_kind(&self) -> (&'static str, &'static str) {
+        (self.group, self.kind)
+    }
+
+    /// Whether an object of this kind may be managed: not by those who make Workloads elsewhere, nor if it uses what others run.
+    pub fn can_be_managed(&self, object: &JobObject) -> bool {
+        !self.suspend.is_empty() && !object.runs_elsewhere(self)
+    }
+
     /// `apiVersion` of its objects.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
@@ -67,6 +79,12 @@ impl JobKind {
         } else {
             format!("{}/{}", self.group, self.version)
         }
+    }
+}
+
+impl PartialEq for JobKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
     }
 }
 
@@ -179,6 +197,8 @@ pub enum PodSets {
         /// The pod that submits what is to run, for kinds that have one.
         submitter: Option<Submitter>,
     },
+    /// One after another, as they are declared.
+    Declared(&'static [DeclaredSet]),
     /// A list of whole objects, each with a list of where in it pods are described; inferred for kinds of the tables.
     Components {
         /// The list.
@@ -188,6 +208,28 @@ pub enum PodSets {
         /// The list of descriptions, from the entry; each has a `path` and `replicas`.
         pod_sets: &'static str,
     },
+}
+
+/// A pod set, or one for each entry of a list.
+#[derive(Debug)]
+pub struct DeclaredSet {
+    /// The list, in whose entries the other places are then.
+    pub each: Option<&'static str>,
+    /// Its name.
+    pub name: SetName,
+    /// Its pod template. A single one that is not there is a pod set that the job does not have.
+    pub template: &'static str,
+    /// Numbers that are multiplied; one that is not there is 1.
+    pub count: &'static [&'static str],
+}
+
+/// The name of a declared pod set.
+#[derive(Debug)]
+pub enum SetName {
+    /// This.
+    Is(&'static str),
+    /// The text at this place, in lower case.
+    At(&'static str),
 }
 
 /// The pod that submits a job to its cluster.
@@ -273,6 +315,8 @@ pub enum Ready {
     },
     /// When this condition is True.
     Condition(&'static str),
+    /// It does not: while pods run.
+    WhileActive,
     /// While this text is at this place.
     Says {
         /// The place.

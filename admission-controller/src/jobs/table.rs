@@ -2,10 +2,13 @@
 
 use crds::names::kueue;
 
-pub use super::shape::{Active, Added, Ended, Finished, JobKind, KindId, PodSets, Ready, Stages, Submitter};
+pub use super::shape::{
+    Active, Added, DeclaredSet, Ended, Finished, JobKind, KindId, PodSets, Ready, SetName, Stages, Submitter,
+};
+use crate::config::for_ever;
 
 /// What an entry is without its own.
-const BASE: JobKind = JobKind {
+pub(crate) const BASE: JobKind = JobKind {
     framework: "",
     group: "",
     version: "v1",
@@ -280,15 +283,25 @@ pub static TABLE: &[JobKind] = &[
     },
 ];
 
+/// A kind of which no more is known than its kind, version and group. The name of its resource is made of the kind, as
+/// Kubernetes' own clients do.
+pub(crate) fn external([kind, version, group]: [&str; 3]) -> &'static JobKind {
+    let named = kube::core::GroupVersionKind::gvk(group, version, kind);
+    let plural = kube::core::ApiResource::from_gvk(&named).plural;
+    Box::leak(Box::new(JobKind {
+        framework: for_ever(&format!("{kind}.{version}.{group}")),
+        group: for_ever(group),
+        version: for_ever(version),
+        kind: for_ever(kind),
+        plural: for_ever(&plural),
+        suspend: "",
+        ..BASE
+    }))
+}
+
 /// The entry for an owner reference's `apiVersion` and `kind`, of whatever version.
-pub fn of_owner(api_version: &str, kind: &str) -> Option<&'static JobKind> {
+pub(crate) fn of_owner(api_version: &str, kind: &str) -> Option<&'static JobKind> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let same = |one: &&JobKind| one.group == group && one.kind == kind;
     TABLE.iter().filter(same).find(|one| one.api_version() == api_version).or_else(|| TABLE.iter().find(same))
-}
-
-/// Whether objects of this kind may be managed, in whatever way: what they own is managed with them.
-pub fn is_known(api_version: &str, kind: &str) -> bool {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    of_owner(api_version, kind).is_some() || crate::pods::of_kind(group, kind).is_some()
 }

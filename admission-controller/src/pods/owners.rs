@@ -118,13 +118,13 @@ impl PodOwner {
         matches!(self.shape, Shape::GroupPerReplica { .. })
     }
 
-    /// Whether the object itself is managed: a StatefulSet of a LeaderWorkerSet is a part of that.
+    /// Whether its templates are not marked by another kind: a StatefulSet of a LeaderWorkerSet is a part of that.
     pub fn is_top_level(&self, object: &JobObject) -> bool {
         let parent = self.templates.iter().find_map(|template| {
             let annotations = object.at(&format!("{template}/metadata/annotations"))?;
             annotations.get(kueue::POD_SUSPENDING_PARENT)?.as_str()
         });
-        parent.is_none_or(|parent| parent == self.kind.framework) && !object.is_part_of_a_job()
+        parent.is_none_or(|parent| parent == self.kind.framework)
     }
 
     /// How many replicas the object is to have.

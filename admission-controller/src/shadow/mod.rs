@@ -41,7 +41,7 @@ pub type Output = Box<dyn Write + Send>;
 
 /// Jobs are not looked at: Kueue has described them as Workloads.
 fn without_jobs(config: &Configuration) -> Configuration {
-    Configuration { integrations: Integrations { frameworks: Vec::new() }, ..config.clone() }
+    Configuration { integrations: Integrations::of(Vec::new()), ..config.clone() }
 }
 
 /// Watches a cluster and compares, until the context's tasks stop. Only the context's reading client is used.

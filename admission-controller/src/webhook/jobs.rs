@@ -1,19 +1,22 @@
 use crds::names::kueue;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
 use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
 use super::{owners, pods};
 use crate::config::Configuration;
-use crate::jobs::{JobKind, JobObject, JobView, read, table, templates};
+use crate::jobs::{JobKind, JobObject, JobView, read, templates};
 use crate::pods::{POD, of_kind};
 
 /// Kubernetes' own scheduler: a name nobody chose.
 pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-fn parsed(request: &Request, object: &Value) -> Option<(&'static JobKind, JobObject, JobView)> {
-    let kind = table::of_owner(&format!("{}/", request.group), &request.kind)?;
+fn parsed(
+    config: &Configuration,
+    request: &Request,
+    object: &Value,
+) -> Option<(&'static JobKind, JobObject, JobView)> {
+    let kind = config.kind_of(&format!("{}/", request.group), &request.kind)?;
     let object: JobObject = serde_json::from_value(object.clone()).ok()?;
     let view = read(kind, &object);
     Some((kind, object, view))
@@ -25,8 +28,8 @@ pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
     if !is_new && request.operation != "UPDATE" {
         return Verdict::Allow;
     }
-    let Some((kind, object, view)) = parsed(request, &request.object) else { return Verdict::Allow };
-    let owned = object.metadata.owner_references.iter().flatten().any(belongs_to_a_job);
+    let Some((kind, object, view)) = parsed(config, request, &request.object) else { return Verdict::Allow };
+    let owned = object.metadata.owner_references.iter().flatten().any(|owner| config.is_part_of(owner));
     let elsewhere = object.runs_elsewhere(kind);
     if owned || elsewhere || !config.manages(&request.namespace, view.queue.as_deref()) {
         return Verdict::Allow;
@@ -88,10 +91,6 @@ pub(super) fn validate_any(config: &Configuration, request: &Request) -> Verdict
     }
 }
 
-pub(super) fn belongs_to_a_job(owner: &OwnerReference) -> bool {
-    owner.controller == Some(true) && table::is_known(&owner.api_version, &owner.kind)
-}
-
 /// Sets a field of an object; an absent parent is made, one that is no object is left to the API server's schema.
 pub(super) fn set_existing_parent(root: &mut Value, pointer: &str, value: Value) {
     let Some((parent, field)) = pointer.rsplit_once('/') else { return };
@@ -105,12 +104,12 @@ pub(super) fn set_existing_parent(root: &mut Value, pointer: &str, value: Value)
 
 /// The queue, the priority class and what else an admission rests on stay what they were while the job runs.
 pub(super) fn validate(config: &Configuration, request: &Request) -> Verdict {
-    let Some((kind, object, view)) = parsed(request, &request.object) else { return Verdict::Allow };
+    let Some((kind, object, view)) = parsed(config, request, &request.object) else { return Verdict::Allow };
     let new = Subject { kind, object: &object, suspended: view.suspended };
     if request.operation != "UPDATE" {
         return Verdict::of(rules::on_create(&new));
     }
-    let Some((_, before, old)) = parsed(request, &request.old) else { return Verdict::Allow };
+    let Some((_, before, old)) = parsed(config, request, &request.old) else { return Verdict::Allow };
     if !config.manages(&request.namespace, old.queue.as_deref())
         && !config.manages(&request.namespace, view.queue.as_deref())
     {

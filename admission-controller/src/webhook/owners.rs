@@ -2,7 +2,7 @@ use crds::names::kueue;
 use crds::validation::FieldError;
 use serde_json::{Value, json};
 
-use super::jobs::{belongs_to_a_job, set_existing_parent};
+use super::jobs::set_existing_parent;
 use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
 use crate::config::Configuration;
@@ -18,7 +18,7 @@ fn parsed(request: &Request, object: &Value) -> Option<(&'static PodOwner, JobOb
 /// The pod templates of what is submitted to a queue say so: their pods are gated when they are created.
 pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
     let Some((owner, object)) = parsed(request, &request.object) else { return Verdict::Allow };
-    let owned = object.metadata.owner_references.iter().flatten().any(belongs_to_a_job);
+    let owned = is_part(config, &object);
     if owned || !config.manages(&request.namespace, object.queue()) {
         return Verdict::Allow;
     }
@@ -42,6 +42,10 @@ pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
         }
     }
     if changed == request.object { Verdict::Allow } else { Verdict::Change(changed) }
+}
+
+fn is_part(config: &Configuration, object: &JobObject) -> bool {
+    object.metadata.owner_references.iter().flatten().any(|owner| config.is_part_of(owner))
 }
 
 /// What was admitted stays as it is: the queue while pods are ready, and what decides about quota.

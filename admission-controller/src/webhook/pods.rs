@@ -2,7 +2,7 @@ use crds::names::{kueue, trireme};
 use crds::validation::FieldError;
 use serde_json::{Value, json};
 
-use super::jobs::{DEFAULT_SCHEDULER, belongs_to_a_job, set_existing_parent};
+use super::jobs::{DEFAULT_SCHEDULER, set_existing_parent};
 use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
 use crate::config::Configuration;
@@ -28,7 +28,7 @@ pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
 
 /// Pods of a job that is managed are none by themselves; nor are those that nobody submits to a queue.
 fn is_managed(config: &Configuration, request: &Request, pod: &JobObject) -> bool {
-    let owned = || pod.metadata.owner_references.iter().flatten().any(belongs_to_a_job);
+    let owned = || pod.metadata.owner_references.iter().flatten().any(|owner| config.is_part_of(owner));
     has_parent(pod) || (config.manages_pods() && config.manages(&request.namespace, pod.queue()) && !owned())
 }
 

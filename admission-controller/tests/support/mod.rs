@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use admission_controller::{Config, webhook_configurations};
+use admission_controller::webhook::webhook_configurations_for;
+use admission_controller::{Config, Configuration};
 use axum::body::Body;
 use cluster_sim::{Cluster, GroupResource, Object, SimConfig};
 use jiff::Timestamp;
@@ -38,6 +39,7 @@ impl World {
             crd("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
             crd("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests"),
             crd("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
+            crd("example.com", "v1", "TrainingRun", "trainingruns"),
         ] {
             world.create("apiextensions.k8s.io", "customresourcedefinitions", crd).await;
         }
@@ -54,12 +56,17 @@ impl World {
             )
             .await;
         if webhooks {
-            let (mutating, validating) = webhook_configurations(None);
-            let group = "admissionregistration.k8s.io";
-            world.create(group, "mutatingwebhookconfigurations", json!(mutating)).await;
-            world.create(group, "validatingwebhookconfigurations", json!(validating)).await;
+            world.install_webhooks(&Configuration::default()).await;
         }
         world
+    }
+
+    /// The webhooks of a program that is configured so.
+    pub(crate) async fn install_webhooks(&self, file: &Configuration) {
+        let (mutating, validating) = webhook_configurations_for(file, None);
+        let group = "admissionregistration.k8s.io";
+        self.create(group, "mutatingwebhookconfigurations", json!(mutating)).await;
+        self.create(group, "validatingwebhookconfigurations", json!(validating)).await;
     }
 
     /// Starts a replica; its tasks can be killed.
@@ -122,6 +129,7 @@ impl World {
             "replicasets" => ("v1", "ReplicaSet"),
             "statefulsets" => ("v1", "StatefulSet"),
             "trainjobs" => ("v1alpha1", "TrainJob"),
+            "trainingruns" => ("v1", "TrainingRun"),
             "leaderworkersets" => ("v1", "LeaderWorkerSet"),
             "jobsets" => ("v1alpha2", "JobSet"),
             "topologies" => ("v1beta2", "Topology"),

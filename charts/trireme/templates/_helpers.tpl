@@ -27,7 +27,7 @@ app.kubernetes.io/component: {{ .component }}
 
 {{/*
 The kinds that admission-controller manages, as a YAML list: those of config.integrations.frameworks, or all. The argument is
-(dict "root" $ "through" …): "job" for those with a suspend field of their own, "owner" for those whose pods are gated, "pod" for
+(dict "root" $ "through" …): "job" for those with a suspend field of their own (those that config.integrations.kinds declares, too), "owner" for those whose pods are gated, "pod" for
 pods themselves. The same tables as the program's; e2e compares the webhooks that are made of them. The schema knows the names.
 */}}
 {{- define "trireme.kinds" -}}
@@ -58,7 +58,23 @@ pods themselves. The same tables as the program's; e2e compares the webhooks tha
 {{- $kinds = append $kinds . -}}
 {{- end -}}
 {{- end -}}
+{{- if eq $through "job" -}}
+{{- range dig "integrations" "kinds" (list) .root.Values.admissionController.config -}}
+{{- $name := splitn "." 3 .name -}}
+{{- $plural := default (include "trireme.plural" $name._0) .plural -}}
+{{- $kinds = append $kinds (dict "framework" .name "group" $name._2 "version" $name._1 "plural" $plural) -}}
+{{- end -}}
+{{- end -}}
 {{- toYaml $kinds -}}
+{{- end -}}
+
+{{/* The resource of a kind, by the rule that Kubernetes' clients go by. */}}
+{{- define "trireme.plural" -}}
+{{- $kind := lower . -}}
+{{- if regexMatch "(s|x|z|ch|sh)$" $kind -}}{{ $kind }}es
+{{- else if regexMatch "[^aeiou]y$" $kind -}}{{ trimSuffix "y" $kind }}ies
+{{- else -}}{{ $kind }}s
+{{- end -}}
 {{- end -}}
 
 {{/* A program's configuration file: what the user wrote, and what follows from the release and therefore is not the user's. */}}

@@ -240,7 +240,9 @@ impl World {
         }
         let has_parent = !pod.annotation(kueue::POD_SUSPENDING_PARENT).is_empty();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        has_parent || (self.config.manages_pods() && !pod.is_part_of_a_job() && self.is_selected(namespace))
+        let is_part =
+            || pod.metadata.owner_references.iter().flatten().any(|one| self.config.is_part_of(one));
+        has_parent || (self.config.manages_pods() && !is_part() && self.is_selected(namespace))
     }
 
     pub(in crate::controller) fn pod(&self, uid: &Uid) -> Option<&JobObject> {

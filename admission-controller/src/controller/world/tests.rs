@@ -1,8 +1,9 @@
+use kit::watch::Change;
 use quota_engine::Settings;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::jobs::TABLE;
+use crate::jobs::{JobKind, JobObject, TABLE};
 
 struct Told {
     world: World,
@@ -115,4 +116,97 @@ fn where_jobs_need_no_queue_they_are_kept() {
     let manages = Configuration { manage_jobs_without_queue_name: true, ..Configuration::default() };
     let mut told = Told { world: World::new(&manages), ..told() };
     assert!(told.job(Change::Applied, 1, &json!({})).contains("long words"));
+}
+
+/// Objects one above the other, the lowest first: kind and whether it names a queue; `-` before a kind: not seen.
+fn chain(config: &Configuration, levels: &[(&str, bool)]) -> Standing {
+    let mut told = Told { world: World::new(config), ..told() };
+    let kinds: Vec<&JobKind> = config.kinds().chain(config.external_kinds()).collect();
+    let named = |kind: &str| kinds.iter().find(|one| one.kind == kind.trim_start_matches('-')).copied();
+    let mut lowest = None;
+    for (level, (name, queued)) in levels.iter().enumerate() {
+        let mut object = json!({ "metadata": {
+            "name": format!("n{level}"), "namespace": "team", "uid": format!("u{level}"), "resourceVersion": "1",
+        }});
+        if *queued {
+            object["metadata"]["labels"] = json!({ "kueue.x-k8s.io/queue-name": "a" });
+        }
+        if let Some((above, _)) = levels.get(level + 1) {
+            let kind = named(above);
+            object["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": kind.map_or("example.com/v1".to_owned(), |kind| kind.api_version()),
+                "kind": above.trim_start_matches('-'),
+                "name": format!("n{}", level + 1), "uid": format!("u{}", level + 1), "controller": true,
+            }]);
+        }
+        let object: JobObject = serde_json::from_value(object).unwrap();
+        lowest = lowest.or_else(|| Some(object.metadata.clone()));
+        if let Some(kind) = named(name).filter(|_| !name.starts_with('-')) {
+            told.world.take(&mut told.engine, Seen::Job(kind, Change::Applied(object)));
+        }
+    }
+    told.world.standing(&lowest.unwrap())
+}
+
+#[test]
+fn the_topmost_owner_that_names_a_queue_counts() {
+    let file = "integrations:\n  frameworks: [batch/job, jobset.x-k8s.io/jobset, workload.codeflare.dev/appwrapper]\n  \
+         externalFrameworks: [Workflow.v1.argoproj.io]\n";
+    let config = Configuration::parse(std::path::Path::new("f"), file).unwrap();
+    let all = Configuration { manage_jobs_without_queue_name: true, ..config.clone() };
+    for (levels, by_label, by_all) in [
+        (&[("Job", true)][..], Standing::Own, Standing::Own),
+        (&[("Job", true), ("CronJob", true)], Standing::Own, Standing::Own),
+        (&[("Job", false), ("JobSet", false), ("AppWrapper", false)], Standing::Own, Standing::Part),
+        (&[("Job", true), ("JobSet", false), ("AppWrapper", false)], Standing::Own, Standing::Part),
+        (&[("Job", true), ("JobSet", true), ("AppWrapper", false)], Standing::Part, Standing::Part),
+        (&[("Job", true), ("JobSet", false), ("AppWrapper", true)], Standing::Part, Standing::Part),
+        (&[("Job", true), ("Workflow", true)], Standing::Part, Standing::Part),
+        (&[("Job", true), ("Workflow", false)], Standing::Own, Standing::Part),
+        (&[("Job", true), ("-JobSet", true)], Standing::Unseen, Standing::Unseen),
+        (&[("Job", true), ("RayJob", true)], Standing::Own, Standing::Own),
+    ] {
+        assert_eq!(chain(&config, levels), by_label, "{levels:?}");
+        assert_eq!(chain(&all, levels), by_all, "without a queue: {levels:?}");
+    }
+    let deep = vec![("Job", true); 12];
+    assert!(matches!(chain(&config, &deep), Standing::Endless(_)));
+    assert_eq!(chain(&config, &deep[..11]), Standing::Part);
+}
+
+#[test]
+fn a_job_is_read_when_its_owner_turns_out_to_name_no_queue() {
+    let mut told = told();
+    let owner = |name: &str| {
+        json!([
+            { "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": name, "uid": "s", "controller": true },
+        ])
+    };
+    let mut part = queued();
+    part["ownerReferences"] = owner("s");
+    assert!(told.job(Change::Applied, 1, &part).contains("Bare") && !told.is_to_be_read());
+    told.world.dirty.clear();
+    let jobset = TABLE.iter().find(|kind| kind.kind == "JobSet").unwrap();
+    let object =
+        json!({ "metadata": { "name": "s", "namespace": "team", "uid": "s", "resourceVersion": "2" } });
+    let object: JobObject = serde_json::from_value(object).unwrap();
+    told.world.take(&mut told.engine, Seen::Job(jobset, Change::Applied(object.clone())));
+    assert!(told.world.dirty.contains(&Unit::Job("u".into())) && told.is_to_be_read());
+    // Its owner is another one of the same name: whoever that is, it says nothing about this job.
+    part["ownerReferences"][0]["uid"] = json!("earlier");
+    assert!(told.job(Change::Applied, 3, &part).contains("Whole"));
+    // Objects that own one another.
+    let mut circle = object;
+    circle.metadata.resource_version = Some("4".to_owned());
+    circle.metadata.owner_references = serde_json::from_value(json!([
+        { "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true },
+    ]))
+    .unwrap();
+    told.world.take(&mut told.engine, Seen::Job(jobset, Change::Applied(circle)));
+    part["ownerReferences"] = owner("s");
+    told.job(Change::Applied, 5, &part);
+    assert!(told.is_to_be_read(), "somebody has to be told");
+    told.job(Change::Applied, 6, &part);
+    let job = told.world.job(&"u".into()).unwrap();
+    assert!(matches!(told.world.standing(&job.object.metadata), Standing::Endless(_)));
 }

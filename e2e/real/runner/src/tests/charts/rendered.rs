@@ -60,7 +60,7 @@ fn configurations() -> [(&'static str, &'static str, Configuration); 5] {
     let default = Configuration::default();
     let all = Configuration { manage_jobs_without_queue_name: true, ..default.clone() };
     let frameworks = vec!["batch/job".to_owned()];
-    let one = Configuration { integrations: Integrations { frameworks }, ..default.clone() };
+    let one = Configuration { integrations: Integrations::of(frameworks), ..default.clone() };
     let feature_gates = FeatureGates { partial_admission: false, ..FeatureGates::default() };
     let whole = Configuration { feature_gates, ..default.clone() };
     let elsewhere = Configuration { namespace: "quota".to_owned(), ..default.clone() };

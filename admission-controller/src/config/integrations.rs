@@ -1,0 +1,212 @@
+//! Which kinds of jobs are managed, by whom, and what is copied from them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kit::config::ConfigError;
+use serde::Deserialize;
+
+use super::declared::{DeclaredKind, parse_name};
+use super::{Configuration, Notice};
+use crate::jobs::{JobKind, TABLE, table};
+use crate::pods::{self, OWNERS, PodOwner};
+
+/// `integrations`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Integrations {
+    /// Kinds by Kueue's names, such as `kubeflow.org/pytorchjob`.
+    pub frameworks: Vec<String>,
+    /// Kinds whose Workloads somebody else makes, as `Kind.version.group`: what their objects own is not queued by itself.
+    pub external_frameworks: Vec<String>,
+    /// Labels that a Workload gets from its job when it is made.
+    pub label_keys_to_copy: BTreeSet<String>,
+    /// `kinds`, of this program alone: further kinds, described as the built-in ones are.
+    pub kinds: Vec<DeclaredKind>,
+    /// The entries that are made of `kinds`.
+    #[serde(skip)]
+    pub(super) declared: Vec<&'static JobKind>,
+    /// The entries that are made of `externalFrameworks`: their names only.
+    #[serde(skip)]
+    pub(super) external: Vec<&'static JobKind>,
+}
+
+impl Default for Integrations {
+    fn default() -> Self {
+        Self::of(frameworks().into_iter().map(str::to_owned).collect())
+    }
+}
+
+impl Integrations {
+    /// These kinds of the table, and no others.
+    pub fn of(frameworks: Vec<String>) -> Self {
+        Self {
+            frameworks,
+            external_frameworks: Vec::new(),
+            label_keys_to_copy: BTreeSet::new(),
+            kinds: Vec::new(),
+            declared: Vec::new(),
+            external: Vec::new(),
+        }
+    }
+
+    /// Makes entries of what is declared, and refuses what cannot be one.
+    pub(super) fn check(&mut self, path: &Path) -> Result<Vec<Notice>, ConfigError> {
+        let notices = self.check_frameworks(path)?;
+        let through_pods = OWNERS.iter().map(|one| one.kind).chain([pods::POD]);
+        let built_in = TABLE.iter().chain(through_pods).filter(|kind| self.has(kind.framework));
+        let mut taken: BTreeSet<_> = built_in.map(JobKind::group_kind).collect();
+        for (index, declared) in self.kinds.iter().enumerate() {
+            let field = format!("integrations.kinds[{index}]");
+            let entry = declared.entry(path, &field)?;
+            if !taken.insert(entry.group_kind()) {
+                let reason = format!("{} is managed already", declared.name);
+                return Err(ConfigError::invalid(path, &format!("{field}.name"), reason));
+            }
+            self.declared.push(entry);
+        }
+        for (index, name) in self.external_frameworks.iter().enumerate() {
+            let field = format!("integrations.externalFrameworks[{index}]");
+            let entry = parse_name(name).map(table::external);
+            let Some(entry) = entry else {
+                return Err(ConfigError::invalid(path, &field, "it must be Kind.version.group"));
+            };
+            if !taken.insert(entry.group_kind()) {
+                let reason = format!("{name} is managed already, or named twice");
+                return Err(ConfigError::invalid(path, &field, reason));
+            }
+            self.external.push(entry);
+        }
+        Ok(notices)
+    }
+
+    /// Kueue's kinds that are not managed here are named and left out; others are refused.
+    fn check_frameworks(&mut self, path: &Path) -> Result<Vec<Notice>, ConfigError> {
+        let known = frameworks();
+        let mut notices = Vec::new();
+        for (index, name) in self.frameworks.iter().enumerate() {
+            let field = format!("integrations.frameworks[{index}]");
+            if known.contains(&name.as_str()) {
+                continue;
+            }
+            if !KUEUES_FRAMEWORKS.contains(&name.as_str()) {
+                let reason = format!("{name:?} is no kind of Kueue's; managed are {}", known.join(", "));
+                return Err(ConfigError::invalid(path, &field, reason));
+            }
+            notices.push(Notice { field, words: format!("{name} is not managed"), unsupported: true });
+        }
+        self.frameworks.retain(|name| known.contains(&name.as_str()));
+        Ok(notices)
+    }
+
+    fn has(&self, framework: &str) -> bool {
+        self.frameworks.iter().any(|one| one == framework)
+    }
+}
+
+/// What a kind that owns something is to this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owning {
+    /// It is managed, here or by somebody else: what its objects own may be part of them.
+    Managed,
+    /// It is known and left alone: whatever owns its objects may be managed.
+    Between,
+    /// It says nothing about what its objects own.
+    Unknown,
+}
+
+impl Configuration {
+    /// The kinds of jobs that are managed.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static JobKind> {
+        let wanted = TABLE.iter().filter(|kind| self.integrations.has(kind.framework));
+        wanted.chain(self.integrations.declared.iter().copied())
+    }
+
+    /// The kinds of jobs whose Workloads somebody else makes.
+    pub fn external_kinds(&self) -> impl Iterator<Item = &'static JobKind> {
+        self.integrations.external.iter().copied()
+    }
+
+    /// The entry of a managed or built-in kind of jobs, of whatever version; one of this version comes first.
+    pub fn kind_of(&self, api_version: &str, kind: &str) -> Option<&'static JobKind> {
+        let group = group_of(api_version);
+        let mut declared = self.integrations.declared.iter().copied();
+        declared
+            .find(|one| one.group == group && one.kind == kind)
+            .or_else(|| table::of_owner(api_version, kind))
+    }
+
+    /// What this owner's kind is to this program.
+    pub fn owning(&self, owner: &OwnerReference) -> Owning {
+        let group = group_of(&owner.api_version);
+        let is_this = |one: &JobKind| one.group == group && one.kind == owner.kind;
+        let through_pods = OWNERS.iter().map(|one| one.kind).chain([pods::POD]);
+        let external = || self.external_kinds().any(is_this);
+        if self.kinds().any(is_this) || external() {
+            return Owning::Managed;
+        }
+        let between = || (group, owner.kind.as_str()) == ("apps", "ReplicaSet");
+        match TABLE.iter().chain(through_pods).find(|one| is_this(one)) {
+            Some(kind) if self.integrations.has(kind.framework) => Owning::Managed,
+            Some(_) => Owning::Between,
+            None if between() => Owning::Between,
+            None => Owning::Unknown,
+        }
+    }
+
+    /// Whether what has this owner is part of what is managed instead of it, as far as the kinds tell.
+    pub fn is_part_of(&self, owner: &OwnerReference) -> bool {
+        owner.controller == Some(true) && self.owning(owner) == Owning::Managed
+    }
+
+    /// The kinds that are managed through their pods.
+    pub fn pod_owners(&self) -> impl Iterator<Item = &'static PodOwner> {
+        OWNERS.iter().filter(|owner| self.integrations.has(owner.kind.framework))
+    }
+
+    /// Whether plain pods are managed.
+    pub fn manages_pods(&self) -> bool {
+        self.integrations.has(pods::FRAMEWORK)
+    }
+
+    /// Whether any pods are managed: those of Deployments are, even where plain ones are not.
+    pub fn watches_pods(&self) -> bool {
+        self.manages_pods() || self.pod_owners().next().is_some()
+    }
+}
+
+fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// The kinds that Kueue has an integration for, by its names.
+const KUEUES_FRAMEWORKS: [&str; 18] = [
+    "batch/job",
+    "deployment",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/jaxjob",
+    "kubeflow.org/mpijob",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "leaderworkerset.x-k8s.io/leaderworkerset",
+    "pod",
+    "ray.io/raycluster",
+    "ray.io/rayjob",
+    "ray.io/rayservice",
+    "sparkoperator.k8s.io/sparkapplication",
+    "statefulset",
+    "trainer.kubeflow.org/trainjob",
+    "workload.codeflare.dev/appwrapper",
+];
+
+/// The names of all kinds in the table, each once.
+fn frameworks() -> Vec<&'static str> {
+    let mut names: Vec<_> = TABLE.iter().map(|kind| kind.framework).collect();
+    names.dedup();
+    names.push(pods::FRAMEWORK);
+    names.extend(OWNERS.iter().map(|owner| owner.kind.framework));
+    names
+}

@@ -1,0 +1,143 @@
+//! Who is managed instead of a job: the chain of its controllers.
+//!
+//! Rules: Kueue `FindAncestorJobManagedByKueue`. An owner counts if its kind is managed and it names a queue itself (or jobs
+//! without one are managed, too); the topmost that counts is the one that is queued.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use quota_engine::Uid;
+
+use super::{Unit, World, controller_of};
+use crate::config::Owning;
+use crate::controller::store::StoredJob;
+
+/// Owners above one another that are looked at: Kueue's `managedOwnersChainLimit`.
+const MAX_ANCESTORS: usize = 10;
+
+/// Whether a job is managed by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::controller) enum Standing {
+    /// Nothing that is managed owns it.
+    Own,
+    /// It is part of something that is managed.
+    Part,
+    /// One of its owners has not been seen: nothing can be said yet. If it never comes, the garbage collector takes the job.
+    Unseen,
+    /// No end of its owners is found, for this reason.
+    Endless(&'static str),
+}
+
+impl Standing {
+    /// Whether more is to be known of the job than that it exists.
+    pub(super) fn is_looked_at(self) -> bool {
+        matches!(self, Self::Own | Self::Endless(_))
+    }
+}
+
+/// What an object says about what it owns.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ancestor {
+    names_queue: bool,
+    owner: Option<OwnerReference>,
+}
+
+impl World {
+    /// Whether an object of this metadata is managed by itself.
+    pub(in crate::controller) fn standing(&self, metadata: &ObjectMeta) -> Standing {
+        self.standing_below(
+            controller_of(metadata).cloned(),
+            metadata.namespace.as_deref().unwrap_or_default(),
+        )
+    }
+
+    pub(super) fn standing_below(&self, mut owner: Option<OwnerReference>, namespace: &str) -> Standing {
+        let mut is_part = false;
+        let mut seen = BTreeSet::new();
+        while let Some(above) = owner {
+            if self.config.owning(&above) != Owning::Managed {
+                break;
+            }
+            if !seen.insert(above.uid.clone()) {
+                return Standing::Endless(
+                    "its owners own one another in a circle; correct metadata.ownerReferences",
+                );
+            }
+            if seen.len() > MAX_ANCESTORS {
+                return Standing::Endless(
+                    "it has more than 10 owners above one another, which are not followed",
+                );
+            }
+            let Some(ancestor) = self.ancestor(&Uid::from(above.uid.as_str())) else {
+                if self.is_awaited(&above, namespace) {
+                    return Standing::Unseen;
+                }
+                break;
+            };
+            is_part |= ancestor.names_queue || self.config.manage_jobs_without_queue_name;
+            owner = ancestor.owner;
+        }
+        if is_part { Standing::Part } else { Standing::Own }
+    }
+
+    pub(super) fn ancestor(&self, uid: &Uid) -> Option<Ancestor> {
+        match self.stored_job(uid) {
+            Some(StoredJob::Whole(job)) => Some(Ancestor {
+                names_queue: job.object.queue().is_some(),
+                owner: controller_of(&job.object.metadata).cloned(),
+            }),
+            Some(StoredJob::Bare(job)) => {
+                Some(Ancestor { names_queue: job.queue.is_some(), owner: job.owner.as_deref().cloned() })
+            }
+            None => self.pod_owner(uid).map(|(_, object)| Ancestor {
+                names_queue: object.queue().is_some(),
+                owner: controller_of(&object.metadata).cloned(),
+            }),
+        }
+    }
+
+    /// Whether an owner that is not there may still be seen: its kind is watched, and its name is not another's.
+    fn is_awaited(&self, owner: &OwnerReference, namespace: &str) -> bool {
+        let kind = self.config.kinds().chain(self.config.external_kinds()).find(|kind| {
+            kind.kind == owner.kind
+                && owner.api_version.split_once('/').is_some_and(|(group, _)| group == kind.group)
+        });
+        let Some(store) = kind.and_then(|kind| self.jobs.get(&kind.id())) else { return false };
+        !store.iter().any(|(_, job)| job.is_named(namespace, &owner.name))
+    }
+
+    /// Takes note of whose part a job may be.
+    pub(super) fn note_owner(&mut self, uid: &Uid) {
+        let owner = self.ancestor(uid).and_then(|ancestor| ancestor.owner);
+        if let Some(owner) = owner.filter(|owner| self.config.owning(owner) == Owning::Managed) {
+            self.parts.entry(Uid::from(owner.uid.as_str())).or_default().insert(uid.clone());
+        }
+    }
+
+    /// The reverse, when the job is gone.
+    pub(super) fn forget_owner(&mut self, uid: &Uid, gone: &StoredJob) {
+        let owner = match gone {
+            StoredJob::Whole(job) => controller_of(&job.object.metadata),
+            StoredJob::Bare(job) => job.owner.as_deref(),
+        };
+        let Some(owner) = owner.map(|owner| Uid::from(owner.uid.as_str())) else { return };
+        if let Some(parts) = self.parts.get_mut(&owner) {
+            parts.remove(uid);
+            if parts.is_empty() {
+                self.parts.remove(&owner);
+            }
+        }
+    }
+
+    /// What an object says about what it owns has changed.
+    pub(super) fn parts_dirty(&mut self, uid: &Uid) {
+        let mut above = vec![uid.clone()];
+        let mut seen = BTreeSet::new();
+        while let Some(uid) = above.pop().filter(|uid| seen.insert(uid.clone())) {
+            for part in self.parts.get(&uid).into_iter().flatten() {
+                self.dirty.insert(Unit::Job(part.clone()));
+                above.push(part.clone());
+            }
+        }
+    }
+}

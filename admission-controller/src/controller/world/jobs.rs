@@ -1,0 +1,157 @@
+//! Jobs: which are managed, and what is kept of them.
+
+use kit::watch::Change;
+use quota_engine::Uid;
+
+use super::ancestors::{Ancestor, Standing};
+use super::{Unit, World, controller_of};
+use crate::controller::store::{BareJob, Delta, Object, Store, StoredJob};
+use crate::jobs::{self, JobKind, JobObject};
+use crate::pods::prebuilt;
+use crate::reconcile::Job;
+
+impl World {
+    pub(super) fn take_job(&mut self, kind: &'static JobKind, change: Change<JobObject>) {
+        let change = match change {
+            Change::Restarted => Change::Restarted,
+            Change::Synced => Change::Synced,
+            Change::Applied(object) => {
+                self.take_child(kind, &object);
+                let before = self.ancestor(&object.uid().into());
+                let job = self.kept(kind, object);
+                return self.job_seen(kind, before, |store| store.take(Change::Applied(job)));
+            }
+            Change::Deleted(object) => Change::Deleted(StoredJob::bare(kind, object)),
+        };
+        self.job_seen(kind, None, |store| store.take(change));
+    }
+
+    /// Puts what was seen into the store, and takes note of what follows; `before` is what the job said to its parts.
+    fn job_seen(
+        &mut self,
+        kind: &'static JobKind,
+        before: Option<Ancestor>,
+        take: impl FnOnce(&mut Store<StoredJob>) -> Vec<Delta<StoredJob>>,
+    ) {
+        let Some(store) = self.jobs.get_mut(&kind.id()) else { return };
+        for delta in take(store) {
+            let uid = match delta {
+                Delta::Upsert(uid) => {
+                    self.kind_of_job.insert(uid.clone(), kind.id());
+                    self.note_owner(&uid);
+                    if self.ancestor(&uid) != before {
+                        self.parts_dirty(&uid);
+                    }
+                    uid
+                }
+                Delta::Gone(job) => {
+                    let uid = job.uid();
+                    self.kind_of_job.remove(&uid);
+                    self.forget_owner(&uid, &job);
+                    self.parts_dirty(&uid);
+                    self.forget_child(&uid);
+                    self.awaited.retain(|_, job| *job != uid);
+                    uid
+                }
+            };
+            self.dirty.insert(Unit::Job(uid));
+        }
+    }
+
+    /// What a controller made of a job that is described there.
+    fn take_child(&mut self, kind: &JobKind, object: &JobObject) {
+        let Some(owner) = controller_of(&object.metadata) else { return };
+        let parent = self.config.kind_of(&owner.api_version, &owner.kind);
+        if parent.is_none_or(|parent| parent.child != Some((kind.group, kind.kind))) {
+            return;
+        }
+        let parent = Uid::from(owner.uid.as_str());
+        self.children.insert(parent.clone(), (object.uid().into(), object.spec.clone()));
+        self.describe_anew(&parent);
+    }
+
+    fn forget_child(&mut self, uid: &Uid) {
+        let parent =
+            self.children.iter().find(|(_, (child, _))| child == uid).map(|(parent, _)| parent.clone());
+        if let Some(parent) = parent {
+            self.children.remove(&parent);
+            self.describe_anew(&parent);
+        }
+    }
+
+    fn describe_anew(&mut self, parent: &Uid) {
+        let child = self.children.get(parent).map(|(_, spec)| spec.clone()).unwrap_or_default();
+        let store = self.kind_of_job.get(parent).and_then(|kind| self.jobs.get_mut(kind));
+        if let Some(StoredJob::Whole(job)) = store.and_then(|store| store.get_mut(parent)) {
+            job.object.child = child;
+            job.view = jobs::read(job.kind, &job.object);
+            self.dirty.insert(Unit::Job(parent.clone()));
+        }
+    }
+
+    /// Takes the answer to a write of a job.
+    pub(in crate::controller) fn take_job_answer(&mut self, kind: &'static JobKind, object: JobObject) {
+        let before = self.ancestor(&object.uid().into());
+        let job = self.kept(kind, object);
+        self.job_seen(kind, before, |store| store.upsert(job).into_iter().map(Delta::Upsert).collect());
+    }
+
+    /// What is to be kept of a job.
+    fn kept(&mut self, kind: &'static JobKind, mut object: JobObject) -> StoredJob {
+        if let Some((_, child)) = self.children.get(&Uid::from(object.uid())) {
+            object.child = child.clone();
+        }
+        if let Some(name) = prebuilt(&object) {
+            let namespace = object.metadata.namespace.clone().unwrap_or_default();
+            self.awaited.insert((namespace, name.to_owned()), object.uid().into());
+        }
+        // Its namespace may not have been seen yet: whether that is selected is asked when something is to be done.
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        let wanted =
+            self.standing(&object.metadata).is_looked_at() && self.config.manages(namespace, object.queue());
+        match (wanted || self.is_managed(&object)) && kind.can_be_managed(&object) {
+            true => StoredJob::whole(kind, object),
+            false => StoredJob::bare(kind, object),
+        }
+    }
+
+    /// Whether what names this queue in this namespace is managed.
+    pub(in crate::controller) fn manages(&self, namespace: &str, queue: Option<&str>) -> bool {
+        self.config.manages(namespace, queue) && self.is_selected(namespace)
+    }
+
+    /// Whether jobs of a namespace are managed at all.
+    pub(super) fn is_selected(&self, namespace: &str) -> bool {
+        let Some(selector) = &self.config.managed_jobs_namespace_selector else { return true };
+        let view = self.namespaces.iter().find(|(_, one)| one.metadata.name.as_deref() == Some(namespace));
+        view.is_some_and(|(_, one)| selector.matches(&one.metadata.labels.clone().unwrap_or_default()))
+    }
+
+    /// Whether a job is managed, as far as its Workloads are known.
+    pub(in crate::controller) fn is_managed(&self, job: &JobObject) -> bool {
+        let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
+        let known = || !self.workloads_of(&Uid::from(job.uid())).is_empty();
+        (self.manages(namespace, job.queue()) || known()) && self.standing(&job.metadata) == Standing::Own
+    }
+
+    pub(super) fn stored_job(&self, uid: &Uid) -> Option<&StoredJob> {
+        self.jobs.get(self.kind_of_job.get(uid)?)?.get(uid)
+    }
+
+    /// A job of which everything is known.
+    pub(in crate::controller) fn job(&self, uid: &Uid) -> Option<&Job> {
+        match self.stored_job(uid)? {
+            StoredJob::Whole(job) => Some(job),
+            StoredJob::Bare(_) => None,
+        }
+    }
+
+    /// A job of which nothing was kept, and that is managed now: it has a Workload, or it has turned out to be nobody's part.
+    pub(in crate::controller) fn job_to_read(&self, uid: &Uid) -> Option<&BareJob> {
+        let StoredJob::Bare(job) = self.stored_job(uid)? else { return None };
+        let is_wanted =
+            || !self.workloads_of(uid).is_empty() || self.manages(&job.namespace, job.queue.as_deref());
+        let standing = || self.standing_below(job.owner.as_deref().cloned(), &job.namespace);
+        (job.can_be_managed && is_wanted() && standing().is_looked_at()).then_some(job)
+    }
+}
