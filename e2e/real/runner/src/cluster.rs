@@ -86,21 +86,12 @@ impl Applier {
             Ok(object) => object,
             Err(error) => return Ok(Applied::Refused(error.to_string())),
         };
-        let types = object.types.clone().context("a document without kind")?;
-        let kind = GroupVersionKind::try_from(&types)?;
-        let Some((resource, capabilities)) = self.kinds.resolve_gvk(&kind) else {
-            return Ok(Applied::Unknown);
-        };
-        let api: Api<DynamicObject> = match capabilities.scope {
-            Scope::Cluster => Api::all_with(self.client.clone(), &resource),
-            Scope::Namespaced => {
-                let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
-                if let Err(error) = self.namespace(namespace).await {
-                    return Ok(Applied::Refused(error.to_string()));
-                }
-                Api::namespaced_with(self.client.clone(), namespace, &resource)
-            }
-        };
+        let Some((api, namespace)) = self.api(&object)? else { return Ok(Applied::Unknown) };
+        if let Some(namespace) = namespace
+            && let Err(error) = self.namespace(&namespace).await
+        {
+            return Ok(Applied::Refused(error.to_string()));
+        }
         let answer = match &object.metadata.name {
             Some(name) => {
                 let mut params = PatchParams::apply("e2e").force();
@@ -126,6 +117,22 @@ impl Applier {
             Applied::Refused(message) => bail!("{what} was refused: {message}"),
             Applied::Unknown => bail!("{what}: no such kind is installed"),
         }
+    }
+
+    /// Where objects of its kind are, and its namespace, `default` if none is said; nothing if the kind is not installed.
+    fn api(&self, object: &DynamicObject) -> Result<Option<(Api<DynamicObject>, Option<String>)>> {
+        let types = object.types.as_ref().context("a document without kind")?;
+        let Some((resource, capabilities)) = self.kinds.resolve_gvk(&GroupVersionKind::try_from(types)?)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(match capabilities.scope {
+            Scope::Cluster => (Api::all_with(self.client.clone(), &resource), None),
+            Scope::Namespaced => {
+                let namespace = object.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
+                (Api::namespaced_with(self.client.clone(), &namespace, &resource), Some(namespace))
+            }
+        }))
     }
 
     async fn namespace(&self, name: &str) -> Result<()> {
@@ -182,6 +189,17 @@ pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> 
 /// GET of a path as JSON.
 pub(crate) async fn get(client: &Client, path: &str) -> Result<Value> {
     Ok(client.request(http::Request::get(path).body(Vec::new())?).await?)
+}
+
+/// A request with a body, as JSON; a PATCH is a merge patch.
+pub(crate) async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Result<Value> {
+    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", kind)
+        .body(body.to_string().into_bytes())?;
+    client.request(request).await.with_context(|| format!("{method} {path}"))
 }
 
 /// Asks four times a second until the answer is yes; the last error, if any, is in the message.

@@ -1,42 +1,34 @@
 //! Kueue beside our program: the manager itself, or a stand-in that writes what it writes for plain Jobs.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+mod manager;
+mod stand_in;
 
-use anyhow::{Context as _, Result, ensure};
-use kube::Client;
-use serde_json::{Value, json};
-
-use crate::cluster::{condition, get};
-use crate::process::{Process, free_port};
+use anyhow::{Context as _, Result};
 use control_plane::ControlPlane;
+use kube::Client;
+
+use manager::Manager;
 
 /// Where it lives.
 pub(crate) const NAMESPACE: &str = "kueue-system";
+/// The Service that its webhooks and its conversion are asked at.
+pub(crate) const SERVICE: &str = "kueue-webhook-service";
 /// Its Lease.
 pub(crate) const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/kueue-system/leases/c1f6bfd2.kueue.x-k8s.io";
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kueue-system/leases";
-const JOBS: &str = "/apis/batch/v1/namespaces/team/jobs";
-const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads";
-/// Under which name the stand-in holds the Lease.
-const IDENTITY: &str = "kueue-controller-manager_stand-in";
-/// How often the stand-in looks and renews.
-const TURN: Duration = Duration::from_millis(500);
 
 /// What acts as Kueue.
 pub(crate) enum Kueue {
     /// The manager, by its binary.
-    Manager { binary: PathBuf, work: PathBuf, kubeconfig: PathBuf, running: Option<Process> },
+    Manager(Manager),
     /// What writes as it does.
     StandIn { client: Client, pods: usize, running: Option<kit::Tasks> },
 }
 
 impl Kueue {
     /// The manager of this binary.
-    pub(crate) fn manager(binary: PathBuf, work: &Path, plane: &ControlPlane) -> Self {
-        Self::Manager { binary, work: work.to_owned(), kubeconfig: plane.kubeconfig.clone(), running: None }
+    pub(crate) fn manager(binary: &std::path::Path, work: &std::path::Path, plane: &ControlPlane) -> Self {
+        Self::Manager(Manager::new(binary, work, plane))
     }
 
     /// A stand-in with quota for so many pods.
@@ -44,211 +36,42 @@ impl Kueue {
         Self::StandIn { client: plane.client.clone(), pods, running: None }
     }
 
-    /// Starts it; it acts when it has the Lease.
-    pub(crate) fn start(&mut self) -> Result<()> {
+    /// Whether it answers reviews; the stand-in has nobody who would.
+    pub(crate) fn serves(&self) -> bool {
+        matches!(self, Self::Manager(_))
+    }
+
+    /// Starts it and waits until it answers; it acts when it has the Lease.
+    pub(crate) async fn start(&mut self) -> Result<()> {
         match self {
-            Self::Manager { binary, work, kubeconfig, running } => {
-                let config = work.join("kueue.yaml");
-                std::fs::write(&config, configuration()?.to_string())?;
-                let mut command = Command::new(binary);
-                command
-                    .arg("--config")
-                    .arg(&config)
-                    .env("KUBECONFIG", kubeconfig)
-                    .env("POD_NAMESPACE", NAMESPACE);
-                *running = Some(Process::start(work, "kueue", &mut command)?);
-            }
+            Self::Manager(manager) => manager.start().await,
             Self::StandIn { client, pods, running } => {
                 let tasks = kit::Tasks::new();
-                tasks.spawn(stand_in(client.clone(), *pods, tasks.clone()));
+                tasks.spawn(stand_in::run(client.clone(), *pods, tasks.clone()));
                 *running = Some(tasks);
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Ends it; it lets go of the Lease.
     pub(crate) async fn stop(&mut self) -> Result<()> {
         match self {
-            Self::Manager { running, .. } => running.take().context("it runs")?.terminate().await,
+            Self::Manager(manager) => manager.stop().await,
             Self::StandIn { client, running, .. } => {
                 let tasks = running.take().context("it runs")?;
                 tasks.stop();
                 tasks.ended().await;
-                let mut lease = get(client, LEASE).await?;
-                ensure!(
-                    lease["spec"]["holderIdentity"] == IDENTITY,
-                    "nobody took the Lease from it: {lease}"
-                );
-                lease["spec"]["holderIdentity"] = json!("");
-                lease["spec"]["leaseDurationSeconds"] = json!(1);
-                send(client, "PUT", LEASE, &lease).await.map(|_| ())
+                stand_in::release(client).await
             }
         }
     }
-}
 
-fn configuration() -> Result<Value> {
-    Ok(json!({
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "namespace": NAMESPACE,
-        "health": {"healthProbeBindAddress": format!("127.0.0.1:{}", free_port()?)}, "metrics": {"bindAddress": "0"},
-        "webhook": {"port": free_port()?},
-        "leaderElection": {"leaderElect": true, "resourceNamespace": NAMESPACE},
-        "integrations": {"frameworks": ["batch/job"]}, "featureGates": {"VisibilityOnDemand": false},
-    }))
-}
-
-/// A request with a body, as JSON; a PATCH is a merge patch.
-pub(crate) async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Result<Value> {
-    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let request = http::Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", kind)
-        .body(body.to_string().into_bytes())?;
-    client.request(request).await.with_context(|| format!("{method} {path}"))
-}
-
-async fn stand_in(client: Client, pods: usize, tasks: kit::Tasks) {
-    while !tasks.is_stopping() {
-        if let Err(error) = turn(&client, pods).await {
-            // Such as a write that met another one: the next turn sees what is there.
-            eprintln!("the stand-in of Kueue: {error:#}");
-        }
-        tokio::time::sleep(TURN).await;
-    }
-}
-
-/// One turn: the Lease; a Workload for each job; quota in order of age; starting; what has finished.
-async fn turn(client: &Client, pods: usize) -> Result<()> {
-    if !campaign(client).await? {
-        return Ok(());
-    }
-    let jobs = get(client, JOBS).await?;
-    let workloads = get(client, WORKLOADS).await?;
-    let workloads = workloads["items"].as_array().context("workloads")?;
-    let mut held =
-        workloads.iter().filter(|one| holds(one, "QuotaReserved") && !holds(one, "Finished")).count();
-    for job in jobs["items"].as_array().context("jobs")? {
-        let owned = |one: &&Value| one["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"];
-        let Some(workload) = workloads.iter().find(owned) else {
-            send(client, "POST", WORKLOADS, &workload_of(job)).await?;
-            continue;
-        };
-        let name = workload["metadata"]["name"].as_str().context("a name")?;
-        let path = format!("{WORKLOADS}/{name}/status");
-        if holds(workload, "Finished") {
-            continue;
-        }
-        if holds(job, "Complete") {
-            let finished =
-                with_condition(workload, "Finished", "True", "Succeeded", "Job finished successfully");
-            send(client, "PATCH", &path, &finished).await?;
-        } else if !holds(workload, "QuotaReserved") && held < pods {
-            held += 1;
-            let admitted = send(client, "PATCH", &path, &admission(workload)).await?;
-            start(client, job, &admitted).await?;
-        } else if !holds(workload, "QuotaReserved") && condition(workload, "QuotaReserved").is_none() {
-            let words = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default";
-            send(
-                client,
-                "PATCH",
-                &path,
-                &with_condition(workload, "QuotaReserved", "False", "Pending", words),
-            )
-            .await?;
-        } else if holds(workload, "Admitted") && job["spec"]["suspend"] == true {
-            start(client, job, workload).await?;
+    /// The end of what it logged.
+    pub(crate) fn log_end(&self) -> String {
+        match self {
+            Self::Manager(manager) => manager.log_end(),
+            Self::StandIn { .. } => String::new(),
         }
     }
-    Ok(())
-}
-
-fn holds(object: &Value, kind: &str) -> bool {
-    condition(object, kind).is_some_and(|found| found["status"] == "True")
-}
-
-/// As client-go's leader election does it: whether the Lease is held.
-async fn campaign(client: &Client) -> Result<bool> {
-    let now = kit::Clock::System.now();
-    let stamp = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
-    let mut spec = json!({"holderIdentity": IDENTITY, "leaseDurationSeconds": 15, "renewTime": stamp});
-    let all = get(client, LEASES).await?;
-    let Some(mut lease) = all["items"].as_array().and_then(|items| items.first().cloned()) else {
-        spec["acquireTime"] = json!(stamp);
-        spec["leaseTransitions"] = json!(0);
-        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "c1f6bfd2.kueue.x-k8s.io", "namespace": NAMESPACE}, "spec": spec});
-        return send(client, "POST", LEASES, &lease).await.map(|_| true);
-    };
-    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-    if holder != IDENTITY && !holder.is_empty() {
-        return Ok(false);
-    }
-    for (field, value) in spec.as_object().into_iter().flatten() {
-        lease["spec"][field] = value.clone();
-    }
-    // A conflict: somebody else was quicker.
-    Ok(send(client, "PUT", LEASE, &lease).await.is_ok())
-}
-
-fn workload_of(job: &Value) -> Value {
-    let metadata = &job["metadata"];
-    let name = metadata["name"].as_str().unwrap_or_default();
-    let uid = metadata["uid"].as_str().unwrap_or_default();
-    let template = &job["spec"]["template"];
-    json!({
-        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
-        "metadata": {
-            "name": admission_controller::names::workload_name("batch", "Job", name, uid), "namespace": "team",
-            "labels": {"kueue.x-k8s.io/job-uid": uid}, "finalizers": ["kueue.x-k8s.io/resource-in-use"],
-            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": true,
-                "blockOwnerDeletion": true}],
-        },
-        "spec": {
-            "active": true, "priority": 0, "queueName": metadata["labels"]["kueue.x-k8s.io/queue-name"],
-            "podSets": [{"name": "main", "count": job["spec"]["parallelism"], "template": template}],
-        },
-    })
-}
-
-/// The patch of a status in which one condition is added or replaced.
-fn with_condition(workload: &Value, kind: &str, status: &str, reason: &str, message: &str) -> Value {
-    let now = kit::Clock::System.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let mut conditions = workload["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.retain(|one| one["type"] != kind);
-    conditions.push(json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now,
-        "observedGeneration": workload["metadata"]["generation"]}));
-    json!({"metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]}, "status": {"conditions": conditions}})
-}
-
-fn admission(workload: &Value) -> Value {
-    let reserved = with_condition(
-        workload,
-        "QuotaReserved",
-        "True",
-        "QuotaReserved",
-        "Quota reserved in ClusterQueue team",
-    );
-    let mut with_both = workload.clone();
-    with_both["status"]["conditions"] = reserved["status"]["conditions"].clone();
-    let mut patch = with_condition(&with_both, "Admitted", "True", "Admitted", "The workload is admitted");
-    let count = workload["spec"]["podSets"][0]["count"].clone();
-    patch["status"]["admission"] = json!({"clusterQueue": "team", "podSetAssignments": [{"name": "main",
-        "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "100m"}, "count": count}]});
-    patch
-}
-
-async fn start(client: &Client, job: &Value, workload: &Value) -> Result<()> {
-    ensure!(holds(workload, "Admitted"), "it is admitted");
-    let name = job["metadata"]["name"].as_str().context("a name")?;
-    let template = json!({"spec": {"nodeSelector": {"pool": "default"}}});
-    send(
-        client,
-        "PATCH",
-        &format!("{JOBS}/{name}"),
-        &json!({"spec": {"suspend": false, "template": template}}),
-    )
-    .await?;
-    Ok(())
 }

@@ -6,6 +6,7 @@ mod definitions;
 mod job;
 mod killed;
 mod kinds;
+mod lifecycle;
 mod manifests;
 pub(crate) mod node;
 mod openapi;
@@ -28,6 +29,7 @@ pub(crate) fn all(repository: &Path) -> Vec<Test> {
         charts::all(),
         takeover::all(),
         manifests::all(repository),
+        lifecycle::all(),
         node::all(),
         agent::all(),
         job::all(),

@@ -1,17 +1,17 @@
 //! Kueue stops, our program works on, stops, Kueue comes back: nobody whose workload runs notices.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::cluster::{Applier, condition, get, install_definitions, wait, yaml_files};
+use crate::cluster::{Applier, condition, get, install_definitions, send, wait, yaml_files};
 use crate::helm::own_address;
-use crate::kueue::{self, Kueue, LEASE, send};
+use crate::kueue::{self, Kueue, LEASE};
 use crate::process::{Process, free_port};
 use crate::registry::{Outcome, Test, need};
 use crate::world::World;
@@ -34,7 +34,7 @@ pub(crate) fn all() -> Vec<Test> {
     let stand_in =
         Test::new("takeover/a_stand_in_of_kueue_stops_and_comes_back", |world: Arc<World>| async move {
             need!(possible(&world));
-            let mut site = Site::start(&world, "takeover").await?;
+            let mut site = Site::start(&world, "takeover", world.repository.join("crds/generated")).await?;
             let kueue = Kueue::stand_in(&site.plane, QUOTA);
             site.there_and_back(kueue).await?;
             Ok(Outcome::Passed)
@@ -43,8 +43,11 @@ pub(crate) fn all() -> Vec<Test> {
         need!(possible(&world));
         let binary =
             need!(std::env::var_os("KUEUE_MANAGER").context("KUEUE_MANAGER names no manager of Kueue"));
-        let mut site = Site::start(&world, "takeover-kueue").await?;
-        let kueue = Kueue::manager(PathBuf::from(binary), &site.work, &site.plane);
+        // Kueue's own definitions, where they are to be had.
+        let definitions = world.shared("conformance/crds/kueue");
+        let definitions = definitions.unwrap_or_else(|_| world.repository.join("crds/generated"));
+        let mut site = Site::start(&world, "takeover-kueue", definitions).await?;
+        let kueue = Kueue::manager(Path::new(&binary), &site.work, &site.plane);
         site.there_and_back(kueue).await?;
         Ok(Outcome::Passed)
     });
@@ -68,13 +71,13 @@ struct Site {
 }
 
 impl Site {
-    async fn start(world: &World, name: &str) -> Result<Self> {
+    async fn start(world: &World, name: &str, definitions: PathBuf) -> Result<Self> {
         let work = world.work.join(name);
         std::fs::create_dir_all(&work)?;
         // One folder of process ids, whoever ends the run.
         std::os::unix::fs::symlink(world.work.join("pids"), work.join("pids"))?;
         let plane = ControlPlane::start(&work, &world.tools).await?;
-        let files: Vec<PathBuf> = yaml_files(&world.repository.join("crds/generated"))?;
+        let files: Vec<PathBuf> = yaml_files(&definitions)?;
         let kueues = files.into_iter().filter(|file| file.display().to_string().contains("kueue.x-k8s.io_"));
         let installed = install_definitions(&plane.client, &kueues.collect::<Vec<_>>()).await?;
         ensure!(installed.values().all(Result::is_ok), "{installed:?}");
@@ -87,7 +90,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Queues, both programs' Services, and what sends requests to Kueue.
+    /// Both programs' Services, the way to ours, and what sends requests to Kueue.
     async fn install(&self, port: u16) -> Result<()> {
         let applier = Applier::new(self.plane.client.clone()).await?;
         let service = |namespace: &str, name: &str| {
@@ -98,6 +101,24 @@ impl Site {
             "metadata": {"name": "ours", "namespace": "trireme-system", "labels": {"kubernetes.io/service-name": "admission-controller"}},
             "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
             "endpoints": [{"addresses": [own_address()?.to_string()], "conditions": {"ready": true}}]});
+        for name in ["team", kueue::NAMESPACE, "trireme-system"] {
+            applier
+                .must(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+                .await?;
+        }
+        let ours = service("trireme-system", "admission-controller");
+        for object in [service(kueue::NAMESPACE, kueue::SERVICE), ours, slice] {
+            applier.must(&object).await?;
+        }
+        // Kueue's definitions have Kueue convert.
+        let conversion = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"namespace": kueue::NAMESPACE, "name": kueue::SERVICE, "path": "/convert"}}}}}});
+        send(&self.plane.client, "PATCH", DEFINITION, &conversion).await.map(|_| ())
+    }
+
+    /// A flavor and two queues, as an administrator makes them while Kueue runs.
+    async fn make_queues(&self) -> Result<()> {
+        let applier = Applier::new(self.plane.client.clone()).await?;
         let kueue = |kind: &str, name: &str, spec: Value| {
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind,
             "metadata": {"name": name}, "spec": spec})
@@ -105,15 +126,7 @@ impl Site {
         let mut local = kueue("LocalQueue", "team", json!({"clusterQueue": "team"}));
         local["metadata"]["namespace"] = json!("team");
         let quota = json!({"name": "cpu", "nominalQuota": format!("{}m", QUOTA * 100)});
-        for name in ["team", kueue::NAMESPACE, "trireme-system"] {
-            applier
-                .must(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
-                .await?;
-        }
         for object in [
-            service(kueue::NAMESPACE, "kueue-webhook-service"),
-            service("trireme-system", "admission-controller"),
-            slice,
             kueue("ResourceFlavor", "default", json!({"nodeLabels": {"pool": "default"}})),
             kueue(
                 "ClusterQueue",
@@ -125,14 +138,20 @@ impl Site {
         ] {
             applier.must(&object).await?;
         }
-        // Kueue's definitions have Kueue convert.
-        let conversion = json!({"spec": {"conversion": {"webhook": {"clientConfig": {
-            "service": {"namespace": kueue::NAMESPACE, "name": "kueue-webhook-service"}}}}}});
-        send(&self.plane.client, "PATCH", DEFINITION, &conversion).await.map(|_| ())
+        Ok(())
     }
 
+    /// GET as JSON, asked again as long as the server asks for that: a definition that changed is being set up anew.
     async fn get(&self, path: &str) -> Result<Value> {
-        get(&self.plane.client, path).await
+        for _ in 0..20 {
+            match self.plane.client.request(http::Request::get(path).body(Vec::new())?).await {
+                Err(kube::Error::Api(status)) if status.code == 429 => {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+                answer => return Ok(answer?),
+            }
+        }
+        bail!("{path}: still 429 after 10 s")
     }
 
     async fn list(&self, path: &str) -> Result<Vec<Value>> {
@@ -159,20 +178,28 @@ impl Site {
     }
 
     async fn there_and_back(&mut self, mut kueue: Kueue) -> Result<()> {
+        let outcome = self.over_and_back(&mut kueue).await;
+        outcome.with_context(|| kueue.log_end())
+    }
+
+    async fn over_and_back(&mut self, kueue: &mut Kueue) -> Result<()> {
+        kueue.start().await?;
+        self.make_queues().await?;
         for number in 0..WORKLOADS_AT_FIRST {
             send(&self.plane.client, "POST", JOBS, &job(&format!("job-{number:03}"))).await?;
         }
-        kueue.start()?;
         self.admitted(QUOTA).await.context("Kueue admits")?;
         self.run_some().await?;
-        self.configure_kueues_webhook().await?;
+        if !kueue.serves() {
+            self.configure_kueues_webhook().await?;
+        }
         let first = self.seen().await?;
 
         self.start_ours()?;
         kueue.stop().await?;
         self.taken().await?;
         self.unharmed(&first).await.context("after our program has taken over")?;
-        let ended = self.end_some("job-00").await?;
+        let ended = self.end_some().await?;
         self.admitted(QUOTA + ENDING).await.context("our program goes on where Kueue stopped")?;
         self.finished(&ended).await?;
         // Kueue's own webhook, answered here: a job that is not suspended is suspended.
@@ -186,25 +213,22 @@ impl Site {
         self.unharmed(&first).await.context("while our program works")?;
         let second = self.seen().await?;
 
-        kueue.start()?;
+        kueue.start().await?;
         self.hand_back().await?;
         self.ours.take().context("it runs")?.terminate().await?;
         wait("Kueue to hold its Lease", Duration::from_secs(40), async || {
             Ok(holder(&self.get(LEASE).await?) == "kueue")
         })
         .await?;
-        let ended = self.end_some("job-01").await?;
+        let ended = self.end_some().await?;
         self.admitted(QUOTA + 2 * ENDING).await.context("Kueue goes on where our program stopped")?;
         self.finished(&ended).await?;
         self.unharmed(&second).await.context("after Kueue came back")?;
         let hooks = self.get(MUTATING).await?;
         let service = &hooks["webhooks"][0]["clientConfig"]["service"];
-        ensure!(
-            service["name"] == "kueue-webhook-service" && service["namespace"] == kueue::NAMESPACE,
-            "{hooks}"
-        );
+        ensure!(service["name"] == kueue::SERVICE && service["namespace"] == kueue::NAMESPACE, "{hooks}");
         let conversion = &self.get(DEFINITION).await?["spec"]["conversion"]["webhook"]["clientConfig"];
-        ensure!(conversion["service"]["name"] == "kueue-webhook-service", "{conversion}");
+        ensure!(conversion["service"]["name"] == kueue::SERVICE, "{conversion}");
         kueue.stop().await
     }
 
@@ -245,15 +269,14 @@ impl Site {
         send(&self.plane.client, "PATCH", &path, &json!({"status": status})).await.map(|_| ())
     }
 
-    /// Ends the pods of ten jobs; returns the jobs' names.
-    async fn end_some(&self, prefix: &str) -> Result<Vec<String>> {
+    /// Ends the pods of ten jobs; returns the jobs' names. Which jobs have pods is whoever's choice who admitted them.
+    async fn end_some(&self) -> Result<Vec<String>> {
         let mut ended = Vec::new();
-        for pod in self.list(PODS).await? {
-            let job = pod["metadata"]["labels"]["job-name"].as_str().unwrap_or_default();
-            if job.starts_with(prefix) {
-                ended.push(job.to_owned());
-                self.set_pod(&pod, json!({"phase": "Succeeded"})).await?;
-            }
+        let pods = self.list(PODS).await?;
+        for pod in pods.iter().filter(|pod| pod["status"]["phase"] != "Succeeded").take(ENDING) {
+            let job = pod["metadata"]["labels"]["job-name"].as_str().context("the pod of a job")?;
+            ended.push(job.to_owned());
+            self.set_pod(pod, json!({"phase": "Succeeded"})).await?;
         }
         ensure!(ended.len() == ENDING, "{ended:?}");
         Ok(ended)
@@ -273,7 +296,7 @@ impl Site {
     /// Kueue's webhook for Jobs: whom it calls is not there any more.
     async fn configure_kueues_webhook(&self) -> Result<()> {
         let webhook = json!({"name": "mjob.kb.io", "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
-            "clientConfig": {"service": {"namespace": kueue::NAMESPACE, "name": "kueue-webhook-service", "path": "/mutate-batch-v1-job"}},
+            "clientConfig": {"service": {"namespace": kueue::NAMESPACE, "name": kueue::SERVICE, "path": "/mutate-batch-v1-job"}},
             "rules": [{"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}]});
         let applier = Applier::new(self.plane.client.clone()).await?;
         let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
