@@ -110,6 +110,9 @@ pub struct Configuration {
     pub leader_election: LeaderElection,
     /// `takeOver`, of this program alone: the Kueue whose place it takes.
     pub take_over: Option<TakeOver>,
+    /// Whether the file names plain pods among the frameworks.
+    #[serde(skip)]
+    pub names_pods: bool,
     /// What the file says that is not done as it says; told at start.
     #[serde(skip)]
     pub notices: Vec<Notice>,
@@ -197,6 +200,7 @@ impl Default for Configuration {
             metrics: Metrics::default(),
             leader_election: LeaderElection::default(),
             take_over: None,
+            names_pods: false,
             notices: Vec::new(),
         }
     }
@@ -224,6 +228,8 @@ impl Configuration {
         // JSON is YAML: what is left is decoded with the same messages.
         let mut configuration: Self = config::parse(path, &file.to_string())?;
         configuration.notices = notices;
+        configuration.names_pods =
+            file["integrations"]["frameworks"].is_array() && configuration.manages_pods();
         configuration.check(path)
     }
 

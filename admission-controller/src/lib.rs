@@ -15,7 +15,7 @@
 //! | [`visibility`] | the aggregated API that tells who waits, and where |
 //! | [`shadow`] | comparing with a Kueue that runs, writing nothing |
 //! | [`takeover`] | taking the place of a Kueue that runs, and giving it back |
-//! | [`webhook`] | admission webhooks and conversion, which need no state |
+//! | [`webhook`], [`surroundings`] | admission webhooks and conversion, and what of the cluster they look at |
 //!
 //! The decisions themselves are made in `quota_engine`.
 
@@ -43,6 +43,7 @@ pub mod requests;
 pub mod requeue;
 pub mod shadow;
 pub mod status;
+pub mod surroundings;
 pub mod takeover;
 pub mod topology;
 pub mod visibility;
@@ -62,10 +63,11 @@ use kit::tls::{CaTargets, Certificates, Settings, TlsError, keep_ca_bundle};
 use kit::watch::Reports;
 use kit::writes::WriteMetrics;
 use prometheus_client::registry::Registry;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub use config::{Config, Configuration};
 use config::{Notice, Webhooks};
+use surroundings::Surroundings;
 pub use webhook::webhook_configurations;
 
 /// The name of the lease, and of the admin pages in the table of services.
@@ -124,7 +126,8 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         Webhooks::Listen(Listen::InProcess) => FrontProxy::in_process(),
         _ => FrontProxy::start(&ctx),
     };
-    let mut webhooks = webhook::router(Arc::new(config.file.clone()));
+    let (surroundings, seen) = watch::channel(Surroundings::default());
+    let mut webhooks = webhook::router(Arc::new(config.file.clone()), seen);
     if config.file.feature_gates.visibility_on_demand {
         webhooks = webhooks.merge(visibility::router(ask, front_proxy, ctx.clock.clone()));
     }
@@ -148,7 +151,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     }
     http::publish(&ctx, &namespace, trireme::ADMISSION_SERVICE, &listen, router).await?;
 
-    controller::Controller::new(ctx, config, leadership, synced, counted).run(asked).await;
+    controller::Controller::new(ctx, config, leadership, synced, counted, surroundings).run(asked).await;
     if let Some(lease) = lease {
         lease.release().await;
     }

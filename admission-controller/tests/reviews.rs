@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use admission_controller::config::Configuration;
+use admission_controller::surroundings::Surroundings;
 use admission_controller::webhook::router;
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -29,7 +30,8 @@ const ADMISSION: [&str; 9] = [
 ];
 
 fn service() -> Router {
-    bounded(router(Arc::new(Configuration::default())))
+    let (_, surroundings) = tokio::sync::watch::channel(Surroundings::default());
+    bounded(router(Arc::new(Configuration::default()), surroundings))
 }
 
 async fn ask(service: &Router, path: &str, body: Vec<u8>) -> (u16, String) {

@@ -50,6 +50,8 @@ pub struct FeatureGates {
     pub skip_reassignment_for_pod_owned_workloads: bool,
     /// `ReclaimablePods`: quota of pods that have ended is given back before the job ends.
     pub reclaimable_pods: bool,
+    /// `WorkloadPriorityClassDefaulting`: jobs that name no WorkloadPriorityClass get the one called `default`, if there is one.
+    pub workload_priority_class_defaulting: bool,
     /// `VisibilityOnDemand`: whether `visibility.kueue.x-k8s.io` is served.
     pub visibility_on_demand: bool,
     /// Any other; those that change a rule of validation are in [`Gates`].
@@ -97,6 +99,7 @@ impl Default for FeatureGates {
             priority_sorting_within_cohort: kueues.priority_sorting,
             admission_fair_sharing: true,
             reclaimable_pods: true,
+            workload_priority_class_defaulting: true,
             visibility_on_demand: true,
             others: BTreeMap::new(),
         }

@@ -38,6 +38,7 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::explain;
 use crate::metrics::QueueMetrics;
+use crate::surroundings::Surroundings;
 use crate::visibility::{self, Board, Question};
 use feeds::{Feeds, Seen, feeds};
 use late::Late;
@@ -146,6 +147,7 @@ impl Controller {
         leadership: Leadership,
         ready: Requirement,
         counted: Counted,
+        surroundings: watch::Sender<Surroundings>,
     ) -> Self {
         let lease_is_ignored = config.planted.is(Bug::WriteWithoutLease);
         let gate = if lease_is_ignored { Arc::new(|| true) } else { leadership.gate() };
@@ -153,7 +155,7 @@ impl Controller {
         Self {
             events: counted.events.clone(),
             engine: Engine::new(config.file.settings()).with_planted(config.planted),
-            world: World::new(&config.file),
+            world: World::new(&config.file).telling(surroundings),
             writes,
             leadership,
             leads: false,

@@ -24,6 +24,7 @@ use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use quota_engine::{CheckName, ClusterQueueName, CohortName, Engine, Event, LocalQueueKey, Uid};
 use serde_json::Value;
+use tokio::sync::watch;
 
 use ground::Ground;
 
@@ -38,6 +39,7 @@ use crate::jobs::KindId;
 use crate::pods::PodsKey;
 use crate::reconcile::Job;
 use crate::requests::Rules;
+use crate::surroundings::{self, Surroundings};
 pub(super) use ancestors::Standing;
 use members::Members;
 
@@ -101,6 +103,8 @@ pub(crate) struct World {
     config: Configuration,
     pub(super) rules: Rules,
     defaults: PodDefaults,
+    /// What webhooks look at.
+    surroundings: watch::Sender<Surroundings>,
     pub(super) ground: Ground,
 }
 
@@ -142,8 +146,26 @@ impl World {
             config: config.clone(),
             rules: Rules::of(config),
             defaults: PodDefaults::default(),
+            surroundings: watch::Sender::new(Surroundings::default()),
             ground: Ground::new(),
         }
+    }
+
+    /// The same, telling webhooks what they look at.
+    pub(super) fn telling(self, surroundings: watch::Sender<Surroundings>) -> Self {
+        Self { surroundings, ..self }
+    }
+
+    /// Tells webhooks of a LocalQueue by the default name that is there or gone.
+    fn tell_default_queue(&self, key: &LocalQueueKey) {
+        if &*key.name != surroundings::DEFAULT {
+            return;
+        }
+        let is_there = self.local_queues_by_key.contains_key(key);
+        self.surroundings.send_if_modified(|told| match is_there {
+            true => told.queues.insert(key.namespace.to_string()),
+            false => told.queues.remove(&*key.namespace),
+        });
     }
 
     /// Whether every first list is complete: before that, nothing may be decided.
@@ -310,6 +332,8 @@ impl World {
         self.priorities.workload = named(self.workload_classes.iter(), |one| &one.metadata)
             .map(|(name, one)| (name, one.value))
             .collect();
+        let class = self.priorities.workload.contains_key(surroundings::DEFAULT);
+        self.surroundings.send_if_modified(|told| std::mem::replace(&mut told.class, class) != class);
         let pod_classes = || named(self.pod_classes.iter(), |one| &one.metadata);
         self.priorities.pod = pod_classes().map(|(name, one)| (name, one.value)).collect();
         self.priorities.default = pod_classes()
@@ -520,6 +544,7 @@ impl World {
                 let queue = input::local_queue(view);
                 let key = queue.key.clone();
                 self.local_queues_by_key.insert(key.clone(), uid);
+                self.tell_default_queue(&key);
                 let history = input::history(view);
                 engine.apply(Event::LocalQueue(queue));
                 if let Some(consumed) = history {
@@ -531,6 +556,7 @@ impl World {
                 if self.local_queues_by_key.get(&key) == Some(&uid) {
                     self.local_queues_by_key.remove(&key);
                 }
+                self.tell_default_queue(&key);
                 engine.apply(Event::LocalQueueGone(key, uid));
             }
         }

@@ -30,7 +30,7 @@ pub fn webhook_configurations_for(
     let jobs = || job_rules(config, &["CREATE", "UPDATE"]);
     let client = |path: &str| client(config, ca_bundle, path);
     let mut changing = vec![mutating(config, "mutate-job.trireme.dev", client(paths::MUTATE_JOB), jobs())];
-    let owners = || owner_rules(config);
+    let owners = || owner_rules(config, &["CREATE", "UPDATE"]);
     if config.pod_owners().next().is_some() {
         let client = client(paths::MUTATE_POD_OWNER);
         changing.push(mutating(config, "mutate-pod-owner.trireme.dev", client, owners()));
@@ -44,6 +44,12 @@ pub fn webhook_configurations_for(
             client(paths::MUTATE_POD),
             vec![pods(&["CREATE"])],
         )
+    }));
+    changing.extend(unlabelled(config).into_iter().map(|(name, path, rules)| MutatingWebhook {
+        object_selector: Some(has_label(kueue::QUEUE_NAME, "DoesNotExist")),
+        namespace_selector: Some(namespaces(config)),
+        failure_policy: Some("Ignore".to_owned()),
+        ..mutating(config, &format!("default-queue-of-{name}.trireme.dev"), client(path), rules)
     }));
     for kind in [paths::CLUSTER_QUEUE, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
         // Nobody waits for a review that changes nothing.
@@ -203,13 +209,31 @@ fn pod_webhooks(config: &Configuration) -> Vec<(&'static str, LabelSelector)> {
     webhooks
 }
 
+/// New objects without the label may get it from their namespace. They are nobody's until then, so they do not depend on this
+/// program: if it is away they are created as they are. Plain pods are looked at where the configuration names them; otherwise
+/// every pod of the cluster would be.
+fn unlabelled(config: &Configuration) -> Vec<(&'static str, &'static str, Vec<RuleWithOperations>)> {
+    if config.manage_jobs_without_queue_name {
+        return Vec::new();
+    }
+    let create = ["CREATE"];
+    let mut webhooks = vec![("job", paths::MUTATE_JOB, job_rules(config, &create))];
+    if config.pod_owners().next().is_some() {
+        webhooks.push(("pod-owner", paths::MUTATE_POD_OWNER, owner_rules(config, &create)));
+    }
+    if config.names_pods {
+        webhooks.push(("pod", paths::MUTATE_POD, vec![pods(&create)]));
+    }
+    webhooks
+}
+
 fn pods(operations: &[&str]) -> RuleWithOperations {
     rule("", "v1", &["pods"], operations)
 }
 
-fn owner_rules(config: &Configuration) -> Vec<RuleWithOperations> {
+fn owner_rules(config: &Configuration, operations: &[&str]) -> Vec<RuleWithOperations> {
     let owners = config.pod_owners().map(|owner| owner.kind);
-    owners.map(|kind| rule(kind.group, kind.version, &[kind.plural], &["CREATE", "UPDATE"])).collect()
+    owners.map(|kind| rule(kind.group, kind.version, &[kind.plural], operations)).collect()
 }
 
 fn job_rules(config: &Configuration, operations: &[&str]) -> Vec<RuleWithOperations> {

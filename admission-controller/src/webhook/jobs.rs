@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
-use super::{owners, pods};
+use super::{Site, filled, owners, pods};
 use crate::config::Configuration;
 use crate::jobs::{JobKind, JobObject, JobView, read, templates};
 use crate::pods::{POD, of_kind};
@@ -23,18 +23,20 @@ fn parsed(
 }
 
 /// A managed job is created suspended, and its pods are given to our scheduler unless somebody chose another.
-pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
+pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
+    let config = &site.config;
     let is_new = request.operation == "CREATE";
     if !is_new && request.operation != "UPDATE" {
         return Verdict::Allow;
     }
-    let Some((kind, object, view)) = parsed(config, request, &request.object) else { return Verdict::Allow };
+    let filled = filled::in_labels(site, request);
+    let Some((kind, object, view)) = parsed(config, request, &filled) else { return Verdict::Allow };
     let owned = object.metadata.owner_references.iter().flatten().any(|owner| config.is_part_of(owner));
     let elsewhere = object.runs_elsewhere(kind);
     if owned || elsewhere || !config.manages(&request.namespace, view.queue.as_deref()) {
         return Verdict::Allow;
     }
-    let mut changed = request.object.clone();
+    let mut changed = filled;
     if is_new && !view.suspended {
         set_existing_parent(&mut changed, kind.suspend, json!(true));
     }
@@ -59,16 +61,17 @@ pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
 }
 
 /// The same for every kind that Kueue knows: who asks for a queue by a kind that is not managed is told so.
-pub(super) fn mutate_or_warn(config: &Configuration, request: &Request) -> Verdict {
+pub(super) fn mutate_or_warn(site: &Site, request: &Request) -> Verdict {
+    let config = &site.config;
     let is_this = |kind: &JobKind| kind.group == request.group && kind.kind == request.kind;
     if config.kinds().any(is_this) {
-        return mutate(config, request);
+        return mutate(site, request);
     }
     if config.pod_owners().any(|owner| is_this(owner.kind)) {
-        return owners::mutate(config, request);
+        return owners::mutate(site, request);
     }
     if is_this(POD) && config.watches_pods() {
-        return pods::mutate(config, request);
+        return pods::mutate(site, request);
     }
     let pointer = format!("/metadata/labels/{}", kueue::QUEUE_NAME.replace('/', "~1"));
     match request.object.pointer(&pointer).and_then(Value::as_str) {
@@ -81,13 +84,13 @@ pub(super) fn mutate_or_warn(config: &Configuration, request: &Request) -> Verdi
 }
 
 /// The same for every kind that Kueue knows.
-pub(super) fn validate_any(config: &Configuration, request: &Request) -> Verdict {
+pub(super) fn validate_any(site: &Site, request: &Request) -> Verdict {
     if of_kind(&request.group, &request.kind).is_some() {
-        owners::validate(config, request)
+        owners::validate(site, request)
     } else if (request.group.as_str(), request.kind.as_str()) == (POD.group, POD.kind) {
-        pods::validate(config, request)
+        pods::validate(site, request)
     } else {
-        validate(config, request)
+        validate(site, request)
     }
 }
 
@@ -103,7 +106,8 @@ pub(super) fn set_existing_parent(root: &mut Value, pointer: &str, value: Value)
 }
 
 /// The queue, the priority class and what else an admission rests on stay what they were while the job runs.
-pub(super) fn validate(config: &Configuration, request: &Request) -> Verdict {
+pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
+    let config = &site.config;
     let Some((kind, object, view)) = parsed(config, request, &request.object) else { return Verdict::Allow };
     let new = Subject { kind, object: &object, suspended: view.suspended };
     if request.operation != "UPDATE" {
@@ -115,12 +119,28 @@ pub(super) fn validate(config: &Configuration, request: &Request) -> Verdict {
     {
         return Verdict::Allow;
     }
-    Verdict::of(rules::on_update(&Subject { kind, object: &before, suspended: old.suspended }, &new))
+    let mut errors = rules::on_update(&Subject { kind, object: &before, suspended: old.suspended }, &new);
+    if old.queue.is_some() && view.queue.is_none() && site.surroundings.borrow().has_queue(&request.namespace)
+    {
+        let detail = "it is not taken away in a namespace with a default queue";
+        errors.push(rules::invalid(rules::label(kueue::QUEUE_NAME), "", detail));
+    }
+    Verdict::of(errors)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::surroundings::Surroundings;
+
+    fn site() -> Site {
+        site_in(Surroundings::default())
+    }
+
+    fn site_in(surroundings: Surroundings) -> Site {
+        let (_, surroundings) = tokio::sync::watch::channel(surroundings);
+        Site { config: Configuration::default().into(), surroundings }
+    }
 
     fn request(operation: &str, object: Value, old: Value) -> Request {
         let review = json!({
@@ -155,32 +175,32 @@ mod tests {
 
     #[test]
     fn a_managed_job_is_created_suspended_for_our_scheduler() {
-        let config = Configuration::default();
+        let site = site();
         let scheduler = "/spec/pytorchReplicaSpecs/Worker/template/spec/schedulerName";
         for (wanted, given) in [("trireme", ""), ("trireme", "default-scheduler"), ("volcano", "volcano")] {
-            let verdict = mutate(&config, &request("CREATE", job("q", None, given), Value::Null));
+            let verdict = mutate(&site, &request("CREATE", job("q", None, given), Value::Null));
             let Verdict::Change(changed) = verdict else { panic!("{verdict:?}") };
             assert_eq!(changed.pointer("/spec/runPolicy/suspend"), Some(&json!(true)));
             assert_eq!(changed.pointer(scheduler), Some(&json!(wanted)));
         }
         for untouched in [job("", None, ""), job("q", Some(true), "trireme")] {
-            assert_eq!(mutate(&config, &request("CREATE", untouched, Value::Null)), Verdict::Allow);
+            assert_eq!(mutate(&site, &request("CREATE", untouched, Value::Null)), Verdict::Allow);
         }
         let mut wrong = job("q", None, "");
         wrong["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!("two");
-        let verdict = mutate(&config, &request("CREATE", wrong, Value::Null));
+        let verdict = mutate(&site, &request("CREATE", wrong, Value::Null));
         let Verdict::Change(changed) = verdict else { panic!("{verdict:?}") };
         assert_eq!(changed.pointer(scheduler), Some(&json!("trireme")), "a job that is corrected later");
         let mut child = job("q", None, "");
         child["metadata"]["ownerReferences"] = json!([
             { "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "1", "controller": true }
         ]);
-        assert_eq!(mutate(&config, &request("CREATE", child, Value::Null)), Verdict::Allow);
+        assert_eq!(mutate(&site, &request("CREATE", child, Value::Null)), Verdict::Allow);
     }
 
     #[test]
     fn an_edit_does_not_lose_the_scheduler() {
-        let config = Configuration::default();
+        let site = site();
         let without_template = || {
             let mut job = job("q", Some(true), "");
             job["spec"]["pytorchReplicaSpecs"]["Worker"] = json!({});
@@ -193,7 +213,7 @@ mod tests {
             (job("q", Some(true), "trireme"), job("q", Some(true), "volcano"), None),
             (job("q", Some(false), "trireme"), job("q", Some(false), "trireme"), None),
         ] {
-            let verdict = mutate(&config, &request("UPDATE", new.clone(), old));
+            let verdict = mutate(&site, &request("UPDATE", new.clone(), old));
             let given = match &verdict {
                 Verdict::Change(changed) => changed
                     .pointer("/spec/pytorchReplicaSpecs/Worker/template/spec/schedulerName")
@@ -206,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_queue_changes_only_while_the_job_is_suspended() {
-        let config = Configuration::default();
+        let site = site();
         for (old, new, allowed) in [
             (job("a", Some(false), ""), job("b", Some(false), ""), false),
             (job("a", Some(true), ""), job("b", Some(true), ""), true),
@@ -214,7 +234,7 @@ mod tests {
             (job("", Some(false), ""), job("b", Some(false), ""), false),
             (job("", Some(false), ""), job("", Some(false), ""), true),
         ] {
-            let verdict = validate(&config, &request("UPDATE", new, old));
+            let verdict = validate(&site, &request("UPDATE", new, old));
             assert_eq!(verdict == Verdict::Allow, allowed, "{verdict:?}");
         }
     }
@@ -227,6 +247,43 @@ mod tests {
         }
         // A job that is none is left to the API server's schema.
         let odd = request("CREATE", json!("text"), Value::Null);
-        assert_eq!(mutate(&Configuration::default(), &odd), Verdict::Allow);
+        assert_eq!(mutate(&site(), &odd), Verdict::Allow);
+    }
+
+    fn within(namespace: &str, request: Request) -> Request {
+        let mut request = request;
+        request.namespace = namespace.to_owned();
+        request
+    }
+
+    #[test]
+    fn who_names_no_queue_gets_that_of_its_namespace() {
+        let site = site_in(Surroundings { queues: ["by-default".to_owned()].into(), class: true });
+        let of = |namespace: &str, job: Value| within(namespace, request("CREATE", job, Value::Null));
+        let labels = |namespace: &str, job: Value| match mutate(&site, &of(namespace, job)) {
+            Verdict::Change(changed) => changed["metadata"]["labels"].clone(),
+            other => json!(format!("{other:?}")),
+        };
+        let both = json!({ kueue::QUEUE_NAME: "default", kueue::PRIORITY_CLASS: "default" });
+        assert_eq!(labels("by-default", job("", None, "")), both);
+        let mut bare = job("", None, "");
+        bare["metadata"].as_object_mut().unwrap().remove("labels");
+        assert_eq!(labels("by-default", bare), both);
+        assert_eq!(labels("team-a", job("", None, "")), "Allow");
+        let chosen = json!({ kueue::QUEUE_NAME: "q", kueue::PRIORITY_CLASS: "default" });
+        assert_eq!(labels("by-default", job("q", None, "")), chosen);
+        let mut part = job("", None, "");
+        part["metadata"]["ownerReferences"] = json!([
+            { "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "1", "controller": true }
+        ]);
+        assert_eq!(labels("by-default", part), "Allow");
+
+        let (old, new) = (job("default", Some(true), ""), job("", Some(true), ""));
+        let update = |namespace: &str| within(namespace, request("UPDATE", new.clone(), old.clone()));
+        assert!(
+            matches!(validate(&site, &update("by-default")), Verdict::Deny(_)),
+            "it would only come back"
+        );
+        assert_eq!(validate(&site, &update("team-a")), Verdict::Allow);
     }
 }

@@ -2,6 +2,7 @@
 
 mod configurations;
 mod defaults;
+mod filled;
 mod jobs;
 mod owners;
 mod pods;
@@ -21,11 +22,13 @@ use axum::routing::post;
 use crds::names::trireme;
 use crds::validation::Gates;
 use kit::http::BODY_LIMIT;
+use tokio::sync::watch;
 
 pub use configurations::{webhook_configurations, webhook_configurations_for};
 use review::{Request, Verdict};
 
 use crate::config::Configuration;
+use crate::surroundings::Surroundings;
 
 /// The name of both webhook configurations.
 pub const CONFIGURATION: &str = "trireme-admission-controller";
@@ -86,15 +89,23 @@ pub(crate) mod paths {
     }
 }
 
+/// What jobs are judged by.
+#[derive(Clone)]
+struct Site {
+    config: Arc<Configuration>,
+    surroundings: watch::Receiver<Surroundings>,
+}
+
 /// A ConversionReview holds a whole list, as somebody reads it: `kubectl` asks for 500 objects at a time.
 const CONVERSION_LIMIT: usize = 64 << 20;
 
 /// All of them.
-pub fn router(config: Arc<Configuration>) -> Router {
+pub fn router(config: Arc<Configuration>, surroundings: watch::Receiver<Surroundings>) -> Router {
     let gates = config.gates();
-    let handler = |judge: fn(&Configuration, &Request) -> Verdict| {
-        let config = config.clone();
-        post(move |body: Body| std::future::ready(answer(body, |request| judge(&config, request))))
+    let site = Site { config, surroundings };
+    let handler = |judge: fn(&Site, &Request) -> Verdict| {
+        let site = site.clone();
+        post(move |body: Body| std::future::ready(answer(body, |request| judge(&site, request))))
     };
     let of_kueue = |judge: fn(Gates, &Request) -> Verdict| {
         post(move |body: Body| std::future::ready(answer(body, |request| judge(gates, request))))

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::jobs::set_existing_parent;
 use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
+use super::{Site, filled};
 use crate::config::Configuration;
 use crate::jobs::JobObject;
 use crate::pods::{self, PodOwner, Shape, of_kind};
@@ -16,13 +17,14 @@ fn parsed(request: &Request, object: &Value) -> Option<(&'static PodOwner, JobOb
 }
 
 /// The pod templates of what is submitted to a queue say so: their pods are gated when they are created.
-pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
-    let Some((owner, object)) = parsed(request, &request.object) else { return Verdict::Allow };
+pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
+    let (config, filled) = (&site.config, filled::in_labels(site, request));
+    let Some((owner, object)) = parsed(request, &filled) else { return Verdict::Allow };
     let owned = is_part(config, &object);
     if owned || !config.manages(&request.namespace, object.queue()) {
         return Verdict::Allow;
     }
-    let mut changed = request.object.clone();
+    let mut changed = filled;
     for template in owner.templates.iter().filter(|at| object.at(at).is_some_and(Value::is_object)) {
         let mut set = |part: &str, key: &str, value: &str| {
             let at = format!("{template}/metadata/{part}/{}", key.replace('/', "~1"));
@@ -49,7 +51,8 @@ fn is_part(config: &Configuration, object: &JobObject) -> bool {
 }
 
 /// What was admitted stays as it is: the queue while pods are ready, and what decides about quota.
-pub(super) fn validate(config: &Configuration, request: &Request) -> Verdict {
+pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
+    let config = &site.config;
     let Some((owner, new)) = parsed(request, &request.object) else { return Verdict::Allow };
     let subject = Subject { kind: owner.kind, object: &new, suspended: false };
     let mut errors = rules::queue_name(&new);

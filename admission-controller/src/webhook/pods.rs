@@ -5,17 +5,22 @@ use serde_json::{Value, json};
 use super::jobs::{DEFAULT_SCHEDULER, set_existing_parent};
 use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
+use super::{Site, filled};
 use crate::config::Configuration;
 use crate::jobs::JobObject;
 use crate::pods::{self, Member, POD, prebuilt};
 
 /// A managed pod is created with a gate, with what tells its shape, and, where nobody else answers for it, with a finalizer.
-pub(super) fn mutate(config: &Configuration, request: &Request) -> Verdict {
-    let Ok(pod) = serde_json::from_value::<JobObject>(request.object.clone()) else { return Verdict::Allow };
+pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
+    let config = &site.config;
+    let mut changed = request.object.clone();
+    if config.manages_pods() {
+        changed = filled::in_labels(site, request);
+    }
+    let Ok(pod) = serde_json::from_value::<JobObject>(changed.clone()) else { return Verdict::Allow };
     if request.operation != "CREATE" {
         return Verdict::Allow;
     }
-    let mut changed = request.object.clone();
     let is_managed = is_managed(config, request, &pod);
     if is_managed {
         gate(&mut changed, &pod);
@@ -69,7 +74,7 @@ fn name_scheduler(config: &Configuration, changed: &mut Value) {
 }
 
 /// A group has a name and a size, and a pod stays in its group.
-pub(super) fn validate(_: &Configuration, request: &Request) -> Verdict {
+pub(super) fn validate(_: &Site, request: &Request) -> Verdict {
     let read = |object: &Value| serde_json::from_value::<JobObject>(object.clone()).ok();
     let Some(new) = read(&request.object) else { return Verdict::Allow };
     let suspended = |pod: &JobObject| pod.is_terminated() || pod.has_gate(kueue::ADMISSION_GATE);

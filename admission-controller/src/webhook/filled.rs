@@ -1,0 +1,41 @@
+//! The queue and the priority class of jobs that name none: Kueue's `ApplyDefaultLocalQueue` and
+//! `ApplyDefaultWorkloadPriorityClass`.
+
+use crds::names::kueue;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+
+use super::Site;
+use super::jobs::set_existing_parent;
+use super::review::Request;
+use crate::jobs::JobObject;
+use crate::surroundings::DEFAULT;
+
+/// The new object of a review with the labels that it lacks. What is part of something that is managed gets none.
+pub(super) fn in_labels(site: &Site, request: &Request) -> Value {
+    let mut object = request.object.clone();
+    let Ok(read) = serde_json::from_value::<JobObject>(object.clone()) else { return object };
+    let is_part = |owner: &OwnerReference| site.config.is_part_of(owner);
+    if request.operation != "CREATE" || read.metadata.owner_references.iter().flatten().any(is_part) {
+        return object;
+    }
+    let around = site.surroundings.borrow();
+    let mut set = |key: &str| {
+        set_existing_parent(
+            &mut object,
+            &format!("/metadata/labels/{}", key.replace('/', "~1")),
+            json!(DEFAULT),
+        );
+    };
+    let mut is_managed = site.config.manages(&request.namespace, read.queue());
+    if read.queue().is_none() && around.has_queue(&request.namespace) {
+        set(kueue::QUEUE_NAME);
+        is_managed = true;
+    }
+    let defaults_class = site.config.feature_gates.workload_priority_class_defaulting && around.class;
+    let names_class = read.label(kueue::PRIORITY_CLASS).is_some_and(|name| !name.is_empty());
+    if is_managed && defaults_class && !names_class {
+        set(kueue::PRIORITY_CLASS);
+    }
+    object
+}
