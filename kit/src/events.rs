@@ -25,10 +25,10 @@ use merge::{Merger, Repeat, Verdict};
 /// later is dropped and counted, and good news already when half of it is full.
 const QUEUE: usize = 2_000;
 /// So many of them are written at once after a while of silence,
-const BURST: u32 = 1_000;
+const BURST: u32 = 256;
 /// and then one more after each such time: at about 5 ms of the API server's time each a tenth of a core, however much
 /// happens.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(100);
 /// How often repeats are written: client-go's order of magnitude for series, and late enough to merge a burst.
 const FLUSH_EVERY: Duration = Duration::from_secs(10);
 /// The longest message of an event the API accepts.

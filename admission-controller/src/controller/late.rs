@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use super::world::Unit;
 
 /// So many of each may be written at once after a while of silence: a team's jobs, or a few hundred queues.
-const BURST: u32 = 256;
+const BURST: u32 = 128;
 /// While decisions are being written, one more of each may be written for so many of them,
-const PER_DECISIONS: u32 = 7;
+const PER_DECISIONS: u32 = 20;
 /// and one more after each such time.
-const PAUSE_BUSY: Duration = Duration::from_millis(200);
+const PAUSE_BUSY: Duration = Duration::from_millis(500);
 /// The same when nothing else was written for a while.
 const PAUSE_QUIET: Duration = Duration::from_millis(8);
 /// That while.

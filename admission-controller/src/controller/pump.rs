@@ -135,8 +135,10 @@ impl Controller {
             self.world.dirty.insert(unit);
         }
         self.pods_to_groups();
-        for unit in std::mem::take(&mut self.world.dirty) {
-            self.pump_unit(unit);
+        if self.writes.room() > 0 {
+            for unit in std::mem::take(&mut self.world.dirty) {
+                self.pump_unit(unit);
+            }
         }
         while let Some(unit) = self.late.next_queue(now) {
             self.pump_unit(unit);
@@ -147,7 +149,11 @@ impl Controller {
     }
 
     fn pump_unit(&mut self, unit: Unit) {
-        if self.busy.contains_key(&unit) || self.writes.room() == 0 {
+        if self.busy.contains_key(&unit) {
+            // It is looked at again when the answer comes.
+            return;
+        }
+        if self.writes.room() == 0 {
             self.world.dirty.insert(unit);
             return;
         }
