@@ -64,7 +64,7 @@ impl Engine {
         if self.waits_for_pods && self.not_ready.is_empty() {
             self.waits_for_pods = false;
             self.released = true;
-            for name in self.queues.keys().cloned().collect::<Vec<_>>() {
+            for name in self.queues.in_order().map(|(name, _)| name.clone()).collect::<Vec<_>>() {
                 self.reactivate(&name);
             }
         }

@@ -40,7 +40,7 @@ impl Engine {
                 *expected.entry(node).or_default().entry(*pair).or_default() += i128::from(*amount);
             }
         };
-        for record in self.workloads.values() {
+        for (_, record) in self.workloads.in_order() {
             match &record.phase {
                 Phase::Holding(holding) => {
                     let leaving = matches!(holding.state, HoldState::Leaving { .. });
@@ -54,7 +54,7 @@ impl Engine {
                 _ => {}
             }
         }
-        for queue in self.queues.values() {
+        for (_, queue) in self.queues.in_order() {
             let kept = self.tree.usage_of(queue.node, ledger);
             let counted = expected.remove(&queue.node).unwrap_or_default();
             if kept != counted {
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     fn audit_queues(&self) -> Result<(), String> {
-        for (uid, record) in &self.workloads {
+        for (uid, record) in self.workloads.in_order() {
             let order = self.order_of(&record.workload);
             let (name, listed) = match &record.phase {
                 Phase::Queued(name) => (name, self.queues[name].active.contains(&order)),
@@ -87,11 +87,12 @@ impl Engine {
                 return Err(format!("{uid} is {:?} but not listed so in {name}", record.phase));
             }
         }
-        let listed: usize = self.queues.values().map(|queue| queue.pending() + queue.holding.len()).sum();
+        let listed: usize =
+            self.queues.in_order().map(|(_, queue)| queue.pending() + queue.holding.len()).sum();
         let placed = self
             .workloads
-            .values()
-            .filter(|record| !matches!(record.phase, Phase::Aside(None) | Phase::Finished))
+            .in_order()
+            .filter(|(_, record)| !matches!(record.phase, Phase::Aside(None) | Phase::Finished))
             .count();
         if listed == placed { Ok(()) } else { Err(format!("{listed} listed in queues, {placed} placed")) }
     }

@@ -19,6 +19,7 @@ use crate::queue::{HoldState, Holding, Order, Phase, Queue, Record, Shape};
 use crate::reason::PendingReason;
 use crate::settings::Settings;
 use crate::slices::WorkloadKey;
+use crate::table::Table;
 use crate::tree::{Ledger, NodeName, Tree, Usage};
 
 /// All state of layer 1, owned by one task.
@@ -37,11 +38,11 @@ pub struct Engine {
     /// Who has quota and needs places, and whether anything has changed since it was looked at last.
     pub(crate) second_pass: BTreeMap<Uid, bool>,
     pub(crate) checks: BTreeMap<CheckName, AdmissionCheck>,
-    pub(crate) queues: BTreeMap<ClusterQueueName, Queue>,
+    pub(crate) queues: Table<ClusterQueueName, Queue>,
     pub(crate) cohorts: BTreeMap<CohortName, Cohort>,
     pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
     pub(crate) namespaces: BTreeMap<Arc<str>, Labels>,
-    pub(crate) workloads: BTreeMap<Uid, Record>,
+    pub(crate) workloads: Table<Uid, Record>,
     pub(crate) by_local_queue: BTreeMap<LocalQueueKey, BTreeSet<Uid>>,
     /// What LocalQueues have used, of those whose turns go by it.
     pub(crate) accounts: BTreeMap<LocalQueueKey, Account>,
@@ -51,6 +52,9 @@ pub struct Engine {
     pub(crate) now_ms: i64,
     /// Who replaces whom, by the namespace and name of who is replaced.
     pub(crate) successors: BTreeMap<WorkloadKey, Uid>,
+    /// Queues in which somebody was put aside for the sake of what may end without anything being released in the tree: a
+    /// victim whose own admission was not confirmed yet, or quota that was kept back for the blocked head of another queue.
+    pub(crate) passed_over: BTreeSet<ClusterQueueName>,
     /// Queues with something to look at.
     pub(crate) ready: BTreeSet<ClusterQueueName>,
     pub(crate) claims: BTreeSet<Order>,
@@ -231,9 +235,7 @@ impl Engine {
 
     /// Every reason to wait is worked out and given anew: a new leader does not know which were written.
     pub fn forget_what_was_said(&mut self) {
-        for record in self.workloads.values_mut() {
-            record.said = None;
-        }
+        self.workloads.for_each_mut(|record| record.said = None);
         self.forget_own_history();
         self.reconfigured = true;
     }
@@ -433,7 +435,7 @@ impl Engine {
         }
         self.tree.refresh();
         self.renew_grounds();
-        let names: Vec<ClusterQueueName> = self.queues.keys().cloned().collect();
+        let names: Vec<ClusterQueueName> = self.queues.in_order().map(|(name, _)| name.clone()).collect();
         for name in names {
             let inactive = self.why_inactive(&name);
             let provisioned = self.provisioned(&name);
@@ -448,7 +450,7 @@ impl Engine {
         }
         self.touched_local_queues.extend(self.local_queues.keys().cloned());
         self.reopen_accounts();
-        let uids: Vec<Uid> = self.workloads.keys().cloned().collect();
+        let uids: Vec<Uid> = self.workloads.in_order().map(|(uid, _)| uid.clone()).collect();
         for uid in uids {
             self.replace_if_waiting(&uid);
             self.drain(&uid);
@@ -600,11 +602,16 @@ impl Engine {
     /// A workload has become a possible victim, or a head no longer has anything kept for it: whoever was put aside on
     /// that account is looked at again.
     pub(crate) fn wake_who_passed_over(&mut self, name: &ClusterQueueName) {
-        for member in self.members_of_tree(name) {
-            if self.queue(&member).passed_over {
-                self.reactivate(&member);
-            }
+        if self.passed_over.is_empty() {
+            return;
         }
+        let node = self.queue(name).node;
+        let root = self.tree.root(node);
+        let below = |member: &&ClusterQueueName| {
+            self.queues.get(*member).is_some_and(|one| self.tree.root(one.node) == root)
+        };
+        let members: Vec<ClusterQueueName> = self.passed_over.iter().filter(below).cloned().collect();
+        members.iter().for_each(|member| self.reactivate(member));
     }
 
     pub(crate) fn reactivate_tree(&mut self, name: &ClusterQueueName) {
@@ -617,6 +624,7 @@ impl Engine {
     }
 
     pub(crate) fn reactivate(&mut self, name: &ClusterQueueName) {
+        self.passed_over.remove(name);
         let queue = self.queue(name);
         for uid in queue.reactivate() {
             self.set_phase(&uid, Phase::Queued(name.clone()));
@@ -655,9 +663,8 @@ impl Engine {
 
     pub(crate) fn queue(&mut self, name: &ClusterQueueName) -> &mut Queue {
         let tree = &mut self.tree;
-        self.queues
-            .entry(name.clone())
-            .or_insert_with(|| Queue::new(tree.node(NodeName::ClusterQueue(name.as_str().to_owned()))))
+        let new = || Queue::new(tree.node(NodeName::ClusterQueue(name.as_str().to_owned())));
+        self.queues.get_or_insert_with(name, new)
     }
 
     /// What an admission uses, by flavor and resource. Negative numbers, which no admission of ours has, count as nothing.

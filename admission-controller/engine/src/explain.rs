@@ -115,13 +115,13 @@ impl Engine {
 
     /// Every known workload, by uid.
     pub fn workloads(&self) -> impl Iterator<Item = &Uid> {
-        self.workloads.keys()
+        self.workloads.in_order().map(|(uid, _)| uid)
     }
 
     /// Every ClusterQueue, by name.
     pub fn cluster_queues(&self) -> Vec<ClusterQueueState> {
         self.queues
-            .iter()
+            .in_order()
             .filter_map(|(name, queue)| {
                 Some(ClusterQueueState {
                     name: name.clone(),

@@ -33,6 +33,7 @@ mod report;
 mod second;
 mod settings;
 mod slices;
+mod table;
 pub mod topology;
 mod tree;
 mod waiting;

@@ -387,7 +387,7 @@ impl Engine {
             let groups = queue.spec.iter().flat_map(|spec| &spec.groups);
             groups.flat_map(|group| &group.flavors).any(|quotas| flavors.contains(&quotas.flavor))
         };
-        let names = self.queues.iter().filter(|(_, queue)| has(queue)).map(|(name, _)| name.clone());
+        let names = self.queues.in_order().filter(|(_, queue)| has(queue)).map(|(name, _)| name.clone());
         for name in names.collect::<Vec<_>>() {
             self.reactivate(&name);
         }
@@ -426,7 +426,7 @@ impl Engine {
 
     /// What the books of places have to show.
     fn place_charges(&self) -> impl Iterator<Item = (Places, Ledger)> + '_ {
-        self.workloads.values().flat_map(|record| {
+        self.workloads.in_order().flat_map(|(_, record)| {
             let (mut held, mut planned) = (Vec::new(), None);
             match &record.phase {
                 Phase::Holding(holding) => {

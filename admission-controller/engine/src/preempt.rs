@@ -200,7 +200,7 @@ impl<'a> Search<'a> {
             Some(strategies) => self.fairly(strategies),
         };
         if self.passed_over_assumed && victims.is_empty() {
-            self.engine.queue(&self.queue).passed_over = true;
+            self.engine.passed_over.insert(self.queue.clone());
         }
         victims
     }

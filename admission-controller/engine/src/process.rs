@@ -357,8 +357,10 @@ impl Engine {
         };
         let flavors_left = self.flavors_left(&head.uid);
         let blocks = self.planted.is(Bug::BlockBehindHead);
+        if held_back {
+            self.passed_over.insert(head.name.clone());
+        }
         let queue = self.queue(&head.name);
-        queue.passed_over |= held_back;
         let strict = queue.is_strict() || blocks;
         let done = if flavors_left {
             // It stays at the head, and the next cycle tries the flavors that are left.

@@ -211,9 +211,6 @@ pub(crate) struct Queue {
     pub(crate) inactive: Option<Inactive>,
     /// The head of a StrictFIFO queue that was found not to fit.
     pub(crate) blocked: Option<Order>,
-    /// Somebody was put aside for the sake of what may end without anything being released in the tree: a victim whose own
-    /// admission was not confirmed yet, or quota that was kept back for the blocked head of another queue.
-    pub(crate) passed_over: bool,
     /// Goes up when its quota may have changed or some of it came back.
     pub(crate) generation: u64,
 }
@@ -231,7 +228,6 @@ impl Queue {
             aside: BTreeSet::new(),
             inactive: None,
             blocked: None,
-            passed_over: false,
             generation: 0,
         }
     }
@@ -253,7 +249,6 @@ impl Queue {
     /// The first of every shape is looked at again: while it does not fit, none of its like does. Returns who that is.
     pub(crate) fn reactivate(&mut self) -> Vec<Uid> {
         self.blocked = None;
-        self.passed_over = false;
         let shapes: Vec<Shape> = self.parked.0.keys().cloned().collect();
         shapes.iter().flat_map(|shape| self.activate_next(shape)).collect()
     }
