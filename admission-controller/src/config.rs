@@ -22,6 +22,7 @@ use quota_engine::{FairSharing, Settings, Undeclared};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::metrics;
 pub(crate) use declared::for_ever;
 pub use declared::{DeclaredActive, DeclaredFinished, DeclaredKind, DeclaredPodSet, DeclaredReady};
 pub use fields::Notice;
@@ -132,6 +133,18 @@ pub struct Webhook {
 pub struct Metrics {
     /// `enableClusterQueueResources`: quotas and their use by flavor and resource.
     pub enable_cluster_queue_resources: bool,
+    /// `localQueueMetrics`: whether LocalQueues are told of, and which. Without it, all are.
+    pub local_queue_metrics: Option<LocalQueueMetrics>,
+}
+
+/// `metrics.localQueueMetrics`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LocalQueueMetrics {
+    /// Whether any are told of.
+    pub enable: bool,
+    /// Of those that are, which: all without it.
+    pub local_queue_selector: Option<LabelSelector>,
 }
 
 /// `leaderElection`.
@@ -311,6 +324,23 @@ impl Configuration {
                 .filter(|_| gates.admission_fair_sharing)
                 .map(AdmissionFairSharingConfig::rules),
             topology: gates.topology(),
+        }
+    }
+
+    /// Which metrics are shown.
+    pub fn shown_metrics(&self) -> metrics::Shown {
+        let (gates, wanted) = (&self.feature_gates, &self.metrics.local_queue_metrics);
+        let selector = match wanted {
+            Some(wanted) if !wanted.enable => None,
+            Some(wanted) => Some(wanted.local_queue_selector.clone().unwrap_or_default()),
+            None => Some(LabelSelector::default()),
+        };
+        metrics::Shown {
+            resources: self.metrics.enable_cluster_queue_resources,
+            local_queues: selector.filter(|_| gates.local_queue_metrics),
+            cohorts: gates.metrics_for_cohorts,
+            creation: gates.metric_for_workload_creation_latency,
+            shapes: gates.scheduling_equivalence_hashing,
         }
     }
 

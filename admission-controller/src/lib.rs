@@ -116,8 +116,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         watches: Reports::new(&events),
         events,
         writes: WriteMetrics::default(),
-        queues: metrics::QueueMetrics::new(elects)
-            .with_resources(config.file.metrics.enable_cluster_queue_resources),
+        queues: metrics::QueueMetrics::new(elects, config.file.shown_metrics()),
     };
     let registry = registry(&counted, &leadership);
 

@@ -4,9 +4,13 @@
 
 mod support;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use admission_controller::config::{AdmissionFairSharingConfig, Config, Configuration, FairSharingConfig};
+use admission_controller::config::{
+    AdmissionFairSharingConfig, Config, Configuration, FairSharingConfig, LocalQueueMetrics, Metrics,
+};
+use admission_controller::metrics::{ALL, Kind, Metric};
 use cluster_sim::GroupResource;
 use model::quantity::Quantity;
 use serde_json::json;
@@ -48,7 +52,7 @@ async fn queues_and_workloads_are_counted_by_kueues_names() {
     world.cluster.store("user").delete(&id, "", "a", Default::default()).await.unwrap();
     world.settle().await;
     let text = world.metrics().await;
-    assert!(!text.contains(r#"cluster_queue="a""#), "its series went with it:\n{text}");
+    assert!(!text.contains(r#"{cluster_queue="a""#), "its series went with it:\n{text}");
 }
 
 /// Who borrows how much is in the status of ClusterQueues and Cohorts and in metrics, and goes with the Cohort.
@@ -138,7 +142,7 @@ async fn what_local_queues_have_used_is_told_where_they_take_turns() {
 async fn quotas_and_their_use_are_told_where_that_is_wanted() {
     let world = World::new(false).await;
     let file = Configuration {
-        metrics: admission_controller::config::Metrics { enable_cluster_queue_resources: true },
+        metrics: Metrics { enable_cluster_queue_resources: true, ..Default::default() },
         ..Configuration::default()
     };
     world.start_with("layer1", Config { file, ..Config::default() });
@@ -154,7 +158,7 @@ async fn quotas_and_their_use_are_told_where_that_is_wanted() {
     world.settle().await;
     let line = |name: &str, resource: &str, value: &str| {
         format!(
-            r#"kueue_cluster_queue_{name}{{cohort="pool",cluster_queue="a",flavor="a100",resource="{resource}",replica_role="leader"}} {value}"#
+            r#"kueue_cluster_queue_{name}{{cluster_queue="a",cohort="pool",flavor="a100",resource="{resource}",replica_role="leader"}} {value}"#
         )
     };
     let text = world.metrics().await;
@@ -182,5 +186,192 @@ async fn quotas_and_their_use_are_told_where_that_is_wanted() {
     let queues = GroupResource::new("kueue.x-k8s.io", "clusterqueues");
     world.cluster.store("user").delete(&queues, "", "a", Default::default()).await.unwrap();
     world.settle().await;
-    assert!(!world.metrics().await.contains(r#"cluster_queue="a""#));
+    assert!(!world.metrics().await.contains(r#"{cluster_queue="a""#));
+}
+
+fn says(text: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(text.lines().any(|one| one == *line), "{line} is not in\n{}", without_buckets(text));
+    }
+}
+
+fn without_buckets(text: &str) -> String {
+    let worth = |line: &&str| !line.starts_with('#') && !line.contains("_bucket{");
+    text.lines().filter(worth).map(|line| format!("{line}\n")).collect()
+}
+
+/// What is told of LocalQueues that the configuration selects, and of the cohorts above.
+#[tokio::test(start_paused = true)]
+async fn local_queues_and_cohorts_are_told_of() {
+    let world = World::new(false).await;
+    let cohort = json!({ "metadata": { "name": "team" }, "spec": { "parentName": "all" } });
+    world.create("kueue.x-k8s.io", "cohorts", cohort).await;
+    world.queue("a", "team", json!({ "nominalQuota": 2 }), json!({})).await;
+    world.queue("b", "all", json!({ "nominalQuota": 0 }), json!({})).await;
+    let label = |queue: &mut serde_json::Value| queue["metadata"]["labels"] = json!({ "watched": "yes" });
+    let id = GroupResource::new("kueue.x-k8s.io", "localqueues");
+    let store = world.cluster.store("user");
+    let main = cluster_sim::Part::Main;
+    store
+        .update(&id, "team", "a", main, |queue| {
+            label(queue);
+            Ok(())
+        })
+        .await
+        .unwrap();
+    let selector = serde_json::from_value(json!({ "matchLabels": { "watched": "yes" } })).unwrap();
+    let file = Configuration {
+        metrics: Metrics {
+            enable_cluster_queue_resources: true,
+            local_queue_metrics: Some(LocalQueueMetrics {
+                enable: true,
+                local_queue_selector: Some(selector),
+            }),
+        },
+        ..Configuration::default()
+    };
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.pytorch("fits", "a", 2).await;
+    world.settle().await;
+    world.pytorch("waits", "a", 3).await;
+    world.pytorch("elsewhere", "b", 4).await;
+    world.settle().await;
+    let text = world.metrics().await;
+    says(
+        &text,
+        &[
+            r#"kueue_local_queue_pending_workloads{name="a",namespace="team",status="inadmissible",replica_role="leader"} 1"#,
+            r#"kueue_local_queue_pending_workloads{name="a",namespace="team",status="active",replica_role="leader"} 0"#,
+            r#"kueue_local_queue_status{name="a",namespace="team",active="True",replica_role="leader"} 1"#,
+            r#"kueue_local_queue_status{name="a",namespace="team",active="False",replica_role="leader"} 0"#,
+            r#"kueue_local_queue_admitted_active_workloads{name="a",namespace="team",replica_role="leader"} 1"#,
+            r#"kueue_local_queue_admitted_workloads_total{name="a",namespace="team",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_local_queue_quota_reserved_wait_time_seconds_count{name="a",namespace="team",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_local_queue_resource_usage{name="a",namespace="team",flavor="a100",resource="nvidia.com/gpu",replica_role="leader"} 2.0"#,
+            r#"kueue_local_queue_unadmitted_workloads{name="a",namespace="team",cluster_queue="a",reason="NoReservation",underlying_cause="ExceedsMaxQuota",replica_role="leader"} 1"#,
+            r#"kueue_unadmitted_workloads{cluster_queue="a",reason="NoReservation",underlying_cause="ExceedsMaxQuota",replica_role="leader"} 1"#,
+            r#"kueue_finished_workloads{cluster_queue="a",replica_role="leader"} 0"#,
+            r#"kueue_cluster_queue_resource_pending{cluster_queue="b",resource="nvidia.com/gpu",replica_role="leader"} 4.0"#,
+            r#"kueue_pending_scheduling_hashes{cluster_queue="b",status="inadmissible",replica_role="leader"} 1"#,
+            r#"kueue_cluster_queue_info{cluster_queue="a",parent_cohort="team",root_cohort="all",replica_role="leader"} 1"#,
+            r#"kueue_cohort_info{cohort="team",parent_cohort="all",root_cohort="all",replica_role="leader"} 1"#,
+            r#"kueue_cohort_info{cohort="all",parent_cohort="",root_cohort="all",replica_role="leader"} 1"#,
+            r#"kueue_cohort_subtree_quota{cohort="all",flavor="a100",resource="nvidia.com/gpu",replica_role="leader"} 2.0"#,
+            r#"kueue_cohort_subtree_resource_reservations{cohort="all",flavor="a100",resource="nvidia.com/gpu",replica_role="leader"} 2.0"#,
+            r#"kueue_cohort_subtree_admitted_active_workloads{cohort="all",replica_role="leader"} 1"#,
+            r#"kueue_cohort_subtree_admitted_workloads_total{cohort="all",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_cohort_subtree_admitted_workloads_total{cohort="team",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_workload_creation_latency_seconds_count{job_kind="PyTorchJob",replica_role="leader"} 3"#,
+            r#"kueue_admission_attempts_total{result="success",replica_role="leader"} 1"#,
+        ],
+    );
+    assert!(!text.contains(r#"{name="b""#), "it is not selected:\n{}", without_buckets(&text));
+
+    let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+    let part = cluster_sim::Part::Status;
+    let done = json!([{ "type": "Succeeded", "status": "True" }]);
+    let finish = |job: &mut serde_json::Value| {
+        job["status"]["conditions"] = done.clone();
+        Ok(())
+    };
+    store.update(&jobs, "team", "fits", part, finish).await.unwrap();
+    store
+        .delete(&GroupResource::new("kueue.x-k8s.io", "clusterqueues"), "", "b", Default::default())
+        .await
+        .unwrap();
+    world.settle().await;
+    let text = world.metrics().await;
+    says(
+        &text,
+        &[
+            r#"kueue_finished_workloads{cluster_queue="a",replica_role="leader"} 1"#,
+            r#"kueue_finished_workloads_total{cluster_queue="a",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_local_queue_finished_workloads{name="a",namespace="team",replica_role="leader"} 1"#,
+            r#"kueue_local_queue_finished_workloads_total{name="a",namespace="team",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_local_queue_execution_time_seconds_count{name="a",namespace="team",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_cohort_subtree_admitted_active_workloads{cohort="all",replica_role="leader"} 0"#,
+        ],
+    );
+    store.delete(&id, "team", "a", Default::default()).await.unwrap();
+    store
+        .delete(&GroupResource::new("kueue.x-k8s.io", "clusterqueues"), "", "a", Default::default())
+        .await
+        .unwrap();
+    store
+        .delete(&GroupResource::new("kueue.x-k8s.io", "cohorts"), "", "team", Default::default())
+        .await
+        .unwrap();
+    world.settle().await;
+    let text = world.metrics().await;
+    for gone in ["{name=", "{cohort=", "{cluster_queue="] {
+        assert!(!text.contains(gone), "{gone} is left in\n{}", without_buckets(&text));
+    }
+}
+
+/// Every metric is documented as it is registered, and everything that is documented is registered.
+#[tokio::test(start_paused = true)]
+async fn every_metric_has_its_line() {
+    let world = World::new(false).await;
+    world.start("layer1");
+    world.settle().await;
+    let shown = world.metrics().await;
+    let doc = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md")).unwrap();
+    let rows: BTreeMap<&str, Vec<&str>> = doc
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            (cells[0].trim_end_matches('`'), cells[1..].to_vec())
+        })
+        .collect();
+    for metric in ALL {
+        let row = rows.get(metric.name).unwrap_or_else(|| panic!("{} is not documented", metric.name));
+        let labels: Vec<String> = metric.all_labels().map(|label| format!("`{label}`")).collect();
+        assert_eq!((row[0], row[1]), (&*kind(metric), &*labels.join(", ")), "{}", metric.name);
+    }
+    let known: BTreeSet<&str> = rows.keys().copied().collect();
+    let types = shown.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let unknown: Vec<&str> = types.filter(|name| !known.contains(name)).collect();
+    assert!(unknown.is_empty(), "not documented: {unknown:?}");
+    let kueues: BTreeSet<&str> = ALL.iter().map(|metric| metric.name).collect();
+    let stray: Vec<_> =
+        known.iter().filter(|name| name.starts_with("kueue_") && !kueues.contains(*name)).collect();
+    assert!(stray.is_empty(), "documented, but nobody shows them: {stray:?}");
+}
+
+fn kind(metric: &Metric) -> String {
+    match metric.kind {
+        Kind::Counter => "counter".to_owned(),
+        Kind::Gauge => "gauge".to_owned(),
+        Kind::Histogram(bounds) => {
+            let number = [(14, 10240.0), (16, 40960.0), (11, 10.0), (11, 10.24)]
+                .iter()
+                .position(|last| *last == (bounds.len(), bounds[bounds.len() - 1]));
+            format!("histogram ({})", number.unwrap() + 1)
+        }
+    }
+}
+
+/// The list that was made from Kueue's own documentation, where it is at hand.
+#[test]
+fn the_metrics_are_those_of_kueue() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/reference/kueue.md");
+    let Ok(text) = std::fs::read_to_string(path) else {
+        eprintln!("skipped: {path} is not there");
+        return;
+    };
+    let list = text.split("# APPENDIX 2").nth(1).unwrap().split("# APPENDIX 3").next().unwrap();
+    let mut theirs = BTreeMap::new();
+    for line in list.lines().filter(|line| line.starts_with("kueue_")) {
+        let (name, rest) = line.split_once(' ').unwrap();
+        let (kind, labels) = rest.split_once(' ').unwrap();
+        let labels: BTreeSet<&str> = labels.trim_matches(['{', '}']).split(',').collect();
+        theirs.insert(name, (kind.to_lowercase(), labels));
+    }
+    assert!(theirs.len() > 60, "{theirs:?}");
+    let ours: BTreeMap<&str, (String, BTreeSet<&str>)> = ALL
+        .iter()
+        .map(|metric| (metric.name, (metric.kind.token().to_owned(), metric.all_labels().collect())))
+        .collect();
+    assert_eq!(ours, theirs);
 }

@@ -188,6 +188,9 @@ impl Engine {
         for name in std::mem::take(&mut self.freed) {
             self.reactivate_tree(&name);
         }
+        let succeeded = self.last_id() != self.cycle_began_at;
+        let attempts = &mut self.counts.attempts;
+        *(if succeeded { &mut attempts.succeeded } else { &mut attempts.failed }) += 1;
         pass
     }
 

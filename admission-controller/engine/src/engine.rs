@@ -656,8 +656,11 @@ impl Engine {
     }
 
     pub(crate) fn set_phase(&mut self, uid: &Uid, phase: Phase) {
-        if let Some(record) = self.workloads.get_mut(uid) {
-            record.phase = phase;
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let (before, after) = (record.phase.is_put_back(), phase.is_put_back());
+        record.phase = phase;
+        if before != after {
+            self.touched_local_queues.extend(local_queue_of(&record.workload));
         }
     }
 

@@ -31,10 +31,21 @@ pub(crate) enum Done {
 /// What was counted in cycles, by ClusterQueue: Kueue's metrics of these names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CycleCounts {
+    /// `admission_attempts_total`: cycles, by whether anybody got quota or room was made.
+    pub attempts: Attempts,
     /// `admission_cycle_preemption_skips`: heads that would have preempted, but others of the cycle were faster.
     pub preemption_skips: BTreeMap<ClusterQueueName, u64>,
     /// `preemption_target_recomputations_total`, by result.
     pub recomputations: BTreeMap<(ClusterQueueName, Recomputation), u64>,
+}
+
+/// Cycles in which somebody was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attempts {
+    /// Those that led to something.
+    pub succeeded: u64,
+    /// Those that did not.
+    pub failed: u64,
 }
 
 /// What came of a second search for victims, those of the first having gone to somebody else in the same cycle.

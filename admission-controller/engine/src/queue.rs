@@ -178,6 +178,10 @@ impl Parked {
         self.0.get(shape).is_some_and(|alikes| alikes.line.contains(order))
     }
 
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = &Shape> {
+        self.0.keys()
+    }
+
     pub(crate) fn orders(&self) -> impl Iterator<Item = &Order> {
         self.0.values().flat_map(|alikes| alikes.line.iter())
     }
@@ -317,6 +321,13 @@ pub(crate) enum Phase {
     /// Charged to what is held.
     Holding(Holding),
     Finished,
+}
+
+impl Phase {
+    /// Whether it waits, and needs a change before it is looked at again.
+    pub(crate) fn is_put_back(&self) -> bool {
+        matches!(self, Self::Aside(_) | Self::Parked(_))
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ResourceList, ResourceName};
 
@@ -7,9 +7,9 @@ use crate::fair::{FairShare, Sharer};
 use crate::history::History;
 use crate::input::{ClusterQueue, Quota};
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
-use crate::queue::{Holding, Order, Phase};
+use crate::queue::{Holding, Order, Phase, Shape};
 use crate::reason::{Inactive, PendingReason};
-use crate::tree::FlavorResource;
+use crate::tree::{FlavorResource, NodeId, NodeName};
 
 /// Use of one resource of one flavor, in base units.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,8 @@ pub struct LocalQueueReport {
     pub cluster_queue_active: bool,
     /// Workloads that wait.
     pub pending: usize,
+    /// Those of them that were looked at and need a change before they are looked at again.
+    pub inadmissible: usize,
     /// Workloads with quota.
     pub reserving: usize,
     /// Workloads that are admitted.
@@ -72,6 +74,17 @@ pub struct LocalQueueReport {
     pub usage: Vec<FlavorUsage>,
     /// What it has used so far, where its turns go by it.
     pub history: Option<History>,
+}
+
+/// Where a cohort is, and what it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CohortReport {
+    /// The cohort it is in.
+    pub parent: Option<CohortName>,
+    /// The uppermost one: itself where it is in none.
+    pub root: CohortName,
+    /// Its own quota and what is lent to it from below.
+    pub quota: Vec<(FlavorName, ResourceName, i128)>,
 }
 
 type Sums = BTreeMap<FlavorResource, i64>;
@@ -133,16 +146,11 @@ impl Engine {
         let queue = self.queues.get(&local_queue.cluster_queue).filter(|queue| queue.spec.is_some());
         let members: Vec<&Uid> = self.by_local_queue.get(key).into_iter().flatten().collect();
         let holdings: Vec<&Holding> = members.iter().filter_map(|uid| self.holding(uid)).collect();
-        let pending = members
-            .iter()
-            .filter_map(|uid| self.workloads.get(*uid))
-            .filter(|record| {
-                matches!(
-                    record.phase,
-                    Phase::Aside(_) | Phase::Queued(_) | Phase::Parked(_) | Phase::Claiming(_)
-                )
-            })
-            .count();
+        let (mut pending, mut inadmissible) = (0, 0);
+        for record in members.iter().filter_map(|uid| self.workloads.get(*uid)) {
+            pending += usize::from(!matches!(record.phase, Phase::Holding(_) | Phase::Finished));
+            inadmissible += usize::from(record.phase.is_put_back());
+        }
         let (reservation, usage, admitted) = sums(&holdings);
         let shown = |sums: &Sums| {
             let mut rows: Vec<FlavorUsage> = sums
@@ -161,12 +169,61 @@ impl Engine {
             cluster_queue_exists: queue.is_some(),
             cluster_queue_active: queue.is_some_and(|queue| queue.inactive.is_none()),
             pending,
+            inadmissible,
             reserving: holdings.len(),
             admitted,
             reservation: shown(&reservation),
             usage: shown(&usage),
             history: self.history(key),
         })
+    }
+
+    /// The report of a cohort, be it that ClusterQueues or cohorts only name it; `None` when there is none, or it is part of a
+    /// cycle.
+    pub fn cohort_report(&self, name: &CohortName) -> Option<CohortReport> {
+        let id = self.tree.known_node(&NodeName::Cohort(name.as_str().to_owned()))?;
+        let exists = self.cohorts.contains_key(name) || !self.tree.children(id).is_empty();
+        if !exists || self.tree.in_cycle(id) {
+            return None;
+        }
+        let named = |id: NodeId| match self.tree.name(id) {
+            NodeName::Cohort(name) | NodeName::ClusterQueue(name) => CohortName::from(name.as_str()),
+        };
+        let quota = self.tree.quota_of(id).map(|(pair, quota)| {
+            let (flavor, resource) = self.tree.pair_name(pair).clone();
+            (flavor, resource, quota)
+        });
+        Some(CohortReport {
+            parent: self.tree.parent(id).map(named),
+            root: named(self.tree.root(id)),
+            quota: quota.collect(),
+        })
+    }
+
+    /// Of how many kinds are those who are looked at in a ClusterQueue, and those who need a change before. Who asks for the same
+    /// is of one kind. Looks at all of them.
+    pub fn pending_shapes(&self, name: &ClusterQueueName) -> (usize, usize) {
+        let Some(queue) = self.queues.get(name) else { return (0, 0) };
+        let shape = |uid: &Uid| self.workloads.get(uid).map(|record| &record.shape);
+        let looked_at = queue.active.iter().chain(&queue.claiming).filter_map(|order| shape(&order.uid));
+        let looked_at: BTreeSet<&Shape> = looked_at.collect();
+        let others = queue.parked.shapes().chain(queue.aside.iter().filter_map(shape));
+        (looked_at.len(), others.collect::<BTreeSet<&Shape>>().len())
+    }
+
+    /// What all who wait in a ClusterQueue ask for. Looks at all of them.
+    pub fn pending_requests(&self, name: &ClusterQueueName) -> ResourceList {
+        let mut asked = ResourceList::new();
+        let Some(queue) = self.queues.get(name) else { return asked };
+        let orders = queue.active.iter().chain(&queue.claiming).chain(queue.parked.orders());
+        for uid in orders.map(|order| &order.uid).chain(&queue.aside) {
+            let pod_sets = self.workloads.get(uid).map(|record| record.workload.pod_sets.as_slice());
+            for (resource, amount) in pod_sets.into_iter().flatten().flat_map(|set| set.total()) {
+                let sum = asked.entry(resource).or_default();
+                *sum = sum.saturating_add(amount);
+            }
+        }
+        asked
     }
 
     pub(crate) fn holding(&self, uid: &Uid) -> Option<&Holding> {

@@ -434,6 +434,12 @@ impl Tree {
         from_above.unwrap_or(0)
     }
 
+    /// The quota of a node's subtree, of what anybody in it has quota of.
+    pub(crate) fn quota_of(&self, id: NodeId) -> impl Iterator<Item = (FlavorResource, i128)> {
+        let cells = self.nodes[id.0 as usize].cells.iter().filter(|(_, cell)| cell.covered);
+        cells.map(|(pair, cell)| (*pair, cell.subtree))
+    }
+
     pub(crate) fn nominal(&self, id: NodeId, pair: FlavorResource) -> i128 {
         i128::from(self.cell(id, pair).quota.nominal)
     }

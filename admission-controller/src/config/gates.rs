@@ -54,6 +54,15 @@ pub struct FeatureGates {
     pub workload_priority_class_defaulting: bool,
     /// `VisibilityOnDemand`: whether `visibility.kueue.x-k8s.io` is served.
     pub visibility_on_demand: bool,
+    /// `LocalQueueMetrics`: without it, no LocalQueue has metrics.
+    pub local_queue_metrics: bool,
+    /// `MetricsForCohorts`.
+    pub metrics_for_cohorts: bool,
+    /// `MetricForWorkloadCreationLatency`.
+    pub metric_for_workload_creation_latency: bool,
+    /// `SchedulingEquivalenceHashing`: here, whether it is told how many kinds of workloads wait. Those of one kind are always
+    /// judged together.
+    pub scheduling_equivalence_hashing: bool,
     /// Any other; those that change a rule of validation are in [`Gates`].
     #[serde(flatten)]
     pub others: BTreeMap<String, bool>,
@@ -101,6 +110,10 @@ impl Default for FeatureGates {
             reclaimable_pods: true,
             workload_priority_class_defaulting: true,
             visibility_on_demand: true,
+            local_queue_metrics: true,
+            metrics_for_cohorts: true,
+            metric_for_workload_creation_latency: true,
+            scheduling_equivalence_hashing: true,
             others: BTreeMap::new(),
         }
     }

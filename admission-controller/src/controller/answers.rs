@@ -1,5 +1,8 @@
 //! What follows from the answers to writes.
 
+use std::time::Duration;
+
+use crds::names::kueue;
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
 use kit::patch::WriteError;
@@ -9,9 +12,10 @@ use quota_engine::{DecisionId, Outcome, Uid, WorkloadState};
 
 use super::Controller;
 use super::pump::{About, Answer, Before, Op};
-use super::world::Unit;
+use super::world::{Unit, controller_of};
 use crate::input;
 use crate::jobs::{JobObject, JobResource};
+use crate::metrics::{Written, queue_of};
 use crate::pods;
 
 impl Controller {
@@ -64,28 +68,69 @@ impl Controller {
                 let its_view = preemptor.as_ref().and_then(|uid| self.world.workloads.get(uid));
                 self.announce(before, &view, its_view);
                 let its_queue = preemptor.as_ref().and_then(|uid| self.engine.cluster_queue_of(uid));
-                let its_queue = its_queue.as_ref().map(|name| name.as_str());
-                self.counted.queues.written(before, &view, its_queue, self.ctx.clock.now());
+                let queue = queue_of(&view);
+                let written = Written {
+                    before,
+                    after: &view,
+                    preemptor: its_queue.as_ref().map(|name| name.as_str()),
+                    local_queue: queue.and_then(|key| self.world.local_queue(&key)),
+                    now: self.ctx.clock.now(),
+                };
+                self.counted.queues.written(&written, |name| self.engine.cohorts_above(name));
+                if before.is_none() {
+                    self.measure_creation(&view);
+                }
                 self.world.take_workload(&mut self.engine, *view);
             }
             Answer::Job(kind, object) => {
                 let done_uid = Uid::from(object.uid());
                 let before = match before {
                     Before::Job(suspended) => Some(*suspended),
-                    Before::Nothing | Before::Workload(_) => None,
+                    Before::Nothing | Before::Workload(_) | Before::Gated { .. } => None,
                 };
                 self.world.take_job_answer(kind, *object);
                 self.announce_job(&done_uid, before);
             }
-            Answer::Pod(pod) => self.world.take_pod_answer(pods::slim(*pod)),
+            Answer::Pod(pod) => {
+                if let Before::Gated { workload, is_group } = before
+                    && let Some(workload) = self.world.workloads.get(workload)
+                {
+                    let (gate, now) = (kueue::ADMISSION_GATE, self.ctx.clock.now());
+                    self.counted.queues.ungated(gate, workload, *is_group, now);
+                }
+                self.world.take_pod_answer(pods::slim(*pod));
+            }
             Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
             Answer::LocalQueue(view) => self.world.take_local_queue(*view),
             Answer::Flavor(view) => self.world.take_flavor(*view),
             Answer::Request(view) => self.announce_request(*view),
             Answer::Check(view) => self.world.take_check(&mut self.engine, *view),
             Answer::Cohort(view) => self.world.take_cohort(*view),
-            Answer::LetGo(view) => self.world.take_let_go(&mut self.engine, *view),
+            Answer::LetGo(view) => {
+                let labels = view.metadata.labels.as_ref();
+                let is_group = labels.is_some_and(|labels| labels.contains_key(kueue::POD_GROUP_NAME));
+                let key = self.world.take_let_go(&mut self.engine, *view);
+                let uid = key.and_then(|key| self.world.ground.workload_named(&key));
+                if let Some(workload) = uid.and_then(|uid| self.world.workloads.get(uid)) {
+                    let (gate, now) = (kueue::TOPOLOGY_GATE, self.ctx.clock.now());
+                    self.counted.queues.ungated(gate, workload, is_group, now);
+                }
+            }
             Answer::Nothing => {}
+        }
+    }
+
+    /// How long after its job a Workload was made, if the job is as it was made.
+    fn measure_creation(&self, view: &Workload) {
+        let owner = controller_of(&view.metadata).map(|owner| Uid::from(owner.uid.as_str()));
+        let Some(job) = owner.and_then(|uid| self.world.job(&uid)) else { return };
+        let metadata = &job.object.metadata;
+        let (made, workload_made) = (&metadata.creation_timestamp, &view.metadata.creation_timestamp);
+        if let (Some(made), Some(workload_made), true) =
+            (made, workload_made, metadata.generation.unwrap_or(1) <= 1)
+        {
+            let took = Duration::try_from(workload_made.0.duration_since(made.0)).unwrap_or_default();
+            self.counted.queues.created(job.kind.kind, took);
         }
     }
 

@@ -321,7 +321,10 @@ impl Controller {
     }
 
     fn decide(&mut self) {
-        for decision in self.engine.decide(self.ctx.clock.unix_millis()) {
+        let begun = self.ctx.clock.monotonic();
+        let decisions = self.engine.decide(self.ctx.clock.unix_millis());
+        let took = self.ctx.clock.monotonic().saturating_duration_since(begun);
+        for decision in decisions {
             match decision {
                 Decision::Reserve(reserve) => {
                     self.reasons.remove(&reserve.workload);
@@ -364,13 +367,12 @@ impl Controller {
                 }
             }
         }
-        self.counted.queues.cycles(&self.engine.take_cycle_counts());
-        let (queues, local_queues) = self.engine.take_touched();
+        self.counted.queues.cycles(&self.engine.take_cycle_counts(), took);
+        let (queues, mut local_queues) = self.engine.take_touched();
+        local_queues.extend(self.world.tally.take_touched());
         for name in queues {
             for cohort in self.engine.cohorts_above(&name) {
-                if self.world.cohort(&cohort).is_some() {
-                    self.schedule(Unit::Cohort(cohort), STATUS_DELAY);
-                }
+                self.schedule(Unit::Cohort(cohort), STATUS_DELAY);
             }
             if !self.config.planted.is(Bug::ForgetQueueCounts) {
                 self.schedule(Unit::ClusterQueue(name), STATUS_DELAY);

@@ -194,7 +194,10 @@ impl Controller {
             return self.tell(unit, &job, reasons::FLAVOR_NOT_FOUND, &words);
         }
         match start(pod, is_group, workload, &self.world.flavors_by_name) {
-            Ok(body) => self.patch_pod(uid, "start", body, Subresource::Main),
+            Ok(body) => {
+                let before = Before::Gated { workload: crate::input::uid(&workload.metadata), is_group };
+                self.patch_pod_after(uid, "start", before, body, Subresource::Main);
+            }
             Err(_) if self.busy.contains_key(unit) => {}
             Err(conflict) => {
                 let reason = tokens::finished::FAILED_TO_START;
@@ -205,7 +208,12 @@ impl Controller {
     }
 
     fn patch_pod(&mut self, uid: &Uid, what: &str, body: Value, part: Subresource) {
+        self.patch_pod_after(uid, what, Before::Nothing, body, part);
+    }
+
+    fn patch_pod_after(&mut self, uid: &Uid, what: &str, before: Before, body: Value, part: Subresource) {
         let Some((op, api, target)) = self.pod_op(uid, what) else { return };
+        let op = Op { before, ..op };
         self.submit(&Unit::Pod(uid.clone()), Priority::Normal, op, move || {
             let (api, target, body) = (api.clone(), target.clone(), body.clone());
             async move { patch::merge(&api, &target, body, part).await.map(|pod| Answer::Pod(Box::new(pod))) }

@@ -67,6 +67,8 @@ pub(super) enum Before {
     Workload(Box<Workload>),
     /// A job: whether it was suspended.
     Job(bool),
+    /// A pod whose gate is opened, of this Workload.
+    Gated { workload: Uid, is_group: bool },
 }
 
 #[derive(Clone)]

@@ -5,8 +5,9 @@ use crds::view::workload::Workload;
 use kit::patch::{self, Subresource, Target, WriteError};
 use kit::writes::Priority;
 use kube::{Api, Resource};
+use model::ResourceList;
 use model::planted::Bug;
-use quota_engine::{DecisionId, Outcome};
+use quota_engine::{ClusterQueueName, ClusterQueueReport, CohortName, DecisionId, Outcome};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -15,6 +16,7 @@ use super::finalizers;
 use super::pump::{About, Answer, Before, Op, about, target, text, versions};
 use super::world::Unit;
 use crate::jobs::{JobObject, JobResource};
+use crate::metrics::Waiting;
 use crate::reconcile::Job;
 use crate::status;
 
@@ -161,11 +163,13 @@ impl Controller {
         let client = self.ctx.clients.write.clone();
         match unit {
             Unit::ClusterQueue(name) => {
-                let Some(view) = self.world.cluster_queue(name) else {
-                    return self.counted.queues.forget(name.as_str());
-                };
+                if self.world.cluster_queue(name).is_none() {
+                    let left = self.counted.queues.forget_cluster_queue(name);
+                    return self.schedule_cohorts(left);
+                }
                 let Some(report) = self.engine.cluster_queue_report(name) else { return };
-                self.counted.queues.cluster_queue(name.as_str(), &report);
+                self.tell_cluster_queue(name, &report);
+                let Some(view) = self.world.cluster_queue(name) else { return };
                 let (api, target) = (Api::all(client), target(&view.metadata));
                 if let Some(body) = finalizers::change(&view.metadata, report.reserving > 0) {
                     return self.patch_queue(
@@ -186,8 +190,11 @@ impl Controller {
             }
             Unit::LocalQueue(key) => {
                 let report = self.engine.local_queue_report(key);
-                self.counted.queues.local_queue(key, report.as_ref());
-                let (Some(view), Some(report)) = (self.world.local_queue(key), report) else { return };
+                let view = self.world.local_queue(key);
+                let labels = view.and_then(|view| view.metadata.labels.as_ref());
+                let counts = self.world.tally.of(key);
+                self.counted.queues.local_queue(key, labels, report.as_ref(), &counts);
+                let (Some(view), Some(report)) = (view, report) else { return };
                 let Some(body) = status::local_queue(view, &report, now) else { return };
                 let (api, target) = (Api::namespaced(client, &key.namespace), target(&view.metadata));
                 self.patch_counts(unit, api, target, body, Answer::LocalQueue);
@@ -210,7 +217,8 @@ impl Controller {
             }
             Unit::Cohort(name) => {
                 let share = self.engine.cohort_share(name);
-                self.counted.queues.cohort(name.as_str(), share.as_ref());
+                let report = self.engine.cohort_report(name);
+                self.counted.queues.cohort(name, share.as_ref(), report.as_ref());
                 let Some(view) = self.world.cohort(name) else { return };
                 let Some(body) = status::cohort(view, share.as_ref()) else { return };
                 let target = target(&view.metadata);
@@ -223,6 +231,23 @@ impl Controller {
             | Unit::PodOwner(_)
             | Unit::Places(_)
             | Unit::Gate(_) => {}
+        }
+    }
+
+    fn tell_cluster_queue(&mut self, name: &ClusterQueueName, report: &ClusterQueueReport) {
+        let (metrics, engine) = (&self.counted.queues, &self.engine);
+        let waiting = Waiting {
+            shapes: if metrics.wants_shapes() { engine.pending_shapes(name) } else { (0, 0) },
+            asked: if metrics.wants_asked() { engine.pending_requests(name) } else { ResourceList::new() },
+        };
+        let cohorts = engine.cohorts_above(name);
+        let changed = metrics.cluster_queue(name, report, &cohorts, &waiting);
+        self.schedule_cohorts(changed);
+    }
+
+    fn schedule_cohorts(&mut self, cohorts: impl IntoIterator<Item = CohortName>) {
+        for cohort in cohorts {
+            self.schedule(Unit::Cohort(cohort), super::STATUS_DELAY);
         }
     }
 

@@ -36,6 +36,7 @@ use crate::config::Configuration;
 use crate::defaults::PodDefaults;
 use crate::input;
 use crate::jobs::KindId;
+use crate::metrics::Tally;
 use crate::pods::PodsKey;
 use crate::reconcile::Job;
 use crate::requests::Rules;
@@ -106,6 +107,8 @@ pub(crate) struct World {
     /// What webhooks look at.
     surroundings: watch::Sender<Surroundings>,
     pub(super) ground: Ground,
+    /// What metrics tell of workloads.
+    pub(super) tally: Tally,
 }
 
 impl World {
@@ -148,6 +151,7 @@ impl World {
             defaults: PodDefaults::default(),
             surroundings: watch::Sender::new(Surroundings::default()),
             ground: Ground::new(),
+            tally: Tally::default(),
         }
     }
 
@@ -290,11 +294,11 @@ impl World {
         }
     }
 
-    /// Takes the answer to the opening of a pod's gate.
-    pub(super) fn take_let_go(&mut self, engine: &mut Engine, pod: PlacedPod) {
-        if let Some(key) = self.ground.take_pod_answer(engine, pod) {
-            self.places_dirty(&key);
-        }
+    /// Takes the answer to the opening of a pod's gate. Returns the namespace and name of its Workload.
+    pub(super) fn take_let_go(&mut self, engine: &mut Engine, pod: PlacedPod) -> Option<(String, String)> {
+        let key = self.ground.take_pod_answer(engine, pod)?;
+        self.places_dirty(&key);
+        Some(key)
     }
 
     /// A flavor has a topology, so nodes and pods are of concern from now on.
@@ -416,6 +420,7 @@ impl World {
         match delta {
             Delta::Upsert(uid) => {
                 let Some(view) = self.workloads.get(&uid) else { return };
+                self.tally.seen(&uid, view);
                 engine.apply(Event::Workload(Box::new(input::workload(
                     view,
                     &self.rules,
@@ -438,6 +443,7 @@ impl World {
             }
             Delta::Gone(view) => {
                 let uid = input::uid(&view.metadata);
+                self.tally.gone(&uid);
                 engine.apply(Event::WorkloadGone(uid.clone()));
                 self.dirty.extend(self.members.unit_of(&view));
                 self.dirty.extend(self.members.workload_gone(&view));

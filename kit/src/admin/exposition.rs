@@ -16,6 +16,8 @@ pub(super) fn prometheus(open_metrics: &str) -> String {
                 "info" => ("_info", "gauge"),
                 "stateset" => ("", "gauge"),
                 "gaugehistogram" => ("", "histogram"),
+                // A counter whose family's name would be that of another metric.
+                "unknown" if name.ends_with("_total") => ("", "counter"),
                 "unknown" => ("", "untyped"),
                 other => ("", other),
             };
@@ -61,6 +63,8 @@ b 2
 # HELP c Info.
 # TYPE c info
 c_info{v="1"} 1
+# TYPE a_b_total unknown
+a_b_total 3
 # EOF
 "##;
         let old = r##"# HELP a_total Help of a.
@@ -71,6 +75,8 @@ b 2
 # HELP c_info Info.
 # TYPE c_info gauge
 c_info{v="1"} 1
+# TYPE a_b_total counter
+a_b_total 3
 "##;
         assert_eq!(prometheus(open), old);
     }

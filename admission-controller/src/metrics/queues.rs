@@ -1,0 +1,217 @@
+//! Queues and cohorts as they are now.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::ResourceList;
+use model::selector::Labels;
+use quota_engine::{
+    ClusterQueueName, ClusterQueueReport, CohortName, CohortReport, FairShare, FlavorUsage, Inactive,
+    LocalQueueKey, LocalQueueReport,
+};
+
+use super::table;
+use super::tally::Counts;
+use super::{Metric, Number, Owner, QueueMetrics, amount};
+
+/// Who waits in a ClusterQueue, as far as that is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// How many kinds of workloads are looked at, and how many are not until something changes.
+    pub shapes: (usize, usize),
+    /// What all of them ask for.
+    pub asked: ResourceList,
+}
+
+impl QueueMetrics {
+    /// Whether something is to be told of who waits: it takes looking at all of them.
+    pub fn wants_shapes(&self) -> bool {
+        self.shown.shapes
+    }
+
+    /// Whether it is to be told what those who wait ask for: it takes looking at all of them.
+    pub fn wants_asked(&self) -> bool {
+        self.shown.resources
+    }
+
+    /// The state of a ClusterQueue with these cohorts above it, the nearest first. Returns cohorts of which something else is to
+    /// be told.
+    pub fn cluster_queue(
+        &self,
+        name: &ClusterQueueName,
+        report: &ClusterQueueReport,
+        cohorts: &[CohortName],
+        waiting: &Waiting,
+    ) -> BTreeSet<CohortName> {
+        let (queue, series) = (name.as_str(), &self.series);
+        series.set(&table::PENDING, &[queue, "active"], report.pending - report.inadmissible);
+        series.set(&table::PENDING, &[queue, "inadmissible"], report.inadmissible);
+        series.set(&table::PENDING_SHAPES, &[queue, "active"], waiting.shapes.0);
+        series.set(&table::PENDING_SHAPES, &[queue, "inadmissible"], waiting.shapes.1);
+        series.set(&table::RESERVING, &[queue], report.reserving);
+        series.set(&table::ADMITTED_ACTIVE, &[queue], report.admitted);
+        let is = match report.inactive {
+            None => "active",
+            Some(Inactive::Terminating) => "terminating",
+            Some(_) => "pending",
+        };
+        for status in ["active", "pending", "terminating"] {
+            series.set(&table::STATUS, &[queue, status], usize::from(status == is));
+        }
+        let cohort = |cohort: Option<&CohortName>| cohort.map_or("", |name| name.as_str()).to_owned();
+        let place = vec![queue.to_owned(), cohort(cohorts.first()), cohort(cohorts.last())];
+        series.replace(&table::QUEUE_INFO, &[queue], [(place, Number::Whole(1))]);
+        let share = report.fair_share.as_ref().map(|share| {
+            (vec![queue.to_owned(), cohort(report.cohort.as_ref())], Number::Real(told_share(share)))
+        });
+        series.replace(&table::SHARE, &[queue], share);
+        if self.shown.resources {
+            self.resources(queue, report, &waiting.asked);
+        }
+        let changed = self.known().sums.set(name, cohorts, report.admitted, &report.reservation);
+        for cohort in &changed {
+            self.tell_sums(cohort);
+        }
+        self.tell_counts(name);
+        changed
+    }
+
+    fn resources(&self, queue: &str, report: &ClusterQueueReport, asked: &ResourceList) {
+        let cohort = report.cohort.as_ref().map(ToString::to_string).unwrap_or_default();
+        let quotas = |metric: &Metric, value: &dyn Fn(&quota_engine::input::Quota) -> Option<i64>| {
+            let rows = report.quotas.iter().map(|(flavor, resource, quota)| {
+                let labels =
+                    vec![queue.to_owned(), cohort.clone(), flavor.to_string(), resource.as_str().to_owned()];
+                let without_limit = Number::Real(f64::INFINITY);
+                (labels, value(quota).map_or(without_limit, |value| amount(resource, value)))
+            });
+            self.series.replace(metric, &[queue], rows);
+        };
+        quotas(&table::NOMINAL, &|quota| Some(quota.nominal));
+        quotas(&table::BORROWING, &|quota| quota.borrowing_limit);
+        quotas(&table::LENDING, &|quota| quota.lending_limit);
+        let used =
+            [(&table::RESOURCE_RESERVATION, &report.reservation), (&table::RESOURCE_USAGE, &report.usage)];
+        for (metric, rows) in used {
+            self.series.replace(metric, &[queue], used_rows(rows, &[queue, &cohort]));
+        }
+        let mut pending: ResourceList =
+            report.quotas.iter().map(|(_, resource, _)| (resource.clone(), 0)).collect();
+        pending.extend(asked.clone());
+        let rows = pending.iter().map(|(resource, asked)| {
+            (vec![queue.to_owned(), resource.as_str().to_owned()], amount(resource, *asked))
+        });
+        self.series.replace(&table::RESOURCE_PENDING, &[queue], rows);
+    }
+
+    /// The state of a LocalQueue with these labels, and what its workloads count as; `None` where there is no such LocalQueue.
+    pub(crate) fn local_queue(
+        &self,
+        key: &LocalQueueKey,
+        labels: Option<&Labels>,
+        report: Option<&LocalQueueReport>,
+        counts: &Counts,
+    ) {
+        let queue = report.map(|report| &report.cluster_queue);
+        let changed = self.known().sums.count(key, queue.map(|queue| (queue, counts)));
+        for queue in &changed {
+            self.tell_counts(queue);
+        }
+        match report.filter(|_| self.shows_local_queue(labels)) {
+            Some(report) => self.shown_local_queue(key, report, counts),
+            None => self.forget_local_queue(key),
+        }
+    }
+
+    fn shown_local_queue(&self, key: &LocalQueueKey, report: &LocalQueueReport, counts: &Counts) {
+        let (name, namespace, series) = (&*key.name, &*key.namespace, &self.series);
+        let owner = [name, namespace];
+        series.set(&table::LOCAL_PENDING, &[name, namespace, "active"], report.pending - report.inadmissible);
+        series.set(&table::LOCAL_PENDING, &[name, namespace, "inadmissible"], report.inadmissible);
+        series.set(&table::LOCAL_RESERVING, &owner, report.reserving);
+        series.set(&table::LOCAL_ADMITTED_ACTIVE, &owner, report.admitted);
+        series.set(&table::LOCAL_FINISHED_NOW, &owner, counts.finished);
+        let active = !report.stopped && report.cluster_queue_exists && report.cluster_queue_active;
+        for (status, is) in [("True", active), ("False", !active), ("Unknown", false)] {
+            series.set(&table::LOCAL_STATUS, &[name, namespace, status], usize::from(is));
+        }
+        let used = [
+            (&table::LOCAL_RESOURCE_RESERVATION, &report.reservation),
+            (&table::LOCAL_RESOURCE_USAGE, &report.usage),
+        ];
+        for (metric, rows) in used {
+            series.replace(metric, &owner, used_rows(rows, &owner));
+        }
+        let queue = report.cluster_queue.as_str();
+        let labels = vec![name.to_owned(), namespace.to_owned(), queue.to_owned()];
+        let history = report.history.as_ref();
+        let used = history.map(|history| (labels.clone(), Number::Real(history.consumption.approximate())));
+        series.replace(&table::LOCAL_HISTORY, &owner, used);
+        let rows = counts.unadmitted.iter().map(|((reason, cause), count)| {
+            let mut labels = labels.clone();
+            labels.extend([reason.clone(), cause.clone()]);
+            (labels, Number::from(*count))
+        });
+        series.replace(&table::LOCAL_UNADMITTED, &owner, rows);
+    }
+
+    fn tell_counts(&self, queue: &ClusterQueueName) {
+        let counts = Some(&self.known().sums).filter(|sums| sums.knows(queue)).map(|sums| sums.counts(queue));
+        let Some(counts) = counts else { return };
+        let queue = queue.as_str();
+        self.series.set(&table::FINISHED_NOW, &[queue], counts.finished);
+        let rows = counts.unadmitted.iter().map(|((reason, cause), count)| {
+            (vec![queue.to_owned(), reason.clone(), cause.clone()], Number::from(*count))
+        });
+        self.series.replace(&table::UNADMITTED, &[queue], rows);
+    }
+
+    /// A cohort, be it that ClusterQueues only name it; `None` where there is none, or none that works.
+    pub fn cohort(&self, name: &CohortName, share: Option<&FairShare>, report: Option<&CohortReport>) {
+        let cohort = name.as_str();
+        let share = share.map(|share| (vec![cohort.to_owned()], Number::Real(told_share(share))));
+        self.series.replace(&table::COHORT_SHARE, &[cohort], share);
+        let Some(report) = report else {
+            return self.forget(Owner::Cohort, &[cohort]);
+        };
+        let parent = report.parent.as_ref().map_or("", |parent| parent.as_str());
+        let place = vec![cohort.to_owned(), parent.to_owned(), report.root.to_string()];
+        self.series.replace(&table::COHORT_INFO, &[cohort], [(place, Number::Whole(1))]);
+        let quotas = report.quota.iter().filter(|(_, _, quota)| *quota > 0);
+        let rows = quotas.map(|(flavor, resource, quota)| {
+            let labels = vec![cohort.to_owned(), flavor.to_string(), resource.as_str().to_owned()];
+            (labels, amount(resource, i64::try_from(*quota).unwrap_or(i64::MAX)))
+        });
+        self.series.replace(&table::COHORT_QUOTA, &[cohort], rows);
+    }
+
+    /// What the ClusterQueues below a cohort come to.
+    pub(super) fn tell_sums(&self, cohort: &CohortName) {
+        let known = self.known();
+        let cohort_name = cohort.as_str();
+        let Some(below) = known.sums.below(cohort) else {
+            for metric in [&table::COHORT_ADMITTED_ACTIVE, &table::COHORT_RESERVATIONS] {
+                self.series.remove(metric, &[cohort_name]);
+            }
+            return;
+        };
+        self.series.set(&table::COHORT_ADMITTED_ACTIVE, &[cohort_name], below.admitted);
+        let rows = below.reserved.iter().map(|((flavor, resource), used)| {
+            let labels = vec![cohort_name.to_owned(), flavor.to_string(), resource.as_str().to_owned()];
+            (labels, amount(resource, i64::try_from(*used).unwrap_or(i64::MAX)))
+        });
+        self.series.replace(&table::COHORT_RESERVATIONS, &[cohort_name], rows);
+    }
+}
+
+fn used_rows(rows: &[FlavorUsage], owner: &[&str]) -> BTreeMap<Vec<String>, Number> {
+    let row = |row: &FlavorUsage| {
+        let mut labels: Vec<String> = owner.iter().map(|&label| label.to_owned()).collect();
+        labels.extend([row.flavor.to_string(), row.resource.as_str().to_owned()]);
+        (labels, amount(&row.resource, row.total))
+    };
+    rows.iter().map(row).collect()
+}
+
+fn told_share(share: &FairShare) -> f64 {
+    if share.exact.is_finite() { share.exact } else { f64::NAN }
+}

@@ -1,0 +1,204 @@
+//! What happens to workloads: quota, admission, eviction, the end; and how long each took.
+
+use std::time::Duration;
+
+use crds::reasons::workload as tokens;
+use crds::view::local_queue::LocalQueue;
+use crds::view::workload::{Evictions, Workload};
+use jiff::Timestamp;
+use quota_engine::{ClusterQueueName, CohortName};
+
+use super::table;
+use super::{Metric, Owner, QueueMetrics};
+use crate::phase;
+
+/// A write of a Workload's status.
+pub struct Written<'a> {
+    /// As it was before.
+    pub before: Option<&'a Workload>,
+    /// As it is now.
+    pub after: &'a Workload,
+    /// The ClusterQueue it was evicted for.
+    pub preemptor: Option<&'a str>,
+    /// The LocalQueue it names, if there is one.
+    pub local_queue: Option<&'a LocalQueue>,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// The same metric of a ClusterQueue and of its LocalQueue.
+struct Pair(&'static Metric, &'static Metric);
+
+/// The series that a workload counts in.
+struct Places<'a> {
+    metrics: &'a QueueMetrics,
+    queue: &'a str,
+    class: String,
+    /// The LocalQueue's name and namespace, and the class there, where that is shown.
+    local: Option<([&'a str; 2], String)>,
+}
+
+impl Places<'_> {
+    fn add(&self, pair: &Pair) {
+        self.metrics.series.add(pair.0, &[self.queue, &self.class], 1);
+        if let Some(([name, namespace], class)) = &self.local {
+            self.metrics.series.add(pair.1, &[name, namespace, class], 1);
+        }
+    }
+
+    fn observe(&self, pair: &Pair, seconds: f64) {
+        self.metrics.series.observe(pair.0, &[self.queue, &self.class], seconds);
+        if let Some(([name, namespace], class)) = &self.local {
+            self.metrics.series.observe(pair.1, &[name, namespace, class], seconds);
+        }
+    }
+}
+
+impl QueueMetrics {
+    /// A written Workload status: what it says that it did not say before. `cohorts` tells those above a ClusterQueue.
+    pub fn written(&self, written: &Written<'_>, cohorts: impl FnOnce(&ClusterQueueName) -> Vec<CohortName>) {
+        let Written { before, after, now, .. } = *written;
+        let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
+        if let Some(done) = before.and_then(|before| phase::eviction_done(before, after, now)) {
+            let labels = [done.cluster_queue, done.reason];
+            self.series.observe(&table::EVICTION_TOOK, &labels, done.took.as_secs_f64());
+        }
+        let Some(admission) = after.status.admission.as_ref() else { return };
+        let places = self.places(after, &admission.cluster_queue, written.local_queue);
+        let queued = waited(before.unwrap_or(after), now);
+        if became(tokens::QUOTA_RESERVED) {
+            places.add(&Pair(&table::RESERVED, &table::LOCAL_RESERVED));
+            places.observe(&Pair(&table::RESERVED_WAIT, &table::LOCAL_RESERVED_WAIT), queued);
+        }
+        if became(tokens::ADMITTED) {
+            places.add(&Pair(&table::ADMITTED, &table::LOCAL_ADMITTED));
+            places.observe(&Pair(&table::ADMITTED_WAIT, &table::LOCAL_ADMITTED_WAIT), queued);
+            self.checked(&places, before.unwrap_or(after), after);
+            for cohort in cohorts(&ClusterQueueName::from(places.queue)) {
+                let class = self.class(Owner::Cohort, &[cohort.as_str()], class_of(after));
+                self.series.add(&table::COHORT_ADMITTED, &[cohort.as_str(), &class], 1);
+            }
+        }
+        if became(tokens::PODS_READY) {
+            ready(&places, after, queued);
+        }
+        if became(tokens::FINISHED) {
+            places.add(&Pair(&table::FINISHED, &table::LOCAL_FINISHED));
+            if let Some(took) = phase::execution_time(after) {
+                places.observe(&Pair(&table::EXECUTED, &table::LOCAL_EXECUTED), took.as_secs_f64());
+            }
+            let said = after.condition(tokens::FINISHED);
+            if said.is_some_and(|said| said.reason == tokens::finished::WORKLOAD_SLICE_REPLACED) {
+                self.series.add(&table::REPLACED, &[places.queue], 1);
+            }
+        }
+        if let (true, Some(stats)) = (became(tokens::EVICTED), newly_counted(before, after)) {
+            self.evicted(&places, stats, after);
+        }
+        if let (true, Some(preemptor)) = (became(tokens::PREEMPTED), written.preemptor) {
+            let reason = after.condition(tokens::PREEMPTED).map_or("", |said| said.reason.as_str());
+            self.series.add(&table::PREEMPTED, &[preemptor, reason], 1);
+        }
+    }
+
+    fn places<'a>(
+        &'a self,
+        view: &Workload,
+        queue: &'a str,
+        local_queue: Option<&'a LocalQueue>,
+    ) -> Places<'a> {
+        let shown = local_queue.filter(|one| self.shows_local_queue(one.metadata.labels.as_ref()));
+        let local = shown.map(|one| {
+            let metadata = &one.metadata;
+            let names =
+                [metadata.name.as_deref(), metadata.namespace.as_deref()].map(Option::unwrap_or_default);
+            (names, self.class(Owner::LocalQueue, &names, class_of(view)))
+        });
+        let class = self.class(Owner::ClusterQueue, &[queue], class_of(view));
+        Places { metrics: self, queue, class, local }
+    }
+
+    /// How long it had quota before it was admitted. Of one without checks that came to both at once nothing is counted.
+    fn checked(&self, places: &Places<'_>, before: &Workload, after: &Workload) {
+        if before.holds(tokens::QUOTA_RESERVED) || !after.status.admission_checks.is_empty() {
+            let took = seconds_between(after, tokens::QUOTA_RESERVED, tokens::ADMITTED);
+            places.observe(&Pair(&table::CHECKS_WAIT, &table::LOCAL_CHECKS_WAIT), took);
+        }
+    }
+
+    /// It was evicted, for the cause whose count went up.
+    fn evicted(&self, places: &Places<'_>, stats: &Evictions, after: &Workload) {
+        let Evictions { reason, underlying_cause: cause, .. } = stats;
+        let labels = [places.queue, reason, cause, &places.class];
+        self.series.add(&table::EVICTED, &labels, 1);
+        if stats.count == 1 {
+            self.series.add(&table::EVICTED_ONCE, &labels, 1);
+        }
+        if let Some(([name, namespace], class)) = &places.local {
+            self.series.add(&table::LOCAL_EVICTED, &[name, namespace, reason, cause, class], 1);
+        }
+        if after.holds(tokens::PODS_READY) {
+            let took = seconds_between(after, tokens::PODS_READY, tokens::EVICTED);
+            self.series.observe(&table::READY_UNTIL_EVICTED, &[places.queue, reason, cause], took);
+        }
+    }
+
+    /// A Workload was made for a job of this kind, so long after the job.
+    pub fn created(&self, kind: &str, took: Duration) {
+        self.series.observe(&table::CREATION_TOOK, &[kind], took.as_secs_f64());
+    }
+
+    /// A gate of an admitted workload's pod was opened. Where the workload is no longer admitted nothing is counted.
+    pub fn ungated(&self, gate: &str, workload: &Workload, is_group: bool, now: Timestamp) {
+        let admitted = workload.true_condition(tokens::ADMITTED);
+        let (Some(admitted), Some(admission)) = (admitted, &workload.status.admission) else { return };
+        let took = now.duration_since(admitted.last_transition_time.0).as_secs_f64().max(0.0);
+        let labels = [admission.cluster_queue.as_str(), gate, if is_group { "true" } else { "false" }];
+        self.series.observe(&table::GATE_TOOK, &labels, took);
+    }
+}
+
+/// All its pods became ready; `queued` is since it was queued. Counted once an admission.
+fn ready(places: &Places<'_>, after: &Workload, queued: f64) {
+    let said = after.condition(tokens::PODS_READY);
+    if said.is_none_or(|one| one.reason != tokens::pods_ready::STARTED) {
+        return;
+    }
+    places.observe(&Pair(&table::READY_WAIT, &table::LOCAL_READY_WAIT), queued);
+    let took = seconds_between(after, tokens::ADMITTED, tokens::PODS_READY);
+    places.observe(&Pair(&table::ADMITTED_UNTIL_READY, &table::LOCAL_ADMITTED_UNTIL_READY), took);
+}
+
+fn class_of(view: &Workload) -> &str {
+    view.spec.priority_class_ref.as_ref().map_or("", |class| class.name.as_str())
+}
+
+/// The entry of `schedulingStats` that says what it did not say before, and why it says so.
+fn newly_counted<'a>(before: Option<&Workload>, after: &'a Workload) -> Option<&'a Evictions> {
+    let count = |one: &Evictions| {
+        let seen = before.into_iter().flat_map(|before| &before.status.scheduling_stats.evictions);
+        let mut seen = seen.filter(|seen| seen.reason == one.reason);
+        seen.find(|seen| seen.underlying_cause == one.underlying_cause).map_or(0, |seen| seen.count)
+    };
+    after.status.scheduling_stats.evictions.iter().find(|one| one.count > count(one))
+}
+
+/// Seconds since it was queued: created, or queued again after an eviction, which is when it was no longer put off.
+fn waited(before: &Workload, now: Timestamp) -> f64 {
+    let requeued = before.condition(tokens::REQUEUED).map(|one| {
+        let put_off = before.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
+        let until = put_off.filter(|_| one.status == "False").map(|until| until.0);
+        until.unwrap_or(one.last_transition_time.0).max(one.last_transition_time.0)
+    });
+    let created = before.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    requeued.or(created).map_or(0.0, |since| now.duration_since(since).as_secs_f64().max(0.0))
+}
+
+/// From one condition to another; nothing where one is missing or clocks disagree.
+fn seconds_between(view: &Workload, from: &str, to: &str) -> f64 {
+    let since = |kind: &str| view.condition(kind).map(|one| one.last_transition_time.0);
+    match (since(from), since(to)) {
+        (Some(from), Some(to)) => to.duration_since(from).as_secs_f64().max(0.0),
+        _ => 0.0,
+    }
+}
