@@ -292,7 +292,7 @@ pub fn workload(
         priority: of_class.or(view.spec.priority).unwrap_or(0),
         queued_at_ms: queued_at(view, rules.order()),
         active: view.spec.active.unwrap_or(true),
-        pod_sets,
+        pod_sets: pod_sets.into(),
         checks_failed: checks::have_failed(&view.status.admission_checks),
         checks_passed: !view.status.admission_checks.is_empty()
             && checks::are_ready(&view.status.admission_checks),

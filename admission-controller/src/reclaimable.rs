@@ -65,7 +65,7 @@ mod tests {
     fn a_report_is_written_once_and_never_shrinks_under_a_reservation() {
         let mut view = Workload::default();
         view.spec.pod_sets =
-            vec![PodSet { name: "a".into(), count: Some(3), ..PodSet::default() }, PodSet::default()];
+            [PodSet { name: "a".into(), count: Some(3), ..PodSet::default() }, PodSet::default()].into();
         view.status.reclaimable_pods = pods(&[("a", 2)]);
         for (reported, reserved, written) in [
             (pods(&[("a", 2)]), true, None),

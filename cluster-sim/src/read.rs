@@ -203,18 +203,16 @@ fn page(
         (None, Some(0)) if lag > 0 => collection.reachable(current.saturating_sub(lag)),
         _ => current,
     };
+    let last = token.as_ref().map(|token| &token.last);
     let all: Vec<Arc<Object>> = if revision == current {
-        collection.after(namespace, token.as_ref().map(|t| &t.last)).cloned().collect()
+        collection.after(namespace, last).cloned().collect()
     } else {
-        let past = collection.as_of(revision).map_err(|_| match token {
+        collection.as_of(revision, namespace, last).map_err(|_| match token {
             Some(_) => Continue::expired(),
             None => {
                 ApiError::expired(format!("The resourceVersion for the provided list is too old: {revision}"))
             }
-        })?;
-        let after = |key: &ObjectKey| token.as_ref().is_none_or(|t| *key > t.last);
-        let wanted = |key: &ObjectKey| namespace.is_none_or(|n| n == &*key.namespace) && after(key);
-        past.into_iter().filter(|(key, _)| wanted(key)).map(|(_, object)| object).collect()
+        })?
     };
     drop(state);
     let mut objects = Vec::new();

@@ -7,6 +7,7 @@ pub mod duration;
 pub mod node;
 pub mod planted;
 pub mod pod;
+pub mod pool;
 pub mod quantity;
 pub mod reasons;
 pub mod resources;

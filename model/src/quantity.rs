@@ -348,7 +348,7 @@ impl<'de> Deserialize<'de> for Quantity {
 }
 
 /// A quantity as a user wrote it, which may be none: reading an object never fails because of it, only using it does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Written {
     /// It is a quantity.
     Valid(Quantity),

@@ -55,9 +55,9 @@ fn world(count: usize) -> World {
 
 fn placed(uid: &str, pods: i64, each: i64, priority: i32, spread: Spread) -> Workload {
     let mut one = workload(uid, "q", pods, priority);
-    one.pod_sets[0].requests = [(ResourceName::from(GPU), each)].into();
-    one.pod_sets[0].pod_requests = Arc::new([(ResourceName::from(GPU), each)].into());
-    one.pod_sets[0].topology = Some(TopologyWish { spread, layers: Vec::new() });
+    pod_set(&mut one).requests = [(ResourceName::from(GPU), each)].into();
+    pod_set(&mut one).pod_requests = Arc::new([(ResourceName::from(GPU), each)].into());
+    pod_set(&mut one).topology = Some(TopologyWish { spread, layers: Vec::new() });
     one
 }
 

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use model::ResourceName;
 use model::planted::{Bug, Planted};
+use model::pool::Pool;
 use model::selector::Labels;
 
 use crate::alarms::Alarms;
@@ -43,6 +44,8 @@ pub struct Engine {
     pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
     pub(crate) namespaces: BTreeMap<Arc<str>, Labels>,
     pub(crate) workloads: Table<Uid, Record>,
+    /// What they ask for.
+    asked: Pool<PodSet>,
     pub(crate) by_local_queue: BTreeMap<LocalQueueKey, BTreeSet<Uid>>,
     /// What LocalQueues have used, of those whose turns go by it.
     pub(crate) accounts: BTreeMap<LocalQueueKey, Account>,
@@ -326,6 +329,7 @@ impl Engine {
         if !self.settings.topology.enabled {
             forget_topology(&mut workload);
         }
+        workload.pod_sets = self.asked.share(workload.pod_sets);
         if let Some(record) = self.workloads.get_mut(&uid) {
             if workload.version < record.workload.version {
                 return;
@@ -344,16 +348,15 @@ impl Engine {
                 // Conditions have whole seconds; who was admitted last within one is still known here.
                 *since_ms = holding.since_ms;
             }
-            let mut unchanged = record.workload.clone();
-            unchanged.version = workload.version;
             let settled = match &record.phase {
                 Phase::Holding(holding) => holding.state == HoldState::Confirmed,
                 _ => true,
             };
-            if settled && unchanged == workload {
-                record.workload.version = workload.version;
+            let known = std::mem::replace(&mut record.workload.version, workload.version);
+            if settled && record.workload == workload {
                 return;
             }
+            record.workload.version = known;
             let victim_of = match &record.phase {
                 Phase::Holding(holding) if record.workload.priority != workload.priority => {
                     Some(holding.admission.cluster_queue.clone())
@@ -394,7 +397,7 @@ impl Engine {
         self.place(&uid);
     }
 
-    fn change_requests(&mut self, uid: &Uid, pod_sets: Vec<PodSet>, defect: Option<String>) {
+    fn change_requests(&mut self, uid: &Uid, pod_sets: Arc<[PodSet]>, defect: Option<String>) {
         let Some(record) = self.workloads.get_mut(uid) else { return };
         if record.workload.pod_sets == pod_sets && record.workload.defect == defect {
             return;
@@ -405,7 +408,7 @@ impl Engine {
             self.withdraw(uid, &standing);
         }
         let Some(record) = self.workloads.get_mut(uid) else { return };
-        record.workload.pod_sets = pod_sets;
+        record.workload.pod_sets = self.asked.share(pod_sets);
         record.workload.defect = defect;
         record.shape = Shape::of(&record.workload);
         if let (true, Some(key)) = (waits, local_queue_of(&record.workload)) {
@@ -700,7 +703,7 @@ impl Engine {
 
     /// The places an admission gives to this workload's pods.
     pub(crate) fn places_of(&self, uid: &Uid, admission: &Admission) -> Places {
-        let pod_sets = self.workloads.get(uid).map(|record| record.workload.pod_sets.as_slice());
+        let pod_sets = self.workloads.get(uid).map(|record| &*record.workload.pod_sets);
         places_of(pod_sets.unwrap_or_default(), admission)
     }
 
@@ -719,7 +722,10 @@ fn places_found(admission: &Admission) -> bool {
 
 /// As if no topology was ever heard of.
 fn forget_topology(workload: &mut Workload) {
-    workload.pod_sets.iter_mut().for_each(|pod_set| (pod_set.topology, pod_set.group) = (None, None));
+    if workload.pod_sets.iter().any(|pod_set| pod_set.topology.is_some() || pod_set.group.is_some()) {
+        let pod_sets = Arc::make_mut(&mut workload.pod_sets);
+        pod_sets.iter_mut().for_each(|pod_set| (pod_set.topology, pod_set.group) = (None, None));
+    }
     if let Standing::Reserved { admission, .. } = &mut workload.standing {
         admission.pod_sets.iter_mut().for_each(|held| (held.topology, held.delayed) = (None, None));
     }

@@ -58,7 +58,7 @@ pub enum Event {
     Workload(Box<Workload>),
     /// A Workload's pods will ask for something else than was known, though the Workload itself did not change: what the
     /// API server adds to pods has changed. Given are its pod sets and its defect. Who holds quota keeps what was granted.
-    Requests(Uid, Vec<PodSet>, Option<String>),
+    Requests(Uid, Arc<[PodSet]>, Option<String>),
     /// A Workload is gone.
     WorkloadGone(Uid),
 }
@@ -524,7 +524,7 @@ pub struct Workload {
     /// `active`.
     pub active: bool,
     /// `podSets`.
-    pub pod_sets: Vec<PodSet>,
+    pub pod_sets: Arc<[PodSet]>,
     /// Whether an admission check wants it to try again later, or never: it waits until that is settled.
     pub checks_failed: bool,
     /// Whether it has admission checks, and all of them are passed.

@@ -123,10 +123,23 @@ fn consumption(consumptions: &Consumptions, lane: &Lane) -> Consumption {
 }
 
 /// What workloads have in common that have one priority, ask for the same and may do the same for it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape(Arc<Alike>);
 
-type Alike = (i32, bool, Option<Arc<str>>, Vec<PodSet>, Option<BTreeSet<FlavorName>>);
+impl PartialOrd for Shape {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Shape {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Mostly it is the very same one that is looked for.
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+type Alike = (i32, bool, Option<Arc<str>>, Arc<[PodSet]>, Option<BTreeSet<FlavorName>>);
 
 impl Shape {
     pub(crate) fn of(workload: &Workload) -> Self {

@@ -217,7 +217,7 @@ impl Engine {
         let Some(queue) = self.queues.get(name) else { return asked };
         let orders = queue.active.iter().chain(&queue.claiming).chain(queue.parked.orders());
         for uid in orders.map(|order| &order.uid).chain(&queue.aside) {
-            let pod_sets = self.workloads.get(uid).map(|record| record.workload.pod_sets.as_slice());
+            let pod_sets = self.workloads.get(uid).map(|record| &*record.workload.pod_sets);
             for (resource, amount) in pod_sets.into_iter().flatten().flat_map(|set| set.total()) {
                 let sum = asked.entry(resource).or_default();
                 *sum = sum.saturating_add(amount);
@@ -239,7 +239,7 @@ impl Engine {
 
     /// What the pods of each pod set ask for together.
     pub fn requests_of(&self, uid: &Uid) -> Vec<(String, ResourceList)> {
-        let pod_sets = self.workloads.get(uid).map(|record| record.workload.pod_sets.as_slice());
+        let pod_sets = self.workloads.get(uid).map(|record| &*record.workload.pod_sets);
         pod_sets.into_iter().flatten().map(|one| (one.name.clone(), one.total())).collect()
     }
 

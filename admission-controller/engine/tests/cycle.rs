@@ -54,13 +54,9 @@ fn fewer_pods_are_admitted_where_their_workload_allows_it() {
         let settings = Settings { partial_admission: allowed, ..Settings::default() };
         let mut world = world(settings, vec![queue("a", "pool", 11, Preemption::default())]);
         let mut one = workload("one", "a", 10, 0);
-        one.pod_sets[0].min_count = Some(5);
-        one.pod_sets.push(PodSet {
-            name: "more".into(),
-            count: 6,
-            min_count: Some(2),
-            ..one.pod_sets[0].clone()
-        });
+        pod_set(&mut one).min_count = Some(5);
+        let more = PodSet { name: "more".into(), count: 6, min_count: Some(2), ..one.pod_sets[0].clone() };
+        add_pod_set(&mut one, more);
         world.put(one);
         world.cycle();
         let given = match &world.workloads[&Uid::from("one")].standing {

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use model::ResourceName;
 use quota_engine::input::*;
 use quota_engine::*;
@@ -25,7 +27,7 @@ fn a_flavor_excludes_pods_only_by_labels_it_has() {
     let flavors = gpus(&[("plain", quota(4, None, None)), ("h100", quota(4, None, None))]);
     let mut world = world(flavors, vec![plain, flavor("h100")], |_| ());
     let mut one = workload("one", "cq", 1, 0);
-    one.pod_sets[0].node_selector.insert("gpu-type".into(), "h100".into());
+    pod_set(&mut one).node_selector.insert("gpu-type".into(), "h100".into());
     world.put(one);
     world.settle();
     let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("one")].standing else { panic!() };
@@ -50,7 +52,7 @@ fn a_group_that_can_never_serve_tells_more_than_one_that_may_later() {
     world.settle();
     for (uid, asked, token) in [("later", 10, "WaitingForQuota"), ("never", 11, "ExceedsMaxQuota")] {
         let mut one = workload(uid, "cq", 2, 0);
-        one.pod_sets[0].requests.insert(memory.clone(), asked / 2 + asked % 2);
+        pod_set(&mut one).requests.insert(memory.clone(), asked / 2 + asked % 2);
         world.put(one);
         world.settle();
         assert_eq!(world.reason(uid).token(), token, "{:?}", world.reason(uid));
@@ -105,8 +107,8 @@ fn pod_sets_of_one_group_get_one_flavor() {
         let mut world = world(flavors, vec![flavor("a100"), flavor("h100")], |_| ());
         let mut one = workload("one", "cq", 1, 0);
         let worker = PodSet { name: "worker".into(), count: 6, ..one.pod_sets[0].clone() };
-        one.pod_sets.push(worker);
-        one.pod_sets.iter_mut().for_each(|set| set.group.clone_from(&group));
+        add_pod_set(&mut one, worker);
+        Arc::make_mut(&mut one.pod_sets).iter_mut().for_each(|set| set.group.clone_from(&group));
         world.put(one);
         world.settle();
         let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("one")].standing else {

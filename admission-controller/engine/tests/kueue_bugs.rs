@@ -218,11 +218,12 @@ fn kueue_6947_a_head_that_does_not_fit_does_not_keep_others_from_reclaiming() {
 fn kueue_9894_and_10478_nothing_to_ask_for_is_no_endless_loop() {
     let mut world = world([reclaiming("a", 1)]);
     let mut nothing = workload("nothing", "a", 1, 0);
-    nothing.pod_sets[0].requests.clear();
+    pod_set(&mut nothing).requests.clear();
     let mut nobody = workload("nobody", "a", 0, 0);
-    nobody.pod_sets[0].min_count = Some(0);
+    pod_set(&mut nobody).min_count = Some(0);
     let mut both = workload("both", "a", 3, 0);
-    both.pod_sets.push(PodSet { name: "none".into(), count: 0, ..both.pod_sets[0].clone() });
+    let more = PodSet { name: "none".into(), count: 0, ..both.pod_sets[0].clone() };
+    add_pod_set(&mut both, more);
     [nothing, nobody, both].into_iter().for_each(|one| world.put(one));
     world.settle();
     assert!(world.engine.decide(1_000).is_empty() && !world.engine.has_more());
@@ -236,8 +237,9 @@ fn kueue_11139_numbers_beyond_64_bits_do_not_wrap() {
     let mut world = world([reclaiming("a", 4)]);
     for (uid, count, each) in [("sum", 2, i64::MAX), ("product", i64::MAX, i64::MAX), ("one", 1, i64::MAX)] {
         let mut one = workload(uid, "a", count, 0);
-        one.pod_sets[0].requests = [(ResourceName::from(GPU), each)].into();
-        one.pod_sets.push(PodSet { name: "more".into(), ..one.pod_sets[0].clone() });
+        pod_set(&mut one).requests = [(ResourceName::from(GPU), each)].into();
+        let more = PodSet { name: "more".into(), ..one.pod_sets[0].clone() };
+        add_pod_set(&mut one, more);
         world.put(one);
     }
     world.put(workload("sane", "a", 4, 0));
@@ -364,7 +366,8 @@ fn kueue_14367_a_negative_amount_cancels_nothing() {
 fn kueue_13223_an_assignment_that_does_not_match_its_workload_is_counted_as_it_is() {
     let mut world = world([reclaiming("a", 4)]);
     let mut torn = workload("torn", "a", 1, 0);
-    torn.pod_sets.push(PodSet { name: "second".into(), count: 2, ..torn.pod_sets[0].clone() });
+    let more = PodSet { name: "second".into(), count: 2, ..torn.pod_sets[0].clone() };
+    add_pod_set(&mut torn, more);
     let of = |name: &str, amount| PodSetAssignment {
         name: name.into(),
         flavors: [(GPU.into(), "a100".into())].into(),

@@ -134,8 +134,8 @@ impl Story {
         let mut one = workload(&format!("w{}", self.made), queue, count, priority);
         let each = self.rng.i64(1..4);
         one.queued_at_ms = i64::try_from(self.made).unwrap();
-        one.pod_sets[0].requests = gpu(each);
-        one.pod_sets[0].pod_requests = Arc::new(gpu(each));
+        pod_set(&mut one).requests = gpu(each);
+        pod_set(&mut one).pod_requests = Arc::new(gpu(each));
         let (spread, layers) = match self.rng.u32(0..6) {
             0 => (Spread::Required(HOSTNAME.into()), vec![]),
             1 | 2 => (Spread::Required(RACK.into()), vec![]),
@@ -143,7 +143,7 @@ impl Story {
             4 => (Spread::SlicesOnly, vec![SliceLayer { level: RACK.into(), size: count }]),
             _ => (Spread::Unconstrained, vec![]),
         };
-        one.pod_sets[0].topology = Some(TopologyWish { spread, layers });
+        pod_set(&mut one).topology = Some(TopologyWish { spread, layers });
         self.world.put(one);
     }
 
@@ -312,7 +312,7 @@ fn two_flavors_of_one_workload_do_not_get_the_same_place() {
         topology: Some(TopologyWish { spread: Spread::Unconstrained, layers: Vec::new() }),
         ..PodSet::default()
     };
-    one.pod_sets = vec![set("gpus", ResourceName::from(GPU)), set("nics", nic)];
+    one.pod_sets = [set("gpus", ResourceName::from(GPU)), set("nics", nic)].into();
     story.world.put(one);
     story.world.settle();
     assert!(!story.world.is_admitted("w"), "both pods would be on the one node");

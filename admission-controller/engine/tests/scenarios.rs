@@ -61,10 +61,10 @@ fn reasons_of_those_who_cannot_be_admitted() {
     world.put(workload("too-big", "cq", 9, 0));
     world.put(workload("no-such-queue", "elsewhere", 1, 0));
     let mut memory = workload("not-covered", "cq", 1, 0);
-    memory.pod_sets[0].requests.insert("memory".into(), 1);
+    pod_set(&mut memory).requests.insert("memory".into(), 1);
     world.put(memory);
     let mut elsewhere = workload("other-nodes", "cq", 1, 0);
-    elsewhere.pod_sets[0].node_selector.insert("gpu-type".into(), "h100".into());
+    pod_set(&mut elsewhere).node_selector.insert("gpu-type".into(), "h100".into());
     world.put(elsewhere);
     let mut wrong = workload("wrong", "cq", 1, 0);
     wrong.defect = Some("pod set main asks for -1".into());
@@ -142,7 +142,7 @@ fn what_is_kept_for_a_strict_head_blocks_only_those_who_ask_for_it() {
     ]);
     let of = |uid, queue, count, priority, gpu_type: &str| {
         let mut workload = workload(uid, queue, count, priority);
-        workload.pod_sets[0].node_selector.insert("gpu-type".into(), gpu_type.into());
+        pod_set(&mut workload).node_selector.insert("gpu-type".into(), gpu_type.into());
         workload
     };
     world.put(of("borrower", "other", 12, 0, "a100"));
@@ -505,7 +505,7 @@ fn pod_sets_of_no_pods_and_of_no_requests_come_to_rest() {
     let mut world = one_queue(1);
     world.put(workload("none", "cq", 0, 0));
     let mut idle = workload("idle", "cq", 3, 0);
-    idle.pod_sets[0].requests.clear();
+    pod_set(&mut idle).requests.clear();
     world.put(idle);
     world.put(workload("huge", "cq", i64::MAX, 0));
     world.settle();

@@ -47,6 +47,8 @@ use world::{Unit, World};
 
 /// So many events are taken in before the next decision: a list of thousands is decided on a few times, not thousands.
 const BATCH: usize = 512;
+/// So long a replica that starts waits for a lease that is free.
+const HEAD_START: Duration = Duration::from_secs(1);
 /// A page of the list that a new leader makes. Kubernetes' own page size of kubectl.
 const PAGE: u32 = 500;
 /// A reason to wait is written this long after it arose, if it still holds: most workloads are admitted sooner.
@@ -181,6 +183,7 @@ impl Controller {
 
     /// Runs until the context's tasks stop.
     pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<Ask>) {
+        self.leads = self.leads_at_once().await;
         let (wants_places, wanted) = watch::channel(false);
         let mut feeds = feeds(&self.ctx, &self.config.file, Some(&self.counted.watches), &wanted);
         loop {
@@ -205,6 +208,21 @@ impl Controller {
             }
         }
         self.writes.drain().await;
+    }
+
+    /// Waits a moment for leadership before anything is watched: who has it by then need not list everything a second time.
+    async fn leads_at_once(&mut self) -> bool {
+        let (clock, tasks) = (self.ctx.clock.clone(), self.ctx.tasks.clone());
+        let leads = tokio::select! {
+            biased;
+            () = tasks.stopping() => false,
+            leads = self.leadership.changed() => leads,
+            () = clock.sleep(HEAD_START) => false,
+        };
+        if leads {
+            tracing::info!("this replica leads");
+        }
+        leads
     }
 
     async fn wake(&mut self, feeds: &mut Feeds, asked: &mut mpsc::Receiver<Ask>) -> Wake {
@@ -281,11 +299,7 @@ impl Controller {
         }
         while self.leadership.may_write() && !self.ctx.tasks.is_stopping() {
             match self.list_workloads().await {
-                Ok(workloads) => {
-                    self.world.take(&mut self.engine, Seen::Workload(Change::Restarted));
-                    for view in workloads {
-                        self.world.take(&mut self.engine, Seen::Workload(Change::Applied(view)));
-                    }
+                Ok(()) => {
                     for id in std::mem::take(&mut self.unsettled) {
                         self.engine.written(id, Outcome::NotWritten);
                     }
@@ -306,16 +320,18 @@ impl Controller {
         }
     }
 
-    async fn list_workloads(&self) -> Result<Vec<Workload>, kube::Error> {
+    /// Takes in what the API server has now, page by page.
+    async fn list_workloads(&mut self) -> Result<(), kube::Error> {
         let api = Api::<Workload>::all(self.ctx.clients.write.clone());
-        let mut all = Vec::new();
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let page = api.list(&params).await?;
-            all.extend(page.items);
+            for view in page.items {
+                self.world.take(&mut self.engine, Seen::Workload(Change::Applied(view)));
+            }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
-                None => return Ok(all),
+                None => return Ok(()),
             }
         }
     }

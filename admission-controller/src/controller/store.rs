@@ -112,7 +112,8 @@ impl Object for StoredJob {
 /// What one watch says exists, by uid.
 #[derive(Debug)]
 pub(super) struct Store<V> {
-    items: BTreeMap<Uid, V>,
+    /// Each by itself: they are large, and a map has room to spare.
+    items: BTreeMap<Uid, Box<V>>,
     /// During a list: what it has not named yet.
     unnamed: Option<BTreeSet<Uid>>,
     /// Objects gone not long ago: the answer to a write may come after the watch has told of the deletion (a patch that
@@ -144,15 +145,15 @@ impl<V: Object> Store<V> {
     }
 
     pub(super) fn get(&self, uid: &Uid) -> Option<&V> {
-        self.items.get(uid)
+        self.items.get(uid).map(|item| &**item)
     }
 
     pub(super) fn get_mut(&mut self, uid: &Uid) -> Option<&mut V> {
-        self.items.get_mut(uid)
+        self.items.get_mut(uid).map(|item| &mut **item)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Uid, &V)> {
-        self.items.iter()
+        self.items.iter().map(|(uid, item)| (uid, &**item))
     }
 
     pub(super) fn take(&mut self, change: Change<V>) -> Vec<Delta<V>> {
@@ -165,13 +166,16 @@ impl<V: Object> Store<V> {
             Change::Deleted(object) => {
                 let uid = object.uid();
                 self.bury(uid.clone());
-                self.items.remove(&uid).into_iter().map(Delta::Gone).collect()
+                self.items.remove(&uid).into_iter().map(|item| Delta::Gone(*item)).collect()
             }
             Change::Synced => {
                 self.synced = true;
                 let gone = self.unnamed.take().unwrap_or_default();
                 gone.iter().for_each(|uid| self.bury(uid.clone()));
-                gone.into_iter().filter_map(|uid| self.items.remove(&uid)).map(Delta::Gone).collect()
+                gone.into_iter()
+                    .filter_map(|uid| self.items.remove(&uid))
+                    .map(|item| Delta::Gone(*item))
+                    .collect()
             }
         }
     }
@@ -197,7 +201,7 @@ impl<V: Object> Store<V> {
         if self.items.get(&uid).is_some_and(|known| !object.says_more_than(known)) {
             return None;
         }
-        self.items.insert(uid.clone(), object);
+        self.items.insert(uid.clone(), Box::new(object));
         Some(uid)
     }
 }

@@ -20,8 +20,10 @@ use crds::view::local_queue::LocalQueue;
 use crds::view::namespace::Namespace;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
-use crds::view::workload::Workload;
+use crds::view::workload::{PodSet, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kit::watch::Change;
+use model::pool::Pool;
 use quota_engine::{CheckName, ClusterQueueName, CohortName, Engine, Event, LocalQueueKey, Uid};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -68,6 +70,8 @@ pub(super) enum Unit {
 
 pub(crate) struct World {
     pub(super) workloads: Store<Workload>,
+    /// What they are made of: many are alike.
+    pod_sets: Pool<PodSet>,
     cluster_queues: Store<ClusterQueue>,
     local_queues: Store<LocalQueue>,
     checks: Store<AdmissionCheck>,
@@ -115,6 +119,7 @@ impl World {
     pub(crate) fn new(config: &Configuration) -> Self {
         Self {
             workloads: Store::new(),
+            pod_sets: Pool::default(),
             cluster_queues: Store::new(),
             local_queues: Store::new(),
             checks: Store::new(),
@@ -199,6 +204,10 @@ impl World {
     pub(crate) fn take(&mut self, engine: &mut Engine, seen: Seen) {
         match seen {
             Seen::Workload(change) => {
+                let change = match change {
+                    Change::Applied(view) => Change::Applied(self.share(view)),
+                    change => change,
+                };
                 for delta in self.workloads.take(change) {
                     self.workload_changed(engine, delta);
                 }
@@ -375,8 +384,17 @@ impl World {
         self.cohorts.upsert(view);
     }
 
+    /// What is kept of a Workload: what it has in common with others in one place, and no labels, which decide nothing and
+    /// take half a kilobyte each.
+    fn share(&mut self, mut view: Workload) -> Workload {
+        view.spec.pod_sets = self.pod_sets.share(view.spec.pod_sets);
+        view.metadata.labels = None;
+        view
+    }
+
     /// Takes the answer to a write, which is as good as an event.
     pub(super) fn take_workload(&mut self, engine: &mut Engine, view: Workload) {
+        let view = self.share(view);
         if let Some(uid) = self.workloads.upsert(view) {
             self.workload_changed(engine, Delta::Upsert(uid));
         }
@@ -421,12 +439,10 @@ impl World {
             Delta::Upsert(uid) => {
                 let Some(view) = self.workloads.get(&uid) else { return };
                 self.tally.seen(&uid, view);
-                engine.apply(Event::Workload(Box::new(input::workload(
-                    view,
-                    &self.rules,
-                    &self.defaults,
-                    &self.priorities,
-                ))));
+                let mut workload = input::workload(view, &self.rules, &self.defaults, &self.priorities);
+                // The same text, once.
+                workload.uid = uid.clone();
+                engine.apply(Event::Workload(Box::new(workload)));
                 let unit = self.unit_of(&uid, view);
                 if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = &unit {
                     self.workloads_of_job.entry(job.clone()).or_default().insert(uid.clone());

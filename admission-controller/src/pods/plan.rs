@@ -245,7 +245,7 @@ fn fit<'a>(group: &Group<'a>, workload: &Workload, known: Known<'_>) -> Option<F
     }
     let (active, inactive) = partition(&group.pods);
     let mut fit = Fit { kept: Vec::new(), excess: Vec::new(), replaced: Vec::new(), absent: 0 };
-    for set in &workload.spec.pod_sets {
+    for set in &*workload.spec.pod_sets {
         let count = usize::try_from(set.count.unwrap_or(1)).unwrap_or(0);
         let of_role = |pods: &[&'a JobObject]| -> Vec<&'a JobObject> {
             pods.iter().filter(|pod| pod.role() == set.name).copied().collect()

@@ -104,20 +104,29 @@ impl Collection {
         Ok(self.history.range(start..).cloned().collect())
     }
 
-    /// The objects as they were at a revision that the history still reaches.
-    pub(crate) fn as_of(&self, revision: u64) -> Result<BTreeMap<ObjectKey, Arc<Object>>, Compacted> {
+    /// What comes after a key, see [`after`](Self::after), as it was at a revision that the history still reaches.
+    pub(crate) fn as_of(
+        &self,
+        revision: u64,
+        namespace: Option<&str>,
+        key: Option<&ObjectKey>,
+    ) -> Result<Vec<Arc<Object>>, Compacted> {
         if revision < self.compacted {
             return Err(Compacted);
         }
-        let mut objects = self.objects.clone();
-        for change in self.history.iter().rev().take_while(|c| c.object.resource_version() > revision) {
-            let key = change.object.key();
-            match &change.previous {
-                Some(previous) => objects.insert(key.clone(), previous.clone()),
-                None => objects.remove(key),
-            };
-        }
-        Ok(objects)
+        let since =
+            self.history.iter().rev().take_while(|change| change.object.resource_version() > revision);
+        // Of several changes of an object the oldest is the last that is inserted.
+        let before: BTreeMap<&ObjectKey, Option<&Arc<Object>>> =
+            since.map(|change| (change.object.key(), change.previous.as_ref())).collect();
+        let wanted = |one: &ObjectKey| {
+            namespace.is_none_or(|namespace| namespace == &*one.namespace) && key.is_none_or(|key| one > key)
+        };
+        let unchanged = self.after(namespace, key).filter(|object| !before.contains_key(object.key()));
+        let changed = before.iter().filter(|(key, _)| wanted(key)).filter_map(|(_, object)| *object);
+        let mut all: Vec<Arc<Object>> = unchanged.chain(changed).cloned().collect();
+        all.sort_by(|a, b| a.key().cmp(b.key()));
+        Ok(all)
     }
 
     /// The revision, or the oldest after it that the history still reaches.

@@ -1,6 +1,7 @@
 //! Workload, as admission-controller reads it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use model::ResourceName;
@@ -9,7 +10,7 @@ use model::pod::PodResources;
 use model::quantity::Written;
 use model::selector::Labels;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::meta::view;
 use crate::api::kueue::v1beta2::{PodSetTopologyRequest, TopologyAssignment, UnhealthyNode};
@@ -49,14 +50,19 @@ impl Workload {
     }
 }
 
+fn shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[PodSet]>, D::Error> {
+    Vec::deserialize(deserializer).map(Arc::from)
+}
+
 /// `spec` of a Workload.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadSpec {
     /// `queueName`.
     pub queue_name: Option<String>,
-    /// `podSets`.
-    pub pod_sets: Vec<PodSet>,
+    /// `podSets`; what many Workloads have in common is kept once (see [`model::pool`]).
+    #[serde(deserialize_with = "shared")]
+    pub pod_sets: Arc<[PodSet]>,
     /// `priority`.
     pub priority: Option<i32>,
     /// `priorityClassRef`.
@@ -92,7 +98,7 @@ pub struct PriorityClassRef {
 }
 
 /// `spec.podSets[]`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSet {
     /// `name`.
@@ -108,7 +114,7 @@ pub struct PodSet {
 }
 
 /// `spec.podSets[].template`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(default)]
 pub struct PodTemplate {
     /// `metadata`, of which only labels and annotations count.
@@ -119,7 +125,7 @@ pub struct PodTemplate {
 }
 
 /// `spec.podSets[].template.metadata`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(default)]
 pub struct TemplateMeta {
     /// `labels`.
@@ -131,7 +137,7 @@ pub struct TemplateMeta {
 }
 
 /// What of a pod decides about quota and flavors.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
     /// What it asks for.
@@ -148,15 +154,19 @@ pub struct PodSpec {
     pub tolerations: Vec<Toleration>,
     /// `resourceClaims`, which are not supported yet: only how many.
     #[serde(deserialize_with = "model::null_as_default")]
-    pub resource_claims: Vec<IgnoredAny>,
+    pub resource_claims: Vec<ResourceClaim>,
     /// `priorityClassName`.
     pub priority_class_name: Option<String>,
     /// `runtimeClassName`.
     pub runtime_class_name: Option<String>,
 }
 
+/// `resourceClaims[]` of a pod: that there is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub struct ResourceClaim {}
+
 /// `affinity` of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
     /// `nodeAffinity`.
@@ -165,7 +175,7 @@ pub struct Affinity {
 }
 
 /// `affinity.nodeAffinity` of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinity {
     /// `requiredDuringSchedulingIgnoredDuringExecution`.
@@ -176,7 +186,7 @@ pub struct NodeAffinity {
 }
 
 /// A term of preferred node affinity.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(default)]
 pub struct PreferredTerm {
     /// `weight`.

@@ -168,7 +168,7 @@ fn admitted(queue: usize) -> Value {
         })
     };
     json!({
-        "conditions": [condition("QuotaReserved"), condition("Admitted")],
+        "conditions": [condition("QuotaReserved"), condition("Admitted"), condition("PodsReady")],
         "admission": {"clusterQueue": format!("cq-{queue}"), "podSetAssignments": [{
             "name": "main", "count": 1, "flavors": {"cpu": "rf"}, "resourceUsage": {"cpu": "1"},
         }]},

@@ -89,7 +89,8 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
             requests: [(ResourceName::from(GPU), 1)].into(),
             pod_requests: Arc::new([(ResourceName::from(GPU), 1)].into()),
             ..PodSet::default()
-        }],
+        }]
+        .into(),
         checks_failed: false,
         checks_passed: false,
         updates: Vec::new(),
@@ -105,6 +106,16 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
         defect: None,
         standing: Standing::Pending,
     }
+}
+
+/// Its first pod set, to be changed.
+pub fn pod_set(workload: &mut Workload) -> &mut PodSet {
+    &mut Arc::make_mut(&mut workload.pod_sets)[0]
+}
+
+/// One pod set more.
+pub fn add_pod_set(workload: &mut Workload, more: PodSet) {
+    workload.pod_sets = workload.pod_sets.iter().cloned().chain([more]).collect();
 }
 
 /// An engine with the API server's side of the story: what each workload's status says.
