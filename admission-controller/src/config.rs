@@ -25,7 +25,7 @@ use serde_json::Value;
 use crate::metrics;
 pub(crate) use declared::for_ever;
 pub use declared::{DeclaredActive, DeclaredFinished, DeclaredKind, DeclaredPodSet, DeclaredReady};
-pub use fields::Notice;
+pub use fields::{Notice, paths};
 pub use gates::FeatureGates;
 pub use integrations::{Integrations, Owning};
 pub use resources::{QuotaCheckStrategy, Resources, Strategy, Transformation};

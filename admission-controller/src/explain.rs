@@ -1,13 +1,53 @@
-//! The engine's state as JSON: for `/debug/state`, and what `trireme explain` shows of layer 1.
+//! The engine's state as JSON, with what the objects say themselves: for `/debug/state`. Where the engine only knows that a
+//! workload has quota, its object tells what it waits for: checks, places, pods.
 
-use quota_engine::{Engine, Explanation, FlavorUsage, Uid, WorkloadState};
+use std::collections::BTreeMap;
+
+use crds::reasons::workload as tokens;
+use crds::view::workload::{CheckState, Workload};
+use jiff::Timestamp;
+use quota_engine::{Engine, Explanation, FlavorUsage, PendingReason, Uid, WorkloadState};
 use serde_json::{Value, json};
 
-use crate::words;
+use crate::ready::PodsReady;
+use crate::{checks, words};
+
+/// What is known.
+pub struct Known<'a> {
+    /// What was decided.
+    pub engine: &'a Engine,
+    /// The Workload of a uid, as it was seen last.
+    pub object: &'a dyn Fn(&Uid) -> Option<&'a Workload>,
+    /// How long pods may take to be ready, if there is a limit.
+    pub pods_ready: Option<&'a PodsReady>,
+}
+
+/// What a workload is doing, in one word, why, and until when.
+struct Standing {
+    state: &'static str,
+    reason: Option<String>,
+    message: Option<String>,
+    until: Option<Timestamp>,
+}
+
+impl Standing {
+    fn new(state: &'static str) -> Self {
+        Self { state, reason: None, message: None, until: None }
+    }
+
+    fn because(self, reason: &str, message: String) -> Self {
+        Self { reason: Some(reason.to_owned()), message: Some(message), ..self }
+    }
+
+    fn until(self, until: Option<Timestamp>) -> Self {
+        Self { until, ..self }
+    }
+}
 
 /// Everything.
-pub fn state(engine: &Engine, leads: bool) -> Value {
-    let queues: Vec<Value> = engine
+pub fn state(known: &Known<'_>, leads: bool) -> Value {
+    let queues: Vec<Value> = known
+        .engine
         .cluster_queues()
         .iter()
         .map(|queue| {
@@ -26,38 +66,176 @@ pub fn state(engine: &Engine, leads: bool) -> Value {
             })
         })
         .collect();
-    let workloads: Vec<Value> = engine.workloads().filter_map(|uid| workload(engine, uid)).collect();
+    let leaving = known.engine.leaving();
+    let workloads = known.engine.workloads().filter_map(|uid| workload(known, uid, &leaving));
+    let workloads: Vec<Value> = workloads.collect();
     json!({ "leader": leads, "clusterQueues": queues, "workloads": workloads })
 }
 
-/// One workload: where it stands, and why.
-pub fn workload(engine: &Engine, uid: &Uid) -> Option<Value> {
-    let Explanation { uid, namespace, name, priority, local_queue, cluster_queue, state, reason, ahead } =
-        engine.explain(uid)?;
-    let used = local_queue.and_then(|key| engine.history(&key)).map(|history| history.consumption);
-    let (state, preemptor) = match &state {
-        WorkloadState::Aside => ("NotQueued", None),
-        WorkloadState::Queued => ("Queued", None),
-        WorkloadState::Parked => ("Waiting", None),
-        WorkloadState::Claiming(_) => ("WaitingForPreempted", None),
-        WorkloadState::Assumed(_) => ("Admitting", None),
-        WorkloadState::Holding(_) => ("Admitted", None),
-        WorkloadState::Leaving(_, preemptor) => ("Evicted", preemptor.as_ref()),
-        WorkloadState::Finished => ("Finished", None),
+/// One workload: where it stands, and why. `leaving` is who leaves for whom.
+fn workload(known: &Known<'_>, uid: &Uid, leaving: &BTreeMap<Uid, Vec<Uid>>) -> Option<Value> {
+    let explanation = known.engine.explain(uid)?;
+    let object = (known.object)(uid);
+    let names = |uids: &[Uid]| -> Vec<Value> { uids.iter().map(|uid| named(known, uid)).collect() };
+    let leave_for_it = leaving.get(uid).map(Vec::as_slice).unwrap_or_default();
+    let Standing { state, reason, message, until } = standing(known, &explanation, object, leave_for_it);
+    let preemptor = match &explanation.state {
+        WorkloadState::Leaving(_, preemptor) => preemptor.as_ref(),
+        _ => None,
     };
+    let key = explanation.local_queue.as_ref();
+    let used = key.and_then(|key| known.engine.history(key)).map(|history| history.consumption);
+    let listed = object.map(|object| object.status.admission_checks.as_slice()).unwrap_or_default();
+    let checks = listed.iter().map(|check| {
+        json!({ "name": check.name, "state": format!("{:?}", check.state), "message": check.message })
+    });
     Some(json!({
         "uid": uid.as_str(),
-        "namespace": &*namespace,
-        "name": &*name,
-        "priority": priority,
-        "clusterQueue": cluster_queue.as_ref().map(|name| name.as_str()),
+        "namespace": &*explanation.namespace,
+        "name": &*explanation.name,
+        "priority": explanation.priority,
+        "clusterQueue": explanation.cluster_queue.as_ref().map(|name| name.as_str()),
         "state": state,
-        "preemptor": preemptor.map(Uid::as_str),
-        "reason": reason.as_ref().map(|reason| reason.token()),
-        "message": reason.as_ref().map(words::pending),
-        "ahead": ahead,
+        "preemptor": preemptor.map(|uid| named(known, uid)),
+        "leaving": names(leave_for_it),
+        "reason": reason,
+        "message": message,
+        "until": until.map(|until| until.to_string()),
+        "checks": checks.collect::<Vec<_>>(),
+        "ahead": explanation.ahead,
         "localQueueUsage": used.map(|used| used.approximate()),
     }))
+}
+
+fn standing(
+    known: &Known<'_>,
+    explanation: &Explanation,
+    object: Option<&Workload>,
+    leave_for_it: &[Uid],
+) -> Standing {
+    let waits = |state: &'static str| match &explanation.reason {
+        Some(reason) => Standing::new(state).because(reason.token(), words::pending(reason)),
+        None => Standing::new(state),
+    };
+    match &explanation.state {
+        WorkloadState::Aside => match &explanation.reason {
+            Some(PendingReason::PutOff { until_ms }) => {
+                put_off(waits("PutOff"), object).until(Timestamp::from_millisecond(*until_ms).ok())
+            }
+            _ => waits("NotQueued"),
+        },
+        WorkloadState::Queued => waits("Queued"),
+        WorkloadState::Parked => waits("Waiting"),
+        WorkloadState::Claiming(_) => {
+            let mut standing = waits("WaitingForPreempted");
+            let names: Vec<String> = leave_for_it.iter().map(|uid| name_of(known, uid)).collect();
+            if let (Some(message), false) = (&mut standing.message, names.is_empty()) {
+                message.push_str(&format!(": {}", names.join(", ")));
+            }
+            standing
+        }
+        WorkloadState::Assumed(_) => Standing::new("Admitting"),
+        WorkloadState::Holding(_) => match object {
+            Some(object) if object.holds(tokens::ADMITTED) => admitted(known, explanation, object),
+            Some(object) => reserved(explanation, object),
+            None => Standing::new("QuotaReserved"),
+        },
+        WorkloadState::Leaving(_, preemptor) => leaving_words(known, object, preemptor.as_ref()),
+        WorkloadState::Finished => Standing::new("Finished"),
+    }
+}
+
+/// How often it was, where its object counts that.
+fn put_off(mut standing: Standing, object: Option<&Workload>) -> Standing {
+    let count = object.and_then(|object| object.status.requeue_state.as_ref()?.count).unwrap_or(0);
+    if let (Some(message), true) = (&mut standing.message, count > 0) {
+        message.push_str(&format!(", {count} time(s) because its pods did not get ready"));
+    }
+    standing
+}
+
+/// It has quota, and is not admitted yet.
+fn reserved(explanation: &Explanation, object: &Workload) -> Standing {
+    let listed = &object.status.admission_checks;
+    if !checks::are_ready(listed) {
+        let states = [
+            (CheckState::Rejected, "refused by"),
+            (CheckState::Retry, "to be tried again later, says"),
+            (CheckState::Pending, "waits for"),
+        ];
+        let told = states.iter().map(|(state, words)| (checks::told(listed, *state), words));
+        let told: Vec<String> = told
+            .filter(|(told, _)| !told.is_empty())
+            .map(|(told, words)| format!("{words} {told}"))
+            .collect();
+        let message = format!("it has its quota; admission checks: {}", told.join("; "));
+        return Standing::new("WaitingForChecks")
+            .because(tokens::admitted::UNSATISFIED_ADMISSION_CHECKS, message)
+            .until(checks::retry_at(listed));
+    }
+    if explanation.awaits_places || checks::awaits_topology(object) {
+        let message =
+            "it has its quota and its checks; places for its pods on the nodes are still looked for";
+        return Standing::new("WaitingForPlaces")
+            .because(tokens::admitted::PENDING_DELAYED_TOPOLOGY_REQUESTS, message.to_owned());
+    }
+    Standing::new("QuotaReserved")
+}
+
+fn admitted(known: &Known<'_>, explanation: &Explanation, object: &Workload) -> Standing {
+    let admitted = Standing::new("Admitted");
+    let failed: Vec<&str> = object.status.unhealthy_nodes.iter().map(|node| node.name.as_str()).collect();
+    if !failed.is_empty() {
+        let next = if explanation.awaits_places { "others are looked for" } else { "it has no others" };
+        return admitted.because(
+            tokens::evicted::NODE_FAILURES,
+            format!("nodes of it have failed: {}; {next}", failed.join(", ")),
+        );
+    }
+    let Some(pods_ready) = known.pods_ready else { return admitted };
+    let leaves = pods_ready.leave(object).and_then(|leave| Timestamp::from_millisecond(leave.at_ms).ok());
+    let end = match (leaves, pods_ready.gives_up_at(object)) {
+        (Some(at), _) => Some((at, "evicted")),
+        (None, Some(at)) => Some((at, "deactivated, having been put off as often as may be")),
+        (None, None) => None,
+    };
+    let said = object.condition(tokens::PODS_READY).map(|said| said.reason.as_str());
+    match end {
+        Some((at, what)) => {
+            let reason = said.unwrap_or(tokens::pods_ready::WAIT_FOR_START);
+            let message = format!("not all its pods are ready; if that stays so until {at} it is {what}");
+            admitted.because(reason, message).until(Some(at))
+        }
+        None => admitted,
+    }
+}
+
+/// It was told to leave.
+fn leaving_words(known: &Known<'_>, object: Option<&Workload>, preemptor: Option<&Uid>) -> Standing {
+    let leaving = Standing::new("Evicted");
+    let said = object.and_then(|object| object.true_condition(tokens::EVICTED));
+    let (reason, mut message) = match said {
+        Some(said) => (said.reason.clone(), said.message.clone()),
+        None => (tokens::EVICTED.to_owned(), "its eviction is on its way".to_owned()),
+    };
+    if let Some(preemptor) = preemptor {
+        message.push_str(&format!("; it leaves for {}", name_of(known, preemptor)));
+    }
+    message.push_str("; its quota is free when its job is suspended and has no pods left");
+    leaving.because(&reason, message)
+}
+
+fn name_of(known: &Known<'_>, uid: &Uid) -> String {
+    match known.engine.explain(uid) {
+        Some(one) => format!("{}/{}", one.namespace, one.name),
+        None => uid.as_str().to_owned(),
+    }
+}
+
+fn named(known: &Known<'_>, uid: &Uid) -> Value {
+    let one = known.engine.explain(uid);
+    let (namespace, name) = one.map(|one| (one.namespace, one.name)).unzip();
+    json!({ "uid": uid.as_str(), "namespace": namespace.as_deref(), "name": name.as_deref() })
 }
 
 fn usage(rows: &[FlavorUsage]) -> Vec<Value> {

@@ -1,9 +1,19 @@
-//! Every reason that a user can meet has a page, and every page is about a reason that a user can meet.
+//! What a user can meet is documented, and what is documented can be met: reasons, fields of the configuration, kinds of jobs,
+//! fields of objects. (Metrics: `metrics.rs`.)
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
 use std::path::Path;
+
+use admission_controller::config;
+use admission_controller::jobs::TABLE;
+use admission_controller::pods::{FRAMEWORK, OWNERS};
+use serde_json::Value;
+
+fn doc(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)).unwrap()
+}
 
 #[test]
 fn every_reason_has_a_page_and_every_page_a_reason() {
@@ -25,4 +35,62 @@ fn every_reason_has_a_page_and_every_page_a_reason() {
             assert!(text.contains(part), "docs/reasons/{page}.md lacks {part:?}");
         }
     }
+}
+
+/// By itself, or by what it is part of where all of that has one fate.
+#[test]
+fn every_field_of_the_configuration_is_documented() {
+    let text = doc("admission-controller.md");
+    let told = |path: &str| text.contains(&format!("`{path}`")) || text.contains(&format!("`{path}:"));
+    let parts = |path: &str| -> Vec<String> {
+        let ends = path.match_indices('.').map(|(at, _)| at).chain([path.len()]);
+        ends.map(|end| path[..end].to_owned()).collect()
+    };
+    let untold: Vec<&str> =
+        config::paths().filter(|path| !parts(path).iter().any(|part| told(part))).collect();
+    assert_eq!(untold, Vec::<&str>::new());
+}
+
+#[test]
+fn every_kind_of_job_is_documented() {
+    let text = doc("kinds.md");
+    let kinds = TABLE.iter().map(|kind| kind.framework);
+    let kinds = kinds.chain(OWNERS.iter().map(|owner| owner.kind.framework)).chain([FRAMEWORK]);
+    let untold: Vec<&str> = kinds.filter(|kind| !text.contains(&format!("`{kind}`"))).collect();
+    assert_eq!(untold, Vec::<&str>::new());
+}
+
+/// `kubectl explain` shows what they mean.
+#[test]
+fn every_field_of_our_own_objects_is_described() {
+    fn undescribed(at: &str, schema: &Value, found: &mut Vec<String>) {
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let at = format!("{at}.{name}");
+            let is_standard = [".metadata", ".kind", ".apiVersion"].iter().any(|one| at == *one);
+            if field["description"].as_str().is_none_or(str::is_empty) && !is_standard {
+                found.push(at.clone());
+            }
+            // Conditions are the same everywhere.
+            if name != "conditions" {
+                undescribed(&at, field, found);
+            }
+        }
+        for inner in ["items", "additionalProperties"] {
+            if schema[inner].is_object() {
+                undescribed(&format!("{at}[]"), &schema[inner], found);
+            }
+        }
+    }
+    let ours = crds::definition::all().into_iter().filter(|crd| crd.spec.group == "trireme.dev");
+    let mut seen = 0;
+    for crd in ours {
+        seen += 1;
+        let crd = serde_json::to_value(crd).unwrap();
+        for version in crd["spec"]["versions"].as_array().unwrap() {
+            let mut found = Vec::new();
+            undescribed("", &version["schema"]["openAPIV3Schema"], &mut found);
+            assert_eq!(found, Vec::<String>::new(), "{}", crd["metadata"]["name"]);
+        }
+    }
+    assert!(seen >= 2);
 }

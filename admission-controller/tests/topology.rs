@@ -200,3 +200,30 @@ async fn pods_of_others_take_room_and_a_failed_node_is_replaced() {
     assert_eq!((status.as_str(), reason.as_str()), ("True", "NodeFailures"));
     assert!(world.is_suspended("job"));
 }
+
+/// A Topology stays while a flavor has it, and goes with the last one.
+#[tokio::test(start_paused = true)]
+async fn a_topology_goes_when_no_flavor_has_it() {
+    let world = world().await;
+    topology(&world).await;
+    world.start("layer1");
+    world.settle().await;
+    let get = |resource: &str| world.get("kueue.x-k8s.io", resource, "racks");
+    assert_eq!(
+        get("topologies").unwrap()["metadata"]["finalizers"],
+        json!(["kueue.x-k8s.io/resource-in-use"])
+    );
+    let store = world.cluster.store("user");
+    let delete = |resource: &str, name: &str| {
+        let id = GroupResource::new("kueue.x-k8s.io", resource);
+        let (store, name) = (store.clone(), name.to_owned());
+        async move { store.delete(&id, "", &name, Default::default()).await.unwrap() }
+    };
+    delete("topologies", "racks").await;
+    world.settle().await;
+    assert!(get("topologies").is_some(), "the flavor has it");
+    delete("clusterqueues", "placed").await;
+    delete("resourceflavors", "racks").await;
+    world.settle().await;
+    assert!(get("resourceflavors").is_none() && get("topologies").is_none());
+}

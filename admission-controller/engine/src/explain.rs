@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::{Engine, local_queue_of};
@@ -49,6 +50,8 @@ pub struct Explanation {
     pub reason: Option<PendingReason>,
     /// How many stand before it in its queue; `None` when it does not wait in one.
     pub ahead: Option<usize>,
+    /// Whether it has quota, and places on nodes are still looked for: other ones, or the first.
+    pub awaits_places: bool,
 }
 
 /// One ClusterQueue, explained.
@@ -99,7 +102,21 @@ impl Engine {
             state,
             reason: self.reason_of(record),
             ahead,
+            awaits_places: self.second_pass.contains_key(uid),
         })
+    }
+
+    /// Those who were told to leave, by whom they leave for.
+    pub fn leaving(&self) -> BTreeMap<Uid, Vec<Uid>> {
+        let mut leaving = BTreeMap::<Uid, Vec<Uid>>::new();
+        for (uid, record) in self.workloads.in_order() {
+            if let Phase::Holding(holding) = &record.phase
+                && let HoldState::Leaving { preemptor: Some(preemptor), .. } = &holding.state
+            {
+                leaving.entry(preemptor.clone()).or_default().push(uid.clone());
+            }
+        }
+        leaving
     }
 
     /// Why it waits. What is parked behind its like waits for the same, and that one's numbers are the newest.

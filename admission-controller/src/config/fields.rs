@@ -120,6 +120,11 @@ const FIELDS: &[(&str, In, Support)] = &[
     ("visibilityServer.bindPort", V1beta2, Moot("visibility is served where the webhooks are")),
 ];
 
+/// The paths of all fields that a file may have; what lies below one of them is its own business.
+pub fn paths() -> impl Iterator<Item = &'static str> {
+    FIELDS.iter().map(|(path, ..)| *path)
+}
+
 /// A setting of the file that does not do what it does in Kueue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Notice {

@@ -103,6 +103,7 @@ impl Controller {
             Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
             Answer::LocalQueue(view) => self.world.take_local_queue(*view),
             Answer::Flavor(view) => self.world.take_flavor(*view),
+            Answer::Topology(view) => self.world.ground.take_topology_answer(*view),
             Answer::Request(view) => self.announce_request(*view),
             Answer::Check(view) => self.world.take_check(&mut self.engine, *view),
             Answer::Cohort(view) => self.world.take_cohort(*view),
@@ -243,6 +244,7 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
         Answer::ClusterQueue(_)
         | Answer::LocalQueue(_)
         | Answer::Flavor(_)
+        | Answer::Topology(_)
         | Answer::Check(_)
         | Answer::Request(_)
         | Answer::Cohort(_)

@@ -1,8 +1,8 @@
-//! What is in use is not deleted: the finalizer of ClusterQueues and ResourceFlavors (Kueue's `resource-in-use`).
+//! What is in use is not deleted: the finalizer of ClusterQueues, ResourceFlavors and Topologies (Kueue's `resource-in-use`).
 //!
 //! A ClusterQueue that is deleted admits nothing more and goes on counting until its last workload has given its quota
 //! back: forgotten at once, its cohort would hand out the same quota again. A ResourceFlavor stays while a ClusterQueue
-//! names it.
+//! names it, and a Topology while a ResourceFlavor does.
 
 use crds::names::kueue::FINALIZER_RESOURCE_IN_USE;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -156,6 +156,7 @@ impl Late {
             | Unit::ClusterQueue(_)
             | Unit::LocalQueue(_)
             | Unit::Flavor(_)
+            | Unit::Topology(_)
             | Unit::Check(_)
             | Unit::Cohort(_) => &mut self.counts,
         }

@@ -249,7 +249,7 @@ impl Controller {
     fn answer_ask(&mut self, ask: Ask) {
         match ask {
             Ask::State(asker) => {
-                let _asker_gone = asker.send(explain::state(&self.engine, self.leads));
+                let _asker_gone = asker.send(self.explained());
             }
             Ask::Pending(question, asker) => {
                 let answer = if self.world.is_synced() {
@@ -261,6 +261,15 @@ impl Controller {
                 let _asker_gone = asker.send(answer);
             }
         }
+    }
+
+    fn explained(&self) -> serde_json::Value {
+        let known = explain::Known {
+            engine: &self.engine,
+            object: &|uid| self.world.workloads.get(uid),
+            pods_ready: self.world.rules.pods_ready(),
+        };
+        explain::state(&known, self.leads)
     }
 
     /// Whether this replica leads and has seen everything.

@@ -12,6 +12,7 @@ use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::provisioning::ProvisioningRequest;
+use crds::view::topology::Topology;
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::events::Severity;
@@ -38,6 +39,7 @@ pub(super) enum Answer {
     ClusterQueue(Box<ClusterQueue>),
     LocalQueue(Box<LocalQueue>),
     Flavor(Box<ResourceFlavor>),
+    Topology(Box<Topology>),
     Check(Box<AdmissionCheck>),
     Request(Box<ProvisioningRequest>),
     Cohort(Box<Cohort>),
@@ -169,6 +171,7 @@ impl Controller {
             Unit::ClusterQueue(_)
             | Unit::LocalQueue(_)
             | Unit::Flavor(_)
+            | Unit::Topology(_)
             | Unit::Check(_)
             | Unit::Cohort(_) => self.pump_queue(&unit),
         }

@@ -206,6 +206,14 @@ impl Controller {
                 let target = target(&view.metadata);
                 self.patch_queue(unit, Api::all(client), target, body, Subresource::Main, Answer::Flavor);
             }
+            Unit::Topology(name) if self.config.file.feature_gates.topology_aware_scheduling => {
+                let Some(view) = self.world.ground.topology(name) else { return };
+                let in_use = self.world.uses_topology(name);
+                let Some(body) = finalizers::change(&view.metadata, in_use) else { return };
+                let target = target(&view.metadata);
+                self.patch_queue(unit, Api::all(client), target, body, Subresource::Main, Answer::Topology);
+            }
+            Unit::Topology(_) => {}
             Unit::Check(name) => {
                 let Some(view) = self.world.check(name) else { return };
                 let in_use = self.world.uses_check(name);

@@ -60,6 +60,7 @@ pub(super) enum Unit {
     ClusterQueue(ClusterQueueName),
     LocalQueue(LocalQueueKey),
     Flavor(String),
+    Topology(String),
     Check(CheckName),
     Cohort(CohortName),
     /// The places of a Workload's pods: nothing is written in it, but it tells which pods' gates open.
@@ -215,7 +216,10 @@ impl World {
             Seen::Job(kind, change) => self.take_job(kind, change),
             Seen::Pod(change) => self.take_pods(change),
             Seen::PodOwner(owner, change) => self.take_pod_owners(owner, change),
-            Seen::Topology(change) => self.ground.take_topology(engine, change),
+            Seen::Topology(change) => {
+                let names = self.ground.take_topology(engine, change);
+                self.dirty.extend(names.into_iter().map(Unit::Topology));
+            }
             Seen::Node(change) => {
                 for node in self.ground.take_node(engine, change) {
                     self.who_stands_on(&node);
@@ -428,6 +432,11 @@ impl World {
         named.any(|flavor| flavor.name == name)
     }
 
+    /// Whether a flavor has this topology.
+    pub(super) fn uses_topology(&self, name: &str) -> bool {
+        self.flavors_by_name.values().any(|flavor| flavor.spec.topology_name.as_deref() == Some(name))
+    }
+
     /// Flavors that may have lost their last ClusterQueue.
     fn flavors_dirty(&mut self) {
         let going = self.flavors_by_name.iter().filter(|(_, one)| one.metadata.deletion_timestamp.is_some());
@@ -592,6 +601,7 @@ impl World {
                 let places = view.spec.topology_name.is_some();
                 self.flavors_by_name.insert(name.clone(), view.clone());
                 self.dirty.insert(Unit::Flavor(name));
+                self.dirty.extend(self.ground.going_topologies().map(Unit::Topology));
                 engine.apply(Event::Flavor(input::flavor(view)));
                 if places {
                     self.want_ground();
@@ -605,6 +615,7 @@ impl World {
                 if self.flavors_by_name.get(&name).is_some_and(|known| input::uid(&known.metadata) == uid) {
                     self.flavors_by_name.remove(&name);
                 }
+                self.dirty.extend(self.ground.going_topologies().map(Unit::Topology));
                 engine.apply(Event::FlavorGone(name.as_str().into(), uid));
             }
         }
@@ -636,6 +647,7 @@ impl World {
         self.dirty.extend(units);
         self.dirty.extend(self.members.units());
         self.dirty.extend(self.flavors_by_name.keys().cloned().map(Unit::Flavor));
+        self.dirty.extend(self.ground.topology_names().map(Unit::Topology));
         self.dirty.extend(self.checks_by_name.keys().cloned().map(Unit::Check));
         self.dirty.extend(self.cohorts_by_name.keys().cloned().map(Unit::Cohort));
         self.dirty.extend(self.queues_by_name.keys().cloned().map(Unit::ClusterQueue));

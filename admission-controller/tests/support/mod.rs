@@ -253,9 +253,21 @@ impl World {
 
     /// What `/metrics` shows.
     pub(crate) async fn metrics(&self) -> String {
+        self.page("/metrics").await
+    }
+
+    /// What `/debug/state` says of the Workload of a job.
+    pub(crate) async fn explained(&self, job: &str) -> Value {
+        let name = self.workload(job).unwrap()["metadata"]["name"].clone();
+        let state: Value = serde_json::from_str(&self.page("/debug/state").await).unwrap();
+        let workloads = state["workloads"].as_array().unwrap();
+        workloads.iter().find(|one| one["name"] == name).unwrap().clone()
+    }
+
+    async fn page(&self, path: &str) -> String {
         let name = crds::names::trireme::ADMISSION_SERVICE;
         let service = self.services.resolve("trireme-system", name).remove(0);
-        let request = http::Request::get("/metrics").body(Body::empty()).unwrap();
+        let request = http::Request::get(path).body(Body::empty()).unwrap();
         let response = service.oneshot(request).await.unwrap();
         let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
         String::from_utf8(body.to_vec()).unwrap()

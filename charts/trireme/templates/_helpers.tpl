@@ -210,6 +210,33 @@ subjects:
     name: {{ .component }}
     namespace: {{ .root.Release.Namespace }}
 {{- if .leads }}
+{{- $leases := dig "leaderElection" "resourceNamespace" "" .values.config | default .root.Release.Namespace }}
+{{- if ne $leases .root.Release.Namespace }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ .component }}-lease
+  namespace: {{ $leases }}
+  labels: {{- include "trireme.labels" . | nindent 4 }}
+rules:
+  {{- include "trireme.lease" . | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ .component }}-lease
+  namespace: {{ $leases }}
+  labels: {{- include "trireme.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ .component }}-lease
+subjects:
+  - kind: ServiceAccount
+    name: {{ .component }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -218,13 +245,9 @@ metadata:
   namespace: {{ .root.Release.Namespace }}
   labels: {{- include "trireme.labels" . | nindent 4 }}
 rules:
-  - apiGroups: [coordination.k8s.io]
-    resources: [leases]
-    verbs: [create]
-  - apiGroups: [coordination.k8s.io]
-    resources: [leases]
-    resourceNames: [{{ dig "leaderElection" "resourceName" (.values.config.leaseName | default .component) .values.config | quote }}]
-    verbs: [get, patch]
+  {{- if eq $leases .root.Release.Namespace }}
+  {{- include "trireme.lease" . | nindent 2 }}
+  {{- end }}
   {{- if .https }}
   - apiGroups: [""]
     resources: [secrets]
@@ -278,3 +301,14 @@ spec:
     matchLabels: {{- include "trireme.selector" . | nindent 6 }}
 {{- end }}
 {{- end -}}
+
+{{- /* What a program may do with its lease. */ -}}
+{{- define "trireme.lease" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ dig "leaderElection" "resourceName" (.values.config.leaseName | default .component) .values.config | quote }}]
+  verbs: [get, patch]
+{{- end }}

@@ -438,7 +438,7 @@ impl Node {
             let detail = format!("{path} in body should match '{}'", pattern.text);
             errors.push(FieldError::invalid(path, value, detail));
         }
-        if self.date_time && text.parse::<jiff::Timestamp>().is_err() {
+        if self.date_time && !is_time(text) {
             let detail = format!("{path} in body must be of type date-time: \"{text}\"");
             errors.push(FieldError::invalid(path, value, detail));
         }
@@ -518,6 +518,12 @@ fn type_name(value: &Value) -> &'static str {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
+}
+
+/// Whether it is a time. The last day of the year 9999, later than the last moment of the library, is one.
+fn is_time(text: &str) -> bool {
+    let is_last_day = text.starts_with("9999-12-3") && jiff::fmt::temporal::Pieces::parse(text).is_ok();
+    is_last_day || text.parse::<jiff::Timestamp>().is_ok()
 }
 
 #[cfg(test)]

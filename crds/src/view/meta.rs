@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::fmt::temporal::Pieces;
 use serde::{Deserialize, Deserializer};
 
 /// The whole object again, as its user applied it.
@@ -50,6 +52,22 @@ pub fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         owner_references: lean.owner_references,
         ..ObjectMeta::default()
     })
+}
+
+/// Reads a time that somebody may have meant as never. The last day of the year 9999, which Kubernetes can write, is later than the
+/// last moment that is computed with here; that moment stands for it. For `#[serde(deserialize_with = "…")]`.
+///
+/// # Errors
+/// What is no time.
+pub fn far_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    match text.parse::<Timestamp>() {
+        Ok(time) => Ok(Some(Time(time))),
+        Err(_) if text.starts_with("9999-12-3") && Pieces::parse(&text).is_ok() => {
+            Ok(Some(Time(Timestamp::MAX)))
+        }
+        Err(error) => Err(serde::de::Error::custom(error)),
+    }
 }
 
 /// Declares the root of a view and makes it a [`kube::Resource`], so that `Api`, watches and patches know its URL.
@@ -101,6 +119,27 @@ pub(crate) use view;
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    #[test]
+    fn never_can_be_read() {
+        for (written, read) in [
+            (json!("2026-01-01T00:00:00Z"), Some("2026-01-01T00:00:00Z")),
+            (json!("9999-12-31T23:59:59Z"), Some("9999-12-30T22:00:00Z")),
+            (json!("9999-12-31T23:59:59.5+00:00"), Some("9999-12-30T22:00:00Z")),
+            (json!(null), None),
+        ] {
+            let state = json!({ "count": 1, "requeueAt": written });
+            let state: crate::view::workload::RequeueState = serde_json::from_value(state).unwrap();
+            assert_eq!(state.requeue_at.map(|at| json!(at)), read.map(|read| json!(read)), "{written}");
+        }
+        for written in ["9999-12-3", "9999-12-32T00:00:00Z", "soon", ""] {
+            let state = json!({ "requeueAt": written });
+            assert!(
+                serde_json::from_value::<crate::view::workload::RequeueState>(state).is_err(),
+                "{written}"
+            );
+        }
+    }
 
     #[test]
     fn what_is_left_out_of_metadata_is_what_nobody_reads() {

@@ -245,6 +245,7 @@ pub struct AdmissionCheckState {
     pub state: CheckState,
     /// `lastTransitionTime`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "super::meta::far_time")]
     pub last_transition_time: Option<Time>,
     /// `message`.
     pub message: String,
@@ -320,6 +321,7 @@ pub struct RequeueState {
     /// `count`: how often it was put off.
     pub count: Option<i32>,
     /// `requeueAt`.
+    #[serde(deserialize_with = "super::meta::far_time")]
     pub requeue_at: Option<Time>,
 }
 

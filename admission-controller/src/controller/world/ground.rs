@@ -147,13 +147,37 @@ impl Ground {
         !self.wanted || (self.topologies.is_synced() && self.nodes.is_synced() && self.pods.is_synced())
     }
 
-    pub(super) fn take_topology(&mut self, engine: &mut Engine, change: Change<Topology>) {
+    /// The Topology of this name.
+    pub(in crate::controller) fn topology(&self, name: &str) -> Option<&Topology> {
+        self.topologies.iter().map(|(_, view)| view).find(|view| view.metadata.name.as_deref() == Some(name))
+    }
+
+    /// All of them.
+    pub(super) fn topology_names(&self) -> impl Iterator<Item = String> {
+        self.topologies.iter().filter_map(|(_, view)| view.metadata.name.clone())
+    }
+
+    /// Those that may have lost their last flavor.
+    pub(super) fn going_topologies(&self) -> impl Iterator<Item = String> {
+        let going = self.topologies.iter().filter(|(_, view)| view.metadata.deletion_timestamp.is_some());
+        going.filter_map(|(_, view)| view.metadata.name.clone())
+    }
+
+    /// Takes the answer to a write of a Topology's finalizer.
+    pub(in crate::controller) fn take_topology_answer(&mut self, view: Topology) {
+        self.topologies.upsert(view);
+    }
+
+    /// Returns the names of Topologies that are new or changed.
+    pub(super) fn take_topology(&mut self, engine: &mut Engine, change: Change<Topology>) -> Vec<String> {
+        let mut changed = Vec::new();
         for delta in self.topologies.take(change) {
             match delta {
                 Delta::Upsert(uid) => {
                     let Some(view) = self.topologies.get(&uid) else { continue };
                     let levels = view.spec.levels.iter().map(|level| level.node_label.clone()).collect();
                     let name = view.metadata.name.clone().unwrap_or_default();
+                    changed.push(name.clone());
                     engine.apply(Event::Topology(name, levels));
                 }
                 Delta::Gone(view) => {
@@ -166,6 +190,7 @@ impl Ground {
                 }
             }
         }
+        changed
     }
 
     /// Returns the names of nodes that came, went or changed.
