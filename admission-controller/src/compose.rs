@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crds::names::{kueue, trireme};
 use crds::view::workload::WorkloadSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
 use crate::jobs::JobObject;
 use crate::names::workload_name;
 use crate::reconcile::Job;
-use crate::{jobs, topology};
+use crate::{input, jobs, topology};
 
 /// Wishes that are not supported yet, by annotation on the job or its templates. Ignoring them would admit something else
 /// than was asked for.
-const UNSUPPORTED: &[&str] = &[kueue::ELASTIC_JOB, kueue::ADMISSION_GATED_BY];
+const UNSUPPORTED: &[&str] = &[kueue::ELASTIC_JOB];
 
 const POD_CLASS_GROUP: &str = "scheduling.k8s.io";
 const POD_CLASS: &str = "PriorityClass";
@@ -152,6 +153,7 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
             workload["metadata"]["annotations"][key] = json!(value);
         }
     }
+    take_gates(&mut workload, metadata);
     if jobs::comes_in_stages(job.kind, &job.object) {
         workload["metadata"]["annotations"][trireme::GANG] = json!(trireme::GANG_OF_POD_SET);
     }
@@ -186,6 +188,13 @@ pub(crate) fn copy_labels<'a>(
         workload["metadata"]["labels"][key] = json!(value);
     }
     Ok(())
+}
+
+/// Who holds the job back holds its Workload back.
+pub(crate) fn take_gates(workload: &mut Value, metadata: &ObjectMeta) {
+    if let Some(gates) = input::gated_by(metadata) {
+        workload["metadata"]["annotations"][kueue::ADMISSION_GATED_BY] = json!(gates);
+    }
 }
 
 /// The job as the controller of its Workload.

@@ -4,6 +4,7 @@ mod declared;
 mod fields;
 mod gates;
 mod integrations;
+mod meanings;
 mod resources;
 mod sharing;
 mod times;
@@ -28,6 +29,7 @@ pub use declared::{DeclaredActive, DeclaredFinished, DeclaredKind, DeclaredPodSe
 pub use fields::{Notice, paths};
 pub use gates::FeatureGates;
 pub use integrations::{Integrations, Owning};
+use meanings::Meaning;
 pub use resources::{QuotaCheckStrategy, Resources, Strategy, Transformation};
 pub use sharing::{AdmissionFairSharingConfig, FairSharingConfig, PreemptionStrategy};
 pub use times::{
@@ -278,19 +280,24 @@ impl Configuration {
         Ok(self)
     }
 
-    /// Gates that nothing here depends on.
+    /// Gates that are not gone by.
     fn notice_gates(&mut self) {
-        let others = self
-            .feature_gates
-            .others
-            .keys()
-            .filter(|name| !times::is_gate(name) && !Gates::default().set(name, true));
-        let notice = |name: &String| Notice {
-            field: format!("featureGates.{name}"),
-            words: "it has no effect here: nothing depends on it".to_owned(),
-            unsupported: false,
+        let notice = |(name, wanted): (&String, &bool)| {
+            let (words, unsupported) = match meanings::meaning(name) {
+                Meaning::Heeded => return None,
+                Meaning::Always(open) if open == *wanted => return None,
+                Meaning::Always(open) => (format!("it is {open} here and cannot be changed"), true),
+                Meaning::Nothing => ("it has no effect here: nothing depends on it".to_owned(), false),
+                Meaning::Unknown => ("Kueue has no such gate".to_owned(), true),
+            };
+            Some(Notice { field: format!("featureGates.{name}"), words, unsupported })
         };
-        self.notices.extend(others.map(notice));
+        self.notices.extend(self.feature_gates.others.iter().filter_map(notice));
+    }
+
+    /// Whether a gate is open that has no field of its own.
+    fn is_open(&self, gate: &str, default: bool) -> bool {
+        self.feature_gates.others.get(gate).copied().unwrap_or(default)
     }
 
     /// Namespace and name of the lease: Kueue's, where its place is taken.
@@ -308,8 +315,14 @@ impl Configuration {
         let gates = &self.feature_gates;
         Settings {
             undeclared: match self.resources.quota_check_strategy {
-                QuotaCheckStrategy::BlockUndeclared => Undeclared::Block,
-                QuotaCheckStrategy::IgnoreUndeclared => Undeclared::Ignore,
+                QuotaCheckStrategy::IgnoreUndeclared
+                    if self.is_open(meanings::QUOTA_CHECK_STRATEGY, true) =>
+                {
+                    Undeclared::Ignore
+                }
+                QuotaCheckStrategy::BlockUndeclared | QuotaCheckStrategy::IgnoreUndeclared => {
+                    Undeclared::Block
+                }
             },
             partial_admission: gates.partial_admission,
             preemption_gates: gates.multi_kueue_orchestrated_preemption,
@@ -318,6 +331,8 @@ impl Configuration {
             preserve_scan_progress: gates.flavor_fungibility_preserve_scan_progress,
             block_admission: self.pods_ready().is_some_and(|one| one.block_admission),
             fair_sharing: self.fair_sharing(),
+            non_borrowing_first: self.is_open(meanings::NON_BORROWING_FIRST, true),
+            preempt_within_nominal: self.is_open(meanings::PREEMPT_WITHIN_NOMINAL, true),
             admission_fair_sharing: self
                 .admission_fair_sharing
                 .as_ref()
@@ -419,6 +434,19 @@ mod tests {
         let config = Configuration::parse(path, gates).unwrap();
         assert!(!config.gates().partial_admission && !config.gates().elastic_jobs && config.gates().topology);
         assert!(config.notices.is_empty());
+        let gates = "featureGates:\n  MultiKueue: true\n  FlavorFungibility: true\n  NoSuchGate: false\n  \
+             TLSOptions: true\n  FairSharingPreemptWithinNominal: false\n";
+        let config = Configuration::parse(path, gates).unwrap();
+        assert!(!config.settings().preempt_within_nominal && config.settings().non_borrowing_first);
+        let named: Vec<_> = config.notices.iter().map(|one| (one.field.as_str(), one.unsupported)).collect();
+        assert_eq!(
+            named,
+            [
+                ("featureGates.MultiKueue", true),
+                ("featureGates.NoSuchGate", true),
+                ("featureGates.TLSOptions", false),
+            ]
+        );
         for (text, words) in [
             ("waitForPodReady: {}", "waitForPodReady"),
             ("integrations:\n  frameworks: [batch/cronjob]", "integrations.frameworks[0]"),

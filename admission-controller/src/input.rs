@@ -62,11 +62,11 @@ pub fn flavor(view: &ResourceFlavor) -> input::Flavor {
     }
 }
 
-/// A ClusterQueue.
-pub fn cluster_queue(view: &ClusterQueue) -> input::ClusterQueue {
+/// A ClusterQueue. A policy for concurrent admission means nothing while the gate of that is closed.
+pub fn cluster_queue(view: &ClusterQueue, rules: &Rules) -> input::ClusterQueue {
     let mut defects = Vec::new();
     let spec = &view.spec;
-    if spec.concurrent_admission_policy.is_some() {
+    if rules.has_concurrent_admission() && spec.concurrent_admission_policy.is_some() {
         defects.push("concurrentAdmissionPolicy is not supported; remove it".to_owned());
     }
     let groups = groups(&spec.resource_groups, &mut defects);
@@ -273,6 +273,7 @@ pub fn workload(
     let class = view.spec.priority_class_ref.as_ref();
     let class = class.filter(|class| class.kind == kueue::WORKLOAD_PRIORITY_CLASS);
     let of_class = class.and_then(|class| priorities.workload.get(&class.name).copied());
+    let base_priority = of_class.or(view.spec.priority).unwrap_or(0);
     let mut defects = Vec::new();
     let namespace = text(view.metadata.namespace.as_ref());
     let remaining = reclaimable::remaining(view, rules);
@@ -289,7 +290,8 @@ pub fn workload(
         namespace: Arc::from(text(view.metadata.namespace.as_ref())),
         name: Arc::from(name(&view.metadata)),
         queue: view.spec.queue_name.as_deref().filter(|name| !name.is_empty()).map(Arc::from),
-        priority: of_class.or(view.spec.priority).unwrap_or(0),
+        priority: base_priority.saturating_add(boost(&view.metadata, rules)),
+        base_priority,
         queued_at_ms: queued_at(view, rules.order()),
         active: view.spec.active.unwrap_or(true),
         pod_sets: pod_sets.into(),
@@ -305,7 +307,8 @@ pub fn workload(
         pods_ready: view.holds(conditions::PODS_READY),
         preemption_gated: view.is_preemption_gated(),
         replaces: replaces(&view.metadata).filter(|_| rules.has_elastic_jobs()),
-        allowed_flavors: allowed_flavors(&view.metadata),
+        allowed_flavors: allowed_flavors(&view.metadata).filter(|_| rules.has_concurrent_admission()),
+        gated_by: gated_by(&view.metadata).filter(|_| rules.has_admission_gates()).map(Arc::from),
         defect: (!defects.is_empty()).then(|| defects.join("; ")),
         standing: standing(view, &remaining),
     }
@@ -353,6 +356,18 @@ fn allowed_flavors(metadata: &ObjectMeta) -> Option<BTreeSet<FlavorName>> {
     let written = metadata.annotations.as_ref()?.get(kueue::ALLOWED_RESOURCE_FLAVORS)?;
     let names = written.split(',').map(str::trim).filter(|name| !name.is_empty());
     Some(names.map(FlavorName::from).collect())
+}
+
+/// By how much an annotation raises the priority. One that is no number, which the webhook refuses, raises nothing.
+fn boost(metadata: &ObjectMeta, rules: &Rules) -> i32 {
+    let written = metadata.annotations.as_ref().and_then(|all| all.get(kueue::PRIORITY_BOOST));
+    written.filter(|_| rules.boosts_priorities()).and_then(|written| written.parse().ok()).unwrap_or(0)
+}
+
+/// Who holds the workload back: names of controllers, separated by commas. An empty annotation names nobody.
+pub fn gated_by(metadata: &ObjectMeta) -> Option<&str> {
+    let written = metadata.annotations.as_ref()?.get(kueue::ADMISSION_GATED_BY)?;
+    Some(written.as_str()).filter(|written| !written.is_empty())
 }
 
 /// What orders workloads of one priority in their queue.

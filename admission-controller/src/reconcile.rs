@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::compose::{self, Priority};
+use crate::input;
 use crate::jobs::{self, JobKind, JobObject, JobPodSet, JobView};
 use crate::pods::prebuilt;
 use crate::reclaimable;
@@ -60,6 +61,8 @@ pub enum Step {
     RemoveFinalizer,
     /// The job was moved to another LocalQueue.
     ChangeQueue(String),
+    /// Fewer hold the job back than its Workload says: these do, or nobody.
+    ChangeGates(Option<String>),
     /// The priority class of the job was changed.
     ChangePriority,
 }
@@ -187,7 +190,7 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
         };
     }
     if reserved && workload.holds(tokens::ADMITTED) {
-        return if view.suspended { Step::Start } else { priority_step(job, workload, known.priority) };
+        return if view.suspended { Step::Start } else { upkeep(job, workload, known.priority) };
     }
     if !view.suspended {
         return Step::Stop;
@@ -201,13 +204,23 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     if !reserved && was_edited(job, workload) && prebuilt(&job.object).is_none() {
         return Step::UpdateWorkload;
     }
-    priority_step(job, workload, known.priority)
+    upkeep(job, workload, known.priority)
+}
+
+/// What a Workload follows its job in at any time: who holds it back, and what it is worth. Gates only go, as the API has it, so
+/// one that the Workload did not have from the beginning is none.
+pub(crate) fn upkeep(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> Step {
+    let (gates, written) = (input::gated_by(&job.object.metadata), input::gated_by(&workload.metadata));
+    if written.is_some() && gates != written && prebuilt(&job.object).is_none() {
+        return Step::ChangeGates(gates.map(str::to_owned));
+    }
+    priority_step(job, workload, wanted)
 }
 
 /// A WorkloadPriorityClass says what its workloads are worth, at any time. Everything else counts when the Workload is
 /// made, since its priority may be changed by hand; unless the job names another class now. While quota is reserved, the
 /// API lets only a WorkloadPriorityClass give way to another.
-pub(crate) fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> Step {
+fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> Step {
     let Some(wanted) = wanted else { return Step::Nothing };
     let mut after = WorkloadSpec { priority: Some(wanted.value), ..WorkloadSpec::default() };
     after.priority_class_ref = wanted.class.as_ref().map(|(group, kind, name)| PriorityClassRef {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crds::validation::Gates;
 use model::ResourceName;
 use model::quantity::Quantity;
 use model::resources::ResourceList;
@@ -18,7 +19,7 @@ pub struct Rules {
     excluded: Vec<String>,
     transformations: BTreeMap<ResourceName, Transformation>,
     ignores_reclaimable: bool,
-    elastic_jobs: bool,
+    gates: Gates,
     order: QueueOrder,
     pods_ready: Option<PodsReady>,
     retention: Retention,
@@ -32,7 +33,7 @@ impl Rules {
             excluded: config.resources.exclude_resource_prefixes.clone(),
             transformations: transformations.map(|one| (one.input.clone(), one.clone())).collect(),
             ignores_reclaimable: !config.feature_gates.reclaimable_pods,
-            elastic_jobs: config.gates().elastic_jobs,
+            gates: config.gates(),
             order: QueueOrder {
                 priority_sorting: config.feature_gates.priority_sorting_within_cohort,
                 unready_to_the_back: config.pods_ready().is_none_or(|one| one.to_the_back),
@@ -44,7 +45,23 @@ impl Rules {
 
     /// Whether a Workload may take the place of another slice of the same job (feature gate `ElasticJobsViaWorkloadSlices`).
     pub fn has_elastic_jobs(&self) -> bool {
-        self.elastic_jobs
+        self.gates.elastic_jobs
+    }
+
+    /// Whether an annotation may raise a workload's priority (feature gate `PriorityBoost`).
+    pub fn boosts_priorities(&self) -> bool {
+        self.gates.priority_boost
+    }
+
+    /// Whether an annotation may hold a workload back (feature gate `AdmissionGatedBy`).
+    pub fn has_admission_gates(&self) -> bool {
+        self.gates.admission_gated_by
+    }
+
+    /// Whether policies of ClusterQueues, and an annotation that restricts a workload to some flavors, mean something (feature gate
+    /// `ConcurrentAdmission`).
+    pub fn has_concurrent_admission(&self) -> bool {
+        self.gates.concurrent_admission
     }
 
     /// What orders workloads of one priority.

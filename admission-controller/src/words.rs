@@ -54,6 +54,9 @@ pub fn pending(reason: &PendingReason) -> String {
             "nobody is admitted before the pods of all who were admitted are ready (waitForPodsReady.blockAdmission)"
                 .to_owned()
         }
+        PendingReason::AdmissionGated(by) => {
+            format!("admission is held back by {by}; it is queued when nobody is left in the annotation kueue.x-k8s.io/admission-gated-by")
+        }
         PendingReason::ChecksFailed => "an admission check has not let it pass".to_owned(),
         PendingReason::NoLongerFits => {
             "it fitted until workloads of other queues, whose turn came first, took the quota".to_owned()

@@ -4,6 +4,9 @@
 
 mod support;
 
+use std::path::Path;
+
+use admission_controller::{Config, Configuration};
 use cluster_sim::GroupResource;
 use serde_json::{Value, json};
 use support::{World, pytorch};
@@ -212,6 +215,62 @@ async fn a_namesake_is_another_job() {
     }
     seen.dedup();
     assert_eq!(seen.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_holds_a_job_back_holds_its_workload_back_until_the_last_has_gone() {
+    let gates = "kueue.x-k8s.io/admission-gated-by";
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    let mut job = pytorch("llama", "a", 4);
+    job["metadata"]["annotations"][gates] = json!("x.example/budget,x.example/review");
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    assert_eq!(world.condition("llama", "QuotaReserved").unwrap().1, "AdmissionGated");
+    let written = || world.workload("llama").unwrap()["metadata"]["annotations"][gates].clone();
+    assert_eq!(written(), "x.example/budget,x.example/review");
+    let set = async |value: Value| {
+        let change = |job: &mut Value| job["metadata"]["annotations"][gates] = value.clone();
+        world.update("kubeflow.org", "pytorchjobs", "llama", false, change).await;
+        world.settle().await;
+    };
+    set(json!("x.example/review")).await;
+    assert_eq!(written(), "x.example/review");
+    assert!(!world.is("llama", "QuotaReserved"));
+    set(json!("")).await;
+    assert_eq!(written(), Value::Null);
+    assert!(world.is("llama", "Admitted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_boost_lifts_a_workload_over_its_class_where_the_gate_is_open() {
+    for open in [true, false] {
+        let text = format!("featureGates:\n  PriorityBoost: {open}\n");
+        let file = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
+        let world = World::new(false).await;
+        let preemption = json!({ "withinClusterQueue": "LowerPriority" });
+        world.queue("a", "", json!({ "nominalQuota": 4 }), preemption).await;
+        world.start_with("layer1", Config { file, ..Config::default() });
+        world.pytorch("llama", "a", 4).await;
+        world.settle().await;
+        world.pytorch("bert", "a", 4).await;
+        world.settle().await;
+        assert!(!world.is("bert", "Admitted"));
+        let bert = world.workload("bert").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+        let set = |value: &mut Value| {
+            value["metadata"]["annotations"]["kueue.x-k8s.io/priority-boost"] = json!("1");
+            Ok(())
+        };
+        let part = cluster_sim::Part::Main;
+        world.cluster.store("admin").update(&workloads(), "team", &bert, part, set).await.unwrap();
+        world.settle().await;
+        assert_eq!(world.is("bert", "Admitted"), open);
+        let preempted = world.condition("llama", "Preempted");
+        assert_eq!(preempted.map(|one| one.1), open.then(|| "InClusterQueue".to_owned()));
+        let priority = &world.workload("bert").unwrap()["spec"]["priority"];
+        assert_eq!(*priority, 0, "what its class says is left as it is");
+    }
 }
 
 #[tokio::test(start_paused = true)]

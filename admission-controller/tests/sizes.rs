@@ -182,7 +182,7 @@ fn the_largest_workloads_are_decided_about_in_time() {
             let mut engine = Engine::new(Settings::default());
             (0..15).for_each(|number| engine.apply(Event::Flavor(input::flavor(&flavor(number)))));
             engine.apply(Event::Namespace("team".into(), Default::default()));
-            engine.apply(Event::ClusterQueue(input::cluster_queue(&queue)));
+            engine.apply(Event::ClusterQueue(input::cluster_queue(&queue, &rules)));
             engine.apply(Event::LocalQueue(input::local_queue(&local)));
             let Ok(view) = serde_json::from_str::<Workload>(&text) else { return };
             let workload = input::workload(&view, &rules, &PodDefaults::default(), &Priorities::default());

@@ -195,6 +195,17 @@ fn common_parts_are_said_once() {
     );
 }
 
+#[test]
+fn where_beginning_and_end_overlap_the_end_is_taken() {
+    let domains =
+        ["ababa", "aba"].map(|host| TopologyDomainAssignment { values: vec![host.into()], count: 1 });
+    let assignment = TopologyAssignment { levels: vec!["h".into()], domains: domains.into() };
+    let packed = topology::pack(&assignment).unwrap();
+    let values = json!([{ "individual": { "suffix": "aba", "roots": ["ab", ""] } }]);
+    assert_eq!(json!(packed.slices[0].values_per_level), values);
+    assert_eq!(topology::unpack(&packed).unwrap(), assignment);
+}
+
 fn assignment() -> impl Strategy<Value = TopologyAssignment> {
     (1usize..4).prop_flat_map(|levels| {
         // Few letters: values that share parts, contain each other, and are empty.

@@ -322,7 +322,7 @@ async fn mistakes_in_cohorts_and_flavors() {
     let mistakes = vec![
         cohort(0, "/spec/parentName", json!("lower")).says(&["Cohort lower: event CohortCycle", "lower > upper > lower"]),
         cohort(0, "/spec/parentName", json!("lower")).says(&["ClusterQueue mine: Active=False CohortCycle", "lower"]),
-        cohort(0, "/spec/parentName", json!("lower")).says(&["QuotaReserved=False Misconfigured: ClusterQueue mine admits nothing: its cohort lower is part of a cycle"]),
+        cohort(0, "/spec/parentName", json!("lower")).says(&["QuotaReserved=False Suspended: ClusterQueue mine admits nothing: its cohort lower is part of a cycle"]),
         cohort(0, "/spec/parentName", json!("upper")).says(&["Cohort upper: event CohortCycle", "upper > upper"]),
         cohort(0, "/spec/parentName", json!("No Name")).says(&["refused: 422", "spec.parentName: Invalid value: \"No Name\""]),
         cohort(1, "/spec/resourceGroups", quota(json!({ "nominalQuota": "-1" }))).says(&[denied, "nominalQuota: Invalid value: \"-1\": must be 0 or more"]),

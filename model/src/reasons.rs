@@ -77,7 +77,7 @@ pub mod workload {
             DEACTIVATED = "Deactivated";
             /// A queue it needs is stopped.
             SUSPENDED = "Suspended";
-            /// It would have to preempt, and has a preemption gate that is closed.
+            /// Somebody holds it back; or it would have to preempt, and has a preemption gate that is closed.
             ADMISSION_GATED = "AdmissionGated";
             /// Pods of workloads that were admitted before it are not ready yet.
             WAITING_FOR_PODS_READY = "WaitingForPodsReady";

@@ -200,7 +200,7 @@ impl Engine {
         if self.settings.fair_sharing.is_none() {
             return Turns::sorted(entries, |entry| (entry.height(), entry.order.in_cycle(by_priority)));
         }
-        Turns::fair(&self.tree, entries, |entry| Entrant {
+        Turns::fair(&self.tree, entries, self.settings.non_borrowing_first, |entry| Entrant {
             node: entry.node,
             usage: match &entry.found {
                 Ok(assignment) => assignment.usage.clone(),

@@ -96,7 +96,7 @@ impl Engine {
             uid: uid.clone(),
             namespace: record.workload.namespace.clone(),
             name: record.workload.name.clone(),
-            priority: record.workload.priority,
+            priority: record.workload.base_priority,
             local_queue: local_queue_of(&record.workload),
             cluster_queue: self.cluster_queue_of(uid),
             state,

@@ -517,8 +517,10 @@ pub struct Workload {
     pub name: Arc<str>,
     /// `queueName`.
     pub queue: Option<Arc<str>>,
-    /// `priority`.
+    /// `priority`, with the boost that an annotation gives.
     pub priority: i32,
+    /// `priority` alone: what people are shown.
+    pub base_priority: i32,
     /// What orders it among equals: its creation, or the eviction that sends it to the back. Milliseconds since the epoch.
     pub queued_at_ms: i64,
     /// `active`.
@@ -550,6 +552,8 @@ pub struct Workload {
     pub replaces: Option<Arc<str>>,
     /// The only flavors it may have; `None` allows all.
     pub allowed_flavors: Option<BTreeSet<FlavorName>>,
+    /// Who holds it back (annotation `kueue.x-k8s.io/admission-gated-by`): it is in no queue until nobody does.
+    pub gated_by: Option<Arc<str>>,
     /// Why it can never be admitted as it is written, in words: a wrong number, a feature that is not supported.
     pub defect: Option<String>,
     /// What its status says.

@@ -1,5 +1,7 @@
 //! Where each workload is: taken out of every queue and ledger, and put where its last seen state says.
 
+use std::sync::Arc;
+
 use model::planted::Bug;
 
 use crate::engine::{Engine, local_queue_of};
@@ -290,7 +292,10 @@ impl Engine {
             _ if put_off.is_some() => Err(PendingReason::PutOff { until_ms: put_off.unwrap_or_default() }),
             _ if !selected => Err(PendingReason::NamespaceMismatch(name)),
             Some(defect) => Err(PendingReason::Defect(defect.clone())),
-            None => Ok(name),
+            None => match &workload.gated_by {
+                Some(by) => Err(PendingReason::AdmissionGated(Arc::clone(by))),
+                None => Ok(name),
+            },
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Why a workload waits or a queue does not admit: data with numbers, of which words are made at the edge.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::ResourceName;
 use model::node::Taint;
@@ -182,6 +183,8 @@ pub enum PendingReason {
     NoLongerFits,
     /// It would have preempted workloads that leave for another one.
     TargetsTaken,
+    /// These hold it back, by its annotation.
+    AdmissionGated(Arc<str>),
     /// It would have to preempt, and has a preemption gate that is closed.
     PreemptionGated,
     /// It will fit when workloads that were asked to leave have left.
@@ -197,21 +200,18 @@ impl PendingReason {
         match self {
             Self::Behind | Self::ChecksFailed | Self::PutOff { .. } => quota_reserved::PENDING_EVALUATION,
             Self::Deactivated => quota_reserved::DEACTIVATED,
-            Self::LocalQueueStopped(_) => quota_reserved::SUSPENDED,
-            Self::ClusterQueueInactive(_, Inactive::Stopped | Inactive::Terminating) => {
-                quota_reserved::SUSPENDED
-            }
+            // Whatever keeps a queue from running: its own condition says what.
+            Self::LocalQueueStopped(_) | Self::ClusterQueueInactive(..) => quota_reserved::SUSPENDED,
             Self::Defect(_)
             | Self::AdmissionRefused(_)
             | Self::NoQueueName
             | Self::LocalQueueMissing(_)
             | Self::ClusterQueueMissing(_)
-            | Self::ClusterQueueInactive(..)
             | Self::NamespaceMismatch(_) => quota_reserved::MISCONFIGURED,
             Self::NoFit(pod_sets) => no_fit_token(pod_sets),
             Self::NoLongerFits | Self::TargetsTaken => quota_reserved::WAITING_FOR_QUOTA,
             Self::PodsNotReady => quota_reserved::WAITING_FOR_PODS_READY,
-            Self::PreemptionGated => quota_reserved::ADMISSION_GATED,
+            Self::AdmissionGated(_) | Self::PreemptionGated => quota_reserved::ADMISSION_GATED,
             Self::WaitingForPreempted { .. } => quota_reserved::WAITING_FOR_PREEMPTED_WORKLOADS,
         }
     }

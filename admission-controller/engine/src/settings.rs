@@ -26,6 +26,12 @@ pub struct Settings {
     pub block_admission: bool,
     /// Whether what is lent is shared out fairly, and whom a queue may then displace.
     pub fair_sharing: Option<FairSharing>,
+    /// Feature gate `FairSharingPrioritizeNonBorrowing`: where sharing is fair, who asks for nothing that its queue or cohort would
+    /// have to borrow comes first, whatever its share.
+    pub non_borrowing_first: bool,
+    /// Feature gate `FairSharingPreemptWithinNominal`: where sharing is fair, a queue within its quota takes it back from borrowers
+    /// whatever the shares.
+    pub preempt_within_nominal: bool,
     /// Whether LocalQueues of a ClusterQueue that wants it take turns by what they have used.
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
     /// Placement by topology.
@@ -74,6 +80,8 @@ impl Default for Settings {
             preserve_scan_progress: true,
             block_admission: false,
             fair_sharing: None,
+            non_borrowing_first: true,
+            preempt_within_nominal: true,
             admission_fair_sharing: None,
             topology: TopologySettings::default(),
         }

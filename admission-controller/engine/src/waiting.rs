@@ -45,7 +45,7 @@ impl Engine {
                 uid: order.uid.clone(),
                 namespace: workload.namespace.clone(),
                 name: workload.name.clone(),
-                priority: workload.priority,
+                priority: workload.base_priority,
                 local_queue,
                 position_in_local_queue,
             })

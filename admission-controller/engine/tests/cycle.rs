@@ -103,6 +103,56 @@ fn a_closed_gate_forbids_to_preempt_and_nothing_else() {
     }
 }
 
+#[test]
+fn who_is_held_back_by_name_is_not_in_the_queue() {
+    let mut world = world(Settings::default(), vec![queue("a", "pool", 4, Preemption::default())]);
+    let mut held = workload("held", "a", 4, 1);
+    held.gated_by = Some("team.example/budget".into());
+    world.put(held.clone());
+    world.put(workload("other", "a", 4, 0));
+    world.settle();
+    assert!(world.is_admitted("other"), "nobody stands behind it");
+    assert_eq!(token(&world, "held"), "AdmissionGated");
+    world.standing("other", Standing::Finished);
+    held.gated_by = None;
+    world.put(held);
+    world.settle();
+    assert!(world.is_admitted("held"));
+}
+
+#[test]
+fn whatever_keeps_a_queue_from_running_its_workloads_are_suspended() {
+    let mut queue = cluster_queue("a", Some("pool"), gpus(&[("missing", quota(4, None, None))]));
+    queue.preemption = Preemption::default();
+    let mut world =
+        World::with(Settings::default(), [Event::ClusterQueue(queue), Event::LocalQueue(local_queue("a"))]);
+    world.put(workload("one", "a", 1, 0));
+    world.settle();
+    assert_eq!(token(&world, "one"), "Suspended");
+}
+
+/// Both groups are too small; what is told is of the one whose resource comes first in Kueue's order, not in that of the names.
+#[test]
+fn the_first_resource_that_finds_nothing_is_told_alone() {
+    let group = |resource: &str| ResourceGroup {
+        covered: vec![resource.into()],
+        flavors: vec![FlavorQuotas {
+            flavor: format!("of-{resource}").as_str().into(),
+            resources: [(resource.into(), quota(1, None, None))].into(),
+        }],
+    };
+    let queue = cluster_queue("a", Some("pool"), vec![group("cpu"), group("memory"), group("pods")]);
+    let flavors = ["cpu", "memory", "pods"].map(|resource| Event::Flavor(flavor(&format!("of-{resource}"))));
+    let queues = [Event::ClusterQueue(queue), Event::LocalQueue(local_queue("a"))];
+    let mut world = World::with(Settings::default(), flavors.into_iter().chain(queues));
+    let mut one = workload("one", "a", 1, 0);
+    one.pod_sets[0].requests = ["cpu", "memory", "pods"].map(|resource| (resource.into(), 2)).into();
+    world.put(one);
+    world.settle();
+    let PendingReason::NoFit(misfits) = world.reason("one") else { panic!("{:?}", world.reason("one")) };
+    assert_eq!(format!("{misfits:?}").matches("of-").count(), 1, "{misfits:?}");
+}
+
 /// Two lenders want back what one borrower has: `a` first, for it is older.
 fn two_preemptors(settings: Settings, borrowers: &[(&str, i64)]) -> World {
     let mut world = world(

@@ -115,13 +115,20 @@ fn what_is_a_queues_own_is_nobodys_to_take() {
 
 #[test]
 fn who_stays_within_its_own_takes_it_back_whatever_the_shares() {
-    let mut events = vec![];
-    events.extend(member("a", "pool", 0, 1_000 * ONE));
-    events.extend(member("b", "pool", 2, 0));
-    let mut world = fair(FairSharing::default(), events);
-    submit(&mut world, "a", 2);
-    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [2, 0]);
-    submit(&mut world, "b", 1);
-    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [1, 1]);
-    assert_eq!(world.victims(), [("a-00", "InCohortReclamation")]);
+    for (preempt_within_nominal, right) in [(true, "InCohortReclamation"), (false, "InCohortFairSharing")] {
+        let settings = Settings {
+            fair_sharing: Some(FairSharing::default()),
+            preempt_within_nominal,
+            ..Settings::default()
+        };
+        let mut events = vec![Event::Flavor(flavor("a100"))];
+        events.extend(member("a", "pool", 0, 1_000 * ONE));
+        events.extend(member("b", "pool", 2, 0));
+        let mut world = World::with(settings, events);
+        submit(&mut world, "a", 2);
+        assert_eq!(come_to_rest(&mut world, &["a", "b"]), [2, 0]);
+        submit(&mut world, "b", 1);
+        assert_eq!(come_to_rest(&mut world, &["a", "b"]), [1, 1]);
+        assert_eq!(world.victims(), [("a-00", right)]);
+    }
 }

@@ -21,7 +21,7 @@ use crate::pods::{
     self, Group, Known, Member, POD, Part, PodOwner, PodStep, PodsKey, PodsStep, Stop, TERMINATION_TARGET,
     compose, start,
 };
-use crate::reconcile::{Job, Step, priority_step};
+use crate::reconcile::{Job, Step, upkeep};
 use crate::status::{self, Change};
 
 impl Controller {
@@ -346,7 +346,7 @@ impl Controller {
             return self.busy.contains_key(unit);
         }
         let priority = self.world.priorities.of(job).ok();
-        let step = priority_step(job, workload, priority.as_ref());
+        let step = upkeep(job, workload, priority.as_ref());
         self.begin_step(unit, Some(job), Some(workload), step);
         self.busy.contains_key(unit)
     }

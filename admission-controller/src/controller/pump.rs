@@ -498,6 +498,15 @@ impl Controller {
                 let body = json!({ "spec": { "queueName": queue } });
                 self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
             }
+            (Step::ChangeGates(gates), Some(job), Some(workload)) => {
+                let body = json!({ "metadata": { "annotations": { kueue::ADMISSION_GATED_BY: gates } } });
+                let note = match &gates {
+                    Some(gates) => format!("its Workload is held back by {gates} alone now"),
+                    None => "nobody holds its Workload back any more".to_owned(),
+                };
+                self.about_job(job, Severity::Normal, reasons::UPDATED_WORKLOAD, &note);
+                self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
+            }
             (Step::ChangePriority, Some(job), Some(workload)) => {
                 if let Ok(priority) = self.world.priorities.of(job) {
                     let body = json!({

@@ -490,7 +490,7 @@ impl World {
         match delta {
             Delta::Upsert(uid) => {
                 let Some(view) = self.cluster_queues.get(&uid) else { return };
-                let spec = input::cluster_queue(view);
+                let spec = input::cluster_queue(view, &self.rules);
                 let (name, rules) =
                     (spec.name.clone(), view.spec.admission_checks_strategy.admission_checks.clone());
                 self.queues_by_name.insert(name.clone(), uid);

@@ -245,7 +245,7 @@ impl PodOwner {
             // Who makes its pods one after another would wait for ever for all of them to have a place.
             annotations[trireme::GANG] = json!(trireme::GANG_OF_POD);
         }
-        Ok(json!({
+        let mut workload = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2",
             "kind": "Workload",
             "metadata": {
@@ -259,7 +259,9 @@ impl PodOwner {
                 }],
             },
             "spec": compose::spec(job, self.pod_sets(object)?, priorities)?,
-        }))
+        });
+        compose::take_gates(&mut workload, &object.metadata);
+        Ok(workload)
     }
 
     fn pod_sets(&self, object: &JobObject) -> Result<Vec<Value>, String> {

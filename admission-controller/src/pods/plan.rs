@@ -18,7 +18,7 @@ use super::{Group, Member};
 use crate::compose::Priority;
 use crate::jobs::JobObject;
 use crate::reclaimable;
-use crate::reconcile::{Step, let_go, priority_step};
+use crate::reconcile::{Step, let_go, upkeep};
 use crate::status::Change;
 
 /// One step of a pod.
@@ -195,7 +195,7 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         return Plan { workload: PodsStep::Job(step), pods };
     }
     let job = group.as_job(known.now);
-    let worth = || PodsStep::Job(priority_step(&job, workload, known.priority));
+    let worth = || PodsStep::Job(upkeep(&job, workload, known.priority));
     let admitted = reserved && workload.holds(tokens::ADMITTED);
     match (group.is_suspended(), admitted) {
         (true, true) => {

@@ -37,13 +37,18 @@ pub fn evicted(
         _ => (reason.token().to_owned(), "", message.to_owned()),
     };
     let mut changes = vec![Change::new(tokens::EVICTED, true, token.clone(), message.clone())];
-    if let EvictReason::Preempted(right) = reason {
-        changes.push(Change::new(tokens::PREEMPTED, true, right.token(), message.clone()));
-    }
+    let preempted = match reason {
+        EvictReason::Preempted(right) => {
+            Some(Change::new(tokens::PREEMPTED, true, right.token(), message.clone()))
+        }
+        _ => None,
+    };
     if view.holds(tokens::BLOCKED_ON_PREEMPTION_GATES) {
         changes.push(Change::new(tokens::BLOCKED_ON_PREEMPTION_GATES, false, token, message));
     }
-    let mut conditions = merged(&view.status.conditions, &changes, view.metadata.generation, now);
+    // As in Kueue, this one says nothing of the generation.
+    let conditions = merged(&view.status.conditions, preempted.as_slice(), None, now);
+    let mut conditions = merged(&conditions, &changes, view.metadata.generation, now);
     if reason == EvictReason::Deactivated {
         conditions.retain(|one| one.type_ != tokens::DEACTIVATION_TARGET);
     }

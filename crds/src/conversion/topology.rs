@@ -100,17 +100,19 @@ fn pack_values(values: &[&str]) -> TopologyAssignmentSliceLevelValues {
     let prefix = common(values, |a, b| {
         a.chars().zip(b.chars()).take_while(|(a, b)| a == b).map(|(c, _)| c.len_utf8()).sum()
     });
-    let rest: Vec<&str> = values.iter().map(|value| &value[prefix..]).collect();
-    let suffix = common(&rest, |a, b| {
+    let suffix = common(values, |a, b| {
         a.chars().rev().zip(b.chars().rev()).take_while(|(a, b)| a == b).map(|(c, _)| c.len_utf8()).sum()
     });
-    let roots = rest.iter().map(|value| value[..value.len() - suffix].to_owned()).collect();
+    // In a short value the two may overlap; then, as in Kueue, it is the beginning that gives way.
+    let shortest = values.iter().map(|value| value.len()).min().unwrap_or_default();
+    let prefix = prefix.min(shortest - suffix);
+    let roots = values.iter().map(|value| value[prefix..value.len() - suffix].to_owned()).collect();
     let part = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     TopologyAssignmentSliceLevelValues {
         universal: None,
         individual: Some(TopologyAssignmentSliceLevelIndividualValues {
             prefix: part(&values[0][..prefix]),
-            suffix: part(&rest[0][rest[0].len() - suffix..]),
+            suffix: part(&values[0][values[0].len() - suffix..]),
             roots,
         }),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{Quantity, ResourceName};
+use model::Quantity;
 
 use super::{Findings, Path, syntax::is_qualified_name};
 use crate::api::{
@@ -97,13 +97,11 @@ fn quotas(flavor: &FlavorQuotas, covered: &[String], holder: Holder, at: &Path<'
 }
 
 fn limits(quota: &ResourceQuota, holder: Holder, at: &Path<'_>, findings: &mut Findings) {
-    let resource = ResourceName::from(quota.name.as_str());
+    // More than 64 bits can count is as good as without limit.
     let counted = |quantity: &api::Quantity, at: &Path<'_>, findings: &mut Findings| {
         let amount = amount(quantity, at, findings)?;
         if amount.is_negative() {
             findings.invalid(at, quantity.0.as_str(), "must be 0 or more");
-        } else if resource.amount(&amount).is_none() {
-            findings.invalid(at, quantity.0.as_str(), "is more than 64 bits can count");
         }
         Some(amount)
     };

@@ -43,7 +43,7 @@ fn run(folder: &std::path::Path, filter: Option<&str>) -> anyhow::Result<bool> {
     if let Some(text) = filter {
         cases.retain(|case| case.file.contains(text) || case.name.contains(text));
     }
-    let report = Report::of(&cases, kueue::runner);
+    let report = Report::of(&cases, kueue::run);
     let known = Differences::parse(kueue::KNOWN_DIFFERENCES);
     for (file, name, outcome) in &report.outcomes {
         let Outcome::Failed(difference) = outcome else {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::case::{Case, Runner};
+use crate::case::{Case, Verdict};
 
 /// What came of one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,16 +33,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// Runs every case by the runner of its file. A runner that panics has failed.
-    pub fn of(cases: &[Case], runner: impl Fn(&str) -> Option<Runner>) -> Self {
+    /// Runs every case; `None` is a case that nobody can run. A runner that panics has failed.
+    pub fn of(cases: &[Case], run: impl Fn(&Case) -> Option<Verdict>) -> Self {
         let outcomes = cases.iter().map(|case| {
-            let outcome = match runner(&case.file) {
-                None => Outcome::Skipped,
-                Some(run) => match catch_unwind(AssertUnwindSafe(|| run(case))) {
-                    Ok(Ok(())) => Outcome::Passed,
-                    Ok(Err(difference)) => Outcome::Failed(difference),
-                    Err(_) => Outcome::Failed("the runner panicked".to_owned()),
-                },
+            let outcome = match catch_unwind(AssertUnwindSafe(|| run(case))) {
+                Ok(None) => Outcome::Skipped,
+                Ok(Some(Ok(()))) => Outcome::Passed,
+                Ok(Some(Err(difference))) => Outcome::Failed(difference),
+                Err(_) => Outcome::Failed("the runner panicked".to_owned()),
             };
             (case.file.clone(), case.name.clone(), outcome)
         });

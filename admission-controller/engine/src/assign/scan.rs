@@ -259,37 +259,37 @@ impl<'a> Scan<'a> {
             *sum = sum.saturating_add(*amount);
         }
         let mut attempts = BTreeMap::new();
-        let mut flavors = BTreeMap::new();
-        let (mut obstacles, mut without) = (Vec::new(), Vec::new());
+        let mut flavors: BTreeMap<ResourceName, FlavorChoice> = BTreeMap::new();
+        let (mut obstacles, mut served) = (Vec::new(), true);
         let ignore = self.engine.settings.undeclared == Undeclared::Ignore;
-        for (resource, amount) in asked.iter().filter(|_| !ignore) {
-            if *amount > 0 && !self.covers(resource) {
-                without.push(Obstacle::ResourceNotCovered(resource.clone()));
-            }
-        }
         let queue = self.queue;
-        for group in &queue.groups {
+        for (resource, amount) in in_turn(&asked) {
+            let Some(group) = queue.groups.iter().find(|group| group.covered.contains(resource)) else {
+                if amount == 0 || ignore {
+                    continue;
+                }
+                (obstacles, served) = (vec![Obstacle::ResourceNotCovered(resource.clone())], false);
+                break;
+            };
+            if flavors.contains_key(resource) {
+                continue;
+            }
             let of_group = |(resource, amount): (&ResourceName, &i64)| {
                 group.covered.contains(resource).then(|| (resource.clone(), *amount))
             };
             let asked: ResourceList = asked.iter().filter_map(of_group).collect();
-            if asked.is_empty() {
-                continue;
-            }
             let result = self.group(members, group, &asked);
             result.attempts.into_iter().for_each(|(flavor, attempt)| merge(&mut attempts, flavor, attempt));
             if result.flavors.is_empty() {
-                without.extend(result.obstacles);
-            } else {
-                obstacles.extend(result.obstacles);
-                flavors.extend(result.flavors);
+                (obstacles, served) = (result.obstacles, false);
+                break;
             }
+            obstacles.extend(result.obstacles);
+            flavors.extend(result.flavors);
         }
-        let served = without.is_empty();
         if !served {
             // Where one resource finds nothing, it does not help that another may some day.
             flavors.clear();
-            obstacles = without;
         }
         obstacles.sort();
         obstacles.dedup();
@@ -394,8 +394,8 @@ impl<'a> Scan<'a> {
 
     /// The flavor to begin with.
     fn start(&self, members: &[Member<'_>], group: &ResourceGroup, asked: &ResourceList) -> usize {
-        let next = self.ask.progress.zip(members.first()).zip(asked.keys().next());
-        let next = next.map_or(0, |((progress, first), resource)| progress.next(first.index, resource));
+        let next = self.ask.progress.zip(members.first()).zip(in_turn(asked).next());
+        let next = next.map_or(0, |((progress, first), (resource, _))| progress.next(first.index, resource));
         if next < group.flavors.len() { next } else { 0 }
     }
 
@@ -536,6 +536,19 @@ impl<'a> Scan<'a> {
             || (self.engine.settings.fair_sharing.is_some()
                 && self.queue.preemption.reclaim_within_cohort != ReclaimWithinCohort::Never)
     }
+}
+
+/// Resources in the order in which Kueue looks at them, which is that of the FNV-1a hashes of their names: the first that finds
+/// nothing is the one that is told.
+fn in_turn(asked: &ResourceList) -> impl Iterator<Item = (&ResourceName, i64)> {
+    let hash = |name: &ResourceName| {
+        name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    };
+    let mut turns: Vec<_> = asked.iter().map(|(name, amount)| (hash(name), name, *amount)).collect();
+    turns.sort_unstable();
+    turns.into_iter().map(|(_, name, amount)| (name, amount))
 }
 
 impl Attempt {

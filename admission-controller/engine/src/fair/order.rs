@@ -36,8 +36,14 @@ impl<T> Turns<T> {
     }
 
     /// By fair sharing, as `entrant` describes each.
-    pub(crate) fn fair(tree: &Tree, heads: Vec<T>, entrant: impl Fn(&T) -> Entrant) -> Self {
-        let tournament = Tournament::new(tree, heads.iter().map(entrant).collect());
+    pub(crate) fn fair(
+        tree: &Tree,
+        heads: Vec<T>,
+        non_borrowing_first: bool,
+        entrant: impl Fn(&T) -> Entrant,
+    ) -> Self {
+        let mut tournament = Tournament::new(tree, heads.iter().map(entrant).collect());
+        tournament.non_borrowing_first = non_borrowing_first;
         Self { heads: heads.into_iter().map(Some).collect(), sequence: Sequence::Fair(tournament) }
     }
 
@@ -57,6 +63,8 @@ impl<T> Turns<T> {
 /// A turn changes the sums on one way up only, so only there the bouts are held anew.
 #[derive(Debug, Default)]
 struct Tournament {
+    /// Who borrows nothing of what it asks for comes before all others.
+    non_borrowing_first: bool,
     entrants: Vec<Entrant>,
     /// By ClusterQueue, who has not had a turn yet.
     waiting: BTreeMap<NodeId, BTreeMap<Order, usize>>,
@@ -151,7 +159,7 @@ impl Tournament {
         let mark = tree.mark();
         tree.charge(entrant.node, &entrant.usage, Ledger::Planned, 1);
         let rank = Rank {
-            borrows: tree.borrows_of(node, Ledger::Planned, &entrant.usage),
+            borrows: self.non_borrowing_first && tree.borrows_of(node, Ledger::Planned, &entrant.usage),
             share: tree.share(node, Ledger::Planned, &Usage::new()),
             order: entrant.order.clone(),
         };

@@ -93,7 +93,7 @@ impl Search<'_> {
         refused: &mut Vec<Candidate>,
     ) -> bool {
         // What is the queue's own is its own, however much it borrows of something else.
-        let within_nominal = !self.is_over(self.node);
+        let within_nominal = self.engine.settings.preempt_within_nominal && !self.is_over(self.node);
         let mut contest = Contest::new(self, candidates);
         while let Some(queue) = contest.next(self) {
             let by_right = if queue == self.node {

@@ -81,6 +81,7 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
         name: uid.into(),
         queue: Some(queue.into()),
         priority,
+        base_priority: priority,
         queued_at_ms: 0,
         active: true,
         pod_sets: vec![PodSet {
@@ -103,6 +104,7 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
         preemption_gated: false,
         replaces: None,
         allowed_flavors: None,
+        gated_by: None,
         defect: None,
         standing: Standing::Pending,
     }

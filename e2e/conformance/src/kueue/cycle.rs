@@ -2,8 +2,9 @@
 //! is told of it is told by the program.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use admission_controller::config::Configuration;
+use admission_controller::config::{Configuration, Notice};
 use admission_controller::{input, news, status, topology, words};
 use crds::view::workload::Workload;
 use jiff::Timestamp;
@@ -16,12 +17,20 @@ use super::world::{World, forget_nulls, key_of};
 /// Who waits, by ClusterQueue: the keys of those who are looked at, and of those who are not.
 type Waiting = BTreeMap<String, Vec<String>>;
 
-/// Kueue's configuration file with the gates as a case has them.
+/// Kueue's configuration file with the gates as a case has them. A gate that cannot be as the case has it is an error.
 pub(crate) fn file(tc: &Value, mut file: Value) -> Configuration {
-    if !tc["featureGates"].is_null() {
-        file["featureGates"] = tc["featureGates"].clone();
+    // A cycle of the scheduler is all there is: nobody watches whether pods get ready.
+    file["featureGates"]["DisableWaitForPodsReady"] = json!(true);
+    for (gate, open) in tc["featureGates"].as_object().into_iter().flatten() {
+        file["featureGates"][gate] = open.clone();
     }
-    serde_json::from_value(file).unwrap_or_else(|error| panic!("{error}"))
+    let config =
+        Configuration::parse(Path::new("case"), &file.to_string()).unwrap_or_else(|error| panic!("{error}"));
+    let refused = |notice: &&Notice| notice.unsupported && notice.field.starts_with("featureGates.");
+    if let Some(notice) = config.notices.iter().find(refused) {
+        panic!("{}: {}", notice.field, notice.words);
+    }
+    config
 }
 
 /// The same, with nothing but gates.

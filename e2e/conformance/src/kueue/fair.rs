@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use quota_engine::{Chosen, FairSharing, Settings, Sharer};
 use serde_json::{Value, json};
 
+use super::cycle::gates;
 use super::scheduler::schedule;
 use super::world::{World, key_of};
 use crate::case::{Case, Runner, Verdict};
@@ -63,7 +64,7 @@ fn strategies(written: &Value) -> FairSharing {
 fn displaces(case: &Case) -> Verdict {
     let tc = case.tc();
     let fair_sharing = Some(strategies(&tc["strategies"]));
-    let mut world = World::with(Settings { fair_sharing, ..Settings::default() });
+    let mut world = World::with(Settings { fair_sharing, ..gates(tc).settings() });
     let flavors = if tc["flavors"].is_null() { case.shared("flavors") } else { &tc["flavors"] };
     world.flavors(flavors.as_array().unwrap());
     world.queues(tc);

@@ -11,7 +11,7 @@ use quota_engine::input::{Admission, PodSetAssignment};
 use quota_engine::{Engine, FlavorName, Hindrance};
 use serde_json::{Value, json};
 
-use super::cycle::gates;
+use super::cycle::{file, gates};
 use super::world::World;
 use crate::case::{Case, Runner, Verdict};
 
@@ -146,7 +146,7 @@ fn assign(case: &Case) -> Verdict {
 /// Leaders that ask for nothing, beside workers of the same group.
 fn leader(case: &Case) -> Verdict {
     let tc = case.tc();
-    let mut world = World::new();
+    let mut world = World::under(&gates(tc));
     world.flavors(&values(case.shared("resourceFlavors")));
     let levels = json!({ "levels": [{ "nodeLabel": "kubernetes.io/hostname" }] });
     let topology = |name: &str| json!({ "metadata": { "name": name }, "spec": levels });
@@ -185,7 +185,7 @@ fn leader(case: &Case) -> Verdict {
 
 fn deleted(case: &Case) -> Verdict {
     let tc = case.tc();
-    let mut world = World::new();
+    let mut world = World::under(&gates(tc));
     world.flavors(&[json!({ "metadata": { "name": "flavor" } })]);
     world.queues(&json!({ "clusterQueues": [tc["clusterQueue"]] }));
     let pending = Pending {
@@ -199,7 +199,7 @@ fn deleted(case: &Case) -> Verdict {
 
 fn allowed(case: &Case) -> Verdict {
     let tc = case.tc();
-    let mut world = World::new();
+    let mut world = World::under(&file(tc, json!({ "featureGates": { "ConcurrentAdmission": true } })));
     world.flavors(&values(case.shared("resourceFlavors")));
     let quota = |(name, amount): (&str, &str)| json!({ "name": name, "resources": [{ "name": "cpu", "nominalQuota": amount }] });
     let flavors = [("f1", "10"), ("f2", "10"), ("occupied", "1")].map(quota);
@@ -233,7 +233,7 @@ fn allowed(case: &Case) -> Verdict {
 
 fn hierarchical(case: &Case) -> Verdict {
     let tc = case.tc();
-    let mut world = World::new();
+    let mut world = World::under(&gates(tc));
     let names = ["one", "two", "three"];
     let quota = |name: &str, amount: &str| json!({ "name": name, "resources": [{ "name": "cpu", "nominalQuota": amount }] });
     let group = |flavors: Value| json!([{ "coveredResources": ["cpu"], "flavors": flavors }]);
@@ -266,7 +266,7 @@ fn hierarchical(case: &Case) -> Verdict {
 
 fn reclaim_first(case: &Case) -> Verdict {
     let tc = case.tc();
-    let mut world = World::new();
+    let mut world = World::under(&gates(tc));
     let names = ["uno", "due", "tre"];
     world.flavors(&names.map(|name| json!({ "metadata": { "name": name } })));
     let queue = |name: &str, amount: &str| {
@@ -321,7 +321,7 @@ fn chosen(world: &mut World, tc: &Value) -> Verdict {
 
 fn no_fit(case: &Case) -> Verdict {
     let tc = case.tc();
-    let mut world = World::new();
+    let mut world = World::under(&gates(tc));
     let flavors =
         if tc["resourceFlavors"].is_null() { case.shared("resourceFlavors") } else { &tc["resourceFlavors"] };
     world.flavors(&values(flavors));

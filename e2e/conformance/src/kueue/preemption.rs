@@ -7,6 +7,7 @@ use crds::view::workload::Workload;
 use quota_engine::{Chosen, EvictReason, FlavorName};
 use serde_json::{Map, Value, json};
 
+use super::cycle::gates;
 use super::world::{self, World};
 use crate::case::{Case, Runner, Verdict};
 
@@ -15,7 +16,7 @@ pub(super) const TESTS: &[(&str, Runner)] =
 
 fn displaces(case: &Case) -> Verdict {
     let tc = case.tc();
-    let mut world = World::new();
+    let mut world = World::under(&gates(tc));
     let flavors = if tc["flavors"].is_null() { case.shared("flavors") } else { &tc["flavors"] };
     world.flavors(flavors.as_array().unwrap());
     world.queues(tc);

@@ -1,13 +1,11 @@
 //! Scheduling cycles in which places on nodes are chosen, too.
 
-use std::path::Path;
-
 use admission_controller::config::Configuration;
 use jiff::{SignedDuration, Timestamp};
 use quota_engine::Outcome;
 use serde_json::{Value, json};
 
-use super::cycle::Cycle;
+use super::cycle::{self, Cycle};
 use super::world::World;
 use crate::case::{Case, Runner, Verdict};
 
@@ -151,14 +149,11 @@ fn cycle(tc: &Value, queues: &Value, now: &Value) -> Cycle {
 /// The gates of a case, and what resources count as.
 fn configuration(tc: &Value) -> Configuration {
     let mut file = json!({ "apiVersion": "config.kueue.x-k8s.io/v1beta2" });
-    if !tc["featureGates"].is_null() {
-        file["featureGates"] = tc["featureGates"].clone();
-    }
     if !tc["fairSharing"].is_null() {
         file["fairSharing"] = tc["fairSharing"].clone();
     }
     if !tc["resourceTransformations"].is_null() {
         file["resources"] = json!({ "transformations": tc["resourceTransformations"] });
     }
-    Configuration::parse(Path::new("case"), &file.to_string()).unwrap_or_else(|error| panic!("{error}"))
+    cycle::file(tc, file)
 }

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::cycle::gates;
 use crate::case::{Case, Runner, Verdict};
 
 pub(super) const TESTS: &[(&str, Runner)] = &[
@@ -28,7 +29,7 @@ const LEVELS: [&str; 3] = ["cloud.com/topology-block", "cloud.com/topology-rack"
 fn find(case: &Case) -> Verdict {
     let tc = case.tc();
     let mut index = index(tc);
-    let rules = rules(&tc["featureGates"]);
+    let rules = rules(tc);
     let sets = tc["podSets"].as_array().unwrap();
     let requests: Vec<PodSetRequest> = sets.iter().map(|set| request(set, tc)).collect();
     let outcome = index.place(&requests, rules, View::Now);
@@ -55,7 +56,7 @@ fn replace(case: &Case) -> Verdict {
             &Value::Null,
         )
     };
-    let outcome = index(tc).place(&[request], rules(&tc["featureGates"]), View::Now);
+    let outcome = index(tc).place(&[request], rules(tc), View::Now);
     compare(tc, outcome.pod_sets.into_iter().next().flatten())
 }
 
@@ -109,15 +110,8 @@ fn index(tc: &Value) -> TopologyIndex {
     index
 }
 
-fn rules(gates: &Value) -> Rules {
-    let default = Rules::default();
-    let gate = |name: &str, default: bool| gates[name].as_bool().unwrap_or(default);
-    Rules {
-        mixed_profile: gate("TASProfileMixed", default.mixed_profile),
-        balanced: gate("TASBalancedPlacement", default.balanced),
-        preferred_affinity: gate("TASRespectNodeAffinityPreferred", default.preferred_affinity),
-        elastic: gate("ElasticJobsViaWorkloadSlicesWithTAS", default.elastic),
-    }
+fn rules(tc: &Value) -> Rules {
+    gates(tc).settings().topology.rules
 }
 
 /// A preferred node affinity as the API has it.
@@ -157,7 +151,7 @@ fn previous(set: &Value, tc: &Value) -> Option<Previous> {
         let sets = workload["status"]["admission"]["podSetAssignments"].as_array()?;
         let held = sets.iter().find(|one| one["name"] == set["podSetName"])?;
         let assignment = written(&held["topologyAssignment"]);
-        let fixed = tc["featureGates"]["SkipReassignmentForPodOwnedWorkloads"].as_bool().unwrap_or(true);
+        let fixed = gates(tc).settings().topology.keep_single_pods;
         return Some(match fixed && !topology::can_move(&typed(&workload["metadata"])) {
             true => Previous::Kept(assignment),
             false => Previous::Failed { assignment, node: node.into() },

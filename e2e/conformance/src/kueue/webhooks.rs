@@ -8,6 +8,7 @@ use crds::validation::{self, FieldError, Gates};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::cycle;
 use crate::case::{Case, Runner, Verdict};
 
 pub(super) const TESTS: &[(&str, Runner)] = &[
@@ -23,7 +24,7 @@ pub(super) const TESTS: &[(&str, Runner)] = &[
 ];
 
 fn cluster_queue(case: &Case) -> Verdict {
-    let mut gates = gates(case)?;
+    let mut gates = gates(case);
     gates.concurrent_admission = true;
     compare(case, &validation::cluster_queue(&decode(&case.tc()["clusterQueue"])?, gates))
 }
@@ -31,7 +32,7 @@ fn cluster_queue(case: &Case) -> Verdict {
 fn cluster_queue_update(case: &Case) -> Verdict {
     let [old, new]: [ClusterQueue; 2] =
         [decode(&case.tc()["oldClusterQueue"])?, decode(&case.tc()["newClusterQueue"])?];
-    compare(case, &validation::cluster_queue_update(&old, &new, gates(case)?))
+    compare(case, &validation::cluster_queue_update(&old, &new, gates(case)))
 }
 
 fn cohort(case: &Case) -> Verdict {
@@ -43,12 +44,12 @@ fn resource_flavor(case: &Case) -> Verdict {
 }
 
 fn workload(case: &Case) -> Verdict {
-    compare(case, &validation::workload(&decode(&case.tc()["workload"])?, gates(case)?))
+    compare(case, &validation::workload(&decode(&case.tc()["workload"])?, gates(case)))
 }
 
 fn workload_update(case: &Case) -> Verdict {
     let [old, new]: [Workload; 2] = [decode(&case.tc()["before"])?, decode(&case.tc()["after"])?];
-    compare(case, &validation::workload_update(&old, &new, gates(case)?))
+    compare(case, &validation::workload_update(&old, &new, gates(case)))
 }
 
 /// A queue of one group, every flavor with every resource.
@@ -88,19 +89,13 @@ fn queue(groups: &[(usize, usize)]) -> Value {
 }
 
 fn bounded(case: &Case, queue: Value) -> Verdict {
-    let errors = validation::cluster_queue(&decode(&queue)?, gates(case)?);
+    let errors = validation::cluster_queue(&decode(&queue)?, gates(case));
     let wanted = case.tc()["wantErr"] == true;
     if errors.is_empty() != wanted { Ok(()) } else { Err(format!("{errors:?}, wanted one: {wanted}")) }
 }
 
-fn gates(case: &Case) -> Result<Gates, String> {
-    let mut gates = Gates::default();
-    for (name, open) in case.tc()["featureGates"].as_object().into_iter().flatten() {
-        if !gates.set(name, open == true) {
-            return Err(format!("no rule knows the gate {name}"));
-        }
-    }
-    Ok(gates)
+fn gates(case: &Case) -> Gates {
+    cycle::gates(case.tc()).gates()
 }
 
 /// The object, with what a schema demands and Go leaves out as zero.

@@ -21,6 +21,7 @@ use quota_engine::input::Standing;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::cycle::gates;
 use super::write;
 use crate::case::{Case, Runner, Verdict};
 
@@ -376,7 +377,7 @@ fn retry_time(case: &Case) -> Verdict {
 fn queue_order(case: &Case) -> Verdict {
     let tc = case.tc();
     let view: Workload = seen(&tc["wl"]);
-    let priority_sorting = tc["featureGates"]["PrioritySortingWithinCohort"].as_bool().unwrap_or(true);
+    let priority_sorting = Rules::of(&gates(tc)).order().priority_sorting;
     for (order, wanted) in tc["want"].as_object().into_iter().flatten() {
         let order = QueueOrder { unready_to_the_back: order != "{Creation}", priority_sorting };
         equal(&input::queued_at(&view, order), &time(wanted).unwrap().as_millisecond())?;

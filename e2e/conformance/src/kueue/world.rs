@@ -170,7 +170,7 @@ impl World {
                 }
             }
             let view = self.stored(&queue);
-            self.engine.apply(Event::ClusterQueue(input::cluster_queue(&view)));
+            self.engine.apply(Event::ClusterQueue(input::cluster_queue(&view, &self.rules)));
         }
         for cohort in case["cohorts"].as_array().into_iter().flatten() {
             let view = self.stored(cohort);

@@ -1,0 +1,90 @@
+//! What Kueue's feature gates mean here, beyond those that have a field in `FeatureGates` or change a rule of
+//! validation.
+
+use crds::validation::Gates;
+
+use super::times;
+
+/// What a gate means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// It is gone by.
+    Heeded,
+    /// Things are always as with this gate open, or closed.
+    Always(bool),
+    /// What it is about does not exist here, or makes no difference that anybody could see.
+    Nothing,
+    /// Kueue has no such gate.
+    Unknown,
+}
+
+/// Gates that are looked up where they count.
+pub(super) const PREEMPT_WITHIN_NOMINAL: &str = "FairSharingPreemptWithinNominal";
+pub(super) const NON_BORROWING_FIRST: &str = "FairSharingPrioritizeNonBorrowing";
+pub(super) const QUOTA_CHECK_STRATEGY: &str = "QuotaCheckStrategy";
+const LOOKED_UP: [&str; 3] = [PREEMPT_WITHIN_NOMINAL, NON_BORROWING_FIRST, QUOTA_CHECK_STRATEGY];
+
+/// Gates of which only one position can be had.
+const ALWAYS: &[(&str, bool)] = &[
+    ("FlavorFungibility", true),
+    ("FinishOrphanedWorkloads", false),
+    ("KueueDRAIntegration", false),
+    ("MultiKueue", false),
+    ("PrioritizePreemptorWorkloads", true),
+    ("RemoveFinalizersWithStrictPatch", true),
+    ("TASHandleOverlappingFlavors", true),
+    ("UnadmittedWorkloadsExplicitStatus", true),
+    ("UnadmittedWorkloadsObservability", true),
+    ("WorkloadIdentifierAnnotations", true),
+];
+
+/// Gates that say how Kueue works, not what it does, and those of what is not supported at all.
+const NOTHING: &[&str] = &[
+    "AssignQueueLabelsForPods",
+    "CleanupProvisioningRequestsOnEviction",
+    "CustomMetricLabels",
+    "DeferRayServiceFinalizationForRedisCleanup",
+    "FailureRecoveryPolicy",
+    "FastQuotaReleaseInPodIntegration",
+    "KueueDRAIntegrationConsumableCapacity",
+    "KueueDRAIntegrationExtendedResource",
+    "KueueDRAIntegrationPartitionableDevices",
+    "KueueDRARejectWorkloadsWhenDRADisabled",
+    "LWSImmutableGroupSize",
+    "ManagedJobsNamespaceSelectorAlwaysRespected",
+    "MultiKueueAdaptersForCustomJobs",
+    "MultiKueueClusterProfile",
+    "MultiKueueIncrementalDispatcherConfig",
+    "MultiKueueIncrementalDispatcherRespectConfigOrder",
+    "MultiKueueKubeConfigPathValidation",
+    "MultiKueueManagerQuotaAutomation",
+    "MultiKueueRemoteSpecSync",
+    "PodIntegrationValidateGroupOwner",
+    "SchedulerLibraryIntegration",
+    "ShortWorkloadNames",
+    "SkipAncestorCheckForDeletedWorkloads",
+    "SparkApplicationIntegration",
+    "TASAssignmentsEncodingByHostnamePrefix",
+    "TASCacheNodeMatchResults",
+    "TASCacheTopologyTree",
+    "TASCachingRemainingResources",
+    "TASMultiLayerTopology",
+    "TASReplaceNodeDueToNotReadyOverFixedTime",
+    "TASReplaceNodeOnNodeTaints",
+    "TLSOptions",
+    "ValidateRayAndSparkJobUpdates",
+    "VectorizedResourceRequests",
+    "WorkloadRequestUseMergePatch",
+];
+
+/// What the gate of this name means.
+pub(super) fn meaning(name: &str) -> Meaning {
+    if times::is_gate(name) || LOOKED_UP.contains(&name) || Gates::default().set(name, true) {
+        return Meaning::Heeded;
+    }
+    match ALWAYS.iter().find(|(gate, _)| *gate == name) {
+        Some((_, open)) => Meaning::Always(*open),
+        None if NOTHING.contains(&name) => Meaning::Nothing,
+        None => Meaning::Unknown,
+    }
+}
