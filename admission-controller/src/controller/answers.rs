@@ -5,6 +5,7 @@ use std::time::Duration;
 use crds::names::kueue;
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::patch::WriteError;
 use kit::writes::{Done, Failure, Priority};
 use kube::Api;
@@ -234,13 +235,17 @@ fn made_workload(op: &Op, answer: &Answer) -> bool {
     matches!(answer, Answer::Workload(_)) && op.versions.ends_with('/')
 }
 
-/// Whether the object is in the version that the write was worked out from. Then the same step would follow for ever.
+/// Whether the object is in the version that the write was worked out from. Then the same step would follow for ever. One that
+/// went with its last finalizer is answered in the version that it had.
 fn changed_nothing(op: &Op, answer: &Answer) -> bool {
     let Some((job, workload)) = op.versions.split_once('/') else { return false };
-    let same = |version: Option<&String>, before: &str| version.is_some_and(|version| version == before);
+    let same = |now: &ObjectMeta, before: &str| {
+        let is_gone = now.deletion_timestamp.is_some() && now.finalizers.iter().flatten().next().is_none();
+        !is_gone && now.resource_version.as_deref() == Some(before)
+    };
     match answer {
-        Answer::Workload(view) => same(view.metadata.resource_version.as_ref(), workload),
-        Answer::Pod(object) | Answer::Job(_, object) => same(object.metadata.resource_version.as_ref(), job),
+        Answer::Workload(view) => same(&view.metadata, workload),
+        Answer::Pod(object) | Answer::Job(_, object) => same(&object.metadata, job),
         Answer::ClusterQueue(_)
         | Answer::LocalQueue(_)
         | Answer::Flavor(_)

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Discovery, Scope};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
 /// What came of applying one document.
@@ -119,6 +119,26 @@ impl Applier {
         }
     }
 
+    /// Deletes an object and, later, what it owns. One that is not there is gone already.
+    pub(crate) async fn delete(&self, object: &DynamicObject) -> Result<()> {
+        let (api, _) = self.api(object)?.context("no such kind is installed")?;
+        match api.delete(&object.name_any(), &DeleteParams::background()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until an object that was deleted is not there any more.
+    pub(crate) async fn gone(&self, object: &DynamicObject) -> Result<()> {
+        let (api, _) = self.api(object)?.context("no such kind is installed")?;
+        let name = object.name_any();
+        wait(&format!("{name} to be gone"), Duration::from_secs(20), async || {
+            Ok(api.get_opt(&name).await?.is_none())
+        })
+        .await
+    }
+
     /// Where objects of its kind are, and its namespace, `default` if none is said; nothing if the kind is not installed.
     fn api(&self, object: &DynamicObject) -> Result<Option<(Api<DynamicObject>, Option<String>)>> {
         let types = object.types.as_ref().context("a document without kind")?;
@@ -188,18 +208,30 @@ pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> 
 
 /// GET of a path as JSON.
 pub(crate) async fn get(client: &Client, path: &str) -> Result<Value> {
-    Ok(client.request(http::Request::get(path).body(Vec::new())?).await?)
+    patiently(client, || Ok(http::Request::get(path).body(Vec::new())?)).await
 }
 
 /// A request with a body, as JSON; a PATCH is a merge patch.
 pub(crate) async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Result<Value> {
     let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let request = http::Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", kind)
-        .body(body.to_string().into_bytes())?;
-    client.request(request).await.with_context(|| format!("{method} {path}"))
+    let request = || {
+        let request = http::Request::builder().method(method).uri(path).header("content-type", kind);
+        Ok(request.body(body.to_string().into_bytes())?)
+    };
+    patiently(client, request).await.with_context(|| format!("{method} {path}"))
+}
+
+/// Asks again for ten seconds where the server wants that: it did nothing, since a definition that changed is being set up anew.
+async fn patiently(client: &Client, request: impl Fn() -> Result<http::Request<Vec<u8>>>) -> Result<Value> {
+    for _ in 0..20 {
+        match client.request(request()?).await {
+            Err(kube::Error::Api(status)) if status.code == 429 => {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            answer => return Ok(answer?),
+        }
+    }
+    bail!("still 429 after 10 s")
 }
 
 /// Asks four times a second until the answer is yes; the last error, if any, is in the message.

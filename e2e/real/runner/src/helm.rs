@@ -1,7 +1,6 @@
 //! The charts on an API server of their own: Helm, and the programs started the way the charts start them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Applier, get, objects, wait};
 use crate::process::{Process, free_port};
 use crate::registry::output;
+use crate::service::{self, own_address};
 use crate::tools::Tools;
 use crate::world::World;
 use control_plane::{ControlPlane, Right, page};
@@ -281,11 +281,10 @@ impl Site {
 
     /// Lets the API server find the webhooks behind the chart's Service.
     async fn endpoints(&self) -> Result<()> {
-        let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {"name": "e2e", "namespace": SYSTEM, "labels": {"kubernetes.io/service-name": "admission-controller"}},
-            "ports": [{"name": "https", "port": self.port, "protocol": "TCP"}],
-            "endpoints": [{"addresses": [own_address()?.to_string()], "conditions": {"ready": true}}]});
-        self.applier().await?.must(&slice).await?;
+        let applier = self.applier().await?;
+        for object in service::endpoints(SYSTEM, "admission-controller", "e2e", own_address()?, self.port) {
+            applier.must(&object).await?;
+        }
         Ok(())
     }
 
@@ -364,14 +363,4 @@ impl Site {
         );
         Ok(all)
     }
-}
-
-/// An address of this machine that an EndpointSlice may hold: none of the loopback.
-pub(crate) fn own_address() -> Result<IpAddr> {
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    // Nothing is sent: the address is one reserved for documentation.
-    socket.connect("192.0.2.1:9").context("this machine has no address but loopback")?;
-    let address = socket.local_addr()?.ip();
-    ensure!(!address.is_loopback() && !address.is_unspecified(), "this machine has no address but loopback");
-    Ok(address)
 }

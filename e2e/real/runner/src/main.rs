@@ -10,6 +10,7 @@ mod kueue;
 mod node;
 mod programs;
 mod registry;
+mod service;
 mod stack;
 mod tests;
 mod webhooks;

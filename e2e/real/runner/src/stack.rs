@@ -1,7 +1,7 @@
 //! The three programs on the real node, with queues: what the tests of jobs lean on.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::node::IMAGE;
 use crate::process::free_port;
 use crate::programs::wait_ready;
 use crate::registry::{Outcome, Test, need, output};
+use crate::service::{self, own_address};
 use crate::tests::agent::{self, visible_devices};
 use crate::tests::node::kubectl;
 use crate::webhooks::HOLD;
@@ -126,12 +127,7 @@ pub(crate) fn address(world: &World) -> Result<IpAddr> {
         world.network.make_bridge()?;
         return Ok(world.network.address());
     }
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    // Nothing is sent: the address is one reserved for documentation.
-    socket.connect("192.0.2.1:9").context("this machine has no address but loopback")?;
-    let address = socket.local_addr()?.ip();
-    ensure!(!address.is_loopback() && !address.is_unspecified(), "this machine has no address but loopback");
-    Ok(address)
+    own_address()
 }
 
 async fn make_namespace(world: &World) -> Result<()> {
@@ -160,18 +156,17 @@ pub(crate) async fn launch_admission(world: &World, name: &str) -> Result<()> {
         "spec": {"ports": [{"name": "https", "port": 443, "protocol": "TCP"}]}});
     applier.must(&service).await?;
     let port = free_port()?;
-    applier.must(&endpoints(world, name, port)?).await?;
+    for object in endpoints(world, name, port)? {
+        applier.must(&object).await?;
+    }
     let file = world.work.join(format!("{name}.yaml"));
     std::fs::write(&file, json!({"webhook": {"port": port}}).to_string())?;
     let arguments = ["--config".to_owned(), file.display().to_string()];
     world.programs().await?.start(&world.tools, ADMISSION, name, &arguments)
 }
 
-fn endpoints(world: &World, name: &str, port: u16) -> Result<Value> {
-    Ok(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": name, "namespace": SYSTEM, "labels": {"kubernetes.io/service-name": ADMISSION}},
-        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-        "endpoints": [{"addresses": [address(world)?.to_string()], "conditions": {"ready": true}}]}))
+fn endpoints(world: &World, name: &str, port: u16) -> Result<[Value; 2]> {
+    Ok(service::endpoints(SYSTEM, ADMISSION, name, address(world)?, port))
 }
 
 /// The API server asks this replica no more, as when its pod is not ready.
@@ -185,7 +180,10 @@ pub(crate) async fn restore_endpoints(world: &World, name: &str) -> Result<()> {
     let config: Value =
         serde_json::from_str(&std::fs::read_to_string(world.work.join(format!("{name}.yaml")))?)?;
     let port = u16::try_from(config["webhook"]["port"].as_u64().context("a port")?)?;
-    world.running()?.applier.must(&endpoints(world, name, port)?).await.map(|_| ())
+    for object in endpoints(world, name, port)? {
+        world.running()?.applier.must(&object).await?;
+    }
+    Ok(())
 }
 
 /// Tells a replica to end, once the API server asks it no more.

@@ -12,6 +12,7 @@ pub(crate) mod node;
 mod openapi;
 mod parity;
 mod replicas;
+mod samples;
 mod takeover;
 mod up;
 
@@ -30,6 +31,7 @@ pub(crate) fn all(repository: &Path) -> Vec<Test> {
         takeover::all(),
         manifests::all(repository),
         lifecycle::all(),
+        samples::all(),
         node::all(),
         agent::all(),
         job::all(),

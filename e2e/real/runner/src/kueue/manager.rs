@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::{NAMESPACE, SERVICE};
 use crate::cluster::{Applier, get, send, wait};
-use crate::helm::own_address;
 use crate::process::{Process, free_port};
+use crate::service::{endpoints, own_address};
 
 const SECRET: &str = "kueue-webhook-server-cert";
 /// The kinds that it converts.
@@ -131,11 +131,11 @@ impl Manager {
 
     /// Its Service leads to this port of this machine.
     async fn endpoints(&self, port: u16) -> Result<()> {
-        let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {"name": "kueue", "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": SERVICE}},
-            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-            "endpoints": [{"addresses": [own_address()?.to_string()], "conditions": {"ready": true}}]});
-        Applier::new(self.client.clone()).await?.must(&slice).await.map(|_| ())
+        let applier = Applier::new(self.client.clone()).await?;
+        for object in endpoints(NAMESPACE, SERVICE, "kueue", own_address()?, port) {
+            applier.must(&object).await?;
+        }
+        Ok(())
     }
 
     /// Puts the Secret's files where it looks for them, as the kubelet does with a volume.

@@ -6,14 +6,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::cluster::{Applier, condition, get, install_definitions, send, wait, yaml_files};
-use crate::helm::own_address;
 use crate::kueue::{self, Kueue, LEASE};
 use crate::process::{Process, free_port};
 use crate::registry::{Outcome, Test, need};
+use crate::service::{endpoints, own_address};
 use crate::world::World;
 use control_plane::ControlPlane;
 
@@ -97,18 +97,15 @@ impl Site {
             json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": name, "namespace": namespace}, "spec": {"ports": [{"name": "https", "port": 443}]}})
         };
-        let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {"name": "ours", "namespace": "trireme-system", "labels": {"kubernetes.io/service-name": "admission-controller"}},
-            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-            "endpoints": [{"addresses": [own_address()?.to_string()], "conditions": {"ready": true}}]});
+        let behind = endpoints("trireme-system", "admission-controller", "ours", own_address()?, port);
         for name in ["team", kueue::NAMESPACE, "trireme-system"] {
             applier
                 .must(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
                 .await?;
         }
         let ours = service("trireme-system", "admission-controller");
-        for object in [service(kueue::NAMESPACE, kueue::SERVICE), ours, slice] {
-            applier.must(&object).await?;
+        for object in [service(kueue::NAMESPACE, kueue::SERVICE), ours].iter().chain(&behind) {
+            applier.must(object).await?;
         }
         // Kueue's definitions have Kueue convert.
         let conversion = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
@@ -141,17 +138,8 @@ impl Site {
         Ok(())
     }
 
-    /// GET as JSON, asked again as long as the server asks for that: a definition that changed is being set up anew.
     async fn get(&self, path: &str) -> Result<Value> {
-        for _ in 0..20 {
-            match self.plane.client.request(http::Request::get(path).body(Vec::new())?).await {
-                Err(kube::Error::Api(status)) if status.code == 429 => {
-                    tokio::time::sleep(Duration::from_millis(500)).await;
-                }
-                answer => return Ok(answer?),
-            }
-        }
-        bail!("{path}: still 429 after 10 s")
+        get(&self.plane.client, path).await
     }
 
     async fn list(&self, path: &str) -> Result<Vec<Value>> {

@@ -14,8 +14,9 @@ use super::story::{
     suspended, too_large, visible, wrong_queue,
 };
 use crate::cluster::{condition, wait};
-use crate::helm::{PROGRAMS, SYSTEM, Site, own_address};
+use crate::helm::{PROGRAMS, SYSTEM, Site};
 use crate::registry::{Outcome, Test, need};
+use crate::service::own_address;
 use crate::world::World;
 
 const ADMISSION: &str = "admission-controller";
