@@ -146,7 +146,8 @@ fn the_first_resource_that_finds_nothing_is_told_alone() {
     let queues = [Event::ClusterQueue(queue), Event::LocalQueue(local_queue("a"))];
     let mut world = World::with(Settings::default(), flavors.into_iter().chain(queues));
     let mut one = workload("one", "a", 1, 0);
-    one.pod_sets[0].requests = ["cpu", "memory", "pods"].map(|resource| (resource.into(), 2)).into();
+    let requests = ["cpu", "memory", "pods"].map(|resource| (resource.into(), 2)).into();
+    one.pod_sets = [PodSet { requests, ..one.pod_sets[0].clone() }].into();
     world.put(one);
     world.settle();
     let PendingReason::NoFit(misfits) = world.reason("one") else { panic!("{:?}", world.reason("one")) };
