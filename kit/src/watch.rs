@@ -48,7 +48,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const WATCH_SECONDS: u32 = 290;
 /// After the server should have ended the watch, how much longer to wait before the connection counts as dead.
 const IDLE_MARGIN: Duration = Duration::from_secs(5);
-/// A watch that ended sooner than this counts as a failure, so that a broken proxy is not asked in a tight loop.
+/// A watch that ended sooner than this and told nothing counts as a failure, so that a broken proxy is not asked in a tight
+/// loop. One that told something is resumed at once: a busy server ends watches that it cannot serve in time.
 const SHORT_WATCH: Duration = Duration::from_secs(2);
 /// The longest line of a watch: five times what etcd stores of one object (`--max-request-bytes`, 1.5 MiB), since an
 /// event holds one object.
@@ -139,7 +140,8 @@ enum State {
     Watching {
         version: String,
         lines: Pin<Box<dyn AsyncBufRead + Send>>,
-        since: Instant,
+        /// When it was opened, as long as it has told nothing.
+        silent_since: Option<Instant>,
     },
 }
 
@@ -184,11 +186,13 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
         match state {
             State::List { token } => self.page(token).await,
             State::Resume { version } => match self.open(&version).await {
-                Ok(lines) => Ok(State::Watching { version, lines, since: self.clock.monotonic() }),
+                Ok(lines) => {
+                    Ok(State::Watching { version, lines, silent_since: Some(self.clock.monotonic()) })
+                }
                 Err(trouble) if trouble.expired() => Err((trouble, State::LIST)),
                 Err(trouble) => Err((trouble, State::Resume { version })),
             },
-            State::Watching { version, lines, since } => self.line(version, lines, since).await,
+            State::Watching { version, lines, silent_since } => self.line(version, lines, silent_since).await,
         }
     }
 
@@ -288,7 +292,7 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
         &mut self,
         version: String,
         mut lines: Pin<Box<dyn AsyncBufRead + Send>>,
-        since: Instant,
+        silent_since: Option<Instant>,
     ) -> Result<State, (Trouble, State)> {
         let idle = Duration::from_secs(self.watch_seconds().into()) + IDLE_MARGIN;
         let mut line = Vec::new();
@@ -302,7 +306,7 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
             Ok(Ok(_)) => None,
         };
         if let Some(trouble) = ended {
-            if since.elapsed() < SHORT_WATCH {
+            if silent_since.is_some_and(|since| since.elapsed() < SHORT_WATCH) {
                 return Err((trouble, State::Resume { version }));
             }
             self.backoff.reset();
@@ -316,16 +320,16 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
                     self.left_out.remove(object.meta().uid.as_deref().unwrap_or_default());
                 }
                 self.pending.push_back(Change::Applied(object));
-                Ok(State::Watching { version, lines, since })
+                Ok(State::Watching { version, lines, silent_since: None })
             }
             Ok(Line::Deleted { object, version }) => {
                 self.heard();
                 self.pending.push_back(Change::Deleted(object));
-                Ok(State::Watching { version, lines, since })
+                Ok(State::Watching { version, lines, silent_since: None })
             }
             Ok(Line::Bookmark { version }) => {
                 self.backoff.reset();
-                Ok(State::Watching { version, lines, since })
+                Ok(State::Watching { version, lines, silent_since })
             }
             Ok(Line::Undecodable { bad, added, deleted, version }) => {
                 self.heard();
@@ -337,7 +341,7 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
                     self.metrics.undecodable.inc();
                     self.left_out.add(*bad, !added);
                 }
-                Ok(State::Watching { version, lines, since })
+                Ok(State::Watching { version, lines, silent_since: None })
             }
             Ok(Line::Error(status)) if status.code == 410 => Err((Trouble::Status(status), State::LIST)),
             Ok(Line::Error(status)) => Err((Trouble::Status(status), State::Resume { version })),

@@ -155,6 +155,20 @@ async fn failures_are_waited_out_longer_each_time_and_never_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_told_something_is_resumed_at_once_and_another_is_not() {
+    let (ctx, asked) = server(vec![
+        list(1, "", &[]),
+        Answer::Lines(vec![event("ADDED", &object("a", 2))]),
+        Answer::Lines(vec![]),
+        Answer::Open(vec![event("ADDED", &object("b", 3))]),
+    ]);
+    assert_eq!(told(&mut start(&ctx), 4).await, ["restarted", "synced", "+a", "+b"]);
+    let times: Vec<_> = asked.lock().unwrap().iter().map(|(time, _)| time.as_millisecond()).collect();
+    assert_eq!(times[2] - times[1], 0, "{times:?}");
+    assert!(times[3] - times[2] >= 800, "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_silent_connection_is_given_up() {
     let (ctx, asked) = server(vec![
         list(1, "", &[]),
