@@ -9,15 +9,16 @@ mod metrics;
 mod reports;
 
 use std::collections::VecDeque;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use futures::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
-use futures::stream::{self, Stream};
+use futures::stream::{self, Stream, StreamExt};
 use kube::api::{Api, ListParams, Resource, WatchParams};
 use kube::core::{Request, Status};
 use kube::runtime::watcher::{Config, ListSemantic};
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 pub use reports::{Reports, UNDECODABLE};
@@ -51,6 +52,8 @@ const IDLE_MARGIN: Duration = Duration::from_secs(5);
 /// A watch that ended sooner than this and told nothing counts as a failure, so that a broken proxy is not asked in a tight
 /// loop. One that told something is resumed at once: a busy server ends watches that it cannot serve in time.
 const SHORT_WATCH: Duration = Duration::from_secs(2);
+/// So many changes are read ahead: what a busy server sends in a second or two.
+const AHEAD: usize = 1_024;
 /// The longest line of a watch: five times what etcd stores of one object (`--max-request-bytes`, 1.5 MiB), since an
 /// event holds one object.
 const MAX_LINE: u64 = 8 << 20;
@@ -103,6 +106,29 @@ where
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self
+    }
+
+    /// The same, read and decoded in a task of its own: whoever decides for a tenth of a second meanwhile does not keep the
+    /// server waiting, which ends watches of slow readers. Starts at once.
+    pub fn read_ahead(self, ctx: &Context) -> impl Stream<Item = Change<K>> + Send + use<K> {
+        let (tell, told) = mpsc::channel(AHEAD);
+        let tasks = ctx.tasks.clone();
+        ctx.tasks.spawn(async move {
+            let mut changes = pin!(self.stream());
+            loop {
+                let change = tokio::select! {
+                    biased;
+                    () = tasks.stopping() => return,
+                    () = tell.closed() => return,
+                    change = changes.next() => change,
+                };
+                let Some(change) = change else { return };
+                if tell.send(change).await.is_err() {
+                    return;
+                }
+            }
+        });
+        stream::unfold(told, |mut told| async move { Some((told.recv().await?, told)) })
     }
 
     /// Starts when first polled.

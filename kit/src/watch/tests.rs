@@ -125,6 +125,19 @@ async fn a_paged_list_then_a_watch_that_is_resumed_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_read_ahead_is_told_in_order_and_to_the_end() {
+    let (ctx, asked) = server(vec![
+        list(5, "", &[object("a", 1), object("b", 2)]),
+        Answer::Open(vec![event("DELETED", &object("a", 6)), event("ADDED", &object("c", 7))]),
+    ]);
+    let mut stream =
+        Box::pin(Watch::new(&ctx, Api::all(ctx.clients.watch.clone()), Config::default()).read_ahead(&ctx));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(asked.lock().unwrap().len(), 2, "nobody has asked for a change yet");
+    assert_eq!(told(&mut stream, 6).await, ["restarted", "+a", "+b", "synced", "-a", "+c"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_expired_version_lists_again() {
     let (ctx, _) = server(vec![
         list(5, "", &[object("a", 1)]),
