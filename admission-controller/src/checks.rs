@@ -146,6 +146,12 @@ pub fn have_failed(checks: &[AdmissionCheckState]) -> bool {
     checks.iter().any(|check| matches!(check.state, CheckState::Retry | CheckState::Rejected))
 }
 
+/// Whether one of them wants the workload to try again, and none has refused it for good.
+pub fn want_a_retry(checks: &[AdmissionCheckState]) -> bool {
+    let is = |state: CheckState| checks.iter().any(|check| check.state == state);
+    is(CheckState::Retry) && !is(CheckState::Rejected)
+}
+
 /// Whether places of some pods are still to be chosen, which waits for the checks.
 pub fn awaits_topology(view: &Workload) -> bool {
     let sets = view.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);

@@ -13,7 +13,15 @@ const HOST: &str = "kubernetes.io/hostname";
 
 /// Two racks of two nodes with four GPUs each, a flavor with a topology, and a queue of it.
 async fn world() -> World {
-    let world = World::new(false).await;
+    world_with(false).await
+}
+
+async fn world_with(webhooks: bool) -> World {
+    let world = World::new(webhooks).await;
+    if webhooks {
+        world.start("one");
+        world.settle().await;
+    }
     for (rack, node) in [("r1", "n1"), ("r1", "n2"), ("r2", "n3"), ("r2", "n4")] {
         world.create("", "nodes", node_object(rack, node)).await;
     }
@@ -226,4 +234,37 @@ async fn a_topology_goes_when_no_flavor_has_it() {
     delete("resourceflavors", "racks").await;
     world.settle().await;
     assert!(get("resourceflavors").is_none() && get("topologies").is_none());
+}
+
+/// A pod that asks for nothing is placed where its queue has flavors with a topology only: no gate can be added to it once
+/// it is there, so it has one from the start.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_asks_for_no_topology_is_sent_where_it_was_placed() {
+    let world = world_with(true).await;
+    topology(&world).await;
+    world.settle().await;
+    world.create("", "pods", lone_pod("solo", "placed")).await;
+    world.settle().await;
+    let host = places(&world, "solo")[0].0.clone();
+    assert_eq!(pod(&world, "solo"), (json!([]), json!(host)));
+    let annotations = world.get("", "pods", "solo").unwrap()["metadata"]["annotations"].clone();
+    assert_eq!(annotations["kueue.x-k8s.io/podset-unconstrained-topology"], "true");
+
+    // Where flavors have none, there is nothing to wait for.
+    world.queue("anywhere", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.create("", "pods", lone_pod("free", "anywhere")).await;
+    world.settle().await;
+    assert_eq!(pod(&world, "free"), (json!([]), Value::Null));
+}
+
+fn lone_pod(name: &str, queue: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": queue },
+        },
+        "spec": { "containers": [{
+            "name": "c", "image": "x",
+            "resources": { "requests": { "nvidia.com/gpu": "1" }, "limits": { "nvidia.com/gpu": "1" } },
+        }]},
+    })
 }

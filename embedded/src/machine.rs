@@ -87,6 +87,12 @@ impl Machine {
         let _ = self.kubelet.restart();
     }
 
+    /// Starts the kubelet of a machine that was switched off.
+    pub fn boots(&self) {
+        // As for a restart.
+        let _ = self.kubelet.start();
+    }
+
     /// Makes the node ready or not.
     pub fn set_ready(&self, ready: bool) {
         self.kubelet.set_ready(ready);

@@ -118,6 +118,20 @@ pub async fn patch(client: &kube::Client, manifest: &Value, patch: &Value) -> Re
         .map_err(|source| ManifestError::Refused { what: describe(manifest), source: Box::new(source) })
 }
 
+/// Changes part of an object's status by a JSON merge patch.
+///
+/// # Errors
+/// The object has no kind, or the server refuses.
+pub async fn patch_status(client: &kube::Client, object: &Value, patch: &Value) -> Result<(), ManifestError> {
+    let name =
+        object["metadata"]["name"].as_str().ok_or_else(|| ManifestError::NoObject(describe(object)))?;
+    let outcome =
+        api(client, object)?.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    outcome
+        .map(|_| ())
+        .map_err(|source| ManifestError::Refused { what: describe(object), source: Box::new(source) })
+}
+
 /// Appends to a list in the status of an object.
 ///
 /// # Errors

@@ -55,22 +55,28 @@ pub(crate) async fn follow_node(
     let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
     let api: Api<Node> = Api::all(ctx.clients.watch.clone());
     let mut changes = std::pin::pin!(Watch::new(&ctx, api, config).reports(&reports).stream());
+    let mut now = None;
     loop {
         let change = tokio::select! {
             biased;
             () = ctx.tasks.stopping() => return,
             change = changes.next() => change,
         };
-        let now = match change {
+        match change {
             None => return,
-            Some(Change::Applied(node)) => Some(view(&node, resource)),
-            Some(Change::Deleted(_)) => None,
-            Some(Change::Restarted | Change::Synced) => continue,
-        };
+            // It may have gone while nobody watched: then the list that follows is empty.
+            Some(Change::Restarted) => {
+                now = None;
+                continue;
+            }
+            Some(Change::Applied(node)) => now = Some(view(&node, resource)),
+            Some(Change::Deleted(_)) => now = None,
+            Some(Change::Synced) => {}
+        }
         seen.send_if_modified(|known| {
             let differs = *known != now;
             if differs {
-                *known = now;
+                known.clone_from(&now);
             }
             differs
         });

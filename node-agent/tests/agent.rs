@@ -320,3 +320,20 @@ async fn devices_are_served_while_the_api_server_refuses_the_agent() {
     assert_eq!(bench.gpu_node()["status"]["devices"][2]["health"], "Healthy", "it recovered meanwhile");
     assert_eq!(bench.allocatable(), "4");
 }
+
+/// The Node goes while the watch is away: its `GpuNode` goes with it and is not written for a Node that is no more.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_published_for_a_node_that_went_while_nobody_watched() {
+    let bench = Bench::new("4xL40S").await;
+    bench.cluster.start_controllers().await.unwrap();
+    bench.kubelet.stop();
+    bench.cluster.compact();
+    bench.cluster.faults().add_watch(Aim::default(), 1_000_000, 8, WatchFault::Expire);
+    let nodes = GroupResource::new("", "nodes");
+    bench.store.delete(&nodes, "", "n1", Default::default()).await.unwrap();
+    pass(60).await;
+    assert!(bench.gpu_node().is_null());
+    let before = bench.cluster.revision();
+    pass(60).await;
+    assert_eq!(bench.cluster.revision(), before);
+}

@@ -5,9 +5,9 @@ use model::{ResourceList, ResourceName};
 use crate::engine::{Engine, local_queue_of};
 use crate::fair::{FairShare, Sharer};
 use crate::history::History;
-use crate::input::{ClusterQueue, Quota};
+use crate::input::{ClusterQueue, Quota, Standing, StopPolicy};
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
-use crate::queue::{Holding, Order, Phase, Shape};
+use crate::queue::{Holding, Order, Phase, Record, Shape};
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::{FlavorResource, NodeId, NodeName};
 
@@ -146,10 +146,17 @@ impl Engine {
         let queue = self.queues.get(&local_queue.cluster_queue).filter(|queue| queue.spec.is_some());
         let members: Vec<&Uid> = self.by_local_queue.get(key).into_iter().flatten().collect();
         let holdings: Vec<&Holding> = members.iter().filter_map(|uid| self.holding(uid)).collect();
+        let stopped = local_queue.stop != StopPolicy::None;
+        // Nobody waits in a queue that is stopped, and who was deactivated or is on hold waits for no queue.
+        let waits = |record: &Record| match record.phase {
+            Phase::Aside(_) => record.workload.active && record.workload.standing == Standing::Pending,
+            Phase::Queued(_) | Phase::Parked(_) | Phase::Claiming(_) => true,
+            Phase::Holding(_) | Phase::Finished => false,
+        };
         let (mut pending, mut inadmissible) = (0, 0);
-        for record in members.iter().filter_map(|uid| self.workloads.get(*uid)) {
-            pending += usize::from(!matches!(record.phase, Phase::Holding(_) | Phase::Finished));
-            inadmissible += usize::from(record.phase.is_put_back());
+        for record in members.iter().filter_map(|uid| self.workloads.get(*uid)).filter(|_| !stopped) {
+            pending += usize::from(waits(record));
+            inadmissible += usize::from(waits(record) && record.phase.is_put_back());
         }
         let (reservation, usage, admitted) = sums(&holdings);
         let shown = |sums: &Sums| {
@@ -165,7 +172,7 @@ impl Engine {
         };
         Some(LocalQueueReport {
             cluster_queue: local_queue.cluster_queue.clone(),
-            stopped: local_queue.stop != crate::input::StopPolicy::None,
+            stopped,
             cluster_queue_exists: queue.is_some(),
             cluster_queue_active: queue.is_some_and(|queue| queue.inactive.is_none()),
             pending,

@@ -524,3 +524,30 @@ fn a_deleted_queue_of_the_same_name_is_another_queue() {
     world.settle();
     assert!(world.is_admitted("one"));
 }
+
+#[test]
+fn who_was_deactivated_waits_in_no_queue_and_nobody_waits_in_a_stopped_one() {
+    let mut world = one_queue(1);
+    world.put(workload("large", "cq", 2, 0));
+    let mut deactivated = workload("deactivated", "cq", 1, 0);
+    deactivated.active = false;
+    world.put(deactivated);
+    let mut held = workload("held", "cq", 2, 0);
+    held.standing = Standing::OnHold;
+    world.put(held);
+    world.settle();
+    let pending = |world: &World| {
+        let key = LocalQueueKey::new("ns", "cq");
+        let in_local_queue = world.engine.local_queue_report(&key).unwrap().pending;
+        (in_local_queue, world.engine.cluster_queue_report(&"cq".into()).unwrap().pending)
+    };
+    assert_eq!(pending(&world), (1, 1));
+    world.engine.apply(Event::LocalQueue(LocalQueue { stop: StopPolicy::Hold, ..local_queue("cq") }));
+    world.settle();
+    assert_eq!(pending(&world), (0, 0));
+    world.engine.apply(Event::LocalQueue(local_queue("cq")));
+    world.engine.apply(Event::ClusterQueueGone("cq".into(), "cq".into()));
+    world.settle();
+    let key = LocalQueueKey::new("ns", "cq");
+    assert_eq!(world.engine.local_queue_report(&key).unwrap().pending, 1, "it waits for a ClusterQueue");
+}

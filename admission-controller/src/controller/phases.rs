@@ -97,8 +97,9 @@ impl Controller {
         (!listed.is_empty() && !admitted).then(|| status::synced(workload, now)).flatten()
     }
 
-    /// Of one without quota: states of checks that its queue no longer asks for go, and it is put off for as long as a check
-    /// wants it.
+    /// Of one without quota: states of checks that its queue no longer asks for go, it is put off for as long as a check wants
+    /// it, and a check that wants a retry is asked anew. As a rule the eviction has done so; one that spoke up while it was
+    /// under way would keep the workload waiting for ever (Kueue #3543).
     fn put_off(&self, workload: &Workload) -> Option<Value> {
         let (seen, now) = (&workload.status.admission_checks, self.ctx.clock.now());
         if seen.is_empty() || workload.holds(tokens::FINISHED) || workload.holds(tokens::QUOTA_RESERVED) {
@@ -111,9 +112,15 @@ impl Controller {
                 return Some(status::listed(workload, &known, now));
             }
         }
-        let until = checks::retry_at(seen).filter(|at| *at > now)?;
-        let state = requeue::put_off(workload.status.requeue_state.as_ref(), until, false)?;
-        Some(status::put_off(&state))
+        let until = checks::retry_at(seen).filter(|at| *at > now);
+        let state =
+            until.and_then(|until| requeue::put_off(workload.status.requeue_state.as_ref(), until, false));
+        match state {
+            Some(state) => Some(status::put_off(&state)),
+            None => {
+                checks::want_a_retry(seen).then(|| status::listed(workload, &checks::reset(seen, now), now))
+            }
+        }
     }
 
     /// Tells the owner of a job what the checks say for which it waits.

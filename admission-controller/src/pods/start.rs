@@ -10,12 +10,11 @@ use super::Member;
 use crate::jobs::{Conflict, JobObject, additions, marks};
 use crate::topology;
 
-/// The gates a pod gets when it is created: those it has, and ours; one that wishes to be placed by topology waits for that,
-/// too.
-pub fn gated(pod: &JobObject) -> Value {
+/// The gates a pod gets when it is created: those it has, and ours. Whether it is placed by topology is known once it is
+/// admitted, and no gate can be added then: where there may be topologies it gets that one, too.
+pub fn gated(pod: &JobObject, topologies: bool) -> Value {
     let mut gates = pod.at("/spec/schedulingGates").and_then(Value::as_array).cloned().unwrap_or_default();
-    let is_placed = topology::wishes(pod.metadata.annotations.as_ref());
-    for (ours, wanted) in [(kueue::ADMISSION_GATE, true), (kueue::TOPOLOGY_GATE, is_placed)] {
+    for (ours, wanted) in [(kueue::ADMISSION_GATE, true), (kueue::TOPOLOGY_GATE, topologies)] {
         if wanted && !gates.iter().any(|gate| gate["name"] == ours) {
             gates.push(json!({ "name": ours }));
         }
@@ -54,6 +53,9 @@ pub fn start(
         .iter()
         .flat_map(|one| &one.pod_set_assignments)
         .any(|one| one.name == set && one.topology_assignment.is_some());
+    if is_placed && !topology::wishes(pod.metadata.annotations.as_ref()) {
+        added.annotations.insert(kueue::PODSET_UNCONSTRAINED_TOPOLOGY.to_owned(), "true".to_owned());
+    }
     let is_over = |gate: &&Value| {
         gate["name"] != kueue::ADMISSION_GATE && (is_placed || gate["name"] != kueue::TOPOLOGY_GATE)
     };

@@ -23,7 +23,7 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     }
     let is_managed = is_managed(config, request, &pod);
     if is_managed {
-        gate(&mut changed, &pod);
+        gate(config, &mut changed, &pod);
     }
     if is_managed || pod.label(trireme::SCHEDULED_BY).is_some() {
         name_scheduler(config, &mut changed);
@@ -41,7 +41,7 @@ fn has_parent(pod: &JobObject) -> bool {
     !pod.annotation(kueue::POD_SUSPENDING_PARENT).is_empty()
 }
 
-fn gate(changed: &mut Value, pod: &JobObject) {
+fn gate(config: &Configuration, changed: &mut Value, pod: &JobObject) {
     let mut set = |part: &str, key: &str, value: &str| {
         set_existing_parent(changed, &format!("/metadata/{part}/{}", key.replace('/', "~1")), json!(value));
     };
@@ -61,7 +61,7 @@ fn gate(changed: &mut Value, pod: &JobObject) {
         }
         set_existing_parent(changed, "/metadata/finalizers", json!(finalizers));
     }
-    let gates = pods::gated(pod);
+    let gates = pods::gated(pod, config.feature_gates.topology_aware_scheduling);
     set_existing_parent(changed, "/spec/schedulingGates", gates);
 }
 

@@ -12,6 +12,7 @@ use model::planted::Planted;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use super::checks::{self, Checks};
 use super::invariants::{Checker, FOREIGN_CONDITION, Holding, Violation};
 use super::panics;
 use super::scenario::{Act, ApiTrouble, CALM_AFTER, LENGTH, Scenario, Trouble, WatchTrouble};
@@ -85,6 +86,8 @@ struct Episode {
     stack: Stack,
     started: Instant,
     user: kube::Client,
+    /// Who answers admission checks, where there are any.
+    checks: Option<Checks>,
     /// Troubles of the API that last, and until when.
     api: Vec<(Instant, Trouble)>,
     crashes: Arc<Crashes>,
@@ -102,6 +105,8 @@ enum Later {
     Thaw(Replica),
     GpuRecovers { node: usize, gpu: usize },
     NodeReady(usize),
+    NodeDeleted(usize),
+    NodeBoots(usize),
     Taint { node: usize, on: bool },
 }
 
@@ -202,6 +207,9 @@ impl Episode {
         let (killed, mut kills) = mpsc::unbounded_channel();
         let mut episode = Self {
             user: stack.cluster.client_as("user"),
+            checks: scenario.checks.then(|| {
+                Checks::new(stack.cluster.client_as(checks::WRITER), stack.cluster.store("observer"))
+            }),
             stack,
             started: Instant::now(),
             api: Vec::new(),
@@ -275,11 +283,17 @@ impl Episode {
                 self.trouble(trouble);
             }
             self.aftermath(next).await;
+            if let Some(checks) = &self.checks {
+                checks.round(self.stack.cluster.clock().unix_millis(), calmed).await;
+            }
             if next >= calm && !calmed {
                 calmed = true;
                 lock(&self.crashes.plans).clear();
                 self.api.clear();
                 self.aim();
+                if let Some(checks) = &mut self.checks {
+                    checks.wake_all();
+                }
                 for (_, what) in std::mem::take(&mut self.later) {
                     self.recover(what).await;
                 }
@@ -342,6 +356,12 @@ impl Episode {
             Act::Patch { object, patch } => objects::patch(&self.user, &object, &patch).await,
             Act::DeletePod { index } => self.delete_pod(index).await,
             Act::ForeignCondition => self.foreign_conditions().await,
+            Act::CheckSleeps { check, asleep } => {
+                if let Some(checks) = &mut self.checks {
+                    checks.sleeps(check, asleep);
+                }
+                Ok(())
+            }
         };
     }
 
@@ -424,6 +444,11 @@ impl Episode {
                 self.later.push((now, Later::Taint { node, on: true }));
                 self.later.push((now + lasts, Later::Taint { node, on: false }));
             }
+            Trouble::NodeGone { node, lasts } => {
+                self.stack.machines[node].kubelet().stop();
+                self.later.push((now, Later::NodeDeleted(node)));
+                self.later.push((now + lasts, Later::NodeBoots(node)));
+            }
             Trouble::NodeNotReady { node, lasts } => {
                 self.stack.machines[node].set_ready(false);
                 self.later.push((now + lasts, Later::NodeReady(node)));
@@ -476,6 +501,13 @@ impl Episode {
                     self.ill.remove(&uuid);
                 }
             }
+            Later::NodeDeleted(node) => {
+                let name = self.stack.machines[node].name();
+                let node =
+                    serde_json::json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
+                let _ = objects::delete(&self.user, &node).await;
+            }
+            Later::NodeBoots(node) => self.stack.machines[node].boots(),
             Later::NodeReady(node) => self.stack.machines[node].set_ready(true),
             Later::Taint { node, on } => {
                 let taint = serde_json::json!({ "key": "fuzz", "effect": "NoSchedule" });
@@ -515,7 +547,7 @@ impl Episode {
                 ApiTrouble::Unreadable => (reads(), Fault::ServerError(503)),
                 ApiTrouble::StaleLists => (reads(), Fault::StaleList(50)),
             };
-            for program in PROGRAMS {
+            for program in PROGRAMS.into_iter().chain([checks::WRITER]) {
                 faults.add(aim.clone().by(program), permille * 1000, u64::MAX, fault.clone());
             }
         }
@@ -561,11 +593,9 @@ fn writes_as(program: Program, writer: &str) -> bool {
 }
 
 fn node_config(node: &super::scenario::Node) -> NodeConfig {
-    NodeConfig {
-        name: node.name.clone(),
-        profile: node.profile.to_owned(),
-        labels: [("fuzz.trireme.dev/gpus".to_owned(), node.gpus.to_string())].into(),
-    }
+    let mut labels = node.labels.clone();
+    labels.insert("fuzz.trireme.dev/gpus".to_owned(), node.gpus.to_string());
+    NodeConfig { name: node.name.clone(), profile: node.profile.to_owned(), labels }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,7 +2,9 @@
 //! faults drawn from a seed and invariants checked after every write.
 
 pub mod campaign;
+mod checks;
 pub mod episode;
+mod estate;
 pub mod invariants;
 mod manifests;
 pub mod panics;

@@ -2,6 +2,7 @@
 //!
 //! Every seed draws its own mix of features ("swarm testing"): an episode that uses few of them goes deeper into those.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use admission_controller::config::{AdmissionFairSharingConfig, Configuration};
@@ -9,6 +10,7 @@ use fastrand::Rng;
 use model::duration::GoDuration;
 use serde_json::{Value, json};
 
+use super::estate::{self, Estate};
 use super::manifests as make;
 use crate::stack::Program;
 
@@ -30,6 +32,8 @@ pub struct Scenario {
     pub story: Vec<(Duration, Act)>,
     /// What goes wrong.
     pub trouble: Vec<(Duration, Trouble)>,
+    /// Whether anybody answers admission checks.
+    pub checks: bool,
 }
 
 /// A machine with GPUs.
@@ -41,6 +45,8 @@ pub struct Node {
     pub profile: &'static str,
     /// How many GPUs that profile has.
     pub gpus: i64,
+    /// Labels of its Node object.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Something a user or an administrator does.
@@ -63,6 +69,13 @@ pub enum Act {
     DeletePod {
         /// Index into them, in the order of their names; taken modulo their number.
         index: usize,
+    },
+    /// The controller of an admission check stops answering, or goes on.
+    CheckSleeps {
+        /// The check's name.
+        check: String,
+        /// Whether it stops.
+        asleep: bool,
     },
     /// Another controller puts a condition of its own on every Workload.
     ForeignCondition,
@@ -121,6 +134,13 @@ pub enum Trouble {
         /// For how long.
         lasts: Duration,
     },
+    /// A node is switched off and its object deleted; it comes back later.
+    NodeGone {
+        /// Index into [`Scenario::nodes`].
+        node: usize,
+        /// For how long.
+        lasts: Duration,
+    },
     /// A node has a taint for a while.
     Taint {
         /// Index into [`Scenario::nodes`].
@@ -171,6 +191,7 @@ struct Swarm {
     preemption: bool,
     borrowing: bool,
     turns: bool,
+    estate: bool,
     unmanaged: bool,
     deletions: bool,
     edits: bool,
@@ -196,6 +217,7 @@ impl Swarm {
             pauses: often(25),
             hardware: often(40),
             turns: often(30),
+            estate: often(50),
         }
     }
 }
@@ -205,31 +227,44 @@ impl Scenario {
     pub fn from_seed(seed: u64) -> Self {
         let rng = &mut Rng::with_seed(seed);
         let swarm = Swarm::draw(rng);
-        let nodes = nodes(rng);
-        let gpus: i64 = nodes.iter().map(|node| node.gpus).sum();
-        let queues = queues(rng, &swarm, gpus);
+        let mut nodes = nodes(rng);
+        let estate = swarm.estate.then(|| Estate::draw(rng, &mut nodes));
         let mut setup = make::namespaces(&["team-a", "team-b"]);
-        setup.push(make::flavor("gpu"));
         setup.extend(
             [("low", 10), ("mid", 100), ("high", 1000)].map(|(name, value)| make::priority(name, value)),
         );
-        for queue in &queues {
-            setup.push(queue.cluster_queue.clone());
-            setup.extend(queue.local_queues.iter().cloned());
-        }
-        let mut story = story(rng, &swarm, &queues, &nodes);
+        let queues = match &estate {
+            Some(estate) => {
+                setup.extend(estate.setup());
+                estate.queues.clone()
+            }
+            None => {
+                let queues = queues(rng, &swarm, nodes.iter().map(|node| node.gpus).sum());
+                setup.push(make::flavor("gpu"));
+                for queue in &queues {
+                    setup.push(queue.cluster_queue.clone());
+                    setup.extend(queue.local_queues.iter().cloned());
+                }
+                queues
+            }
+        };
+        let mut story = story(rng, &swarm, &queues, &nodes, estate.as_ref());
         let mut trouble = trouble(rng, &swarm, &nodes);
         story.sort_by_key(|(at, _)| *at);
         trouble.sort_by_key(|(at, _)| *at);
-        let admission = Configuration {
-            admission_fair_sharing: swarm.turns.then(|| AdmissionFairSharingConfig {
+        let mut admission = Configuration {
+            admission_fair_sharing: (swarm.turns && estate.is_none()).then(|| AdmissionFairSharingConfig {
                 usage_half_life_time: GoDuration::from_secs(300),
                 usage_sampling_interval: GoDuration::from_secs(60),
                 resource_weights: Default::default(),
             }),
             ..Configuration::default()
         };
-        Self { nodes, admission, setup, story, trouble }
+        if let Some(estate) = &estate {
+            estate.configure(rng, &mut admission);
+        }
+        let checks = estate.is_some_and(|estate| estate.traits.checks);
+        Self { nodes, admission, setup, story, trouble, checks }
     }
 }
 
@@ -237,18 +272,21 @@ fn nodes(rng: &mut Rng) -> Vec<Node> {
     (0..rng.usize(3..=8))
         .map(|index| {
             let (profile, gpus) = [("8xA100", 8), ("4xL40S", 4)][usize::from(rng.u8(..4) == 0)];
-            Node { name: format!("node-{index}"), profile, gpus }
+            Node { name: format!("node-{index}"), profile, gpus, labels: BTreeMap::new() }
         })
         .collect()
 }
 
 /// A ClusterQueue with the LocalQueues that lead to it.
-struct Queue {
-    name: String,
-    namespace: &'static str,
-    nominal: i64,
-    cluster_queue: Value,
-    local_queues: Vec<Value>,
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    pub(super) name: String,
+    /// Of the LocalQueues.
+    pub(super) namespace: &'static str,
+    /// GPUs of its first flavor that are its own.
+    pub(super) nominal: i64,
+    pub(super) cluster_queue: Value,
+    pub(super) local_queues: Vec<Value>,
 }
 
 fn queues(rng: &mut Rng, swarm: &Swarm, gpus: i64) -> Vec<Queue> {
@@ -290,15 +328,27 @@ fn second(cluster_queue: &str) -> String {
     format!("{cluster_queue}-b")
 }
 
-fn story(rng: &mut Rng, swarm: &Swarm, queues: &[Queue], nodes: &[Node]) -> Vec<(Duration, Act)> {
+fn story(
+    rng: &mut Rng,
+    swarm: &Swarm,
+    queues: &[Queue],
+    nodes: &[Node],
+    estate: Option<&Estate>,
+) -> Vec<(Duration, Act)> {
     let mut story = Vec::new();
     for index in 0..rng.usize(5..=40) {
         let at = instant(rng, CALM_AFTER.mul_f64(0.7));
         let queue = &queues[rng.usize(..queues.len())];
         let manifest = if swarm.unmanaged && rng.u8(..5) == 0 {
             unmanaged(rng, index, queue.namespace, nodes)
+        } else if estate.is_some_and(|estate| estate.traits.pods) && rng.u8(..4) == 0 {
+            estate::pods(rng, index, queue)
         } else {
-            vec![managed(rng, index, queue)]
+            let mut job = managed(rng, index, queue);
+            if let Some(estate) = estate {
+                estate::dress(rng, estate, &mut job);
+            }
+            vec![job]
         };
         if swarm.edits
             && let Some(patch) = scaled(rng, &manifest[0])
@@ -328,6 +378,9 @@ fn story(rng: &mut Rng, swarm: &Swarm, queues: &[Queue], nodes: &[Node]) -> Vec<
             let queue = &queues[rng.usize(..queues.len())];
             story.push((instant(rng, CALM_AFTER), edit(rng, queue)));
         }
+    }
+    if let Some(estate) = estate {
+        story.extend(estate::churn(rng, estate));
     }
     for _ in 0..rng.usize(..4) {
         story.push((instant(rng, CALM_AFTER), Act::ForeignCondition));
@@ -470,8 +523,9 @@ fn trouble(rng: &mut Rng, swarm: &Swarm, nodes: &[Node]) -> Vec<(Duration, Troub
         Box::new(|rng| {
             let node = rng.usize(..nodes.len());
             let lasts = Duration::from_secs(rng.u64(5..=120));
-            match rng.u8(..4) {
+            match rng.u8(..5) {
                 0 => Trouble::KubeletRestart { node },
+                4 => Trouble::NodeGone { node, lasts: lasts * 2 },
                 1 => Trouble::Taint { node, lasts },
                 2 => Trouble::GpuLoss {
                     node,
@@ -515,6 +569,7 @@ fn watch_trouble(rng: &mut Rng) -> WatchTrouble {
     }
 }
 
-fn instant(rng: &mut Rng, before: Duration) -> Duration {
+/// A moment before this one.
+pub(super) fn instant(rng: &mut Rng, before: Duration) -> Duration {
     Duration::from_millis(rng.u64(..u64::try_from(before.as_millis()).unwrap_or(u64::MAX)))
 }

@@ -1,6 +1,6 @@
 //! What an outside observer knows: every object as last written, and for a while what it was before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -51,6 +51,12 @@ impl Write {
     /// Namespace and name.
     pub fn key(&self) -> Key {
         key(self.object())
+    }
+
+    /// Whether this changes the quota tree.
+    fn reshapes(&self) -> bool {
+        let spec = |object: &Option<Shared>| object.as_deref().and_then(|one| one.get("spec").cloned());
+        matches!(self.resource.as_str(), CLUSTER_QUEUES | COHORTS) && spec(&self.old) != spec(&self.new)
     }
 }
 
@@ -126,6 +132,17 @@ pub struct World {
     past: BTreeMap<(String, Key), Vec<Superseded>>,
     /// The Workloads that name an owner, by its uid.
     by_owner: BTreeMap<String, BTreeSet<Key>>,
+    /// The queues and cohorts as they were within [`GRACE`], and until when.
+    shapes: VecDeque<(i64, Shape)>,
+}
+
+/// The objects that make the quota tree.
+#[derive(Clone, Debug, Default)]
+pub struct Shape {
+    /// The ClusterQueues.
+    pub queues: Vec<Shared>,
+    /// The Cohorts.
+    pub cohorts: Vec<Shared>,
 }
 
 impl World {
@@ -133,6 +150,12 @@ impl World {
     pub fn apply(&mut self, write: &Write) {
         self.now = write.at;
         let key = write.key();
+        if write.reshapes() {
+            self.shapes.push_back((write.at, self.shape()));
+            while self.shapes.front().is_some_and(|(until, _)| *until < write.at - GRACE) {
+                self.shapes.pop_front();
+            }
+        }
         if let Some(old) = &write.old {
             let versions = self.past.entry((write.resource.clone(), key.clone())).or_default();
             versions.retain(|(until, _)| *until >= write.at - GRACE);
@@ -163,11 +186,23 @@ impl World {
         self.objects.get(resource)?.get(&(namespace.to_owned(), name.to_owned()))
     }
 
+    /// The queues and cohorts as they are.
+    pub fn shape(&self) -> Shape {
+        let all = |resource| self.all(resource).cloned().collect();
+        Shape { queues: all(CLUSTER_QUEUES), cohorts: all(COHORTS) }
+    }
+
+    /// The queues and cohorts as they are, and as they were within [`GRACE`].
+    pub fn believable_shapes(&self) -> impl Iterator<Item = Shape> {
+        let recent = self.shapes.iter().filter(|(until, _)| *until >= self.now - GRACE);
+        std::iter::once(self.shape()).chain(recent.map(|(_, shape)| shape.clone()))
+    }
+
     /// These resources as they are now, without their past.
     pub fn only(&self, resources: &[&str]) -> Self {
         let objects = self.objects.iter().filter(|(name, _)| resources.contains(&name.as_str()));
         let objects = objects.map(|(name, all)| (name.clone(), all.clone())).collect();
-        Self { now: self.now, objects, past: BTreeMap::new(), by_owner: self.by_owner.clone() }
+        Self { now: self.now, objects, by_owner: self.by_owner.clone(), ..Self::default() }
     }
 
     /// Leaves an object out.
@@ -175,6 +210,14 @@ impl World {
         if let Some(objects) = self.objects.get_mut(resource) {
             objects.remove(key);
         }
+    }
+
+    /// The objects of a resource that are there, or were within [`GRACE`].
+    pub fn keys_of_late(&self, resource: &str) -> BTreeSet<Key> {
+        let recent = |past: &[Superseded]| past.iter().any(|(until, _)| *until >= self.now - GRACE);
+        let past = self.past.iter().filter(|((name, _), past)| name == resource && recent(past));
+        let past = past.map(|((_, key), _)| key.clone());
+        self.objects.get(resource).into_iter().flat_map(|all| all.keys().cloned()).chain(past).collect()
     }
 
     /// Whether an object of this uid exists, or did within [`GRACE`].
@@ -192,8 +235,11 @@ impl World {
         self.get(resource, namespace, name).into_iter().chain(recent)
     }
 
-    /// The Workload that stands for a pod, through the pod's chain of controllers; none for a pod of no managed job.
+    /// The Workload that stands for a pod: its own, or through its chain of controllers; none for a pod of no managed job.
     pub fn workload_of_pod(&self, pod: &Value) -> Option<&Shared> {
+        if let Some(workload) = self.workload_of_owner(uid(pod)) {
+            return Some(workload);
+        }
         let mut owner = controller(pod)?;
         loop {
             if let Some(workload) = self.workload_of_owner(owner.2) {
@@ -213,7 +259,8 @@ impl World {
     /// The job that a Workload describes, while it is there.
     pub fn job_of(&self, workload: &Value) -> Option<&Shared> {
         let owner = items(workload, "/metadata/ownerReferences").next().map(|owner| text(owner, "/uid"))?;
-        JOBS.iter().flat_map(|(resource, _)| self.all(resource)).find(|job| uid(job) == owner)
+        let kinds = JOBS.iter().map(|(resource, _)| *resource).chain(["pods"]);
+        kinds.flat_map(|resource| self.all(resource)).find(|job| uid(job) == owner)
     }
 
     /// The job at the end of a pod's chain of controllers.
@@ -240,6 +287,14 @@ pub const PROGRAMS: [&str; 3] = ["admission-controller", "gang-scheduler", "node
 pub const WORKLOADS: &str = "workloads.kueue.x-k8s.io";
 /// The resource of ClusterQueues.
 pub const CLUSTER_QUEUES: &str = "clusterqueues.kueue.x-k8s.io";
+/// The resource of Cohorts.
+pub const COHORTS: &str = "cohorts.kueue.x-k8s.io";
+/// The resource of ResourceFlavors.
+pub const FLAVORS: &str = "resourceflavors.kueue.x-k8s.io";
+/// The resource of AdmissionChecks.
+pub const CHECKS: &str = "admissionchecks.kueue.x-k8s.io";
+/// The resource of Topologies.
+pub const TOPOLOGIES: &str = "topologies.kueue.x-k8s.io";
 /// The resource of LocalQueues.
 pub const LOCAL_QUEUES: &str = "localqueues.kueue.x-k8s.io";
 /// The resource of plans.

@@ -17,7 +17,13 @@ pub(super) fn gang_size(world: &World, pod: &Value) -> i64 {
         return declared.and_then(|group| at(group, "/spec/minMember")?.as_i64()).unwrap_or(1);
     }
     let Some(workload) = world.workload_of_pod(pod) else { return 1 };
-    items(workload, "/spec/podSets").map(|set| set["count"].as_i64().unwrap_or(1)).sum()
+    // Who accepts fewer pods has as many as it was granted.
+    let granted = |set: &Value| {
+        let mut of_set =
+            items(workload, "/status/admission/podSetAssignments").filter(|one| one["name"] == set["name"]);
+        of_set.next().and_then(|one| one["count"].as_i64())
+    };
+    items(workload, "/spec/podSets").map(|set| granted(set).or(set["count"].as_i64()).unwrap_or(1)).sum()
 }
 
 /// What pods belong together by.

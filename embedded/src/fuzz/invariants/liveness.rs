@@ -6,13 +6,14 @@ use model::node::{Taint, first_untolerated};
 use model::{ResourceList, resources};
 use serde_json::Value;
 
+use super::flavors::tolerations;
 use super::gangs::{gang_of, gang_size};
 use super::nodes::{allocatable, requests};
 use super::quota::{cohort_of, held, priority, quota_cell, used};
-use super::told;
+use super::{admissible, checks, pods, told};
 use crate::fuzz::world::{
-    CLUSTER_QUEUES, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, WORKLOADS, World, Write, amount, at,
-    condition, holds, is_over, items, key, text, uid,
+    CLUSTER_QUEUES, FLAVORS, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, Shared, WORKLOADS, World,
+    Write, amount, at, condition, holds, is_over, items, key, text, uid,
 };
 
 /// A rule over the world at rest.
@@ -21,10 +22,14 @@ type Rule = fn(&World, &Activity) -> Result<(), String>;
 /// Every liveness rule, by the name under which a violation is reported.
 pub(super) const RULES: &[(&str, Rule)] = &[
     ("every managed job has a Workload", every_job_has_a_workload),
-    ("what fits is admitted", what_fits_is_admitted),
+    ("what fits is admitted", admissible::what_fits_is_admitted),
     ("what waits says why", told::what_waits_says_why),
     ("pods that wait say why", told::pods_say_why),
     ("queues count what is in them", told::queues_count),
+    ("checks that refuse are heeded, and no others", checks::refusals_are_heeded),
+    ("managed pods have a Workload", pods::have_workloads),
+    ("gates of admitted pods are open", pods::admitted_pods_are_let_go),
+    ("what was evicted gives its quota back", evicted_give_back),
     ("an admitted job runs", admitted_jobs_run),
     ("what may preempt is admitted", what_may_preempt_is_admitted),
     ("admitted gangs that fit are bound", admitted_gangs_are_bound),
@@ -134,30 +139,17 @@ pub(super) fn asks(workload: &Value) -> Option<ResourceList> {
     Some(total)
 }
 
-/// The slow second opinion: with one flavor and flat cohorts, what is free can be written down directly.
-fn what_fits_is_admitted(world: &World, _: &Activity) -> Result<(), String> {
-    for workload in pending(world) {
-        let Some(queue) = queue_of(world, workload) else { continue };
-        if !matches!(text(queue, "/spec/stopPolicy"), "" | "None") {
-            continue;
-        }
-        let Some(asked) = asks(workload) else { continue };
-        let blocked_by_head = text(queue, "/spec/queueingStrategy") == "StrictFIFO"
-            && pending(world).any(|other| {
-                uid(other) != uid(workload) && queue_of(world, other).map(uid) == Some(uid(queue))
-            });
-        if !blocked_by_head
-            && asked.iter().all(|(resource, amount)| free(world, queue, resource.as_str()) >= *amount)
-        {
-            return Err(format!("{:?} waits, yet {asked:?} would fit", key(workload)));
-        }
-    }
-    Ok(())
+/// Whether the world has one flavor and no Cohorts as objects: then what is free can be written down directly.
+pub(super) fn is_plain(world: &World) -> bool {
+    world.get(FLAVORS, "", "gpu").is_some() && world.all(FLAVORS).count() == 1
 }
 
 /// What fits into its own queue's quota, if those of lower priority there go, waits for nobody (Kueue's
 /// `withinClusterQueue: LowerPriority`).
 fn what_may_preempt_is_admitted(world: &World, _: &Activity) -> Result<(), String> {
+    if !is_plain(world) {
+        return Ok(());
+    }
     for workload in pending(world) {
         let Some((queue, asked)) = queue_of(world, workload).zip(asks(workload)) else { continue };
         let preempts = matches!(
@@ -191,7 +183,7 @@ fn what_may_preempt_is_admitted(world: &World, _: &Activity) -> Result<(), Strin
     Ok(())
 }
 
-/// How much more of a resource a ClusterQueue may use of the flavor `gpu`, the only one in an episode. What other queues keep
+/// How much more of a resource a ClusterQueue may use of the flavor `gpu`, the only one in a plain world. What other queues keep
 /// back is not free: a StrictFIFO queue that cannot reclaim from everybody does so for its head.
 pub(super) fn free(world: &World, queue: &Value, resource: &str) -> i64 {
     let flavor = "gpu";
@@ -216,8 +208,13 @@ pub(super) fn free(world: &World, queue: &Value, resource: &str) -> i64 {
 
 fn waiting_pods(world: &World) -> BTreeMap<String, Vec<&Value>> {
     let mut gangs: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
-    for pod in world.all("pods").filter(|pod| !is_over(pod) && text(pod, "/spec/schedulerName") == "trireme")
-    {
+    let waits = |pod: &&Shared| {
+        !is_over(pod)
+            && text(pod, "/spec/schedulerName") == "trireme"
+            && items(pod, "/spec/schedulingGates").next().is_none()
+            && (at(pod, "/metadata/deletionTimestamp").is_none() || !text(pod, "/spec/nodeName").is_empty())
+    };
+    for pod in world.all("pods").filter(waits) {
         let group = text(pod, "/metadata/annotations/scheduling.k8s.io~1group-name");
         let gang = match world.workload_of_pod(pod) {
             _ if !group.is_empty() => format!("group {}/{group}", text(pod, "/metadata/namespace")),
@@ -244,7 +241,7 @@ fn admitted_gangs_are_bound(world: &World, _: &Activity) -> Result<(), String> {
         if unbound.is_empty() || !declared || !complete || !settled {
             continue;
         }
-        let fits = unbound.iter().all(|pod| first_fit(&mut free, &requests(pod)));
+        let fits = unbound.iter().all(|pod| first_fit(&mut free, pod));
         if fits {
             return Err(format!(
                 "{gang} has {} unbound pods, first {:?}, that would fit",
@@ -262,15 +259,31 @@ pub(super) fn age(world: &World, object: &Value) -> i64 {
     created.map_or(i64::MAX, |created| world.now - created.as_millisecond())
 }
 
-fn free_nodes(world: &World) -> Vec<ResourceList> {
-    let usable = world.all("nodes").filter(|node| {
-        let taints: Vec<Taint> = at(node, "/spec/taints")
+/// A node that takes pods.
+struct Host<'a> {
+    node: &'a Value,
+    free: ResourceList,
+}
+
+impl Host<'_> {
+    /// Whether a pod may go there, and has room.
+    fn takes(&self, pod: &Value, asked: &ResourceList) -> bool {
+        let labels = at(self.node, "/metadata/labels").and_then(Value::as_object);
+        let mut wanted = at(pod, "/spec/nodeSelector").and_then(Value::as_object).into_iter().flatten();
+        let taints: Vec<Taint> = at(self.node, "/spec/taints")
             .and_then(|list| serde_json::from_value(list.clone()).ok())
             .unwrap_or_default();
-        at(node, "/spec/unschedulable") != Some(&Value::Bool(true))
-            && first_untolerated(&taints, &[]).is_none()
-            && holds(node, "Ready")
-    });
+        wanted.all(|(label, value)| labels.and_then(|labels| labels.get(label)) == Some(value))
+            && first_untolerated(&taints, &tolerations(at(pod, "/spec/tolerations"))).is_none()
+            && resources::shortfall(asked, &self.free).is_empty()
+            && self.free.get("pods").is_none_or(|pods| *pods > 0)
+    }
+}
+
+fn free_nodes(world: &World) -> Vec<Host<'_>> {
+    let usable = world
+        .all("nodes")
+        .filter(|node| at(node, "/spec/unschedulable") != Some(&Value::Bool(true)) && holds(node, "Ready"));
     usable
         .map(|node| {
             let mut free = allocatable(node);
@@ -280,21 +293,18 @@ fn free_nodes(world: &World) -> Vec<ResourceList> {
                 }
                 *free.entry("pods".into()).or_default() -= 1;
             }
-            free
+            Host { node, free }
         })
         .collect()
 }
 
-fn first_fit(nodes: &mut [ResourceList], asked: &ResourceList) -> bool {
-    let Some(node) = nodes.iter_mut().find(|free| {
-        resources::shortfall(asked, free).is_empty() && free.get("pods").is_none_or(|pods| *pods > 0)
-    }) else {
-        return false;
-    };
+fn first_fit(nodes: &mut [Host<'_>], pod: &Value) -> bool {
+    let asked = requests(pod);
+    let Some(host) = nodes.iter_mut().find(|host| host.takes(pod, &asked)) else { return false };
     for (resource, amount) in asked {
-        *node.entry(resource.clone()).or_default() -= amount;
+        *host.free.entry(resource).or_default() -= amount;
     }
-    *node.entry("pods".into()).or_default() -= 1;
+    *host.free.entry("pods".into()).or_default() -= 1;
     true
 }
 
@@ -367,6 +377,23 @@ pub(super) fn suspended_in_time(world: &World) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// An evicted workload of which no pod is left holds nothing.
+fn evicted_give_back(world: &World, _: &Activity) -> Result<(), String> {
+    let stays = |workload: &&Value| {
+        let evicted = condition(workload, "Evicted").filter(|evicted| evicted["status"] == "True");
+        let since = evicted.and_then(|one| text(one, "/lastTransitionTime").parse::<jiff::Timestamp>().ok());
+        since.is_some_and(|since| world.now - since.as_millisecond() > 300_000)
+            && !held(workload).is_empty()
+            && !world.all("pods").any(|pod| {
+                !is_over(pod) && world.workload_of_pod(pod).is_some_and(|one| uid(one) == uid(workload))
+            })
+    };
+    match world.all(WORKLOADS).map(|one| &**one).find(stays) {
+        Some(workload) => Err(format!("{:?} was evicted, has no pods, and keeps its quota", key(workload))),
+        None => Ok(()),
+    }
 }
 
 fn drained_queues_are_empty(world: &World, _: &Activity) -> Result<(), String> {

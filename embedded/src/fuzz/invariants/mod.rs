@@ -3,16 +3,22 @@
 //! A rule looks at the world as an outside observer knows it. Where a program could not have known better when it sent
 //! the write, the rule forgives: that is what [`World::believable`] is for.
 
+mod admissible;
+mod checks;
 mod devices;
+mod flavors;
 mod gangs;
 mod identity;
 mod leadership;
 mod liveness;
 mod nodes;
+mod pods;
 mod preemption;
 mod quota;
 mod running;
 mod told;
+mod topology;
+mod tree;
 
 use std::collections::BTreeMap;
 
@@ -27,6 +33,12 @@ type Rule = fn(&World, &Write) -> Result<(), String>;
 /// Every safety rule, by the name under which a violation is reported.
 const SAFETY: &[(&str, Rule)] = &[
     ("quota is reserved within the rules of the cohort", quota::within_limits),
+    ("assigned flavors suit the pods", flavors::assigned_flavors_suit),
+    ("every check is passed before admission", checks::passed_before_admission),
+    ("what a check has said is kept", checks::answers_are_kept),
+    ("no node is promised twice", topology::promised_once),
+    ("pods are bound where they were promised to", topology::bound_as_promised),
+    ("gates open after admission", pods::gates_open_after_admission),
     ("a workload's conditions are consistent", quota::conditions_agree),
     ("only workloads that policy allows are preempted", quota::victims_allowed),
     ("conditions of others are kept", quota::foreign_conditions_kept),
@@ -106,7 +118,7 @@ impl Checker {
 
     /// Checks what must have happened by now.
     pub fn audit(&mut self, now: i64) {
-        if let Err(what) = self.preemptions.judge(now) {
+        if let Err(what) = self.preemptions.judge(&self.world, now) {
             self.violations.push(Violation { at: now, rule: PREEMPTION_RULE, what });
         }
         if let Err(what) = liveness::suspended_in_time(&self.world) {

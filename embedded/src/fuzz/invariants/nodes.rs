@@ -57,7 +57,7 @@ pub(super) fn capacity(world: &World, write: &Write) -> Result<(), String> {
     }
 }
 
-fn bound_at(pod: &Value) -> i64 {
+pub(super) fn bound_at(pod: &Value) -> i64 {
     items(pod, "/status/conditions")
         .find(|condition| condition["type"] == "PodScheduled" && condition["status"] == "True")
         .and_then(|condition| condition["lastTransitionTime"].as_str()?.parse::<jiff::Timestamp>().ok())

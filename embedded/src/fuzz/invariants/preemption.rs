@@ -5,10 +5,11 @@ use std::collections::{BTreeSet, VecDeque};
 use model::ResourceList;
 use serde_json::Value;
 
-use super::liveness::{asks, free, queue_of};
-use super::quota::{became_true, cohort_of, held, quota_cell, used};
+use super::liveness::{asks, free, is_plain, queue_of};
+use super::quota::{Usage, became_true, borrows, cohort_of, held, quota_cell, used};
 use crate::fuzz::world::{
-    CLUSTER_QUEUES, GRACE, Key, LOCAL_QUEUES, WORKLOADS, World, Write, condition, holds, key, text, uid,
+    CLUSTER_QUEUES, FLAVORS, GRACE, Key, LOCAL_QUEUES, WORKLOADS, World, Write, condition, holds, key, text,
+    uid,
 };
 
 /// How long after the first victim the last one of the same decision is written, in milliseconds, if nothing is in the way.
@@ -24,10 +25,21 @@ struct Batch {
     victims: BTreeSet<Key>,
 }
 
+/// A victim of another queue's claim to what is its own.
+#[derive(Debug)]
+struct Reclaimed {
+    at: i64,
+    victim: Key,
+    queue: String,
+    holds: Usage,
+}
+
 /// The preemptions under way.
 #[derive(Debug, Default)]
 pub(super) struct Preemptions {
     open: Vec<Batch>,
+    /// Victims of other queues, of whom it is not judged yet whether their queue borrowed.
+    reclaimed: Vec<Reclaimed>,
     /// The queues and workloads after each change of quota within [`GRACE`], and before the first of these.
     seen: VecDeque<(i64, World)>,
     /// When a batch was last seen.
@@ -43,7 +55,7 @@ impl Preemptions {
             _ => false,
         };
         if moves {
-            self.seen.push_back((write.at, world.only(&[WORKLOADS, CLUSTER_QUEUES, LOCAL_QUEUES])));
+            self.seen.push_back((write.at, world.only(&[WORKLOADS, CLUSTER_QUEUES, LOCAL_QUEUES, FLAVORS])));
             while self.seen.get(1).is_some_and(|(at, _)| *at < write.at - GRACE) {
                 self.seen.pop_front();
             }
@@ -63,6 +75,15 @@ impl Preemptions {
         if !world.once_known(WORKLOADS, beneficiary) {
             return Err(format!("{:?} was preempted for {beneficiary}, which does not exist", write.key()));
         }
+        let why = condition(write.object(), "Preempted").map(|one| text(one, "/reason")).unwrap_or_default();
+        if why.starts_with("InCohort") {
+            self.reclaimed.push(Reclaimed {
+                at: write.at,
+                victim: write.key(),
+                queue: text(write.object(), "/status/admission/clusterQueue").to_owned(),
+                holds: held(write.object()),
+            });
+        }
         match self.open.iter_mut().find(|batch| batch.beneficiary == beneficiary) {
             Some(batch) => drop(batch.victims.insert(write.key())),
             None => self.open.push(Batch {
@@ -75,12 +96,15 @@ impl Preemptions {
     }
 
     /// Judges the decisions whose last victim must have been written by now.
-    pub(super) fn judge(&mut self, now: i64) -> Result<(), String> {
+    pub(super) fn judge(&mut self, world: &World, now: i64) -> Result<(), String> {
+        self.judge_reclaimed(world, now)?;
         let ripe = |batch: &Batch| batch.at + BATCH <= now;
         let (ripe, open): (Vec<_>, Vec<_>) = std::mem::take(&mut self.open).into_iter().partition(ripe);
         self.open = open;
         let Some(first) = ripe.iter().map(|batch| batch.at).min() else { return Ok(()) };
-        let alone = ripe.len() == 1 && self.open.is_empty() && self.last < first - GRACE;
+        // Which victims would do in a larger estate takes an engine to tell.
+        let plain = self.seen.back().is_some_and(|(_, world)| is_plain(world));
+        let alone = plain && ripe.len() == 1 && self.open.is_empty() && self.last < first - GRACE;
         self.last = now;
         // What was promised to several at once is not known outside.
         if !alone {
@@ -91,6 +115,22 @@ impl Preemptions {
             return Ok(());
         }
         Err(format!("{:?} were preempted for {}: too few or too many", ripe[0].victims, ripe[0].beneficiary))
+    }
+}
+
+impl Preemptions {
+    /// Nobody is reclaimed from who uses no more than what is his. What was decided at the same time counts, and is written
+    /// soon after.
+    fn judge_reclaimed(&mut self, world: &World, now: i64) -> Result<(), String> {
+        let ripe = |one: &Reclaimed| one.at + BATCH <= now;
+        let (ripe, open): (Vec<_>, Vec<_>) = std::mem::take(&mut self.reclaimed).into_iter().partition(ripe);
+        self.reclaimed = open;
+        match ripe.iter().find(|one| !borrows(world, &one.queue, &one.holds)) {
+            Some(one) => {
+                Err(format!("{:?} was preempted by others, and {} borrowed nothing", one.victim, one.queue))
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::tree::{Cell, Tree};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, World, Write, amount, at, condition, holds, items, text,
 };
 
 /// Amounts by flavor and resource.
-pub(super) type Usage = BTreeMap<(String, String), i64>;
+pub(super) type Usage = BTreeMap<Cell, i64>;
 
 /// What a Workload holds by its admission, less what pods that have ended gave back: nothing once it is finished.
 pub(super) fn held(workload: &Value) -> Usage {
@@ -80,63 +81,26 @@ pub(super) fn became_true(write: &Write, kind: &str) -> bool {
     after && !before
 }
 
-/// At the moment of reservation, a ClusterQueue is within nominal plus borrowing, and its cohort within what it owns.
+/// Whoever is given quota is within what the tree of queues and cohorts allows, at every level that it reaches.
 pub(super) fn within_limits(world: &World, write: &Write) -> Result<(), String> {
     if write.resource != WORKLOADS || !became_true(write, "QuotaReserved") {
         return Ok(());
     }
     let name = text(write.object(), "/status/admission/clusterQueue");
-    let versions: Vec<_> = world.believable(CLUSTER_QUEUES, "", name).collect();
-    let Some(queue) = versions.first() else {
-        return Err(format!(
-            "{:?} reserved quota in ClusterQueue {name:?}, which does not exist",
-            write.key()
-        ));
+    let cells: Vec<Cell> =
+        held(write.object()).into_iter().filter(|(_, asked)| *asked > 0).map(|(cell, _)| cell).collect();
+    let allowed = |tree: &Tree| {
+        cells.iter().try_for_each(|cell| match tree.offers(name, cell) {
+            true => tree.within(name, cell),
+            false => Err(format!("{name:?} has no quota of {cell:?}")),
+        })
     };
-    let usage = used(world, name);
-    for ((flavor, resource), asked) in held(write.object()) {
-        if asked == 0 {
-            continue;
-        }
-        let used = usage.get(&(flavor.clone(), resource.clone())).copied().unwrap_or(0);
-        let most = versions.iter().filter_map(|version| {
-            let (nominal, limit) = quota_cell(version, &flavor, &resource)?;
-            let borrowable = if cohort_of(version).is_empty() { 0 } else { limit.unwrap_or(i64::MAX) };
-            Some(nominal.saturating_add(borrowable))
-        });
-        let most = most.max().unwrap_or(0);
-        if used > most {
-            return Err(format!(
-                "{:?}: {name} now holds {used} {resource} of {flavor}, at most {most} allowed",
-                write.key()
-            ));
-        }
-        within_cohort(world, cohort_of(queue), &flavor, &resource)?;
+    let mut verdicts = world.believable_shapes().map(|shape| allowed(&Tree::of(&shape, world)));
+    // What is wrong with the tree as it is, unless one that was believable allows it.
+    match verdicts.next() {
+        Some(Err(what)) if !verdicts.any(|one| one.is_ok()) => Err(format!("{:?}: {what}", write.key())),
+        _ => Ok(()),
     }
-    Ok(())
-}
-
-fn within_cohort(world: &World, cohort: &str, flavor: &str, resource: &str) -> Result<(), String> {
-    if cohort.is_empty() {
-        return Ok(());
-    }
-    let (mut total, mut owned) = (0i64, 0i64);
-    for queue in world.all(CLUSTER_QUEUES).filter(|queue| cohort_of(queue) == cohort) {
-        let name = text(queue, "/metadata/name");
-        let used = used(world, name).get(&(flavor.to_owned(), resource.to_owned())).copied().unwrap_or(0);
-        let nominal = world
-            .believable(CLUSTER_QUEUES, "", name)
-            .filter_map(|version| Some(quota_cell(version, flavor, resource)?.0))
-            .max()
-            .unwrap_or(0);
-        total += used;
-        // A queue whose quota was lowered under it holds what the others may not take as well.
-        owned += nominal;
-    }
-    if total > owned {
-        return Err(format!("cohort {cohort} now holds {total} {resource} of {flavor} and owns {owned}"));
-    }
-    Ok(())
 }
 
 /// Admission and conditions say the same.
@@ -167,14 +131,37 @@ pub(super) fn victims_allowed(world: &World, write: &Write) -> Result<(), String
     let Some(queue) = world.get(CLUSTER_QUEUES, "", name) else { return Ok(()) };
     let allowed = match reason {
         "InClusterQueue" => within_queue_allowed(world, queue, victim),
-        "InCohortReclamation" => reclaim_allowed(world, queue, victim),
+        "InCohortReclamation" | "InCohortFairSharing" => reclaim_allowed(world, queue, victim),
+        "InCohortReclaimWhileBorrowing" => borrowing_allowed(world, queue, victim),
         _ => true,
     };
-    if allowed {
-        Ok(())
-    } else {
-        Err(format!("{:?} was preempted ({reason}) against the policy", write.key()))
+    if !allowed {
+        return Err(format!("{:?} was preempted ({reason}) against the policy", write.key()));
     }
+    Ok(())
+}
+
+/// Whether a queue uses more than its own of any of these, or did of late.
+pub(super) fn borrows(world: &World, queue: &str, cells: &Usage) -> bool {
+    let mut most = Usage::new();
+    for key in world.keys_of_late(WORKLOADS) {
+        let mut held_by_one = Usage::new();
+        for version in world.believable(WORKLOADS, &key.0, &key.1) {
+            if text(version, "/status/admission/clusterQueue") == queue {
+                for (cell, used) in held(version) {
+                    let most = held_by_one.entry(cell).or_default();
+                    *most = used.max(*most);
+                }
+            }
+        }
+        for (cell, used) in held_by_one {
+            *most.entry(cell).or_default() += used;
+        }
+    }
+    world.believable_shapes().any(|shape| {
+        let tree = Tree::of(&shape, world);
+        cells.keys().any(|cell| most.get(cell).copied().unwrap_or(0) > tree.nominal(queue, cell))
+    })
 }
 
 pub(super) fn priority(workload: &Value) -> i64 {
@@ -187,8 +174,8 @@ fn contenders<'a>(world: &'a World, queue: &'a str) -> impl Iterator<Item = &'a 
         let local = text(workload, "/spec/queueName");
         let namespace = text(workload, "/metadata/namespace");
         world
-            .get(LOCAL_QUEUES, namespace, local)
-            .is_some_and(|local| text(local, "/spec/clusterQueue") == queue)
+            .believable(LOCAL_QUEUES, namespace, local)
+            .any(|local| text(local, "/spec/clusterQueue") == queue)
     })
 }
 
@@ -206,17 +193,36 @@ fn within_queue_allowed(world: &World, queue: &Value, victim: &Value) -> bool {
     })
 }
 
+/// Whether a queue of the same tree, as it is or was of late, and with what it says of preemption, fits a description.
+fn any_relative(world: &World, queue: &Value, fits: impl Fn(&Value) -> bool) -> bool {
+    let name = text(queue, "/metadata/name");
+    world.believable_shapes().any(|shape| {
+        let tree = Tree::of(&shape, world);
+        let relatives: Vec<&str> = tree.relatives(name).collect();
+        shape.queues.iter().any(|one| relatives.contains(&text(one, "/metadata/name")) && fits(one))
+    })
+}
+
 fn reclaim_allowed(world: &World, queue: &Value, victim: &Value) -> bool {
-    let cohort = cohort_of(queue);
-    world.all(CLUSTER_QUEUES).filter(|one| cohort_of(one) == cohort).any(|reclaimer| {
+    any_relative(world, queue, |reclaimer| {
         let name = text(reclaimer, "/metadata/name");
-        world.believable(CLUSTER_QUEUES, "", name).any(|reclaimer| {
-            match text(reclaimer, "/spec/preemption/reclaimWithinCohort") {
-                "Any" => true,
-                "LowerPriority" => contenders(world, name).any(|one| priority(one) > priority(victim)),
-                _ => false,
-            }
-        })
+        match text(reclaimer, "/spec/preemption/reclaimWithinCohort") {
+            "Any" => true,
+            "LowerPriority" => contenders(world, name).any(|one| priority(one) > priority(victim)),
+            _ => false,
+        }
+    })
+}
+
+fn borrowing_allowed(world: &World, queue: &Value, victim: &Value) -> bool {
+    any_relative(world, queue, |borrower| {
+        let rule = at(borrower, "/spec/preemption/borrowWithinCohort");
+        let lower = rule.is_some_and(|rule| rule["policy"] == "LowerPriority");
+        let threshold = rule.and_then(|rule| rule["maxPriorityThreshold"].as_i64()).unwrap_or(i64::MAX);
+        let name = text(borrower, "/metadata/name");
+        lower
+            && priority(victim) <= threshold
+            && contenders(world, name).any(|one| priority(one) > priority(victim))
     })
 }
 

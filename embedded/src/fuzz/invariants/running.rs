@@ -8,7 +8,7 @@ use super::nodes::requests;
 use super::quota::became_true;
 use crate::fuzz::world::{JOBS, WORKLOADS, World, Write, amount, at, holds, is_over, items, text, uid};
 
-fn was_admitted(world: &World, workload: &Value) -> bool {
+pub(super) fn was_admitted(world: &World, workload: &Value) -> bool {
     let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
     world
         .believable(WORKLOADS, namespace, name)
@@ -40,7 +40,8 @@ pub(super) fn finished_after_the_end(world: &World, write: &Write) -> Result<(),
         return Ok(());
     }
     let job = world.job_of(write.object());
-    match job.filter(|job| !has_ended(job) && at(job, "/metadata/deletionTimestamp").is_none()) {
+    let goes_on = |job: &Value| !has_ended(job) && !is_over(job);
+    match job.filter(|job| goes_on(job) && at(job, "/metadata/deletionTimestamp").is_none()) {
         Some(job) => Err(format!(
             "{:?} is finished, its job {:?} has not ended",
             write.key(),
@@ -56,11 +57,12 @@ pub(super) fn bound_within_grant(world: &World, write: &Write) -> Result<(), Str
         return Ok(());
     }
     let pod = write.object();
-    let Some(job) = world.top_job(pod) else { return Ok(()) };
-    if text(job, "/metadata/labels/kueue.x-k8s.io~1queue-name").is_empty() {
+    let managed = |object: &Value| !text(object, "/metadata/labels/kueue.x-k8s.io~1queue-name").is_empty();
+    let top = world.top_job(pod).map_or(pod, |job| job);
+    if !managed(top) {
         return Ok(());
     }
-    let Some(workload) = world.workload_of_owner(uid(job)) else {
+    let Some(workload) = world.workload_of_owner(uid(top)) else {
         return Err(format!("{:?} was bound, its job has no Workload", write.key()));
     };
     if !was_admitted(world, workload) {

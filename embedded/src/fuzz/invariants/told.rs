@@ -24,6 +24,7 @@ pub(super) fn pods_say_why(world: &World, _: &Activity) -> Result<(), String> {
     for pod in world.all("pods") {
         let waits = text(pod, "/spec/schedulerName") == "trireme"
             && text(pod, "/spec/nodeName").is_empty()
+            && items(pod, "/spec/schedulingGates").next().is_none()
             && at(pod, "/metadata/deletionTimestamp").is_none()
             && !is_over(pod)
             && age(world, pod) > 120_000;
@@ -39,7 +40,11 @@ pub(super) fn pods_say_why(world: &World, _: &Activity) -> Result<(), String> {
 /// The counters in the status of queues are those of a recount.
 pub(super) fn queues_count(world: &World, _: &Activity) -> Result<(), String> {
     for queue in world.all(CLUSTER_QUEUES) {
-        let of_queue = |workload: &Value| queue_of(world, workload).map(key) == Some(key(queue));
+        // Nobody waits in a LocalQueue that is stopped.
+        let of_queue = |workload: &Value| {
+            let in_it = queue_of(world, workload).map(key) == Some(key(queue));
+            in_it && (holds(workload, "QuotaReserved") || !is_stopped(world, workload))
+        };
         same_counts(world, queue, &of_queue)?;
         let usage = used(world, text(queue, "/metadata/name"));
         for flavor in items(queue, "/status/flavorsReservation") {
@@ -58,10 +63,17 @@ pub(super) fn queues_count(world: &World, _: &Activity) -> Result<(), String> {
         let of_queue = |workload: &Value| {
             text(workload, "/metadata/namespace") == text(queue, "/metadata/namespace")
                 && text(workload, "/spec/queueName") == text(queue, "/metadata/name")
+                && (holds(workload, "QuotaReserved") || !is_stopped(world, workload))
         };
         same_counts(world, queue, &of_queue)?;
     }
     Ok(())
+}
+
+fn is_stopped(world: &World, workload: &Value) -> bool {
+    let (namespace, queue) = (text(workload, "/metadata/namespace"), text(workload, "/spec/queueName"));
+    let local = world.get(LOCAL_QUEUES, namespace, queue);
+    local.is_some_and(|local| !matches!(text(local, "/spec/stopPolicy"), "" | "None"))
 }
 
 fn same_counts(world: &World, queue: &Value, of_queue: &dyn Fn(&Value) -> bool) -> Result<(), String> {

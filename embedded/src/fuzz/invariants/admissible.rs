@@ -1,0 +1,135 @@
+//! What would fit does not wait: a slow second opinion for the end of an episode.
+//!
+//! It is simple because it is content with less: it names a workload only where no rule of the queue could hold it back. For
+//! each group of resources there must be one flavor with room for all that all pods ask for; whoever goes through flavors one by
+//! one cannot fail to find that one.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::flavors::{group_of, labels_of, suits};
+use super::liveness::{Activity, pending, queue_of};
+use super::nodes::requests;
+use super::quota::held;
+use super::topology;
+use super::tree::Tree;
+use crate::fuzz::world::{
+    CHECKS, FLAVORS, LOCAL_QUEUES, TOPOLOGIES, WORKLOADS, World, at, holds, items, key, text, uid,
+};
+
+/// Whoever waits for a time that comes this soon is not blamed.
+const SOON: i64 = 60_000;
+
+/// Nothing waits that would fit.
+pub(super) fn what_fits_is_admitted(world: &World, _: &Activity) -> Result<(), String> {
+    let tree = Tree::now(world);
+    for workload in pending(world) {
+        let Some(queue) = queue_of(world, workload) else { continue };
+        if !is_open(world, queue, workload) || is_contended(world, &tree, queue, workload) {
+            continue;
+        }
+        if let Some(flavors) = fitting(world, &tree, queue, workload) {
+            return Err(format!("{:?} waits, yet would fit into {flavors:?}", key(workload)));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the queue admits at all, and this workload now.
+fn is_open(world: &World, queue: &Value, workload: &Value) -> bool {
+    let runs = |object: &Value| {
+        matches!(text(object, "/spec/stopPolicy"), "" | "None")
+            && at(object, "/metadata/deletionTimestamp").is_none()
+    };
+    let local =
+        world.get(LOCAL_QUEUES, text(workload, "/metadata/namespace"), text(workload, "/spec/queueName"));
+    let flavors_exist =
+        items(queue, "/spec/resourceGroups").flat_map(|group| items(group, "/flavors")).all(|one| {
+            world.get(FLAVORS, "", text(one, "/name")).is_some_and(|flavor| {
+                let topology = text(flavor, "/spec/topologyName");
+                topology.is_empty() || world.get(TOPOLOGIES, "", topology).is_some()
+            })
+        });
+    let checks_work = items(queue, "/spec/admissionChecksStrategy/admissionChecks")
+        .all(|rule| world.get(CHECKS, "", text(rule, "/name")).is_some_and(|check| holds(check, "Active")));
+    let due = text(workload, "/status/requeueState/requeueAt").parse::<jiff::Timestamp>();
+    let waits_for_its_time = due.is_ok_and(|due| due.as_millisecond() + SOON > world.now);
+    runs(queue)
+        && local.is_some_and(|local| runs(local))
+        && flavors_exist
+        && checks_work
+        && !waits_for_its_time
+}
+
+/// Whether somebody else may have a claim: the head of a StrictFIFO queue keeps room that it cannot use yet, whose victims
+/// leave keeps theirs, and a queue that would rather preempt than look at the next flavor stays with the first.
+fn is_contended(world: &World, tree: &Tree, queue: &Value, workload: &Value) -> bool {
+    let relatives: Vec<&str> = tree.relatives(text(queue, "/metadata/name")).collect();
+    let related = |name: &str| relatives.contains(&name);
+    let strict_head = pending(world).any(|other| {
+        uid(other) != uid(workload)
+            && queue_of(world, other).is_some_and(|of| {
+                related(text(of, "/metadata/name")) && text(of, "/spec/queueingStrategy") == "StrictFIFO"
+            })
+    });
+    let leaving = world.all(WORKLOADS).any(|one| {
+        related(text(one, "/status/admission/clusterQueue")) && holds(one, "Evicted") && !held(one).is_empty()
+    });
+    strict_head || leaving || text(queue, "/spec/flavorFungibility/whenCanPreempt") == "MayStopSearch"
+}
+
+/// The flavor of each group that has room for everything, if every group has one.
+fn fitting(world: &World, tree: &Tree, queue: &Value, workload: &Value) -> Option<Vec<String>> {
+    let name = text(queue, "/metadata/name");
+    let mut chosen = Vec::new();
+    for (group, asked) in by_group(queue, workload)? {
+        let group = items(queue, "/spec/resourceGroups").nth(group)?;
+        let labels = labels_of(world, group);
+        let fits = |flavor: &&str| {
+            let Some(object) = world.get(FLAVORS, "", flavor) else { return false };
+            has_places(world, object, workload)
+                && items(workload, "/spec/podSets").all(|set| suits(&set["template"], object, &labels))
+                && asked.iter().all(|(resource, amount)| {
+                    let cell = ((*flavor).to_owned(), resource.clone());
+                    tree.offers(name, &cell) && tree.room(name, &cell) >= *amount
+                })
+        };
+        let flavor = items(group, "/flavors").map(|one| text(one, "/name")).find(fits)?;
+        chosen.push(flavor.to_owned());
+    }
+    Some(chosen)
+}
+
+/// Whether the nodes of a flavor have places for pods that ask for them. Pods that do not have flavors without a topology,
+/// where there are any: what they do elsewhere is not judged here.
+fn has_places(world: &World, flavor: &Value, workload: &Value) -> bool {
+    let placed = !text(flavor, "/spec/topologyName").is_empty();
+    let asks = |set: &Value| set.get("topologyRequest").is_some_and(asks_for_places);
+    match items(workload, "/spec/podSets").any(asks) {
+        true => placed && topology::has_places(world, flavor, workload) == Some(true),
+        false => !placed,
+    }
+}
+
+/// What all pods together ask for, by the position of the group that covers it. None where somebody asks for what no group
+/// covers.
+fn by_group(queue: &Value, workload: &Value) -> Option<BTreeMap<usize, BTreeMap<String, i64>>> {
+    let mut asked: BTreeMap<usize, BTreeMap<String, i64>> = BTreeMap::new();
+    for set in items(workload, "/spec/podSets") {
+        let count = set["count"].as_i64().unwrap_or(1);
+        for (resource, amount) in requests(set.get("template")?).into_iter().filter(|(_, amount)| *amount > 0)
+        {
+            let resource = resource.as_str().to_owned();
+            let group = group_of(queue, &resource)?;
+            let index = items(queue, "/spec/resourceGroups").position(|one| one == group)?;
+            let sum = asked.entry(index).or_default().entry(resource).or_default();
+            *sum = sum.checked_add(amount.checked_mul(count)?)?;
+        }
+    }
+    Some(asked)
+}
+
+fn asks_for_places(request: &Value) -> bool {
+    ["required", "preferred", "unconstrained"].iter().any(|wish| request.get(*wish).is_some())
+}

@@ -1,0 +1,100 @@
+//! Which flavors a pod set may have: what nodes a flavor stands for, and what keeps pods away from them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::node::{Taint, Toleration, first_untolerated};
+use serde_json::Value;
+
+use super::quota::became_true;
+use crate::fuzz::world::{CLUSTER_QUEUES, FLAVORS, WORKLOADS, World, Write, at, items, text};
+
+/// Whether pods of a template may have a flavor, of a group that has flavors with these labels.
+///
+/// A node selector counts where a flavor of the group says something about its label at all.
+pub(super) fn suits(template: &Value, flavor: &Value, labels: &BTreeSet<String>) -> bool {
+    let mut tolerations = tolerations(at(template, "/spec/tolerations"));
+    tolerations.extend(self::tolerations(at(flavor, "/spec/tolerations")));
+    let taints: Vec<Taint> = at(flavor, "/spec/nodeTaints")
+        .and_then(|list| serde_json::from_value(list.clone()).ok())
+        .unwrap_or_default();
+    let selected = at(template, "/spec/nodeSelector").and_then(Value::as_object);
+    let on_its_nodes = selected.into_iter().flatten().all(|(label, value)| {
+        !labels.contains(label)
+            || at(flavor, "/spec/nodeLabels").and_then(|all| all.get(label)) == Some(value)
+    });
+    on_its_nodes && first_untolerated(&taints, &tolerations).is_none()
+}
+
+pub(super) fn tolerations(list: Option<&Value>) -> Vec<Toleration> {
+    list.and_then(|list| serde_json::from_value(list.clone()).ok()).unwrap_or_default()
+}
+
+/// The labels that any flavor of a resource group has.
+pub(super) fn labels_of(world: &World, group: &Value) -> BTreeSet<String> {
+    let flavors = items(group, "/flavors").filter_map(|one| world.get(FLAVORS, "", text(one, "/name")));
+    flavors
+        .filter_map(|flavor| at(flavor, "/spec/nodeLabels").and_then(Value::as_object))
+        .flat_map(|labels| labels.keys().cloned())
+        .collect()
+}
+
+/// The resource group of a ClusterQueue that covers a resource.
+pub(super) fn group_of<'a>(queue: &'a Value, resource: &str) -> Option<&'a Value> {
+    let covers = |group: &&Value| items(group, "/coveredResources").any(|one| one == resource);
+    items(queue, "/spec/resourceGroups").find(covers)
+}
+
+/// Whoever is given quota is given flavors that its pods may have, and one flavor for all resources of a group.
+pub(super) fn assigned_flavors_suit(world: &World, write: &Write) -> Result<(), String> {
+    if write.resource != WORKLOADS || !became_true(write, "QuotaReserved") {
+        return Ok(());
+    }
+    let workload = write.object();
+    let queue = text(workload, "/status/admission/clusterQueue");
+    let versions: Vec<_> = world.believable(CLUSTER_QUEUES, "", queue).collect();
+    for assignment in items(workload, "/status/admission/podSetAssignments") {
+        let Some(template) = items(workload, "/spec/podSets").find(|set| set["name"] == assignment["name"])
+        else {
+            return Err(format!("{:?} has no pod set {}", write.key(), assignment["name"]));
+        };
+        let verdicts = versions.iter().map(|queue| one_flavor_a_group(world, queue, template, assignment));
+        let mut wrong = None;
+        for verdict in verdicts {
+            wrong = verdict.err();
+            if wrong.is_none() {
+                break;
+            }
+        }
+        if let Some(what) = wrong {
+            return Err(format!("{:?}: {what}", write.key()));
+        }
+    }
+    Ok(())
+}
+
+fn one_flavor_a_group(world: &World, queue: &Value, set: &Value, assignment: &Value) -> Result<(), String> {
+    let mut chosen: BTreeMap<String, &str> = BTreeMap::new();
+    for (resource, flavor) in assignment["flavors"].as_object().into_iter().flatten() {
+        let flavor = flavor.as_str().unwrap_or_default();
+        let Some(group) = group_of(queue, resource) else {
+            return Err(format!("{resource} is covered by no group"));
+        };
+        let before = chosen.insert(group["coveredResources"].to_string(), flavor);
+        if before.is_some_and(|before| before != flavor) {
+            return Err(format!(
+                "{resource} is of {flavor}, others of its group of {}",
+                before.unwrap_or("")
+            ));
+        }
+        let labels = labels_of(world, group);
+        let template = set.get("template").unwrap_or(&Value::Null);
+        let mut versions = world.believable(FLAVORS, "", flavor).peekable();
+        if versions.peek().is_none() {
+            return Err(format!("{flavor} does not exist"));
+        }
+        if !versions.any(|flavor| suits(template, flavor, &labels)) {
+            return Err(format!("{} may not have {flavor}", set["name"]));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! Pods that are managed by themselves: a gate keeps them until they are admitted.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::liveness::{Activity, age};
+use super::running::was_admitted;
+use crate::fuzz::world::{World, Write, at, holds, is_over, items, key, text, uid};
+
+const MANAGED: &str = "/metadata/labels/kueue.x-k8s.io~1managed";
+const GROUP: &str = "/metadata/labels/kueue.x-k8s.io~1pod-group-name";
+const TOTAL: &str = "/metadata/annotations/kueue.x-k8s.io~1pod-group-total-count";
+
+/// Kueue's gates: the first is that of admission, the second that of places.
+pub(super) const GATES: [&str; 2] = ["kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"];
+
+pub(super) fn is_gated(pod: &Value, gate: &str) -> bool {
+    items(pod, "/spec/schedulingGates").any(|one| one["name"] == gate)
+}
+
+/// The admission-controller opens a gate of a pod only while the pod's Workload is admitted.
+pub(super) fn gates_open_after_admission(world: &World, write: &Write) -> Result<(), String> {
+    let (Some(old), Some(new)) = (write.old.as_deref(), write.new.as_deref()) else { return Ok(()) };
+    if write.resource != "pods" || !write.writer.starts_with("admission-controller") {
+        return Ok(());
+    }
+    let Some(gate) = GATES.iter().find(|gate| is_gated(old, gate) && !is_gated(new, gate)) else {
+        return Ok(());
+    };
+    match world.workload_of_pod(new) {
+        Some(workload) if was_admitted(world, workload) => Ok(()),
+        Some(workload) => {
+            Err(format!("{:?}: {gate} was opened, {:?} is not admitted", write.key(), key(workload)))
+        }
+        None => Err(format!("{:?}: {gate} was opened, and it has no Workload", write.key())),
+    }
+}
+
+fn goes_on(pod: &Value) -> bool {
+    at(pod, "/metadata/deletionTimestamp").is_none() && !is_over(pod)
+}
+
+/// Pods that were submitted by themselves, and that nobody made for them.
+fn managed(world: &World) -> impl Iterator<Item = &Value> {
+    world.all("pods").map(|pod| &**pod).filter(|pod| {
+        text(pod, MANAGED) == "true"
+            && items(pod, "/metadata/ownerReferences").next().is_none()
+            && goes_on(pod)
+    })
+}
+
+/// At rest each managed pod has its Workload, and so has each group that is complete.
+pub(super) fn have_workloads(world: &World, _: &Activity) -> Result<(), String> {
+    let mut groups: BTreeMap<(&str, &str), Vec<&Value>> = BTreeMap::new();
+    for pod in managed(world).filter(|pod| age(world, pod) > 120_000) {
+        match text(pod, GROUP) {
+            "" if world.workload_of_owner(uid(pod)).is_none() => {
+                return Err(format!("{:?} has none", key(pod)));
+            }
+            "" => {}
+            group => groups.entry((text(pod, "/metadata/namespace"), group)).or_default().push(pod),
+        }
+    }
+    for (group, pods) in groups {
+        let total = text(pods[0], TOTAL).parse().unwrap_or(usize::MAX);
+        let lacks_one = |pod: &&Value| world.workload_of_owner(uid(pod)).is_none();
+        if pods.len() >= total && pods.iter().all(lacks_one) {
+            return Err(format!("{group:?} is complete and has none"));
+        }
+    }
+    Ok(())
+}
+
+/// At rest no pod of an admitted Workload waits at a gate.
+pub(super) fn admitted_pods_are_let_go(world: &World, _: &Activity) -> Result<(), String> {
+    for pod in world.all("pods").filter(|pod| goes_on(pod) && age(world, pod) > 120_000) {
+        let Some(gate) = GATES.iter().find(|gate| is_gated(pod, gate)) else { continue };
+        let Some(workload) = world.workload_of_pod(pod) else { continue };
+        let failed = items(workload, "/status/unhealthyNodes").next().is_some();
+        if holds(workload, "Admitted") && !holds(workload, "Evicted") && !failed {
+            return Err(format!("{:?} waits for {gate}, {:?} is admitted", key(pod), key(workload)));
+        }
+    }
+    Ok(())
+}
