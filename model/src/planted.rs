@@ -15,6 +15,20 @@ pub enum Bug {
     ReleaseQuotaAtEviction,
     /// The borrowing limit is not looked at.
     IgnoreBorrowingLimit,
+    /// What a queue does not lend is lent.
+    IgnoreLendingLimit,
+    /// Taints of flavors are not looked at.
+    IgnoreFlavorTaints,
+    /// Others are reclaimed from whose queue borrows nothing.
+    ReclaimFromOwners,
+    /// A workload is admitted before its checks are passed.
+    AdmitBeforeChecks,
+    /// Places that one workload was given are given to the next.
+    ForgetPlaces,
+    /// Pods are let go without being told where to.
+    SendPodsAnywhere,
+    /// Pods that were given a place are never let go.
+    KeepGate,
     /// Workloads of equal priority are preempted although the policy says lower.
     PreemptEqualPriority,
     /// Everybody that policy allows is preempted, needed or not.
@@ -110,6 +124,13 @@ impl Bug {
         Self::PreemptAssumed,
         Self::ReleaseQuotaAtEviction,
         Self::IgnoreBorrowingLimit,
+        Self::IgnoreLendingLimit,
+        Self::IgnoreFlavorTaints,
+        Self::ReclaimFromOwners,
+        Self::AdmitBeforeChecks,
+        Self::ForgetPlaces,
+        Self::SendPodsAnywhere,
+        Self::KeepGate,
         Self::PreemptEqualPriority,
         Self::PreemptEverybody,
         Self::LoseWakeups,

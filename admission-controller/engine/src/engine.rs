@@ -247,6 +247,9 @@ impl Engine {
         if !self.settings.topology.enabled {
             flavor.topology = None;
         }
+        if self.planted.is(Bug::IgnoreFlavorTaints) {
+            flavor.taints.clear();
+        }
         if self.flavors.get(&flavor.name) != Some(&flavor) {
             self.grounds.outdate(flavor.name.clone());
             self.flavors.insert(flavor.name.clone(), flavor);
@@ -255,10 +258,13 @@ impl Engine {
     }
 
     fn upsert_cluster_queue(&mut self, mut spec: ClusterQueue) {
-        if self.planted.is(Bug::IgnoreBorrowingLimit) {
-            let flavors = spec.groups.iter_mut().flat_map(|group| &mut group.flavors);
-            for quota in flavors.flat_map(|flavor| flavor.resources.values_mut()) {
+        let flavors = spec.groups.iter_mut().flat_map(|group| &mut group.flavors);
+        for quota in flavors.flat_map(|flavor| flavor.resources.values_mut()) {
+            if self.planted.is(Bug::IgnoreBorrowingLimit) {
                 quota.borrowing_limit = None;
+            }
+            if self.planted.is(Bug::IgnoreLendingLimit) {
+                quota.lending_limit = None;
             }
         }
         let twice = self.planted.is(Bug::CountQuotaTwice);

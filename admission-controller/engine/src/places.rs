@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use model::ResourceList;
+use model::planted::Bug;
 
 use crate::engine::Engine;
 use crate::input::{Admission, Flavor, PodSet};
@@ -340,7 +341,9 @@ impl Engine {
     /// Adds quota and places to one of the books or, negative, takes them out.
     pub(crate) fn charge(&mut self, node: NodeId, usage: &Usage, places: &Places, ledger: Ledger, sign: i64) {
         self.tree.charge(node, usage, ledger, i128::from(sign));
-        self.grounds.charge(places, ledger, sign);
+        if !self.planted.is(Bug::ForgetPlaces) {
+            self.grounds.charge(places, ledger, sign);
+        }
     }
 
     /// Begins a what-if.

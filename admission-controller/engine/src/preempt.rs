@@ -321,6 +321,9 @@ impl<'a> Search<'a> {
         if may_borrow && candidate.right == Right::ReclaimWithoutBorrowing {
             return false;
         }
+        if self.engine.planted.is(Bug::ReclaimFromOwners) {
+            return true;
+        }
         self.engine
             .tree
             .path(candidate.target.node)

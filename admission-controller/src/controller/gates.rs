@@ -9,6 +9,7 @@ use kit::patch::{self, Subresource, Target};
 use kit::writes::Priority;
 use kube::Api;
 use model::node::TaintEffect;
+use model::planted::Bug;
 use model::selector::Labels;
 use quota_engine::Uid;
 use serde_json::{Value, json};
@@ -28,7 +29,7 @@ impl Controller {
         let stands = workload.holds(tokens::ADMITTED)
             && !workload.holds(tokens::EVICTED)
             && !workload.holds(tokens::FINISHED);
-        if !stands {
+        if !stands || self.config.planted.is(Bug::KeepGate) {
             return;
         }
         for (pod, labels) in self.world.ground.released(&workload) {
@@ -44,6 +45,7 @@ impl Controller {
 
     fn open_gate(&mut self, uid: &Uid, labels: Labels) {
         let Some(pod) = self.world.ground.pod(uid) else { return };
+        let labels = if self.config.planted.is(Bug::SendPodsAnywhere) { Labels::new() } else { labels };
         let gates: Vec<Value> = pod.other_gates().into_iter().map(|name| json!({ "name": name })).collect();
         let body = json!({ "spec": { "schedulingGates": gates, "nodeSelector": labels } });
         let target = Target::new(pod.name.clone(), uid.as_str()).at(pod.version().to_string());

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kit::events::Severity;
 use kit::patch::Subresource;
 use kit::writes::Priority;
+use model::planted::Bug;
 use quota_engine::EvictReason;
 use quota_engine::input::Admission;
 use serde_json::Value;
@@ -27,6 +28,7 @@ impl Controller {
             Some(queue) => checks::listed(seen, &checks::on_flavors(queue, &flavors), now),
             None => seen.clone(),
         };
+        let listed = if self.config.planted.is(Bug::AdmitBeforeChecks) { Vec::new() } else { listed };
         let waits_for_pods = self.world.rules.pods_ready().is_some();
         status::reserved(workload, admission, &listed, waits_for_pods, now)
     }
