@@ -9,12 +9,9 @@ use serde_json::{Map, Value, json};
 
 use crate::jobs::JobObject;
 use crate::names::workload_name;
+use crate::pods::Member;
 use crate::reconcile::Job;
 use crate::{input, jobs, topology};
-
-/// Wishes that are not supported yet, by annotation on the job or its templates. Ignoring them would admit something else
-/// than was asked for.
-const UNSUPPORTED: &[&str] = &[kueue::ELASTIC_JOB];
 
 const POD_CLASS_GROUP: &str = "scheduling.k8s.io";
 const POD_CLASS: &str = "PriorityClass";
@@ -114,13 +111,17 @@ pub fn is_revalued(before: &WorkloadSpec, after: &WorkloadSpec) -> bool {
 /// Why the job cannot be described, in words for its owner.
 pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
     let sets = job.view.pod_sets.as_ref().map_err(Clone::clone)?;
-    refuse_unsupported(job.object.metadata.annotations.as_ref(), "the job")?;
+    if job.kind.elastic && !job.kind.has_slices && job.object.annotation(kueue::ELASTIC_JOB) == "true" {
+        let (kind, annotation) = (job.kind.kind, kueue::ELASTIC_JOB);
+        return Err(format!(
+            "a {kind} cannot be resized while it runs yet; remove the annotation {annotation}"
+        ));
+    }
     let metadata = &job.object.metadata;
     let (name, job_uid) = (metadata.name.as_deref().unwrap_or_default(), job.object.uid());
     let mut pod_sets = Vec::new();
     for set in sets {
         let template = set.template_in(&job.object).cloned().unwrap_or_default();
-        refuse_unsupported_of(&template, &format!("pod set {}", set.name))?;
         let mut pod_set = json!({ "name": set.name, "count": set.count, "template": template });
         let wish = topology::request(&annotations_of(&template), &jobs::ranks(job.kind, &job.object, set))?;
         if let Some(wish) = wish {
@@ -234,26 +235,8 @@ pub(crate) fn spec(job: &Job, pod_sets: Vec<Value>, priorities: &Priorities) -> 
     Ok(spec)
 }
 
-/// Refuses wishes of a pod template that are not supported.
-pub(crate) fn refuse_unsupported_of(template: &Value, place: &str) -> Result<(), String> {
-    refuse_unsupported(Some(&annotations_of(template)), place)
-}
-
 /// The annotations of a pod template.
 pub(crate) fn annotations_of(template: &Value) -> BTreeMap<String, String> {
     let annotations = template.pointer("/metadata/annotations");
     annotations.and_then(|annotations| serde_json::from_value(annotations.clone()).ok()).unwrap_or_default()
-}
-
-/// Refuses wishes that are not supported.
-pub(crate) fn refuse_unsupported(
-    annotations: Option<&BTreeMap<String, String>>,
-    place: &str,
-) -> Result<(), String> {
-    let found =
-        annotations.into_iter().flatten().map(|(key, _)| key).find(|key| UNSUPPORTED.contains(&key.as_str()));
-    match found {
-        Some(key) => Err(format!("{place} asks for {key}, which is not supported; remove the annotation")),
-        None => Ok(()),
-    }
 }

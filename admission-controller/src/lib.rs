@@ -10,6 +10,7 @@
 //! | [`phase`], [`checks`], [`requeue`] | how far a workload has come, what it waits for, and when it may try again |
 //! | [`placement`] | the check that waits for the scheduler to hold places |
 //! | [`provisioning`] | the check that asks an autoscaler for nodes |
+//! | [`slices`] | elastic jobs, which have a second Workload while they grow |
 //! | [`ready`], [`lifetime`] | whether its pods are ready in time, and what ends by itself |
 //! | `controller` | the one task that owns the engine: watches in, decisions out |
 //! | [`visibility`] | the aggregated API that tells who waits, and where |
@@ -42,6 +43,7 @@ pub mod reconcile;
 pub mod requests;
 pub mod requeue;
 pub mod shadow;
+pub mod slices;
 pub mod status;
 pub mod surroundings;
 pub mod takeover;

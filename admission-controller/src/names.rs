@@ -10,8 +10,17 @@ const SUFFIX: usize = 6;
 /// Kueue's name for the Workload of a job (`pkg/controller/jobframework/workload_names.go`): kind and name, readable, and a
 /// hash that also takes in group and uid.
 pub fn workload_name(group: &str, kind: &str, name: &str, uid: &str) -> String {
+    hashed((group, kind), name, uid, "")
+}
+
+/// The same of a slice of an elastic job, which is of one generation of it.
+pub fn slice_name_of(group_kind: (&str, &str), name: &str, uid: &str, generation: i64) -> String {
+    hashed(group_kind, name, uid, &format!("\n{generation}"))
+}
+
+fn hashed((group, kind): (&str, &str), name: &str, uid: &str, extra: &str) -> String {
     let mut hash = Sha1::new();
-    hash.update(format!("{kind}\n{group}\n{name}\n{uid}"));
+    hash.update(format!("{kind}\n{group}\n{name}\n{uid}{extra}"));
     let digest = hash.finalize();
     let hex: String = digest.iter().take(3).map(|byte| format!("{byte:02x}")).collect();
     let mut readable = format!("{}-{name}", kind.to_lowercase());

@@ -91,6 +91,9 @@ pub mod kueue {
     /// On a Workload of an elastic job: the Workload whose place it takes, as `namespace/name`.
     pub const WORKLOAD_SLICE_REPLACEMENT_FOR: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 
+    /// On a Workload of an elastic job and on its pods: the name of the first slice, by which all of them are found.
+    pub const WORKLOAD_SLICE_NAME: &str = "kueue.x-k8s.io/workload-slice-name";
+
     // Controllers of admission checks.
 
     /// Asks an autoscaler for nodes.
@@ -111,6 +114,8 @@ pub mod kueue {
 
     /// On a pod until it is admitted.
     pub const ADMISSION_GATE: &str = "kueue.x-k8s.io/admission";
+    /// On a pod of an elastic job until a slice with room for it is admitted.
+    pub const ELASTIC_GATE: &str = "kueue.x-k8s.io/elastic-job";
     /// On a pod until its topology domain is known.
     pub const TOPOLOGY_GATE: &str = "kueue.x-k8s.io/topology";
 

@@ -52,6 +52,9 @@ pub struct FeatureGates {
     pub reclaimable_pods: bool,
     /// `WorkloadPriorityClassDefaulting`: jobs that name no WorkloadPriorityClass get the one called `default`, if there is one.
     pub workload_priority_class_defaulting: bool,
+    /// `TASMultiLayerTopology`: slices within slices may be asked for.
+    #[serde(rename = "TASMultiLayerTopology")]
+    pub tas_multi_layer: bool,
     /// `VisibilityOnDemand`: whether `visibility.kueue.x-k8s.io` is served.
     pub visibility_on_demand: bool,
     /// `LocalQueueMetrics`: without it, no LocalQueue has metrics.
@@ -108,6 +111,7 @@ impl Default for FeatureGates {
             priority_sorting_within_cohort: kueues.priority_sorting,
             admission_fair_sharing: true,
             reclaimable_pods: true,
+            tas_multi_layer: true,
             workload_priority_class_defaulting: true,
             visibility_on_demand: true,
             local_queue_metrics: true,

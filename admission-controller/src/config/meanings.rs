@@ -68,7 +68,6 @@ const NOTHING: &[&str] = &[
     "TASCacheNodeMatchResults",
     "TASCacheTopologyTree",
     "TASCachingRemainingResources",
-    "TASMultiLayerTopology",
     "TASReplaceNodeDueToNotReadyOverFixedTime",
     "TASReplaceNodeOnNodeTaints",
     "TLSOptions",

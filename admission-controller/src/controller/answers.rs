@@ -118,6 +118,11 @@ impl Controller {
                     self.counted.queues.ungated(gate, workload, is_group, now);
                 }
             }
+            Answer::Ungated(view) => {
+                let pod = input::uid(&view.metadata);
+                self.world.take_slice_pod_answer(*view);
+                self.count_slice_gate(&pod);
+            }
             Answer::Nothing => {}
         }
     }
@@ -254,6 +259,7 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
         | Answer::Request(_)
         | Answer::Cohort(_)
         | Answer::LetGo(_)
+        | Answer::Ungated(_)
         | Answer::Nothing => false,
     }
 }

@@ -46,18 +46,20 @@ pub(crate) enum Seen {
     Topology(Change<Topology>),
     Node(Change<Node>),
     GroundPod(Change<PlacedPod>),
+    SlicePod(Change<PlacedPod>),
 }
 
 pub(crate) type Feeds = SelectAll<Pin<Box<dyn Stream<Item = Seen> + Send>>>;
 
 /// All watches, each begun when first polled. Kinds of jobs whose CRD is not there yet are asked for from time to time.
 ///
-/// `wants_places` becomes true when nodes, and the pods on them, are of concern.
+/// `wants_places` becomes true when nodes, and the pods on them, are of concern; `wants_slices` when pods of elastic jobs are.
 pub(crate) fn feeds(
     ctx: &Context,
     config: &Configuration,
     reports: Option<&Reports>,
     wants_places: &watch::Receiver<bool>,
+    wants_slices: Option<&watch::Receiver<bool>>,
 ) -> Feeds {
     let client = ctx.clients.watch.clone();
     macro_rules! all {
@@ -111,6 +113,13 @@ pub(crate) fn feeds(
         let api = Api::<JobObject>::all_with(client.clone(), &JobResource::from(owner.kind));
         let watch = reported(Watch::new(ctx, api, ours), reports).optional();
         feeds.push(watch.stream().map(move |change| Seen::PodOwner(owner, change)).boxed());
+    }
+    if let Some(wanted) = wants_slices {
+        // Pods of admitted jobs.
+        let admitted = WatchConfig::default().labels(kueue::PODSET);
+        let pods = Watch::new(ctx, Api::<PlacedPod>::all(client.clone()), admitted);
+        let pods = reported(pods, reports).stream().map(Seen::SlicePod);
+        feeds.push(begun_when(wanted, pods).boxed());
     }
     let nodes = Watch::new(ctx, Api::<Node>::all(client.clone()), WatchConfig::default());
     let nodes = reported(nodes, reports).stream().map(Seen::Node);

@@ -69,6 +69,9 @@ impl Controller {
 
     /// The pod has changed or is gone, or nobody knows: what the watch says next counts.
     pub(super) fn gate_not_opened(&mut self, uid: &Uid) {
+        if let Some(job) = self.world.job_of_slice_pod(uid).cloned() {
+            self.schedule(Unit::Job(job), GATE_DELAY);
+        }
         let Some(key) = self.world.ground.end_leave(uid) else { return };
         if let Some(workload) = self.world.ground.workload_named(&key).cloned() {
             self.schedule(Unit::Places(workload), GATE_DELAY);

@@ -11,6 +11,7 @@ mod pods;
 mod provision;
 mod pump;
 mod send;
+mod slices;
 mod store;
 pub(crate) mod world;
 
@@ -185,7 +186,9 @@ impl Controller {
     pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<Ask>) {
         self.leads = self.leads_at_once().await;
         let (wants_places, wanted) = watch::channel(false);
-        let mut feeds = feeds(&self.ctx, &self.config.file, Some(&self.counted.watches), &wanted);
+        let (wants_slices, slices_wanted) = watch::channel(false);
+        let file = &self.config.file;
+        let mut feeds = feeds(&self.ctx, file, Some(&self.counted.watches), &wanted, Some(&slices_wanted));
         loop {
             match self.wake(&mut feeds, &mut asked).await {
                 Wake::Stop => break,
@@ -198,6 +201,8 @@ impl Controller {
             self.take_what_is_there(&mut feeds);
             let wanted = self.world.ground.wanted;
             wants_places.send_if_modified(|told| std::mem::replace(told, wanted) != wanted);
+            let wanted = self.world.slice_pods.wanted;
+            wants_slices.send_if_modified(|told| std::mem::replace(told, wanted) != wanted);
             if self.world.is_synced() {
                 self.ready.met();
             }

@@ -29,7 +29,7 @@ use crate::input;
 use crate::jobs::{self, JobKind, JobObject, start, stop};
 use crate::pods::prebuilt;
 use crate::reconcile::{self, Job, Known, Step};
-use crate::{status, words};
+use crate::{slices, status, words};
 
 /// What a successful write yields.
 pub(super) enum Answer {
@@ -44,6 +44,7 @@ pub(super) enum Answer {
     Request(Box<ProvisioningRequest>),
     Cohort(Box<Cohort>),
     LetGo(Box<PlacedPod>),
+    Ungated(Box<PlacedPod>),
     Nothing,
 }
 
@@ -211,6 +212,9 @@ impl Controller {
             }
             return;
         };
+        if self.is_elastic(&job) {
+            return self.pump_slices(unit, &job, &workloads);
+        }
         if let Some(duplicate) = workloads.get(1).filter(|one| one.metadata.deletion_timestamp.is_none()) {
             tracing::warn!(workload = duplicate.metadata.name, "a job has a second Workload; it is deleted");
             let duplicate = duplicate.clone();
@@ -222,10 +226,15 @@ impl Controller {
         if self.begin_eviction(unit, workload) || self.end(unit, Some(&job), workload) {
             return;
         }
+        self.follow(unit, &job, workload);
+    }
+
+    /// The next step of a job and the Workload that counts for it.
+    pub(super) fn follow(&mut self, unit: &Unit, job: &Job, workload: Option<&Workload>) {
         if let Some(workload) = workload {
-            self.tell_checks(unit, &job, workload);
+            self.tell_checks(unit, job, workload);
         }
-        let step = self.next_step(unit, &job, workload);
+        let step = self.next_step(unit, job, workload);
         let forgets = self.config.planted.is(Bug::EvictWithoutSuspending) && step == Step::Stop;
         if step == Step::Nothing || forgets {
             if let Some(workload) = workload {
@@ -234,8 +243,8 @@ impl Controller {
                     self.begin_decision(unit, workload);
                 }
             }
-        } else if !self.is_refused(unit, &versions(Some(&job), workload)) {
-            self.begin_step(unit, Some(&job), workload, step);
+        } else if !self.is_refused(unit, &versions(Some(job), workload)) {
+            self.begin_step(unit, Some(job), workload, step);
         } else if let Some(workload) = workload {
             self.decide_all_the_same(unit, workload, &step);
         }
@@ -335,7 +344,7 @@ impl Controller {
     }
 
     /// Another slice of the same job has its quota: this one is over.
-    fn begin_replacement(&mut self, unit: &Unit, workload: &Workload) -> bool {
+    pub(super) fn begin_replacement(&mut self, unit: &Unit, workload: &Workload) -> bool {
         let uid = input::uid(&workload.metadata);
         let Some(by) = self.replaced.get(&uid) else { return false };
         let by = self.world.workloads.get(by).filter(|by| by.holds(tokens::QUOTA_RESERVED)).cloned();
@@ -522,7 +531,10 @@ impl Controller {
     }
 
     fn compose_job(&self, job: &Job) -> Result<Value, String> {
-        let mut workload = compose(job, &self.world.priorities)?;
+        let mut workload = match self.is_elastic(job) {
+            true => slices::compose(job, None, &self.world.priorities)?,
+            false => compose(job, &self.world.priorities)?,
+        };
         compose::copy_labels(&mut workload, self.copied_labels(), [&job.object])?;
         Ok(workload)
     }

@@ -5,6 +5,7 @@ pub(super) mod ground;
 mod jobs;
 mod members;
 mod provisioning;
+pub(super) mod slices;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +32,7 @@ use tokio::sync::watch;
 use ground::Ground;
 
 use self::provisioning::Provisioning;
+use self::slices::SlicePods;
 use super::feeds::Seen;
 use super::store::{Delta, Store, StoredJob};
 use crate::compose::Priorities;
@@ -114,6 +116,7 @@ pub(crate) struct World {
     pub(super) ground: Ground,
     /// What metrics tell of workloads.
     pub(super) tally: Tally,
+    pub(super) slice_pods: SlicePods,
 }
 
 impl World {
@@ -158,6 +161,7 @@ impl World {
             surroundings: watch::Sender::new(Surroundings::default()),
             ground: Ground::new(),
             tally: Tally::default(),
+            slice_pods: SlicePods::new(),
         }
     }
 
@@ -230,6 +234,7 @@ impl World {
                     self.places_dirty(&key);
                 }
             }
+            Seen::SlicePod(change) => self.take_slice_pods(change),
             Seen::ClusterQueue(change) => {
                 for delta in self.cluster_queues.take(change) {
                     self.cluster_queue_changed(engine, delta);
@@ -456,6 +461,11 @@ impl World {
                 if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = &unit {
                     self.workloads_of_job.entry(job.clone()).or_default().insert(uid.clone());
                 }
+                if let (Unit::Job(job), true) = (&unit, crate::slices::is_slice(view)) {
+                    let (job, view) = (job.clone(), view.clone());
+                    self.slice_seen(&view, &job);
+                }
+                let Some(view) = self.workloads.get(&uid) else { return };
                 let owners = self.members.workload_seen(view);
                 self.dirty.extend(owners);
                 let key = (text(&view.metadata.namespace), text(&view.metadata.name));

@@ -19,9 +19,10 @@ pub mod table;
 pub use object::{JobObject, JobResource};
 pub use patch::merge_diff;
 pub use ranks::{Ranks, ranks};
-pub use read::{Finish, JobPodSet, JobView, comes_in_stages, field, parallel, read, templates};
+pub use read::{Finish, JobPodSet, JobView, MAX_POD_SETS, comes_in_stages, field, parallel, read, templates};
 pub use ready::are_ready;
 pub use start::{
-    Conflict, Fields, additions, granted, is_marked, marks, missing_flavor, restore, start, stop,
+    Conflict, Fields, add_gate, additions, as_written, granted, is_marked, marks, missing_flavor, restore,
+    start, stop,
 };
 pub use table::{JobKind, KindId, TABLE};

@@ -7,7 +7,7 @@ use super::{JobKind, JobObject, components, declared, ended, submitter};
 use crate::pods::Member;
 
 /// The API server's bound on `podSets` of a Workload.
-pub(super) const MAX_POD_SETS: usize = 18;
+pub const MAX_POD_SETS: usize = 18;
 
 /// What admission needs to know of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,7 +156,11 @@ pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodS
     if object.awaits_child(kind) {
         return Err(format!("what its controller makes of the {} is not there yet", kind.kind));
     }
-    if let Some((at, why)) = kind.refused.iter().find(|(at, _)| object.at(at) == Some(&Value::Bool(true))) {
+    // Numbers of pods that change are what slices are for.
+    let resizes = kind.has_slices && object.annotation(kueue::ELASTIC_JOB) == "true";
+    if !resizes
+        && let Some((at, why)) = kind.refused.iter().find(|(at, _)| object.at(at) == Some(&Value::Bool(true)))
+    {
         return Err(format!("{} is true, which is not supported: {why}", field(at)));
     }
     let sets = match &kind.pod_sets {

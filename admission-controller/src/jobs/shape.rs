@@ -47,10 +47,16 @@ pub struct JobKind {
     pub stages: &'static [Stages],
     /// Booleans that must not be true, and why.
     pub refused: &'static [(&'static str, &'static str)],
+    /// Booleans that must be true, and why.
+    pub demanded: &'static [(&'static str, &'static str)],
+    /// Where pods of one set come before those of another in one ranking.
+    pub follows: Option<Follows>,
     /// Whether somebody else may make its Workload.
     pub prebuilt: bool,
     /// Whether it may ask for being resized while it runs.
     pub elastic: bool,
+    /// Whether it can be: by a second Workload while it grows.
+    pub has_slices: bool,
 }
 
 /// Tells a kind from all others: its framework and its version.
@@ -97,6 +103,13 @@ pub enum Added {
     PodSetInfos,
     /// In `spec.runtimePatches`, under a manager's name of its own (TrainJob).
     RuntimePatches,
+}
+
+impl Added {
+    /// Whether pod templates are the job's own, so that its owner can correct them there.
+    pub fn is_to_templates(&self) -> bool {
+        matches!(self, Self::Templates)
+    }
 }
 
 /// Where a kind says that it has ended.
@@ -230,6 +243,17 @@ pub enum SetName {
     Is(&'static str),
     /// The text at this place, in lower case.
     At(&'static str),
+}
+
+/// A leader that is the first of its workers, so that their ranks begin at 1.
+#[derive(Debug)]
+pub struct Follows {
+    /// The boolean that says so; where none is named, a leader that is there does.
+    pub says: Option<&'static str>,
+    /// The leader's pod template.
+    pub leader: &'static str,
+    /// The workers'.
+    pub workers: &'static str,
 }
 
 /// The pod that submits a job to its cluster.

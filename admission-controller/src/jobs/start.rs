@@ -12,6 +12,7 @@ use super::added::{self, Addition};
 use super::table::{Added, PodSets};
 use super::{JobKind, JobObject, JobPodSet, merge_diff};
 use crate::pods::Member;
+use crate::slices;
 
 /// The longest value of a label.
 const MAX_LABEL: usize = 63;
@@ -124,6 +125,11 @@ fn start_templates(
         let mut fields = Fields::of(template);
         fields.labels.insert(kueue::PODSET.to_owned(), pod_set.name.clone());
         fields.admit(workload, &pod_set.name, flavors)?;
+        if slices::is_slice(workload) {
+            let chain = slices::chain(workload).to_owned();
+            fields.annotations.insert(kueue::WORKLOAD_SLICE_NAME.to_owned(), chain);
+            add_gate(spec, &pod_set.template, kueue::ELASTIC_GATE);
+        }
         rewrite(spec, &pod_set.template, &fields);
         gate(spec, pod_set, workload);
         if let Some(granted) = granted(workload, &pod_set.name).filter(|_| pod_set.min_count.is_some()) {
@@ -275,6 +281,13 @@ pub fn restore(
     merge_diff(&json!({ "spec": job.spec }), &spec)
 }
 
+/// `spec` of a job with its templates as the user wrote them, whatever an admission changed.
+pub fn as_written(kind: &JobKind, job: &JobObject, pod_sets: &[JobPodSet], workload: &Workload) -> Value {
+    let mut root = json!({ "spec": job.spec });
+    give_back(&mut root, kind, job, pod_sets, workload);
+    root["spec"].take()
+}
+
 /// Whether the pod set's template is as an admission made it: it carries the label that [`start`] sets.
 pub fn is_marked(job: &JobObject, pod_set: &JobPodSet) -> bool {
     let labels = job.at(&format!("{}/metadata/labels", pod_set.template));
@@ -304,11 +317,7 @@ fn gate(root: &mut Value, pod_set: &JobPodSet, workload: &Workload) {
     if !is_placed(workload, &pod_set.name) {
         return;
     }
-    let mut gates = list(root, &format!("{}/spec/schedulingGates", pod_set.template));
-    if !gates.iter().any(|one| one["name"] == kueue::TOPOLOGY_GATE) {
-        gates.push(json!({ "name": kueue::TOPOLOGY_GATE }));
-    }
-    set(root, &format!("{}/spec/schedulingGates", pod_set.template), json!(gates));
+    add_gate(root, &pod_set.template, kueue::TOPOLOGY_GATE);
     let pointer = format!("{}/metadata/annotations", pod_set.template);
     let mut annotations = root.pointer(&pointer).cloned().unwrap_or_else(|| json!({}));
     annotations[kueue::WORKLOAD] = json!(workload.metadata.name);
@@ -316,6 +325,16 @@ fn gate(root: &mut Value, pod_set: &JobPodSet, workload: &Workload) {
         annotations[kueue::PODSET_UNCONSTRAINED_TOPOLOGY] = json!("true");
     }
     set(root, &pointer, annotations);
+}
+
+/// Puts a gate into a pod template, unless it is there.
+pub fn add_gate(root: &mut Value, template: &str, name: &str) {
+    let pointer = format!("{template}/spec/schedulingGates");
+    let mut gates = list(root, &pointer);
+    if !gates.iter().any(|one| one["name"] == name) {
+        gates.push(json!({ "name": name }));
+        set(root, &pointer, json!(gates));
+    }
 }
 
 /// Whether each pod of a set was given a domain of a topology.

@@ -3,7 +3,8 @@
 use crds::names::kueue;
 
 pub use super::shape::{
-    Active, Added, DeclaredSet, Ended, Finished, JobKind, KindId, PodSets, Ready, SetName, Stages, Submitter,
+    Active, Added, DeclaredSet, Ended, Finished, Follows, JobKind, KindId, PodSets, Ready, SetName, Stages,
+    Submitter,
 };
 use crate::config::for_ever;
 
@@ -28,8 +29,11 @@ pub(crate) const BASE: JobKind = JobKind {
     started_at: None,
     stages: &[],
     refused: &[],
+    demanded: &[],
+    follows: None,
     prebuilt: true,
     elastic: false,
+    has_slices: false,
 };
 
 /// A kind of Kubeflow's training operator: roles under one field, one way to suspend, to count and to end.
@@ -57,6 +61,11 @@ const fn kubeflow(
 
 const MPI_JOB: JobKind = JobKind {
     prebuilt: false,
+    follows: Some(Follows {
+        says: Some("/spec/runLauncherAsWorker"),
+        leader: "/spec/mpiReplicaSpecs/Launcher/template",
+        workers: "/spec/mpiReplicaSpecs/Worker/template",
+    }),
     stages: &[Stages::Says { at: "/spec/launcherCreationPolicy", value: "WaitForWorkersReady" }],
     ..kubeflow("kubeflow.org/mpijob", "MPIJob", "mpijobs", "/spec/mpiReplicaSpecs", &["Launcher", "Worker"])
 };
@@ -110,12 +119,19 @@ pub(crate) static DEPLOYMENT: JobKind = of_pods("deployment", "apps", "Deploymen
 /// StatefulSets.
 pub(crate) static STATEFUL_SET: JobKind = of_pods("statefulset", "apps", "StatefulSet", "statefulsets");
 /// LeaderWorkerSets.
-pub(crate) static LEADER_WORKER_SET: JobKind = of_pods(
-    "leaderworkerset.x-k8s.io/leaderworkerset",
-    "leaderworkerset.x-k8s.io",
-    "LeaderWorkerSet",
-    "leaderworkersets",
-);
+pub(crate) static LEADER_WORKER_SET: JobKind = JobKind {
+    follows: Some(Follows {
+        says: None,
+        leader: "/spec/leaderWorkerTemplate/leaderTemplate",
+        workers: "/spec/leaderWorkerTemplate/workerTemplate",
+    }),
+    ..of_pods(
+        "leaderworkerset.x-k8s.io/leaderworkerset",
+        "leaderworkerset.x-k8s.io",
+        "LeaderWorkerSet",
+        "leaderworkersets",
+    )
+};
 
 /// Every kind that is managed. Adding a kind is adding an entry here and a case to `tests/kinds.rs`.
 pub static TABLE: &[JobKind] = &[
@@ -144,6 +160,7 @@ pub static TABLE: &[JobKind] = &[
         restores_at_stop: false,
         started_at: Some("/status/startTime"),
         elastic: true,
+        has_slices: true,
         ..BASE
     },
     JobKind {
@@ -218,6 +235,7 @@ pub static TABLE: &[JobKind] = &[
             not_while: None,
         },
         refused: &[("/spec/rayClusterSpec/enableInTreeAutoscaling", NO_AUTOSCALING)],
+        demanded: &[("/spec/shutdownAfterJobFinishes", "a cluster that stays keeps its quota")],
         ..RAY
     },
     JobKind {
@@ -232,6 +250,7 @@ pub static TABLE: &[JobKind] = &[
     },
     JobKind {
         framework: "ray.io/raycluster",
+        has_slices: true,
         kind: "RayCluster",
         plural: "rayclusters",
         pod_sets: ray_cluster!("/spec", None),

@@ -108,8 +108,6 @@ fn roles(group: &Group<'_>, members: &[&JobObject]) -> Result<Vec<Value>, String
 }
 
 fn pod_set(name: &str, count: usize, pod: &JobObject) -> Result<Value, String> {
-    let place = format!("pod {}", pod.metadata.name.as_deref().unwrap_or_default());
-    compose::refuse_unsupported(pod.metadata.annotations.as_ref(), &place)?;
     let mut pod_set = json!({ "name": name, "count": count, "template": { "spec": pod.spec } });
     let none = BTreeMap::new();
     let ranks = Ranks { pod_index: Some(kueue::POD_GROUP_POD_INDEX), sub_group: None };

@@ -264,10 +264,19 @@ impl PodOwner {
         Ok(workload)
     }
 
+    /// The templates of a replica, and how many pods of each it has.
+    pub fn counts(&self, object: &JobObject) -> Vec<(&'static str, i64)> {
+        let Shape::GroupPerReplica { size, .. } = &self.shape else { return Vec::new() };
+        let size = object.at(size).and_then(Value::as_i64).unwrap_or(1);
+        match object.at(LEADER).is_some_and(Value::is_object) {
+            true => vec![(LEADER, 1), (WORKER, (size - 1).max(0))],
+            false => vec![(WORKER, size)],
+        }
+    }
+
     fn pod_sets(&self, object: &JobObject) -> Result<Vec<Value>, String> {
         let set = |name: &str, count: i64, at: &str| {
             let mut template = object.at(at).cloned().unwrap_or_default();
-            compose::refuse_unsupported_of(&template, &format!("pod set {name}"))?;
             let annotations = compose::annotations_of(&template);
             if let Some(metadata) = template.pointer_mut("/metadata").and_then(Value::as_object_mut) {
                 metadata.values_mut().for_each(without_own_keys);

@@ -68,7 +68,7 @@ pub async fn run(
     }
     let mut judge = Judge::new(&config, patience, report);
     let (wants_places, wanted) = watch::channel(false);
-    let mut feeds = feeds(&ctx, &config, None, &wanted);
+    let mut feeds = feeds(&ctx, &config, None, &wanted, None);
     loop {
         let wait = judge.next_due().map(|due| until(ctx.clock.now(), due));
         tokio::select! {

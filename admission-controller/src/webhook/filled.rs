@@ -8,8 +8,24 @@ use serde_json::{Value, json};
 use super::Site;
 use super::jobs::set_existing_parent;
 use super::review::Request;
-use crate::jobs::JobObject;
+use crate::jobs::{JobKind, JobObject};
 use crate::surroundings::DEFAULT;
+
+/// Says of workers whose ranks follow that of their leader by how much they do, where they are not placed with it as a group.
+pub(super) fn in_ranks(kind: &JobKind, object: &mut Value) {
+    let Some(follows) = &kind.follows else { return };
+    let says = follows.says.is_none_or(|at| object.pointer(at) == Some(&Value::Bool(true)));
+    let is_there = |at: &str| object.pointer(at).is_some_and(Value::is_object);
+    let group = format!("{}/metadata/annotations/{}", follows.leader, escaped(kueue::PODSET_GROUP_NAME));
+    if says && is_there(follows.leader) && is_there(follows.workers) && object.pointer(&group).is_none() {
+        let at = format!("{}/metadata/annotations/{}", follows.workers, escaped(kueue::POD_INDEX_OFFSET));
+        set_existing_parent(object, &at, json!("1"));
+    }
+}
+
+fn escaped(key: &str) -> String {
+    key.replace('/', "~1")
+}
 
 /// The new object of a review with the labels that it lacks. What is part of something that is managed gets none.
 pub(super) fn in_labels(site: &Site, request: &Request) -> Value {
@@ -21,11 +37,7 @@ pub(super) fn in_labels(site: &Site, request: &Request) -> Value {
     }
     let around = site.surroundings.borrow();
     let mut set = |key: &str| {
-        set_existing_parent(
-            &mut object,
-            &format!("/metadata/labels/{}", key.replace('/', "~1")),
-            json!(DEFAULT),
-        );
+        set_existing_parent(&mut object, &format!("/metadata/labels/{}", escaped(key)), json!(DEFAULT));
     };
     let mut is_managed = site.config.manages(&request.namespace, read.queue());
     if read.queue().is_none() && around.has_queue(&request.namespace) {

@@ -1,12 +1,13 @@
 use crds::names::kueue;
+use crds::validation::FieldError;
 use serde_json::{Value, json};
 
 use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
-use super::{Site, filled, owners, pods};
+use super::{Site, filled, owners, pods, topology};
 use crate::config::Configuration;
-use crate::jobs::{JobKind, JobObject, JobView, read, templates};
-use crate::pods::{POD, of_kind};
+use crate::jobs::{JobKind, JobObject, JobView, add_gate, read, templates};
+use crate::pods::{Member, POD, of_kind};
 
 /// Kubernetes' own scheduler: a name nobody chose.
 pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -39,6 +40,13 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let mut changed = filled;
     if is_new && !view.suspended {
         set_existing_parent(&mut changed, kind.suspend, json!(true));
+    }
+    let is_elastic = is_new && config.gates().elastic_jobs && kind.has_slices;
+    if is_elastic && object.annotation(kueue::ELASTIC_JOB) == "true" {
+        templates(kind, &object).iter().for_each(|at| add_gate(&mut changed, at, kueue::ELASTIC_GATE));
+    }
+    if is_new && config.feature_gates.topology_aware_scheduling {
+        filled::in_ranks(kind, &mut changed);
     }
     // Even where the job cannot be described as it is: its owner may correct the rest.
     for template in templates(kind, &object).iter().filter(|_| !config.scheduler_name.is_empty()) {
@@ -111,7 +119,9 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let Some((kind, object, view)) = parsed(config, request, &request.object) else { return Verdict::Allow };
     let new = Subject { kind, object: &object, suspended: view.suspended };
     if request.operation != "UPDATE" {
-        return Verdict::of(rules::on_create(&new));
+        let mut errors = lasting(config, request, &new, &view);
+        errors.extend(rules::fewer_pods(&new));
+        return Verdict::of(errors);
     }
     let Some((_, before, old)) = parsed(config, request, &request.old) else { return Verdict::Allow };
     if !config.manages(&request.namespace, old.queue.as_deref())
@@ -120,12 +130,38 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
         return Verdict::Allow;
     }
     let mut errors = rules::on_update(&Subject { kind, object: &before, suspended: old.suspended }, &new);
+    // What was wrong before does not keep an object from being finished with.
+    let before = Subject { kind, object: &before, suspended: old.suspended };
+    let known = lasting(config, request, &before, &old);
+    let found = lasting(config, request, &new, &view);
+    errors.extend(found.into_iter().filter(|error| !known.contains(error)));
     if old.queue.is_some() && view.queue.is_none() && site.surroundings.borrow().has_queue(&request.namespace)
     {
         let detail = "it is not taken away in a namespace with a default queue";
         errors.push(rules::invalid(rules::label(kueue::QUEUE_NAME), "", detail));
     }
     Verdict::of(errors)
+}
+
+/// The rules that hold for a job whenever it is written.
+fn lasting(config: &Configuration, request: &Request, job: &Subject<'_>, view: &JobView) -> Vec<FieldError> {
+    let is_managed = config.manages(&request.namespace, view.queue.as_deref());
+    if is_managed && job.object.runs_elsewhere(job.kind) {
+        return rules::elsewhere(job);
+    }
+    let mut errors = rules::always(job);
+    errors.extend(rules::gated_by(job.object).into_iter().filter(|_| config.gates().admission_gated_by));
+    if is_managed {
+        errors.extend(rules::flags(job));
+    }
+    let gates = &config.feature_gates;
+    if let Ok(sets) = view.pod_sets.as_ref()
+        && gates.topology_aware_scheduling
+        && job.kind.added.is_to_templates()
+    {
+        errors.extend(topology::of_job(job, sets, gates.tas_multi_layer));
+    }
+    errors
 }
 
 #[cfg(test)]
@@ -196,6 +232,35 @@ mod tests {
             { "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "1", "controller": true }
         ]);
         assert_eq!(mutate(&site, &request("CREATE", child, Value::Null)), Verdict::Allow);
+    }
+
+    #[test]
+    fn a_job_is_started_with_as_few_pods_as_it_accepts() {
+        let job = |pods: i64, suspend: bool| {
+            json!({
+                "metadata": {
+                    "name": "sweep", "labels": { kueue::QUEUE_NAME: "q" },
+                    "annotations": { "kueue.x-k8s.io/job-min-parallelism": "2" },
+                },
+                "spec": {
+                    "parallelism": pods, "completions": 8, "suspend": suspend,
+                    "template": { "spec": { "containers": [] } },
+                },
+            })
+        };
+        let of_job = |operation: &str, new: Value, old: Value| {
+            let mut request = request(operation, new, old);
+            (request.group, request.kind) = ("batch".to_owned(), "Job".to_owned());
+            validate(&site(), &request)
+        };
+        assert_eq!(of_job("CREATE", job(8, true), Value::Null), Verdict::Allow);
+        assert_ne!(of_job("CREATE", job(2, true), Value::Null), Verdict::Allow);
+        assert_eq!(of_job("UPDATE", job(2, false), job(8, true)), Verdict::Allow);
+        assert_ne!(
+            of_job("UPDATE", job(3, false), job(2, false)),
+            Verdict::Allow,
+            "while it runs it keeps them"
+        );
     }
 
     #[test]
@@ -285,5 +350,118 @@ mod tests {
             "it would only come back"
         );
         assert_eq!(validate(&site, &update("team-a")), Verdict::Allow);
+    }
+
+    fn judged(kind: (&str, &str), operation: &str, object: Value, old: Value) -> Vec<String> {
+        let mut request = request(operation, object, old);
+        (request.group, request.kind) = (kind.0.to_owned(), kind.1.to_owned());
+        match validate(&site(), &request) {
+            Verdict::Allow => Vec::new(),
+            Verdict::Deny(errors) => {
+                errors.iter().map(|error| format!("{:?} {}", error.kind, error.field)).collect()
+            }
+            other => vec![format!("{other:?}")],
+        }
+    }
+
+    #[test]
+    fn kinds_are_held_to_their_own_rules() {
+        let labelled =
+            |spec: Value| json!({ "metadata": { "labels": { kueue::QUEUE_NAME: "q" } }, "spec": spec });
+        let asks = |key: &str| json!({ "metadata": { "annotations": { key: "a rack" } }, "spec": {} });
+        let rack = format!("annotations[{}]", kueue::PODSET_REQUIRED_TOPOLOGY);
+        let ray = json!({ "headGroupSpec": { "template": {} }, "workerGroupSpecs": [{ "groupName": "head", "template": {} }] });
+        for (kind, spec, wanted) in [
+            (
+                ("ray.io", "RayJob"),
+                json!({ "shutdownAfterJobFinishes": true }),
+                "Required spec.rayClusterSpec",
+            ),
+            (
+                ("ray.io", "RayJob"),
+                json!({ "clusterSelector": { "a": "b" }, "rayClusterSpec": ray }),
+                "Invalid spec.clusterSelector",
+            ),
+            (
+                ("ray.io", "RayJob"),
+                json!({ "rayClusterSpec": ray }),
+                "Invalid spec.shutdownAfterJobFinishes, Forbidden spec.rayClusterSpec.workerGroupSpecs[0].groupName",
+            ),
+            (("ray.io", "RayJob"), json!({ "clusterSelector": { "a": "b" } }), ""),
+            (
+                ("ray.io", "RayCluster"),
+                json!({ "enableInTreeAutoscaling": true, "headGroupSpec": { "template": {} } }),
+                "Invalid spec.enableInTreeAutoscaling",
+            ),
+            (
+                ("ray.io", "RayCluster"),
+                json!({ "workerGroupSpecs": vec![json!({ "groupName": "a" }); 18] }),
+                "TooMany spec.workerGroupSpecs",
+            ),
+            (
+                ("kubeflow.org", "PyTorchJob"),
+                json!({ "pytorchReplicaSpecs": { "Master": { "template": asks(kueue::PODSET_REQUIRED_TOPOLOGY) } } }),
+                &format!("Invalid spec.pytorchReplicaSpecs[Master].template.metadata.{rack}"),
+            ),
+            (
+                ("jobset.x-k8s.io", "JobSet"),
+                json!({ "replicatedJobs": [{ "name": "a", "template": { "spec": {
+                    "template": asks(kueue::PODSET_REQUIRED_TOPOLOGY),
+                }}}] }),
+                &format!("Invalid spec.replicatedJobs[0].template.spec.template.metadata.{rack}"),
+            ),
+        ] {
+            let object = labelled(spec);
+            assert_eq!(judged(kind, "CREATE", object.clone(), Value::Null).join(", "), wanted, "{object}");
+            // It was so before: whoever finishes with it, by taking a finalizer away, is not held up.
+            assert!(judged(kind, "UPDATE", object.clone(), object.clone()).is_empty(), "{object}");
+        }
+    }
+
+    #[test]
+    fn gates_of_an_admission_are_only_taken_away() {
+        let gated = |gates: &str| {
+            let mut job = job("q", Some(true), "");
+            job["metadata"]["annotations"] = json!({ kueue::ADMISSION_GATED_BY: gates });
+            job
+        };
+        let kind = ("kubeflow.org", "PyTorchJob");
+        let here = format!("metadata.annotations[{}]", kueue::ADMISSION_GATED_BY);
+        for (before, after, wanted) in [
+            (None, "a.io/x,b.io/y", vec![]),
+            (None, "a.io/x,,a.io/x", vec!["Invalid", "Invalid"]),
+            (None, "x", vec!["Invalid"]),
+            (Some("a.io/x,b.io/y"), "b.io/y", vec![]),
+            (Some("a.io/x"), "a.io/x,b.io/y", vec!["Forbidden"]),
+            (Some(""), "a.io/x", vec!["Forbidden"]),
+        ] {
+            let (operation, old) = before.map_or(("CREATE", Value::Null), |before| ("UPDATE", gated(before)));
+            let wanted: Vec<String> = wanted.iter().map(|kind| format!("{kind} {here}")).collect();
+            assert_eq!(judged(kind, operation, gated(after), old), wanted, "{before:?} {after}");
+        }
+    }
+
+    #[test]
+    fn workers_of_a_launcher_that_works_are_ranked_after_it() {
+        let offset = format!(
+            "/spec/mpiReplicaSpecs/Worker/template/metadata/annotations/{}",
+            kueue::POD_INDEX_OFFSET.replace('/', "~1")
+        );
+        for (works, grouped, wanted) in [(true, false, Some("1")), (false, false, None), (true, true, None)] {
+            let mut launcher = json!({ "spec": {} });
+            if grouped {
+                launcher["metadata"] = json!({ "annotations": { kueue::PODSET_GROUP_NAME: "g" } });
+            }
+            let object = json!({
+                "metadata": { "labels": { kueue::QUEUE_NAME: "q" } },
+                "spec": { "runLauncherAsWorker": works, "mpiReplicaSpecs": {
+                    "Launcher": { "template": launcher }, "Worker": { "template": { "spec": {} } },
+                }},
+            });
+            let mut request = request("CREATE", object, Value::Null);
+            request.kind = "MPIJob".to_owned();
+            let Verdict::Change(changed) = mutate(&site(), &request) else { panic!("it is suspended") };
+            assert_eq!(changed.pointer(&offset).and_then(Value::as_str), wanted, "{works} {grouped}");
+        }
     }
 }

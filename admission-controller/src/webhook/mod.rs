@@ -8,6 +8,7 @@ mod owners;
 mod pods;
 mod review;
 mod rules;
+mod topology;
 mod validate;
 
 use std::sync::Arc;

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::jobs::set_existing_parent;
 use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
-use super::{Site, filled};
+use super::{Site, filled, topology};
+use crate::compose::annotations_of;
 use crate::config::Configuration;
 use crate::jobs::JobObject;
 use crate::pods::{self, PodOwner, Shape, of_kind};
@@ -43,7 +44,32 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
             }
         }
     }
+    if config.feature_gates.topology_aware_scheduling {
+        filled::in_ranks(owner.kind, &mut changed);
+    }
     if changed == request.object { Verdict::Allow } else { Verdict::Change(changed) }
+}
+
+/// What the templates of a replica ask of the topology.
+fn placed(config: &Configuration, owner: &PodOwner, object: &JobObject) -> Vec<FieldError> {
+    let gates = &config.feature_gates;
+    if !gates.topology_aware_scheduling {
+        return Vec::new();
+    }
+    let members: Vec<_> = owner
+        .counts(object)
+        .into_iter()
+        .map(|(template, count)| {
+            let annotations = object.at(template).map(annotations_of).unwrap_or_default();
+            (format!("{}.metadata", crate::jobs::field(template)), annotations, count)
+        })
+        .collect();
+    let each = |(path, annotations, count): &(String, _, i64)| {
+        topology::of_template(path, annotations, Some(*count), gates.tas_multi_layer)
+    };
+    let mut errors: Vec<FieldError> = members.iter().flat_map(each).collect();
+    errors.extend(topology::groups(&members));
+    errors
 }
 
 fn is_part(config: &Configuration, object: &JobObject) -> bool {
@@ -57,7 +83,9 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let subject = Subject { kind: owner.kind, object: &new, suspended: false };
     let mut errors = rules::queue_name(&new);
     errors.extend(rules::elastic(&subject));
+    errors.extend(rules::gated_by(&new).into_iter().filter(|_| config.gates().admission_gated_by));
     if owner.is_per_replica() {
+        errors.extend(placed(config, owner, &new));
         errors.extend(
             owner.check_replicas(&new).err().map(|detail| rules::invalid_number(REPLICAS, &new, detail)),
         );

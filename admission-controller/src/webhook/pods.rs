@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::jobs::{DEFAULT_SCHEDULER, set_existing_parent};
 use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
-use super::{Site, filled};
+use super::{Site, filled, topology};
 use crate::config::Configuration;
 use crate::jobs::JobObject;
 use crate::pods::{self, Member, POD, prebuilt};
@@ -74,13 +74,13 @@ fn name_scheduler(config: &Configuration, changed: &mut Value) {
 }
 
 /// A group has a name and a size, and a pod stays in its group.
-pub(super) fn validate(_: &Site, request: &Request) -> Verdict {
+pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let read = |object: &Value| serde_json::from_value::<JobObject>(object.clone()).ok();
     let Some(new) = read(&request.object) else { return Verdict::Allow };
     let suspended = |pod: &JobObject| pod.is_terminated() || pod.has_gate(kueue::ADMISSION_GATE);
     let subject = Subject { kind: POD, object: &new, suspended: suspended(&new) };
     let mut errors = match read(&request.old).filter(|_| request.operation == "UPDATE") {
-        None => rules::on_create(&subject),
+        None => rules::always(&subject),
         Some(old) => {
             let before = Subject { kind: POD, object: &old, suspended: suspended(&old) };
             let mut errors = rules::on_update(&before, &subject);
@@ -90,6 +90,11 @@ pub(super) fn validate(_: &Site, request: &Request) -> Verdict {
     };
     if new.label(kueue::MANAGED).is_some_and(|value| value != "true") {
         errors.push(rules::forbidden(rules::label(kueue::MANAGED), "it can only be \"true\""));
+    }
+    let gates = &site.config.feature_gates;
+    let annotations = new.metadata.annotations.clone().unwrap_or_default();
+    if gates.topology_aware_scheduling {
+        errors.extend(topology::of_template("metadata", &annotations, None, gates.tas_multi_layer));
     }
     errors.extend(group(&new));
     if let (Some(group), Some(workload)) = (new.group_name(), prebuilt(&new))

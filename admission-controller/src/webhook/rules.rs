@@ -1,16 +1,21 @@
 //! What every managed kind has to keep to: Kueue's rules for labels and annotations of jobs
 //! (`pkg/controller/jobframework/validation.go`), with its field paths and kinds of errors.
 
+use std::collections::BTreeSet;
+
 use crds::names::kueue;
-use crds::validation::{ErrorKind, FieldError, is_dns_subdomain};
+use crds::validation::{ErrorKind, FieldError, is_dns_subdomain, is_domain_path};
 use serde_json::{Value, json};
 
 use crate::jobs::table::PodSets;
-use crate::jobs::{self, JobKind, JobObject, field};
+use crate::jobs::{self, JobKind, JobObject, MAX_POD_SETS, field};
 use crate::pods::{Member, prebuilt};
 
 /// What apimachinery says of a field that must stay.
 const IMMUTABLE: &str = "it cannot be changed now";
+
+/// Longest name of a controller that gates admission: as of a Job's `managedBy`.
+const MAX_GATE: usize = 63;
 
 /// A job under review.
 pub(super) struct Subject<'a> {
@@ -19,8 +24,8 @@ pub(super) struct Subject<'a> {
     pub(super) suspended: bool,
 }
 
-/// What is wrong with a new one.
-pub(super) fn on_create(job: &Subject<'_>) -> Vec<FieldError> {
+/// What is wrong with one, whenever it is written.
+pub(super) fn always(job: &Subject<'_>) -> Vec<FieldError> {
     let mut errors = queue_name(job.object);
     errors.extend(prebuilt_name(job));
     if let Some(seconds) = job.object.label(kueue::MAX_EXEC_TIME_SECONDS) {
@@ -32,9 +37,12 @@ pub(super) fn on_create(job: &Subject<'_>) -> Vec<FieldError> {
         }
     }
     errors.extend(elastic(job));
-    errors.extend(fewer(job));
-    errors.extend(follows(job));
     errors
+}
+
+/// What is wrong with the fewer pods that a new one accepts. How many it asks for changes when it is started with fewer.
+pub(super) fn fewer_pods(job: &Subject<'_>) -> Vec<FieldError> {
+    fewer(job).into_iter().chain(follows(job)).collect()
 }
 
 /// The annotations of a kind that accepts fewer pods, and how many it asks for.
@@ -52,6 +60,9 @@ fn fewer(job: &Subject<'_>) -> Option<FieldError> {
     let (least, _, parallelism, completions) = fewer_of(job)?;
     let text = job.object.metadata.annotations.as_ref()?.get(least)?;
     let asked = jobs::parallel(job.object, parallelism, completions).ok()?;
+    if elastic_job(job.object) {
+        return Some(invalid(annotation(least), text, "an elastic job is not admitted with fewer pods"));
+    }
     match text.parse::<i64>() {
         Ok(count) if (1..asked).contains(&count) => None,
         Ok(_) => Some(invalid(annotation(least), text, format!("it must be from 1 to {}", asked - 1))),
@@ -108,7 +119,7 @@ pub(super) fn on_update(old: &Subject<'_>, new: &Subject<'_>) -> Vec<FieldError>
     if !new.suspended && queue(old) != queue(new) {
         errors.push(invalid(label(kueue::QUEUE_NAME), &queue(new), IMMUTABLE));
     }
-    if new.suspended {
+    if new.suspended || elastic_job(old.object) {
         errors.extend(prebuilt_name(new));
     } else if prebuilt(old.object) != prebuilt(new.object) {
         let name = prebuilt(new.object).unwrap_or_default();
@@ -121,7 +132,8 @@ pub(super) fn on_update(old: &Subject<'_>, new: &Subject<'_>) -> Vec<FieldError>
     }
     errors.extend(priority_class(new.suspended, old.object, new.object));
     errors.extend(stays_as_many(old, new));
-    let is_elastic = |job: &Subject<'_>| job.object.annotation(kueue::ELASTIC_JOB) == "true";
+    errors.extend(gates_go(old.object, new.object));
+    let is_elastic = |job: &Subject<'_>| elastic_job(job.object);
     if is_elastic(old) != is_elastic(new) {
         errors.push(FieldError {
             value: Some(json!(is_elastic(new))),
@@ -129,6 +141,100 @@ pub(super) fn on_update(old: &Subject<'_>, new: &Subject<'_>) -> Vec<FieldError>
         });
     }
     errors
+}
+
+fn elastic_job(object: &JobObject) -> bool {
+    object.annotation(kueue::ELASTIC_JOB) == "true"
+}
+
+/// A job that uses what others run does not describe it as well.
+pub(super) fn elsewhere(job: &Subject<'_>) -> Vec<FieldError> {
+    let (Some(at), Some(described)) = (job.kind.elsewhere, cluster(job.kind)) else { return Vec::new() };
+    let both = job.object.at(described).is_some_and(|there| !there.is_null());
+    let value = job.object.at(at).cloned();
+    let detail = format!("it does not go with {}", field(described));
+    both.then(|| FieldError { value, ..invalid(field(at), "", detail) }).into_iter().collect()
+}
+
+/// Where a kind with a head describes its cluster.
+fn cluster(kind: &JobKind) -> Option<&'static str> {
+    match &kind.pod_sets {
+        PodSets::HeadAndGroups { at, .. } => at.rsplit_once('/').map(|(cluster, _)| cluster),
+        _ => None,
+    }
+}
+
+/// What a managed kind must and must not say, and the names and the number of its groups.
+pub(super) fn flags(job: &Subject<'_>) -> Vec<FieldError> {
+    let (kind, object) = (job.kind, job.object);
+    let described = cluster(kind).filter(|_| kind.elsewhere.is_some());
+    if let Some(at) = described.filter(|at| object.at(at).is_none_or(Value::is_null)) {
+        return vec![required(field(at), "it describes the pods for which quota is needed")];
+    }
+    let says = |at: &str| object.at(at) == Some(&Value::Bool(true));
+    let wrong = |at: &str, why: &str| FieldError {
+        value: Some(object.at(at).cloned().unwrap_or(Value::Bool(false))),
+        ..invalid(field(at), "", why)
+    };
+    let mut errors = Vec::new();
+    errors.extend(kind.demanded.iter().filter(|(at, _)| !says(at)).map(|(at, why)| wrong(at, why)));
+    let refused = kind.refused.iter().filter(|(at, _)| says(at) && !elastic_job(object));
+    errors.extend(refused.map(|(at, why)| wrong(at, why)));
+    if let PodSets::HeadAndGroups { at, name, .. } = &kind.pod_sets {
+        let groups = object.length(at);
+        if groups >= MAX_POD_SETS {
+            let detail = format!("there can be no more than {} beside the head", MAX_POD_SETS - 1);
+            let value = Some(json!(groups + 1));
+            errors.push(FieldError { field: field(at), kind: ErrorKind::TooMany, value, detail });
+        }
+        let heads =
+            (0..groups).map(|index| format!("{at}/{index}{name}")).filter(|at| object.text(at) == "head");
+        errors.extend(heads.map(|at| forbidden(field(&at), "\"head\" is the name of the head's pods")));
+    }
+    errors
+}
+
+/// The controllers that hold an admission back: each once, by its name.
+pub(super) fn gated_by(object: &JobObject) -> Vec<FieldError> {
+    const KEY: &str = kueue::ADMISSION_GATED_BY;
+    let mut errors = Vec::new();
+    let mut seen = BTreeSet::new();
+    for gate in gates_of(object) {
+        if gate.is_empty() {
+            errors.push(invalid(annotation(KEY), object.annotation(KEY), "a name is empty"));
+            continue;
+        }
+        if !seen.insert(gate) {
+            errors.push(invalid(annotation(KEY), object.annotation(KEY), "a controller is named once"));
+            continue;
+        }
+        if !is_domain_path(gate) {
+            errors.push(invalid(
+                annotation(KEY),
+                gate,
+                "it must be a controller, such as example.com/controller",
+            ));
+        }
+        if gate.len() > MAX_GATE {
+            let detail = format!("no more than {MAX_GATE} bytes");
+            errors.push(FieldError { field: annotation(KEY), kind: ErrorKind::TooLong, value: None, detail });
+        }
+    }
+    errors
+}
+
+fn gates_of(object: &JobObject) -> impl Iterator<Item = &str> {
+    let list = Some(object.annotation(kueue::ADMISSION_GATED_BY)).filter(|list| !list.is_empty());
+    list.into_iter().flat_map(|list| list.split(',').map(str::trim))
+}
+
+/// Gates are taken away, never put up.
+fn gates_go(old: &JobObject, new: &JobObject) -> Option<FieldError> {
+    let before: BTreeSet<&str> = gates_of(old).collect();
+    let more = gates_of(new).any(|gate| !before.contains(gate));
+    more.then(|| {
+        forbidden(annotation(kueue::ADMISSION_GATED_BY), "gates can only be taken away after creation")
+    })
 }
 
 /// A queue's name is a name.

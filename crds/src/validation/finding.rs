@@ -42,6 +42,8 @@ pub enum ErrorKind {
     Forbidden,
     /// The value is too long.
     TooLong,
+    /// The list has too many entries.
+    TooMany,
     /// What the value names does not exist.
     NotFound,
 }
@@ -56,6 +58,7 @@ impl ErrorKind {
             Self::Duplicate => "Duplicate value",
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
             Self::NotFound => "Not found",
         }
     }
@@ -69,6 +72,7 @@ impl ErrorKind {
             Self::Duplicate => "FieldValueDuplicate",
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
             Self::NotFound => "FieldValueNotFound",
         }
     }

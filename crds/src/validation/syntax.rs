@@ -6,7 +6,7 @@ const NAME_LENGTH: usize = 63;
 const SUBDOMAIN_LENGTH: usize = 253;
 
 /// `[prefix/]name`: keys of labels and annotations, resources.
-pub(super) fn is_qualified_name(text: &str) -> bool {
+pub fn is_qualified_name(text: &str) -> bool {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, text),
@@ -32,7 +32,7 @@ pub fn is_dns_subdomain(text: &str) -> bool {
 }
 
 /// `domain/path`: names of controllers.
-pub(super) fn is_domain_path(text: &str) -> bool {
+pub fn is_domain_path(text: &str) -> bool {
     text.split_once('/').is_some_and(|(domain, path)| {
         is_dns_subdomain(domain)
             && !path.is_empty()

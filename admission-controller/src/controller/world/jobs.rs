@@ -50,6 +50,7 @@ impl World {
                     self.forget_owner(&uid, &job);
                     self.parts_dirty(&uid);
                     self.forget_child(&uid);
+                    self.forget_slices(&uid);
                     self.awaited.retain(|_, job| *job != uid);
                     uid
                 }

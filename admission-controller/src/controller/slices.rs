@@ -1,0 +1,230 @@
+//! Steps of elastic jobs: see [`slices`](crate::slices).
+
+use std::collections::BTreeMap;
+
+use crds::names::kueue;
+use crds::reasons::event as reasons;
+use crds::reasons::workload as tokens;
+use crds::view::placed_pod::PlacedPod;
+use crds::view::workload::Workload;
+use kit::events::Severity;
+use kit::patch::{self, Subresource, Target, WriteError};
+use kit::writes::Priority;
+use kube::Api;
+use kube::core::{ApiResource, DynamicObject};
+use quota_engine::Uid;
+use serde_json::{Value, json};
+
+use super::Controller;
+use super::pump::{About, Answer, Before, Op, about, target, text, versions};
+use super::world::Unit;
+use super::world::slices::SlicePod;
+use crate::jobs::JobPodSet;
+use crate::reconcile::{Job, Step, upkeep};
+use crate::slices::{self, Plan};
+use crate::{compose, status};
+
+impl Controller {
+    /// Whether a job may be resized while it runs.
+    pub(super) fn is_elastic(&self, job: &Job) -> bool {
+        self.world.rules.has_elastic_jobs() && slices::is_elastic(job)
+    }
+
+    /// The next step of an elastic job with these Workloads, the oldest first.
+    pub(super) fn pump_slices(&mut self, unit: &Unit, job: &Job, workloads: &[Workload]) {
+        for workload in workloads {
+            if self.begin_replacement(unit, workload) || self.begin_eviction(unit, Some(workload)) {
+                return;
+            }
+        }
+        for workload in workloads {
+            let over = workload.holds(tokens::FINISHED);
+            let ends = self.end(unit, Some(job).filter(|_| !over), Some(workload));
+            if ends || (over && self.without_job(unit, workload, true)) {
+                return;
+            }
+        }
+        let live: Vec<&Workload> = workloads.iter().filter(|one| !one.holds(tokens::FINISHED)).collect();
+        self.open_slice_gates(&live);
+        let over = job.view.finished.is_some() || job.object.metadata.deletion_timestamp.is_some();
+        let leaving = live.iter().find(|one| over || one.metadata.deletion_timestamp.is_some());
+        if let Some(slice) = leaving {
+            // One that only waited to take another's place takes nothing with it.
+            let others = live.iter().any(|one| one.metadata.uid != slice.metadata.uid);
+            if !over && others && !slice.holds(tokens::QUOTA_RESERVED) {
+                self.without_job(unit, slice, true);
+                return;
+            }
+            return self.follow(unit, job, Some(slice));
+        }
+        let Ok(sets) = &job.view.pod_sets else { return self.follow(unit, job, live.last().copied()) };
+        match slices::plan(sets, &live) {
+            Plan::First => self.follow(unit, job, None),
+            Plan::Other(slice) => self.follow(unit, job, Some(slice)),
+            Plan::Keep { slice, behind: None } if !is_pausing(job, slice) => {
+                self.follow(unit, job, Some(slice));
+            }
+            Plan::Keep { slice, behind } => self.wait_for_slice(unit, job, slice, behind),
+            Plan::Leave(slice) if live.len() == 1 => self.follow(unit, job, Some(slice)),
+            Plan::Leave(slice) => self.leave_slice(unit, job, slice),
+            Plan::Grow(slice) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
+                self.grow(unit, job, slice);
+            }
+            Plan::Resize(slice) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
+                self.resize(unit, job, slice, sets);
+            }
+            Plan::Finish(slice, reason) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
+                self.finish_slice(unit, slice, reason);
+            }
+            Plan::Grow(_) | Plan::Resize(_) | Plan::Finish(..) => {}
+        }
+    }
+
+    /// The job goes on as it is until the slice is admitted: its new pods are gated.
+    fn wait_for_slice(&mut self, unit: &Unit, job: &Job, slice: &Workload, behind: Option<&Workload>) {
+        let priority = self.world.priorities.of(job).ok();
+        for one in behind.into_iter().chain([slice]) {
+            let step = upkeep(job, one, priority.as_ref());
+            if step != Step::Nothing && !self.is_refused(unit, &versions(Some(job), Some(one))) {
+                return self.begin_step(unit, Some(job), Some(one), step);
+            }
+        }
+        self.tell_checks(unit, job, slice);
+        for one in [slice].into_iter().chain(behind) {
+            if !self.busy.contains_key(unit) {
+                self.begin_decision(unit, one);
+            }
+        }
+    }
+
+    /// A slice with quota was evicted while another waits: the job stops, and when its pods are gone so is the slice.
+    fn leave_slice(&mut self, unit: &Unit, job: &Job, slice: &Workload) {
+        if self.is_refused(unit, &versions(Some(job), Some(slice))) {
+            return;
+        }
+        match (job.view.suspended, job.view.active) {
+            (false, _) => self.begin_step(unit, Some(job), Some(slice), Step::Stop),
+            (true, true) => {}
+            (true, false) => self.finish_slice(unit, slice, tokens::finished::WORKLOAD_SLICE_REPLACED),
+        }
+    }
+
+    fn finish_slice(&mut self, unit: &Unit, slice: &Workload, reason: &'static str) {
+        let words = match reason {
+            tokens::finished::WORKLOAD_SLICE_REPLACED => "another slice of the same job takes its place",
+            _ => "its job is described by another slice",
+        };
+        let body = status::finished(slice, reason, words, self.ctx.clock.now());
+        self.patch_workload(unit, slice, body, Subresource::Status, Priority::Urgent, None);
+    }
+
+    fn grow(&mut self, unit: &Unit, job: &Job, slice: &Workload) {
+        let composed = slices::compose(job, Some(slice), &self.world.priorities).and_then(|mut body| {
+            compose::copy_labels(&mut body, self.copied_labels(), [&job.object])?;
+            Ok(body)
+        });
+        match composed {
+            Ok(body) => self.create_workload_for(unit, job, body, versions(Some(job), Some(slice))),
+            Err(words) => self.cannot_compose(unit, job, &words),
+        }
+    }
+
+    /// Gives a slice the counts of its job. What is written of it beside them is kept: it is read in full first.
+    fn resize(&mut self, unit: &Unit, job: &Job, slice: &Workload, sets: &[JobPodSet]) {
+        let note = "its Workload has the number of pods that it has now";
+        self.about_job(job, Severity::Normal, reasons::UPDATED_WORKLOAD, note);
+        let namespace = text(slice.metadata.namespace.as_ref());
+        let client = self.ctx.clients.write.clone();
+        let resource = ApiResource::erase::<Workload>(&());
+        let whole = Api::<DynamicObject>::namespaced_with(client.clone(), &namespace, &resource);
+        let api = Api::<Workload>::namespaced(client, &namespace);
+        let (target, sets) = (target(&slice.metadata), sets.to_vec());
+        let op = Op {
+            decision: None,
+            reads: false,
+            about: about(slice),
+            versions: self.versions_of(unit, slice),
+            before: Before::Workload(Box::new(slice.clone())),
+        };
+        self.submit(unit, Priority::Normal, op, move || {
+            let (whole, api, target, sets) = (whole.clone(), api.clone(), target.clone(), sets.clone());
+            async move {
+                let written = whole.get(&target.name).await?;
+                let pod_sets = written.data.pointer("/spec/podSets").cloned().unwrap_or_default();
+                let body = json!({ "spec": { "podSets": slices::resized(pod_sets, &sets) } });
+                let view = patch::merge(&api, &target, body, Subresource::Main).await?;
+                Ok::<_, WriteError>(Answer::Workload(Box::new(view)))
+            }
+        });
+    }
+
+    /// Lets as many pods of each set be scheduled as the active slice has, those with the lowest names first.
+    fn open_slice_gates(&mut self, live: &[&Workload]) {
+        let Some(slice) = slices::active(live) else { return };
+        let mut rooms: BTreeMap<&str, i64> =
+            slice.spec.pod_sets.iter().map(|set| (set.name.as_str(), set.count.unwrap_or(1))).collect();
+        let pods = self.world.slice_pods_of(slice);
+        let is_open =
+            |pod: &SlicePod| !pod.is_gated() || self.busy.contains_key(&Unit::Gate(pod.uid.clone()));
+        let (open, mut gated): (Vec<&SlicePod>, Vec<&SlicePod>) =
+            pods.into_iter().filter(|pod| !pod.has_ended).partition(|pod| is_open(pod));
+        for pod in open {
+            if let Some(room) = rooms.get_mut(pod.pod_set.as_str()) {
+                *room -= 1;
+            }
+        }
+        gated.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut opened = Vec::new();
+        for pod in gated {
+            if let Some(room) = rooms.get_mut(pod.pod_set.as_str()).filter(|room| **room > 0) {
+                *room -= 1;
+                opened.push(pod.clone());
+            }
+        }
+        opened.into_iter().for_each(|pod| self.open_slice_gate(pod));
+    }
+
+    /// Counts how long a pod's gate took, by the slice on whose quota it runs.
+    pub(super) fn count_slice_gate(&self, pod: &Uid) {
+        let Some(job) = self.world.job_of_slice_pod(pod) else { return };
+        let slices = self.world.workloads_of(job);
+        let stands = |one: &&&Workload| one.holds(tokens::ADMITTED) && !one.holds(tokens::FINISHED);
+        if let Some(slice) = slices.iter().find(stands) {
+            let now = self.ctx.clock.now();
+            self.counted.queues.ungated(kueue::ELASTIC_GATE, slice, false, now);
+        }
+    }
+
+    fn open_slice_gate(&mut self, pod: SlicePod) {
+        if self.writes.room() == 0 {
+            self.world.dirty.extend(self.world.job_of_slice_pod(&pod.uid).cloned().map(Unit::Job));
+            return;
+        }
+        let gates = pod.gates.iter().filter(|gate| *gate != kueue::ELASTIC_GATE);
+        let gates: Vec<Value> = gates.map(|name| json!({ "name": name })).collect();
+        let body = json!({ "spec": { "schedulingGates": gates } });
+        let target = Target::new(pod.name.clone(), pod.uid.as_str()).at(pod.version.to_string());
+        let api = Api::<PlacedPod>::namespaced(self.ctx.clients.write.clone(), &pod.namespace);
+        let op = Op {
+            decision: None,
+            reads: false,
+            about: About::Queue,
+            versions: String::new(),
+            before: Before::Nothing,
+        };
+        self.submit(&Unit::Gate(pod.uid), Priority::Normal, op, move || {
+            let (api, target, body) = (api.clone(), target.clone(), body.clone());
+            async move {
+                let view = patch::merge(&api, &target, body, Subresource::Main).await?;
+                Ok(Answer::Ungated(Box::new(view)))
+            }
+        });
+    }
+}
+
+/// Whether the job runs on with pods behind gates while its slice has quota and is not admitted yet.
+fn is_pausing(job: &Job, slice: &Workload) -> bool {
+    let has_quota = slice.holds(tokens::QUOTA_RESERVED) && !slice.holds(tokens::ADMITTED);
+    let took_over = slices::chain(slice) != slice.metadata.name.as_deref().unwrap_or_default();
+    !job.view.suspended && has_quota && took_over
+}

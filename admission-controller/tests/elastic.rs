@@ -1,0 +1,163 @@
+//! Elastic jobs: resized while they run.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use admission_controller::Configuration;
+use cluster_sim::GroupResource;
+use serde_json::{Value, json};
+use support::World;
+
+const GATE: &str = "kueue.x-k8s.io/elastic-job";
+const CHAIN: &str = "kueue.x-k8s.io/workload-slice-name";
+const REPLACES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
+
+async fn world(quota: i64) -> World {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": quota }), json!({})).await;
+    world.start("layer1");
+    world.settle().await;
+    world.install_webhooks(&Configuration::default()).await;
+    world
+}
+
+async fn job(world: &World, parallelism: i64) {
+    let gpu = json!({ "limits": { "nvidia.com/gpu": 1 } });
+    let object = json!({
+        "metadata": {
+            "name": "grows", "namespace": "team",
+            "labels": { "kueue.x-k8s.io/queue-name": "a" }, "annotations": { GATE: "true" },
+        },
+        "spec": {
+            "parallelism": parallelism,
+            "template": { "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i", "resources": gpu }] } },
+        },
+    });
+    world.create("batch", "jobs", object).await;
+    world.settle().await;
+}
+
+fn slices(world: &World) -> Vec<Value> {
+    let id = GroupResource::new("kueue.x-k8s.io", "workloads");
+    let mut all: Vec<Value> =
+        world.cluster.store("reader").list(&id, Some("team")).iter().map(|one| one.value().clone()).collect();
+    all.sort_by_key(|one| one["metadata"]["creationTimestamp"].to_string());
+    all
+}
+
+/// Count, whether it is admitted, and the reason of its end, of each slice.
+fn said(world: &World) -> Vec<(i64, bool, String)> {
+    let of = |slice: &Value| {
+        let condition = |kind: &str| {
+            let all = slice["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            all.into_iter().find(|one| one["type"] == kind && one["status"] == "True")
+        };
+        let end =
+            condition("Finished").map_or(String::new(), |one| one["reason"].as_str().unwrap().to_owned());
+        (slice["spec"]["podSets"][0]["count"].as_i64().unwrap(), condition("Admitted").is_some(), end)
+    };
+    slices(world).iter().map(of).collect()
+}
+
+/// Makes a pod of the job as its controller would.
+async fn pod(world: &World, name: &str) {
+    let job = world.get("batch", "jobs", "grows").unwrap();
+    let template = &job["spec"]["template"];
+    let metadata = json!({
+        "name": name, "namespace": "team",
+        "labels": template["metadata"]["labels"], "annotations": template["metadata"]["annotations"],
+    });
+    world.create("", "pods", json!({ "metadata": metadata, "spec": template["spec"] })).await;
+}
+
+fn is_gated(world: &World, pod: &str) -> bool {
+    let pod = world.get("", "pods", pod).unwrap();
+    pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| gates.iter().any(|one| one["name"] == GATE))
+}
+
+async fn resize(world: &World, parallelism: i64) {
+    world.pass(2).await;
+    world
+        .update("batch", "jobs", "grows", false, |job| job["spec"]["parallelism"] = json!(parallelism))
+        .await;
+    world.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_grows_by_a_second_workload_and_shrinks_in_place() {
+    let world = world(4).await;
+    job(&world, 2).await;
+    assert_eq!(said(&world), [(2, true, String::new())]);
+    let started = world.get("batch", "jobs", "grows").unwrap();
+    assert_eq!(started["spec"]["suspend"], false);
+    let template = &started["spec"]["template"];
+    let first = slices(&world)[0]["metadata"]["name"].clone();
+    assert_eq!(
+        (&template["metadata"]["annotations"][CHAIN], &template["spec"]["schedulingGates"][0]["name"]),
+        (&first, &json!(GATE))
+    );
+    for name in ["p0", "p1", "p2"] {
+        pod(&world, name).await;
+    }
+    world.settle().await;
+    assert_eq!(
+        ["p0", "p1", "p2"].map(|name| is_gated(&world, name)),
+        [false, false, true],
+        "there is quota for two"
+    );
+
+    resize(&world, 4).await;
+    assert_eq!(said(&world), [(2, true, "WorkloadSliceReplaced".to_owned()), (4, true, String::new())]);
+    let second = slices(&world)[1].clone();
+    let annotations = &second["metadata"]["annotations"];
+    let replaced = format!("team/{}", first.as_str().unwrap());
+    assert_eq!((&annotations[CHAIN], &annotations[REPLACES]), (&first, &json!(replaced)));
+    assert!(
+        second["spec"]["podSets"][0]["template"]["spec"].get("nodeSelector").is_none(),
+        "as the user wrote it"
+    );
+    assert!(!is_gated(&world, "p2"));
+    let queue = world.get("kueue.x-k8s.io", "clusterqueues", "a").unwrap();
+    assert_eq!(queue["status"]["flavorsReservation"][0]["resources"][0]["total"], "4");
+    assert_eq!(world.get("batch", "jobs", "grows").unwrap()["spec"]["suspend"], false, "it never stopped");
+
+    let counted = world.metrics().await;
+    let gates = "kueue_pod_scheduling_gate_removal_seconds_count";
+    let of_ours = |line: &&str| line.starts_with(gates) && line.contains(GATE);
+    assert!(counted.lines().filter(of_ours).any(|line| line.ends_with(" 3")), "{counted}");
+
+    resize(&world, 3).await;
+    assert_eq!(said(&world)[1], (3, true, String::new()), "no third one");
+    let queue = world.get("kueue.x-k8s.io", "clusterqueues", "a").unwrap();
+    assert_eq!(queue["status"]["flavorsReservation"][0]["resources"][0]["total"], "3");
+
+    let done = json!({ "conditions": [{ "type": "Complete", "status": "True" }] });
+    world.update("batch", "jobs", "grows", true, |job| job["status"] = done.clone()).await;
+    world.settle().await;
+    assert_eq!(said(&world)[1].2, "Succeeded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_has_no_room_to_grow_goes_on_as_it_is() {
+    let world = world(4).await;
+    job(&world, 2).await;
+    for name in ["p0", "p1"] {
+        pod(&world, name).await;
+    }
+    resize(&world, 6).await;
+    assert_eq!(said(&world), [(2, true, String::new()), (6, false, String::new())]);
+    pod(&world, "p2").await;
+    world.settle().await;
+    assert_eq!(["p0", "p1", "p2"].map(|name| is_gated(&world, name)), [false, false, true]);
+    assert_eq!(world.get("batch", "jobs", "grows").unwrap()["spec"]["suspend"], false);
+    let waits = slices(&world)[1]["status"]["conditions"].to_string();
+    assert!(waits.contains("WaitingForQuota"), "{waits}");
+
+    resize(&world, 3).await;
+    assert_eq!(said(&world), [(2, true, "WorkloadSliceReplaced".to_owned()), (3, true, String::new())]);
+    assert!(!is_gated(&world, "p2"));
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+}
