@@ -87,7 +87,7 @@ static SETUPS: &[Setup] = &[
             ("serving-workloads/sample-leaderworkerset-tas.yaml", Admitted(2)),
         ],
     },
-    Setup { files: &[], nodes: false, samples: &[("serving-workloads/sample-hami.yaml", Waits("gpucores"))] },
+    Setup { files: &[], nodes: false, samples: &[("serving-workloads/sample-hami.yaml", Waits("gpumem"))] },
     Setup {
         files: &["dra/sample-dra-queues.yaml"],
         nodes: false,

@@ -281,6 +281,7 @@ const UNSEEN: &[(&str, &str, &[&str], &str)] = &[
         "LeaderWorkerSet is not installed here",
     ),
     (ADMISSION, "nodes", &["list", "watch"], "no flavor has a topology"),
+    (ADMISSION, "topologies", &["patch"], "no flavor has a topology"),
     (ADMISSION, "pods", &["get", "patch", "delete"], "no pods are submitted by themselves"),
     (ADMISSION, "pods/status", &["patch"], "no pods are submitted by themselves"),
     (ADMISSION, "deployments", &["get", "list", "watch"], "no Deployment is submitted"),

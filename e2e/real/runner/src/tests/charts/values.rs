@@ -63,6 +63,7 @@ const CASES: &[Case] = &[
         Present(r#""resourceNames":["held"]"#),
     ),
     Case("admissionController.visibility", "admission-controller", "=false", Absent(r#""APIService""#)),
+    Case("admissionController.visibilityFlowSchema", "admission-controller", "=true", Present("FlowSchema")),
     Case("admissionController.logFilter", "admission-controller", "=debug", Present(r#""value":"debug""#)),
     Case(
         "admissionController.resources",
@@ -98,7 +99,7 @@ const CASES: &[Case] = &[
         "admissionController.webhooks.failurePolicy",
         "admission-controller",
         "=Ignore",
-        Present(r#""failurePolicy":"Ignore""#),
+        Absent(r#""failurePolicy":"Fail""#),
     ),
     Case(
         "admissionController.webhooks.timeoutSeconds",

@@ -243,7 +243,7 @@ static KINDS: &[Kind] = &[
         definition: "rayjobs.ray.io",
         types: ("ray.io/v1", "RayJob", "rayjobs"),
         suspend: "/spec/suspend",
-        spec: || json!({"entrypoint": "true", "rayClusterSpec": ray_cluster()}),
+        spec: || json!({"entrypoint": "true", "shutdownAfterJobFinishes": true, "rayClusterSpec": ray_cluster()}),
         pod_sets: &[("head", 1), ("small", 2), ("submitter", 1)],
         told: "/spec/rayClusterSpec/headGroupSpec/template/spec/nodeSelector/pool",
         end: End::Says {
