@@ -16,10 +16,14 @@ use support::*;
 const ROUNDS: usize = 5;
 
 fn main() {
-    admissions();
-    backlog();
-    behind_others();
-    churn();
+    let all: [(&str, fn()); 4] =
+        [("admissions", admissions), ("backlog", backlog), ("behind", behind_others), ("churn", churn)];
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    for (name, measure) in all {
+        if wanted.is_empty() || wanted.iter().any(|one| one == name) {
+            measure();
+        }
+    }
 }
 
 /// ClusterQueues without limits to speak of, each with its LocalQueue, ten to a cohort.

@@ -4,8 +4,9 @@
 //! randomness, so the same events give the same decisions. Its rules are Kueue's (`kueue.x-k8s.io/v1beta2`); where the
 //! two differ on purpose, the item says so.
 //!
-//! What is read first: [`input`] (what the engine is told), [`decision`] (what it answers), then `engine` (the state),
-//! `cycle` (the scheduling cycle) and `process` (one head in it), `place` (where each workload is), `assign` (flavors for one workload), `preempt` (victims), `fair` (shares) and `tree` (quota).
+//! What is read first: [`input`] (what the engine is told), [`decision`] (what it answers), then `engine` (the state), `events`
+//! (how it changes), `cycle` (the scheduling cycle) and `process` (one head in it), `grant` (quota given and taken back), `place`
+//! (where each workload is), `assign` (flavors for one workload), `preempt` (victims), `fair` (shares) and `tree` (quota).
 //!
 //! [`topology`] finds places for pods among the nodes of a flavor; `places` keeps who has which, and `second` is about
 //! workloads that get theirs later than their quota.
@@ -16,8 +17,10 @@ mod audit;
 mod cycle;
 pub mod decision;
 mod engine;
+mod events;
 mod explain;
 mod fair;
+mod grant;
 mod history;
 mod inactive;
 pub mod input;

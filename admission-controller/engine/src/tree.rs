@@ -8,10 +8,14 @@
 //! hold when those who were told to leave have left and those whom that room was promised to have come. New work must fit
 //! both, so a promise is not given twice and a preemptor is not overtaken.
 
+mod shape;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fair::Share;
-use crate::input::{Quota, ResourceGroup, Weight};
+use crate::input::{Quota, Weight};
 use crate::names::FlavorName;
 use model::ResourceName;
 
@@ -141,153 +145,8 @@ impl Tree {
         id
     }
 
-    /// Replaces a node's own quotas and its parent. The sums are renewed by [`Tree::refresh`].
-    pub(crate) fn configure(&mut self, id: NodeId, parent: Option<NodeId>, groups: &[ResourceGroup]) {
-        let quotas: Vec<(FlavorResource, Quota)> = groups
-            .iter()
-            .flat_map(|group| &group.flavors)
-            .flat_map(|flavor| {
-                flavor.resources.iter().map(|(resource, quota)| (&flavor.flavor, resource, *quota))
-            })
-            .map(|(flavor, resource, quota)| (flavor.clone(), resource.clone(), quota))
-            .collect::<Vec<_>>()
-            .into_iter()
-            .map(|(flavor, resource, quota)| (self.pair(&flavor, &resource), quota))
-            .collect();
-        let node = &mut self.nodes[id.0 as usize];
-        node.parent = parent;
-        for cell in node.cells.values_mut() {
-            (cell.quota, cell.declared) = (Quota::default(), false);
-        }
-        for (pair, quota) in quotas {
-            let cell = node.cells.entry(pair).or_default();
-            (cell.quota, cell.declared) = (quota, true);
-        }
-        self.dirty = true;
-    }
-
-    /// How much a node's borrowing counts among its siblings.
-    pub(crate) fn set_weight(&mut self, id: NodeId, weight: Weight) {
-        self.nodes[id.0 as usize].weight = weight;
-    }
-
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty
-    }
-
-    /// Brings every sum up to date after the shape or the quotas changed.
-    pub(crate) fn refresh(&mut self) {
-        if !std::mem::take(&mut self.dirty) {
-            return;
-        }
-        self.find_cycles();
-        for node in &mut self.nodes {
-            node.children.clear();
-            node.height = 0;
-        }
-        for index in 0..self.nodes.len() {
-            if let Some(up) = self.nodes[index].up {
-                self.nodes[up.0 as usize].children.push(NodeId(index as u32));
-            }
-        }
-        for id in self.leaves_first() {
-            self.sum_up(id);
-        }
-        for index in 0..self.nodes.len() {
-            self.nodes[index].lendable = self.lendable(NodeId(index as u32));
-        }
-    }
-
-    /// What a cohort's members could have at most: every flavor that anybody in the tree has quota of counts.
-    fn lendable(&self, id: NodeId) -> BTreeMap<ResourceName, i128> {
-        let mut lendable: BTreeMap<ResourceName, i128> = BTreeMap::new();
-        if self.children(id).is_empty() {
-            return lendable;
-        }
-        let root = &self.nodes[self.root(id).0 as usize];
-        for pair in root.cells.iter().filter(|(_, cell)| cell.covered).map(|(pair, _)| *pair) {
-            *lendable.entry(self.pair_name(pair).1.clone()).or_default() += self.maximum(id, pair);
-        }
-        lendable
-    }
-
-    /// Marks every node whose way up does not end. The whole tree hangs on the cycle, so all of it is marked.
-    fn find_cycles(&mut self) {
-        #[derive(Clone, Copy, PartialEq)]
-        enum Seen {
-            No,
-            OnPath,
-            Ends,
-            Cycles,
-        }
-        let mut seen = vec![Seen::No; self.nodes.len()];
-        for start in 0..self.nodes.len() {
-            let mut path = Vec::new();
-            let mut next = Some(NodeId(start as u32));
-            let verdict = loop {
-                let Some(NodeId(at)) = next else { break Seen::Ends };
-                match seen[at as usize] {
-                    Seen::No => {
-                        seen[at as usize] = Seen::OnPath;
-                        path.push(at);
-                        next = self.nodes[at as usize].parent;
-                    }
-                    Seen::OnPath | Seen::Cycles => break Seen::Cycles,
-                    Seen::Ends => break Seen::Ends,
-                }
-            };
-            for at in path {
-                seen[at as usize] = verdict;
-            }
-        }
-        for (node, seen) in self.nodes.iter_mut().zip(seen) {
-            node.in_cycle = seen == Seen::Cycles;
-            node.up = if node.in_cycle { None } else { node.parent };
-        }
-    }
-
-    fn leaves_first(&self) -> Vec<NodeId> {
-        let mut order: Vec<NodeId> = (0..self.nodes.len() as u32)
-            .map(NodeId)
-            .filter(|id| self.nodes[id.0 as usize].up.is_none())
-            .collect();
-        let mut at = 0;
-        while at < order.len() {
-            order.extend_from_slice(&self.nodes[order[at].0 as usize].children);
-            at += 1;
-        }
-        order.reverse();
-        order
-    }
-
-    fn sum_up(&mut self, id: NodeId) {
-        let is_cohort = matches!(self.nodes[id.0 as usize].name, NodeName::Cohort(_));
-        let mut sums: BTreeMap<FlavorResource, (i128, [i128; 2], bool)> = BTreeMap::new();
-        let mut height = 0;
-        for child in self.nodes[id.0 as usize].children.clone() {
-            let child = &self.nodes[child.0 as usize];
-            height = height.max(child.height + 1);
-            for (pair, cell) in &child.cells {
-                let sum = sums.entry(*pair).or_default();
-                sum.0 += cell.subtree - cell.local();
-                sum.1[0] += cell.overflow(Ledger::Held);
-                sum.1[1] += cell.overflow(Ledger::Planned);
-                sum.2 |= cell.covered;
-            }
-        }
-        let node = &mut self.nodes[id.0 as usize];
-        node.height = height;
-        for pair in sums.keys() {
-            node.cells.entry(*pair).or_default();
-        }
-        for (pair, cell) in &mut node.cells {
-            let (subtree, used, covered) = sums.get(pair).copied().unwrap_or_default();
-            cell.subtree = i128::from(cell.quota.nominal) + subtree;
-            cell.covered = cell.declared || covered;
-            if is_cohort {
-                cell.used = used;
-            }
-        }
     }
 
     /// Adds (or, negative, removes) usage of a ClusterQueue.
@@ -538,126 +397,5 @@ impl Tree {
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> {
         (0..self.nodes.len() as u32).map(NodeId)
-    }
-
-    /// Counts every sum anew, as if the shape had changed.
-    pub(crate) fn recount(&mut self) {
-        self.dirty = true;
-        self.refresh();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::input::FlavorQuotas;
-
-    fn groups(nominal: i64, borrowing: Option<i64>, lending: Option<i64>) -> Vec<ResourceGroup> {
-        let gpu = ResourceName::from("nvidia.com/gpu");
-        let quota = Quota { nominal, borrowing_limit: borrowing, lending_limit: lending };
-        vec![ResourceGroup {
-            covered: vec![gpu.clone()],
-            flavors: vec![FlavorQuotas { flavor: "a100".into(), resources: [(gpu, quota)].into() }],
-        }]
-    }
-
-    struct Fixture {
-        tree: Tree,
-        pair: FlavorResource,
-    }
-
-    impl Fixture {
-        fn new() -> Self {
-            let mut tree = Tree::default();
-            let pair = tree.pair(&"a100".into(), &"nvidia.com/gpu".into());
-            Self { tree, pair }
-        }
-
-        fn queue(
-            &mut self,
-            name: &str,
-            parent: &str,
-            nominal: i64,
-            borrowing: Option<i64>,
-            lending: Option<i64>,
-        ) -> NodeId {
-            let parent = self.tree.node(NodeName::Cohort(parent.into()));
-            let id = self.tree.node(NodeName::ClusterQueue(name.into()));
-            self.tree.configure(id, Some(parent), &groups(nominal, borrowing, lending));
-            id
-        }
-
-        fn free(&self, id: NodeId) -> i128 {
-            self.tree.available(id, self.pair, Ledger::Held)
-        }
-    }
-
-    #[test]
-    fn borrowing_and_lending_limits_hold() {
-        let mut fixture = Fixture::new();
-        let borrower = fixture.queue("borrower", "pool", 8, Some(4), None);
-        let lender = fixture.queue("lender", "pool", 16, None, Some(6));
-        fixture.tree.refresh();
-        let pair = fixture.pair;
-        assert_eq!(fixture.free(borrower), 12, "its own 8 and at most 4 of the lent 6");
-        assert_eq!(fixture.free(lender), 24, "10 it keeps, 6 it lends, 8 that the other lends");
-        assert_eq!(fixture.tree.maximum(borrower, pair), 12);
-        fixture.tree.add(borrower, pair, Ledger::Held, 12);
-        assert_eq!(fixture.free(borrower), 0);
-        assert_eq!(fixture.free(lender), 12);
-        assert_eq!(fixture.tree.borrow_height(lender, pair, Ledger::Held, 16), (0, true));
-        assert_eq!(fixture.tree.borrow_height(lender, pair, Ledger::Held, 17), (1, false));
-    }
-
-    #[test]
-    fn a_cycle_disables_the_tree_that_hangs_on_it_and_no_other() {
-        let mut fixture = Fixture::new();
-        let inside = fixture.queue("inside", "a", 8, None, None);
-        let outside = fixture.queue("outside", "c", 8, None, None);
-        let (a, b) = (
-            fixture.tree.node(NodeName::Cohort("a".into())),
-            fixture.tree.node(NodeName::Cohort("b".into())),
-        );
-        fixture.tree.configure(a, Some(b), &[]);
-        fixture.tree.configure(b, Some(a), &[]);
-        fixture.tree.refresh();
-        assert!(fixture.tree.in_cycle(inside) && fixture.tree.in_cycle(a));
-        assert!(!fixture.tree.in_cycle(outside));
-        assert_eq!(fixture.tree.endless_way("a"), Some(vec!["a", "b", "a"]));
-        assert_eq!(fixture.tree.endless_way("c"), None);
-        fixture.tree.configure(b, None, &[]);
-        fixture.tree.refresh();
-        assert!(!fixture.tree.in_cycle(inside));
-        assert_eq!(fixture.tree.path_text(inside), "/b/a/inside");
-    }
-
-    #[test]
-    fn a_what_if_leaves_no_trace() {
-        let mut fixture = Fixture::new();
-        let queue = fixture.queue("queue", "pool", 8, None, Some(2));
-        fixture.tree.refresh();
-        let pair = fixture.pair;
-        fixture.tree.add(queue, pair, Ledger::Held, 5);
-        let before: Vec<_> = fixture.tree.ids().map(|id| fixture.tree.usage_of(id, Ledger::Held)).collect();
-        let outer = fixture.tree.mark();
-        fixture.tree.add(queue, pair, Ledger::Held, 9);
-        let inner = fixture.tree.mark();
-        fixture.tree.add(queue, pair, Ledger::Held, -14);
-        fixture.tree.rollback(inner);
-        assert_eq!(fixture.tree.used(queue, pair, Ledger::Held), 14);
-        fixture.tree.rollback(outer);
-        let after: Vec<_> = fixture.tree.ids().map(|id| fixture.tree.usage_of(id, Ledger::Held)).collect();
-        assert_eq!(before, after);
-    }
-
-    #[test]
-    fn the_largest_numbers_do_not_overflow() {
-        let mut fixture = Fixture::new();
-        let one = fixture.queue("one", "pool", i64::MAX, None, None);
-        fixture.queue("two", "pool", i64::MAX, Some(i64::MAX), Some(i64::MAX));
-        fixture.tree.refresh();
-        let pair = fixture.pair;
-        fixture.tree.add(one, pair, Ledger::Held, i128::from(i64::MAX));
-        assert_eq!(fixture.free(one), i128::from(i64::MAX));
     }
 }

@@ -1,0 +1,317 @@
+//! What was seen: each event changes what the engine knows, and what follows from it is worked out by the next decision.
+
+use std::sync::Arc;
+
+use model::ResourceName;
+use model::planted::Bug;
+
+use crate::engine::{Engine, local_queue_of};
+use crate::input::{ClusterQueue, Cohort, Event, Flavor, LocalQueue, PodSet, Standing, Weight, Workload};
+use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
+use crate::queue::{HoldState, Phase, Record, Shape};
+use crate::tree::NodeName;
+
+impl Engine {
+    /// Takes in one change. Cheap; what follows from it is worked out by [`Engine::decide`].
+    pub fn apply(&mut self, event: Event) {
+        match event {
+            Event::Flavor(flavor) => self.upsert_flavor(flavor),
+            Event::FlavorGone(name, uid) => {
+                if self.flavors.get(&name).is_some_and(|known| known.uid == uid) {
+                    self.flavors.remove(&name);
+                    self.grounds.outdate(name);
+                    self.reconfigured = true;
+                }
+            }
+            Event::Topology(name, levels) => {
+                if self.topologies.insert(name.clone(), levels.clone()) != Some(levels) {
+                    self.outdate_flavors_of(&name);
+                    self.reconfigured = true;
+                }
+            }
+            Event::TopologyGone(name) => {
+                if self.topologies.remove(&name).is_some() {
+                    self.outdate_flavors_of(&name);
+                    self.reconfigured = true;
+                }
+            }
+            Event::Node(node) => {
+                let flavors = self.grounds.upsert_node(node);
+                self.room_changed(&flavors);
+            }
+            Event::NodeGone(name) => {
+                let flavors = self.grounds.remove_node(&name);
+                self.room_changed(&flavors);
+            }
+            Event::Pod(uid, node, asked) => {
+                let flavors = self.grounds.set_pod(uid, Some((node, asked)));
+                self.room_changed(&flavors);
+            }
+            Event::PodGone(uid) => {
+                let flavors = self.grounds.set_pod(uid, None);
+                self.room_changed(&flavors);
+            }
+            Event::ClusterQueue(spec) => self.upsert_cluster_queue(spec),
+            Event::ClusterQueueGone(name, uid) => self.remove_cluster_queue(&name, &uid),
+            Event::Cohort(cohort) => self.upsert_cohort(cohort),
+            Event::CohortGone(name, uid) => {
+                if self.cohorts.get(&name).is_some_and(|known| known.uid == uid) {
+                    self.cohorts.remove(&name);
+                    let node = self.tree.node(NodeName::Cohort(name.as_str().to_owned()));
+                    self.tree.configure(node, None, &[]);
+                    self.tree.set_weight(node, Weight::default());
+                    self.reconfigured = true;
+                }
+            }
+            Event::LocalQueue(queue) => self.upsert_local_queue(queue),
+            Event::LocalQueueGone(key, uid) => {
+                if self.local_queues.get(&key).is_some_and(|known| known.uid == uid) {
+                    self.local_queues.remove(&key);
+                    self.reopen_account(&key);
+                    self.replace_local_queue(&key);
+                }
+            }
+            Event::LocalQueueHistory(key, consumed) => self.remember_history(key, consumed),
+            Event::AdmissionCheck(check) => {
+                let known = self.checks.insert(check.name.clone(), check.clone());
+                self.reconfigured |= known != Some(check);
+            }
+            Event::AdmissionCheckGone(name, uid) => {
+                if self.checks.get(&name).is_some_and(|known| known.uid == uid) {
+                    self.checks.remove(&name);
+                    self.reconfigured = true;
+                }
+            }
+            Event::Namespace(name, labels) => {
+                if self.namespaces.insert(name, labels.clone()) != Some(labels) {
+                    self.reconfigured = true;
+                }
+            }
+            Event::NamespaceGone(name) => {
+                self.reconfigured |= self.namespaces.remove(&name).is_some();
+            }
+            Event::Workload(workload) => self.upsert_workload(*workload),
+            Event::Requests(uid, pod_sets, defect) => self.change_requests(&uid, pod_sets, defect),
+            Event::WorkloadGone(uid) => self.remove_workload(&uid),
+        }
+    }
+
+    fn upsert_flavor(&mut self, mut flavor: Flavor) {
+        if !self.settings.topology.enabled {
+            flavor.topology = None;
+        }
+        if self.planted.is(Bug::IgnoreFlavorTaints) {
+            flavor.taints.clear();
+        }
+        if self.flavors.get(&flavor.name) != Some(&flavor) {
+            self.grounds.outdate(flavor.name.clone());
+            self.flavors.insert(flavor.name.clone(), flavor);
+            self.reconfigured = true;
+        }
+    }
+
+    fn upsert_cluster_queue(&mut self, mut spec: ClusterQueue) {
+        let flavors = spec.groups.iter_mut().flat_map(|group| &mut group.flavors);
+        for quota in flavors.flat_map(|flavor| flavor.resources.values_mut()) {
+            if self.planted.is(Bug::IgnoreBorrowingLimit) {
+                quota.borrowing_limit = None;
+            }
+            if self.planted.is(Bug::IgnoreLendingLimit) {
+                quota.lending_limit = None;
+            }
+        }
+        let twice = self.planted.is(Bug::CountQuotaTwice);
+        let queue = self.queue(&spec.name);
+        if let Some(known) = &queue.spec {
+            // That follows from the checks, see `reconfigure`.
+            spec.provisioned.clone_from(&known.provisioned);
+        }
+        if queue.spec.as_ref() == Some(&spec) {
+            return;
+        }
+        if let (true, Some(before)) = (twice, &queue.spec) {
+            add_quota(&mut spec, before);
+        }
+        let node = queue.node;
+        queue.spec = Some(spec.clone());
+        let cohort = spec.cohort.as_ref().filter(|_| !self.planted.is(Bug::ForgetCohort));
+        let parent = cohort.map(|name| self.tree.node(NodeName::Cohort(name.as_str().to_owned())));
+        self.tree.configure(node, parent, &spec.groups);
+        self.tree.set_weight(node, spec.weight);
+        self.touched_queues.insert(spec.name);
+        self.reconfigured = true;
+    }
+
+    fn remove_cluster_queue(&mut self, name: &ClusterQueueName, uid: &Uid) {
+        let Some(queue) = self.queues.get_mut(name) else { return };
+        if queue.spec.as_ref().is_some_and(|spec| spec.uid == *uid) {
+            queue.spec = None;
+            let node = queue.node;
+            self.tree.configure(node, None, &[]);
+            self.reconfigured = true;
+        }
+    }
+
+    fn upsert_cohort(&mut self, cohort: Cohort) {
+        if self.cohorts.get(&cohort.name) == Some(&cohort) {
+            return;
+        }
+        let node = self.tree.node(NodeName::Cohort(cohort.name.as_str().to_owned()));
+        let parent =
+            cohort.parent.as_ref().map(|name| self.tree.node(NodeName::Cohort(name.as_str().to_owned())));
+        self.tree.configure(node, parent, &cohort.groups);
+        self.tree.set_weight(node, cohort.weight);
+        self.cohorts.insert(cohort.name.clone(), cohort);
+        self.reconfigured = true;
+    }
+
+    fn upsert_local_queue(&mut self, queue: LocalQueue) {
+        if self.local_queues.get(&queue.key) == Some(&queue) {
+            return;
+        }
+        let key = queue.key.clone();
+        self.local_queues.insert(key.clone(), queue);
+        self.reopen_account(&key);
+        self.replace_local_queue(&key);
+    }
+
+    fn replace_local_queue(&mut self, key: &LocalQueueKey) {
+        self.touched_local_queues.insert(key.clone());
+        for uid in self.by_local_queue.get(key).cloned().unwrap_or_default() {
+            self.replace_if_waiting(&uid);
+            self.drain(&uid);
+        }
+    }
+
+    fn upsert_workload(&mut self, mut workload: Workload) {
+        let uid = workload.uid.clone();
+        if !self.settings.topology.enabled {
+            forget_topology(&mut workload);
+        }
+        workload.pod_sets = self.asked.share(workload.pod_sets);
+        if let Some(record) = self.workloads.get_mut(&uid) {
+            if workload.version < record.workload.version {
+                return;
+            }
+            if workload.version == record.workload.version {
+                // Known from the answer to a write of ours, but for what follows from what was written.
+                record.workload.leave = workload.leave;
+                self.set_alarm(&uid);
+                self.drain(&uid);
+                return;
+            }
+            if let (Phase::Holding(holding), Standing::Reserved { since_ms, .. }) =
+                (&record.phase, &mut workload.standing)
+                && holding.since_ms.div_euclid(1_000) == since_ms.div_euclid(1_000)
+            {
+                // Conditions have whole seconds; who was admitted last within one is still known here.
+                *since_ms = holding.since_ms;
+            }
+            let settled = match &record.phase {
+                Phase::Holding(holding) => holding.state == HoldState::Confirmed,
+                _ => true,
+            };
+            let known = std::mem::replace(&mut record.workload.version, workload.version);
+            if settled && record.workload == workload {
+                return;
+            }
+            record.workload.version = known;
+            let victim_of = match &record.phase {
+                Phase::Holding(holding) if record.workload.priority != workload.priority => {
+                    Some(holding.admission.cluster_queue.clone())
+                }
+                _ => None,
+            };
+            self.withdraw(&uid, &workload.standing);
+            // Of another priority, it may have become a possible victim.
+            if let Some(name) = victim_of {
+                self.reactivate_tree(&name);
+            }
+        }
+        let refused = self.workloads.get(&uid).and_then(|record| {
+            let same_spec = record.workload.pod_sets == workload.pod_sets
+                && record.workload.queue == workload.queue
+                && record.workload.priority == workload.priority;
+            record.refused.clone().filter(|_| same_spec)
+        });
+        let said = self.workloads.get_mut(&uid).and_then(|record| record.said.take());
+        if let Some(key) = local_queue_of(&workload) {
+            self.by_local_queue.entry(key).or_default().insert(uid.clone());
+        }
+        self.forget_slice(&uid);
+        self.note_slice(&workload);
+        let shape = Shape::of(&workload);
+        let progress = self.workloads.get_mut(&uid).and_then(|record| record.progress.take());
+        let record = Record {
+            workload,
+            shape,
+            phase: Phase::Aside(None),
+            said,
+            refused,
+            unplaced: None,
+            eviction_refused_at: None,
+            progress,
+        };
+        self.workloads.insert(uid.clone(), record);
+        self.place(&uid);
+    }
+
+    fn change_requests(&mut self, uid: &Uid, pod_sets: Arc<[PodSet]>, defect: Option<String>) {
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        if record.workload.pod_sets == pod_sets && record.workload.defect == defect {
+            return;
+        }
+        let standing = record.workload.standing.clone();
+        let waits = !matches!(record.phase, Phase::Holding(_) | Phase::Finished);
+        if waits {
+            self.withdraw(uid, &standing);
+        }
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        record.workload.pod_sets = self.asked.share(pod_sets);
+        record.workload.defect = defect;
+        record.shape = Shape::of(&record.workload);
+        if let (true, Some(key)) = (waits, local_queue_of(&record.workload)) {
+            self.by_local_queue.entry(key).or_default().insert(uid.clone());
+        }
+        if waits {
+            self.place(uid);
+        }
+    }
+
+    fn remove_workload(&mut self, uid: &Uid) {
+        if !self.workloads.contains_key(uid) {
+            return;
+        }
+        if !self.planted.is(Bug::LeakUsage) {
+            self.withdraw(uid, &Standing::Finished);
+        }
+        self.forget_slice(uid);
+        self.alarms.set(uid, None);
+        self.workloads.remove(uid);
+    }
+}
+
+/// As if no topology was ever heard of.
+fn forget_topology(workload: &mut Workload) {
+    if workload.pod_sets.iter().any(|pod_set| pod_set.topology.is_some() || pod_set.group.is_some()) {
+        let pod_sets = Arc::make_mut(&mut workload.pod_sets);
+        pod_sets.iter_mut().for_each(|pod_set| (pod_set.topology, pod_set.group) = (None, None));
+    }
+    if let Standing::Reserved { admission, .. } = &mut workload.standing {
+        admission.pod_sets.iter_mut().for_each(|held| (held.topology, held.delayed) = (None, None));
+    }
+}
+
+/// A bug on purpose: the quota of before stays where that of now is added.
+fn add_quota(spec: &mut ClusterQueue, before: &ClusterQueue) {
+    let of = |spec: &ClusterQueue, flavor: &FlavorName, resource: &ResourceName| {
+        let mut flavors = spec.groups.iter().flat_map(|group| &group.flavors);
+        let quotas = flavors.find(|one| one.flavor == *flavor)?;
+        quotas.resources.get(resource).map(|quota| quota.nominal)
+    };
+    for flavor in spec.groups.iter_mut().flat_map(|group| &mut group.flavors) {
+        for (resource, quota) in &mut flavor.resources {
+            quota.nominal = quota.nominal.saturating_add(of(before, &flavor.flavor, resource).unwrap_or(0));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Quota given and taken back: decided and assumed, then confirmed or not.
+
+use std::sync::Arc;
+
+use model::planted::Bug;
+
+use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve, Withdraw};
+use crate::engine::Engine;
+use crate::input::{Admission, DelayedTopology, Standing};
+use crate::names::{ClusterQueueName, Uid};
+use crate::places::{Places, more_than};
+use crate::queue::{HoldState, Holding, Phase};
+use crate::reason::PendingReason;
+use crate::tree::{Ledger, Usage};
+
+impl Engine {
+    /// Takes in what became of a decision. Outcomes of decisions that newer events have settled already are ignored.
+    pub fn written(&mut self, id: DecisionId, outcome: Outcome) {
+        let Some(uid) = self.in_flight.remove(&id) else { return };
+        let Some(record) = self.workloads.get_mut(&uid) else { return };
+        let Phase::Holding(holding) = &mut record.phase else { return };
+        match &mut holding.state {
+            HoldState::Assumed(assumed) if *assumed == id => match outcome {
+                Outcome::Written(version) => self.confirm_reservation(&uid, version),
+                Outcome::Unsettled => {}
+                Outcome::NotWritten => self.replace(&uid),
+                Outcome::Refused(words) => {
+                    record.refused = Some(words);
+                    self.replace(&uid);
+                }
+            },
+            HoldState::Leaving { decision, withdrawn: true, .. }
+                if *decision == Some(id) && matches!(outcome, Outcome::Written(_)) =>
+            {
+                if let Outcome::Written(version) = outcome {
+                    record.workload.version = record.workload.version.max(version);
+                }
+                record.workload.standing = Standing::Pending;
+                self.replace(&uid);
+            }
+            HoldState::Leaving { decision, .. } if *decision == Some(id) => match outcome {
+                Outcome::Written(version) => {
+                    *decision = None;
+                    record.workload.version = record.workload.version.max(version);
+                    if let Standing::Reserved { evicted, .. } = &mut record.workload.standing {
+                        *evicted = true;
+                    }
+                }
+                Outcome::Unsettled => *decision = None,
+                Outcome::NotWritten => {
+                    self.say_it_stays(&uid);
+                    self.replace(&uid);
+                }
+                Outcome::Refused(_) => {
+                    record.eviction_refused_at = Some(record.workload.version);
+                    self.say_it_stays(&uid);
+                    self.replace(&uid);
+                }
+            },
+            _ => {}
+        }
+    }
+
+    /// Gives quota. `planned` tells that the plan counts it already, because it was promised.
+    pub(crate) fn reserve(
+        &mut self,
+        uid: &Uid,
+        admission: Admission,
+        usage: Usage,
+        places: Places,
+        now_ms: i64,
+    ) {
+        let id = self.next_id(uid);
+        let Some(record) = self.workloads.get(uid) else { return };
+        let based_on = record.workload.version;
+        let order = self.order_of(&record.workload);
+        match &record.phase {
+            Phase::Queued(name) | Phase::Parked(name) => {
+                let name = name.clone();
+                self.leave_queue(&name, &order);
+            }
+            Phase::Claiming(claim) => {
+                // `hold` charges the plan again.
+                let claim = claim.clone();
+                let node = self.queue(&claim.cluster_queue).node;
+                self.charge(node, &claim.usage, &claim.places, Ledger::Planned, -1);
+                self.claims.remove(&order);
+                self.leave_queue(&claim.cluster_queue, &order);
+            }
+            // It has its quota already, and gets its places now.
+            Phase::Holding(holding) => {
+                let holding = holding.clone();
+                self.let_go(uid, &holding);
+                let (admitted, since_ms) = (holding.admitted || places_found(&admission), holding.since_ms);
+                let state = HoldState::Assumed(id);
+                // Pods may sit in the old ones until others know.
+                let vacating = Some(more_than(&holding.places, &places));
+                let holding = Holding {
+                    admission: admission.clone(),
+                    usage,
+                    places,
+                    promised: None,
+                    vacating,
+                    admitted,
+                    since_ms,
+                    state,
+                };
+                self.hold(uid, holding);
+                self.out.push(Decision::Reserve(Reserve { id, workload: uid.clone(), based_on, admission }));
+                return;
+            }
+            Phase::Aside(_) | Phase::Finished => return,
+        }
+        let state = HoldState::Assumed(id);
+        let usage = if self.planted.is(Bug::ForgetAssumedAdmission) { Usage::new() } else { usage };
+        let admitted = self.passes_checks(uid, &admission) && !admission.awaits_places();
+        let holding = Holding {
+            admission: admission.clone(),
+            usage,
+            places,
+            promised: None,
+            vacating: None,
+            admitted,
+            since_ms: now_ms,
+            state,
+        };
+        self.hold(uid, holding);
+        self.impose_penalty(uid, &admission);
+        self.out.push(Decision::Reserve(Reserve { id, workload: uid.clone(), based_on, admission }));
+    }
+
+    fn confirm_reservation(&mut self, uid: &Uid, version: u64) {
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let Phase::Holding(holding) = &mut record.phase else { return };
+        holding.state = HoldState::Confirmed;
+        let name = holding.admission.cluster_queue.clone();
+        let vacated = holding.vacating.take();
+        record.workload.version = record.workload.version.max(version);
+        record.workload.standing = Standing::Reserved {
+            admission: holding.admission.clone(),
+            admitted: holding.admitted,
+            evicted: false,
+            since_ms: holding.since_ms,
+        };
+        self.begin_use(uid);
+        if let Some(vacated) = vacated.filter(|places| !places.is_empty()) {
+            self.grounds.charge(&vacated, Ledger::Held, -1);
+            self.places_freed(&vacated);
+        }
+        self.wake_who_passed_over(&name);
+        self.drain(uid);
+    }
+
+    /// Tells a workload to leave: it holds its quota still, but the plan goes on without it.
+    pub(crate) fn evict(
+        &mut self,
+        uid: &Uid,
+        reason: EvictReason,
+        preemptor: Option<(&Uid, &ClusterQueueName)>,
+    ) {
+        let id = self.next_id(uid);
+        let preemptor_path = preemptor
+            .and_then(|(_, name)| self.queues.get(name))
+            .map(|queue| self.tree.path_text(queue.node))
+            .unwrap_or_default();
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let based_on = record.workload.version;
+        let Phase::Holding(holding) = &mut record.phase else { return };
+        let preemptor = preemptor.map(|(uid, _)| uid.clone());
+        holding.state =
+            HoldState::Leaving { decision: Some(id), preemptor: preemptor.clone(), withdrawn: false };
+        let name = holding.admission.cluster_queue.clone();
+        let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
+        let usage = holding.usage.clone();
+        let node = self.queue(&name).node;
+        self.charge(node, &usage, &places, Ledger::Planned, -1);
+        self.second_pass.remove(uid);
+        let victim_path = self.tree.path_text(node);
+        let victim = uid.clone();
+        self.out.push(Decision::Evict(Evict {
+            id,
+            victim,
+            based_on,
+            reason,
+            preemptor,
+            preemptor_path,
+            victim_path,
+        }));
+    }
+
+    /// Takes the quota of a workload that was not admitted yet: nothing of it runs, so there is nothing to wait for.
+    pub(crate) fn withdraw_reservation(&mut self, uid: &Uid, reason: PendingReason) {
+        let id = self.next_id(uid);
+        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let based_on = record.workload.version;
+        let Phase::Holding(holding) = &mut record.phase else { return };
+        holding.state = HoldState::Leaving { decision: Some(id), preemptor: None, withdrawn: true };
+        let (name, usage) = (holding.admission.cluster_queue.clone(), holding.usage.clone());
+        let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
+        let node = self.queue(&name).node;
+        self.charge(node, &usage, &places, Ledger::Planned, -1);
+        self.second_pass.remove(uid);
+        self.out.push(Decision::Withdraw(Withdraw { id, workload: uid.clone(), based_on, reason }));
+    }
+
+    fn next_id(&mut self, uid: &Uid) -> DecisionId {
+        self.next_id += 1;
+        let id = DecisionId(self.next_id);
+        self.in_flight.insert(id, uid.clone());
+        id
+    }
+}
+
+/// Whether no pods wait for their places any more.
+fn places_found(admission: &Admission) -> bool {
+    admission.pod_sets.iter().all(|one| one.delayed != Some(DelayedTopology::Pending))
+}
