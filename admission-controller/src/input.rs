@@ -25,6 +25,7 @@ use crate::compose::Priorities;
 use crate::defaults::PodDefaults;
 use crate::reclaimable;
 use crate::requests::Rules;
+use crate::requeue;
 use crate::topology;
 
 /// The engine's uid of an object; empty where the object has none.
@@ -309,6 +310,7 @@ pub fn workload(
         replaces: replaces(&view.metadata).filter(|_| rules.has_elastic_jobs()),
         allowed_flavors: allowed_flavors(&view.metadata).filter(|_| rules.has_concurrent_admission()),
         gated_by: gated_by(&view.metadata).filter(|_| rules.has_admission_gates()).map(Arc::from),
+        kept_out: kept_out(view),
         defect: (!defects.is_empty()).then(|| defects.join("; ")),
         standing: standing(view, &remaining),
     }
@@ -368,6 +370,18 @@ fn boost(metadata: &ObjectMeta, rules: &Rules) -> i32 {
 pub fn gated_by(metadata: &ObjectMeta) -> Option<&str> {
     let written = metadata.annotations.as_ref()?.get(kueue::ADMISSION_GATED_BY)?;
     Some(written.as_str()).filter(|written| !written.is_empty())
+}
+
+/// What in its status keeps it from being looked at. What this program put off it takes up again by itself, and what was
+/// inadmissible once is judged anew.
+fn kept_out(view: &Workload) -> Option<input::KeptOut> {
+    if view.holds(conditions::WAITING_FOR_REPLACEMENT_PODS) {
+        return Some(input::KeptOut::ReplacementPods);
+    }
+    let put_off = view.condition(conditions::REQUEUED).filter(|one| one.status == "False")?;
+    let is_ours = requeue::end_of(&put_off.reason).is_some();
+    let is_judged_anew = put_off.reason == conditions::evicted::INADMISSIBLE;
+    (!is_ours && !is_judged_anew).then(|| input::KeptOut::NotRequeued(put_off.reason.as_str().into()))
 }
 
 /// What orders workloads of one priority in their queue.

@@ -31,6 +31,8 @@ pub enum End {
     Deactivate,
     /// One that is not active and has no quota is said to be evicted.
     Evict,
+    /// Of one that is not active, what was to come after an eviction is forgotten.
+    Forget,
     /// The Workload is deleted.
     DeleteWorkload,
     /// Its job is deleted.
@@ -54,6 +56,9 @@ pub fn next(view: &Workload, rules: &Rules) -> Option<(Timestamp, End)> {
         let reserved = view.holds(tokens::QUOTA_RESERVED);
         return (!reserved).then_some((Timestamp::MIN, End::Evict));
     };
+    if view.status.requeue_state.is_some() {
+        return Some((Timestamp::MIN, End::Forget));
+    }
     let by_us = evicted.reason.starts_with(tokens::evicted::DEACTIVATED_DUE_TO);
     let kept = retention.after_deactivated.filter(|_| by_us)?;
     Some((after(evicted.last_transition_time.0, kept), End::DeleteJob))

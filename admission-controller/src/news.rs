@@ -56,7 +56,8 @@ pub fn written<'a>(
     if became(tokens::ADMITTED) {
         news.push(normal(reasons::ADMITTED, format!("admitted by ClusterQueue {queue}")));
     }
-    if became(tokens::EVICTED) {
+    // Who had nothing loses nothing.
+    if became(tokens::EVICTED) && after.status.admission.is_some() {
         let reason = after.condition(tokens::EVICTED).map_or("", |one| one.reason.as_str());
         let reason = Cow::Owned(format!("{}{reason}", reasons::EVICTED_DUE_TO));
         news.push(News { reason, ..normal("", message(tokens::EVICTED)) });

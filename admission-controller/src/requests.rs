@@ -19,6 +19,7 @@ pub struct Rules {
     excluded: Vec<String>,
     transformations: BTreeMap<ResourceName, Transformation>,
     ignores_reclaimable: bool,
+    keeps_single_pods: bool,
     gates: Gates,
     order: QueueOrder,
     pods_ready: Option<PodsReady>,
@@ -33,6 +34,7 @@ impl Rules {
             excluded: config.resources.exclude_resource_prefixes.clone(),
             transformations: transformations.map(|one| (one.input.clone(), one.clone())).collect(),
             ignores_reclaimable: !config.feature_gates.reclaimable_pods,
+            keeps_single_pods: config.feature_gates.skip_reassignment_for_pod_owned_workloads,
             gates: config.gates(),
             order: QueueOrder {
                 priority_sorting: config.feature_gates.priority_sorting_within_cohort,
@@ -77,6 +79,12 @@ impl Rules {
     /// How long what has ended is kept.
     pub fn retention(&self) -> Retention {
         self.retention
+    }
+
+    /// Whether a workload that is one pod, which ends when it is evicted, is not queued again (feature gate
+    /// `SkipReassignmentForPodOwnedWorkloads`).
+    pub fn keeps_single_pods(&self) -> bool {
+        self.keeps_single_pods
     }
 
     /// Whether pods that have ended are counted all the same (feature gate `ReclaimablePods` is off).

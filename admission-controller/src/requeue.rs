@@ -1,8 +1,20 @@
-//! When an evicted workload may be looked at again: `status.requeueState`.
+//! When an evicted workload may be looked at again: condition `Requeued` and `status.requeueState`.
 
+use crds::reasons::workload::evicted;
 use crds::view::workload::RequeueState;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// The reason of `Requeued` = True that follows on this one of False; `None` where somebody else has to say so.
+pub fn end_of(reason: &str) -> Option<&'static str> {
+    match reason {
+        evicted::CLUSTER_QUEUE_STOPPED => Some(evicted::CLUSTER_QUEUE_RESTARTED),
+        evicted::LOCAL_QUEUE_STOPPED => Some(evicted::LOCAL_QUEUE_RESTARTED),
+        evicted::PODS_READY_TIMEOUT | evicted::ADMISSION_CHECK => Some(evicted::BACKOFF_FINISHED),
+        other if other.starts_with(evicted::DEACTIVATED) => Some(evicted::REACTIVATED),
+        _ => None,
+    }
+}
 
 /// How long a workload is put off for the so-many-th time: twice as long each time, up to the longest. The first time is as it
 /// is written, however long.

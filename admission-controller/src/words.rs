@@ -2,8 +2,10 @@
 
 mod placement;
 
+use crds::reasons::workload::evicted;
 use jiff::Timestamp;
 use model::ResourceName;
+use quota_engine::input::KeptOut;
 use quota_engine::{CheckName, EvictReason, Inactive, Obstacle, PendingReason, PreemptionReason, Unready};
 
 use crate::ready::PodsReadyState;
@@ -56,6 +58,13 @@ pub fn pending(reason: &PendingReason) -> String {
         }
         PendingReason::AdmissionGated(by) => {
             format!("admission is held back by {by}; it is queued when nobody is left in the annotation kueue.x-k8s.io/admission-gated-by")
+        }
+        PendingReason::KeptOut(KeptOut::ReplacementPods) => {
+            "pods of its group have failed or are gone; it is queued again when others have taken their places"
+                .to_owned()
+        }
+        PendingReason::KeptOut(KeptOut::NotRequeued(reason)) => {
+            format!("its condition Requeued is False ({reason}); it is queued again when whoever wrote that makes it True")
         }
         PendingReason::ChecksFailed => "an admission check has not let it pass".to_owned(),
         PendingReason::NoLongerFits => {
@@ -170,6 +179,16 @@ pub fn inactive(inactive: &Inactive) -> String {
 
 fn names(checks: &[CheckName]) -> String {
     checks.iter().map(CheckName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// Why a workload that was put off is in its queue again, for this reason of condition Requeued.
+pub fn requeued(reason: &str) -> &'static str {
+    match reason {
+        evicted::CLUSTER_QUEUE_RESTARTED => "the ClusterQueue runs again",
+        evicted::LOCAL_QUEUE_RESTARTED => "the LocalQueue runs again",
+        evicted::REACTIVATED => "the workload is active again",
+        _ => "it may be admitted again",
+    }
 }
 
 /// Whether the pods of a workload are ready.

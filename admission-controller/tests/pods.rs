@@ -218,6 +218,40 @@ async fn an_evicted_group_is_deleted_and_its_quota_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_evicted_group_is_not_admitted_again_before_it_has_pods() {
+    let world = world(3).await;
+    for name in ["r0", "r1"] {
+        world.create("", "pods", member(name, 1, "2")).await;
+    }
+    world.settle().await;
+    for name in ["r0", "r1"] {
+        world.update("", "pods", name, true, |pod| pod["status"]["phase"] = json!("Running")).await;
+    }
+    let active = |wanted: bool| {
+        world.update("kueue.x-k8s.io", "workloads", "ring", false, move |workload| {
+            workload["spec"]["active"] = json!(wanted);
+        })
+    };
+    active(false).await;
+    world.settle().await;
+    world.phase("r0", "Failed").await;
+    world.phase("r1", "Failed").await;
+    world.settle().await;
+    active(true).await;
+    world.settle().await;
+    let ring = world.workload_named("ring").unwrap();
+    assert_eq!(condition(&ring, "WaitingForReplacementPods").unwrap().0, "True");
+    assert_eq!(condition(&ring, "QuotaReserved"), said("False", "PendingEvaluation"));
+    for name in ["r2", "r3"] {
+        world.create("", "pods", member(name, 1, "2")).await;
+    }
+    world.settle().await;
+    let ring = world.workload_named("ring").unwrap();
+    assert_eq!(condition(&ring, "WaitingForReplacementPods"), said("False", "PodsReady"));
+    assert_eq!(condition(&ring, "QuotaReserved"), said("True", "QuotaReserved"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn whose_workload_is_deleted_goes_with_it() {
     let world = world(2).await;
     for name in ["r0", "r1"] {

@@ -175,3 +175,34 @@ async fn other_settings_are_asked_for_anew() {
     assert_ne!(after[0]["metadata"]["uid"], before["metadata"]["uid"]);
     assert_eq!(after[0]["spec"]["parameters"], json!({ "zone": "b" }));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_be_made_is_told_in_the_state_of_its_check() {
+    let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+    let stopped = |policy: &'static str| {
+        let change = move |queue: &mut Value| queue["spec"]["stopPolicy"] = json!(policy);
+        world.update(GROUP, "clusterqueues", "a", false, change)
+    };
+    stopped("Hold").await;
+    world.pytorch("llama", "a", 1).await;
+    world.settle().await;
+    let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let foreign =
+        json!({ "metadata": { "name": format!("{name}-nodes-1"), "namespace": "team" }, "spec": {} });
+    world.create(AUTOSCALING, "provisioningrequests", foreign).await;
+    stopped("None").await;
+    world.settle().await;
+    assert!(world.is("llama", "QuotaReserved") && !world.is("llama", "Admitted"));
+    assert_eq!(check(&world, "state"), "Pending");
+    let message = check(&world, "message");
+    assert!(message.as_str().unwrap().contains("already exists"), "{message}");
+    let quiet = world.writes("layer1", 0).len();
+    world.pass(120).await;
+    assert_eq!(world.writes("layer1", 0).len(), quiet, "the same words are not written again");
+    let id = GroupResource::new(AUTOSCALING, "provisioningrequests");
+    let foreign = format!("{name}-nodes-1");
+    world.cluster.store("user").delete(&id, "team", &foreign, Default::default()).await.unwrap();
+    world.pass(120).await;
+    assert_eq!(requests(&world).len(), 1);
+    assert_eq!(check(&world, "message"), "", "what was said of the failure holds no more");
+}

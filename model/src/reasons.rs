@@ -133,6 +133,9 @@ pub mod workload {
             /// Requeued=True: the time for which it was put off is over.
             BACKOFF_FINISHED = "BackoffFinished";
         }
+
+        /// Kueue's, of `Requeued` = False: it could not be admitted as it was written. It is understood and not written.
+        pub const INADMISSIBLE: &str = "Inadmissible";
     }
 
     /// Reasons of `DeactivationTarget`: why the workload is to be deactivated.

@@ -504,6 +504,15 @@ pub struct Leave {
     pub reason: EvictReason,
 }
 
+/// Why a workload that waits is not looked at, according to its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeptOut {
+    /// Pods of its group are gone, and others have to take their places first.
+    ReplacementPods,
+    /// It was put off for this reason, which whoever gave it has to take back.
+    NotRequeued(Arc<str>),
+}
+
 /// A Workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
@@ -554,6 +563,8 @@ pub struct Workload {
     pub allowed_flavors: Option<BTreeSet<FlavorName>>,
     /// Who holds it back (annotation `kueue.x-k8s.io/admission-gated-by`): it is in no queue until nobody does.
     pub gated_by: Option<Arc<str>>,
+    /// Why it is not looked at though nothing is wrong with it.
+    pub kept_out: Option<KeptOut>,
     /// Why it can never be admitted as it is written, in words: a wrong number, a feature that is not supported.
     pub defect: Option<String>,
     /// What its status says.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::planted::Bug;
 
 use crate::engine::{Engine, local_queue_of};
-use crate::input::{Standing, StopPolicy, Workload};
+use crate::input::{KeptOut, Standing, StopPolicy, Workload};
 use crate::names::{ClusterQueueName, Uid};
 use crate::queue::{Claim, HoldState, Holding, Order, Phase};
 use crate::reason::PendingReason;
@@ -188,6 +188,7 @@ impl Engine {
                         | PendingReason::NamespaceMismatch(name) => Some(name.clone()),
                         PendingReason::Defect(_)
                         | PendingReason::ChecksFailed
+                        | PendingReason::KeptOut(KeptOut::NotRequeued(_))
                         | PendingReason::PutOff { .. } => self.cluster_queue_of(uid),
                         _ => None,
                     };
@@ -292,9 +293,10 @@ impl Engine {
             _ if put_off.is_some() => Err(PendingReason::PutOff { until_ms: put_off.unwrap_or_default() }),
             _ if !selected => Err(PendingReason::NamespaceMismatch(name)),
             Some(defect) => Err(PendingReason::Defect(defect.clone())),
-            None => match &workload.gated_by {
-                Some(by) => Err(PendingReason::AdmissionGated(Arc::clone(by))),
-                None => Ok(name),
+            None => match (&workload.gated_by, &workload.kept_out) {
+                (Some(by), _) => Err(PendingReason::AdmissionGated(Arc::clone(by))),
+                (None, Some(why)) => Err(PendingReason::KeptOut(why.clone())),
+                (None, None) => Ok(name),
             },
         }
     }

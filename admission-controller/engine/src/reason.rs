@@ -8,6 +8,7 @@ use model::node::Taint;
 use model::reasons::queue::active;
 use model::reasons::workload::quota_reserved;
 
+use crate::input::KeptOut;
 use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
 use crate::topology::TopologyReason;
 
@@ -177,6 +178,8 @@ pub enum PendingReason {
         /// The time.
         until_ms: i64,
     },
+    /// Its status says that it is not to be looked at.
+    KeptOut(KeptOut),
     /// The pods of workloads that were admitted before are not ready yet.
     PodsNotReady,
     /// It fitted when the cycle began; others of the cycle had their turn first.
@@ -198,7 +201,9 @@ impl PendingReason {
     /// Kueue's token for condition `QuotaReserved` = False (feature gate UnadmittedWorkloadsObservability).
     pub fn token(&self) -> &'static str {
         match self {
-            Self::Behind | Self::ChecksFailed | Self::PutOff { .. } => quota_reserved::PENDING_EVALUATION,
+            Self::Behind | Self::ChecksFailed | Self::PutOff { .. } | Self::KeptOut(_) => {
+                quota_reserved::PENDING_EVALUATION
+            }
             Self::Deactivated => quota_reserved::DEACTIVATED,
             // Whatever keeps a queue from running: its own condition says what.
             Self::LocalQueueStopped(_) | Self::ClusterQueueInactive(..) => quota_reserved::SUSPENDED,

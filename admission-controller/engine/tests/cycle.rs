@@ -121,6 +121,27 @@ fn who_is_held_back_by_name_is_not_in_the_queue() {
 }
 
 #[test]
+fn who_is_kept_out_by_its_status_lets_others_pass() {
+    let cases = [(KeptOut::ReplacementPods, 0), (KeptOut::NotRequeued("Quarantined".into()), 1)];
+    for (why, counted) in cases {
+        let mut world = world(Settings::default(), vec![queue("a", "", 2, Preemption::default())]);
+        let mut held = workload("held", "a", 1, 9);
+        held.kept_out = Some(why.clone());
+        world.put(held.clone());
+        world.put(workload("next", "a", 2, 0));
+        world.settle();
+        assert!(world.is_admitted("next") && !world.is_admitted("held"), "{why:?}");
+        assert_eq!(token(&world, "held"), "PendingEvaluation");
+        assert_eq!(waiting(&world, "a").1.len(), counted, "{why:?}");
+        world.standing("next", Standing::Finished);
+        held.kept_out = None;
+        world.put(held);
+        world.settle();
+        assert!(world.is_admitted("held"), "{why:?}");
+    }
+}
+
+#[test]
 fn whatever_keeps_a_queue_from_running_its_workloads_are_suspended() {
     let mut queue = cluster_queue("a", Some("pool"), gpus(&[("missing", quota(4, None, None))]));
     queue.preemption = Preemption::default();

@@ -167,13 +167,16 @@ impl Controller {
                 }
                 self.schedule(unit, if refused { super::REFUSED_DELAY } else { super::STATUS_DELAY });
             }
+            // What has its name was not made for it.
+            Failure::Error(WriteError::Conflict(words)) if matches!(op.about, About::Request { .. }) => {
+                self.request_refused(&unit, op, &words);
+            }
             Failure::Error(WriteError::Refused(status)) => {
                 tracing::warn!(?unit, status = %status.message, "the API server refuses a write");
                 match op.decision {
                     Some(id) => self.engine.written(id, Outcome::Refused(status.message.clone())),
                     None if matches!(op.about, About::Request { .. }) => {
-                        self.request_refused(&unit, &status.message);
-                        self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
+                        self.request_refused(&unit, op, &status.message);
                     }
                     None => {
                         self.announce_refused(&unit, &status.message);
@@ -208,7 +211,7 @@ impl Controller {
             let (client, about) = (client.clone(), about.clone());
             async move {
                 match about {
-                    About::Workload { namespace, name } | About::Request { namespace, name } => {
+                    About::Workload { namespace, name } | About::Request { namespace, name, .. } => {
                         let view = Api::<Workload>::namespaced(client, &namespace).get_opt(&name).await?;
                         Ok::<_, WriteError>(
                             view.map_or(Answer::Nothing, |view| Answer::Workload(Box::new(view))),

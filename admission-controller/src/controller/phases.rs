@@ -80,6 +80,13 @@ impl Controller {
         (states != workload.status.admission_checks).then(|| status::listed(workload, &states, now))
     }
 
+    /// The states of its preemption gates, where anybody looks at them.
+    pub(super) fn gates(&self, workload: &Workload) -> Option<Value> {
+        let gates = &self.config.file.feature_gates;
+        let looks = gates.multi_kueue_orchestrated_preemption && !workload.holds(tokens::FINISHED);
+        looks.then(|| status::gates(workload, self.ctx.clock.now())).flatten()
+    }
+
     /// What the states of its admission checks make of a workload. Those that nobody asks for count no more.
     pub(super) fn second_phase(&self, workload: &Workload) -> Option<Value> {
         if workload.holds(tokens::FINISHED) || workload.holds(tokens::EVICTED) {
@@ -175,6 +182,9 @@ impl Controller {
                 let message = words::eviction(EvictReason::Deactivated, None, ("", ""));
                 let body = status::evicted(workload, EvictReason::Deactivated, &message, None, now);
                 self.patch_workload(unit, workload, body, status, urgent, None);
+            }
+            End::Forget => {
+                self.patch_workload(unit, workload, status::forgotten(workload), status, urgent, None);
             }
             End::DeleteWorkload => {
                 self.about_workload(workload, Severity::Normal, reasons::DELETED, "kept for long enough");

@@ -19,6 +19,7 @@ use super::pump::{About, Answer, Before, Op, target, text};
 use super::world::Unit;
 use crate::provisioning::{self, Submission};
 use crate::status::{self, Change};
+use crate::words;
 
 impl Controller {
     /// Does what the checks of a workload that ask for nodes need next.
@@ -63,7 +64,7 @@ impl Controller {
         let Some((check, attempt, config)) = next else { return false };
         let name = workload.metadata.name.as_deref().unwrap_or_default();
         let request = provisioning::request_name(name, &check, attempt);
-        self.create_request(unit, workload, &request, config);
+        self.create_request(unit, workload, (&check, &request), config);
         true
     }
 
@@ -84,14 +85,14 @@ impl Controller {
         &mut self,
         unit: &Unit,
         workload: &Workload,
-        request: &str,
+        (check, request): (&str, &str),
         config: crds::view::provisioning::ProvisioningRequestConfig,
     ) {
         let namespace = text(workload.metadata.namespace.as_ref());
         let client = self.ctx.clients.write.clone();
         let (view, flavors, name) =
             (workload.clone(), self.world.flavors_by_name.clone(), request.to_owned());
-        let op = self.op_of_request(unit, workload);
+        let op = self.op_of_request(unit, workload, Some(check));
         let send = move || {
             let (client, namespace, name) = (client.clone(), namespace.clone(), name.clone());
             let (view, flavors, config) = (view.clone(), flavors.clone(), config.clone());
@@ -131,7 +132,7 @@ impl Controller {
         let namespace = text(request.metadata.namespace.as_ref());
         let api = Api::<ProvisioningRequest>::namespaced(self.ctx.clients.write.clone(), &namespace);
         let target = target(&request.metadata);
-        let op = self.op_of_request(unit, workload);
+        let op = self.op_of_request(unit, workload, None);
         self.submit(unit, Priority::Normal, op, move || {
             let (api, target) = (api.clone(), target.clone());
             async move {
@@ -144,30 +145,33 @@ impl Controller {
         true
     }
 
-    fn op_of_request(&self, unit: &Unit, workload: &Workload) -> Op {
+    fn op_of_request(&self, unit: &Unit, workload: &Workload, check: Option<&str>) -> Op {
         Op {
             decision: None,
             reads: false,
             about: About::Request {
                 namespace: text(workload.metadata.namespace.as_ref()),
                 name: text(workload.metadata.name.as_ref()),
+                check: check.map(str::to_owned),
             },
             versions: self.versions_of(unit, workload),
             before: Before::Nothing,
         }
     }
 
-    /// Tells the owner of a workload that no nodes can be asked for.
-    pub(super) fn request_refused(&self, unit: &Unit, words: &str) {
-        let workload = match unit {
-            Unit::Job(uid) => self.world.workloads_of(uid).first().copied(),
-            Unit::Workload(uid) => self.world.workloads.get(uid),
-            Unit::Pods(key) => self.world.workload_of_pods(key).0,
-            _ => None,
-        };
-        if let Some(workload) = workload {
-            self.about_workload(workload, Severity::Warning, reasons::FAILED_CREATE, words);
-        }
+    /// Tells the owner of a workload that no nodes can be asked for, and says so in the state of the check that asks.
+    pub(super) fn request_refused(&mut self, unit: &Unit, op: Op, words: &str) {
+        let About::Request { namespace, name, check } = &op.about else { return };
+        self.remember_refused(unit, op.versions, super::REFUSED_DELAY);
+        let Some(workload) = self.world.workload_named(namespace, name).cloned() else { return };
+        self.about_workload(&workload, Severity::Warning, reasons::FAILED_CREATE, words);
+        let (mut states, now) = (workload.status.admission_checks.clone(), self.ctx.clock.now());
+        let message = words::truncated(format!("no nodes can be asked for: {words}"));
+        let state = states.iter_mut().find(|state| Some(&state.name) == check.as_ref());
+        let Some(state) = state.filter(|state| state.message != message) else { return };
+        (state.message, state.last_transition_time) = (message, Some(status::whole_second(now)));
+        let body = status::listed(&workload, &states, now);
+        self.patch_workload(unit, &workload, body, Subresource::Status, Priority::Normal, None);
     }
 
     /// Whether nodes can be asked for by this check, as its status has to say it; `None` where it says so.

@@ -29,7 +29,7 @@ use crate::input;
 use crate::jobs::{self, JobKind, JobObject, start, stop};
 use crate::pods::prebuilt;
 use crate::reconcile::{self, Job, Known, Step};
-use crate::{slices, status, words};
+use crate::{slices, status, topology, words};
 
 /// What a successful write yields.
 pub(super) enum Answer {
@@ -93,6 +93,8 @@ pub(super) enum About {
     Request {
         namespace: String,
         name: String,
+        /// The check that asks; none where a request is taken back.
+        check: Option<String>,
     },
     /// A queue or a flavor: worked out anew from what is seen.
     Queue,
@@ -427,7 +429,7 @@ impl Controller {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
         }
         let ended = self.end_waiting_for_places(unit, workload);
-        if let Some(body) = ended.or_else(|| self.second_phase(workload))
+        if let Some(body) = ended.or_else(|| self.gates(workload)).or_else(|| self.second_phase(workload))
             && !self.is_refused(unit, &self.versions_of(unit, workload))
         {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
@@ -489,7 +491,9 @@ impl Controller {
                 self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
             }
             (Step::Release, _, Some(workload)) => {
-                let body = status::released(workload, now);
+                let comes_back =
+                    !self.world.rules.keeps_single_pods() || topology::can_move(&workload.metadata);
+                let body = status::released(workload, comes_back, now);
                 self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
             }
             (Step::RemoveFinalizer, _, Some(workload)) => {

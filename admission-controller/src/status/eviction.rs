@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use quota_engine::{EvictReason, PendingReason};
 use serde_json::{Value, json};
 
+use super::gates::closed;
 use super::workload::{patch, states, unready, with_execution_time};
 use super::{Change, merged};
 use crate::{checks, requeue, words};
@@ -15,7 +16,8 @@ pub fn put_off(state: &RequeueState) -> Value {
     json!({ "status": { "requeueState": { "count": state.count, "requeueAt": state.requeue_at } } })
 }
 
-/// The eviction: the quota stays reserved until the pods are gone. Every check is to be answered anew. `backoff` says when
+/// The eviction: the quota stays reserved until the pods are gone. Every check is to be answered anew, gates are closed, and no
+/// other cluster has it any more. `backoff` says when
 /// it may be looked at again; where a check asks for a later time, that counts.
 pub fn evicted(
     view: &Workload,
@@ -63,6 +65,13 @@ pub fn evicted(
     if !view.status.unhealthy_nodes.is_empty() {
         status["unhealthyNodes"] = Value::Null;
     }
+    if view.status.is_offered() {
+        status["clusterName"] = Value::Null;
+        status["nominatedClusterNames"] = Value::Null;
+    }
+    if !view.status.preemption_gates.is_empty() {
+        status["preemptionGates"] = closed(view, now).into();
+    }
     let state = view.status.requeue_state.as_ref();
     if reason == EvictReason::Deactivated {
         if state.is_some() {
@@ -94,12 +103,13 @@ fn evictions(view: &Workload, reason: &str, cause: &str) -> Vec<Value> {
     counted.iter().map(entry).collect()
 }
 
-/// The release of an evicted workload's quota: its pods are gone.
-pub fn released(view: &Workload, now: Timestamp) -> Value {
+/// The release of an evicted workload's quota: its pods are gone. `comes_back` tells whether others can take their places.
+pub fn released(view: &Workload, comes_back: bool, now: Timestamp) -> Value {
     let (reason, message) = view
         .condition(tokens::EVICTED)
         .map_or((tokens::evicted::PREEMPTED, ""), |one| (one.reason.as_str(), one.message.as_str()));
-    let requeued = [tokens::evicted::PREEMPTED, tokens::evicted::NODE_FAILURES].contains(&reason);
+    let requeued =
+        comes_back && [tokens::evicted::PREEMPTED, tokens::evicted::NODE_FAILURES].contains(&reason);
     let admitted = checks::admitted(false, true, false);
     let mut changes = vec![
         Change::new(
@@ -136,6 +146,17 @@ pub fn deactivation_target(view: &Workload, reason: &'static str, message: &str,
     let had_its_time = reason == tokens::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED;
     if had_its_time && view.status.accumulated_past_execution_time_seconds.is_some() {
         body["status"]["accumulatedPastExecutionTimeSeconds"] = Value::Null;
+    }
+    body
+}
+
+/// Of a workload that was evicted before it was deactivated: when it was to be looked at again, and why it was to be
+/// deactivated.
+pub fn forgotten(view: &Workload) -> Value {
+    let mut body = json!({ "status": { "requeueState": null } });
+    if view.condition(tokens::DEACTIVATION_TARGET).is_some() {
+        let kept = view.status.conditions.iter().filter(|one| one.type_ != tokens::DEACTIVATION_TARGET);
+        body["status"]["conditions"] = kept.map(|one| json!(one)).collect();
     }
     body
 }

@@ -2,11 +2,13 @@
 
 mod conditions;
 mod eviction;
+mod gates;
 mod queues;
 mod workload;
 
 pub use conditions::{Change, merged, whole_second};
-pub use eviction::{deactivation_target, evicted, inactive, put_off, released, withdrawn};
+pub use eviction::{deactivation_target, evicted, forgotten, inactive, put_off, released, withdrawn};
+pub use gates::gates;
 pub use queues::{cluster_queue, cohort, local_queue};
 pub use workload::{
     finished, listed, on_hold, pending, pods_ready, reclaimable, replaced, reservation, reserved, synced,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Change, merged};
 use crate::ready::PodsReadyState;
-use crate::{checks, topology, words};
+use crate::{checks, requeue, topology, words};
 
 pub(super) fn patch(view: &Workload, changes: &[Change], now: Timestamp) -> Value {
     let conditions = merged(&view.status.conditions, changes, view.metadata.generation, now);
@@ -205,26 +205,12 @@ pub fn on_hold(view: &Workload, now: Timestamp) -> Value {
 /// What kept it from being requeued is over.
 fn requeued(view: &Workload, now: Timestamp) -> Option<Change> {
     let before = view.condition(tokens::REQUEUED).filter(|one| one.status == "False")?;
-    let (reason, message) = match before.reason.as_str() {
-        tokens::evicted::CLUSTER_QUEUE_STOPPED => {
-            (tokens::evicted::CLUSTER_QUEUE_RESTARTED, "the ClusterQueue runs again")
-        }
-        tokens::evicted::LOCAL_QUEUE_STOPPED => {
-            (tokens::evicted::LOCAL_QUEUE_RESTARTED, "the LocalQueue runs again")
-        }
-        tokens::evicted::PODS_READY_TIMEOUT | tokens::evicted::ADMISSION_CHECK => {
-            let until = view.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
-            if until.is_some_and(|until| until.0 > now) {
-                return None;
-            }
-            (tokens::evicted::BACKOFF_FINISHED, "it may be admitted again")
-        }
-        other if other.starts_with(tokens::evicted::DEACTIVATED) => {
-            (tokens::evicted::REACTIVATED, "the workload is active again")
-        }
-        _ => return None,
-    };
-    Some(Change::new(tokens::REQUEUED, true, reason, message))
+    let reason = requeue::end_of(&before.reason)?;
+    let until = view.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
+    if reason == tokens::evicted::BACKOFF_FINISHED && until.is_some_and(|until| until.0 > now) {
+        return None;
+    }
+    Some(Change::new(tokens::REQUEUED, true, reason, words::requeued(reason)))
 }
 
 /// Why it waits, and for what its pod sets ask; `None` where its status gives that reason already.

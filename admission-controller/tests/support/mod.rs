@@ -118,6 +118,7 @@ impl World {
             "cohorts" => ("v1beta2", "Cohort"),
             "localqueues" => ("v1beta2", "LocalQueue"),
             "admissionchecks" => ("v1beta2", "AdmissionCheck"),
+            "provisioningrequests" => ("v1", "ProvisioningRequest"),
             "provisioningrequestconfigs" => ("v1beta2", "ProvisioningRequestConfig"),
             "workloadpriorityclasses" => ("v1beta2", "WorkloadPriorityClass"),
             "limitranges" => ("v1", "LimitRange"),

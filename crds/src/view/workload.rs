@@ -77,12 +77,15 @@ pub struct WorkloadSpec {
 
 /// `spec.preemptionGates[]`, and `status.preemptionGates[]`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PreemptionGate {
     /// `name`.
     pub name: String,
     /// `position`, in the status only: `Open` or `Closed`.
     pub position: String,
+    /// `lastTransitionTime`, in the status only.
+    #[serde(deserialize_with = "super::meta::far_time")]
+    pub last_transition_time: Option<Time>,
 }
 
 /// `spec.priorityClassRef`.
@@ -216,6 +219,10 @@ pub struct WorkloadStatus {
     /// `admissionChecks`.
     #[serde(deserialize_with = "model::null_as_default")]
     pub admission_checks: Vec<AdmissionCheckState>,
+    /// `clusterName`: only whether it is there.
+    pub cluster_name: Option<IgnoredAny>,
+    /// `nominatedClusterNames`: only whether they are there.
+    pub nominated_cluster_names: Option<IgnoredAny>,
     /// `resourceRequests`: only whether they are there.
     pub resource_requests: Option<IgnoredAny>,
     /// `unhealthyNodes`: nodes that failed under it.
@@ -223,6 +230,13 @@ pub struct WorkloadStatus {
     pub unhealthy_nodes: Vec<UnhealthyNode>,
     /// `accumulatedPastExecutionTimeSeconds`.
     pub accumulated_past_execution_time_seconds: Option<i32>,
+}
+
+impl WorkloadStatus {
+    /// Whether other clusters have it, or were offered it.
+    pub fn is_offered(&self) -> bool {
+        self.cluster_name.is_some() || self.nominated_cluster_names.is_some()
+    }
 }
 
 /// `status.reclaimablePods[]`.

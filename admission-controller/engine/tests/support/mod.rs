@@ -105,6 +105,7 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
         replaces: None,
         allowed_flavors: None,
         gated_by: None,
+        kept_out: None,
         defect: None,
         standing: Standing::Pending,
     }

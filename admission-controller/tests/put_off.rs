@@ -1,0 +1,167 @@
+//! Workloads that are not looked at for what their status says, and what a deactivation leaves of that.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::path::Path;
+
+use admission_controller::{Config, Configuration};
+use serde_json::{Value, json};
+use support::World;
+
+const GROUP: &str = "kueue.x-k8s.io";
+
+/// Changes the status of a job's Workload as another controller would.
+async fn say(world: &World, job: &str, change: impl Fn(&World, &mut Value) + Send + Sync) {
+    let name = world.workload(job).unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    world.update(GROUP, "workloads", &name, true, |workload| change(world, &mut workload["status"])).await;
+}
+
+fn requeued(world: &World, status: &str, reason: &str) -> Value {
+    json!({
+        "type": "Requeued", "status": status, "reason": reason, "message": "somebody says so",
+        "lastTransitionTime": world.stamp(),
+    })
+}
+
+fn said(world: &World, job: &str, kind: &str) -> (String, String) {
+    let (status, reason, _) = world.condition(job, kind).unwrap_or_default();
+    (status, reason)
+}
+
+fn pair(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
+}
+
+/// A queue that is stopped evicts what runs in it.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_closes_the_gates_and_calls_back_what_was_offered_elsewhere() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let file = "featureGates: { MultiKueueOrchestratedPreemption: true }";
+    world.start_with(
+        "layer1",
+        Config { file: Configuration::parse(Path::new("config.yaml"), file).unwrap(), ..Config::default() },
+    );
+    world.pytorch("llama", "a", 1).await;
+    world.settle().await;
+    let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let gates = json!([{ "name": "example.com/one" }]);
+    let change = |workload: &mut Value| workload["spec"]["preemptionGates"] = gates.clone();
+    world.update(GROUP, "workloads", &name, false, change).await;
+    world.settle().await;
+    let state = |world: &World| world.workload("llama").unwrap()["status"]["preemptionGates"][0].clone();
+    assert_eq!(state(&world)["position"], "Closed");
+    say(&world, "llama", |world, status| {
+        status["nominatedClusterNames"] = json!(["far"]);
+        status["preemptionGates"] = json!([{
+            "name": "example.com/one", "position": "Open", "lastTransitionTime": world.stamp(),
+        }]);
+    })
+    .await;
+    world.settle().await;
+    assert_eq!(state(&world)["position"], "Open");
+    let before = state(&world)["lastTransitionTime"].clone();
+    let stop = |queue: &mut Value| queue["spec"]["stopPolicy"] = json!("HoldAndDrain");
+    world.update(GROUP, "clusterqueues", "a", false, stop).await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "Evicted"), pair("True", "ClusterQueueStopped"));
+    assert_eq!(state(&world)["position"], "Closed");
+    assert_ne!(state(&world)["lastTransitionTime"], before);
+    assert_eq!(world.workload("llama").unwrap()["status"].get("nominatedClusterNames"), None);
+}
+
+async fn resize(world: &World, gpus: i64) {
+    world
+        .update(GROUP, "clusterqueues", "a", false, |queue| {
+            queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(gpus);
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_requeued_waits_until_that_is_taken_back() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 1).await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "ExceedsMaxQuota"));
+    say(&world, "llama", |world, status| {
+        let put_off = requeued(world, "False", "Quarantined");
+        status["conditions"].as_array_mut().unwrap().push(put_off);
+    })
+    .await;
+    resize(&world, 4).await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "PendingEvaluation"));
+    assert!(world.condition("llama", "QuotaReserved").unwrap().2.contains("Quarantined"));
+    assert_eq!(said(&world, "llama", "Requeued"), pair("False", "Quarantined"));
+    let queue = world.get(GROUP, "clusterqueues", "a").unwrap();
+    assert_eq!(queue["status"]["pendingWorkloads"], 1);
+    let explained = world.explained("llama").await.to_string();
+    assert!(explained.contains("Quarantined"), "{explained}");
+    say(&world, "llama", |world, status| {
+        let conditions = status["conditions"].as_array_mut().unwrap();
+        conditions.retain(|one| one["type"] != "Requeued");
+        conditions.push(requeued(world, "True", "Released"));
+    })
+    .await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_inadmissible_once_is_judged_anew() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 1).await;
+    world.settle().await;
+    say(&world, "llama", |world, status| {
+        let put_off = requeued(world, "False", "Inadmissible");
+        status["conditions"].as_array_mut().unwrap().push(put_off);
+    })
+    .await;
+    resize(&world, 4).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_deactivated_while_it_is_put_off_is_put_off_no_more() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 8).await;
+    world.settle().await;
+    say(&world, "llama", |world, status| {
+        let conditions = status["conditions"].as_array_mut().unwrap();
+        conditions.push(requeued(world, "False", "PodsReadyTimeout"));
+        let mut evicted = requeued(world, "True", "PodsReadyTimeout");
+        evicted["type"] = json!("Evicted");
+        conditions.push(evicted);
+        status["requeueState"] = json!({ "count": 3, "requeueAt": "2026-01-02T00:00:00Z" });
+    })
+    .await;
+    let active = |wanted: bool| {
+        let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+        let world = &world;
+        async move {
+            let change = |workload: &mut Value| workload["spec"]["active"] = json!(wanted);
+            world.update(GROUP, "workloads", &name, false, change).await;
+        }
+    };
+    active(false).await;
+    world.settle().await;
+    assert_eq!(world.workload("llama").unwrap()["status"].get("requeueState"), None);
+    assert_eq!(said(&world, "llama", "Evicted"), pair("True", "PodsReadyTimeout"));
+    let quiet = world.writes("layer1", 0).len();
+    world.pass(600).await;
+    assert_eq!(world.writes("layer1", 0).len(), quiet, "it is not written again and again");
+    active(true).await;
+    resize(&world, 8).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"), "it does not wait for the time that was forgotten");
+}
