@@ -264,6 +264,10 @@ impl Publisher {
         let uid = match &published.uid {
             Some(uid) => uid.clone(),
             None => {
+                // The two watches are not ordered: the Node may have gone, and its `GpuNode` with it, before this one tells.
+                if !self.still_there(seen).await? {
+                    return Ok(());
+                }
                 let written = self.create(&api, seen).await?;
                 published.uid = Some(written.uid.clone());
                 published.version = written.resource_version;
@@ -287,6 +291,14 @@ impl Publisher {
                 Err(error)
             }
         }
+    }
+
+    /// Whether the Node that was last seen exists now. If not, its watch will tell, and tell of the next one.
+    async fn still_there(&self, seen: &SeenNode) -> Result<bool, WriteError> {
+        let api: Api<Node> = Api::all(self.ctx.clients.write.clone());
+        let read = async { api.get_opt(&self.node).await.map_err(WriteError::from) };
+        let found = timed(read).await?;
+        Ok(found.and_then(|node| node.metadata.uid).is_some_and(|uid| uid == seen.uid))
     }
 
     async fn create(&self, api: &Api<GpuNode>, seen: &SeenNode) -> Result<Written, WriteError> {

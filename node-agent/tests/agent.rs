@@ -6,10 +6,12 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cluster_sim::GroupResource;
-use cluster_sim::faults::{Aim, Fault as SimFault, WatchFault};
+use cluster_sim::faults::{Aim, Fault as SimFault, Moment, Verdict, WatchFault};
 use cluster_sim::node::NodeSpec;
 use fake_nvml::Fault;
 use serde_json::json;
@@ -336,4 +338,29 @@ async fn nothing_is_published_for_a_node_that_went_while_nobody_watched() {
     let before = bench.cluster.revision();
     pass(60).await;
     assert_eq!(bench.cluster.revision(), before);
+}
+
+/// The Node is gone, and so is its `GpuNode`, long before the watch of Nodes tells: it is not created again and again for the
+/// garbage collector to delete.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_published_for_a_node_whose_end_is_told_late() {
+    let bench = Bench::new("4xL40S").await;
+    bench.cluster.start_controllers().await.unwrap();
+    bench.kubelet.stop();
+    let nodes = GroupResource::new("", "nodes");
+    let late = WatchFault::Delay(Duration::from_secs(30));
+    bench.cluster.faults().add_watch(Aim::default().on(nodes.clone()), 1_000_000, 8, late);
+    let written = Arc::new(AtomicU64::new(0));
+    let count = written.clone();
+    bench.cluster.faults().set_hook(move |call, moment, _| {
+        let ours = call.writer.starts_with("node-agent") && moment == Moment::Before;
+        match ours && count.fetch_add(1, Ordering::Relaxed) > 20 {
+            true => Verdict::Hang,
+            false => Verdict::Proceed,
+        }
+    });
+    bench.store.delete(&nodes, "", "n1", Default::default()).await.unwrap();
+    pass(60).await;
+    assert!(bench.gpu_node().is_null());
+    assert_eq!(written.load(Ordering::Relaxed), 0);
 }
