@@ -405,7 +405,10 @@ async fn once(
     let done = {
         let mut state = cluster.state();
         if metadata::deletion_is_complete(resource, &new) {
-            state.remove(origin, &resource.storage, old.key(), old.resource_version())?
+            // The answer is what the request made of the object, with the resourceVersion that it still had: only watches tell the
+            // revision of the removal (`Store.deleteWithoutFinalizers` of k8s.io/apiserver).
+            state.remove(origin, &resource.storage, old.key(), old.resource_version())?;
+            Arc::new(Object::new(new, old.resource_version()))
         } else {
             state.put(origin, &resource.storage, new, Expected::Revision(old.resource_version()))?
         }

@@ -120,7 +120,7 @@ fn kueue_1654_a_finished_workload_is_not_admitted_again() {
 
 /// A queue that borrows no longer names the resource: what it uses of it is used all the same.
 #[test]
-fn kueue_2678_what_is_used_counts_though_the_queue_lost_the_resource() {
+fn kueue_2678_and_2873_what_is_used_counts_though_the_queue_lost_the_resource() {
     let mut world = world([reclaiming("cq1", 1), reclaiming("cq2", 2)]);
     world.put(workload("wl1", "cq1", 3, 0));
     world.settle();
@@ -184,7 +184,7 @@ fn kueue_5289_a_cohorts_own_pool_is_counted_once() {
 
 /// The quota of a queue that is gone is nobody's.
 #[test]
-fn kueue_5937_what_a_deleted_queue_lent_cannot_be_borrowed() {
+fn kueue_5937_and_5985_what_a_deleted_queue_lent_cannot_be_borrowed() {
     let mut world = world([reclaiming("lender", 4), reclaiming("borrower", 1)]);
     world.engine.apply(Event::ClusterQueueGone("lender".into(), "lender".into()));
     world.put(workload("greedy", "borrower", 3, 0));
@@ -318,7 +318,7 @@ fn kueue_11480_a_victim_whose_admission_is_still_being_written_holds_nobody_up_f
 
 /// Victims of another queue leave at different times: what the first gives back is not theirs again meanwhile.
 #[test]
-fn kueue_13662_victims_that_leave_one_after_the_other_do_not_take_their_room_back() {
+fn kueue_13662_and_13797_victims_that_leave_one_after_the_other_do_not_take_their_room_back() {
     let mut world = world([reclaiming("owner", 4), reclaiming("guest", 2)]);
     world.put(workload("a", "guest", 3, 9));
     world.put(workload("b", "guest", 3, 9));

@@ -103,7 +103,7 @@ fn by_rank<'a>(
     let label = request.pod_index_label.as_deref()?;
     let (lowest, above) = ranks_of_group(workload, held, request);
     let offset = match pods.first().and_then(|(_, member)| member.index_offset.as_deref()) {
-        Some(written) => written.parse::<i64>().ok()?,
+        Some(written) => i64::from(written.parse::<i32>().ok()?),
         None => 0,
     };
     let (lowest, above) = (lowest + offset, above + offset);
@@ -259,6 +259,23 @@ mod tests {
         // One that runs elsewhere than its index says was placed otherwise, and so are the rest.
         assert_eq!(sent(&workload, &[(false, "h1", "2"), waiting("0")]), pairs(&[("p1", "h1")]));
         assert_eq!(sent(&workload, &[(false, "h2", "0"), waiting("2")]), pairs(&[("p1", "h1")]));
+    }
+
+    /// What the annotation says about indices may be anything that somebody wrote.
+    #[test]
+    fn an_offset_that_makes_no_sense_is_as_good_as_no_index() {
+        let workload = workload(json!({ "podIndexLabel": "index" }), &[]);
+        let sent_with = |offset: &str| {
+            let mut pod = member(true, "", "2");
+            pod.index_offset = Some(offset.to_owned());
+            let uid = Uid::from("p0");
+            released(&workload, &[(&uid, &pod)].into())[0].1[HOSTNAME].clone()
+        };
+        assert_eq!(sent_with("0"), "h2");
+        assert_eq!(sent_with("1"), "h1", "its rank is 1");
+        for offset in ["9223372036854775807", "-9223372036854775808", "2147483647", "x", ""] {
+            assert_eq!(sent_with(offset), "h1", "{offset:?}");
+        }
     }
 
     #[test]

@@ -40,6 +40,8 @@ impl World {
             crd("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests"),
             crd("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
             crd("example.com", "v1", "TrainingRun", "trainingruns"),
+            crd("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
+            crd("ray.io", "v1", "RayJob", "rayjobs"),
         ] {
             world.create("apiextensions.k8s.io", "customresourcedefinitions", crd).await;
         }
@@ -131,6 +133,8 @@ impl World {
             "statefulsets" => ("v1", "StatefulSet"),
             "trainjobs" => ("v1alpha1", "TrainJob"),
             "trainingruns" => ("v1", "TrainingRun"),
+            "mpijobs" => ("v2beta1", "MPIJob"),
+            "rayjobs" => ("v1", "RayJob"),
             "leaderworkersets" => ("v1", "LeaderWorkerSet"),
             "jobsets" => ("v1alpha2", "JobSet"),
             "topologies" => ("v1beta2", "Topology"),

@@ -14,6 +14,7 @@ pub(super) const CASES: &[Case] = topic!["deletion", OnlyTheApi:
     delete_with_matching_preconditions_works,
     delete_with_a_finalizer_only_marks_the_object,
     removing_the_last_finalizer_deletes,
+    removing_the_last_finalizer_is_answered_with_the_version_before,
     a_marked_object_takes_no_new_finalizers,
     a_marked_object_can_still_be_updated,
     a_second_delete_of_a_marked_object_changes_nothing,
@@ -101,6 +102,16 @@ async fn removing_the_last_finalizer_deletes(api: Harness) -> Result<()> {
     let patch = json!({"metadata": {"finalizers": null}});
     api.merge(&at(CONFIGMAPS, "a"), patch).await?.is(200)?.has("/metadata/name", "a")?;
     api.get(&at(CONFIGMAPS, "a")).await?.is(404)?;
+    Ok(())
+}
+
+/// The removal has a revision of its own, which only watches tell.
+async fn removing_the_last_finalizer_is_answered_with_the_version_before(api: Harness) -> Result<()> {
+    let before = held(&api).await?.version()?;
+    let patch = json!({"metadata": {"finalizers": null, "labels": {"last": "words"}}});
+    let answer = api.merge(&at(CONFIGMAPS, "a"), patch).await?.is(200)?;
+    ensure!(answer.version()? == before, "{} after {before}", answer.version()?);
+    answer.lacks("/metadata/finalizers")?.has("/metadata/labels/last", "words")?;
     Ok(())
 }
 

@@ -1,0 +1,298 @@
+//! What made Kueue crash, count wrongly what a job brings along, or let pods go that had no quota: as scenarios of the whole program.
+//! The numbers are those of its issues and pull requests.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use admission_controller::Configuration;
+use cluster_sim::GroupResource;
+use serde_json::{Value, json};
+use support::{World, pytorch};
+
+const GROUP: &str = "kueue.x-k8s.io";
+const RACK: &str = "example.com/rack";
+const HOST: &str = "kubernetes.io/hostname";
+
+/// After whatever might have made it crash: the program goes on.
+async fn still_works(world: &World, queue: &str) {
+    world.pytorch("after-all", queue, 1).await;
+    world.settle().await;
+    assert!(world.is("after-all", "Admitted"), "{:?}", world.workload("after-all"));
+}
+
+fn workloads(world: &World) -> Vec<Value> {
+    let id = GroupResource::new(GROUP, "workloads");
+    let all = world.cluster.store("reader").list(&id, Some("team"));
+    all.iter().map(|one| one.value().clone()).collect()
+}
+
+/// Queue `a` of so much cpu, and memory in plenty.
+async fn cpu_queue(world: &World, cpu: &str) {
+    let quotas = json!([{ "name": "cpu", "nominalQuota": cpu }, { "name": "memory", "nominalQuota": "1Ti" }]);
+    let flavors = json!([{ "name": "a100", "resources": quotas }]);
+    let groups = json!([{ "coveredResources": ["cpu", "memory"], "flavors": flavors }]);
+    let queue =
+        json!({ "metadata": { "name": "a" }, "spec": { "namespaceSelector": {}, "resourceGroups": groups } });
+    world.create(GROUP, "clusterqueues", queue).await;
+    let local = json!({ "metadata": { "name": "a", "namespace": "team" }, "spec": { "clusterQueue": "a" } });
+    world.create(GROUP, "localqueues", local).await;
+}
+
+/// Queue `a` of 16 GPUs on two racks of two nodes.
+async fn racks(world: &World) {
+    for (rack, node) in [("r1", "n1"), ("r1", "n2"), ("r2", "n3"), ("r2", "n4")] {
+        let node = json!({
+            "metadata": { "name": node, "labels": { RACK: rack, HOST: node } },
+            "status": {
+                "allocatable": { "nvidia.com/gpu": "4", "cpu": "8", "pods": "20" },
+                "conditions": [{ "type": "Ready", "status": "True", "reason": "", "message": "",
+                    "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z" }],
+            },
+        });
+        world.create("", "nodes", node).await;
+    }
+    let levels = json!([{ "nodeLabel": RACK }, { "nodeLabel": HOST }]);
+    let topology = json!({ "metadata": { "name": "racks" }, "spec": { "levels": levels } });
+    world.create(GROUP, "topologies", topology).await;
+    world
+        .update(GROUP, "resourceflavors", "a100", false, |flavor| {
+            flavor["spec"] = json!({ "nodeLabels": {}, "topologyName": "racks" });
+        })
+        .await;
+    world.queue("a", "", json!({ "nominalQuota": 16 }), json!({})).await;
+}
+
+async fn node_goes(world: &World, name: &str) {
+    let nodes = GroupResource::new("", "nodes");
+    world.cluster.store("user").delete(&nodes, "", name, Default::default()).await.unwrap();
+    world.settle().await;
+}
+
+fn is_gated(world: &World, pod: &str) -> bool {
+    let pod = world.get("", "pods", pod).unwrap();
+    pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty())
+}
+
+/// An elastic job has quota for two pods and wants six. However its pods come and go, no more than two are let go, and one
+/// that has ended makes room for the next.
+#[tokio::test(start_paused = true)]
+async fn kueue_12045_pods_beyond_the_quota_stay_behind_their_gate() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let first = world.start("one");
+    world.settle().await;
+    world.install_webhooks(&Configuration::default()).await;
+    let gpu = json!({ "limits": { "nvidia.com/gpu": 1 } });
+    let job = json!({
+        "metadata": {
+            "name": "grows", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" },
+            "annotations": { "kueue.x-k8s.io/elastic-job": "true" },
+        },
+        "spec": {
+            "parallelism": 2,
+            "template": { "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i", "resources": gpu }] } },
+        },
+    });
+    world.create("batch", "jobs", job).await;
+    world.settle().await;
+    world.pass(2).await;
+    world.update("batch", "jobs", "grows", false, |job| job["spec"]["parallelism"] = json!(6)).await;
+    world.settle().await;
+    let template = world.get("batch", "jobs", "grows").unwrap()["spec"]["template"].clone();
+    // Those of the surplus come first.
+    for name in ["p0", "p1", "p2", "p3", "p4", "p5"] {
+        let metadata = json!({
+            "name": name, "namespace": "team",
+            "labels": template["metadata"]["labels"], "annotations": template["metadata"]["annotations"],
+        });
+        world.create("", "pods", json!({ "metadata": metadata, "spec": template["spec"] })).await;
+    }
+    let let_go = || ["p0", "p1", "p2", "p3", "p4", "p5"].into_iter().filter(|pod| !is_gated(&world, pod));
+    world.settle().await;
+    assert_eq!(let_go().count(), 2);
+    // Whoever leads next knows it too.
+    first.kill();
+    world.start("two");
+    world.pass(60).await;
+    assert_eq!(let_go().count(), 2);
+    let ended = let_go().next().unwrap();
+    world.update("", "pods", ended, true, |pod| pod["status"]["phase"] = json!("Succeeded")).await;
+    world.settle().await;
+    assert_eq!(let_go().count(), 3, "the one that has ended needs its quota no more");
+}
+
+/// KubeRay puts a container beside the head that submits the job: the head's pod asks for that much more.
+#[tokio::test(start_paused = true)]
+async fn kueue_12454_the_container_that_submits_a_ray_job_is_counted() {
+    let world = World::new(false).await;
+    cpu_queue(&world, "2400m").await;
+    world.start("one");
+    let template = json!({ "spec": { "containers": [{
+        "name": "ray", "image": "ray", "resources": { "requests": { "cpu": "1" } },
+    }]}});
+    let job = json!({
+        "metadata": { "name": "ray", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": {
+            "suspend": true, "submissionMode": "SidecarMode", "shutdownAfterJobFinishes": true, "entrypoint": "x",
+            "rayClusterSpec": {
+                "headGroupSpec": { "rayStartParams": {}, "template": template },
+                "workerGroupSpecs": [{ "groupName": "w", "replicas": 1, "minReplicas": 1, "maxReplicas": 1,
+                    "rayStartParams": {}, "template": template }],
+            },
+        },
+    });
+    world.create("ray.io", "rayjobs", job).await;
+    world.settle().await;
+    assert!(!world.is("ray", "QuotaReserved"), "head, worker and submitter ask for 2500m");
+    world
+        .update(GROUP, "clusterqueues", "a", false, |queue| {
+            queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!("2500m");
+        })
+        .await;
+    world.settle().await;
+    assert!(world.is("ray", "Admitted"));
+    let held = world.workload("ray").unwrap()["status"]["admission"]["podSetAssignments"].clone();
+    let cpu = |index: usize| held[index]["resourceUsage"]["cpu"].clone();
+    assert_eq!((held[0]["name"].as_str(), cpu(0), cpu(1)), (Some("head"), json!("1500m"), json!("1")));
+}
+
+/// A Workload says that its pods are in subgroups, and of how many: none at all, or it does not say. Its pods get their places one
+/// after another.
+#[tokio::test(start_paused = true)]
+async fn kueue_12807_subgroups_without_a_number_are_placed_in_turn() {
+    for count in [json!(0), Value::Null] {
+        let world = World::new(false).await;
+        racks(&world).await;
+        world.start("one");
+        world.settle().await;
+        let mut wish = json!({ "required": RACK, "podIndexLabel": "index", "subGroupIndexLabel": "group" });
+        if count.is_number() {
+            wish["subGroupCount"] = count.clone();
+        }
+        let gpu = json!({ "requests": { "nvidia.com/gpu": 1 }, "limits": { "nvidia.com/gpu": 1 } });
+        let spec = json!({ "containers": [{ "name": "c", "image": "i", "resources": gpu }], "restartPolicy": "Never" });
+        let pod_set =
+            json!({ "name": "main", "count": 3, "topologyRequest": wish, "template": { "spec": spec } });
+        let workload = json!({
+            "metadata": { "name": "groups", "namespace": "team" },
+            "spec": { "queueName": "a", "podSets": [pod_set] },
+        });
+        world.create(GROUP, "workloads", workload).await;
+        world.settle().await;
+        for index in 0..3 {
+            let mut pod = json!({
+                "metadata": {
+                    "name": format!("pod-{index}"), "namespace": "team",
+                    "labels": { "kueue.x-k8s.io/podset": "main", "index": index.to_string(), "group": "0" },
+                    "annotations": { "kueue.x-k8s.io/workload": "groups", "kueue.x-k8s.io/podset-required-topology": RACK },
+                },
+                "spec": spec,
+            });
+            pod["spec"]["schedulingGates"] = json!([{ "name": "kueue.x-k8s.io/topology" }]);
+            world.create("", "pods", pod).await;
+        }
+        world.settle().await;
+        for index in 0..3 {
+            assert!(!is_gated(&world, &format!("pod-{index}")), "{index}, of {count} subgroups");
+        }
+        still_works(&world, "a").await;
+    }
+}
+
+/// A node goes while a workload that wants a topology has no quota, and so no places.
+#[tokio::test(start_paused = true)]
+async fn kueue_10036_a_node_goes_while_somebody_waits_for_places() {
+    let world = World::new(false).await;
+    racks(&world).await;
+    world.start("one");
+    let mut job = pytorch("waits", "a", 20);
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"] =
+        json!({ "annotations": { "kueue.x-k8s.io/podset-required-topology": HOST } });
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    assert!(!world.is("waits", "QuotaReserved"));
+    node_goes(&world, "n2").await;
+    still_works(&world, "a").await;
+}
+
+/// The nodes of a domain are gone while others are looked for, so that nobody uses anything of it.
+#[tokio::test(start_paused = true)]
+async fn kueue_13560_a_domain_of_which_nothing_is_used() {
+    let world = World::new(false).await;
+    racks(&world).await;
+    world.start("one");
+    world.settle().await;
+    for node in ["n1", "n2", "n3"] {
+        node_goes(&world, node).await;
+    }
+    let mut job = pytorch("spread", "a", 5);
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"] =
+        json!({ "annotations": { "kueue.x-k8s.io/podset-preferred-topology": RACK } });
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    let (_, _, message) = world.condition("spread", "QuotaReserved").unwrap();
+    assert!(message.contains("4 of 5"), "{message}");
+    still_works(&world, "a").await;
+}
+
+/// A role of an MPIJob that is there and empty.
+#[tokio::test(start_paused = true)]
+async fn kueue_13714_a_role_without_a_specification() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    world.start("one");
+    let gpu = json!({ "limits": { "nvidia.com/gpu": 1 } });
+    let template = json!({ "spec": { "containers": [{ "name": "c", "image": "i", "resources": gpu }] } });
+    let job = json!({
+        "metadata": { "name": "mpi", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": {
+            "runPolicy": { "suspend": true },
+            "mpiReplicaSpecs": { "Launcher": null, "Worker": { "replicas": 2, "template": template } },
+        },
+    });
+    world.create("kubeflow.org", "mpijobs", job).await;
+    world.settle().await;
+    still_works(&world, "a").await;
+}
+
+/// A Workload without a priority waits behind others.
+#[tokio::test(start_paused = true)]
+async fn kueue_14411_a_workload_that_names_no_priority_waits_like_any_other() {
+    let world = World::new(false).await;
+    world
+        .queue("a", "", json!({ "nominalQuota": 1 }), json!({ "withinClusterQueue": "LowerPriority" }))
+        .await;
+    world.start("one");
+    world.settle().await;
+    let gpu = json!({ "requests": { "nvidia.com/gpu": 4 } });
+    let spec =
+        json!({ "containers": [{ "name": "c", "image": "i", "resources": gpu }], "restartPolicy": "Never" });
+    let bare = json!({
+        "metadata": { "name": "bare", "namespace": "team" },
+        "spec": { "queueName": "a", "podSets": [{ "name": "main", "count": 1, "template": { "spec": spec } }] },
+    });
+    world.create(GROUP, "workloads", bare).await;
+    world.settle().await;
+    assert!(world.workload_named("bare").unwrap()["spec"]["priority"].is_null());
+    assert!(world.metrics().await.contains("kueue_pending_workloads"));
+    still_works(&world, "a").await;
+}
+
+/// Devices by claims are not counted here, so that nothing can be added up wrongly: a workload with one is not admitted and is told why.
+#[tokio::test(start_paused = true)]
+async fn kueue_12897_and_12945_a_claim_never_passes_uncounted() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    world.start("one");
+    let mut job = pytorch("claims", "a", 1);
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["resourceClaims"] =
+        json!([{ "name": "gpus", "resourceClaimTemplateName": "many" }]);
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    assert!(!world.is("claims", "QuotaReserved"));
+    let (_, _, message) = world.condition("claims", "QuotaReserved").unwrap();
+    assert!(message.contains("resourceClaims"), "{message}");
+    still_works(&world, "a").await;
+    assert_eq!(workloads(&world).len(), 2);
+}
