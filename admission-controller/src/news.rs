@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
-use crds::reasons::workload::finished;
+use crds::reasons::workload::{finished, quota_reserved};
 use crds::view::workload::Workload;
 use kit::events::Severity;
 use quota_engine::PendingReason;
@@ -91,11 +91,22 @@ pub fn written<'a>(
         };
         news.extend(reason.map(warning));
     }
+    let gated = |one: &Workload| {
+        let waits = one.condition(tokens::QUOTA_RESERVED);
+        waits.is_some_and(|one| one.status == "False" && one.reason == quota_reserved::ADMISSION_GATED)
+            && !one.holds(tokens::BLOCKED_ON_PREEMPTION_GATES)
+    };
+    if before.is_some_and(gated) && !gated(after) {
+        let note = "nobody holds it back any more".to_owned();
+        news.push(normal(reasons::ADMISSION_GATE_CLEARED, note));
+    }
     let waits = after.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False");
     let waited = before.and_then(|before| before.condition(tokens::QUOTA_RESERVED));
     if let Some(waits) = waits.filter(|waits| waited.is_none_or(|waited| waited.reason != waits.reason)) {
         let reason = Cow::Owned(waits.reason.clone());
-        news.push(News { severity: Severity::Warning, reason, ..normal("", waits.message.clone()) });
+        // Somebody wanted that.
+        let severity = if gated(after) { Severity::Normal } else { Severity::Warning };
+        news.push(News { severity, reason, ..normal("", waits.message.clone()) });
     }
     news
 }

@@ -249,8 +249,9 @@ fn was_edited(job: &Job, workload: &Workload) -> bool {
     seconds != workload.spec.maximum_execution_time_seconds
         || workload.spec.pod_sets.iter().zip(sets).any(|(written, set)| {
             let template = set.template_in(&job.object).and_then(|one| PodTemplate::deserialize(one).ok());
-            !jobs::is_marked(&job.object, set)
-                && template.is_some_and(|template| template != written.template)
+            written.min_count != set.min_count
+                || (!jobs::is_marked(&job.object, set)
+                    && template.is_some_and(|template| template != written.template))
         })
 }
 

@@ -241,6 +241,43 @@ async fn who_holds_a_job_back_holds_its_workload_back_until_the_last_has_gone() 
     set(json!("")).await;
     assert_eq!(written(), Value::Null);
     assert!(world.is("llama", "Admitted"));
+    let told = world.told();
+    let of = |reason: &str| -> Vec<&(String, String)> { told.iter().filter(|one| one.1 == reason).collect() };
+    assert_eq!(of("AdmissionGated"), [&("Normal".to_owned(), "AdmissionGated".to_owned())], "{told:?}");
+    assert_eq!(of("AdmissionGateCleared").len(), 1, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_with_another_class_or_smaller_least_count_takes_its_workload_along() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    for (name, value) in [("low", 1), ("high", 9)] {
+        let class = json!({ "metadata": { "name": name }, "value": value });
+        world.create("kueue.x-k8s.io", "workloadpriorityclasses", class).await;
+    }
+    world.start("layer1");
+    let mut job = batch("llama", "a", 8);
+    job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("low");
+    job["metadata"]["annotations"] = json!({ "kueue.x-k8s.io/job-min-parallelism": "4" });
+    world.create("batch", "jobs", job).await;
+    world.settle().await;
+    let before = world.workload("llama").unwrap();
+    assert_eq!(before["spec"]["podSets"][0]["minCount"], 4);
+    world
+        .update("batch", "jobs", "llama", false, |job| {
+            job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("high");
+            job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = json!("2");
+        })
+        .await;
+    world.settle().await;
+    let after = world.workload("llama").unwrap();
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["spec"]["podSets"][0]["minCount"], 2);
+    assert_eq!(
+        (&after["spec"]["priority"], &after["spec"]["priorityClassRef"]["name"]),
+        (&json!(9), &json!("high"))
+    );
+    assert!(world.told().iter().any(|one| one.1 == "UpdatedWorkload"), "{:?}", world.told());
 }
 
 #[tokio::test(start_paused = true)]

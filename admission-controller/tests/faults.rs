@@ -122,9 +122,7 @@ async fn what_the_watch_shows_before_the_answer_comes_is_told() {
         world.settle().await;
     }
     assert!(world.is("job", "Admitted") && !world.is_suspended("job"));
-    let events = world.cluster.store("reader").list(&GroupResource::new("", "events"), Some("team"));
-    let told: Vec<String> =
-        events.iter().filter_map(|event| event.value()["reason"].as_str().map(str::to_owned)).collect();
+    let told: Vec<String> = world.told().into_iter().map(|(_, reason)| reason).collect();
     for reason in ["QuotaReserved", "Admitted", "Started"] {
         assert_eq!(told.iter().filter(|one| *one == reason).count(), 1, "{reason} in {told:?}");
     }

@@ -209,6 +209,101 @@ async fn pods_of_others_take_room_and_a_failed_node_is_replaced() {
     assert!(world.is_suspended("job"));
 }
 
+/// A job that waits may ask for other places: its Workload follows, and keeps its turn.
+#[tokio::test(start_paused = true)]
+async fn what_a_waiting_job_asks_of_the_topology_may_change() {
+    let world = world().await;
+    topology(&world).await;
+    world.start("one");
+    world.create("kubeflow.org", "pytorchjobs", together("job", 6, HOST)).await;
+    world.settle().await;
+    let before = world.workload("job").unwrap();
+    assert_eq!(before["spec"]["podSets"][0]["topologyRequest"]["required"], HOST);
+    assert!(!world.is("job", "Admitted"));
+    let prefer = |job: &mut Value| {
+        job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"] =
+            json!({ "kueue.x-k8s.io/podset-preferred-topology": HOST });
+    };
+    world.update("kubeflow.org", "pytorchjobs", "job", false, prefer).await;
+    world.settle().await;
+    let after = world.workload("job").unwrap();
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    let wish = &after["spec"]["podSets"][0]["topologyRequest"];
+    assert_eq!((&wish["required"], &wish["preferred"]), (&Value::Null, &json!(HOST)));
+    assert!(world.is("job", "Admitted"));
+}
+
+/// The API server's part of binding a pod.
+async fn bind(world: &World, name: &str, node: &str) {
+    let change = |pod: &mut Value| {
+        pod["spec"]["nodeName"] = json!(node);
+        Ok(())
+    };
+    let (pods, store) = (GroupResource::new("", "pods"), world.cluster.store("scheduler"));
+    store.update(&pods, "team", name, cluster_sim::Part::Binding, change).await.unwrap();
+    world.update("", "pods", name, true, |pod| pod["status"]["phase"] = json!("Running")).await;
+}
+
+async fn taint(world: &World, node: &str, taints: Value) {
+    let nodes = GroupResource::new("", "nodes");
+    let store = world.cluster.store("user");
+    let change = |node: &mut Value| {
+        node["spec"]["taints"] = taints.clone();
+        Ok(())
+    };
+    store.update(&nodes, "", node, cluster_sim::Part::Main, change).await.unwrap();
+}
+
+/// What a pod says of its end.
+fn ended(world: &World, name: &str) -> Option<Value> {
+    let pod = world.get("", "pods", name).unwrap();
+    let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let condition = conditions.into_iter().find(|one| one["type"] == "TerminatedByKueue")?;
+    assert_eq!((&pod["status"]["phase"], &condition["status"]), (&json!("Failed"), &json!("True")));
+    Some(condition["reason"].clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_node_that_is_none_for_it_is_ended_and_who_runs_there_is_not() {
+    let world = world().await;
+    topology(&world).await;
+    world.start("one");
+    world.create("kubeflow.org", "pytorchjobs", together("job", 6, RACK)).await;
+    world.settle().await;
+    assert_eq!(places(&world, "job"), [("n1".to_owned(), 4), ("n2".to_owned(), 2)]);
+    make_pods(&world, "job", 0..6).await;
+    world.settle().await;
+    for name in ["job-0", "job-4"] {
+        let node = if name == "job-0" { "n1" } else { "n2" };
+        bind(&world, name, node).await;
+    }
+    // A pod that runs there keeps the node from being replaced; those that are not bound will never be.
+    taint(&world, "n1", json!([{ "key": "broken", "effect": "NoSchedule" }])).await;
+    world.settle().await;
+    assert_eq!(places(&world, "job"), [("n1".to_owned(), 4), ("n2".to_owned(), 2)]);
+    for (name, reason) in [("job-0", None), ("job-1", Some("UnschedulableOnAssignedNode")), ("job-5", None)] {
+        assert_eq!(ended(&world, name), reason.map(|reason| json!(reason)), "{name}");
+    }
+    let told = world.told();
+    let told = told.iter().filter(|one| one.1 == "PodTerminatedByKueue");
+    assert_eq!(told.count(), 3, "one for each pod");
+    // What takes their places is not sent to its end, too.
+    let template = template(&world, "job");
+    let mut next = json!({ "metadata": template["metadata"], "spec": template["spec"] });
+    (next["metadata"]["name"], next["metadata"]["namespace"]) = (json!("job-1b"), json!("team"));
+    next["metadata"]["labels"]["training.kubeflow.org/replica-index"] = json!("1");
+    world.create("", "pods", next).await;
+    world.settle().await;
+    assert_eq!(pod(&world, "job-1b").0, json!([{ "name": "kueue.x-k8s.io/topology" }]));
+    // When the last one there has ended, another node takes its place.
+    world.update("", "pods", "job-0", true, |pod| pod["status"]["phase"] = json!("Failed")).await;
+    world.settle().await;
+    let moved = places(&world, "job");
+    assert!(moved.iter().all(|(node, _)| node != "n1"), "{moved:?}");
+    let (gates, node) = pod(&world, "job-1b");
+    assert!(gates == json!([]) && node != json!("n1"), "{gates} {node}");
+}
+
 /// A Topology stays while a flavor has it, and goes with the last one.
 #[tokio::test(start_paused = true)]
 async fn a_topology_goes_when_no_flavor_has_it() {

@@ -292,6 +292,10 @@ pub mod event {
         CREATED_WORKLOAD = "CreatedWorkload";
         /// On a job: its Workload was brought in line with it.
         UPDATED_WORKLOAD = "UpdatedWorkload";
+        /// On a job: its Workload, which describes another job, was deleted.
+        DELETED_WORKLOAD = "DeletedWorkload";
+        /// On a Workload: whoever held it back does so no more.
+        ADMISSION_GATE_CLEARED = "AdmissionGateCleared";
         /// On a job: its Workload is finished.
         FINISHED_WORKLOAD = "FinishedWorkload";
         /// On a job: it cannot be described as a Workload.
@@ -302,6 +306,8 @@ pub mod event {
         WORKLOAD_PRIORITY_CLASS_NOT_FOUND = "WorkloadPriorityClassNotFound";
         /// On a pod: its group has enough without it.
         EXCESS_POD_DELETED = "ExcessPodDeleted";
+        /// On a pod: ended, since it cannot run on the node that it was sent to.
+        POD_TERMINATED_BY_KUEUE = "PodTerminatedByKueue";
         /// On a Workload of a pod group: pods came to it.
         OWNER_REFERENCES_ADDED = "OwnerReferencesAdded";
         /// Its owners are too many above one another, or in a circle.
@@ -321,6 +327,8 @@ pub mod event {
 pub mod pod {
     /// A node was found, or not.
     pub const POD_SCHEDULED: &str = "PodScheduled";
+    /// It was ended because it cannot run on the node that it was sent to. Kueue's name, whoever wrote it.
+    pub const TERMINATED_BY_KUEUE: &str = "TerminatedByKueue";
     /// `status.reason` of a pod the kubelet rejected because devices were not as promised.
     pub const UNEXPECTED_ADMISSION_ERROR: &str = "UnexpectedAdmissionError";
 
@@ -328,6 +336,8 @@ pub mod pod {
     reasons! {
         /// No node fits.
         UNSCHEDULABLE = "Unschedulable";
+        /// Of `TerminatedByKueue`: the node that its topology gave it is not one for it any more.
+        UNSCHEDULABLE_ON_ASSIGNED_NODE = "UnschedulableOnAssignedNode";
         /// The scheduler failed at it.
         SCHEDULER_ERROR = "SchedulerError";
         /// Ours: the PodGroup it names does not exist.

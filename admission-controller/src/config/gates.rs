@@ -46,6 +46,9 @@ pub struct FeatureGates {
     /// `TASReplaceNodeOnPodTermination`: a node that is not ready has failed as soon as the pods on it end.
     #[serde(rename = "TASReplaceNodeOnPodTermination")]
     pub tas_replace_on_pod_termination: bool,
+    /// `TASReplaceNodeOnNodeTaints`: a node has failed, too, that has a taint which the pods on it do not tolerate.
+    #[serde(rename = "TASReplaceNodeOnNodeTaints")]
+    pub tas_replace_on_taints: bool,
     /// `SkipReassignmentForPodOwnedWorkloads`.
     pub skip_reassignment_for_pod_owned_workloads: bool,
     /// `ReclaimablePods`: quota of pods that have ended is given back before the job ends.
@@ -103,6 +106,7 @@ impl Default for FeatureGates {
             tas_failed_node_replacement: true,
             tas_fail_fast: placement.fail_fast,
             tas_replace_on_pod_termination: true,
+            tas_replace_on_taints: true,
             skip_reassignment_for_pod_owned_workloads: placement.keep_single_pods,
             partial_admission: kueues.partial_admission,
             multi_kueue_orchestrated_preemption: kueues.preemption_gates,

@@ -69,7 +69,6 @@ const NOTHING: &[&str] = &[
     "TASCacheTopologyTree",
     "TASCachingRemainingResources",
     "TASReplaceNodeDueToNotReadyOverFixedTime",
-    "TASReplaceNodeOnNodeTaints",
     "TLSOptions",
     "ValidateRayAndSparkJobUpdates",
     "VectorizedResourceRequests",

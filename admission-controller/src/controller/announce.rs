@@ -17,7 +17,11 @@ use crate::{input, news, words};
 /// The reason of an event about a job that cannot be described.
 const CANNOT_COMPOSE: &str = reasons::ERR_WORKLOAD_COMPOSE;
 
-fn regarding(api_version: Cow<'static, str>, kind: &'static str, metadata: &ObjectMeta) -> Regarding {
+pub(super) fn regarding(
+    api_version: Cow<'static, str>,
+    kind: &'static str,
+    metadata: &ObjectMeta,
+) -> Regarding {
     Regarding {
         api_version,
         kind: kind.into(),

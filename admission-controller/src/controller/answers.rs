@@ -123,6 +123,7 @@ impl Controller {
                 self.world.take_slice_pod_answer(*view);
                 self.count_slice_gate(&pod);
             }
+            Answer::Ended(view) => self.stray_ended(*view),
             Answer::Nothing => {}
         }
     }
@@ -263,6 +264,7 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
         | Answer::Cohort(_)
         | Answer::LetGo(_)
         | Answer::Ungated(_)
+        | Answer::Ended(_)
         | Answer::Nothing => false,
     }
 }

@@ -13,6 +13,7 @@ mod pump;
 mod send;
 mod slices;
 mod store;
+mod strays;
 pub(crate) mod world;
 
 use std::collections::{BTreeMap, BTreeSet};

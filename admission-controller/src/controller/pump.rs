@@ -45,6 +45,7 @@ pub(super) enum Answer {
     Cohort(Box<Cohort>),
     LetGo(Box<PlacedPod>),
     Ungated(Box<PlacedPod>),
+    Ended(Box<PlacedPod>),
     Nothing,
 }
 
@@ -520,18 +521,31 @@ impl Controller {
                 self.about_job(job, Severity::Normal, reasons::UPDATED_WORKLOAD, &note);
                 self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
             }
-            (Step::ChangePriority, Some(job), Some(workload)) => {
-                if let Ok(priority) = self.world.priorities.of(job) {
-                    let body = json!({
-                        "spec": { "priority": priority.value, "priorityClassRef": priority.class_ref() }
-                    });
-                    self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
-                }
-            }
+            (Step::ChangePriority, Some(job), Some(workload)) => self.change_priority(unit, job, workload),
             (Step::Adopt, Some(job), None) => self.adopt_workload(unit, job),
-            (Step::DeleteWorkload, _, Some(workload)) => self.delete_workload(unit, workload),
+            (Step::DeleteWorkload, job, Some(workload)) => {
+                if let Some(job) = job {
+                    let name = text(workload.metadata.name.as_ref());
+                    let note = format!("Workload {name} is not about the job as it is now, and is deleted");
+                    self.about_job(job, Severity::Normal, reasons::DELETED_WORKLOAD, &note);
+                }
+                self.delete_workload(unit, workload);
+            }
             _ => {}
         }
+    }
+
+    fn change_priority(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
+        let Ok(priority) = self.world.priorities.of(job) else { return };
+        let class = priority.class.as_ref().map_or("none", |(_, _, name)| name);
+        // That its class is worth something else now is no news of the job.
+        if workload.spec.priority_class_ref.as_ref().map_or("none", |one| &one.name) != class {
+            let note = format!("its Workload has priority class {class} now");
+            self.about_job(job, Severity::Normal, reasons::UPDATED_WORKLOAD, &note);
+        }
+        let body =
+            json!({ "spec": { "priority": priority.value, "priorityClassRef": priority.class_ref() } });
+        self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
     }
 
     fn compose_job(&self, job: &Job) -> Result<Value, String> {

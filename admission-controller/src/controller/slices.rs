@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use crds::names::kueue;
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
-use crds::view::placed_pod::PlacedPod;
 use crds::view::workload::Workload;
 use kit::events::Severity;
 use kit::patch::{self, Subresource, Target, WriteError};
@@ -16,7 +15,7 @@ use quota_engine::Uid;
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::pump::{About, Answer, Before, Op, about, target, text, versions};
+use super::pump::{Answer, Before, Op, about, target, text, versions};
 use super::world::Unit;
 use super::world::slices::SlicePod;
 use crate::jobs::JobPodSet;
@@ -204,21 +203,7 @@ impl Controller {
         let gates: Vec<Value> = gates.map(|name| json!({ "name": name })).collect();
         let body = json!({ "spec": { "schedulingGates": gates } });
         let target = Target::new(pod.name.clone(), pod.uid.as_str()).at(pod.version.to_string());
-        let api = Api::<PlacedPod>::namespaced(self.ctx.clients.write.clone(), &pod.namespace);
-        let op = Op {
-            decision: None,
-            reads: false,
-            about: About::Queue,
-            versions: String::new(),
-            before: Before::Nothing,
-        };
-        self.submit(&Unit::Gate(pod.uid), Priority::Normal, op, move || {
-            let (api, target, body) = (api.clone(), target.clone(), body.clone());
-            async move {
-                let view = patch::merge(&api, &target, body, Subresource::Main).await?;
-                Ok(Answer::Ungated(Box::new(view)))
-            }
-        });
+        self.patch_gate(&pod.uid, &pod.namespace, target, body, |pod| Answer::Ungated(Box::new(pod)));
     }
 }
 

@@ -298,9 +298,11 @@ impl World {
 
     /// Workloads with places on a node of which there is news.
     fn who_stands_on(&mut self, node: &str) {
-        let units: Vec<Unit> =
-            self.ground.standing_on(node).filter_map(|uid| self.unit_of_workload(uid)).collect();
-        self.dirty.extend(units);
+        let uids: Vec<Uid> = self.ground.standing_on(node).cloned().collect();
+        for uid in uids {
+            self.dirty.extend(self.unit_of_workload(&uid));
+            self.dirty.insert(Unit::Places(uid));
+        }
     }
 
     /// Pods of this Workload came, went or changed.

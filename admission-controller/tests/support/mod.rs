@@ -269,6 +269,14 @@ impl World {
         workloads.iter().find(|one| one["name"] == name).unwrap().clone()
     }
 
+    /// Types and reasons of the events in the namespace of the jobs.
+    pub(crate) fn told(&self) -> Vec<(String, String)> {
+        let id = GroupResource::new("", "events");
+        let events = self.cluster.store("reader").list(&id, Some("team"));
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        events.iter().map(|event| (text(event.value(), "type"), text(event.value(), "reason"))).collect()
+    }
+
     async fn page(&self, path: &str) -> String {
         let name = crds::names::trireme::ADMISSION_SERVICE;
         let service = self.services.resolve("trireme-system", name).remove(0);

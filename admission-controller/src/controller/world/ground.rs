@@ -7,7 +7,7 @@ use crds::names::kueue;
 use crds::view::Node;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::topology::Topology;
-use crds::view::workload::Workload;
+use crds::view::workload::{PodSetAssignment, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::watch::Change;
 use model::ResourceList;
@@ -37,9 +37,30 @@ enum Role {
     /// It is bound to a node and was not placed by topology.
     Resident(Arc<str>, Arc<ResourceList>),
     /// It is placed by topology, for this Workload.
-    Placed { workload: String, gates: Vec<String>, member: Box<Member>, progresses: bool },
+    Placed { workload: String, gates: Vec<String>, member: Box<Member>, stage: Stage },
     /// Neither, or it has ended.
     Neither,
+}
+
+/// How far a pod has come that is placed by topology.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It is not bound to its node.
+    Waits,
+    /// It is.
+    Bound,
+    /// It is being deleted.
+    Leaves,
+}
+
+impl Stage {
+    fn of(pod: &PlacedPod) -> Self {
+        match (pod.metadata.deletion_timestamp.is_some(), pod.spec.node_name.is_empty()) {
+            (true, _) => Self::Leaves,
+            (false, true) => Self::Waits,
+            (false, false) => Self::Bound,
+        }
+    }
 }
 
 impl Object for GroundPod {
@@ -105,7 +126,7 @@ fn role(pod: &PlacedPod) -> Role {
             index_offset: annotations.get(kueue::POD_INDEX_OFFSET).cloned(),
         }),
         gates,
-        progresses: pod.metadata.deletion_timestamp.is_none(),
+        stage: Stage::of(pod),
     }
 }
 
@@ -372,14 +393,25 @@ impl Ground {
         self.nodes.get(self.nodes_by_name.get(name)?)
     }
 
-    /// Whether pods of the Workload run on this node, or are sent to it, and are not being ended.
+    /// Whether pods of the Workload are bound to this node and are not being ended.
     pub(in crate::controller) fn progresses_on(&self, workload: &Workload, node: &str) -> bool {
         self.members(workload).any(|(_, pod)| match &pod.role {
-            Role::Placed { member, progresses, .. } => {
-                *progresses && member.node_selector.get(HOSTNAME).is_some_and(|host| host == node)
+            Role::Placed { member, stage, .. } => {
+                *stage == Stage::Bound && member.node_selector.get(HOSTNAME).is_some_and(|host| host == node)
             }
             Role::Resident(..) | Role::Neither => false,
         })
+    }
+
+    /// The pods of the Workload that were sent to a node and wait to be bound, with that node.
+    pub(in crate::controller) fn waiting(&self, workload: &Workload) -> Vec<(Uid, String)> {
+        let waits = |(uid, pod): (&Uid, &GroundPod)| match &pod.role {
+            Role::Placed { member, stage: Stage::Waits, .. } if !member.gated => {
+                Some((uid.clone(), member.node_selector.get(HOSTNAME)?.clone()))
+            }
+            _ => None,
+        };
+        self.members(workload).filter_map(waits).collect()
     }
 }
 
@@ -391,8 +423,13 @@ fn key_of(metadata: &ObjectMeta) -> Key {
 /// The nodes on which an admitted Workload has places, where they are told node by node.
 pub(in crate::controller) fn nodes_of(view: &Workload) -> BTreeSet<String> {
     let sets = view.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
-    let places = sets.filter_map(|held| topology::read(held.topology_assignment.as_ref()?).ok());
+    sets.flat_map(hosts).collect()
+}
+
+/// Those of one pod set.
+pub(in crate::controller) fn hosts(held: &PodSetAssignment) -> BTreeSet<String> {
+    let places = held.topology_assignment.as_ref().and_then(|one| topology::read(one).ok());
     let hosts = places.filter(|places| places.levels.last().is_some_and(|level| &**level == HOSTNAME));
-    let domains = hosts.flat_map(|places| places.domains);
+    let domains = hosts.into_iter().flat_map(|places| places.domains);
     domains.filter_map(|domain| domain.values.last().map(ToString::to_string)).collect()
 }
