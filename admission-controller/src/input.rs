@@ -437,7 +437,7 @@ fn standing(view: &Workload, remaining: &BTreeMap<&str, i64>) -> input::Standing
     };
     let Some(admission) = &view.status.admission else { return input::Standing::Pending };
     input::Standing::Reserved {
-        admission: input::Admission {
+        admission: Arc::new(input::Admission {
             cluster_queue: ClusterQueueName::from(admission.cluster_queue.as_str()),
             pod_sets: admission
                 .pod_set_assignments
@@ -447,7 +447,7 @@ fn standing(view: &Workload, remaining: &BTreeMap<&str, i64>) -> input::Standing
                     assignment(one, set, remaining.get(one.name.as_str()).copied())
                 })
                 .collect(),
-        },
+        }),
         admitted: view.holds(conditions::ADMITTED),
         evicted: view.holds(conditions::EVICTED),
         since_ms: millis(&reserved.last_transition_time),

@@ -212,25 +212,16 @@ impl FlavorAssignment {
         self.pod_sets.iter().map(PodSetFlavors::mode).min().unwrap_or(Mode::NoFit)
     }
 
-    fn admission(&self, name: &ClusterQueueName) -> Admission {
-        let pod_sets = self.pod_sets.iter().map(|one| PodSetAssignment {
-            name: one.name.clone(),
-            flavors: one
-                .flavors
-                .iter()
-                .map(|(resource, choice)| (resource.clone(), choice.flavor.clone()))
-                .collect(),
-            usage: one
-                .requests
-                .iter()
-                .filter(|(resource, _)| one.flavors.contains_key(*resource))
-                .map(|(resource, amount)| (resource.clone(), *amount))
-                .collect(),
-            count: one.count,
-            topology: one.topology.clone(),
-            delayed: one.delayed,
-        });
-        Admission { cluster_queue: name.clone(), pod_sets: pod_sets.collect() }
+    fn into_admission(self, name: &ClusterQueueName) -> Arc<Admission> {
+        let granted = |one: PodSetFlavors| {
+            let PodSetFlavors { name, count, requests: mut usage, flavors: choices, .. } = one;
+            usage.retain(|resource, _| choices.contains_key(resource));
+            let mut flavors = BTreeMap::new();
+            flavors.extend(choices.into_iter().map(|(resource, choice)| (resource, choice.flavor)));
+            PodSetAssignment { name, flavors, usage, count, topology: one.topology, delayed: one.delayed }
+        };
+        let pod_sets = self.pod_sets.into_iter().map(granted).collect();
+        Arc::new(Admission { cluster_queue: name.clone(), pod_sets })
     }
 
     /// What stands in the way. Where there was only nobody to displace, it waits for quota.
@@ -261,7 +252,7 @@ pub(crate) enum Verdict {
 /// Where a workload's quota would come from.
 #[derive(Clone, Debug)]
 pub(crate) struct Assignment {
-    pub(crate) admission: Admission,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) usage: Usage,
     pub(crate) places: Places,
     pub(crate) verdict: Verdict,
@@ -292,7 +283,10 @@ impl Engine {
         oracle: &mut dyn Oracle,
     ) -> FlavorAssignment {
         self.reconfigure();
-        self.scan(uid, name, ask, oracle).found
+        let Scanned { mut found, usage, .. } = self.scan(uid, name, ask, oracle);
+        let named = usage.iter().map(|(pair, amount)| (self.tree.pair_name(*pair).clone(), *amount));
+        found.usage = named.collect();
+        found
     }
 
     fn scan(&mut self, uid: &Uid, name: &ClusterQueueName, ask: Ask<'_>, oracle: &mut dyn Oracle) -> Scanned {
@@ -321,16 +315,16 @@ impl Engine {
                 } else if waits {
                     verdict = Verdict::Wait;
                 }
-                let admission = found.admission(name);
+                let admission = found.into_admission(name);
                 let places = self.places_of(uid, &admission);
                 Ok(Assignment { admission, usage, places, verdict, height, tried })
             }
             None => {
                 // Somewhere it would be: what is kept for it shall be there.
                 self.place_in(&mut found, &wishes, View::Empty);
-                let places = self.places_of(uid, &found.admission(name));
-                let entitled_to = Some((usage, places));
-                Err(NoFit { obstacles: found.obstacles(), entitled_to, height, tried })
+                let obstacles = found.obstacles();
+                let places = self.places_of(uid, &found.into_admission(name));
+                Err(NoFit { obstacles, entitled_to: Some((usage, places)), height, tried })
             }
         }
     }

@@ -21,13 +21,23 @@ use crate::tree::{Ledger, NodeId};
 /// microseconds each this is a tenth of a second at most.
 const HEADS_PER_CALL: usize = 8192;
 
-/// A head with what was found for it.
-pub(crate) struct Entry {
-    pub(crate) uid: Uid,
+/// A head and where it stands.
+pub(crate) struct Head {
     pub(crate) order: Order,
-    pub(crate) cluster_queue: ClusterQueueName,
+    pub(crate) name: ClusterQueueName,
     pub(crate) node: NodeId,
-    pub(crate) found: Result<Assignment, NoFit>,
+}
+
+impl Head {
+    pub(crate) fn uid(&self) -> &Uid {
+        &self.order.uid
+    }
+}
+
+/// A head with what was found for it.
+struct Entry {
+    head: Head,
+    found: Result<Assignment, NoFit>,
 }
 
 /// What one cycle came to.
@@ -38,7 +48,7 @@ struct Pass {
     /// Whether the next cycle sees something new.
     progress: bool,
     /// Heads that others of this cycle were faster than. They keep their place.
-    outrun: Vec<(ClusterQueueName, Order)>,
+    outrun: Vec<Head>,
 }
 
 impl Engine {
@@ -160,13 +170,13 @@ impl Engine {
         let mut pass = Pass::default();
         self.cycle_number += 1;
         self.cycle_began_at = self.last_id();
-        let heads = self.heads();
-        pass.heads = heads.iter().filter(|(name, order)| !self.is_blocked(name, order)).count();
+        let (heads, fresh) = self.heads();
+        pass.heads = fresh;
         let seconds = self.nominate_seconds();
         if pass.heads == 0 && seconds.is_empty() {
             return pass;
         }
-        let entries: Vec<Entry> = heads.into_iter().map(|(name, order)| self.nominate(name, order)).collect();
+        let entries: Vec<Entry> = heads.into_iter().map(|head| self.nominate(head)).collect();
         // Who has quota already comes first.
         pass.heads += seconds.len();
         for second in seconds {
@@ -174,12 +184,11 @@ impl Engine {
         }
         let mut turns = self.turns(entries);
         let mut kept = Kept::new();
-        while let Some(entry) = turns.next(&mut self.tree) {
-            let (name, order) = (entry.cluster_queue.clone(), entry.order.clone());
-            match self.process(entry, &mut kept, now_ms) {
+        while let Some(Entry { head, found }) = turns.next(&mut self.tree) {
+            match self.process(&head, found, &mut kept, now_ms) {
                 Done::Something => pass.progress = true,
                 Done::Nothing => {}
-                Done::Outrun => pass.outrun.push((name, order)),
+                Done::Outrun => pass.outrun.push(head),
             }
         }
         for (node, usage, places) in kept {
@@ -198,50 +207,52 @@ impl Engine {
     fn turns(&self, entries: Vec<Entry>) -> Turns<Entry> {
         let by_priority = self.settings.priority_sorting;
         if self.settings.fair_sharing.is_none() {
-            return Turns::sorted(entries, |entry| (entry.height(), entry.order.in_cycle(by_priority)));
+            return Turns::sorted(entries, |a, b| {
+                let by_order = || a.head.order.cmp_in_cycle(&b.head.order, by_priority);
+                a.height().cmp(&b.height()).then_with(by_order)
+            });
         }
         Turns::fair(&self.tree, entries, self.settings.non_borrowing_first, |entry| Entrant {
-            node: entry.node,
+            node: entry.head.node,
             usage: match &entry.found {
                 Ok(assignment) => assignment.usage.clone(),
                 Err(no_fit) => {
                     no_fit.entitled_to.as_ref().map(|(usage, _)| usage.clone()).unwrap_or_default()
                 }
             },
-            order: entry.order.in_cycle(by_priority),
+            order: entry.head.order.in_cycle(by_priority),
         })
     }
 
-    fn is_blocked(&self, name: &ClusterQueueName, order: &Order) -> bool {
-        self.queues.get(name).and_then(|queue| queue.blocked.as_ref()) == Some(order)
-    }
-
-    /// The head of every queue that has one.
-    fn heads(&mut self) -> Vec<(ClusterQueueName, Order)> {
-        let mut heads = Vec::new();
-        for name in self.ready.clone() {
+    /// The head of every queue that has one, and how many of them are not known to be blocked.
+    fn heads(&mut self) -> (Vec<Head>, usize) {
+        let (mut heads, mut fresh) = (Vec::with_capacity(self.ready.len()), 0);
+        for name in self.ready.iter().cloned().collect::<Vec<_>>() {
             self.park_behind_their_like(&name);
             let queue = self.queue(&name);
-            match queue.head().cloned() {
-                Some(order) => heads.push((name, order)),
+            match queue.head() {
+                Some(order) => {
+                    fresh += usize::from(queue.blocked.as_ref() != Some(order));
+                    heads.push(Head { order: order.clone(), node: queue.node, name });
+                }
                 None if queue.active.is_empty() => {
                     self.ready.remove(&name);
                 }
                 None => {}
             }
         }
-        heads
+        (heads, fresh)
     }
 
-    fn nominate(&mut self, name: ClusterQueueName, order: Order) -> Entry {
-        let found = self.assign(&order.uid, &name);
-        let node = self.queue(&name).node;
-        Entry { uid: order.uid.clone(), order, cluster_queue: name, node, found }
+    fn nominate(&mut self, head: Head) -> Entry {
+        let found = self.assign(head.uid(), &head.name);
+        Entry { head, found }
     }
 
     /// Heads that ask for the same as one that was looked at before them, and did not fit, need not be looked at.
     fn park_behind_their_like(&mut self, name: &ClusterQueueName) {
-        while let Some(order) = self.queue(name).head().cloned() {
+        while let Some(queue) = self.queues.get(name).filter(|queue| !queue.parked.is_empty()) {
+            let Some(order) = queue.head().cloned() else { return };
             let Some(shape) = self.workloads.get(&order.uid).map(|record| record.shape.clone()) else {
                 return;
             };

@@ -1,5 +1,7 @@
 //! What the engine answers.
 
+use std::sync::Arc;
+
 use crate::input::Admission;
 use crate::names::{ClusterQueueName, Uid};
 use crate::reason::PendingReason;
@@ -50,7 +52,7 @@ pub struct Reserve {
     /// The version of the workload on which this was decided.
     pub based_on: u64,
     /// What it gets.
-    pub admission: Admission,
+    pub admission: Arc<Admission>,
 }
 
 /// A slice of an elastic job is over, because another has its quota now. It is told again until it is seen to be finished.

@@ -16,7 +16,7 @@ use crate::queue::{Order, Phase, Queue, Record};
 use crate::reason::PendingReason;
 use crate::settings::Settings;
 use crate::slices::WorkloadKey;
-use crate::table::Table;
+use crate::table::{Set, Table};
 use crate::tree::{NodeName, Tree, Usage};
 
 /// All state of layer 1, owned by one task.
@@ -83,8 +83,8 @@ pub struct Engine {
     pub(crate) counts: CycleCounts,
     /// How many cycles there were.
     pub(crate) cycle_number: u64,
-    pub(crate) touched_queues: BTreeSet<ClusterQueueName>,
-    pub(crate) touched_local_queues: BTreeSet<LocalQueueKey>,
+    pub(crate) touched_queues: Set<ClusterQueueName>,
+    pub(crate) touched_local_queues: Set<LocalQueueKey>,
     pub(crate) planted: Planted,
 }
 
@@ -119,16 +119,17 @@ impl Engine {
         for name in names {
             let inactive = self.why_inactive(&name);
             let provisioned = self.provisioned(&name);
+            let places_all = self.places_all(&name);
             let queue = self.queue(&name);
-            if let Some(spec) = &mut queue.spec {
-                spec.provisioned = provisioned;
+            if let Some(spec) = queue.spec.as_mut().filter(|spec| spec.provisioned != provisioned) {
+                Arc::make_mut(spec).provisioned = provisioned;
             }
-            queue.inactive = inactive;
+            (queue.inactive, queue.places_all) = (inactive, places_all);
             queue.blocked = None;
             queue.generation += 1;
             self.touched_queues.insert(name);
         }
-        self.touched_local_queues.extend(self.local_queues.keys().cloned());
+        self.local_queues.keys().for_each(|key| self.touched_local_queues.note(key));
         self.reopen_accounts();
         let uids: Vec<Uid> = self.workloads.in_order().map(|(uid, _)| uid.clone()).collect();
         for uid in uids {
@@ -167,7 +168,14 @@ impl Engine {
         for uid in queue.reactivate() {
             self.set_phase(&uid, Phase::Queued(name.clone()));
         }
-        self.ready.insert(name.clone());
+        self.make_ready(name);
+    }
+
+    /// The queue has something to look at.
+    pub(crate) fn make_ready(&mut self, name: &ClusterQueueName) {
+        if !self.ready.contains(name) {
+            self.ready.insert(name.clone());
+        }
     }
 
     /// Every queue under the same root.
@@ -197,8 +205,8 @@ impl Engine {
         let Some(record) = self.workloads.get_mut(uid) else { return };
         let (before, after) = (record.phase.is_put_back(), phase.is_put_back());
         record.phase = phase;
-        if before != after {
-            self.touched_local_queues.extend(local_queue_of(&record.workload));
+        if let (true, Some(key)) = (before != after, local_queue_of(&record.workload)) {
+            self.touched_local_queues.insert(key);
         }
     }
 

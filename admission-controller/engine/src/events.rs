@@ -126,19 +126,20 @@ impl Engine {
             // That follows from the checks, see `reconfigure`.
             spec.provisioned.clone_from(&known.provisioned);
         }
-        if queue.spec.as_ref() == Some(&spec) {
+        if queue.spec.as_deref() == Some(&spec) {
             return;
         }
         if let (true, Some(before)) = (twice, &queue.spec) {
             add_quota(&mut spec, before);
         }
         let node = queue.node;
-        queue.spec = Some(spec.clone());
+        let spec = Arc::new(spec);
+        queue.spec = Some(Arc::clone(&spec));
         let cohort = spec.cohort.as_ref().filter(|_| !self.planted.is(Bug::ForgetCohort));
         let parent = cohort.map(|name| self.tree.node(NodeName::Cohort(name.as_str().to_owned())));
         self.tree.configure(node, parent, &spec.groups);
         self.tree.set_weight(node, spec.weight);
-        self.touched_queues.insert(spec.name);
+        self.touched_queues.note(&spec.name);
         self.reconfigured = true;
     }
 
@@ -298,7 +299,8 @@ fn forget_topology(workload: &mut Workload) {
         pod_sets.iter_mut().for_each(|pod_set| (pod_set.topology, pod_set.group) = (None, None));
     }
     if let Standing::Reserved { admission, .. } = &mut workload.standing {
-        admission.pod_sets.iter_mut().for_each(|held| (held.topology, held.delayed) = (None, None));
+        let pod_sets = &mut Arc::make_mut(admission).pod_sets;
+        pod_sets.iter_mut().for_each(|held| (held.topology, held.delayed) = (None, None));
     }
 }
 

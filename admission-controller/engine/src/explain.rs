@@ -73,13 +73,13 @@ impl Engine {
             Phase::Aside(_) => WorkloadState::Aside,
             Phase::Queued(_) => WorkloadState::Queued,
             Phase::Parked(_) => WorkloadState::Parked,
-            Phase::Claiming(claim) => WorkloadState::Claiming(claim.admission.clone()),
+            Phase::Claiming(claim) => WorkloadState::Claiming((*claim.admission).clone()),
             Phase::Finished => WorkloadState::Finished,
             Phase::Holding(holding) => match &holding.state {
-                HoldState::Assumed(_) => WorkloadState::Assumed(holding.admission.clone()),
-                HoldState::Confirmed => WorkloadState::Holding(holding.admission.clone()),
+                HoldState::Assumed(_) => WorkloadState::Assumed((*holding.admission).clone()),
+                HoldState::Confirmed => WorkloadState::Holding((*holding.admission).clone()),
                 HoldState::Leaving { preemptor, .. } => {
-                    WorkloadState::Leaving(holding.admission.clone(), preemptor.clone())
+                    WorkloadState::Leaving((*holding.admission).clone(), preemptor.clone())
                 }
             },
         };

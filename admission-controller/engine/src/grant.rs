@@ -65,8 +65,8 @@ impl Engine {
     pub(crate) fn reserve(
         &mut self,
         uid: &Uid,
-        admission: Admission,
-        usage: Usage,
+        admission: Arc<Admission>,
+        usage: Arc<Usage>,
         places: Places,
         now_ms: i64,
     ) {
@@ -112,7 +112,7 @@ impl Engine {
             Phase::Aside(_) | Phase::Finished => return,
         }
         let state = HoldState::Assumed(id);
-        let usage = if self.planted.is(Bug::ForgetAssumedAdmission) { Usage::new() } else { usage };
+        let usage = if self.planted.is(Bug::ForgetAssumedAdmission) { Arc::default() } else { usage };
         let admitted = self.passes_checks(uid, &admission) && !admission.awaits_places();
         let holding = Holding {
             admission: admission.clone(),

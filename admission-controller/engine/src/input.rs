@@ -481,7 +481,7 @@ pub enum Standing {
     /// It has quota.
     Reserved {
         /// Which.
-        admission: Admission,
+        admission: Arc<Admission>,
         /// Whether condition Admitted is true.
         admitted: bool,
         /// Whether condition Evicted is true: its quota comes back when its pods are gone.

@@ -32,7 +32,7 @@ impl Engine {
         progress: Option<&Progress>,
     ) -> Result<Assignment, NoFit> {
         let replaced = self.replaced(uid, name).map(|(_, admission)| admission);
-        let ask = Ask { pinned, progress, replaced: replaced.as_ref(), ..Ask::default() };
+        let ask = Ask { pinned, progress, replaced: replaced.as_deref(), ..Ask::default() };
         let found = self.assign_among(uid, name, ask);
         let tried = found.as_ref().map_or_else(|no_fit| &no_fit.tried, |assignment| &assignment.tried);
         self.note_progress(uid, name, tried, progress);

@@ -49,9 +49,9 @@ impl Engine {
         for next in queue.activate_next(&shape) {
             self.set_phase(&next, Phase::Queued(name.clone()));
         }
-        self.touched_queues.insert(name.clone());
+        self.touched_queues.note(name);
         // What stood behind it in a StrictFIFO queue has a turn now.
-        self.ready.insert(name.clone());
+        self.make_ready(name);
         if blocked {
             self.wake_who_passed_over(name);
         }
@@ -70,7 +70,7 @@ impl Engine {
         let name = holding.admission.cluster_queue.clone();
         self.queue(&name).generation += 1;
         self.not_ready.remove(uid);
-        self.touched_queues.insert(name.clone());
+        self.touched_queues.note(&name);
         self.let_go(uid, &holding);
         let stays = matches!(next, Standing::Reserved { evicted: false, .. });
         match holding.state {
@@ -170,7 +170,7 @@ impl Engine {
                 } else {
                     HoldState::Confirmed
                 };
-                let usage = self.usage_of(&admission);
+                let usage = Arc::new(self.usage_of(&admission));
                 let places = self.places_of(uid, &admission);
                 let (promised, vacating) = (None, None);
                 self.hold(
@@ -213,14 +213,14 @@ impl Engine {
         if queue.is_strict() {
             self.unsaid.push(uid.clone());
         }
-        self.touched_queues.insert(name.clone());
-        self.ready.insert(name);
+        self.touched_queues.note(&name);
+        self.make_ready(&name);
     }
 
     fn put_apart(&mut self, uid: &Uid, would_wait: Option<ClusterQueueName>) {
         if let Some(name) = &would_wait {
             self.queue(name).aside.insert(uid.clone());
-            self.touched_queues.insert(name.clone());
+            self.touched_queues.note(name);
         }
         self.set_phase(uid, Phase::Aside(would_wait));
     }
@@ -237,14 +237,16 @@ impl Engine {
         if !matches!(holding.state, HoldState::Leaving { .. }) {
             self.charge(node, &holding.usage, &holding.places, Ledger::Planned, 1);
         }
-        self.touched_queues.insert(name);
+        self.touched_queues.note(&name);
         if let Some(record) = self.workloads.get_mut(uid) {
             if self.settings.block_admission && !record.workload.pods_ready {
                 self.not_ready.insert(uid.clone());
             }
             record.said = None;
             record.phase = Phase::Holding(holding);
-            self.touched_local_queues.extend(local_queue_of(&record.workload));
+            if let Some(key) = local_queue_of(&record.workload) {
+                self.touched_local_queues.insert(key);
+            }
         }
         self.charge_slices(uid);
         self.begin_use(uid);

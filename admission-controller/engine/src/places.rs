@@ -303,7 +303,7 @@ pub(crate) fn places_of(pod_sets: &[PodSet], admission: &Admission) -> Places {
         let flavors = Arc::new(held.flavors.values().cloned().collect());
         places.push(Placed { flavors, assignment: Arc::clone(assignment), per_pod });
     }
-    places.into()
+    if places.is_empty() { Places::default() } else { places.into() }
 }
 
 /// What each pod holds when all together hold so much.

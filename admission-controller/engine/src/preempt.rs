@@ -29,7 +29,7 @@ pub(crate) struct Target {
     pub(crate) cluster_queue: ClusterQueueName,
     pub(crate) reason: PreemptionReason,
     pub(crate) node: NodeId,
-    pub(crate) usage: Usage,
+    pub(crate) usage: Arc<Usage>,
     pub(crate) places: Places,
 }
 
@@ -82,7 +82,7 @@ impl Engine {
                 }
             }
         }
-        let leaving: Vec<(NodeId, Usage)> = self.leaving_in(name);
+        let leaving = self.leaving_in(name);
         let mark = self.tree.mark();
         for (node, usage) in &leaving {
             self.tree.charge(*node, usage, Ledger::Planned, 1);
@@ -101,15 +101,15 @@ impl Engine {
     }
 
     /// What those use who are leaving, anywhere in the queue's tree.
-    fn leaving_in(&mut self, name: &ClusterQueueName) -> Vec<(NodeId, Usage)> {
+    fn leaving_in(&mut self, name: &ClusterQueueName) -> Vec<(NodeId, Arc<Usage>)> {
         let mut found = Vec::new();
         for member in self.members_of_tree(name) {
             let Some(queue) = self.queues.get(&member) else { continue };
-            for uid in &queue.holding {
+            for uid in queue.holding.unordered() {
                 if let Some(Phase::Holding(holding)) = self.workloads.get(uid).map(|record| &record.phase)
                     && matches!(holding.state, HoldState::Leaving { .. })
                 {
-                    found.push((queue.node, holding.usage.clone()));
+                    found.push((queue.node, Arc::clone(&holding.usage)));
                 }
             }
         }
@@ -149,7 +149,9 @@ enum Group {
 /// One search for victims.
 pub(crate) struct Search<'a> {
     engine: &'a mut Engine,
-    preemptor: Workload,
+    /// The preemptor's.
+    priority: i32,
+    queued_at_ms: i64,
     queue: ClusterQueueName,
     node: NodeId,
     policy: Preemption,
@@ -176,11 +178,12 @@ impl<'a> Search<'a> {
     ) -> Self {
         let node = engine.queue(queue).node;
         let policy = engine.queue(queue).spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
-        let preemptor = engine.workloads[uid].workload.clone();
+        let Workload { priority, queued_at_ms, .. } = engine.workloads[uid].workload;
         let queue = queue.clone();
         Self {
             engine,
-            preemptor,
+            priority,
+            queued_at_ms,
             queue,
             node,
             policy,
@@ -340,7 +343,7 @@ impl<'a> Search<'a> {
         if policy == WithinClusterQueue::Never {
             return Vec::new();
         }
-        let (priority, queued_at) = (self.preemptor.priority, self.preemptor.queued_at_ms);
+        let (priority, queued_at) = (self.priority, self.queued_at_ms);
         let equal_too = self.engine.planted.is(Bug::PreemptEqualPriority);
         let allowed = move |candidate: &Workload| match policy {
             WithinClusterQueue::Never => false,
@@ -406,7 +409,7 @@ impl<'a> Search<'a> {
     }
 
     fn reclaimable(&mut self, name: &ClusterQueueName, advantage: bool, top: NodeId) -> Vec<Candidate> {
-        let (policy, priority) = (self.policy, self.preemptor.priority);
+        let (policy, priority) = (self.policy, self.priority);
         let allowed = move |candidate: &Workload| match policy.reclaim_within_cohort {
             ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset => false,
             ReclaimWithinCohort::LowerPriority => candidate.priority < priority,
@@ -444,7 +447,7 @@ impl<'a> Search<'a> {
     ) -> Vec<Candidate> {
         let Some(queue) = self.engine.queues.get(name) else { return Vec::new() };
         let mut found = Vec::new();
-        for uid in &queue.holding {
+        for uid in queue.holding.unordered() {
             let Some(record) = self.engine.workloads.get(uid) else { continue };
             let Phase::Holding(holding) = &record.phase else { continue };
             let uses = self.short.iter().any(|pair| holding.usage.get(pair).is_some_and(|used| *used > 0));
@@ -487,7 +490,7 @@ impl<'a> Search<'a> {
                     cluster_queue: name.clone(),
                     reason,
                     node: queue.node,
-                    usage: holding.usage.clone(),
+                    usage: Arc::clone(&holding.usage),
                     places: Arc::clone(holding.promised.as_ref().unwrap_or(&holding.places)),
                 },
                 right,

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use model::planted::Bug;
 
 use crate::assign::{Assignment, NoFit, Verdict};
-use crate::cycle::Entry;
+use crate::cycle::Head;
 use crate::decision::{Decision, DecisionId, EvictReason};
 use crate::engine::Engine;
 use crate::input::{Admission, ReclaimWithinCohort};
 use crate::names::{ClusterQueueName, Uid};
 use crate::places::Places;
 use crate::preempt::Target;
-use crate::queue::{Claim, HoldState, Holding, Order, Phase};
+use crate::queue::{Claim, HoldState, Holding, Phase};
 use crate::reason::PendingReason;
 use crate::topology::View;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
@@ -81,23 +81,27 @@ impl Engine {
 
     /// Does for a head what was found for it, as far as those before it in the cycle have left it possible. `kept` are
     /// charges that end with the cycle.
-    pub(crate) fn process(&mut self, entry: Entry, kept: &mut Kept, now_ms: i64) -> Done {
-        let Entry { uid, order, cluster_queue: name, node, found } = entry;
-        let head = Head { uid, order, name, node };
+    pub(crate) fn process(
+        &mut self,
+        head: &Head,
+        found: Result<Assignment, NoFit>,
+        kept: &mut Kept,
+        now_ms: i64,
+    ) -> Done {
         let assignment = match found {
             Ok(assignment) => assignment,
-            Err(no_fit) => return self.does_not_fit(&head, no_fit, kept, false),
+            Err(no_fit) => return self.does_not_fit(head, no_fit, kept, false),
         };
         let again = if self.settings.recompute_overlapping_targets && self.overlaps(&assignment.verdict) {
-            self.search_again(&head, &assignment)
-        } else if self.settings.topology.recompute && self.lost_its_places(&head, &assignment) {
-            self.assign_again(&head.uid, &head.name, &assignment.admission)
+            self.search_again(head, &assignment)
+        } else if self.settings.topology.recompute && self.lost_its_places(head, &assignment) {
+            self.assign_again(head.uid(), &head.name, &assignment.admission)
         } else {
             Ok(assignment)
         };
         match again {
-            Ok(assignment) => self.take(&head, assignment, now_ms),
-            Err(no_fit) => self.does_not_fit(&head, no_fit, kept, true),
+            Ok(assignment) => self.take(head, assignment, now_ms),
+            Err(no_fit) => self.does_not_fit(head, no_fit, kept, true),
         }
     }
 
@@ -130,7 +134,7 @@ impl Engine {
 
     /// Searches anew among the same flavors, those who leave for others being gone.
     fn search_again(&mut self, head: &Head, before: &Assignment) -> Result<Assignment, NoFit> {
-        let found = self.assign_again(&head.uid, &head.name, &before.admission);
+        let found = self.assign_again(head.uid(), &head.name, &before.admission);
         let result = match &found {
             Ok(Assignment { verdict: Verdict::Fit | Verdict::Wait, .. }) => Recomputation::DeferredFit,
             Ok(Assignment { verdict: Verdict::Preempt(targets), usage, places, .. })
@@ -152,7 +156,7 @@ impl Engine {
     /// Gives quota, or promises it and sends away whom it takes; unless those before it in the cycle have taken it.
     fn take(&mut self, head: &Head, assignment: Assignment, now_ms: i64) -> Done {
         let Assignment { admission, usage, places, verdict, .. } = assignment;
-        let granted = Granted { admission, usage, places };
+        let granted = Granted { admission, usage: Arc::new(usage), places };
         match verdict {
             Verdict::Preempt(targets) => self.preempt(head, granted, &targets, now_ms),
             Verdict::Fit | Verdict::Wait => self.take_room(head, granted, now_ms),
@@ -166,10 +170,10 @@ impl Engine {
         if self.fits_placed(head.node, &granted.usage, &granted.places, Ledger::Held) {
             if self.pods_are_awaited() {
                 self.waits_for_pods = true;
-                self.forget_progress(&head.uid);
+                self.forget_progress(head.uid());
                 return self.put_aside(head, PendingReason::PodsNotReady, false);
             }
-            self.reserve(&head.uid, granted.admission, granted.usage, granted.places, now_ms);
+            self.reserve(head.uid(), granted.admission, granted.usage, granted.places, now_ms);
         } else {
             // Kueue admits here too where only the plan has room, and uses more than there is until the victims have left.
             self.claim(head, granted);
@@ -178,8 +182,8 @@ impl Engine {
     }
 
     fn preempt(&mut self, head: &Head, granted: Granted, targets: &[Target], now_ms: i64) -> Done {
-        if self.is_gated(&head.uid) {
-            self.forget_progress(&head.uid);
+        if self.is_gated(head.uid()) {
+            self.forget_progress(head.uid());
             return self.put_aside(head, PendingReason::PreemptionGated, false);
         }
         let taken = targets.iter().any(|target| self.is_leaving(&target.uid));
@@ -200,7 +204,7 @@ impl Engine {
             return self.take_room(head, granted, now_ms);
         }
         if self.planted.is(Bug::ReleaseQuotaAtEviction) {
-            self.reserve(&head.uid, granted.admission, granted.usage, granted.places, now_ms);
+            self.reserve(head.uid(), granted.admission, granted.usage, granted.places, now_ms);
         } else {
             self.claim(head, granted);
         }
@@ -226,7 +230,7 @@ impl Engine {
         let planted = self.planted.is(Bug::PreemptAssumed);
         let untold = self.assumed(&target.uid).filter(|id| planted || *id > self.told_up_to);
         let Some(id) = untold else {
-            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((&head.uid, &head.name)));
+            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((head.uid(), &head.name)));
             return false;
         };
         self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == id));
@@ -236,7 +240,7 @@ impl Engine {
         let holds = self.workloads.get(&target.uid);
         if holds.is_some_and(|record| matches!(record.phase, Phase::Holding(_))) {
             // It had its quota before, and would only have got its places.
-            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((&head.uid, &head.name)));
+            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((head.uid(), &head.name)));
             return false;
         }
         true
@@ -267,16 +271,16 @@ impl Engine {
 
     fn claim(&mut self, head: &Head, granted: Granted) {
         let Granted { admission, usage, places } = granted;
-        let usage = if self.planted.is(Bug::ForgetPromise) { Usage::new() } else { usage };
+        let usage = if self.planted.is(Bug::ForgetPromise) { Arc::default() } else { usage };
         // What is free will be another when the victims have left.
-        self.forget_progress(&head.uid);
+        self.forget_progress(head.uid());
         self.leave_queue(&head.name, &head.order);
         self.queue(&head.name).claiming.insert(head.order.clone());
         self.charge(head.node, &usage, &places, Ledger::Planned, 1);
         self.claims.insert(head.order.clone());
         let claim = Claim { cluster_queue: head.name.clone(), admission, usage, places };
-        self.set_phase(&head.uid, Phase::Claiming(claim));
-        self.say_waiting(&head.uid, &head.name);
+        self.set_phase(head.uid(), Phase::Claiming(claim));
+        self.say_waiting(head.uid(), &head.name);
     }
 
     pub(crate) fn say_waiting(&mut self, uid: &Uid, name: &ClusterQueueName) {
@@ -289,7 +293,7 @@ impl Engine {
         members
             .iter()
             .filter_map(|member| self.queues.get(member))
-            .flat_map(|queue| &queue.holding)
+            .flat_map(|queue| queue.holding.unordered())
             .filter(|uid| self.is_leaving(uid))
             .count()
     }
@@ -338,23 +342,21 @@ impl Engine {
     /// Others of this cycle were faster. It stays at the head of its queue.
     fn outrun(&mut self, head: &Head, reason: PendingReason) -> Done {
         if !self.settings.preserve_scan_progress {
-            self.forget_progress(&head.uid);
+            self.forget_progress(head.uid());
         }
-        self.say(&head.uid, Some(head.name.clone()), reason);
+        self.say(head.uid(), Some(head.name.clone()), reason);
         Done::Outrun
     }
 
     /// Nothing else progressed in the cycle, so what outran these heads is kept for somebody who waits: they let others of
     /// their queues have a look. Returns whether the next cycle sees something new.
-    pub(crate) fn step_aside(&mut self, heads: Vec<(ClusterQueueName, Order)>) -> bool {
+    pub(crate) fn step_aside(&mut self, heads: Vec<Head>) -> bool {
         let mut news = false;
-        for (name, order) in heads {
-            let uid = order.uid.clone();
-            let Some(reason) = self.workloads.get(&uid).and_then(|record| record.said.clone()) else {
+        for head in heads {
+            let Some(reason) = self.workloads.get(head.uid()).and_then(|record| record.said.clone()) else {
                 continue;
             };
-            let node = self.queue(&name).node;
-            let done = self.put_aside(&Head { uid, order, name, node }, reason, true);
+            let done = self.put_aside(&head, reason, true);
             news |= matches!(done, Done::Something);
         }
         news
@@ -363,10 +365,10 @@ impl Engine {
     /// A head that does not fit steps aside, or blocks its queue. `held_back`: on account of what may end without anything
     /// being released in the tree.
     fn put_aside(&mut self, head: &Head, reason: PendingReason, held_back: bool) -> Done {
-        let Some(shape) = self.workloads.get(&head.uid).map(|record| record.shape.clone()) else {
+        let Some(shape) = self.workloads.get(head.uid()).map(|record| record.shape.clone()) else {
             return Done::Nothing;
         };
-        let flavors_left = self.flavors_left(&head.uid);
+        let flavors_left = self.flavors_left(head.uid());
         let blocks = self.planted.is(Bug::BlockBehindHead);
         if held_back {
             self.passed_over.insert(head.name.clone());
@@ -389,10 +391,10 @@ impl Engine {
         } else {
             queue.active.remove(&head.order);
             queue.parked.insert_hopeless(shape, head.order.clone());
-            self.set_phase(&head.uid, Phase::Parked(head.name.clone()));
+            self.set_phase(head.uid(), Phase::Parked(head.name.clone()));
             Done::Something
         };
-        self.say(&head.uid, Some(head.name.clone()), reason);
+        self.say(head.uid(), Some(head.name.clone()), reason);
         done
     }
 }
@@ -402,15 +404,7 @@ pub(crate) type Kept = Vec<(NodeId, Usage, Places)>;
 
 /// What a head gets.
 struct Granted {
-    admission: Admission,
-    usage: Usage,
+    admission: Arc<Admission>,
+    usage: Arc<Usage>,
     places: Places,
-}
-
-/// A head and where it stands.
-struct Head {
-    uid: Uid,
-    order: Order,
-    name: ClusterQueueName,
-    node: NodeId,
 }

@@ -9,6 +9,7 @@ use crate::input::{Admission, ClusterQueue, PodSet, QueueingStrategy, Workload};
 use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
 use crate::places::Places;
 use crate::reason::{Inactive, PendingReason};
+use crate::table::Set;
 use crate::tree::{NodeId, Usage};
 
 /// Where a workload stands among those that wait: higher priority, then longer waiting, then uid.
@@ -32,6 +33,14 @@ impl Order {
             uid: workload.uid.clone(),
             lane,
         }
+    }
+
+    /// Compares the heads of a cycle: with or without regard to priority.
+    pub(crate) fn cmp_in_cycle(&self, other: &Self, by_priority: bool) -> Ordering {
+        if by_priority {
+            return self.cmp(other);
+        }
+        (self.queued_at_ms, &self.uid, &self.lane).cmp(&(other.queued_at_ms, &other.uid, &other.lane))
     }
 
     /// Where it stands among the heads of a cycle: with or without regard to priority.
@@ -191,6 +200,10 @@ impl Parked {
         self.0.get(shape).is_some_and(|alikes| alikes.line.contains(order))
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn shapes(&self) -> impl Iterator<Item = &Shape> {
         self.0.keys()
     }
@@ -212,7 +225,7 @@ impl Parked {
 /// One ClusterQueue with everything that waits in it or holds its quota. It exists as long as either does, or the object.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    pub(crate) spec: Option<ClusterQueue>,
+    pub(crate) spec: Option<Arc<ClusterQueue>>,
     pub(crate) node: NodeId,
     /// What its LocalQueues have used, where admission is shared out fairly among them.
     pub(crate) consumptions: Consumptions,
@@ -222,10 +235,12 @@ pub(crate) struct Queue {
     pub(crate) parked: Parked,
     /// Promised room that others have still to leave.
     pub(crate) claiming: BTreeSet<Order>,
-    pub(crate) holding: BTreeSet<Uid>,
+    pub(crate) holding: Set<Uid>,
     /// Would wait here if the queue or they themselves were in order.
     pub(crate) aside: BTreeSet<Uid>,
     pub(crate) inactive: Option<Inactive>,
+    /// All its flavors have a topology: all pods are placed by it, asked or not.
+    pub(crate) places_all: bool,
     /// The head of a StrictFIFO queue that was found not to fit.
     pub(crate) blocked: Option<Order>,
     /// Goes up when its quota may have changed or some of it came back.
@@ -241,9 +256,10 @@ impl Queue {
             active: Line::default(),
             parked: Parked::default(),
             claiming: BTreeSet::new(),
-            holding: BTreeSet::new(),
+            holding: Set::default(),
             aside: BTreeSet::new(),
             inactive: None,
+            places_all: false,
             blocked: None,
             generation: 0,
         }
@@ -346,15 +362,15 @@ impl Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) cluster_queue: ClusterQueueName,
-    pub(crate) admission: Admission,
-    pub(crate) usage: Usage,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) usage: Arc<Usage>,
     pub(crate) places: Places,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
-    pub(crate) admission: Admission,
-    pub(crate) usage: Usage,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) usage: Arc<Usage>,
     pub(crate) places: Places,
     /// Places that it was promised instead, when others have left.
     pub(crate) promised: Option<Places>,

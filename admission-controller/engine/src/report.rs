@@ -92,9 +92,7 @@ type Sums = BTreeMap<FlavorResource, i64>;
 impl Engine {
     /// ClusterQueues and LocalQueues whose reports may have changed since the last call, sorted.
     pub fn take_touched(&mut self) -> (Vec<ClusterQueueName>, Vec<LocalQueueKey>) {
-        let queues = std::mem::take(&mut self.touched_queues);
-        let local_queues = std::mem::take(&mut self.touched_local_queues);
-        (queues.into_iter().collect(), local_queues.into_iter().collect())
+        (self.touched_queues.take_in_order(), self.touched_local_queues.take_in_order())
     }
 
     /// The cohorts above a cohort, itself first, where they form a cycle: until one comes for the second time.
@@ -106,7 +104,7 @@ impl Engine {
     pub fn cluster_queue_report(&self, name: &ClusterQueueName) -> Option<ClusterQueueReport> {
         let queue = self.queues.get(name)?;
         let spec = queue.spec.as_ref()?;
-        let holdings: Vec<&Holding> = queue.holding.iter().filter_map(|uid| self.holding(uid)).collect();
+        let holdings: Vec<&Holding> = queue.holding.unordered().filter_map(|uid| self.holding(uid)).collect();
         let (reservation, usage, admitted) = sums(&holdings);
         let shown = |sums: &Sums| {
             let mut rows: Vec<FlavorUsage> = spec
@@ -290,7 +288,7 @@ fn sums(holdings: &[&Holding]) -> (Sums, Sums, usize) {
     let (mut reservation, mut usage, mut admitted) = (Sums::new(), Sums::new(), 0);
     for holding in holdings {
         admitted += usize::from(holding.admitted);
-        for (pair, amount) in &holding.usage {
+        for (pair, amount) in holding.usage.iter() {
             let sum = reservation.entry(*pair).or_insert(0);
             *sum = sum.saturating_add(*amount);
             if holding.admitted {

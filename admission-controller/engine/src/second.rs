@@ -64,8 +64,8 @@ impl Engine {
 
     fn place_held(&mut self, uid: &Uid, name: &ClusterQueueName) -> Result<Assignment, NoFit> {
         let held = match self.workloads.get(uid).map(|record| &record.phase) {
-            Some(Phase::Holding(holding)) => holding.admission.clone(),
-            _ => Admission { cluster_queue: name.clone(), pod_sets: Vec::new() },
+            Some(Phase::Holding(holding)) => Arc::clone(&holding.admission),
+            _ => Arc::new(Admission { cluster_queue: name.clone(), pod_sets: Vec::new() }),
         };
         self.assign_asked(uid, name, Ask { held: Some(&held), ..Ask::default() })
     }
@@ -85,7 +85,7 @@ impl Engine {
                 let more = more_than(&places, &before);
                 self.redeem(&uid);
                 if self.grounds.fit(&more, View::Now) {
-                    let usage = self.usage_of(&admission);
+                    let usage = Arc::new(self.usage_of(&admission));
                     self.reserve(&uid, admission, usage, places, now_ms);
                     return true;
                 }

@@ -22,14 +22,15 @@ fn replaced_key(workload: &Workload) -> Option<WorkloadKey> {
 
 impl Engine {
     /// What the slice holds that this workload replaces, and who it is.
-    pub(crate) fn replaced(&self, uid: &Uid, name: &ClusterQueueName) -> Option<(Uid, Admission)> {
-        let (namespace, replaces) = replaced_key(&self.workloads.get(uid)?.workload)?;
+    pub(crate) fn replaced(&self, uid: &Uid, name: &ClusterQueueName) -> Option<(Uid, Arc<Admission>)> {
+        let workload = &self.workloads.get(uid)?.workload;
+        let replaces = workload.replaces.as_ref()?;
         let is_it = |old: &&Uid| {
-            let workload = self.workloads.get(*old).map(|record| &record.workload);
-            workload.is_some_and(|one| one.namespace == namespace && one.name == replaces)
+            let old = self.workloads.get(*old).map(|record| &record.workload);
+            old.is_some_and(|one| one.namespace == workload.namespace && one.name == *replaces)
         };
-        let old = self.queues.get(name)?.holding.iter().find(is_it)?;
-        Some((old.clone(), self.holding(old)?.admission.clone()))
+        let old = self.queues.get(name)?.holding.unordered().filter(is_it).min()?;
+        Some((old.clone(), Arc::clone(&self.holding(old)?.admission)))
     }
 
     /// Remembers who replaces whom.
@@ -73,7 +74,7 @@ impl Engine {
                 *more = more.saturating_sub(amount);
             }
         }
-        if wanted == holding.usage {
+        if wanted == *holding.usage {
             return;
         }
         let node = self.queue(&name).node;
@@ -84,11 +85,14 @@ impl Engine {
             self.tree.charge(node, &wanted, ledger, 1);
         }
         self.set_usage(uid, wanted);
-        self.touched_queues.insert(name);
+        self.touched_queues.note(&name);
     }
 
     /// Its admission is written: the slice that it replaces is over.
     pub(crate) fn finish_replaced(&mut self, uid: &Uid) {
+        if self.successors.is_empty() {
+            return;
+        }
         let confirmed = self.holding(uid).filter(|holding| holding.state == HoldState::Confirmed);
         let Some(name) = confirmed.map(|holding| holding.admission.cluster_queue.clone()) else { return };
         if let Some((slice, _)) = self.replaced(uid, &name) {
@@ -100,7 +104,7 @@ impl Engine {
         if let Some(record) = self.workloads.get_mut(uid)
             && let crate::queue::Phase::Holding(holding) = &mut record.phase
         {
-            holding.usage = usage;
+            holding.usage = Arc::new(usage);
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Where everything is looked up by its name, many times for every decision.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::ops::Index;
+
+use foldhash::fast::FixedState;
 
 /// A map for looking up. It is never gone through in an order of its own, so that what is decided depends on what is in it
 /// alone; its hashes are the same in every process.
-#[derive(Debug)]
-pub(crate) struct Table<K, V>(HashMap<K, Box<V>, BuildHasherDefault<DefaultHasher>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Table<K, V>(HashMap<K, Box<V>, FixedState>);
 
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
@@ -65,5 +67,52 @@ impl<K: Ord + Hash, V> Index<&K> for Table<K, V> {
 
     fn index(&self, key: &K) -> &V {
         &self.0[key]
+    }
+}
+
+/// Names, each once. They are gone through where the order cannot show, or sorted.
+#[derive(Clone, Debug)]
+pub(crate) struct Set<K>(HashSet<K, FixedState>);
+
+impl<K> Default for Set<K> {
+    fn default() -> Self {
+        Self(HashSet::default())
+    }
+}
+
+impl<K: Clone + Ord + Hash> Set<K> {
+    pub(crate) fn insert(&mut self, key: K) {
+        self.0.insert(key);
+    }
+
+    /// Inserts a name that is mostly there already.
+    pub(crate) fn note(&mut self, key: &K) {
+        if !self.0.contains(key) {
+            self.0.insert(key.clone());
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) {
+        self.0.remove(key);
+    }
+
+    pub(crate) fn contains(&self, key: &K) -> bool {
+        self.0.contains(key)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// All of them, for sums and for what is sorted afterwards.
+    pub(crate) fn unordered(&self) -> impl Iterator<Item = &K> {
+        self.0.iter()
+    }
+
+    /// All of them, by name; none is left.
+    pub(crate) fn take_in_order(&mut self) -> Vec<K> {
+        let mut all: Vec<K> = self.0.drain().collect();
+        all.sort_unstable();
+        all
     }
 }

@@ -17,7 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::fair::Share;
 use crate::input::{Quota, Weight};
 use crate::names::FlavorName;
+use crate::table::Table;
 use model::ResourceName;
+use smallvec::SmallVec;
 
 /// A (flavor, resource) pair, interned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +57,14 @@ struct Cell {
 }
 
 impl Cell {
+    const EMPTY: Self = Self {
+        quota: Quota { nominal: 0, borrowing_limit: None, lending_limit: None },
+        declared: false,
+        covered: false,
+        subtree: 0,
+        used: [0; 2],
+    };
+
     fn local(&self) -> i128 {
         self.quota.lending_limit.map_or(0, |limit| (self.subtree - i128::from(limit)).max(0))
     }
@@ -90,7 +100,7 @@ type Journal = Vec<(NodeId, FlavorResource, Ledger, i128)>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
-    pairs: BTreeMap<(FlavorName, ResourceName), FlavorResource>,
+    pairs: Table<FlavorName, BTreeMap<ResourceName, FlavorResource>>,
     pair_names: Vec<(FlavorName, ResourceName)>,
     nodes: Vec<Node>,
     by_name: BTreeMap<NodeName, NodeId>,
@@ -102,18 +112,17 @@ pub(crate) struct Tree {
 
 impl Tree {
     pub(crate) fn pair(&mut self, flavor: &FlavorName, resource: &ResourceName) -> FlavorResource {
-        let key = (flavor.clone(), resource.clone());
-        if let Some(pair) = self.pairs.get(&key) {
-            return *pair;
+        if let Some(pair) = self.known_pair(flavor, resource) {
+            return pair;
         }
         let pair = FlavorResource(u32::try_from(self.pair_names.len()).unwrap_or(u32::MAX));
-        self.pairs.insert(key.clone(), pair);
-        self.pair_names.push(key);
+        self.pairs.get_or_insert_with(flavor, BTreeMap::new).insert(resource.clone(), pair);
+        self.pair_names.push((flavor.clone(), resource.clone()));
         pair
     }
 
     pub(crate) fn known_pair(&self, flavor: &FlavorName, resource: &ResourceName) -> Option<FlavorResource> {
-        self.pairs.get(&(flavor.clone(), resource.clone())).copied()
+        self.pairs.get(flavor)?.get(resource).copied()
     }
 
     pub(crate) fn pair_name(&self, pair: FlavorResource) -> &(FlavorName, ResourceName) {
@@ -190,8 +199,8 @@ impl Tree {
         self.marks = marks - 1;
     }
 
-    fn cell(&self, id: NodeId, pair: FlavorResource) -> Cell {
-        self.nodes[id.0 as usize].cells.get(&pair).copied().unwrap_or_default()
+    fn cell(&self, id: NodeId, pair: FlavorResource) -> &Cell {
+        self.nodes[id.0 as usize].cells.get(&pair).unwrap_or(&Cell::EMPTY)
     }
 
     /// From the node up to its root.
@@ -253,7 +262,7 @@ impl Tree {
 
     /// What a ClusterQueue may still take; below zero when it is over its quota.
     pub(crate) fn available(&self, id: NodeId, pair: FlavorResource, ledger: Ledger) -> i128 {
-        let path: Vec<NodeId> = self.path(id).collect();
+        let path: SmallVec<[NodeId; 8]> = self.path(id).collect();
         let mut from_above: Option<i128> = None;
         for id in path.into_iter().rev() {
             let cell = self.cell(id, pair);
@@ -276,7 +285,7 @@ impl Tree {
 
     /// What it could take if nobody used anything.
     pub(crate) fn maximum(&self, id: NodeId, pair: FlavorResource) -> i128 {
-        let path: Vec<NodeId> = self.path(id).collect();
+        let path: SmallVec<[NodeId; 8]> = self.path(id).collect();
         let mut from_above: Option<i128> = None;
         for id in path.into_iter().rev() {
             let cell = self.cell(id, pair);

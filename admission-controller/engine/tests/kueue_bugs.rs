@@ -348,7 +348,8 @@ fn kueue_14367_a_negative_amount_cancels_nothing() {
                 count: 1,
                 ..Default::default()
             }],
-        },
+        }
+        .into(),
         admitted: true,
         evicted: false,
         since_ms: 0,
@@ -376,7 +377,7 @@ fn kueue_13223_an_assignment_that_does_not_match_its_workload_is_counted_as_it_i
         ..Default::default()
     };
     torn.standing = Standing::Reserved {
-        admission: Admission { cluster_queue: "a".into(), pod_sets: vec![of("stranger", 3)] },
+        admission: Admission { cluster_queue: "a".into(), pod_sets: vec![of("stranger", 3)] }.into(),
         admitted: true,
         evicted: false,
         since_ms: 0,

@@ -2,6 +2,7 @@
 //! opinion until Kueue does the same, does otherwise, or has had its time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crds::reasons::workload::{self as tokens, evicted, quota_reserved as reasons};
@@ -40,7 +41,7 @@ const DECIDED_HERE: [&str; 4] =
     [evicted::PREEMPTED, evicted::CLUSTER_QUEUE_STOPPED, evicted::LOCAL_QUEUE_STOPPED, evicted::DEACTIVATED];
 
 enum Opinion {
-    Admit(Admission),
+    Admit(Arc<Admission>),
     Evict(EvictReason),
 }
 

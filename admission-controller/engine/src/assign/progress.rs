@@ -1,8 +1,6 @@
 //! How far a workload's search of flavors came, so that the next one goes on from there: what fitted on paper and was not
 //! had is not tried for ever while there are other flavors.
 
-use std::collections::BTreeMap;
-
 use model::ResourceName;
 
 use super::FlavorAssignment;
@@ -10,14 +8,14 @@ use crate::engine::Engine;
 use crate::names::{ClusterQueueName, Uid};
 use crate::queue::Shape;
 
-/// By pod set: the index of the last flavor tried; none when it was the last of its group.
-pub(crate) type Tried = Vec<BTreeMap<ResourceName, Option<usize>>>;
+/// Where flavors are left: the number of the pod set, the resource, and the index of the last flavor tried.
+pub(crate) type Tried = Vec<(usize, ResourceName, usize)>;
 
 pub(super) fn tried(found: &FlavorAssignment) -> Tried {
-    let of_pod_set = |choices: &BTreeMap<ResourceName, super::FlavorChoice>| {
-        choices.iter().map(|(resource, choice)| (resource.clone(), choice.tried)).collect()
-    };
-    found.pod_sets.iter().map(|one| of_pod_set(&one.flavors)).collect()
+    let choices = found.pod_sets.iter().enumerate().flat_map(|(pod_set, one)| {
+        one.flavors.iter().map(move |(resource, choice)| (pod_set, resource, choice.tried))
+    });
+    choices.filter_map(|(pod_set, resource, tried)| Some((pod_set, resource.clone(), tried?))).collect()
 }
 
 /// What was tried last.
@@ -36,12 +34,8 @@ pub struct Progress {
 impl Progress {
     /// The index at which to go on.
     pub(super) fn next(&self, pod_set: usize, resource: &ResourceName) -> usize {
-        let tried = self.tried.get(pod_set).and_then(|tried| tried.get(resource));
-        tried.copied().flatten().map_or(0, |index| index + 1)
-    }
-
-    fn is_incomplete(&self) -> bool {
-        self.tried.iter().flat_map(BTreeMap::values).any(Option::is_some)
+        let last = self.tried.iter().find(|(of, what, _)| *of == pod_set && what == resource);
+        last.map_or(0, |(_, _, index)| index + 1)
     }
 }
 
@@ -61,7 +55,7 @@ impl Engine {
         counts.then(|| last.clone())
     }
 
-    /// Notes how far a search came that went on from `before`.
+    /// Notes how far a search came that went on from `before`. One that came to its end leaves nothing to go on from.
     pub(crate) fn note_progress(
         &mut self,
         uid: &Uid,
@@ -72,13 +66,13 @@ impl Engine {
         let Some(queue) = self.queues.get(name) else { return };
         let (generation, cycle) = (queue.generation, self.cycle_number);
         let Some(record) = self.workloads.get_mut(uid) else { return };
-        record.progress = Some(Progress {
+        record.progress = (!tried.is_empty()).then(|| Progress {
             cluster_queue: name.clone(),
             generation,
             cycle,
             shape: record.shape.clone(),
             tried: tried.clone(),
-            continued: before.filter(|one| one.is_incomplete()).map_or(0, |one| one.continued + 1),
+            continued: before.map_or(0, |one| one.continued + 1),
         });
     }
 
@@ -97,6 +91,6 @@ impl Engine {
         };
         let spec = self.queues.get(&last.cluster_queue).and_then(|queue| queue.spec.as_ref());
         let flavors: usize = spec.map_or(0, |spec| spec.groups.iter().map(|group| group.flavors.len()).sum());
-        last.is_incomplete() && last.continued < flavors
+        last.continued < flavors
     }
 }

@@ -1,8 +1,10 @@
 //! The search: pod sets in order, those of one group together, and for each resource group its flavors in order.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use model::{ResourceList, ResourceName};
+use smallvec::SmallVec;
 
 use super::suit::unsuitable;
 use super::{
@@ -16,6 +18,7 @@ use crate::input::{
 };
 use crate::names::{FlavorName, Uid};
 use crate::places::Wishes;
+use crate::queue::Queue;
 use crate::reason::{Hindrance, Obstacle};
 use crate::settings::Undeclared;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
@@ -111,13 +114,19 @@ struct Member<'a> {
     requests: ResourceList,
 }
 
-/// What a resource group gives to a group of pod sets.
-#[derive(Default)]
-struct GroupResult {
+/// Pod sets that get the same flavors: mostly one.
+type Members<'a> = SmallVec<[Member<'a>; 1]>;
+
+/// What they ask for together of the resources of one group, by name.
+type Asked<'a> = SmallVec<[(&'a ResourceName, i64); 4]>;
+
+/// What was found for a group of pod sets.
+#[derive(Clone, Default)]
+struct Shared {
     flavors: BTreeMap<ResourceName, FlavorChoice>,
     /// Empty when it fits.
     obstacles: Vec<Obstacle>,
-    attempts: Vec<(FlavorName, Attempt)>,
+    attempts: BTreeMap<FlavorName, Attempt>,
 }
 
 /// What a search came to.
@@ -155,9 +164,8 @@ impl<'a> Scan<'a> {
         queue: &'a ClusterQueue,
         ask: Ask<'a>,
     ) -> Self {
-        let node = engine.queue(&queue.name).node;
+        let Queue { node, places_all, .. } = *engine.queue(&queue.name);
         let (usage, found) = (Usage::new(), FlavorAssignment::default());
-        let places_all = engine.places_all(queue);
         Self { engine, oracle, uid, queue, node, ask, usage, found, waits: false, places_all }
     }
 
@@ -169,8 +177,8 @@ impl<'a> Scan<'a> {
         match self.ask.held {
             Some(held) => self.keep(&pod_sets, held),
             None => {
-                for members in self.grouped(&pod_sets) {
-                    if !self.assign(&members) {
+                for first in 0..pod_sets.len() {
+                    if self.members(&pod_sets, first).is_some_and(|members| !self.assign(members)) {
                         break;
                     }
                 }
@@ -186,11 +194,6 @@ impl<'a> Scan<'a> {
             self.found.pod_sets[index].hindrance = hindrance;
             self.found.hindrance = self.found.hindrance.max(hindrance);
         }
-        self.found.usage = self
-            .usage
-            .iter()
-            .map(|(pair, amount)| (self.engine.tree.pair_name(*pair).clone(), *amount))
-            .collect();
         Scanned { found: self.found, usage: self.usage, wishes, placed, waits: self.waits }
     }
 
@@ -213,110 +216,102 @@ impl<'a> Scan<'a> {
         self.queue.groups.iter().filter_map(of_group).max()
     }
 
-    /// Pod sets of one group are placed side by side and so need the same flavors; every other stands alone.
-    fn grouped<'b>(&self, pod_sets: &'b [PodSet]) -> Vec<Vec<Member<'b>>> {
-        let mut groups: Vec<Vec<Member<'b>>> = Vec::new();
-        for (index, pod_set) in pod_sets.iter().enumerate() {
+    /// The pod sets that are placed side by side with this one and so need the same flavors: those of its group. Every other
+    /// stands alone. `None` where one before it is of the group.
+    fn members<'b>(&self, pod_sets: &'b [PodSet], first: usize) -> Option<Members<'b>> {
+        let group = pod_sets[first].group.as_ref();
+        let fellow = |other: &PodSet| group.is_some() && other.group.as_ref() == group;
+        if pod_sets[..first].iter().any(fellow) {
+            return None;
+        }
+        let members = pod_sets.iter().enumerate().skip(first);
+        let members = members.filter(|(index, one)| *index == first || fellow(one));
+        let member = |(index, pod_set): (usize, &'b PodSet)| {
             let count = self.ask.counts.and_then(|counts| counts.get(index)).copied();
             let count = count.unwrap_or(pod_set.count);
-            let member = Member { index, pod_set, count, requests: self.totals(pod_set, count) };
-            let fellow = |group: &&mut Vec<Member<'b>>| {
-                group
-                    .first()
-                    .is_some_and(|first| pod_set.group.is_some() && first.pod_set.group == pod_set.group)
-            };
-            match groups.iter_mut().find(fellow) {
-                Some(group) => group.push(member),
-                None => groups.push(vec![member]),
-            }
-        }
-        groups
+            Member { index, pod_set, count, requests: self.totals(pod_set, count) }
+        };
+        Some(members.map(member).collect())
     }
 
     /// What all pods of the set use together. The input is checked (`Workload::defect`), so nothing saturates here.
     fn totals(&self, pod_set: &PodSet, count: i64) -> ResourceList {
-        let mut totals: ResourceList = pod_set
-            .requests
-            .iter()
-            .map(|(resource, amount)| (resource.clone(), amount.saturating_mul(count)))
-            .collect();
-        let pods = ResourceName::new(ResourceName::PODS);
-        if self.covers(&pods) {
-            totals.insert(pods, count);
+        let mut totals = ResourceList::new();
+        let each = pod_set.requests.iter();
+        totals.extend(each.map(|(resource, amount)| (resource.clone(), amount.saturating_mul(count))));
+        if self.covers(ResourceName::PODS) {
+            totals.insert(ResourceName::new(ResourceName::PODS), count);
         }
         totals
     }
 
-    fn covers(&self, resource: &ResourceName) -> bool {
-        self.queue.groups.iter().any(|group| group.covered.contains(resource))
+    fn covers(&self, resource: &str) -> bool {
+        let mut covered = self.queue.groups.iter().flat_map(|group| &group.covered);
+        covered.any(|one| one.as_str() == resource)
     }
 
     /// Assigns the pod sets of one group; tells whether they found something.
-    fn assign(&mut self, members: &[Member<'_>]) -> bool {
-        let mut asked = ResourceList::new();
-        for (resource, amount) in members.iter().flat_map(|member| &member.requests) {
-            let sum = asked.entry(resource.clone()).or_insert(0);
-            *sum = sum.saturating_add(*amount);
-        }
-        let mut attempts = BTreeMap::new();
-        let mut flavors: BTreeMap<ResourceName, FlavorChoice> = BTreeMap::new();
-        let (mut obstacles, mut served) = (Vec::new(), true);
-        let ignore = self.engine.settings.undeclared == Undeclared::Ignore;
-        let queue = self.queue;
-        for (resource, amount) in in_turn(&asked) {
-            let Some(group) = queue.groups.iter().find(|group| group.covered.contains(resource)) else {
-                if amount == 0 || ignore {
-                    continue;
-                }
-                (obstacles, served) = (vec![Obstacle::ResourceNotCovered(resource.clone())], false);
-                break;
-            };
-            if flavors.contains_key(resource) {
-                continue;
-            }
-            let of_group = |(resource, amount): (&ResourceName, &i64)| {
-                group.covered.contains(resource).then(|| (resource.clone(), *amount))
-            };
-            let asked: ResourceList = asked.iter().filter_map(of_group).collect();
-            let result = self.group(members, group, &asked);
-            result.attempts.into_iter().for_each(|(flavor, attempt)| merge(&mut attempts, flavor, attempt));
-            if result.flavors.is_empty() {
-                (obstacles, served) = (result.obstacles, false);
-                break;
-            }
-            obstacles.extend(result.obstacles);
-            flavors.extend(result.flavors);
-        }
-        if !served {
-            // Where one resource finds nothing, it does not help that another may some day.
-            flavors.clear();
-        }
-        obstacles.sort();
-        obstacles.dedup();
-        for member in members {
-            self.append(member, &flavors, &obstacles, &attempts);
+    fn assign(&mut self, members: Members<'_>) -> bool {
+        let (mut shared, served) = self.search(&members);
+        let last = members.len().saturating_sub(1);
+        for (at, member) in members.into_iter().enumerate() {
+            let share = if at == last { std::mem::take(&mut shared) } else { shared.clone() };
+            self.append(member, share);
         }
         served
     }
 
-    fn append(
-        &mut self,
-        member: &Member<'_>,
-        flavors: &BTreeMap<ResourceName, FlavorChoice>,
-        obstacles: &[Obstacle],
-        attempts: &BTreeMap<FlavorName, Attempt>,
-    ) {
+    /// Looks for flavors for all resources of a group of pod sets; tells whether all were found some.
+    fn search(&mut self, members: &[Member<'_>]) -> (Shared, bool) {
+        let asked = match members {
+            [alone] => Cow::Borrowed(&alone.requests),
+            _ => Cow::Owned(together(members)),
+        };
+        let (mut found, mut served) = (Shared::default(), true);
+        let ignore = self.engine.settings.undeclared == Undeclared::Ignore;
+        let queue = self.queue;
+        for (resource, amount) in in_turn(asked.iter().map(|(resource, amount)| (resource, *amount))) {
+            let Some(group) = queue.groups.iter().find(|group| group.covered.contains(resource)) else {
+                if amount == 0 || ignore {
+                    continue;
+                }
+                (found.obstacles, served) = (vec![Obstacle::ResourceNotCovered(resource.clone())], false);
+                break;
+            };
+            if found.flavors.contains_key(resource) {
+                continue;
+            }
+            let of_group = asked.iter().filter(|(resource, _)| group.covered.contains(resource));
+            let asked: Asked<'_> = of_group.map(|(resource, amount)| (resource, *amount)).collect();
+            let (flavors, obstacles) = self.group(members, group, &asked, &mut found.attempts);
+            if flavors.is_empty() {
+                (found.obstacles, served) = (obstacles, false);
+                break;
+            }
+            found.obstacles.extend(obstacles);
+            match found.flavors.is_empty() {
+                true => found.flavors = flavors,
+                false => found.flavors.extend(flavors),
+            }
+        }
+        if !served {
+            // Where one resource finds nothing, it does not help that another may some day.
+            found.flavors.clear();
+        }
+        found.obstacles.sort();
+        found.obstacles.dedup();
+        (found, served)
+    }
+
+    fn append(&mut self, member: Member<'_>, share: Shared) {
         let name = &member.pod_set.name;
-        let own: BTreeMap<ResourceName, FlavorChoice> = flavors
-            .iter()
-            .filter(|(resource, choice)| match member.requests.is_empty() {
-                false => member.requests.contains_key(*resource),
-                // A leader that asks for nothing is placed beside its workers, on the flavor that tells where.
-                true => member.pod_set.group.is_some() && self.has_topology(&choice.flavor),
-            })
-            .map(|(resource, choice)| (resource.clone(), choice.clone()))
-            .collect();
-        for (resource, choice) in &own {
+        let Shared { mut flavors, obstacles, attempts } = share;
+        flavors.retain(|resource, choice| match member.requests.is_empty() {
+            false => member.requests.contains_key(resource),
+            // A leader that asks for nothing is placed beside its workers, on the flavor that tells where.
+            true => member.pod_set.group.is_some() && self.has_topology(&choice.flavor),
+        });
+        for (resource, choice) in &flavors {
             let asked = member.requests.get(resource).copied().unwrap_or(0);
             let more = asked.saturating_sub(self.held_before(name, resource));
             let pair = self.engine.tree.pair(&choice.flavor, resource);
@@ -327,13 +322,13 @@ impl<'a> Scan<'a> {
         self.found.pod_sets.push(PodSetFlavors {
             name: name.clone(),
             count: member.count,
-            requests: member.requests.clone(),
-            flavors: own,
-            obstacles: obstacles.to_vec(),
+            requests: member.requests,
+            flavors,
+            obstacles,
             topology_defect: None,
             topology: None,
             delayed: None,
-            attempts: attempts.clone(),
+            attempts,
             hindrance: None,
         });
     }
@@ -353,9 +348,16 @@ impl<'a> Scan<'a> {
         held.and_then(|held| held.usage.get(resource)).copied().unwrap_or(0)
     }
 
-    /// Tries the flavors of a resource group from where the last search stopped.
-    fn group(&mut self, members: &[Member<'_>], group: &ResourceGroup, asked: &ResourceList) -> GroupResult {
-        let mut result = GroupResult::default();
+    /// Tries the flavors of a resource group from where the last search stopped. Returns those chosen, and what stands in the
+    /// way where they do not fit.
+    fn group(
+        &mut self,
+        members: &[Member<'_>],
+        group: &ResourceGroup,
+        asked: &Asked<'_>,
+        attempts: &mut BTreeMap<FlavorName, Attempt>,
+    ) -> (BTreeMap<ResourceName, FlavorChoice>, Vec<Obstacle>) {
+        let (mut flavors, mut obstacles) = (BTreeMap::new(), Vec::new());
         let mut best = Grade { way: Way::NoFit, height: u32::MAX };
         let mut last = None;
         let preference = self.queue.fungibility.preference;
@@ -363,39 +365,40 @@ impl<'a> Scan<'a> {
             last = Some(index);
             let flavor = &group.flavors[index].flavor;
             if let Some(obstacle) = self.passed_over(members, flavor, asked) {
-                result.obstacles.push(obstacle);
+                obstacles.push(obstacle);
                 continue;
             }
             if let Some(obstacle) = self.unsuitable(members, flavor, group) {
-                result.obstacles.push(obstacle.clone());
-                result.attempts.push((flavor.clone(), Attempt::unsuitable(obstacle)));
+                obstacles.push(obstacle.clone());
+                merge(attempts, flavor, Attempt::unsuitable(obstacle));
                 continue;
             }
             let (grade, choices, attempt) = self.grade_flavor(members, flavor, asked);
-            result.obstacles.extend(attempt.obstacles.iter().cloned());
-            result.attempts.push((flavor.clone(), attempt));
+            obstacles.extend(attempt.obstacles.iter().cloned());
+            merge(attempts, flavor, attempt);
             let stop = grade.will_do(&self.queue.fungibility);
             if stop || grade.is_better_than(best, preference) {
-                (best, result.flavors) = (grade, choices);
+                (best, flavors) = (grade, choices);
             }
             if stop {
                 break;
             }
         }
         let tried = last.filter(|index| index + 1 < group.flavors.len());
-        for choice in result.flavors.values_mut() {
+        for choice in flavors.values_mut() {
             choice.tried = tried;
         }
         if best.way == Way::Fit {
-            result.obstacles.clear();
+            obstacles.clear();
         }
-        result
+        (flavors, obstacles)
     }
 
     /// The flavor to begin with.
-    fn start(&self, members: &[Member<'_>], group: &ResourceGroup, asked: &ResourceList) -> usize {
-        let next = self.ask.progress.zip(members.first()).zip(in_turn(asked).next());
-        let next = next.map_or(0, |((progress, first), (resource, _))| progress.next(first.index, resource));
+    fn start(&self, members: &[Member<'_>], group: &ResourceGroup, asked: &Asked<'_>) -> usize {
+        let Some((progress, first)) = self.ask.progress.zip(members.first()) else { return 0 };
+        let leading = in_turn(asked.iter().copied()).next();
+        let next = leading.map_or(0, |(resource, _)| progress.next(first.index, resource));
         if next < group.flavors.len() { next } else { 0 }
     }
 
@@ -404,14 +407,15 @@ impl<'a> Scan<'a> {
         &self,
         members: &[Member<'_>],
         flavor: &FlavorName,
-        asked: &ResourceList,
+        asked: &Asked<'_>,
     ) -> Option<Obstacle> {
         let allowed = self.engine.workloads.get(self.uid)?.workload.allowed_flavors.as_ref();
         let pinned = self.ask.pinned.is_none_or(|pinned| {
             let mut before = members.iter().flat_map(|member| {
                 pinned.pod_sets.iter().filter(|before| before.name == member.pod_set.name)
             });
-            before.any(|before| asked.keys().any(|resource| before.flavors.get(resource) == Some(flavor)))
+            before
+                .any(|before| asked.iter().any(|(resource, _)| before.flavors.get(*resource) == Some(flavor)))
         });
         let may = pinned && allowed.is_none_or(|allowed| allowed.contains(flavor));
         (!may).then(|| Obstacle::FlavorNotAllowed(flavor.clone()))
@@ -437,7 +441,7 @@ impl<'a> Scan<'a> {
         &mut self,
         members: &[Member<'_>],
         flavor: &FlavorName,
-        asked: &ResourceList,
+        asked: &Asked<'_>,
     ) -> (Grade, BTreeMap<ResourceName, FlavorChoice>, Attempt) {
         let preference = self.queue.fungibility.preference;
         let mut worst = Grade::BEST;
@@ -462,8 +466,8 @@ impl<'a> Scan<'a> {
                 worst = found.grade;
             }
             let (mode, height) = (found.grade.way.mode(), found.grade.height);
-            choices
-                .insert(resource.clone(), FlavorChoice { flavor: flavor.clone(), mode, height, tried: None });
+            let choice = FlavorChoice { flavor: flavor.clone(), mode, height, tried: None };
+            choices.insert((*resource).clone(), choice);
         }
         attempt.mode = worst.way.mode();
         attempt.possibility = worst.way.possibility();
@@ -538,17 +542,31 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// What pod sets ask for together.
+fn together(members: &[Member<'_>]) -> ResourceList {
+    let mut asked = ResourceList::new();
+    for (resource, amount) in members.iter().flat_map(|member| &member.requests) {
+        let sum = asked.entry(resource.clone()).or_insert(0);
+        *sum = sum.saturating_add(*amount);
+    }
+    asked
+}
+
 /// Resources in the order in which Kueue looks at them, which is that of the FNV-1a hashes of their names: the first that finds
 /// nothing is the one that is told.
-fn in_turn(asked: &ResourceList) -> impl Iterator<Item = (&ResourceName, i64)> {
+fn in_turn<'a>(
+    asked: impl Iterator<Item = (&'a ResourceName, i64)>,
+) -> impl Iterator<Item = (&'a ResourceName, i64)> {
     let hash = |name: &ResourceName| {
         name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         })
     };
-    let mut turns: Vec<_> = asked.iter().map(|(name, amount)| (hash(name), name, *amount)).collect();
-    turns.sort_unstable();
-    turns.into_iter().map(|(_, name, amount)| (name, amount))
+    let mut turns: Asked<'_> = asked.collect();
+    if turns.len() > 1 {
+        turns.sort_unstable_by_key(|(name, _)| (hash(name), *name));
+    }
+    turns.into_iter()
 }
 
 impl Attempt {
@@ -567,9 +585,9 @@ impl Attempt {
 }
 
 /// A flavor that several resource groups name is worth what the worst of them says.
-fn merge(attempts: &mut BTreeMap<FlavorName, Attempt>, flavor: FlavorName, attempt: Attempt) {
-    let Some(known) = attempts.get_mut(&flavor) else {
-        attempts.insert(flavor, attempt);
+fn merge(attempts: &mut BTreeMap<FlavorName, Attempt>, flavor: &FlavorName, attempt: Attempt) {
+    let Some(known) = attempts.get_mut(flavor) else {
+        attempts.insert(flavor.clone(), attempt);
         return;
     };
     known.mode = known.mode.min(attempt.mode);

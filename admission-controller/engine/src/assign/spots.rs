@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::scan::Scan;
 use super::{FlavorAssignment, FlavorChoice, Mode, PodSetFlavors, TopologyDefect};
 use crate::engine::Engine;
-use crate::input::{Admission, ClusterQueue, DelayedTopology, PodSet, Workload};
-use crate::names::FlavorName;
+use crate::input::{Admission, DelayedTopology, PodSet, Workload};
+use crate::names::{ClusterQueueName, FlavorName};
 use crate::places::{Unplaced, Wishes};
 use crate::preempt::Target;
 use crate::reason::{Hindrance, Obstacle};
@@ -18,8 +18,9 @@ use crate::tree::Ledger;
 
 impl Engine {
     /// Whether a queue has flavors with a topology only: then all pods are placed by topology, asked or not.
-    pub(crate) fn places_all(&self, queue: &ClusterQueue) -> bool {
-        let mut flavors = queue.groups.iter().flat_map(|group| &group.flavors);
+    pub(crate) fn places_all(&self, queue: &ClusterQueueName) -> bool {
+        let spec = self.queues.get(queue).and_then(|queue| queue.spec.as_ref());
+        let mut flavors = spec.into_iter().flat_map(|spec| &spec.groups).flat_map(|group| &group.flavors);
         let has = |name: &FlavorName| self.flavors.get(name).is_some_and(|flavor| flavor.topology.is_some());
         flavors.all(|quotas| has(&quotas.flavor))
     }
@@ -94,8 +95,9 @@ impl Scan<'_> {
     pub(super) fn wishes(&mut self, pod_sets: &[PodSet]) -> Wishes {
         let mut wishes = Wishes::new();
         let Some(record) = self.engine.workloads.get(self.uid) else { return wishes };
-        let workload = record.workload.clone();
-        for pod_set in pod_sets.iter().filter(|one| one.topology.is_some() || self.places_all) {
+        let workload = &record.workload;
+        let places_all = self.places_all;
+        for pod_set in pod_sets.iter().filter(|one| one.topology.is_some() || places_all) {
             let Some(index) = self.found.pod_sets.iter().position(|one| one.name == pod_set.name) else {
                 continue;
             };
@@ -118,7 +120,7 @@ impl Scan<'_> {
                 self.found.pod_sets[index].delayed = Some(DelayedTopology::Pending);
                 continue;
             }
-            let request = self.request(&workload, pod_set, &self.found.pod_sets[index]);
+            let request = self.request(workload, pod_set, &self.found.pod_sets[index]);
             wishes.entry(flavor).or_default().push((index, request));
         }
         wishes

@@ -1,4 +1,4 @@
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Share;
@@ -27,10 +27,10 @@ enum Sequence {
 }
 
 impl<T> Turns<T> {
-    /// In an order that does not depend on what becomes of those before: by `key`.
-    pub(crate) fn sorted<K: Ord>(heads: Vec<T>, key: impl Fn(&T) -> K) -> Self {
+    /// In an order that does not depend on what becomes of those before.
+    pub(crate) fn sorted(heads: Vec<T>, compare: impl Fn(&T, &T) -> Ordering) -> Self {
         let mut sequence: Vec<usize> = (0..heads.len()).collect();
-        sequence.sort_by_cached_key(|index| key(&heads[*index]));
+        sequence.sort_by(|a, b| compare(&heads[*a], &heads[*b]));
         let heads = heads.into_iter().map(Some).collect();
         Self { heads, sequence: Sequence::Fixed(sequence.into_iter()) }
     }

@@ -75,7 +75,7 @@ impl Search<'_> {
     }
 
     fn displaceable(&mut self, name: &ClusterQueueName) -> Vec<Candidate> {
-        let (policy, priority) = (self.policy.reclaim_within_cohort, self.preemptor.priority);
+        let (policy, priority) = (self.policy.reclaim_within_cohort, self.priority);
         let allowed = move |candidate: &crate::input::Workload| match policy {
             ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset => false,
             ReclaimWithinCohort::LowerPriority => candidate.priority < priority,

@@ -167,11 +167,11 @@ fn quota_request(case: &Case) -> Verdict {
     let told = input::workload(&view, &Rules::of(&config), &PodDefaults::default(), &Priorities::default());
     let given: Vec<Total> = match told.standing {
         Standing::Reserved { admission, .. } => {
-            let sets = admission.pod_sets.into_iter();
+            let sets = admission.pod_sets.iter();
             sets.map(|set| {
                 let flavors = set.flavors.iter();
                 let flavors = flavors.map(|(resource, flavor)| (resource.to_string(), flavor.to_string()));
-                (set.name, set.count, set.usage, flavors.collect())
+                (set.name.clone(), set.count, set.usage.clone(), flavors.collect())
             })
             .collect()
         }
