@@ -277,14 +277,28 @@ fn same_size(template: &Value, written: &PodTemplate) -> bool {
     resources.is_some_and(|resources| resources == written.spec.resources)
 }
 
-/// The next step for a Workload whose job is gone, or that nobody controls.
-pub fn next_without_job(workload: &Workload, controlled: bool) -> Step {
+/// The next step for a Workload whose job is gone, or that nobody controls. `ends_orphans` tells whether one that was made for a
+/// job, and is owned by nobody any more, ends.
+pub fn next_without_job(workload: &Workload, controlled: bool, ends_orphans: bool) -> Step {
     if workload.metadata.deletion_timestamp.is_some() {
         return let_go(workload);
+    }
+    if ends_orphans && is_orphan(workload) {
+        if workload.holds(tokens::FINISHED) {
+            return let_go(workload);
+        }
+        let message = "the job that it was made for is gone".to_owned();
+        return Step::Finish { reason: tokens::finished::OWNER_NOT_FOUND, message };
     }
     // Nobody else can say when the pods of a Workload that somebody made by hand are gone.
     let evicted = workload.holds(tokens::QUOTA_RESERVED)
         && workload.holds(tokens::EVICTED)
         && !workload.holds(tokens::FINISHED);
     if evicted && !controlled { Step::Release } else { Step::Nothing }
+}
+
+fn is_orphan(workload: &Workload) -> bool {
+    let labels = workload.metadata.labels.as_ref();
+    let job = labels.and_then(|labels| labels.get(kueue::JOB_UID)).filter(|job| !job.is_empty());
+    job.is_some() && workload.metadata.owner_references.iter().flatten().next().is_none()
 }

@@ -125,6 +125,41 @@ async fn a_workload_deleted_by_hand_stops_the_job_and_is_made_anew_as_the_user_w
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_workload_that_its_job_left_behind_ends_unless_a_gate_forbids_it() {
+    for open in [true, false] {
+        let text = format!("featureGates:\n  FinishOrphanedWorkloads: {open}\n");
+        let file = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+        world.start_with("layer1", Config { file, ..Config::default() });
+        world.pytorch("llama", "a", 4).await;
+        world.settle().await;
+        let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+        // What the garbage collector makes of `--cascade=orphan`.
+        let orphan = |workload: &mut Value| {
+            workload["metadata"]["ownerReferences"] = json!([]);
+            Ok(())
+        };
+        let collector = world.cluster.store("garbage-collector");
+        let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+        collector.delete(&jobs, "team", "llama", Default::default()).await.unwrap();
+        let part = cluster_sim::Part::Main;
+        let kept = collector.update(&workloads(), "team", &name, part, orphan).await.is_ok();
+        assert!(kept, "the garbage collector has not come by");
+        world.settle().await;
+        let workload = world.workload_named(&name).unwrap();
+        let conditions = workload["status"]["conditions"].as_array().unwrap();
+        let finished = conditions.iter().find(|one| one["type"] == "Finished");
+        assert_eq!(finished.map(|one| one["reason"].clone()), open.then(|| json!("OwnerNotFound")));
+        world.pytorch("bert", "a", 4).await;
+        world.settle().await;
+        assert_eq!(world.is("bert", "Admitted"), open, "the quota is free");
+        let is_held = workload["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+        assert_eq!(is_held, !open);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiting_job_that_changes_keeps_its_place() {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;

@@ -21,22 +21,7 @@ fn text<'a>(said: &'a Value, field: &str) -> &'a str {
 async fn who_waits_for_checks_is_told_which() {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    let check =
-        json!({ "metadata": { "name": "budget" }, "spec": { "controllerName": "example.com/check" } });
-    world.create(GROUP, "admissionchecks", check).await;
-    world
-        .update(GROUP, "admissionchecks", "budget", true, |check| {
-            check["status"]["conditions"] = json!([{
-                "type": "Active", "status": "True", "reason": "Test", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }]);
-        })
-        .await;
-    world
-        .update(GROUP, "clusterqueues", "a", false, |queue| {
-            queue["spec"]["admissionChecksStrategy"] = json!({ "admissionChecks": [{ "name": "budget" }] });
-        })
-        .await;
+    world.checked("a").await;
     world.start("layer1");
     world.pytorch("llama", "a", 4).await;
     world.settle().await;

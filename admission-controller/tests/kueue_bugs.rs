@@ -10,7 +10,7 @@ use std::path::Path;
 use admission_controller::{Config, Configuration};
 use cluster_sim::GroupResource;
 use cluster_sim::faults::{Aim, Fault, Moment, Verdict};
-use serde_json::{Value, json};
+use serde_json::json;
 use support::{World, pytorch};
 
 const GROUP: &str = "kueue.x-k8s.io";
@@ -35,25 +35,6 @@ async fn queue(world: &World, gpus: i64) {
 async fn priority_class(world: &World, name: &str, value: i64) {
     let class = json!({ "metadata": { "name": name }, "value": value });
     world.create(GROUP, "workloadpriorityclasses", class).await;
-}
-
-/// Queue `a` asks for the check `budget`, which somebody answers.
-async fn checked(world: &World) {
-    let check =
-        json!({ "metadata": { "name": "budget" }, "spec": { "controllerName": "example.com/check" } });
-    world.create(GROUP, "admissionchecks", check).await;
-    world
-        .update(GROUP, "admissionchecks", "budget", true, |check| {
-            check["status"]["conditions"] = json!([{
-                "type": "Active", "status": "True", "reason": "Test", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }]);
-        })
-        .await;
-    let ask = |queue: &mut Value| {
-        queue["spec"]["admissionChecksStrategy"] = json!({ "admissionChecks": [{ "name": "budget" }] });
-    };
-    world.update(GROUP, "clusterqueues", "a", false, ask).await;
 }
 
 async fn answer(world: &World, job: &str, state: &str) {
@@ -149,7 +130,7 @@ async fn kueue_10274_the_workload_of_a_pod_that_was_evicted_and_deleted_does_not
 async fn kueue_3543_a_retry_during_an_eviction_is_no_dead_end() {
     let world = World::new(false).await;
     queue(&world, 2).await;
-    checked(&world).await;
+    world.checked("a").await;
     for (name, value) in [("low", 1), ("high", 9)] {
         priority_class(&world, name, value).await;
     }

@@ -209,6 +209,8 @@ pub mod workload {
             OUT_OF_SYNC = "OutOfSync";
             /// What the flavors add contradicts the job.
             FAILED_TO_START = "FailedToStart";
+            /// The job that it was made for is gone and has left it behind.
+            OWNER_NOT_FOUND = "OwnerNotFound";
             /// Another slice of the same elastic job has its quota.
             WORKLOAD_SLICE_REPLACED = "WorkloadSliceReplaced";
         }

@@ -51,6 +51,8 @@ pub struct FeatureGates {
     pub tas_replace_on_taints: bool,
     /// `SkipReassignmentForPodOwnedWorkloads`.
     pub skip_reassignment_for_pod_owned_workloads: bool,
+    /// `FinishOrphanedWorkloads`: a Workload that has lost the job it was made for ends, and its quota is free.
+    pub finish_orphaned_workloads: bool,
     /// `ReclaimablePods`: quota of pods that have ended is given back before the job ends.
     pub reclaimable_pods: bool,
     /// `WorkloadPriorityClassDefaulting`: jobs that name no WorkloadPriorityClass get the one called `default`, if there is one.
@@ -114,6 +116,7 @@ impl Default for FeatureGates {
             flavor_fungibility_preserve_scan_progress: kueues.preserve_scan_progress,
             priority_sorting_within_cohort: kueues.priority_sorting,
             admission_fair_sharing: true,
+            finish_orphaned_workloads: true,
             reclaimable_pods: true,
             tas_multi_layer: true,
             workload_priority_class_defaulting: true,

@@ -27,7 +27,6 @@ const LOOKED_UP: [&str; 3] = [PREEMPT_WITHIN_NOMINAL, NON_BORROWING_FIRST, QUOTA
 /// Gates of which only one position can be had.
 const ALWAYS: &[(&str, bool)] = &[
     ("FlavorFungibility", true),
-    ("FinishOrphanedWorkloads", false),
     ("KueueDRAIntegration", false),
     ("MultiKueue", false),
     ("PrioritizePreemptorWorkloads", true),

@@ -12,6 +12,7 @@ mod provision;
 mod pump;
 mod send;
 mod slices;
+mod steps;
 mod store;
 mod strays;
 pub(crate) mod world;

@@ -1,8 +1,5 @@
 //! What is to be written next, unit by unit, and what follows from the answers.
 
-use std::collections::BTreeSet;
-
-use crds::names::kueue;
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::admission_check::AdmissionCheck;
@@ -15,21 +12,19 @@ use crds::view::provisioning::ProvisioningRequest;
 use crds::view::topology::Topology;
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kit::events::Severity;
 use kit::patch::{Subresource, Target};
 use kit::writes::Priority;
 use model::planted::Bug;
 use quota_engine::{DecisionId, Outcome, Uid};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Controller;
 use super::world::{Standing, Unit, controller_of};
-use crate::compose::{self, compose};
 use crate::input;
-use crate::jobs::{self, JobKind, JobObject, start, stop};
+use crate::jobs::{self, JobKind, JobObject};
 use crate::pods::prebuilt;
 use crate::reconcile::{self, Job, Known, Step};
-use crate::{slices, status, topology, words};
+use crate::{status, words};
 
 /// What a successful write yields.
 pub(super) enum Answer {
@@ -364,7 +359,8 @@ impl Controller {
     }
 
     pub(super) fn without_job(&mut self, unit: &Unit, workload: &Workload, controlled: bool) -> bool {
-        let step = reconcile::next_without_job(workload, controlled);
+        let ends_orphans = self.config.file.feature_gates.finish_orphaned_workloads;
+        let step = reconcile::next_without_job(workload, controlled, ends_orphans);
         let stays = self.config.planted.is(Bug::KeepWithoutJob)
             || (self.config.planted.is(Bug::ForgetFinalizer) && step == Step::RemoveFinalizer);
         if stays || step == Step::Nothing || self.is_refused(unit, &versions(None, Some(workload))) {
@@ -452,197 +448,6 @@ impl Controller {
                 self.patch_workload(unit, workload, body, Subresource::Status, Priority::Status, None);
             }
         }
-    }
-
-    pub(super) fn begin_step(
-        &mut self,
-        unit: &Unit,
-        job: Option<&Job>,
-        workload: Option<&Workload>,
-        step: Step,
-    ) {
-        let now = self.ctx.clock.now();
-        match (step, job, workload) {
-            (Step::Stop, Some(job), workload) => {
-                let sets = job.view.pod_sets.clone().unwrap_or_default();
-                if let Some(body) = stop(job.kind, &job.object, &sets, workload) {
-                    self.patch_job(unit, job, workload, body, Subresource::Main);
-                }
-            }
-            (Step::Restore, Some(job), Some(workload)) => self.restore_job(unit, job, workload),
-            (Step::CreateWorkload, Some(job), None) => match self.compose_job(job) {
-                Ok(body) => self.create_workload(unit, job, body),
-                Err(words) => self.cannot_compose(unit, job, &words),
-            },
-            (Step::UpdateWorkload, Some(job), Some(workload)) => match compose(job, &self.world.priorities) {
-                Ok(body) => self.update_workload(unit, job, workload, &body),
-                Err(words) => {
-                    self.cannot_compose(unit, job, &words);
-                    self.delete_workload(unit, workload);
-                }
-            },
-            (Step::CannotCompose(words), Some(job), _) => self.cannot_compose(unit, job, &words),
-            (Step::Start, Some(job), Some(workload)) => self.start_job(unit, job, workload),
-            (Step::Finish { reason, message }, _, Some(workload)) => {
-                let body = status::finished(workload, reason, &message, now);
-                self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
-            }
-            (Step::Reclaim(pods), _, Some(workload)) => {
-                let body = status::reclaimable(&pods);
-                self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
-            }
-            (Step::Release, _, Some(workload)) => {
-                let comes_back =
-                    !self.world.rules.keeps_single_pods() || topology::can_move(&workload.metadata);
-                let body = status::released(workload, comes_back, now);
-                self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
-            }
-            (Step::RemoveFinalizer, _, Some(workload)) => {
-                let kept: Vec<&String> = workload
-                    .metadata
-                    .finalizers
-                    .iter()
-                    .flatten()
-                    .filter(|one| *one != kueue::FINALIZER_RESOURCE_IN_USE)
-                    .collect();
-                let body = json!({ "metadata": { "finalizers": kept } });
-                self.patch_workload(unit, workload, body, Subresource::Main, Priority::Urgent, None);
-            }
-            (Step::ChangeQueue(queue), _, Some(workload)) => {
-                let body = json!({ "spec": { "queueName": queue } });
-                self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
-            }
-            (Step::ChangeGates(gates), Some(job), Some(workload)) => {
-                let body = json!({ "metadata": { "annotations": { kueue::ADMISSION_GATED_BY: gates } } });
-                let note = match &gates {
-                    Some(gates) => format!("its Workload is held back by {gates} alone now"),
-                    None => "nobody holds its Workload back any more".to_owned(),
-                };
-                self.about_job(job, Severity::Normal, reasons::UPDATED_WORKLOAD, &note);
-                self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
-            }
-            (Step::ChangePriority, Some(job), Some(workload)) => self.change_priority(unit, job, workload),
-            (Step::Adopt, Some(job), None) => self.adopt_workload(unit, job),
-            (Step::DeleteWorkload, job, Some(workload)) => {
-                if let Some(job) = job {
-                    let name = text(workload.metadata.name.as_ref());
-                    let note = format!("Workload {name} is not about the job as it is now, and is deleted");
-                    self.about_job(job, Severity::Normal, reasons::DELETED_WORKLOAD, &note);
-                }
-                self.delete_workload(unit, workload);
-            }
-            _ => {}
-        }
-    }
-
-    fn change_priority(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
-        let Ok(priority) = self.world.priorities.of(job) else { return };
-        let class = priority.class.as_ref().map_or("none", |(_, _, name)| name);
-        // That its class is worth something else now is no news of the job.
-        if workload.spec.priority_class_ref.as_ref().map_or("none", |one| &one.name) != class {
-            let note = format!("its Workload has priority class {class} now");
-            self.about_job(job, Severity::Normal, reasons::UPDATED_WORKLOAD, &note);
-        }
-        let body =
-            json!({ "spec": { "priority": priority.value, "priorityClassRef": priority.class_ref() } });
-        self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
-    }
-
-    fn compose_job(&self, job: &Job) -> Result<Value, String> {
-        let mut workload = match self.is_elastic(job) {
-            true => slices::compose(job, None, &self.world.priorities)?,
-            false => compose(job, &self.world.priorities)?,
-        };
-        compose::copy_labels(&mut workload, self.copied_labels(), [&job.object])?;
-        Ok(workload)
-    }
-
-    /// Labels that a Workload gets from its job.
-    pub(super) fn copied_labels(&self) -> &BTreeSet<String> {
-        &self.config.file.integrations.label_keys_to_copy
-    }
-
-    /// Makes the job the controller of the Workload that somebody else made for it.
-    fn adopt_workload(&mut self, unit: &Unit, job: &Job) {
-        let metadata = &job.object.metadata;
-        let named = prebuilt(&job.object)
-            .and_then(|name| self.world.workload_named(metadata.namespace.as_deref()?, name).cloned());
-        let Some(workload) = named else { return };
-        let mut owners: Vec<Value> =
-            workload.metadata.owner_references.iter().flatten().map(|owner| json!(owner)).collect();
-        owners.push(compose::controller(job));
-        let labels = json!({ kueue::JOB_UID: job.object.uid() });
-        let body = json!({ "metadata": { "ownerReferences": owners, "labels": labels } });
-        self.patch_workload(unit, &workload, body, Subresource::Main, Priority::Normal, None);
-    }
-
-    fn start_job(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
-        if let Some(flavor) = jobs::missing_flavor(workload, &self.world.flavors_by_name) {
-            let words = format!("it is admitted to ResourceFlavor {flavor}, which does not exist; create it");
-            return self.tell(unit, job, reasons::FLAVOR_NOT_FOUND, &words);
-        }
-        let sets = job.view.pod_sets.clone().unwrap_or_default();
-        match start(job.kind, &job.object, &sets, workload, &self.world.flavors_by_name) {
-            Ok(Some(body)) => self.patch_job(unit, job, Some(workload), body, Subresource::Main),
-            Ok(None) => {}
-            Err(conflict) => {
-                let now = self.ctx.clock.now();
-                let body =
-                    status::finished(workload, tokens::finished::FAILED_TO_START, &conflict.to_string(), now);
-                self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
-            }
-        }
-    }
-
-    fn restore_job(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
-        let sets = job.view.pod_sets.clone().unwrap_or_default();
-        let started_at = job.kind.started_at.filter(|at| job.object.at(at).is_some_and(|at| !at.is_null()));
-        if let Some(field) = started_at.and_then(|at| at.strip_prefix("/status/")) {
-            let body = json!({ "status": { field: null } });
-            self.patch_job(unit, job, Some(workload), body, Subresource::Status);
-        } else if let Some(body) = jobs::restore(job.kind, &job.object, &sets, workload) {
-            self.patch_job(unit, job, Some(workload), body, Subresource::Main);
-        }
-    }
-
-    /// The queue and the priority have steps of their own.
-    fn update_workload(&mut self, unit: &Unit, job: &Job, workload: &Workload, composed: &Value) {
-        let body = json!({ "spec": {
-            "podSets": composed["spec"]["podSets"],
-            "maximumExecutionTimeSeconds": composed["spec"]["maximumExecutionTimeSeconds"],
-        }});
-        let note = "its Workload was brought in line with it";
-        self.about_job(job, Severity::Normal, reasons::UPDATED_WORKLOAD, note);
-        self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
-    }
-
-    /// A job that cannot be described stays suspended; what it lacks may come at any time.
-    pub(super) fn cannot_compose(&mut self, unit: &Unit, job: &Job, words: &str) {
-        let missing_class = job.view.workload_priority_class.as_ref();
-        let reason = match missing_class.filter(|name| !self.world.priorities.workload.contains_key(*name)) {
-            Some(_) if job.view.pod_sets.is_ok() => reasons::WORKLOAD_PRIORITY_CLASS_NOT_FOUND,
-            _ => reasons::ERR_WORKLOAD_COMPOSE,
-        };
-        self.tell(unit, job, reason, words);
-    }
-
-    /// Says why a job does not go on: once, and again when the event may be lost or forgotten.
-    pub(super) fn tell(&mut self, unit: &Unit, job: &Job, reason: &'static str, words: &str) {
-        let now = self.ctx.clock.monotonic();
-        if self.told.get(unit).is_some_and(|(told, again)| told == words && *again > now) {
-            return;
-        }
-        tracing::warn!(
-            kind = job.kind.kind,
-            namespace = job.object.metadata.namespace,
-            name = job.object.metadata.name,
-            reason = words,
-            "the job cannot go on and stays suspended"
-        );
-        self.about_job(job, Severity::Warning, reason, words);
-        let again = now + super::TELL_AGAIN;
-        self.due.insert((again, unit.clone()));
-        self.told.insert(unit.clone(), (words.to_owned(), again));
     }
 }
 

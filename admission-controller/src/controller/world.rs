@@ -12,6 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crds::names::kueue;
 use crds::view::admission_check::AdmissionCheck;
 use crds::view::cluster_queue::{AdmissionCheckRule, ClusterQueue};
 use crds::view::cohort::Cohort;
@@ -396,10 +397,13 @@ impl World {
     }
 
     /// What is kept of a Workload: what it has in common with others in one place, and no labels, which decide nothing and
-    /// take half a kilobyte each.
+    /// take half a kilobyte each, but the one that tells of which job an orphan is.
     fn share(&mut self, mut view: Workload) -> Workload {
         view.spec.pod_sets = self.pod_sets.share(view.spec.pod_sets);
-        view.metadata.labels = None;
+        let is_owned = view.metadata.owner_references.iter().flatten().next().is_some();
+        let labels = view.metadata.labels.take().filter(|_| !is_owned).unwrap_or_default();
+        let job: BTreeMap<_, _> = labels.into_iter().filter(|(key, _)| key == kueue::JOB_UID).collect();
+        view.metadata.labels = (!job.is_empty()).then_some(job);
         view
     }
 

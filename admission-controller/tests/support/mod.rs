@@ -196,6 +196,25 @@ impl World {
         .await;
     }
 
+    /// The queue asks for the check `budget`, which somebody answers.
+    pub(crate) async fn checked(&self, queue: &str) {
+        let group = "kueue.x-k8s.io";
+        let check =
+            json!({ "metadata": { "name": "budget" }, "spec": { "controllerName": "example.com/check" } });
+        self.create(group, "admissionchecks", check).await;
+        self.update(group, "admissionchecks", "budget", true, |check| {
+            check["status"]["conditions"] = json!([{
+                "type": "Active", "status": "True", "reason": "Test", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]);
+        })
+        .await;
+        let ask = |queue: &mut Value| {
+            queue["spec"]["admissionChecksStrategy"] = json!({ "admissionChecks": [{ "name": "budget" }] });
+        };
+        self.update(group, "clusterqueues", queue, false, ask).await;
+    }
+
     /// A suspended PyTorchJob with so many workers of one GPU each.
     pub(crate) async fn pytorch(&self, name: &str, queue: &str, workers: i64) -> Arc<Object> {
         self.create("kubeflow.org", "pytorchjobs", pytorch(name, queue, workers)).await
