@@ -394,7 +394,8 @@ impl<'a> Search<'a> {
         let mut stack = vec![top];
         while let Some(node) = stack.pop() {
             for child in self.engine.tree.children(node).to_vec() {
-                if child == spared || !self.is_over(child) {
+                let owners_too = self.engine.planted.is(Bug::ReclaimFromOwners);
+                if child == spared || !(owners_too || self.is_over(child)) {
                     continue;
                 }
                 match self.engine.tree.name(child).clone() {

@@ -14,9 +14,15 @@ fn asked<'a>(queue: &'a Value, workload: &Value) -> BTreeSet<&'a str> {
         .filter_map(|assignment| assignment["flavors"].as_object())
         .flat_map(|flavors| flavors.values().filter_map(|one| one.as_str().map(str::to_owned)))
         .collect();
+    // A check that names no flavors is about all of the queue's: not about one that the queue has given up since.
+    let offered: BTreeSet<&str> = items(queue, "/spec/resourceGroups")
+        .flat_map(|group| items(group, "/flavors"))
+        .map(|flavor| text(flavor, "/name"))
+        .collect();
     let applies = |rule: &&Value| {
-        let mut named = items(rule, "/onFlavors").peekable();
-        named.peek().is_none() || named.any(|one| one.as_str().is_some_and(|name| flavors.contains(name)))
+        let named: BTreeSet<&str> = items(rule, "/onFlavors").filter_map(Value::as_str).collect();
+        let about = if named.is_empty() { &offered } else { &named };
+        flavors.iter().any(|flavor| about.contains(flavor.as_str()))
     };
     items(queue, "/spec/admissionChecksStrategy/admissionChecks")
         .filter(applies)
@@ -99,4 +105,34 @@ pub(super) fn refusals_are_heeded(world: &World, _: &Activity) -> Result<(), Str
 fn has_places_to_come(workload: &Value) -> bool {
     items(workload, "/status/admission/podSetAssignments")
         .any(|one| text(one, "/delayedTopologyRequest") == "Pending")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_check_is_about_the_flavors_that_it_names_or_all_that_the_queue_has() {
+        let queue = |rule: Value| {
+            json!({ "spec": {
+                "resourceGroups": [{ "flavors": [{ "name": "new" }, { "name": "spot" }] }],
+                "admissionChecksStrategy": { "admissionChecks": [rule] },
+            }})
+        };
+        let given = |flavor: &str| json!({ "status": { "admission": { "podSetAssignments": [{ "flavors": { "cpu": flavor } }] } } });
+        let every = json!({ "name": "budget" });
+        let some = json!({ "name": "budget", "onFlavors": ["spot", "old"] });
+        for (rule, flavor, is_asked) in [
+            (&every, "new", true),
+            (&every, "old", false), // Its queue has given that flavor up since.
+            (&some, "new", false),
+            (&some, "spot", true),
+            (&some, "old", true),
+        ] {
+            let queue = queue(rule.clone());
+            assert_eq!(asked(&queue, &given(flavor)).contains("budget"), is_asked, "{rule} {flavor}");
+        }
+    }
 }
