@@ -19,6 +19,9 @@ pub const CALM_AFTER: Duration = Duration::from_secs(20 * 60);
 /// The virtual length of an episode.
 pub const LENGTH: Duration = Duration::from_secs(30 * 60);
 
+/// When a user looks after the pods that he has submitted as a group.
+const LOOKS_AFTER: Duration = Duration::from_secs(6 * 60);
+
 /// A world and what happens in it.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -365,6 +368,11 @@ fn story(
                     if replace { Act::Replace(object.clone()) } else { Act::Delete(object.clone()) },
                 ));
             }
+        }
+        // A user looks after every other group: what has gone of it is made anew.
+        let again = at + LOOKS_AFTER;
+        if index % 2 == 0 && estate::is_group(&manifest) && again < CALM_AFTER {
+            story.extend(manifest.iter().map(|pod| (again, Act::Apply(pod.clone()))));
         }
         story.extend(manifest.into_iter().map(|object| (at, Act::Apply(object))));
     }

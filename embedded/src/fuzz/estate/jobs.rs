@@ -9,6 +9,14 @@ use super::{Estate, LEVELS, POOL, taint};
 use crate::fuzz::manifests as make;
 use crate::fuzz::scenario::Queue;
 
+/// The label of the pods of a group.
+const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
+
+/// Whether these are the pods of a group.
+pub(in crate::fuzz) fn is_group(objects: &[Value]) -> bool {
+    objects.iter().all(|object| object["kind"] == "Pod" && object["metadata"]["labels"].get(GROUP).is_some())
+}
+
 /// Gives a job what its seed says: the pool it insists on, the taints it tolerates, how few pods it would be content with.
 pub(in crate::fuzz) fn dress(rng: &mut Rng, estate: &Estate, job: &mut Value) {
     let pool = &estate.pools[rng.usize(..estate.pools.len())].name;
@@ -96,7 +104,7 @@ pub(in crate::fuzz) fn pods(rng: &mut Rng, index: usize, queue: &Queue) -> Vec<V
             let mut pod = make::pod(&name, queue.namespace, None, &shape);
             let mut labels = make::queue_labels(&queue.name, priority);
             if of_group {
-                labels.insert("kueue.x-k8s.io/pod-group-name".into(), json!(group));
+                labels.insert(GROUP.into(), json!(group));
                 pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] =
                     json!(shape.pods.to_string());
             }

@@ -21,7 +21,7 @@ use super::manifests as make;
 use super::scenario::{Node, Queue};
 
 pub(super) use churn::churn;
-pub(super) use jobs::{dress, pods};
+pub(super) use jobs::{dress, is_group, pods};
 
 /// The node label that tells the pools apart.
 const POOL: &str = "example.com/pool";

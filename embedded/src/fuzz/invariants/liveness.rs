@@ -29,6 +29,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("checks that refuse are heeded, and no others", checks::refusals_are_heeded),
     ("managed pods have a Workload", pods::have_workloads),
     ("gates of admitted pods are open", pods::admitted_pods_are_let_go),
+    ("nobody waits for pods that are there", pods::groups_lack_what_they_wait_for),
     ("what was evicted gives its quota back", evicted_give_back),
     ("an admitted job runs", admitted_jobs_run),
     ("what may preempt is admitted", what_may_preempt_is_admitted),
@@ -114,10 +115,12 @@ fn was_told_of_its_class(world: &World, job: &Value) -> bool {
         })
 }
 
+/// Who waits for quota. A group that lacks pods does not: it waits for these.
 pub(super) fn pending(world: &World) -> impl Iterator<Item = &Value> {
     world.all(WORKLOADS).map(|workload| &**workload).filter(|workload| {
         !holds(workload, "QuotaReserved")
             && !holds(workload, "Finished")
+            && !holds(workload, pods::LACKS_PODS)
             && at(workload, "/metadata/deletionTimestamp").is_none()
             && at(workload, "/spec/active") != Some(&Value::Bool(false))
     })

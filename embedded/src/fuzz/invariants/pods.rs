@@ -6,11 +6,14 @@ use serde_json::Value;
 
 use super::liveness::{Activity, age};
 use super::running::was_admitted;
-use crate::fuzz::world::{World, Write, at, holds, is_over, items, key, text, uid};
+use crate::fuzz::world::{Shared, WORKLOADS, World, Write, at, holds, is_over, items, key, text, uid};
 
 const MANAGED: &str = "/metadata/labels/kueue.x-k8s.io~1managed";
 const GROUP: &str = "/metadata/labels/kueue.x-k8s.io~1pod-group-name";
 const TOTAL: &str = "/metadata/annotations/kueue.x-k8s.io~1pod-group-total-count";
+
+/// The condition of a group that waits for pods in place of those that are gone.
+pub(super) const LACKS_PODS: &str = "WaitingForReplacementPods";
 
 /// Kueue's gates: the first is that of admission, the second that of places.
 pub(super) const GATES: [&str; 2] = ["kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"];
@@ -80,6 +83,27 @@ pub(super) fn admitted_pods_are_let_go(world: &World, _: &Activity) -> Result<()
         let failed = items(workload, "/status/unhealthyNodes").next().is_some();
         if holds(workload, "Admitted") && !holds(workload, "Evicted") && !failed {
             return Err(format!("{:?} waits for {gate}, {:?} is admitted", key(pod), key(workload)));
+        }
+    }
+    Ok(())
+}
+
+/// At rest a group waits for pods only while it has fewer than it is made of.
+pub(super) fn groups_lack_what_they_wait_for(world: &World, _: &Activity) -> Result<(), String> {
+    let waits = |one: &&Shared| holds(one, LACKS_PODS) && !holds(one, "Finished");
+    for workload in world.all(WORKLOADS).filter(waits) {
+        let (namespace, name) = key(workload);
+        let counts = |pod: &&Shared| {
+            let ended_well = text(pod, "/status/phase") == "Succeeded";
+            text(pod, GROUP) == name
+                && text(pod, "/metadata/namespace") == namespace
+                && (goes_on(pod) || ended_well)
+        };
+        let there = world.all("pods").filter(counts).count();
+        let wanted: i64 =
+            items(workload, "/spec/podSets").map(|set| set["count"].as_i64().unwrap_or(1)).sum();
+        if usize::try_from(wanted).is_ok_and(|wanted| there >= wanted) {
+            return Err(format!("{:?} has {there} pods of {wanted} and waits for more", key(workload)));
         }
     }
     Ok(())
