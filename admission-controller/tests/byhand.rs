@@ -160,6 +160,46 @@ async fn a_workload_that_its_job_left_behind_ends_unless_a_gate_forbids_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_part_of_a_job_runs_only_while_that_is_admitted() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    world.start("layer1");
+    let owner = world.pytorch("llama", "a", 1).await;
+    let part = |name: &str| {
+        let mut part = batch(name, "", 1);
+        part["metadata"]["labels"] = json!({});
+        part["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "llama", "controller": true,
+            "uid": owner.value()["metadata"]["uid"],
+        }]);
+        part["spec"]["suspend"] = json!(false);
+        part
+    };
+    let suspended = |name: &str| world.get("batch", "jobs", name).unwrap()["spec"]["suspend"].clone();
+    world.create("batch", "jobs", part("early")).await;
+    world.settle().await;
+    assert_eq!(suspended("early"), true);
+    assert!(world.workload("early").is_none(), "it is no job of its own");
+    assert!(world.told().contains(&("Normal".to_owned(), "Suspended".to_owned())), "{:?}", world.told());
+    let more = |queue: &mut Value| {
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(4);
+    };
+    world.update("kueue.x-k8s.io", "clusterqueues", "a", false, more).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+    assert_eq!(suspended("early"), true, "whoever made it starts it");
+    world.create("batch", "jobs", part("late")).await;
+    world.settle().await;
+    assert_eq!(suspended("late"), false);
+    // What runs is stopped with what it is part of, if nobody else does it.
+    let stop = |queue: &mut Value| queue["spec"]["stopPolicy"] = json!("HoldAndDrain");
+    world.update("kueue.x-k8s.io", "clusterqueues", "a", false, stop).await;
+    world.settle().await;
+    assert!(!world.is("llama", "Admitted"));
+    assert_eq!(suspended("late"), true);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiting_job_that_changes_keeps_its_place() {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;

@@ -290,6 +290,8 @@ pub mod event {
         ADMISSION_CHECK_UPDATED = "AdmissionCheckUpdated";
         /// On a Workload or a job: it was kept for as long as it is to be.
         DELETED = "Deleted";
+        /// On a job that is part of another one: suspended until that is admitted.
+        SUSPENDED = "Suspended";
         /// On a job: its Workload was made.
         CREATED_WORKLOAD = "CreatedWorkload";
         /// On a job: its Workload was brought in line with it.

@@ -6,6 +6,7 @@ pub(crate) mod feeds;
 mod finalizers;
 mod gates;
 mod late;
+mod parts;
 mod phases;
 mod pods;
 mod provision;

@@ -177,7 +177,7 @@ impl Controller {
     }
 
     fn pump_job(&mut self, unit: &Unit, uid: &Uid) {
-        if self.read_job(unit, uid) {
+        if self.read_job(unit, uid) || self.stop_part(unit, uid) {
             return;
         }
         let job = self.world.job(uid).cloned();

@@ -1,11 +1,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crds::names::kueue;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kit::watch::Change;
 use quota_engine::Uid;
 
+use super::world::controller_of;
 use crate::input;
 use crate::jobs::{JobKind, JobObject, read};
+use crate::pods::Member;
 use crate::reconcile::Job;
 
 /// What exists in versions.
@@ -50,6 +53,10 @@ pub(super) struct BareJob {
     pub(super) owner: Option<Box<OwnerReference>>,
     /// Whether it may ever be managed.
     pub(super) can_be_managed: bool,
+    /// Whether it belongs to another object, is not suspended, and has not ended.
+    pub(super) runs: bool,
+    /// Whether it asks for being resized while it runs.
+    pub(super) elastic: bool,
 }
 
 impl StoredJob {
@@ -60,6 +67,12 @@ impl StoredJob {
 
     pub(super) fn bare(kind: &'static JobKind, object: JobObject) -> Self {
         let can_be_managed = kind.can_be_managed(&object);
+        let is_owned = controller_of(&object.metadata).is_some();
+        let runs = is_owned && can_be_managed && {
+            let view = read(kind, &object);
+            !view.suspended && view.finished.is_none()
+        };
+        let elastic = object.annotation(kueue::ELASTIC_JOB) == "true";
         let queue = object.queue().map(Box::from);
         let (uid, version) = (input::uid(&object.metadata), input::version(&object.metadata));
         let metadata = object.metadata;
@@ -74,7 +87,17 @@ impl StoredJob {
             queue,
             owner,
             can_be_managed,
+            runs,
+            elastic,
         })
+    }
+
+    /// Whether it asks for being resized while it runs.
+    pub(super) fn is_elastic(&self) -> bool {
+        match self {
+            Self::Whole(job) => job.object.annotation(kueue::ELASTIC_JOB) == "true",
+            Self::Bare(job) => job.elastic,
+        }
     }
 
     /// Whether it has this namespace and name.

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crds::names::kueue;
+use crds::reasons::workload as tokens;
 use crds::view::admission_check::AdmissionCheck;
 use crds::view::cluster_queue::{AdmissionCheckRule, ClusterQueue};
 use crds::view::cohort::Cohort;
@@ -464,12 +465,16 @@ impl World {
                 workload.uid = uid.clone();
                 engine.apply(Event::Workload(Box::new(workload)));
                 let unit = self.unit_of(&uid, view);
+                let waits = !view.holds(tokens::ADMITTED);
                 if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = &unit {
                     self.workloads_of_job.entry(job.clone()).or_default().insert(uid.clone());
                 }
                 if let (Unit::Job(job), true) = (&unit, crate::slices::is_slice(view)) {
                     let (job, view) = (job.clone(), view.clone());
                     self.slice_seen(&view, &job);
+                }
+                if let (Unit::Job(job), true) = (&unit, waits) {
+                    self.parts_dirty(&job.clone());
                 }
                 let Some(view) = self.workloads.get(&uid) else { return };
                 let owners = self.members.workload_seen(view);
@@ -496,6 +501,7 @@ impl World {
                             self.workloads_of_job.remove(&job);
                         }
                     }
+                    self.parts_dirty(&job);
                     self.dirty.insert(Unit::Job(job));
                 }
             }

@@ -21,6 +21,7 @@ pub use patch::merge_diff;
 pub use ranks::{Ranks, ranks};
 pub use read::{Finish, JobPodSet, JobView, MAX_POD_SETS, comes_in_stages, field, parallel, read, templates};
 pub use ready::are_ready;
+pub(crate) use start::set;
 pub use start::{
     Conflict, Fields, add_gate, additions, as_written, granted, is_marked, marks, missing_flavor, restore,
     start, stop,

@@ -456,7 +456,7 @@ fn same_tolerations(there: Option<&Value>, wanted: &[Toleration]) -> bool {
 }
 
 /// Sets what a pointer leads to, making objects on the way.
-fn set(root: &mut Value, pointer: &str, value: Value) {
+pub(crate) fn set(root: &mut Value, pointer: &str, value: Value) {
     let mut at = root;
     for token in pointer.split('/').skip(1) {
         let token = token.replace("~1", "/").replace("~0", "~");

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 
+use crds::reasons::workload as tokens;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use quota_engine::Uid;
 
 use super::{Unit, World, controller_of};
 use crate::config::Owning;
-use crate::controller::store::StoredJob;
+use crate::controller::store::{BareJob, StoredJob};
 
 /// Owners above one another that are looked at: Kueue's `managedOwnersChainLimit`.
 const MAX_ANCESTORS: usize = 10;
@@ -51,33 +52,61 @@ impl World {
         )
     }
 
-    pub(super) fn standing_below(&self, mut owner: Option<OwnerReference>, namespace: &str) -> Standing {
-        let mut is_part = false;
+    pub(super) fn standing_below(&self, owner: Option<OwnerReference>, namespace: &str) -> Standing {
+        self.climb(owner, namespace).0
+    }
+
+    /// Whether an object with this controller is managed by itself, and the topmost of its owners that is managed.
+    fn climb(&self, mut owner: Option<OwnerReference>, namespace: &str) -> (Standing, Option<Uid>) {
+        let mut top = None;
         let mut seen = BTreeSet::new();
         while let Some(above) = owner {
             if self.config.owning(&above) != Owning::Managed {
                 break;
             }
             if !seen.insert(above.uid.clone()) {
-                return Standing::Endless(
-                    "its owners own one another in a circle; correct metadata.ownerReferences",
-                );
+                let words = "its owners own one another in a circle; correct metadata.ownerReferences";
+                return (Standing::Endless(words), None);
             }
             if seen.len() > MAX_ANCESTORS {
-                return Standing::Endless(
-                    "it has more than 10 owners above one another, which are not followed",
-                );
+                let words = "it has more than 10 owners above one another, which are not followed";
+                return (Standing::Endless(words), None);
             }
-            let Some(ancestor) = self.ancestor(&Uid::from(above.uid.as_str())) else {
+            let uid = Uid::from(above.uid.as_str());
+            let Some(ancestor) = self.ancestor(&uid) else {
                 if self.is_awaited(&above, namespace) {
-                    return Standing::Unseen;
+                    return (Standing::Unseen, None);
                 }
                 break;
             };
-            is_part |= ancestor.names_queue || self.config.manage_jobs_without_queue_name;
+            if ancestor.names_queue || self.config.manage_jobs_without_queue_name {
+                top = Some(uid);
+            }
             owner = ancestor.owner;
         }
-        if is_part { Standing::Part } else { Standing::Own }
+        let standing = if top.is_some() { Standing::Part } else { Standing::Own };
+        (standing, top)
+    }
+
+    /// A job that runs as part of one that is managed and may not run: it is not admitted, or has no Workload (yet, or any
+    /// more). Kueue's `shouldSuspendChildJob`. What is resized while it runs is without admission at times.
+    pub(in crate::controller) fn part_to_stop(&self, uid: &Uid) -> Option<&BareJob> {
+        let StoredJob::Bare(part) = self.stored_job(uid)? else { return None };
+        if !part.runs || !part.can_be_managed || !self.is_selected(&part.namespace) {
+            return None;
+        }
+        let top = self.climb(part.owner.as_deref().cloned(), &part.namespace).1?;
+        // What is admitted pod by pod has no say in this.
+        let top_job = self.stored_job(&top)?;
+        let workloads = self.workloads_of(&top);
+        let workload = workloads.iter().filter(|one| !one.holds(tokens::FINISHED));
+        let latest = workload.max_by_key(|one| (&one.metadata.creation_timestamp, &one.metadata.name));
+        let is_elastic = self.rules.has_elastic_jobs() && (part.elastic || top_job.is_elastic());
+        let may_run = latest.is_some_and(|one| match is_elastic {
+            true => !one.holds(tokens::EVICTED),
+            false => one.holds(tokens::ADMITTED),
+        });
+        (!may_run).then_some(part)
     }
 
     pub(super) fn ancestor(&self, uid: &Uid) -> Option<Ancestor> {

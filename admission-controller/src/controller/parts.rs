@@ -1,0 +1,60 @@
+//! Jobs that are part of what is managed: they run when that is admitted.
+
+use std::borrow::Cow;
+
+use crds::reasons::event as reasons;
+use kit::events::{Event, Regarding, Severity};
+use kit::patch::{self, Subresource, Target};
+use kit::writes::Priority;
+use kube::Api;
+use quota_engine::Uid;
+use serde_json::json;
+
+use super::Controller;
+use super::pump::{About, Answer, Before, Op};
+use super::world::Unit;
+use crate::jobs::{JobObject, JobResource, set};
+
+impl Controller {
+    /// Suspends a job that runs though it is part of one that is not admitted.
+    pub(super) fn stop_part(&mut self, unit: &Unit, uid: &Uid) -> bool {
+        let Some(part) = self.world.part_to_stop(uid) else { return false };
+        let (kind, namespace, name) = (part.kind, part.namespace.clone(), part.name.clone());
+        let versions = format!("part {}", part.version);
+        let target = Target::new(name.clone(), uid.as_str()).at(part.version.to_string());
+        if self.is_refused(unit, &versions) {
+            return false;
+        }
+        let api_version = match kind.group {
+            "" => Cow::Borrowed(kind.version),
+            group => Cow::Owned(format!("{group}/{}", kind.version)),
+        };
+        let regarding = Regarding {
+            api_version,
+            kind: kind.kind.into(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+            uid: uid.as_str().to_owned(),
+        };
+        let note = "suspended until what it is part of is admitted".to_owned();
+        let reason = reasons::SUSPENDED.into();
+        self.events.publish(Event { regarding, severity: Severity::Normal, reason, note });
+        let mut body = json!({});
+        set(&mut body, kind.suspend, json!(true));
+        let resource = JobResource::from(kind);
+        let client = self.ctx.clients.write.clone();
+        let api = Api::<JobObject>::namespaced_with(client, &namespace, &resource);
+        let about = About::Job { kind, namespace, name };
+        // Until the answer is known, and where it is no, it is not tried again at once.
+        self.remember_refused(unit, versions.clone(), super::CONFLICT_DELAY);
+        let op = Op { decision: None, reads: false, about, versions, before: Before::Nothing };
+        self.submit(unit, Priority::Urgent, op, move || {
+            let (api, target, body) = (api.clone(), target.clone(), body.clone());
+            async move {
+                let object = patch::merge(&api, &target, body, Subresource::Main).await?;
+                Ok(Answer::Job(kind, Box::new(object)))
+            }
+        });
+        true
+    }
+}
