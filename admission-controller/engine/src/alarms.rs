@@ -8,9 +8,10 @@ use model::planted::Bug;
 use crate::decision::EvictReason;
 use crate::engine::{Engine, local_queue_of};
 use crate::input::{Standing, StopPolicy, Workload};
-use crate::names::{ClusterQueueName, Uid};
-use crate::queue::{HoldState, Phase};
+use crate::names::Uid;
+use crate::queue::{HoldState, Phase, Queue};
 use crate::reason::{Inactive, PendingReason};
+use crate::tree::NodeId;
 
 /// At most one time for each workload, in milliseconds since the epoch.
 #[derive(Debug, Default)]
@@ -64,8 +65,8 @@ impl Engine {
         if self.waits_for_pods && self.not_ready.is_empty() {
             self.waits_for_pods = false;
             self.released = true;
-            for name in self.queues.in_order().map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-                self.reactivate(&name);
+            for queue in self.queues.iter().map(|queue| queue.node).collect::<Vec<_>>() {
+                self.reactivate(queue);
             }
         }
     }
@@ -89,7 +90,7 @@ impl Engine {
     }
 
     /// Why a workload that has quota and is not admitted yet may not keep it.
-    fn why_withdrawn(&self, workload: &Workload, name: &ClusterQueueName) -> Option<PendingReason> {
+    fn why_withdrawn(&self, workload: &Workload, queue: NodeId) -> Option<PendingReason> {
         if let Some(key) = local_queue_of(workload) {
             match self.local_queues.get(&key) {
                 None => return Some(PendingReason::LocalQueueMissing(key)),
@@ -99,7 +100,7 @@ impl Engine {
                 Some(_) => {}
             }
         }
-        let spec = self.queues.get(name).and_then(|queue| queue.spec.as_ref());
+        let Queue { name, spec, .. } = &self.queues[queue];
         let inactive = match spec {
             None => return Some(PendingReason::ClusterQueueMissing(name.clone())),
             Some(spec) if spec.terminating => Inactive::Terminating,
@@ -120,12 +121,12 @@ impl Engine {
         }
         let drains =
             |stop: StopPolicy| stop == StopPolicy::HoldAndDrain && !self.planted.is(Bug::ForgetToDrain);
-        let queue = self.queues.get(&holding.admission.cluster_queue).and_then(|queue| queue.spec.as_ref());
+        let queue = self.queues[holding.queue].spec.as_ref();
         let local_queue = local_queue_of(&record.workload).and_then(|key| self.local_queues.get(&key));
         let due = record.workload.leave.filter(|leave| leave.at_ms <= self.alarms.now_ms());
         if record.workload.active
             && !holding.admitted
-            && let Some(reason) = self.why_withdrawn(&record.workload, &holding.admission.cluster_queue)
+            && let Some(reason) = self.why_withdrawn(&record.workload, holding.queue)
         {
             return self.withdraw_reservation(uid, reason);
         }

@@ -89,13 +89,12 @@ pub struct VictimSearch;
 impl Oracle for VictimSearch {
     fn simulate(&mut self, engine: &mut Engine, question: Question<'_>) -> Simulated {
         let pair = engine.tree.pair(question.flavor, question.resource);
-        let node = engine.queue(question.cluster_queue).node;
+        let node = engine.queue_named(question.cluster_queue);
         let single: Usage = [(pair, question.amount)].into();
         let short = [pair].into();
         // Whether places come free with it is asked once for the whole workload.
         let places = Wishes::new();
-        let targets =
-            Search::new(engine, question.workload, question.cluster_queue, &single, short, &places).run();
+        let targets = Search::new(engine, question.workload, node, &single, short, &places).run();
         let mark = engine.tree.mark();
         for target in &targets {
             target.leave(&mut engine.tree);
@@ -104,7 +103,7 @@ impl Oracle for VictimSearch {
         engine.tree.rollback(mark);
         let possibility = if targets.is_empty() {
             Possibility::NoCandidates
-        } else if targets.iter().any(|target| target.cluster_queue == *question.cluster_queue) {
+        } else if targets.iter().any(|target| target.queue == node) {
             Possibility::Preempt
         } else {
             Possibility::Reclaim
@@ -283,39 +282,40 @@ impl Engine {
         oracle: &mut dyn Oracle,
     ) -> FlavorAssignment {
         self.reconfigure();
-        let Scanned { mut found, usage, .. } = self.scan(uid, name, ask, oracle);
+        let queue = self.queue_named(name);
+        let Scanned { mut found, usage, .. } = self.scan(uid, queue, ask, oracle);
         let named = usage.iter().map(|(pair, amount)| (self.tree.pair_name(*pair).clone(), *amount));
         found.usage = named.collect();
         found
     }
 
-    fn scan(&mut self, uid: &Uid, name: &ClusterQueueName, ask: Ask<'_>, oracle: &mut dyn Oracle) -> Scanned {
-        let Some(spec) = self.queue(name).spec.clone() else { return Scanned::default() };
-        Scan::new(self, oracle, uid, &spec, ask).run()
+    fn scan(&mut self, uid: &Uid, queue: NodeId, ask: Ask<'_>, oracle: &mut dyn Oracle) -> Scanned {
+        let Some(spec) = self.queues[queue].spec.clone() else { return Scanned::default() };
+        Scan::new(self, oracle, uid, (queue, &spec), ask).run()
     }
 
-    /// Finds quota, and places on nodes, for a workload that waits in `name`, as `ask` wants it.
+    /// Finds quota, and places on nodes, for a workload that waits in `queue`, as `ask` wants it.
     pub(crate) fn assign_asked(
         &mut self,
         uid: &Uid,
-        name: &ClusterQueueName,
+        queue: NodeId,
         ask: Ask<'_>,
     ) -> Result<Assignment, NoFit> {
         let Scanned { mut found, usage, wishes, placed, waits } =
-            self.scan(uid, name, ask, &mut VictimSearch);
+            self.scan(uid, queue, ask, &mut VictimSearch);
         let (height, tried) = (found.height, progress::tried(&found));
         if found.mode() == Mode::NoFit {
             return Err(NoFit { obstacles: found.obstacles(), entitled_to: None, height, tried });
         }
         let short = self.short_of(&found);
-        match self.verdict(uid, name, &usage, short, (&wishes, placed)) {
+        match self.verdict(uid, queue, &usage, short, (&wishes, placed)) {
             Some(mut verdict) => {
                 if let Verdict::Preempt(targets) = &verdict {
                     self.place_without(&mut found, &wishes, targets);
                 } else if waits {
                     verdict = Verdict::Wait;
                 }
-                let admission = found.into_admission(name);
+                let admission = found.into_admission(&self.queues[queue].name);
                 let places = self.places_of(uid, &admission);
                 Ok(Assignment { admission, usage, places, verdict, height, tried })
             }
@@ -323,7 +323,7 @@ impl Engine {
                 // Somewhere it would be: what is kept for it shall be there.
                 self.place_in(&mut found, &wishes, View::Empty);
                 let obstacles = found.obstacles();
-                let places = self.places_of(uid, &found.into_admission(name));
+                let places = self.places_of(uid, &found.into_admission(&self.queues[queue].name));
                 Err(NoFit { obstacles, entitled_to: Some((usage, places)), height, tried })
             }
         }
@@ -341,16 +341,15 @@ impl Engine {
     fn verdict(
         &mut self,
         uid: &Uid,
-        name: &ClusterQueueName,
+        queue: NodeId,
         usage: &Usage,
         short: BTreeSet<FlavorResource>,
         (wishes, placed): (&Wishes, bool),
     ) -> Option<Verdict> {
-        let node = self.queue(name).node;
-        if placed && self.fits(node, usage, Ledger::Planned) {
-            return Some(if self.fits(node, usage, Ledger::Held) { Verdict::Fit } else { Verdict::Wait });
+        if placed && self.fits(queue, usage, Ledger::Planned) {
+            return Some(if self.fits(queue, usage, Ledger::Held) { Verdict::Fit } else { Verdict::Wait });
         }
-        let targets = Search::new(self, uid, name, usage, short, wishes).run();
+        let targets = Search::new(self, uid, queue, usage, short, wishes).run();
         (!targets.is_empty()).then_some(Verdict::Preempt(targets))
     }
 

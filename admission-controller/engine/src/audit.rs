@@ -45,16 +45,16 @@ impl Engine {
                 Phase::Holding(holding) => {
                     let leaving = matches!(holding.state, HoldState::Leaving { .. });
                     if ledger == Ledger::Held || !leaving {
-                        charge(self.queues[&holding.admission.cluster_queue].node, &holding.usage);
+                        charge(holding.queue, &holding.usage);
                     }
                 }
                 Phase::Claiming(claim) if ledger == Ledger::Planned => {
-                    charge(self.queues[&claim.cluster_queue].node, &claim.usage);
+                    charge(claim.queue, &claim.usage);
                 }
                 _ => {}
             }
         }
-        for (_, queue) in self.queues.in_order() {
+        for queue in self.queues.in_order() {
             let kept = self.tree.usage_of(queue.node, ledger);
             let counted = expected.remove(&queue.node).unwrap_or_default();
             if kept != counted {
@@ -69,26 +69,24 @@ impl Engine {
         for (uid, record) in self.workloads.in_order() {
             let order = self.order_of(&record.workload);
             let (name, listed) = match &record.phase {
-                Phase::Queued(name) => (name, self.queues[name].active.contains(&order)),
-                Phase::Parked(name) => (name, self.queues[name].parked.contains(&record.shape, &order)),
+                Phase::Queued(name) => (name, self.queues[*name].active.contains(&order)),
+                Phase::Parked(name) => (name, self.queues[*name].parked.contains(&record.shape, &order)),
                 Phase::Claiming(claim) => (
-                    &claim.cluster_queue,
-                    self.queues[&claim.cluster_queue].claiming.contains(&order)
-                        && self.claims.contains(&order),
+                    &claim.queue,
+                    self.queues[claim.queue].claiming.contains(&order) && self.claims.contains(&order),
                 ),
-                Phase::Holding(holding) => (
-                    &holding.admission.cluster_queue,
-                    self.queues[&holding.admission.cluster_queue].holding.contains(uid),
-                ),
-                Phase::Aside(Some(name)) => (name, self.queues[name].aside.contains(uid)),
+                Phase::Holding(holding) => (&holding.queue, self.queues[holding.queue].holding.contains(uid)),
+                Phase::Aside(Some(name)) => (name, self.queues[*name].aside.contains(uid)),
                 Phase::Aside(None) | Phase::Finished => continue,
             };
             if !listed {
-                return Err(format!("{uid} is {:?} but not listed so in {name}", record.phase));
+                return Err(format!(
+                    "{uid} is {:?} but not listed so in {}",
+                    record.phase, self.queues[*name].name
+                ));
             }
         }
-        let listed: usize =
-            self.queues.in_order().map(|(_, queue)| queue.pending() + queue.holding.len()).sum();
+        let listed: usize = self.queues.iter().map(|queue| queue.pending() + queue.holding.len()).sum();
         let placed = self
             .workloads
             .in_order()

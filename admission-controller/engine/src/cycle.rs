@@ -10,7 +10,7 @@ use crate::assign::{Assignment, NoFit};
 use crate::decision::Decision;
 use crate::engine::Engine;
 use crate::fair::{Entrant, Turns};
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::Uid;
 use crate::process::{Done, Kept};
 use crate::queue::{Claim, Order, Phase};
 use crate::reason::PendingReason;
@@ -24,8 +24,7 @@ const HEADS_PER_CALL: usize = 8192;
 /// A head and where it stands.
 pub(crate) struct Head {
     pub(crate) order: Order,
-    pub(crate) name: ClusterQueueName,
-    pub(crate) node: NodeId,
+    pub(crate) queue: NodeId,
 }
 
 impl Head {
@@ -88,8 +87,8 @@ impl Engine {
         self.cut_short = looked_at >= HEADS_PER_CALL;
         if !self.cut_short {
             for uid in std::mem::take(&mut self.unsaid) {
-                if let Some(name) = self.waits_behind(&uid) {
-                    self.say(&uid, Some(name), PendingReason::Behind);
+                if let Some(queue) = self.waits_behind(&uid) {
+                    self.say(&uid, Some(queue), PendingReason::Behind);
                 }
             }
         }
@@ -118,11 +117,10 @@ impl Engine {
     }
 
     /// The StrictFIFO queue in which it waits for its turn, not being the head that was looked at.
-    fn waits_behind(&self, uid: &Uid) -> Option<ClusterQueueName> {
-        let record = self.workloads.get(uid)?;
-        let Phase::Queued(name) = &record.phase else { return None };
-        let head = self.queues.get(name)?.blocked.as_ref().map(|order| &order.uid);
-        (head != Some(uid)).then(|| name.clone())
+    fn waits_behind(&self, uid: &Uid) -> Option<NodeId> {
+        let Phase::Queued(queue) = self.workloads.get(uid)?.phase else { return None };
+        let head = self.queues[queue].blocked.as_ref().map(|order| &order.uid);
+        (head != Some(uid)).then_some(queue)
     }
 
     /// Gives room that came back to whom it was promised.
@@ -139,16 +137,15 @@ impl Engine {
             let Some(record) = self.workloads.get(&order.uid) else { continue };
             let Phase::Claiming(claim) = &record.phase else { continue };
             let claim = claim.clone();
-            let node = self.queue(&claim.cluster_queue).node;
             if self.pods_are_awaited() {
                 self.waits_for_pods = true;
                 self.released = true;
-            } else if self.fits_placed(node, &claim.usage, &claim.places, Ledger::Held) {
+            } else if self.fits_placed(claim.queue, &claim.usage, &claim.places, Ledger::Held) {
                 self.reserve(&order.uid, claim.admission, claim.usage, claim.places, now_ms);
             } else if self.is_void(&claim) {
                 self.drop_claim(&order.uid);
             } else {
-                self.say_waiting(&order.uid, &claim.cluster_queue);
+                self.say_waiting(&order.uid, claim.queue);
             }
         }
     }
@@ -194,8 +191,8 @@ impl Engine {
         for (node, usage, places) in kept {
             self.charge(node, &usage, &places, Ledger::Planned, -1);
         }
-        for name in std::mem::take(&mut self.freed) {
-            self.reactivate_tree(&name);
+        for queue in std::mem::take(&mut self.freed) {
+            self.reactivate_tree(queue);
         }
         let succeeded = self.last_id() != self.cycle_began_at;
         let attempts = &mut self.counts.attempts;
@@ -204,7 +201,7 @@ impl Engine {
     }
 
     /// The order of the heads: who borrows less, or where sharing is fair, who has the smaller share.
-    fn turns(&self, entries: Vec<Entry>) -> Turns<Entry> {
+    fn turns(&self, mut entries: Vec<Entry>) -> Turns<Entry> {
         let by_priority = self.settings.priority_sorting;
         if self.settings.fair_sharing.is_none() {
             return Turns::sorted(entries, |a, b| {
@@ -212,8 +209,10 @@ impl Engine {
                 a.height().cmp(&b.height()).then_with(by_order)
             });
         }
+        // The trees have their turns in the order of their queues' names.
+        entries.sort_by_key(|entry| &self.queues[entry.head.queue].name);
         Turns::fair(&self.tree, entries, self.settings.non_borrowing_first, |entry| Entrant {
-            node: entry.head.node,
+            node: entry.head.queue,
             usage: match &entry.found {
                 Ok(assignment) => assignment.usage.clone(),
                 Err(no_fit) => {
@@ -227,16 +226,16 @@ impl Engine {
     /// The head of every queue that has one, and how many of them are not known to be blocked.
     fn heads(&mut self) -> (Vec<Head>, usize) {
         let (mut heads, mut fresh) = (Vec::with_capacity(self.ready.len()), 0);
-        for name in self.ready.iter().cloned().collect::<Vec<_>>() {
-            self.park_behind_their_like(&name);
-            let queue = self.queue(&name);
+        for id in self.ready.iter().copied().collect::<Vec<_>>() {
+            self.park_behind_their_like(id);
+            let queue = &self.queues[id];
             match queue.head() {
                 Some(order) => {
                     fresh += usize::from(queue.blocked.as_ref() != Some(order));
-                    heads.push(Head { order: order.clone(), node: queue.node, name });
+                    heads.push(Head { order: order.clone(), queue: id });
                 }
                 None if queue.active.is_empty() => {
-                    self.ready.remove(&name);
+                    self.ready.remove(&id);
                 }
                 None => {}
             }
@@ -245,25 +244,25 @@ impl Engine {
     }
 
     fn nominate(&mut self, head: Head) -> Entry {
-        let found = self.assign(head.uid(), &head.name);
+        let found = self.assign(head.uid(), head.queue);
         Entry { head, found }
     }
 
     /// Heads that ask for the same as one that was looked at before them, and did not fit, need not be looked at.
-    fn park_behind_their_like(&mut self, name: &ClusterQueueName) {
-        while let Some(queue) = self.queues.get(name).filter(|queue| !queue.parked.is_empty()) {
-            let Some(order) = queue.head().cloned() else { return };
+    fn park_behind_their_like(&mut self, id: NodeId) {
+        while !self.queues[id].parked.is_empty() {
+            let Some(order) = self.queues[id].head().cloned() else { return };
             let Some(shape) = self.workloads.get(&order.uid).map(|record| record.shape.clone()) else {
                 return;
             };
-            let leader = self.queue(name).parked.hopeless(&shape).filter(|leader| **leader < order).cloned();
+            let leader = self.queues[id].parked.hopeless(&shape).filter(|leader| **leader < order).cloned();
             let reason = leader.and_then(|leader| self.workloads.get(&leader.uid)?.said.clone());
             let Some(reason) = reason else { return };
-            let queue = self.queue(name);
+            let queue = &mut self.queues[id];
             queue.active.remove(&order);
             queue.parked.insert(shape, order.clone());
-            self.set_phase(&order.uid, Phase::Parked(name.clone()));
-            self.say(&order.uid, Some(name.clone()), reason);
+            self.set_phase(&order.uid, Phase::Parked(id));
+            self.say(&order.uid, Some(id), reason);
         }
     }
 }

@@ -12,12 +12,12 @@ use crate::input::{Admission, AdmissionCheck, Cohort, Flavor, LocalQueue, PodSet
 use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::places::{Grounds, Places, places_of};
 use crate::process::CycleCounts;
-use crate::queue::{Order, Phase, Queue, Record};
+use crate::queue::{Order, Phase, Queue, Queues, Record};
 use crate::reason::PendingReason;
 use crate::settings::Settings;
 use crate::slices::WorkloadKey;
 use crate::table::{Set, Table};
-use crate::tree::{NodeName, Tree, Usage};
+use crate::tree::{NodeId, NodeName, Tree, Usage};
 
 /// All state of layer 1, owned by one task.
 ///
@@ -35,7 +35,7 @@ pub struct Engine {
     /// Who has quota and needs places, and whether anything has changed since it was looked at last.
     pub(crate) second_pass: BTreeMap<Uid, bool>,
     pub(crate) checks: BTreeMap<CheckName, AdmissionCheck>,
-    pub(crate) queues: Table<ClusterQueueName, Queue>,
+    pub(crate) queues: Queues,
     pub(crate) cohorts: BTreeMap<CohortName, Cohort>,
     pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
     pub(crate) namespaces: BTreeMap<Arc<str>, Labels>,
@@ -53,9 +53,9 @@ pub struct Engine {
     pub(crate) successors: BTreeMap<WorkloadKey, Uid>,
     /// Queues in which somebody was put aside for the sake of what may end without anything being released in the tree: a
     /// victim whose own admission was not confirmed yet, or quota that was kept back for the blocked head of another queue.
-    pub(crate) passed_over: BTreeSet<ClusterQueueName>,
+    pub(crate) passed_over: BTreeSet<NodeId>,
     /// Queues with something to look at.
-    pub(crate) ready: BTreeSet<ClusterQueueName>,
+    pub(crate) ready: BTreeSet<NodeId>,
     pub(crate) claims: BTreeSet<Order>,
     pub(crate) in_flight: BTreeMap<DecisionId, Uid>,
     pub(crate) next_id: u64,
@@ -72,7 +72,7 @@ pub struct Engine {
     /// Whose admissions were taken back since the driver was told something.
     pub(crate) taken_back: BTreeSet<Uid>,
     /// Queues in which room came back in the cycle that is under way: heads that were judged before know nothing of it.
-    pub(crate) freed: BTreeSet<ClusterQueueName>,
+    pub(crate) freed: BTreeSet<NodeId>,
     /// Flavors, queues, cohorts or namespaces changed: everything that waits is placed anew.
     pub(crate) reconfigured: bool,
     /// Quota came back: promises may be kept.
@@ -83,7 +83,7 @@ pub struct Engine {
     pub(crate) counts: CycleCounts,
     /// How many cycles there were.
     pub(crate) cycle_number: u64,
-    pub(crate) touched_queues: Set<ClusterQueueName>,
+    pub(crate) touched_queues: BTreeSet<NodeId>,
     pub(crate) touched_local_queues: Set<LocalQueueKey>,
     pub(crate) planted: Planted,
 }
@@ -115,19 +115,19 @@ impl Engine {
         }
         self.tree.refresh();
         self.renew_grounds();
-        let names: Vec<ClusterQueueName> = self.queues.in_order().map(|(name, _)| name.clone()).collect();
-        for name in names {
-            let inactive = self.why_inactive(&name);
-            let provisioned = self.provisioned(&name);
-            let places_all = self.places_all(&name);
-            let queue = self.queue(&name);
+        let queues: Vec<NodeId> = self.queues.iter().map(|queue| queue.node).collect();
+        for id in queues {
+            let inactive = self.why_inactive(id);
+            let provisioned = self.provisioned(id);
+            let places_all = self.places_all(id);
+            let queue = &mut self.queues[id];
             if let Some(spec) = queue.spec.as_mut().filter(|spec| spec.provisioned != provisioned) {
                 Arc::make_mut(spec).provisioned = provisioned;
             }
             (queue.inactive, queue.places_all) = (inactive, places_all);
             queue.blocked = None;
             queue.generation += 1;
-            self.touched_queues.insert(name);
+            self.touched_queues.insert(id);
         }
         self.local_queues.keys().for_each(|key| self.touched_local_queues.note(key));
         self.reopen_accounts();
@@ -140,63 +140,51 @@ impl Engine {
 
     /// A workload has become a possible victim, or a head no longer has anything kept for it: whoever was put aside on
     /// that account is looked at again.
-    pub(crate) fn wake_who_passed_over(&mut self, name: &ClusterQueueName) {
+    pub(crate) fn wake_who_passed_over(&mut self, queue: NodeId) {
         if self.passed_over.is_empty() {
             return;
         }
-        let node = self.queue(name).node;
-        let root = self.tree.root(node);
-        let below = |member: &&ClusterQueueName| {
-            self.queues.get(*member).is_some_and(|one| self.tree.root(one.node) == root)
-        };
-        let members: Vec<ClusterQueueName> = self.passed_over.iter().filter(below).cloned().collect();
-        members.iter().for_each(|member| self.reactivate(member));
+        let root = self.tree.root(queue);
+        let below = |member: &NodeId| self.tree.root(*member) == root;
+        let members: Vec<NodeId> = self.passed_over.iter().copied().filter(below).collect();
+        members.into_iter().for_each(|member| self.reactivate(member));
     }
 
-    pub(crate) fn reactivate_tree(&mut self, name: &ClusterQueueName) {
+    pub(crate) fn reactivate_tree(&mut self, queue: NodeId) {
         if self.planted.is(Bug::LoseWakeups) {
             return;
         }
-        for member in self.members_of_tree(name) {
-            self.reactivate(&member);
+        for member in self.members_of_tree(queue) {
+            self.reactivate(member);
         }
     }
 
-    pub(crate) fn reactivate(&mut self, name: &ClusterQueueName) {
-        self.passed_over.remove(name);
-        let queue = self.queue(name);
-        for uid in queue.reactivate() {
-            self.set_phase(&uid, Phase::Queued(name.clone()));
+    pub(crate) fn reactivate(&mut self, queue: NodeId) {
+        self.passed_over.remove(&queue);
+        for uid in self.queues[queue].reactivate() {
+            self.set_phase(&uid, Phase::Queued(queue));
         }
-        self.make_ready(name);
-    }
-
-    /// The queue has something to look at.
-    pub(crate) fn make_ready(&mut self, name: &ClusterQueueName) {
-        if !self.ready.contains(name) {
-            self.ready.insert(name.clone());
-        }
+        self.ready.insert(queue);
     }
 
     /// Every queue under the same root.
-    pub(crate) fn members_of_tree(&mut self, name: &ClusterQueueName) -> Vec<ClusterQueueName> {
-        let node = self.queue(name).node;
+    pub(crate) fn members_of_tree(&self, queue: NodeId) -> Vec<NodeId> {
         let mut found = Vec::new();
-        let mut stack = vec![self.tree.root(node)];
+        let mut stack = vec![self.tree.root(queue)];
         while let Some(id) = stack.pop() {
-            if let NodeName::ClusterQueue(name) = self.tree.name(id) {
-                found.push(ClusterQueueName::from(name.as_str()));
+            if self.queues.get(id).is_some() {
+                found.push(id);
             }
             stack.extend_from_slice(self.tree.children(id));
         }
-        found.retain(|name| self.queues.contains_key(name));
         found
     }
 
-    pub(crate) fn say(&mut self, uid: &Uid, cluster_queue: Option<ClusterQueueName>, reason: PendingReason) {
+    pub(crate) fn say(&mut self, uid: &Uid, queue: Option<NodeId>, reason: PendingReason) {
         let Some(record) = self.workloads.get_mut(uid) else { return };
         if record.said.as_ref() != Some(&reason) {
             record.said = Some(reason.clone());
+            let cluster_queue = queue.map(|queue| self.queues[queue].name.clone());
             self.out.push(Decision::SetPending(SetPending { workload: uid.clone(), cluster_queue, reason }));
         }
     }
@@ -210,10 +198,18 @@ impl Engine {
         }
     }
 
-    pub(crate) fn queue(&mut self, name: &ClusterQueueName) -> &mut Queue {
-        let tree = &mut self.tree;
-        let new = || Queue::new(tree.node(NodeName::ClusterQueue(name.as_str().to_owned())));
-        self.queues.get_or_insert_with(name, new)
+    /// The ClusterQueue of that name, be there such an object or not.
+    pub(crate) fn queue_named(&mut self, name: &ClusterQueueName) -> NodeId {
+        let id = self.tree.node(NodeName::ClusterQueue(name.clone()));
+        if self.queues.get(id).is_none() {
+            self.queues.insert(Queue::new(name.clone(), id));
+        }
+        id
+    }
+
+    /// The ClusterQueue of that name, if anything is known of it.
+    pub(crate) fn known_queue(&self, name: &ClusterQueueName) -> Option<&Queue> {
+        self.queues.get(self.tree.known_node(&NodeName::ClusterQueue(name.clone()))?)
     }
 
     /// What an admission uses, by flavor and resource. Negative numbers, which no admission of ours has, count as nothing.

@@ -57,7 +57,7 @@ impl Engine {
             Event::CohortGone(name, uid) => {
                 if self.cohorts.get(&name).is_some_and(|known| known.uid == uid) {
                     self.cohorts.remove(&name);
-                    let node = self.tree.node(NodeName::Cohort(name.as_str().to_owned()));
+                    let node = self.tree.node(NodeName::Cohort(name.clone()));
                     self.tree.configure(node, None, &[]);
                     self.tree.set_weight(node, Weight::default());
                     self.reconfigured = true;
@@ -121,7 +121,8 @@ impl Engine {
             }
         }
         let twice = self.planted.is(Bug::CountQuotaTwice);
-        let queue = self.queue(&spec.name);
+        let node = self.queue_named(&spec.name);
+        let queue = &mut self.queues[node];
         if let Some(known) = &queue.spec {
             // That follows from the checks, see `reconfigure`.
             spec.provisioned.clone_from(&known.provisioned);
@@ -132,22 +133,21 @@ impl Engine {
         if let (true, Some(before)) = (twice, &queue.spec) {
             add_quota(&mut spec, before);
         }
-        let node = queue.node;
         let spec = Arc::new(spec);
         queue.spec = Some(Arc::clone(&spec));
         let cohort = spec.cohort.as_ref().filter(|_| !self.planted.is(Bug::ForgetCohort));
-        let parent = cohort.map(|name| self.tree.node(NodeName::Cohort(name.as_str().to_owned())));
+        let parent = cohort.map(|name| self.tree.node(NodeName::Cohort(name.clone())));
         self.tree.configure(node, parent, &spec.groups);
         self.tree.set_weight(node, spec.weight);
-        self.touched_queues.note(&spec.name);
+        self.touched_queues.insert(node);
         self.reconfigured = true;
     }
 
     fn remove_cluster_queue(&mut self, name: &ClusterQueueName, uid: &Uid) {
-        let Some(queue) = self.queues.get_mut(name) else { return };
+        let Some(node) = self.known_queue(name).map(|queue| queue.node) else { return };
+        let queue = &mut self.queues[node];
         if queue.spec.as_ref().is_some_and(|spec| spec.uid == *uid) {
             queue.spec = None;
-            let node = queue.node;
             self.tree.configure(node, None, &[]);
             self.reconfigured = true;
         }
@@ -157,9 +157,8 @@ impl Engine {
         if self.cohorts.get(&cohort.name) == Some(&cohort) {
             return;
         }
-        let node = self.tree.node(NodeName::Cohort(cohort.name.as_str().to_owned()));
-        let parent =
-            cohort.parent.as_ref().map(|name| self.tree.node(NodeName::Cohort(name.as_str().to_owned())));
+        let node = self.tree.node(NodeName::Cohort(cohort.name.clone()));
+        let parent = cohort.parent.as_ref().map(|name| self.tree.node(NodeName::Cohort(name.clone())));
         self.tree.configure(node, parent, &cohort.groups);
         self.tree.set_weight(node, cohort.weight);
         self.cohorts.insert(cohort.name.clone(), cohort);
@@ -219,14 +218,14 @@ impl Engine {
             record.workload.version = known;
             let victim_of = match &record.phase {
                 Phase::Holding(holding) if record.workload.priority != workload.priority => {
-                    Some(holding.admission.cluster_queue.clone())
+                    Some(holding.queue)
                 }
                 _ => None,
             };
             self.withdraw(&uid, &workload.standing);
             // Of another priority, it may have become a possible victim.
-            if let Some(name) = victim_of {
-                self.reactivate_tree(&name);
+            if let Some(queue) = victim_of {
+                self.reactivate_tree(queue);
             }
         }
         let refused = self.workloads.get(&uid).and_then(|record| {

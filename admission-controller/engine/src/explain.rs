@@ -84,7 +84,8 @@ impl Engine {
             },
         };
         let ahead = match &record.phase {
-            Phase::Queued(name) | Phase::Parked(name) => self.queues.get(name).map(|queue| {
+            Phase::Queued(name) | Phase::Parked(name) => Some(*name).map(|queue| {
+                let queue = &self.queues[queue];
                 let order = self.order_of(&record.workload);
                 queue.active.before(&order, &queue.consumptions)
                     + queue.parked.before(&order, &queue.consumptions)
@@ -122,7 +123,7 @@ impl Engine {
     /// Why it waits. What is parked behind its like waits for the same, and that one's numbers are the newest.
     fn reason_of(&self, record: &Record) -> Option<PendingReason> {
         if let Phase::Parked(name) = &record.phase {
-            let leader = self.queues.get(name)?.parked.hopeless(&record.shape);
+            let leader = self.queues[*name].parked.hopeless(&record.shape);
             if let Some(leader) = leader.and_then(|order| self.workloads.get(&order.uid)) {
                 return leader.said.clone();
             }
@@ -139,11 +140,12 @@ impl Engine {
     pub fn cluster_queues(&self) -> Vec<ClusterQueueState> {
         self.queues
             .in_order()
-            .filter_map(|(name, queue)| {
+            .into_iter()
+            .filter_map(|queue| {
                 Some(ClusterQueueState {
-                    name: name.clone(),
+                    name: queue.name.clone(),
                     path: self.tree.path_text(queue.node),
-                    report: self.cluster_queue_report(name)?,
+                    report: self.cluster_queue_report(&queue.name)?,
                 })
             })
             .collect()

@@ -7,11 +7,11 @@ use model::planted::Bug;
 use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve, Withdraw};
 use crate::engine::Engine;
 use crate::input::{Admission, DelayedTopology, Standing};
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::Uid;
 use crate::places::{Places, more_than};
 use crate::queue::{HoldState, Holding, Phase};
 use crate::reason::PendingReason;
-use crate::tree::{Ledger, Usage};
+use crate::tree::{Ledger, NodeId, Usage};
 
 impl Engine {
     /// Takes in what became of a decision. Outcomes of decisions that newer events have settled already are ignored.
@@ -74,18 +74,19 @@ impl Engine {
         let Some(record) = self.workloads.get(uid) else { return };
         let based_on = record.workload.version;
         let order = self.order_of(&record.workload);
-        match &record.phase {
-            Phase::Queued(name) | Phase::Parked(name) => {
-                let name = name.clone();
-                self.leave_queue(&name, &order);
+        let queue = match &record.phase {
+            Phase::Queued(queue) | Phase::Parked(queue) => {
+                let queue = *queue;
+                self.leave_queue(queue, &order);
+                queue
             }
             Phase::Claiming(claim) => {
                 // `hold` charges the plan again.
                 let claim = claim.clone();
-                let node = self.queue(&claim.cluster_queue).node;
-                self.charge(node, &claim.usage, &claim.places, Ledger::Planned, -1);
+                self.charge(claim.queue, &claim.usage, &claim.places, Ledger::Planned, -1);
                 self.claims.remove(&order);
-                self.leave_queue(&claim.cluster_queue, &order);
+                self.leave_queue(claim.queue, &order);
+                claim.queue
             }
             // It has its quota already, and gets its places now.
             Phase::Holding(holding) => {
@@ -96,6 +97,7 @@ impl Engine {
                 // Pods may sit in the old ones until others know.
                 let vacating = Some(more_than(&holding.places, &places));
                 let holding = Holding {
+                    queue: holding.queue,
                     admission: admission.clone(),
                     usage,
                     places,
@@ -110,11 +112,12 @@ impl Engine {
                 return;
             }
             Phase::Aside(_) | Phase::Finished => return,
-        }
+        };
         let state = HoldState::Assumed(id);
         let usage = if self.planted.is(Bug::ForgetAssumedAdmission) { Arc::default() } else { usage };
         let admitted = self.passes_checks(uid, &admission) && !admission.awaits_places();
         let holding = Holding {
+            queue,
             admission: admission.clone(),
             usage,
             places,
@@ -133,7 +136,7 @@ impl Engine {
         let Some(record) = self.workloads.get_mut(uid) else { return };
         let Phase::Holding(holding) = &mut record.phase else { return };
         holding.state = HoldState::Confirmed;
-        let name = holding.admission.cluster_queue.clone();
+        let queue = holding.queue;
         let vacated = holding.vacating.take();
         record.workload.version = record.workload.version.max(version);
         record.workload.standing = Standing::Reserved {
@@ -147,35 +150,26 @@ impl Engine {
             self.grounds.charge(&vacated, Ledger::Held, -1);
             self.places_freed(&vacated);
         }
-        self.wake_who_passed_over(&name);
+        self.wake_who_passed_over(queue);
         self.drain(uid);
     }
 
     /// Tells a workload to leave: it holds its quota still, but the plan goes on without it.
-    pub(crate) fn evict(
-        &mut self,
-        uid: &Uid,
-        reason: EvictReason,
-        preemptor: Option<(&Uid, &ClusterQueueName)>,
-    ) {
+    pub(crate) fn evict(&mut self, uid: &Uid, reason: EvictReason, preemptor: Option<(&Uid, NodeId)>) {
         let id = self.next_id(uid);
-        let preemptor_path = preemptor
-            .and_then(|(_, name)| self.queues.get(name))
-            .map(|queue| self.tree.path_text(queue.node))
-            .unwrap_or_default();
+        let preemptor_path = preemptor.map(|(_, queue)| self.tree.path_text(queue)).unwrap_or_default();
         let Some(record) = self.workloads.get_mut(uid) else { return };
         let based_on = record.workload.version;
         let Phase::Holding(holding) = &mut record.phase else { return };
         let preemptor = preemptor.map(|(uid, _)| uid.clone());
         holding.state =
             HoldState::Leaving { decision: Some(id), preemptor: preemptor.clone(), withdrawn: false };
-        let name = holding.admission.cluster_queue.clone();
+        let queue = holding.queue;
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
-        let usage = holding.usage.clone();
-        let node = self.queue(&name).node;
-        self.charge(node, &usage, &places, Ledger::Planned, -1);
+        let usage = Arc::clone(&holding.usage);
+        self.charge(queue, &usage, &places, Ledger::Planned, -1);
         self.second_pass.remove(uid);
-        let victim_path = self.tree.path_text(node);
+        let victim_path = self.tree.path_text(queue);
         let victim = uid.clone();
         self.out.push(Decision::Evict(Evict {
             id,
@@ -195,10 +189,9 @@ impl Engine {
         let based_on = record.workload.version;
         let Phase::Holding(holding) = &mut record.phase else { return };
         holding.state = HoldState::Leaving { decision: Some(id), preemptor: None, withdrawn: true };
-        let (name, usage) = (holding.admission.cluster_queue.clone(), holding.usage.clone());
+        let (queue, usage) = (holding.queue, Arc::clone(&holding.usage));
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
-        let node = self.queue(&name).node;
-        self.charge(node, &usage, &places, Ledger::Planned, -1);
+        self.charge(queue, &usage, &places, Ledger::Planned, -1);
         self.second_pass.remove(uid);
         self.out.push(Decision::Withdraw(Withdraw { id, workload: uid.clone(), based_on, reason }));
     }

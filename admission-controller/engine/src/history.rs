@@ -15,8 +15,9 @@ use model::ResourceName;
 
 use crate::engine::{Engine, local_queue_of};
 use crate::input::{Admission, AdmissionMode, Weight, Workload};
-use crate::names::{ClusterQueueName, LocalQueueKey, Uid};
+use crate::names::{LocalQueueKey, Uid};
 use crate::queue::{Holding, Order};
+use crate::tree::NodeId;
 
 /// Kueue's `admissionFairSharing`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ const NANO: i128 = 1_000_000_000;
 /// What one LocalQueue has used, uses, and owes.
 #[derive(Debug)]
 pub(crate) struct Account {
-    cluster_queue: ClusterQueueName,
+    queue: NodeId,
     consumed: Amounts,
     at_ms: i64,
     /// What admitted workloads have used since then.
@@ -204,16 +205,16 @@ impl Engine {
     }
 
     /// What a workload's LocalQueue has used, where that orders the workloads of a ClusterQueue.
-    pub(crate) fn consumption_of(&self, name: &ClusterQueueName, workload: &Workload) -> Option<Consumption> {
-        self.queues.get(name)?.consumptions.get(&local_queue_of(workload)?).copied()
+    pub(crate) fn consumption_of(&self, queue: NodeId, workload: &Workload) -> Option<Consumption> {
+        self.queues[queue].consumptions.get(&local_queue_of(workload)?).copied()
     }
 
     fn weight_of(&self, key: &LocalQueueKey) -> Weight {
         self.local_queues.get(key).map(|queue| queue.weight).unwrap_or_default()
     }
 
-    fn shares_by_use(&self, name: &ClusterQueueName) -> bool {
-        let spec = self.queues.get(name).and_then(|queue| queue.spec.as_ref());
+    fn shares_by_use(&self, queue: NodeId) -> bool {
+        let spec = self.queues[queue].spec.as_ref();
         self.takes_turns_by_use()
             && spec.is_some_and(|spec| spec.admission_mode == AdmissionMode::UsageBasedFairSharing)
     }
@@ -228,25 +229,25 @@ impl Engine {
 
     /// Opens or closes the account of a LocalQueue that came, went or changed.
     pub(crate) fn reopen_account(&mut self, key: &LocalQueueKey) {
-        let name = self.local_queues.get(key).map(|queue| queue.cluster_queue.clone());
-        let name = name.filter(|name| self.shares_by_use(name));
+        let leads_to = self.local_queues.get(key).and_then(|queue| self.known_queue(&queue.cluster_queue));
+        let leads_to = leads_to.map(|queue| queue.node).filter(|queue| self.shares_by_use(*queue));
         let account = self.accounts.remove(key);
         if let Some(account) = &account {
-            self.queue(&account.cluster_queue).consumptions.remove(key);
+            self.queues[account.queue].consumptions.remove(key);
         }
         if !self.local_queues.contains_key(key) {
             self.written.remove(key);
         }
-        if let Some(name) = name {
-            let mut account = account.unwrap_or_else(|| self.opened(key, name.clone()));
-            account.cluster_queue = name;
+        if let Some(queue) = leads_to {
+            let mut account = account.unwrap_or_else(|| self.opened(key, queue));
+            account.queue = queue;
             self.accounts.insert(key.clone(), account);
             self.renew_consumption(key);
         }
     }
 
     /// The account of a LocalQueue of which nothing is known but who has quota now.
-    fn opened(&self, key: &LocalQueueKey, cluster_queue: ClusterQueueName) -> Account {
+    fn opened(&self, key: &LocalQueueKey, queue: NodeId) -> Account {
         let mut uses = Amounts::new();
         for uid in self.by_local_queue.get(key).into_iter().flatten() {
             if let Some(holding) = self.holding(uid).filter(|holding| holding.is_admitted()) {
@@ -254,7 +255,7 @@ impl Engine {
             }
         }
         Account {
-            cluster_queue,
+            queue,
             consumed: self.written.get(key).cloned().unwrap_or_default(),
             at_ms: self.now_ms,
             using: uses.clone(),
@@ -267,8 +268,8 @@ impl Engine {
 
     fn renew_consumption(&mut self, key: &LocalQueueKey) {
         let (Some(history), Some(account)) = (self.history(key), self.accounts.get(key)) else { return };
-        let name = account.cluster_queue.clone();
-        self.queue(&name).consumptions.insert(key.clone(), history.consumption);
+        let queue = account.queue;
+        self.queues[queue].consumptions.insert(key.clone(), history.consumption);
         self.touched_local_queues.insert(key.clone());
     }
 
@@ -358,7 +359,7 @@ impl Engine {
     /// Compares what LocalQueues are taken to use with a count from scratch.
     pub(crate) fn audit_accounts(&self) -> Result<(), String> {
         for (key, account) in &self.accounts {
-            let counted = self.opened(key, account.cluster_queue.clone()).uses;
+            let counted = self.opened(key, account.queue).uses;
             if account.uses != counted {
                 return Err(format!("{key}: kept {:?}, counted {counted:?} from workloads", account.uses));
             }

@@ -6,8 +6,9 @@ use model::planted::Bug;
 
 use crate::engine::Engine;
 use crate::input::{Admission, CheckController, CheckRule, ClusterQueue, StopPolicy};
-use crate::names::{CheckName, ClusterQueueName, FlavorName, Uid};
+use crate::names::{CheckName, FlavorName, Uid};
 use crate::reason::Inactive;
+use crate::tree::NodeId;
 
 /// The flavors of a queue, and of each of its checks. Where a check is listed twice the last word counts.
 struct Checks<'a> {
@@ -30,8 +31,8 @@ impl<'a> Checks<'a> {
 
 impl Engine {
     /// The first reason that holds, in Kueue's order.
-    pub(crate) fn why_inactive(&self, name: &ClusterQueueName) -> Option<Inactive> {
-        let queue = self.queues.get(name)?;
+    pub(crate) fn why_inactive(&self, queue: NodeId) -> Option<Inactive> {
+        let queue = &self.queues[queue];
         let spec = queue.spec.as_ref()?;
         if spec.terminating {
             return Some(Inactive::Terminating);
@@ -92,7 +93,7 @@ impl Engine {
 
     /// Whether a workload that gets this has passed every check that asks for one of its flavors.
     pub(crate) fn passes_checks(&self, uid: &Uid, admission: &Admission) -> bool {
-        let spec = self.queues.get(&admission.cluster_queue).and_then(|queue| queue.spec.as_ref());
+        let spec = self.known_queue(&admission.cluster_queue).and_then(|queue| queue.spec.as_ref());
         let (Some(spec), Some(record)) = (spec, self.workloads.get(uid)) else { return true };
         if spec.admission_checks.is_empty() {
             return true;
@@ -105,8 +106,8 @@ impl Engine {
     }
 
     /// The flavors of a queue for which nodes are asked of an autoscaler once a workload has quota.
-    pub(crate) fn provisioned(&self, queue: &ClusterQueueName) -> BTreeSet<FlavorName> {
-        let spec = self.queues.get(queue).and_then(|queue| queue.spec.as_ref());
+    pub(crate) fn provisioned(&self, queue: NodeId) -> BTreeSet<FlavorName> {
+        let spec = self.queues[queue].spec.as_ref();
         let provisions = |name: &CheckName| {
             let controller = self.checks.get(name).map(|check| check.controller);
             controller == Some(CheckController::ProvisioningRequest)

@@ -5,47 +5,43 @@
 use crate::assign::{Ask, Assignment, NoFit, Progress};
 use crate::engine::Engine;
 use crate::input::{Admission, PodSet};
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::Uid;
+use crate::tree::NodeId;
 
 impl Engine {
-    /// Finds quota for a workload that waits in `name`: for all its pods or, where they allow it, for as many as possible.
-    pub(crate) fn assign(&mut self, uid: &Uid, name: &ClusterQueueName) -> Result<Assignment, NoFit> {
-        let progress = self.progress(uid, name);
-        self.assign_noted(uid, name, None, progress.as_ref())
+    /// Finds quota for a workload that waits in `queue`: for all its pods or, where they allow it, for as many as possible.
+    pub(crate) fn assign(&mut self, uid: &Uid, queue: NodeId) -> Result<Assignment, NoFit> {
+        let progress = self.progress(uid, queue);
+        self.assign_noted(uid, queue, None, progress.as_ref())
     }
 
     /// The same once more within a cycle, among the flavors that were found before.
     pub(crate) fn assign_again(
         &mut self,
         uid: &Uid,
-        name: &ClusterQueueName,
+        queue: NodeId,
         before: &Admission,
     ) -> Result<Assignment, NoFit> {
-        self.assign_noted(uid, name, Some(before), None)
+        self.assign_noted(uid, queue, Some(before), None)
     }
 
     fn assign_noted(
         &mut self,
         uid: &Uid,
-        name: &ClusterQueueName,
+        queue: NodeId,
         pinned: Option<&Admission>,
         progress: Option<&Progress>,
     ) -> Result<Assignment, NoFit> {
-        let replaced = self.replaced(uid, name).map(|(_, admission)| admission);
+        let replaced = self.replaced(uid, queue).map(|(_, admission)| admission);
         let ask = Ask { pinned, progress, replaced: replaced.as_deref(), ..Ask::default() };
-        let found = self.assign_among(uid, name, ask);
+        let found = self.assign_among(uid, queue, ask);
         let tried = found.as_ref().map_or_else(|no_fit| &no_fit.tried, |assignment| &assignment.tried);
-        self.note_progress(uid, name, tried, progress);
+        self.note_progress(uid, queue, tried, progress);
         found
     }
 
-    fn assign_among(
-        &mut self,
-        uid: &Uid,
-        name: &ClusterQueueName,
-        ask: Ask<'_>,
-    ) -> Result<Assignment, NoFit> {
-        let no_fit = match self.assign_asked(uid, name, ask) {
+    fn assign_among(&mut self, uid: &Uid, queue: NodeId, ask: Ask<'_>) -> Result<Assignment, NoFit> {
+        let no_fit = match self.assign_asked(uid, queue, ask) {
             Ok(all) => return Ok(all),
             Err(no_fit) => no_fit,
         };
@@ -55,7 +51,7 @@ impl Engine {
         let range = self.workloads.get(uid).map(|record| Range::of(&record.workload.pod_sets));
         let Some(range) = range.filter(|range| range.spare > 0) else { return Err(no_fit) };
         range
-            .most(|counts| self.assign_asked(uid, name, Ask { counts: Some(counts), ..ask }).ok())
+            .most(|counts| self.assign_asked(uid, queue, Ask { counts: Some(counts), ..ask }).ok())
             .ok_or(no_fit)
     }
 }

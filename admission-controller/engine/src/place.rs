@@ -6,10 +6,10 @@ use model::planted::Bug;
 
 use crate::engine::{Engine, local_queue_of};
 use crate::input::{KeptOut, Standing, StopPolicy, Workload};
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::Uid;
 use crate::queue::{Claim, HoldState, Holding, Order, Phase};
 use crate::reason::PendingReason;
-use crate::tree::Ledger;
+use crate::tree::{Ledger, NodeId};
 
 impl Engine {
     /// Takes a workload out of every queue and ledger. `next` is what comes after, which tells whether quota comes back.
@@ -30,47 +30,46 @@ impl Engine {
         }
         match phase {
             Phase::Aside(None) | Phase::Finished => {}
-            Phase::Aside(Some(name)) => {
-                self.queue(&name).aside.remove(uid);
-                self.touched_queues.insert(name);
+            Phase::Aside(Some(queue)) => {
+                self.queues[queue].aside.remove(uid);
+                self.touched_queues.insert(queue);
             }
-            Phase::Queued(name) | Phase::Parked(name) => self.leave_queue(&name, &order),
+            Phase::Queued(queue) | Phase::Parked(queue) => self.leave_queue(queue, &order),
             Phase::Claiming(claim) => self.withdraw_claim(&claim, &order),
             Phase::Holding(holding) => self.withdraw_holding(uid, holding, next),
         }
     }
 
-    pub(crate) fn leave_queue(&mut self, name: &ClusterQueueName, order: &Order) {
+    pub(crate) fn leave_queue(&mut self, id: NodeId, order: &Order) {
         let Some(shape) = self.workloads.get(&order.uid).map(|record| record.shape.clone()) else { return };
-        let queue = self.queue(name);
+        let queue = &mut self.queues[id];
         let blocked = queue.blocked.as_ref() == Some(order);
         queue.remove(&shape, order);
         // Where this one fitted, or is gone, the next of its like may fit.
         for next in queue.activate_next(&shape) {
-            self.set_phase(&next, Phase::Queued(name.clone()));
+            self.set_phase(&next, Phase::Queued(id));
         }
-        self.touched_queues.note(name);
+        self.touched_queues.insert(id);
         // What stood behind it in a StrictFIFO queue has a turn now.
-        self.make_ready(name);
+        self.ready.insert(id);
         if blocked {
-            self.wake_who_passed_over(name);
+            self.wake_who_passed_over(id);
         }
     }
 
     pub(crate) fn withdraw_claim(&mut self, claim: &Claim, order: &Order) {
-        let node = self.queue(&claim.cluster_queue).node;
-        self.charge(node, &claim.usage, &claim.places, Ledger::Planned, -1);
+        self.charge(claim.queue, &claim.usage, &claim.places, Ledger::Planned, -1);
         self.claims.remove(order);
-        self.leave_queue(&claim.cluster_queue, order);
-        self.reactivate_tree(&claim.cluster_queue);
+        self.leave_queue(claim.queue, order);
+        self.reactivate_tree(claim.queue);
         self.places_freed(&claim.places);
     }
 
     pub(crate) fn withdraw_holding(&mut self, uid: &Uid, holding: Holding, next: &Standing) {
-        let name = holding.admission.cluster_queue.clone();
-        self.queue(&name).generation += 1;
+        let queue = holding.queue;
+        self.queues[queue].generation += 1;
         self.not_ready.remove(uid);
-        self.touched_queues.note(&name);
+        self.touched_queues.insert(queue);
         self.let_go(uid, &holding);
         let stays = matches!(next, Standing::Reserved { evicted: false, .. });
         match holding.state {
@@ -93,16 +92,15 @@ impl Engine {
             let key = self.workloads.get(uid).and_then(|record| local_queue_of(&record.workload));
             self.lift_penalty(uid, key);
             self.released = true;
-            self.reactivate_tree(&name);
+            self.reactivate_tree(queue);
             self.places_freed(&holding.places);
         }
     }
 
     /// Takes what it holds out of the books.
     pub(crate) fn let_go(&mut self, uid: &Uid, holding: &Holding) {
-        let queue = self.queue(&holding.admission.cluster_queue);
-        queue.holding.remove(uid);
-        let node = queue.node;
+        let node = holding.queue;
+        self.queues[node].holding.remove(uid);
         self.second_pass.remove(uid);
         if holding.is_admitted() {
             self.note_use(uid, holding, -1);
@@ -158,8 +156,8 @@ impl Engine {
         let Some(record) = self.workloads.get(uid) else { return };
         match record.workload.standing.clone() {
             Standing::Finished if self.planted.is(Bug::ReadmitFinished) => {
-                if let Ok(name) = self.where_to_wait(&record.workload) {
-                    self.enqueue(uid, name);
+                if let Ok(queue) = self.where_to_wait(&record.workload) {
+                    self.enqueue(uid, queue);
                 }
             }
             Standing::Finished => self.set_phase(uid, Phase::Finished),
@@ -170,18 +168,29 @@ impl Engine {
                 } else {
                     HoldState::Confirmed
                 };
+                let queue = self.queue_named(&admission.cluster_queue);
                 let usage = Arc::new(self.usage_of(&admission));
                 let places = self.places_of(uid, &admission);
                 let (promised, vacating) = (None, None);
                 self.hold(
                     uid,
-                    Holding { admission, usage, places, promised, vacating, admitted, since_ms, state },
+                    Holding {
+                        queue,
+                        admission,
+                        usage,
+                        places,
+                        promised,
+                        vacating,
+                        admitted,
+                        since_ms,
+                        state,
+                    },
                 );
                 self.note_second_pass(uid);
                 self.drain(uid);
             }
             Standing::Pending => match self.where_to_wait(&record.workload) {
-                Ok(name) => self.enqueue(uid, name),
+                Ok(queue) => self.enqueue(uid, queue),
                 Err(reason) => {
                     let would_wait = match &reason {
                         PendingReason::ClusterQueueInactive(name, _)
@@ -192,44 +201,43 @@ impl Engine {
                         | PendingReason::PutOff { .. } => self.cluster_queue_of(uid),
                         _ => None,
                     };
-                    self.put_apart(uid, would_wait.clone());
+                    let would_wait = would_wait.map(|name| self.queue_named(&name));
+                    self.put_apart(uid, would_wait);
                     self.say(uid, would_wait, reason);
                 }
             },
         }
     }
 
-    pub(crate) fn enqueue(&mut self, uid: &Uid, name: ClusterQueueName) {
+    pub(crate) fn enqueue(&mut self, uid: &Uid, id: NodeId) {
         let Some(record) = self.workloads.get(uid) else { return };
         if let Some(words) = record.refused.clone() {
-            self.put_apart(uid, Some(name.clone()));
-            self.say(uid, Some(name), PendingReason::AdmissionRefused(words));
+            self.put_apart(uid, Some(id));
+            self.say(uid, Some(id), PendingReason::AdmissionRefused(words));
             return;
         }
         let order = self.order_of(&record.workload);
-        self.set_phase(uid, Phase::Queued(name.clone()));
-        let queue = self.queue(&name);
+        self.set_phase(uid, Phase::Queued(id));
+        let queue = &mut self.queues[id];
         queue.active.insert(order);
         if queue.is_strict() {
             self.unsaid.push(uid.clone());
         }
-        self.touched_queues.note(&name);
-        self.make_ready(&name);
+        self.touched_queues.insert(id);
+        self.ready.insert(id);
     }
 
-    fn put_apart(&mut self, uid: &Uid, would_wait: Option<ClusterQueueName>) {
-        if let Some(name) = &would_wait {
-            self.queue(name).aside.insert(uid.clone());
-            self.touched_queues.note(name);
+    fn put_apart(&mut self, uid: &Uid, would_wait: Option<NodeId>) {
+        if let Some(queue) = would_wait {
+            self.queues[queue].aside.insert(uid.clone());
+            self.touched_queues.insert(queue);
         }
         self.set_phase(uid, Phase::Aside(would_wait));
     }
 
     pub(crate) fn hold(&mut self, uid: &Uid, holding: Holding) {
-        let name = holding.admission.cluster_queue.clone();
-        let queue = self.queue(&name);
-        queue.holding.insert(uid.clone());
-        let node = queue.node;
+        let node = holding.queue;
+        self.queues[node].holding.insert(uid.clone());
         self.charge(node, &holding.usage, &holding.places, Ledger::Held, 1);
         if let Some(vacating) = &holding.vacating {
             self.grounds.charge(vacating, Ledger::Held, 1);
@@ -237,7 +245,7 @@ impl Engine {
         if !matches!(holding.state, HoldState::Leaving { .. }) {
             self.charge(node, &holding.usage, &holding.places, Ledger::Planned, 1);
         }
-        self.touched_queues.note(&name);
+        self.touched_queues.insert(node);
         if let Some(record) = self.workloads.get_mut(uid) {
             if self.settings.block_admission && !record.workload.pods_ready {
                 self.not_ready.insert(uid.clone());
@@ -264,7 +272,7 @@ impl Engine {
     }
 
     /// The queue in which a workload may wait, or why in none.
-    pub(crate) fn where_to_wait(&self, workload: &Workload) -> Result<ClusterQueueName, PendingReason> {
+    pub(crate) fn where_to_wait(&self, workload: &Workload) -> Result<NodeId, PendingReason> {
         if !workload.active {
             return Err(PendingReason::Deactivated);
         }
@@ -277,7 +285,7 @@ impl Engine {
         }
         let name = local_queue.cluster_queue.clone();
         let Some((queue, spec)) =
-            self.queues.get(&name).and_then(|queue| queue.spec.as_ref().map(|spec| (queue, spec)))
+            self.known_queue(&name).and_then(|queue| queue.spec.as_ref().map(|spec| (queue, spec)))
         else {
             return Err(PendingReason::ClusterQueueMissing(name));
         };
@@ -298,7 +306,7 @@ impl Engine {
             None => match (&workload.gated_by, &workload.kept_out) {
                 (Some(by), _) => Err(PendingReason::AdmissionGated(Arc::clone(by))),
                 (None, Some(why)) => Err(PendingReason::KeptOut(why.clone())),
-                (None, None) => Ok(name),
+                (None, None) => Ok(queue.node),
             },
         }
     }

@@ -390,9 +390,9 @@ impl Engine {
             let groups = queue.spec.iter().flat_map(|spec| &spec.groups);
             groups.flat_map(|group| &group.flavors).any(|quotas| flavors.contains(&quotas.flavor))
         };
-        let names = self.queues.in_order().filter(|(_, queue)| has(queue)).map(|(name, _)| name.clone());
-        for name in names.collect::<Vec<_>>() {
-            self.reactivate(&name);
+        let concerned = self.queues.iter().filter(|queue| has(queue)).map(|queue| queue.node);
+        for queue in concerned.collect::<Vec<_>>() {
+            self.reactivate(queue);
         }
     }
 

@@ -20,15 +20,14 @@ use crate::names::{ClusterQueueName, FlavorName, Uid};
 use crate::places::{Places, Wishes};
 use crate::queue::{HoldState, Phase};
 use crate::topology::{Chance, Trial, View};
-use crate::tree::{FlavorResource, Ledger, NodeId, NodeName, Tree, Usage};
+use crate::tree::{FlavorResource, Ledger, NodeId, Tree, Usage};
 
 /// A workload to be preempted.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) uid: Uid,
-    pub(crate) cluster_queue: ClusterQueueName,
+    pub(crate) queue: NodeId,
     pub(crate) reason: PreemptionReason,
-    pub(crate) node: NodeId,
     pub(crate) usage: Arc<Usage>,
     pub(crate) places: Places,
 }
@@ -36,7 +35,7 @@ pub(crate) struct Target {
 impl Target {
     /// Takes its quota out of the plan, within a what-if.
     pub(crate) fn leave(&self, tree: &mut Tree) {
-        tree.charge(self.node, &self.usage, Ledger::Planned, -1);
+        tree.charge(self.queue, &self.usage, Ledger::Planned, -1);
     }
 }
 
@@ -65,6 +64,7 @@ impl Engine {
     /// Who is leaving already counts as if it stayed, and is among the first to be named. Changes nothing.
     pub fn find_victims(&mut self, uid: &Uid, name: &ClusterQueueName, chosen: &[Chosen]) -> Vec<Victim> {
         self.reconfigure();
+        let queue = self.queue_named(name);
         let Some(record) = self.workloads.get(uid) else { return Vec::new() };
         let pod_sets = record.workload.pod_sets.clone();
         let (mut usage, mut short) = (Usage::new(), BTreeSet::new());
@@ -82,13 +82,13 @@ impl Engine {
                 }
             }
         }
-        let leaving = self.leaving_in(name);
+        let leaving = self.leaving_in(queue);
         let mark = self.tree.mark();
         for (node, usage) in &leaving {
             self.tree.charge(*node, usage, Ledger::Planned, 1);
         }
         let places = Wishes::new();
-        let mut search = Search::new(self, uid, name, &usage, short, &places);
+        let mut search = Search::new(self, uid, queue, &usage, short, &places);
         search.leaving_stay = true;
         let targets = search.run();
         self.tree.rollback(mark);
@@ -101,15 +101,14 @@ impl Engine {
     }
 
     /// What those use who are leaving, anywhere in the queue's tree.
-    fn leaving_in(&mut self, name: &ClusterQueueName) -> Vec<(NodeId, Arc<Usage>)> {
+    fn leaving_in(&self, queue: NodeId) -> Vec<(NodeId, Arc<Usage>)> {
         let mut found = Vec::new();
-        for member in self.members_of_tree(name) {
-            let Some(queue) = self.queues.get(&member) else { continue };
-            for uid in queue.holding.unordered() {
+        for member in self.members_of_tree(queue) {
+            for uid in self.queues[member].holding.unordered() {
                 if let Some(Phase::Holding(holding)) = self.workloads.get(uid).map(|record| &record.phase)
                     && matches!(holding.state, HoldState::Leaving { .. })
                 {
-                    found.push((queue.node, Arc::clone(&holding.usage)));
+                    found.push((member, Arc::clone(&holding.usage)));
                 }
             }
         }
@@ -152,8 +151,7 @@ pub(crate) struct Search<'a> {
     /// The preemptor's.
     priority: i32,
     queued_at_ms: i64,
-    queue: ClusterQueueName,
-    node: NodeId,
+    queue: NodeId,
     policy: Preemption,
     requests: &'a Usage,
     /// The places it needs.
@@ -171,21 +169,18 @@ impl<'a> Search<'a> {
     pub(crate) fn new(
         engine: &'a mut Engine,
         uid: &Uid,
-        queue: &ClusterQueueName,
+        queue: NodeId,
         requests: &'a Usage,
         short: BTreeSet<FlavorResource>,
         wishes: &'a Wishes,
     ) -> Self {
-        let node = engine.queue(queue).node;
-        let policy = engine.queue(queue).spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
+        let policy = engine.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
         let Workload { priority, queued_at_ms, .. } = engine.workloads[uid].workload;
-        let queue = queue.clone();
         Self {
             engine,
             priority,
             queued_at_ms,
             queue,
-            node,
             policy,
             requests,
             wishes,
@@ -203,7 +198,7 @@ impl<'a> Search<'a> {
             Some(strategies) => self.fairly(strategies),
         };
         if self.passed_over_assumed && victims.is_empty() {
-            self.engine.passed_over.insert(self.queue.clone());
+            self.engine.passed_over.insert(self.queue);
         }
         victims
     }
@@ -228,8 +223,8 @@ impl<'a> Search<'a> {
         let others = candidates.iter().any(|one| one.right != Right::SameQueue);
         let hierarchical = candidates.iter().any(|one| one.right == Right::Hierarchy);
         let under_nominal = self.short.iter().all(|pair| {
-            self.engine.tree.used(self.node, *pair, Ledger::Planned)
-                < self.engine.tree.nominal(self.node, *pair)
+            self.engine.tree.used(self.queue, *pair, Ledger::Planned)
+                < self.engine.tree.nominal(self.queue, *pair)
         });
         if !others || (may_not_borrow && !under_nominal) {
             vec![true]
@@ -281,7 +276,7 @@ impl<'a> Search<'a> {
     }
 
     fn shift(&mut self, target: &Target, sign: i64) {
-        self.engine.tree.charge(target.node, &target.usage, Ledger::Planned, i128::from(sign));
+        self.engine.tree.charge(target.queue, &target.usage, Ledger::Planned, i128::from(sign));
         if !self.wishes.is_empty() {
             self.engine.grounds.charge(&target.places, Ledger::Planned, sign);
             if let Some(trial) = &mut self.trial {
@@ -311,8 +306,8 @@ impl<'a> Search<'a> {
         let tree = &self.engine.tree;
         self.requests.iter().filter(|(_, amount)| **amount > 0).all(|(pair, amount)| {
             let amount = i128::from(*amount);
-            (may_borrow || !tree.borrows_with(self.node, *pair, Ledger::Planned, amount))
-                && amount <= tree.available(self.node, *pair, Ledger::Planned)
+            (may_borrow || !tree.borrows_with(self.queue, *pair, Ledger::Planned, amount))
+                && amount <= tree.available(self.queue, *pair, Ledger::Planned)
         })
     }
 
@@ -329,7 +324,7 @@ impl<'a> Search<'a> {
         }
         self.engine
             .tree
-            .path(candidate.target.node)
+            .path(candidate.target.queue)
             .take_while(|node| Some(*node) != candidate.common_ancestor)
             .all(|node| self.is_over(node))
     }
@@ -353,8 +348,7 @@ impl<'a> Search<'a> {
                     || (candidate.priority == priority && candidate.queued_at_ms > queued_at)
             }
         };
-        let queue = self.queue.clone();
-        self.candidates_of(&queue, allowed, |_| Right::SameQueue, None)
+        self.candidates_of(self.queue, allowed, |_| Right::SameQueue, None)
     }
 
     /// Candidates in other queues, from the nearest cohort up to the root.
@@ -366,9 +360,9 @@ impl<'a> Search<'a> {
             return;
         }
         let mut rest = self.requests.clone();
-        let mut advantage = self.fits_within(self.node, &mut rest);
-        let mut below = self.node;
-        let ancestors: Vec<NodeId> = self.engine.tree.path(self.node).skip(1).collect();
+        let mut advantage = self.fits_within(self.queue, &mut rest);
+        let mut below = self.queue;
+        let ancestors: Vec<NodeId> = self.engine.tree.path(self.queue).skip(1).collect();
         for ancestor in ancestors {
             self.in_subtree(ancestor, below, advantage, found);
             advantage |= self.fits_within(ancestor, &mut rest);
@@ -398,18 +392,15 @@ impl<'a> Search<'a> {
                 if child == spared || !(owners_too || self.is_over(child)) {
                     continue;
                 }
-                match self.engine.tree.name(child).clone() {
-                    NodeName::Cohort(_) => stack.push(child),
-                    NodeName::ClusterQueue(name) => {
-                        let name = ClusterQueueName::new(name);
-                        found.extend(self.reclaimable(&name, advantage, top));
-                    }
+                match self.engine.queues.get(child) {
+                    None => stack.push(child),
+                    Some(_) => found.extend(self.reclaimable(child, advantage, top)),
                 }
             }
         }
     }
 
-    fn reclaimable(&mut self, name: &ClusterQueueName, advantage: bool, top: NodeId) -> Vec<Candidate> {
+    fn reclaimable(&mut self, queue: NodeId, advantage: bool, top: NodeId) -> Vec<Candidate> {
         let (policy, priority) = (self.policy, self.priority);
         let allowed = move |candidate: &Workload| match policy.reclaim_within_cohort {
             ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset => false,
@@ -430,25 +421,24 @@ impl<'a> Search<'a> {
                 _ => Right::ReclaimWithoutBorrowing,
             }
         };
-        self.candidates_of(name, allowed, right, Some(top))
+        self.candidates_of(queue, allowed, right, Some(top))
     }
 
     /// Whose LocalQueue has used more goes first, if it matters; among those of several queues it cannot be compared.
-    fn consumption(&self, name: &ClusterQueueName, workload: &Workload) -> Consumption {
-        let compared = *name == self.queue || self.engine.settings.fair_sharing.is_some();
-        self.engine.consumption_of(name, workload).filter(|_| compared).unwrap_or_default()
+    fn consumption(&self, queue: NodeId, workload: &Workload) -> Consumption {
+        let compared = queue == self.queue || self.engine.settings.fair_sharing.is_some();
+        self.engine.consumption_of(queue, workload).filter(|_| compared).unwrap_or_default()
     }
 
     fn candidates_of(
         &mut self,
-        name: &ClusterQueueName,
+        queue: NodeId,
         allowed: impl Fn(&Workload) -> bool,
         right: impl Fn(&Workload) -> Right,
         common_ancestor: Option<NodeId>,
     ) -> Vec<Candidate> {
-        let Some(queue) = self.engine.queues.get(name) else { return Vec::new() };
         let mut found = Vec::new();
-        for uid in queue.holding.unordered() {
+        for uid in self.engine.queues[queue].holding.unordered() {
             let Some(record) = self.engine.workloads.get(uid) else { continue };
             let Phase::Holding(holding) = &record.phase else { continue };
             let uses = self.short.iter().any(|pair| holding.usage.get(pair).is_some_and(|used| *used > 0));
@@ -481,16 +471,15 @@ impl<'a> Search<'a> {
                 rank: (
                     !leaves,
                     group,
-                    Reverse(self.consumption(name, &record.workload)),
+                    Reverse(self.consumption(queue, &record.workload)),
                     record.workload.priority,
                     Reverse(holding.since_ms),
                     uid.clone(),
                 ),
                 target: Target {
                     uid: uid.clone(),
-                    cluster_queue: name.clone(),
+                    queue,
                     reason,
-                    node: queue.node,
                     usage: Arc::clone(&holding.usage),
                     places: Arc::clone(holding.promised.as_ref().unwrap_or(&holding.places)),
                 },

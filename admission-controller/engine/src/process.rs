@@ -95,7 +95,7 @@ impl Engine {
         let again = if self.settings.recompute_overlapping_targets && self.overlaps(&assignment.verdict) {
             self.search_again(head, &assignment)
         } else if self.settings.topology.recompute && self.lost_its_places(head, &assignment) {
-            self.assign_again(head.uid(), &head.name, &assignment.admission)
+            self.assign_again(head.uid(), head.queue, &assignment.admission)
         } else {
             Ok(assignment)
         };
@@ -118,7 +118,7 @@ impl Engine {
         };
         let begun = self.what_if();
         self.take_out(targets);
-        let quota = self.fits(head.node, usage, Ledger::Planned);
+        let quota = self.fits(head.queue, usage, Ledger::Planned);
         let lost = quota && !self.grounds.fit(places, View::Planned);
         self.undo(begun);
         lost
@@ -134,17 +134,17 @@ impl Engine {
 
     /// Searches anew among the same flavors, those who leave for others being gone.
     fn search_again(&mut self, head: &Head, before: &Assignment) -> Result<Assignment, NoFit> {
-        let found = self.assign_again(head.uid(), &head.name, &before.admission);
+        let found = self.assign_again(head.uid(), head.queue, &before.admission);
         let result = match &found {
             Ok(Assignment { verdict: Verdict::Fit | Verdict::Wait, .. }) => Recomputation::DeferredFit,
             Ok(Assignment { verdict: Verdict::Preempt(targets), usage, places, .. })
-                if self.fits_without(head.node, usage, places, targets) =>
+                if self.fits_without(head.queue, usage, places, targets) =>
             {
                 Recomputation::NewTargets
             }
             _ => Recomputation::Skipped,
         };
-        *self.counts.recomputations.entry((head.name.clone(), result)).or_default() += 1;
+        *self.counts.recomputations.entry((self.queues[head.queue].name.clone(), result)).or_default() += 1;
         found.map(|mut assignment| {
             if result == Recomputation::DeferredFit {
                 assignment.verdict = Verdict::Wait;
@@ -164,10 +164,10 @@ impl Engine {
     }
 
     fn take_room(&mut self, head: &Head, granted: Granted, now_ms: i64) -> Done {
-        if !self.fits_placed(head.node, &granted.usage, &granted.places, Ledger::Planned) {
+        if !self.fits_placed(head.queue, &granted.usage, &granted.places, Ledger::Planned) {
             return self.outrun(head, PendingReason::NoLongerFits);
         }
-        if self.fits_placed(head.node, &granted.usage, &granted.places, Ledger::Held) {
+        if self.fits_placed(head.queue, &granted.usage, &granted.places, Ledger::Held) {
             if self.pods_are_awaited() {
                 self.waits_for_pods = true;
                 self.forget_progress(head.uid());
@@ -187,8 +187,8 @@ impl Engine {
             return self.put_aside(head, PendingReason::PreemptionGated, false);
         }
         let taken = targets.iter().any(|target| self.is_leaving(&target.uid));
-        if taken || !self.fits_without(head.node, &granted.usage, &granted.places, targets) {
-            *self.counts.preemption_skips.entry(head.name.clone()).or_default() += 1;
+        if taken || !self.fits_without(head.queue, &granted.usage, &granted.places, targets) {
+            *self.counts.preemption_skips.entry(self.queues[head.queue].name.clone()).or_default() += 1;
             let reason = if taken { PendingReason::TargetsTaken } else { PendingReason::NoLongerFits };
             return self.outrun(head, reason);
         }
@@ -230,17 +230,17 @@ impl Engine {
         let planted = self.planted.is(Bug::PreemptAssumed);
         let untold = self.assumed(&target.uid).filter(|id| planted || *id > self.told_up_to);
         let Some(id) = untold else {
-            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((head.uid(), &head.name)));
+            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((head.uid(), head.queue)));
             return false;
         };
         self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == id));
         self.replace(&target.uid);
         self.taken_back.insert(target.uid.clone());
-        self.freed.insert(target.cluster_queue.clone());
+        self.freed.insert(target.queue);
         let holds = self.workloads.get(&target.uid);
         if holds.is_some_and(|record| matches!(record.phase, Phase::Holding(_))) {
             // It had its quota before, and would only have got its places.
-            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((head.uid(), &head.name)));
+            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((head.uid(), head.queue)));
             return false;
         }
         true
@@ -259,7 +259,7 @@ impl Engine {
     pub(crate) fn take_out(&mut self, targets: &[Target]) {
         for target in targets {
             if !self.is_leaving(&target.uid) {
-                self.charge(target.node, &target.usage, &target.places, Ledger::Planned, -1);
+                self.charge(target.queue, &target.usage, &target.places, Ledger::Planned, -1);
             }
         }
     }
@@ -274,26 +274,25 @@ impl Engine {
         let usage = if self.planted.is(Bug::ForgetPromise) { Arc::default() } else { usage };
         // What is free will be another when the victims have left.
         self.forget_progress(head.uid());
-        self.leave_queue(&head.name, &head.order);
-        self.queue(&head.name).claiming.insert(head.order.clone());
-        self.charge(head.node, &usage, &places, Ledger::Planned, 1);
+        self.leave_queue(head.queue, &head.order);
+        self.queues[head.queue].claiming.insert(head.order.clone());
+        self.charge(head.queue, &usage, &places, Ledger::Planned, 1);
         self.claims.insert(head.order.clone());
-        let claim = Claim { cluster_queue: head.name.clone(), admission, usage, places };
+        let claim = Claim { queue: head.queue, admission, usage, places };
         self.set_phase(head.uid(), Phase::Claiming(claim));
-        self.say_waiting(head.uid(), &head.name);
+        self.say_waiting(head.uid(), head.queue);
     }
 
-    pub(crate) fn say_waiting(&mut self, uid: &Uid, name: &ClusterQueueName) {
-        let victims = self.leaving_in_tree(name);
-        self.say(uid, Some(name.clone()), PendingReason::WaitingForPreempted { victims });
+    pub(crate) fn say_waiting(&mut self, uid: &Uid, queue: NodeId) {
+        let victims = self.leaving_in_tree(queue);
+        self.say(uid, Some(queue), PendingReason::WaitingForPreempted { victims });
     }
 
-    fn leaving_in_tree(&mut self, name: &ClusterQueueName) -> usize {
-        let members = self.members_of_tree(name);
+    fn leaving_in_tree(&self, queue: NodeId) -> usize {
+        let members = self.members_of_tree(queue);
         members
-            .iter()
-            .filter_map(|member| self.queues.get(member))
-            .flat_map(|queue| queue.holding.unordered())
+            .into_iter()
+            .flat_map(|member| self.queues[member].holding.unordered())
             .filter(|uid| self.is_leaving(uid))
             .count()
     }
@@ -307,8 +306,8 @@ impl Engine {
     /// Nothing serves it now. What it has a right to is kept for it against those after it in this cycle.
     fn does_not_fit(&mut self, head: &Head, no_fit: NoFit, kept: &mut Kept, held_back: bool) -> Done {
         if let Some((usage, places)) = self.to_be_kept(head, &no_fit) {
-            self.charge(head.node, &usage, &places, Ledger::Planned, 1);
-            kept.push((head.node, usage, places));
+            self.charge(head.queue, &usage, &places, Ledger::Planned, 1);
+            kept.push((head.queue, usage, places));
         }
         self.put_aside(head, PendingReason::NoFit(no_fit.obstacles), held_back)
     }
@@ -317,18 +316,18 @@ impl Engine {
     /// A queue that may reclaim from anybody needs no such care.
     fn to_be_kept(&self, head: &Head, no_fit: &NoFit) -> Option<(Usage, Places)> {
         let (usage, places) = no_fit.entitled_to.as_ref()?;
-        let spec = self.queues.get(&head.name)?.spec.as_ref()?;
+        let spec = self.queues[head.queue].spec.as_ref()?;
         if spec.preemption.reclaim_within_cohort == ReclaimWithinCohort::Any {
             return None;
         }
         let left = |pair: FlavorResource, amount: i64| {
-            let limit = match self.tree.borrowing_limit(head.node, pair) {
+            let limit = match self.tree.borrowing_limit(head.queue, pair) {
                 None if no_fit.height > 0 => return amount,
                 Some(limit) if no_fit.height > 0 => i128::from(limit),
                 _ => 0,
             };
-            let nominal = self.tree.nominal(head.node, pair);
-            let free = nominal + limit - self.tree.used(head.node, pair, Ledger::Planned);
+            let nominal = self.tree.nominal(head.queue, pair);
+            let free = nominal + limit - self.tree.used(head.queue, pair, Ledger::Planned);
             amount.min(i64::try_from(free.max(0)).unwrap_or(i64::MAX))
         };
         let keep: Usage = usage
@@ -344,7 +343,7 @@ impl Engine {
         if !self.settings.preserve_scan_progress {
             self.forget_progress(head.uid());
         }
-        self.say(head.uid(), Some(head.name.clone()), reason);
+        self.say(head.uid(), Some(head.queue), reason);
         Done::Outrun
     }
 
@@ -371,9 +370,9 @@ impl Engine {
         let flavors_left = self.flavors_left(head.uid());
         let blocks = self.planted.is(Bug::BlockBehindHead);
         if held_back {
-            self.passed_over.insert(head.name.clone());
+            self.passed_over.insert(head.queue);
         }
-        let queue = self.queue(&head.name);
+        let queue = &mut self.queues[head.queue];
         let strict = queue.is_strict() || blocks;
         let done = if flavors_left {
             // It stays at the head, and the next cycle tries the flavors that are left.
@@ -384,17 +383,17 @@ impl Engine {
             if let Some(before) = before.filter(|_| news) {
                 // It has somebody before it now, and what it was told as the head no longer holds.
                 self.unsaid.push(before.uid);
-                self.wake_who_passed_over(&head.name);
+                self.wake_who_passed_over(head.queue);
             }
-            self.queue(&head.name).blocked = Some(head.order.clone());
+            self.queues[head.queue].blocked = Some(head.order.clone());
             if news { Done::Something } else { Done::Nothing }
         } else {
             queue.active.remove(&head.order);
             queue.parked.insert_hopeless(shape, head.order.clone());
-            self.set_phase(head.uid(), Phase::Parked(head.name.clone()));
+            self.set_phase(head.uid(), Phase::Parked(head.queue));
             Done::Something
         };
-        self.say(head.uid(), Some(head.name.clone()), reason);
+        self.say(head.uid(), Some(head.queue), reason);
         done
     }
 }

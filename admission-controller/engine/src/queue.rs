@@ -1,5 +1,6 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use crate::assign::Progress;
@@ -225,6 +226,7 @@ impl Parked {
 /// One ClusterQueue with everything that waits in it or holds its quota. It exists as long as either does, or the object.
 #[derive(Debug)]
 pub(crate) struct Queue {
+    pub(crate) name: ClusterQueueName,
     pub(crate) spec: Option<Arc<ClusterQueue>>,
     pub(crate) node: NodeId,
     /// What its LocalQueues have used, where admission is shared out fairly among them.
@@ -248,8 +250,9 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(node: NodeId) -> Self {
+    pub(crate) fn new(name: ClusterQueueName, node: NodeId) -> Self {
         Self {
+            name,
             spec: None,
             node,
             consumptions: Consumptions::new(),
@@ -319,6 +322,59 @@ impl Queue {
     }
 }
 
+/// Every ClusterQueue, by its node in the tree. None is ever taken out.
+#[derive(Debug, Default)]
+pub(crate) struct Queues(Vec<Option<Box<Queue>>>);
+
+impl Queues {
+    pub(crate) fn insert(&mut self, queue: Queue) {
+        let index = queue.node.index();
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, || None);
+        }
+        self.0[index] = Some(Box::new(queue));
+    }
+
+    /// `None` where the node is a cohort.
+    pub(crate) fn get(&self, id: NodeId) -> Option<&Queue> {
+        self.0.get(id.index())?.as_deref()
+    }
+
+    /// All of them, in the order in which they were heard of.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Queue> {
+        self.0.iter().filter_map(Option::as_deref)
+    }
+
+    /// All of them, by name.
+    pub(crate) fn in_order(&self) -> Vec<&Queue> {
+        let mut all: Vec<&Queue> = self.iter().collect();
+        all.sort_unstable_by_key(|queue| &queue.name);
+        all
+    }
+}
+
+impl Index<NodeId> for Queues {
+    type Output = Queue;
+
+    /// # Panics
+    /// Where the node is a cohort.
+    fn index(&self, id: NodeId) -> &Queue {
+        match &self.0[id.index()] {
+            Some(queue) => queue,
+            None => panic!("{id:?} is no ClusterQueue"),
+        }
+    }
+}
+
+impl IndexMut<NodeId> for Queues {
+    fn index_mut(&mut self, id: NodeId) -> &mut Queue {
+        match &mut self.0[id.index()] {
+            Some(queue) => queue,
+            None => panic!("{id:?} is no ClusterQueue"),
+        }
+    }
+}
+
 /// A workload with what the engine made of it.
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -340,11 +396,11 @@ pub(crate) struct Record {
 #[derive(Debug)]
 pub(crate) enum Phase {
     /// Nothing can be decided about it; `said` tells why. It counts as pending in the queue it would wait in.
-    Aside(Option<ClusterQueueName>),
+    Aside(Option<NodeId>),
     /// In `active` of this queue.
-    Queued(ClusterQueueName),
+    Queued(NodeId),
     /// In `parked` of this queue.
-    Parked(ClusterQueueName),
+    Parked(NodeId),
     /// Promised room that others have still to leave: charged to the plan only.
     Claiming(Claim),
     /// Charged to what is held.
@@ -361,7 +417,7 @@ impl Phase {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    pub(crate) cluster_queue: ClusterQueueName,
+    pub(crate) queue: NodeId,
     pub(crate) admission: Arc<Admission>,
     pub(crate) usage: Arc<Usage>,
     pub(crate) places: Places,
@@ -369,6 +425,7 @@ pub(crate) struct Claim {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
+    pub(crate) queue: NodeId,
     pub(crate) admission: Arc<Admission>,
     pub(crate) usage: Arc<Usage>,
     pub(crate) places: Places,

@@ -92,17 +92,20 @@ type Sums = BTreeMap<FlavorResource, i64>;
 impl Engine {
     /// ClusterQueues and LocalQueues whose reports may have changed since the last call, sorted.
     pub fn take_touched(&mut self) -> (Vec<ClusterQueueName>, Vec<LocalQueueKey>) {
-        (self.touched_queues.take_in_order(), self.touched_local_queues.take_in_order())
+        let queues = std::mem::take(&mut self.touched_queues).into_iter();
+        let mut queues: Vec<ClusterQueueName> = queues.map(|queue| self.queues[queue].name.clone()).collect();
+        queues.sort_unstable();
+        (queues, self.touched_local_queues.take_in_order())
     }
 
     /// The cohorts above a cohort, itself first, where they form a cycle: until one comes for the second time.
     pub fn endless_way(&self, cohort: &CohortName) -> Option<Vec<&str>> {
-        self.tree.endless_way(cohort.as_str())
+        self.tree.endless_way(cohort)
     }
 
     /// The report of a ClusterQueue; `None` when the object does not exist.
     pub fn cluster_queue_report(&self, name: &ClusterQueueName) -> Option<ClusterQueueReport> {
-        let queue = self.queues.get(name)?;
+        let queue = self.known_queue(name)?;
         let spec = queue.spec.as_ref()?;
         let holdings: Vec<&Holding> = queue.holding.unordered().filter_map(|uid| self.holding(uid)).collect();
         let (reservation, usage, admitted) = sums(&holdings);
@@ -141,7 +144,7 @@ impl Engine {
     /// The report of a LocalQueue; `None` when the object does not exist.
     pub fn local_queue_report(&self, key: &LocalQueueKey) -> Option<LocalQueueReport> {
         let local_queue = self.local_queues.get(key)?;
-        let queue = self.queues.get(&local_queue.cluster_queue).filter(|queue| queue.spec.is_some());
+        let queue = self.known_queue(&local_queue.cluster_queue).filter(|queue| queue.spec.is_some());
         let members: Vec<&Uid> = self.by_local_queue.get(key).into_iter().flatten().collect();
         let holdings: Vec<&Holding> = members.iter().filter_map(|uid| self.holding(uid)).collect();
         let stopped = local_queue.stop != StopPolicy::None;
@@ -186,13 +189,14 @@ impl Engine {
     /// The report of a cohort, be it that ClusterQueues or cohorts only name it; `None` when there is none, or it is part of a
     /// cycle.
     pub fn cohort_report(&self, name: &CohortName) -> Option<CohortReport> {
-        let id = self.tree.known_node(&NodeName::Cohort(name.as_str().to_owned()))?;
+        let id = self.tree.known_node(&NodeName::Cohort(name.clone()))?;
         let exists = self.cohorts.contains_key(name) || !self.tree.children(id).is_empty();
         if !exists || self.tree.in_cycle(id) {
             return None;
         }
         let named = |id: NodeId| match self.tree.name(id) {
-            NodeName::Cohort(name) | NodeName::ClusterQueue(name) => CohortName::from(name.as_str()),
+            NodeName::Cohort(name) => name.clone(),
+            NodeName::ClusterQueue(name) => CohortName::from(name.as_str()),
         };
         let quota = self.tree.quota_of(id).map(|(pair, quota)| {
             let (flavor, resource) = self.tree.pair_name(pair).clone();
@@ -208,7 +212,7 @@ impl Engine {
     /// Of how many kinds are those who are looked at in a ClusterQueue, and those who need a change before. Who asks for the same
     /// is of one kind. Looks at all of them.
     pub fn pending_shapes(&self, name: &ClusterQueueName) -> (usize, usize) {
-        let Some(queue) = self.queues.get(name) else { return (0, 0) };
+        let Some(queue) = self.known_queue(name) else { return (0, 0) };
         let shape = |uid: &Uid| self.workloads.get(uid).map(|record| &record.shape);
         let looked_at = queue.active.iter().chain(&queue.claiming).filter_map(|order| shape(&order.uid));
         let looked_at: BTreeSet<&Shape> = looked_at.collect();
@@ -219,7 +223,7 @@ impl Engine {
     /// What all who wait in a ClusterQueue ask for. Looks at all of them.
     pub fn pending_requests(&self, name: &ClusterQueueName) -> ResourceList {
         let mut asked = ResourceList::new();
-        let Some(queue) = self.queues.get(name) else { return asked };
+        let Some(queue) = self.known_queue(name) else { return asked };
         let orders = queue.active.iter().chain(&queue.claiming).chain(queue.parked.orders());
         for uid in orders.map(|order| &order.uid).chain(&queue.aside) {
             let pod_sets = self.workloads.get(uid).map(|record| &*record.workload.pod_sets);
@@ -251,7 +255,7 @@ impl Engine {
     /// Who waits in a ClusterQueue: those who are looked at, in order, and those who need a change before. A StrictFIFO queue
     /// puts nobody back for a mistake of its own, though here, unlike in Kueue, it does not stand in others' way.
     pub fn waiting_in(&self, name: &ClusterQueueName) -> (Vec<Uid>, Vec<Uid>) {
-        let Some(queue) = self.queues.get(name) else { return Default::default() };
+        let Some(queue) = self.known_queue(name) else { return Default::default() };
         let like_one_before = |order: &Order| {
             let shape = self.workloads.get(&order.uid).map(|record| &record.shape);
             shape.and_then(|shape| queue.parked.hopeless(shape)).is_some_and(|leader| leader < order)

@@ -10,17 +10,17 @@ use crate::assign::{Ask, Assignment, NoFit, Verdict};
 use crate::decision::{Decision, EvictReason, SetUnplaced};
 use crate::engine::Engine;
 use crate::input::{Admission, DelayedTopology, Workload};
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::Uid;
 use crate::places::{Places, more_than};
 use crate::queue::{HoldState, Holding, Order, Phase};
 use crate::reason::PendingReason;
 use crate::topology::View;
-use crate::tree::Ledger;
+use crate::tree::{Ledger, NodeId};
 
 /// Somebody with quota, and the places that were found.
 pub(crate) struct Second {
     uid: Uid,
-    cluster_queue: ClusterQueueName,
+    queue: NodeId,
     /// Its places as they are.
     before: Places,
     found: Result<Assignment, NoFit>,
@@ -49,7 +49,7 @@ impl Engine {
     fn nominate_second(&mut self, uid: Uid) -> Option<Second> {
         self.second_pass.insert(uid.clone(), false);
         let Phase::Holding(holding) = &self.workloads.get(&uid)?.phase else { return None };
-        let (cluster_queue, before) = (holding.admission.cluster_queue.clone(), Arc::clone(&holding.places));
+        let (queue, before) = (holding.queue, Arc::clone(&holding.places));
         let promised = holding.promised.clone();
         // What it was promised is there for itself.
         let begun = self.what_if();
@@ -57,27 +57,27 @@ impl Engine {
             self.grounds.charge(promised, Ledger::Planned, -1);
             self.grounds.charge(&before, Ledger::Planned, 1);
         }
-        let found = self.place_held(&uid, &cluster_queue);
+        let found = self.place_held(&uid, queue);
         self.undo(begun);
-        Some(Second { uid, cluster_queue, before, found })
+        Some(Second { uid, queue, before, found })
     }
 
-    fn place_held(&mut self, uid: &Uid, name: &ClusterQueueName) -> Result<Assignment, NoFit> {
+    fn place_held(&mut self, uid: &Uid, queue: NodeId) -> Result<Assignment, NoFit> {
         let held = match self.workloads.get(uid).map(|record| &record.phase) {
             Some(Phase::Holding(holding)) => Arc::clone(&holding.admission),
-            _ => Arc::new(Admission { cluster_queue: name.clone(), pod_sets: Vec::new() }),
+            _ => Arc::new(Admission { cluster_queue: self.queues[queue].name.clone(), pod_sets: Vec::new() }),
         };
-        self.assign_asked(uid, name, Ask { held: Some(&held), ..Ask::default() })
+        self.assign_asked(uid, queue, Ask { held: Some(&held), ..Ask::default() })
     }
 
     /// Gives places to one that has quota; tells whether anything has come of it.
     pub(crate) fn process_second(&mut self, second: Second, now_ms: i64) -> bool {
-        let Second { uid, cluster_queue, before, found } = second;
+        let Second { uid, queue, before, found } = second;
         let found = match found {
             Ok(_) if self.has_lost_several(&uid) => {
                 Err(NoFit { obstacles: Vec::new(), entitled_to: None, height: 0, tried: Vec::new() })
             }
-            Ok(found) if self.is_outrun(&uid, &found, &before) => self.place_held(&uid, &cluster_queue),
+            Ok(found) if self.is_outrun(&uid, &found, &before) => self.place_held(&uid, queue),
             found => found,
         };
         let places = match found {
@@ -115,7 +115,7 @@ impl Engine {
                 }
                 for target in &targets {
                     let reason = EvictReason::Preempted(target.reason);
-                    self.evict(&target.uid, reason, Some((&uid, &cluster_queue)));
+                    self.evict(&target.uid, reason, Some((&uid, queue)));
                 }
                 self.promise(&uid, places);
                 self.say_unplaced(&uid, PendingReason::WaitingForPreempted { victims: targets.len() });

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use crate::decision::{Decision, Replace};
 use crate::engine::Engine;
 use crate::input::{Admission, Workload};
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::Uid;
 use crate::queue::HoldState;
-use crate::tree::{Ledger, Usage};
+use crate::tree::{Ledger, NodeId, Usage};
 
 /// Namespace and name of a Workload.
 pub(crate) type WorkloadKey = (Arc<str>, Arc<str>);
@@ -22,14 +22,14 @@ fn replaced_key(workload: &Workload) -> Option<WorkloadKey> {
 
 impl Engine {
     /// What the slice holds that this workload replaces, and who it is.
-    pub(crate) fn replaced(&self, uid: &Uid, name: &ClusterQueueName) -> Option<(Uid, Arc<Admission>)> {
+    pub(crate) fn replaced(&self, uid: &Uid, queue: NodeId) -> Option<(Uid, Arc<Admission>)> {
         let workload = &self.workloads.get(uid)?.workload;
         let replaces = workload.replaces.as_ref()?;
         let is_it = |old: &&Uid| {
             let old = self.workloads.get(*old).map(|record| &record.workload);
             old.is_some_and(|one| one.namespace == workload.namespace && one.name == *replaces)
         };
-        let old = self.queues.get(name)?.holding.unordered().filter(is_it).min()?;
+        let old = self.queues[queue].holding.unordered().filter(is_it).min()?;
         Some((old.clone(), Arc::clone(&self.holding(old)?.admission)))
     }
 
@@ -66,9 +66,9 @@ impl Engine {
 
     fn charge_difference(&mut self, uid: &Uid) {
         let Some(holding) = self.holding(uid).cloned() else { return };
-        let name = holding.admission.cluster_queue.clone();
+        let node = holding.queue;
         let mut wanted = self.usage_of(&holding.admission);
-        if let Some((_, replaced)) = self.replaced(uid, &name) {
+        if let Some((_, replaced)) = self.replaced(uid, node) {
             for (pair, amount) in self.usage_of(&replaced) {
                 let more = wanted.entry(pair).or_insert(0);
                 *more = more.saturating_sub(amount);
@@ -77,7 +77,6 @@ impl Engine {
         if wanted == *holding.usage {
             return;
         }
-        let node = self.queue(&name).node;
         let leaves = matches!(holding.state, HoldState::Leaving { .. });
         let ledgers = [Some(Ledger::Held), (!leaves).then_some(Ledger::Planned)];
         for ledger in ledgers.into_iter().flatten() {
@@ -85,7 +84,7 @@ impl Engine {
             self.tree.charge(node, &wanted, ledger, 1);
         }
         self.set_usage(uid, wanted);
-        self.touched_queues.note(&name);
+        self.touched_queues.insert(node);
     }
 
     /// Its admission is written: the slice that it replaces is over.
@@ -94,8 +93,8 @@ impl Engine {
             return;
         }
         let confirmed = self.holding(uid).filter(|holding| holding.state == HoldState::Confirmed);
-        let Some(name) = confirmed.map(|holding| holding.admission.cluster_queue.clone()) else { return };
-        if let Some((slice, _)) = self.replaced(uid, &name) {
+        let Some(queue) = confirmed.map(|holding| holding.queue) else { return };
+        if let Some((slice, _)) = self.replaced(uid, queue) {
             self.out.push(Decision::Replace(Replace { slice, by: uid.clone() }));
         }
     }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fair::Share;
 use crate::input::{Quota, Weight};
-use crate::names::FlavorName;
+use crate::names::{ClusterQueueName, CohortName, FlavorName};
 use crate::table::Table;
 use model::ResourceName;
 use smallvec::SmallVec;
@@ -28,8 +28,15 @@ pub(crate) struct FlavorResource(u32);
 /// Amounts by (flavor, resource).
 pub(crate) type Usage = BTreeMap<FlavorResource, i64>;
 
+/// A ClusterQueue or a cohort, by number: it keeps it, whatever becomes of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeId(u32);
+
+impl NodeId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// Which books are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +48,8 @@ pub(crate) enum Ledger {
 /// The name of a node in the tree. Queues and cohorts may share a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NodeName {
-    Cohort(String),
-    ClusterQueue(String),
+    Cohort(CohortName),
+    ClusterQueue(ClusterQueueName),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -221,8 +228,8 @@ impl Tree {
     }
 
     /// The way up from a cohort where it does not end: until it comes to a cohort for the second time.
-    pub(crate) fn endless_way(&self, cohort: &str) -> Option<Vec<&str>> {
-        let mut at = *self.by_name.get(&NodeName::Cohort(cohort.to_owned()))?;
+    pub(crate) fn endless_way(&self, cohort: &CohortName) -> Option<Vec<&str>> {
+        let mut at = *self.by_name.get(&NodeName::Cohort(cohort.clone()))?;
         let (mut way, mut passed) = (Vec::new(), BTreeSet::new());
         loop {
             let node = &self.nodes[at.0 as usize];
@@ -253,7 +260,8 @@ impl Tree {
         let mut names: Vec<&str> = self
             .path(id)
             .map(|id| match &self.nodes[id.0 as usize].name {
-                NodeName::Cohort(name) | NodeName::ClusterQueue(name) => name.as_str(),
+                NodeName::Cohort(name) => name.as_str(),
+                NodeName::ClusterQueue(name) => name.as_str(),
             })
             .collect();
         names.reverse();

@@ -27,7 +27,7 @@ impl Engine {
     /// Everyone who waits in this ClusterQueue, first those for whom others have to leave (nobody overtakes them), then in
     /// the order of their turns; also those who cannot be admitted as things are. `None` where no such object exists.
     pub fn line_of(&self, name: &ClusterQueueName) -> Option<Vec<Waiting>> {
-        let queue = self.queues.get(name).filter(|queue| queue.spec.is_some())?;
+        let queue = self.known_queue(name).filter(|queue| queue.spec.is_some())?;
         let aside = queue.aside.iter().filter_map(|uid| self.workloads.get(uid));
         let mut others = Line::default();
         aside.for_each(|record| others.insert(self.order_of(&record.workload)));

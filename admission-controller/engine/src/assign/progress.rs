@@ -5,8 +5,9 @@ use model::ResourceName;
 
 use super::FlavorAssignment;
 use crate::engine::Engine;
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::Uid;
 use crate::queue::Shape;
+use crate::tree::NodeId;
 
 /// Where flavors are left: the number of the pod set, the resource, and the index of the last flavor tried.
 pub(crate) type Tried = Vec<(usize, ResourceName, usize)>;
@@ -21,7 +22,7 @@ pub(super) fn tried(found: &FlavorAssignment) -> Tried {
 /// What was tried last.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    cluster_queue: ClusterQueueName,
+    queue: NodeId,
     /// The queue's generation and the cycle of that search.
     generation: u64,
     cycle: u64,
@@ -42,11 +43,11 @@ impl Progress {
 impl Engine {
     /// The progress that still counts. It is void when the workload asks for something else, and when quota of its queue
     /// came back or changed since; but not in the next cycle, or on a busy queue no search would ever come to its end.
-    pub(crate) fn progress(&self, uid: &Uid, name: &ClusterQueueName) -> Option<Progress> {
+    pub(crate) fn progress(&self, uid: &Uid, queue: NodeId) -> Option<Progress> {
         let record = self.workloads.get(uid)?;
-        let last = record.progress.as_ref().filter(|last| last.cluster_queue == *name)?;
+        let last = record.progress.as_ref().filter(|last| last.queue == queue)?;
         let recent = self.cycle_number.saturating_sub(last.cycle) <= 1;
-        let same_generation = self.queues.get(name)?.generation <= last.generation;
+        let same_generation = self.queues[queue].generation <= last.generation;
         let counts = if self.settings.preserve_scan_progress {
             last.shape == record.shape && (recent || same_generation)
         } else {
@@ -59,15 +60,14 @@ impl Engine {
     pub(crate) fn note_progress(
         &mut self,
         uid: &Uid,
-        name: &ClusterQueueName,
+        queue: NodeId,
         tried: &Tried,
         before: Option<&Progress>,
     ) {
-        let Some(queue) = self.queues.get(name) else { return };
-        let (generation, cycle) = (queue.generation, self.cycle_number);
+        let (generation, cycle) = (self.queues[queue].generation, self.cycle_number);
         let Some(record) = self.workloads.get_mut(uid) else { return };
         record.progress = (!tried.is_empty()).then(|| Progress {
-            cluster_queue: name.clone(),
+            queue,
             generation,
             cycle,
             shape: record.shape.clone(),
@@ -89,7 +89,7 @@ impl Engine {
         let Some(last) = self.workloads.get(uid).and_then(|record| record.progress.as_ref()) else {
             return false;
         };
-        let spec = self.queues.get(&last.cluster_queue).and_then(|queue| queue.spec.as_ref());
+        let spec = self.queues[last.queue].spec.as_ref();
         let flavors: usize = spec.map_or(0, |spec| spec.groups.iter().map(|group| group.flavors.len()).sum());
         last.continued < flavors
     }

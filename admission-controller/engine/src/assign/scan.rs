@@ -18,7 +18,6 @@ use crate::input::{
 };
 use crate::names::{FlavorName, Uid};
 use crate::places::Wishes;
-use crate::queue::Queue;
 use crate::reason::{Hindrance, Obstacle};
 use crate::settings::Undeclared;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
@@ -161,10 +160,10 @@ impl<'a> Scan<'a> {
         engine: &'a mut Engine,
         oracle: &'a mut dyn Oracle,
         uid: &'a Uid,
-        queue: &'a ClusterQueue,
+        (node, queue): (NodeId, &'a ClusterQueue),
         ask: Ask<'a>,
     ) -> Self {
-        let Queue { node, places_all, .. } = *engine.queue(&queue.name);
+        let places_all = engine.queues[node].places_all;
         let (usage, found) = (Usage::new(), FlavorAssignment::default());
         Self { engine, oracle, uid, queue, node, ask, usage, found, waits: false, places_all }
     }

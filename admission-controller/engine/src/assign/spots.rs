@@ -9,17 +9,17 @@ use super::scan::Scan;
 use super::{FlavorAssignment, FlavorChoice, Mode, PodSetFlavors, TopologyDefect};
 use crate::engine::Engine;
 use crate::input::{Admission, DelayedTopology, PodSet, Workload};
-use crate::names::{ClusterQueueName, FlavorName};
+use crate::names::FlavorName;
 use crate::places::{Unplaced, Wishes};
 use crate::preempt::Target;
 use crate::reason::{Hindrance, Obstacle};
 use crate::topology::{PodSetRequest, Previous, Spread, View};
-use crate::tree::Ledger;
+use crate::tree::{Ledger, NodeId};
 
 impl Engine {
     /// Whether a queue has flavors with a topology only: then all pods are placed by topology, asked or not.
-    pub(crate) fn places_all(&self, queue: &ClusterQueueName) -> bool {
-        let spec = self.queues.get(queue).and_then(|queue| queue.spec.as_ref());
+    pub(crate) fn places_all(&self, queue: NodeId) -> bool {
+        let spec = self.queues[queue].spec.as_ref();
         let mut flavors = spec.into_iter().flat_map(|spec| &spec.groups).flat_map(|group| &group.flavors);
         let has = |name: &FlavorName| self.flavors.get(name).is_some_and(|flavor| flavor.topology.is_some());
         flavors.all(|quotas| has(&quotas.flavor))
@@ -37,7 +37,7 @@ impl Engine {
         }
         let begun = self.what_if();
         for target in targets {
-            self.charge(target.node, &target.usage, &target.places, Ledger::Planned, -1);
+            self.charge(target.queue, &target.usage, &target.places, Ledger::Planned, -1);
         }
         self.place_in(found, wishes, View::Planned);
         self.undo(begun);

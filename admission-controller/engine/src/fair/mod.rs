@@ -67,16 +67,14 @@ impl Engine {
             .filter_map(|id| {
                 let sharer = match self.tree.name(id) {
                     NodeName::ClusterQueue(name) => {
-                        let name = ClusterQueueName::from(name.as_str());
-                        self.queues.get(&name)?.spec.as_ref()?;
-                        Sharer::ClusterQueue(name)
+                        self.queues.get(id)?.spec.as_ref()?;
+                        Sharer::ClusterQueue(name.clone())
                     }
                     NodeName::Cohort(name) => {
-                        let name = CohortName::from(name.as_str());
-                        if self.tree.children(id).is_empty() && !self.cohorts.contains_key(&name) {
+                        if self.tree.children(id).is_empty() && !self.cohorts.contains_key(name) {
                             return None;
                         }
-                        Sharer::Cohort(name)
+                        Sharer::Cohort(name.clone())
                     }
                 };
                 Some(self.fair_share(id, sharer, &more))
@@ -91,17 +89,17 @@ impl Engine {
         if !self.cohorts.contains_key(name) {
             return None;
         }
-        let id = self.tree.known_node(&NodeName::Cohort(name.as_str().to_owned()))?;
+        let id = self.tree.known_node(&NodeName::Cohort(name.clone()))?;
         self.share_told(id, Sharer::Cohort(name.clone()))
     }
 
     /// The cohorts above a ClusterQueue, whose shares change with what it uses.
     pub fn cohorts_above(&self, name: &ClusterQueueName) -> Vec<CohortName> {
-        let Some(queue) = self.queues.get(name) else { return Vec::new() };
+        let Some(queue) = self.known_queue(name) else { return Vec::new() };
         self.tree
             .path(queue.node)
             .filter_map(|id| match self.tree.name(id) {
-                NodeName::Cohort(name) => Some(CohortName::from(name.as_str())),
+                NodeName::Cohort(name) => Some(name.clone()),
                 NodeName::ClusterQueue(_) => None,
             })
             .collect()

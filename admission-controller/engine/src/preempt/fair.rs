@@ -9,8 +9,7 @@ use super::{Candidate, Right, Search, Target};
 use crate::decision::PreemptionReason;
 use crate::fair::{FairSharing, Share};
 use crate::input::ReclaimWithinCohort;
-use crate::names::ClusterQueueName;
-use crate::tree::{Ledger, NodeId, NodeName, Usage};
+use crate::tree::{Ledger, NodeId, Usage};
 
 /// When the preemptor's share lets it displace somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,13 +38,13 @@ impl Search<'_> {
         };
         let begun = self.engine.what_if();
         // Shares are compared with the preemptor in.
-        self.engine.tree.charge(self.node, self.requests, Ledger::Planned, 1);
+        self.engine.tree.charge(self.queue, self.requests, Ledger::Planned, 1);
         let (mut victims, mut refused) = (Vec::new(), Vec::new());
         let mut found = self.first_round(candidates, first, &mut victims, &mut refused);
         if !found && second.is_some() {
             found = self.second_round(refused, &mut victims);
         }
-        self.engine.tree.charge(self.node, self.requests, Ledger::Planned, -1);
+        self.engine.tree.charge(self.queue, self.requests, Ledger::Planned, -1);
         if found {
             self.spare(&mut victims, true);
         } else {
@@ -63,25 +62,23 @@ impl Search<'_> {
         ) {
             return;
         }
-        let mut stack = vec![self.engine.tree.root(self.node)];
+        let mut stack = vec![self.engine.tree.root(self.queue)];
         while let Some(node) = stack.pop() {
             stack.extend_from_slice(self.engine.tree.children(node));
-            let NodeName::ClusterQueue(name) = self.engine.tree.name(node) else { continue };
-            if node != self.node && self.is_over(node) {
-                let name = ClusterQueueName::from(name.as_str());
-                found.extend(self.displaceable(&name));
+            if self.engine.queues.get(node).is_some() && node != self.queue && self.is_over(node) {
+                found.extend(self.displaceable(node));
             }
         }
     }
 
-    fn displaceable(&mut self, name: &ClusterQueueName) -> Vec<Candidate> {
+    fn displaceable(&mut self, queue: NodeId) -> Vec<Candidate> {
         let (policy, priority) = (self.policy.reclaim_within_cohort, self.priority);
         let allowed = move |candidate: &crate::input::Workload| match policy {
             ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset => false,
             ReclaimWithinCohort::LowerPriority => candidate.priority < priority,
             ReclaimWithinCohort::Any => true,
         };
-        self.candidates_of(name, allowed, |_| Right::ReclaimWithoutBorrowing, None)
+        self.candidates_of(queue, allowed, |_| Right::ReclaimWithoutBorrowing, None)
     }
 
     /// Takes victims until the preemptor fits, which it tells. Whom the strategy does not allow is `refused`.
@@ -93,10 +90,10 @@ impl Search<'_> {
         refused: &mut Vec<Candidate>,
     ) -> bool {
         // What is the queue's own is its own, however much it borrows of something else.
-        let within_nominal = self.engine.settings.preempt_within_nominal && !self.is_over(self.node);
+        let within_nominal = self.engine.settings.preempt_within_nominal && !self.is_over(self.queue);
         let mut contest = Contest::new(self, candidates);
         while let Some(queue) = contest.next(self) {
-            let by_right = if queue == self.node {
+            let by_right = if queue == self.queue {
                 Some(PreemptionReason::InClusterQueue)
             } else {
                 within_nominal.then_some(PreemptionReason::InCohortReclamation)
@@ -155,9 +152,9 @@ impl Search<'_> {
         let target = Target { reason, ..candidate.target };
         self.shift(&target, -1);
         victims.push(target);
-        self.engine.tree.charge(self.node, self.requests, Ledger::Planned, -1);
+        self.engine.tree.charge(self.queue, self.requests, Ledger::Planned, -1);
         let fits = self.fits(true);
-        self.engine.tree.charge(self.node, self.requests, Ledger::Planned, 1);
+        self.engine.tree.charge(self.queue, self.requests, Ledger::Planned, 1);
         fits
     }
 
@@ -179,12 +176,12 @@ impl Contest {
     fn new(search: &Search<'_>, candidates: Vec<Candidate>) -> Self {
         let tree = &search.engine.tree;
         let mut contest = Self {
-            own: tree.path(search.node).collect(),
+            own: tree.path(search.queue).collect(),
             candidates: BTreeMap::new(),
             below: BTreeMap::new(),
         };
         for candidate in candidates {
-            let queue = candidate.target.node;
+            let queue = candidate.target.queue;
             if !contest.candidates.contains_key(&queue) {
                 let path: Vec<NodeId> = tree.path(queue).collect();
                 for pair in path.windows(2) {
@@ -272,6 +269,6 @@ impl Contest {
             }
             theirs = node;
         }
-        (search.node, theirs)
+        (search.queue, theirs)
     }
 }
