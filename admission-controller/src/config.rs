@@ -4,6 +4,7 @@ mod declared;
 mod fields;
 mod gates;
 mod integrations;
+mod labels;
 mod meanings;
 mod resources;
 mod sharing;
@@ -29,6 +30,7 @@ pub use declared::{DeclaredActive, DeclaredFinished, DeclaredKind, DeclaredPodSe
 pub use fields::{Notice, paths};
 pub use gates::FeatureGates;
 pub use integrations::{Integrations, Owning};
+pub use labels::{CustomLabel, SourceKind};
 use meanings::Meaning;
 pub use resources::{QuotaCheckStrategy, Resources, Strategy, Transformation};
 pub use sharing::{AdmissionFairSharingConfig, FairSharingConfig, PreemptionStrategy};
@@ -135,6 +137,8 @@ pub struct Webhook {
 pub struct Metrics {
     /// `enableClusterQueueResources`: quotas and their use by flavor and resource.
     pub enable_cluster_queue_resources: bool,
+    /// `customLabels`: labels that metrics get from the objects they are about.
+    pub custom_labels: Vec<CustomLabel>,
     /// `localQueueMetrics`: whether LocalQueues are told of, and which. Without it, all are.
     pub local_queue_metrics: Option<LocalQueueMetrics>,
 }
@@ -268,6 +272,12 @@ impl Configuration {
         }
         let notices = self.integrations.check(path)?;
         self.notices.extend(notices);
+        self.notices.extend(labels::check(&self.metrics.custom_labels, path)?);
+        if !self.metrics.custom_labels.is_empty() && !self.is_open(meanings::CUSTOM_LABELS, false) {
+            let words = "it has no effect: the feature gate CustomMetricLabels is closed".to_owned();
+            let field = "metrics.customLabels".to_owned();
+            self.notices.push(Notice { field, words, unsupported: false });
+        }
         self.notice_gates();
         let mut inputs = BTreeSet::new();
         for (index, one) in self.resources.transformations.iter().enumerate() {
@@ -356,7 +366,19 @@ impl Configuration {
             cohorts: gates.metrics_for_cohorts,
             creation: gates.metric_for_workload_creation_latency,
             shapes: gates.scheduling_equivalence_hashing,
+            custom: self.custom_labels().collect(),
         }
+    }
+
+    /// Labels that metrics get from the objects they are about.
+    fn custom_labels(&self) -> impl Iterator<Item = metrics::CustomLabel> {
+        let labels = self.metrics.custom_labels.iter().filter_map(CustomLabel::shown);
+        labels.filter(|_| self.is_open(meanings::CUSTOM_LABELS, false))
+    }
+
+    /// Whether metrics show what objects say in labels and annotations.
+    pub fn shows_labels(&self) -> bool {
+        self.custom_labels().next().is_some()
     }
 
     /// How what is lent is shared out; `None` where it is not shared out fairly.

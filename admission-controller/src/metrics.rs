@@ -3,6 +3,7 @@
 //! Series are bounded: by queues and cohorts, which take their series with them when they go, and by the first
 //! [`MAX_CLASSES`] priority classes seen of each.
 
+mod custom;
 mod queues;
 mod series;
 mod sums;
@@ -14,11 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::ResourceName;
 use model::selector::{LabelSelector, Labels};
 use prometheus_client::registry::Registry;
 use quota_engine::{ClusterQueueName, CohortName, CycleCounts, LocalQueueKey};
 
+use custom::Custom;
+pub use custom::{CustomLabel, Source};
 pub use queues::Waiting;
 use series::{Number, Series};
 use sums::Sums;
@@ -44,6 +48,8 @@ pub struct Shown {
     pub creation: bool,
     /// How many kinds of workloads wait.
     pub shapes: bool,
+    /// Labels from the objects they are about.
+    pub custom: Vec<CustomLabel>,
 }
 
 impl Default for Shown {
@@ -54,6 +60,7 @@ impl Default for Shown {
             cohorts: true,
             creation: true,
             shapes: true,
+            custom: Vec::new(),
         }
     }
 }
@@ -103,7 +110,7 @@ impl QueueMetrics {
     /// Nothing counted yet. `elects` tells whether other replicas may run.
     pub fn new(elects: bool, shown: Shown) -> Self {
         let role = if elects { "leader" } else { "standalone" };
-        let series = Series::new(role, |metric| shown.shows(metric));
+        let series = Series::new(role, |metric| shown.shows(metric), Custom::new(&shown.custom));
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
             "aarch64" => "arm64",
@@ -143,6 +150,13 @@ impl QueueMetrics {
         }
         for ((queue, result), count) in &counts.recomputations {
             self.series.add(&table::RECOMPUTED, &[queue.as_str(), result.token()], *count);
+        }
+    }
+
+    /// What an object says that its series are to show.
+    pub fn describe(&self, owner: Owner, names: &[&str], metadata: &ObjectMeta) {
+        if !self.shown.custom.is_empty() {
+            self.series.describe(owner, names, metadata);
         }
     }
 

@@ -55,6 +55,44 @@ async fn queues_and_workloads_are_counted_by_kueues_names() {
     assert!(!text.contains(r#"{cluster_queue="a""#), "its series went with it:\n{text}");
 }
 
+/// What objects say of themselves is on their series, and follows them.
+#[tokio::test(start_paused = true)]
+async fn series_show_what_the_administrator_wants_to_see_of_their_objects() {
+    let text = "metrics: { customLabels: [{ name: team }, { name: tier, sourceAnnotationKey: example.com/tier, \
+                sourceKind: LocalQueue, trackedValues: [gold, ''] }] }\nfeatureGates: { CustomMetricLabels: true }";
+    let file = Configuration::parse(std::path::Path::new("config.yaml"), text).unwrap();
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.pytorch("llama", "a", 8).await;
+    world.settle().await;
+    let shown = async |line: &str| {
+        let text = world.metrics().await;
+        assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+    };
+    shown(r#"kueue_admitted_active_workloads{cluster_queue="a",replica_role="leader",custom_team=""} 1"#)
+        .await;
+    let labelled =
+        |queue: &mut serde_json::Value| queue["metadata"]["labels"] = json!({ "team": "research" });
+    world.update("kueue.x-k8s.io", "clusterqueues", "a", false, labelled).await;
+    for (tier, told) in [("gold", "gold"), ("bronze", "kueue.x-k8s.io/_UNTRACKED_VALUE_")] {
+        let id = GroupResource::new("kueue.x-k8s.io", "localqueues");
+        let annotate = |queue: &mut serde_json::Value| {
+            queue["metadata"]["annotations"] = json!({ "example.com/tier": tier });
+            Ok(())
+        };
+        let store = world.cluster.store("user");
+        store.update(&id, "team", "a", cluster_sim::Part::Main, annotate).await.unwrap();
+        world.settle().await;
+        let line = format!(
+            r#"kueue_local_queue_admitted_active_workloads{{name="a",namespace="team",replica_role="leader",custom_tier="{told}"}} 1"#
+        );
+        shown(&line).await;
+    }
+    shown(r#"kueue_admitted_workloads_total{cluster_queue="a",priority_class="",replica_role="leader",custom_team="research"} 1"#)
+        .await;
+}
+
 /// Who borrows how much is in the status of ClusterQueues and Cohorts and in metrics, and goes with the Cohort.
 #[tokio::test(start_paused = true)]
 async fn shares_are_told_where_sharing_is_fair() {
@@ -227,6 +265,7 @@ async fn local_queues_and_cohorts_are_told_of() {
                 enable: true,
                 local_queue_selector: Some(selector),
             }),
+            ..Metrics::default()
         },
         ..Configuration::default()
     };

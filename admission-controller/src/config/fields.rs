@@ -42,7 +42,6 @@ const ADMIN: Support =
     Moot("--admin-address says where health and metrics are served, as /healthz, /readyz and /metrics");
 const LEASE_TERMS: Support = Moot("a lease lasts 15 s and is looked at every 2 s");
 const NO_MULTIKUEUE: Support = Unsupported("there is no MultiKueue");
-const NOT_YET: Support = Unsupported("it is not done yet");
 
 /// A field by its path; what lies below an entry is its own business.
 const FIELDS: &[(&str, In, Support)] = &[
@@ -63,7 +62,7 @@ const FIELDS: &[(&str, In, Support)] = &[
     ("leaderElection.retryPeriod", Both, LEASE_TERMS),
     ("metrics.bindAddress", Both, ADMIN),
     ("metrics.enableClusterQueueResources", Both, Honoured),
-    ("metrics.customLabels", Both, NOT_YET),
+    ("metrics.customLabels", Both, Honoured),
     ("metrics.localQueueMetrics.enable", Both, Honoured),
     ("metrics.localQueueMetrics.localQueueSelector", Both, Honoured),
     ("health.healthProbeBindAddress", Both, ADMIN),

@@ -22,7 +22,9 @@ pub(super) enum Meaning {
 pub(super) const PREEMPT_WITHIN_NOMINAL: &str = "FairSharingPreemptWithinNominal";
 pub(super) const NON_BORROWING_FIRST: &str = "FairSharingPrioritizeNonBorrowing";
 pub(super) const QUOTA_CHECK_STRATEGY: &str = "QuotaCheckStrategy";
-const LOOKED_UP: [&str; 3] = [PREEMPT_WITHIN_NOMINAL, NON_BORROWING_FIRST, QUOTA_CHECK_STRATEGY];
+pub(super) const CUSTOM_LABELS: &str = "CustomMetricLabels";
+const LOOKED_UP: [&str; 4] =
+    [PREEMPT_WITHIN_NOMINAL, NON_BORROWING_FIRST, QUOTA_CHECK_STRATEGY, CUSTOM_LABELS];
 
 /// Gates of which only one position can be had.
 const ALWAYS: &[(&str, bool)] = &[
@@ -41,7 +43,6 @@ const ALWAYS: &[(&str, bool)] = &[
 const NOTHING: &[&str] = &[
     "AssignQueueLabelsForPods",
     "CleanupProvisioningRequestsOnEviction",
-    "CustomMetricLabels",
     "DeferRayServiceFinalizationForRedisCleanup",
     "FailureRecoveryPolicy",
     "FastQuotaReleaseInPodIntegration",

@@ -16,7 +16,7 @@ use super::finalizers;
 use super::pump::{About, Answer, Before, Op, about, target, text, versions};
 use super::world::Unit;
 use crate::jobs::{JobObject, JobResource};
-use crate::metrics::Waiting;
+use crate::metrics::{Owner, Waiting};
 use crate::reconcile::Job;
 use crate::status;
 
@@ -170,6 +170,7 @@ impl Controller {
                 let Some(report) = self.engine.cluster_queue_report(name) else { return };
                 self.tell_cluster_queue(name, &report);
                 let Some(view) = self.world.cluster_queue(name) else { return };
+                self.counted.queues.describe(Owner::ClusterQueue, &[name.as_str()], &view.metadata);
                 let (api, target) = (Api::all(client), target(&view.metadata));
                 if let Some(body) = finalizers::change(&view.metadata, report.reserving > 0) {
                     return self.patch_queue(
@@ -195,6 +196,8 @@ impl Controller {
                 let counts = self.world.tally.of(key);
                 self.counted.queues.local_queue(key, labels, report.as_ref(), &counts);
                 let (Some(view), Some(report)) = (view, report) else { return };
+                let names = [&*key.name, &*key.namespace];
+                self.counted.queues.describe(Owner::LocalQueue, &names, &view.metadata);
                 let Some(body) = status::local_queue(view, &report, now) else { return };
                 let (api, target) = (Api::namespaced(client, &key.namespace), target(&view.metadata));
                 self.patch_counts(unit, api, target, body, Answer::LocalQueue);
@@ -228,6 +231,7 @@ impl Controller {
                 let report = self.engine.cohort_report(name);
                 self.counted.queues.cohort(name, share.as_ref(), report.as_ref());
                 let Some(view) = self.world.cohort(name) else { return };
+                self.counted.queues.describe(Owner::Cohort, &[name.as_str()], &view.metadata);
                 let Some(body) = status::cohort(view, share.as_ref()) else { return };
                 let target = target(&view.metadata);
                 self.patch_counts(unit, Api::all(client), target, body, Answer::Cohort);

@@ -516,6 +516,7 @@ impl World {
                 let (name, rules) =
                     (spec.name.clone(), view.spec.admission_checks_strategy.admission_checks.clone());
                 self.queues_by_name.insert(name.clone(), uid);
+                self.dirty.extend(self.config.shows_labels().then(|| Unit::ClusterQueue(name.clone())));
                 engine.apply(Event::ClusterQueue(spec));
                 self.check_rules_changed(name, rules);
             }
@@ -597,6 +598,7 @@ impl World {
                 let queue = input::local_queue(view);
                 let key = queue.key.clone();
                 self.local_queues_by_key.insert(key.clone(), uid);
+                self.dirty.extend(self.config.shows_labels().then(|| Unit::LocalQueue(key.clone())));
                 self.tell_default_queue(&key);
                 let history = input::history(view);
                 engine.apply(Event::LocalQueue(queue));

@@ -5,10 +5,12 @@ use std::fmt::Error;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
+use super::custom::Custom;
 use super::table::{ALL, Kind, Metric, Owner};
 
 /// A gauge's value: counts are shown without a fraction.
@@ -45,12 +47,20 @@ struct Rows {
 pub(super) struct Series {
     role: &'static str,
     shown: Mutex<BTreeMap<&'static str, Rows>>,
+    /// Locked after `shown`, where both are.
+    custom: Mutex<Custom>,
 }
 
 impl Series {
-    pub(super) fn new(role: &'static str, shown: impl Fn(&Metric) -> bool) -> Self {
+    pub(super) fn new(role: &'static str, shown: impl Fn(&Metric) -> bool, custom: Custom) -> Self {
         let rows = |metric: &&'static Metric| (metric.name, Rows { metric, by_labels: BTreeMap::new() });
-        Self { role, shown: Mutex::new(ALL.iter().filter(|one| shown(one)).map(rows).collect()) }
+        let shown = ALL.iter().filter(|one| shown(one)).map(rows).collect();
+        Self { role, shown: Mutex::new(shown), custom: Mutex::new(custom) }
+    }
+
+    /// What an object says that its series are to show.
+    pub(super) fn describe(&self, owner: Owner, names: &[&str], metadata: &ObjectMeta) {
+        self.custom().describe(owner, names, metadata);
     }
 
     pub(super) fn add(&self, metric: &Metric, labels: &[&str], count: u64) {
@@ -100,6 +110,7 @@ impl Series {
     pub(super) fn forget(&self, owner: Owner, names: &[&str]) {
         let mut shown = self.lock();
         shown.values_mut().filter(|rows| rows.metric.owner == owner).for_each(|rows| remove(rows, names));
+        self.custom().forget(owner, names);
     }
 
     /// Removes what is as it is now, and keeps what was counted.
@@ -125,6 +136,10 @@ impl Series {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Rows>> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn custom(&self) -> MutexGuard<'_, Custom> {
+        self.custom.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn remove(rows: &mut Rows, first: &[&str]) {
@@ -140,12 +155,15 @@ fn remove(rows: &mut Rows, first: &[&str]) {
 impl Collector for Series {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let shown = self.lock();
+        let custom = self.custom();
         for Rows { metric, by_labels } in shown.values() {
             let (name, kind) = open_metrics(metric, |name| shown.contains_key(name));
             let mut family = encoder.encode_descriptor(name, metric.help, None, kind)?;
             for (labels, value) in by_labels {
                 let values = labels.iter().map(String::as_str).chain([self.role]);
-                let labels: Vec<(&str, &str)> = metric.all_labels().zip(values).collect();
+                let custom = custom.of_series(metric.owner, labels);
+                let own = metric.all_labels().map(|name| -> &str { name });
+                let labels: Vec<(&str, &str)> = own.zip(values).chain(custom).collect();
                 encode(family.encode_family(&labels)?, metric, kind, value)?;
             }
         }
@@ -199,7 +217,7 @@ mod tests {
     fn each_type_is_written_as_prometheus_reads_it() {
         let wanted =
             [&table::FINISHED, &table::FINISHED_NOW, &table::ADMITTED, &table::SHARE, &table::CHECKS_WAIT];
-        let series = Series::new("leader", |metric| wanted.contains(&metric));
+        let series = Series::new("leader", |metric| wanted.contains(&metric), Custom::default());
         series.add(&table::FINISHED, &["a", ""], 2);
         series.add(&table::ADMITTED, &["a", "high"], 3);
         series.set(&table::FINISHED_NOW, &["a"], 1);
@@ -229,7 +247,7 @@ mod tests {
 
     #[test]
     fn series_go_with_what_they_are_about_and_with_nothing_else() {
-        let series = Series::new("standalone", |_| true);
+        let series = Series::new("standalone", |_| true, Custom::default());
         for queue in ["a", "aa", "b"] {
             series.add(&table::ADMITTED, &[queue, ""], 1);
             series.set(&table::PENDING, &[queue, "active"], 1);

@@ -14,6 +14,17 @@ pub enum Owner {
     Cohort,
 }
 
+impl Owner {
+    /// How many labels its name takes: the first of all its series.
+    pub(super) fn names(self) -> usize {
+        match self {
+            Self::Program => 0,
+            Self::ClusterQueue | Self::Cohort => 1,
+            Self::LocalQueue => 2,
+        }
+    }
+}
+
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
