@@ -59,6 +59,11 @@ pub(super) struct BareJob {
     pub(super) elastic: bool,
 }
 
+/// Whether a job asks for being resized while it runs.
+pub(super) fn asks_to_be_resized(job: &JobObject) -> bool {
+    job.annotation(kueue::ELASTIC_JOB) == "true"
+}
+
 impl StoredJob {
     pub(super) fn whole(kind: &'static JobKind, object: JobObject) -> Self {
         let view = read(kind, &object);
@@ -72,7 +77,7 @@ impl StoredJob {
             let view = read(kind, &object);
             !view.suspended && view.finished.is_none()
         };
-        let elastic = object.annotation(kueue::ELASTIC_JOB) == "true";
+        let elastic = asks_to_be_resized(&object);
         let queue = object.queue().map(Box::from);
         let (uid, version) = (input::uid(&object.metadata), input::version(&object.metadata));
         let metadata = object.metadata;
@@ -90,14 +95,6 @@ impl StoredJob {
             runs,
             elastic,
         })
-    }
-
-    /// Whether it asks for being resized while it runs.
-    pub(super) fn is_elastic(&self) -> bool {
-        match self {
-            Self::Whole(job) => job.object.annotation(kueue::ELASTIC_JOB) == "true",
-            Self::Bare(job) => job.elastic,
-        }
     }
 
     /// Whether it has this namespace and name.

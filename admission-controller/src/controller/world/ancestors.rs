@@ -11,7 +11,7 @@ use quota_engine::Uid;
 
 use super::{Unit, World, controller_of};
 use crate::config::Owning;
-use crate::controller::store::{BareJob, StoredJob};
+use crate::controller::store::{BareJob, StoredJob, asks_to_be_resized};
 
 /// Owners above one another that are looked at: Kueue's `managedOwnersChainLimit`.
 const MAX_ANCESTORS: usize = 10;
@@ -96,12 +96,13 @@ impl World {
             return None;
         }
         let top = self.climb(part.owner.as_deref().cloned(), &part.namespace).1?;
-        // What is admitted pod by pod has no say in this.
-        let top_job = self.stored_job(&top)?;
+        // What is admitted pod by pod, or by somebody else, has no say in this.
+        let top_job = self.job(&top)?;
         let workloads = self.workloads_of(&top);
         let workload = workloads.iter().filter(|one| !one.holds(tokens::FINISHED));
         let latest = workload.max_by_key(|one| (&one.metadata.creation_timestamp, &one.metadata.name));
-        let is_elastic = self.rules.has_elastic_jobs() && (part.elastic || top_job.is_elastic());
+        let is_elastic =
+            self.rules.has_elastic_jobs() && (part.elastic || asks_to_be_resized(&top_job.object));
         let may_run = latest.is_some_and(|one| match is_elastic {
             true => !one.holds(tokens::EVICTED),
             false => one.holds(tokens::ADMITTED),
