@@ -223,7 +223,8 @@ impl FlavorAssignment {
         Arc::new(Admission { cluster_queue: name.clone(), pod_sets })
     }
 
-    /// What stands in the way. Where there was only nobody to displace, it waits for quota.
+    /// What stands in the way. Where there was only nobody to displace, it waits for quota; what fits, or would if others
+    /// left, is not to blame for what never does beside it.
     fn obstacles(&self) -> Vec<PodSetObstacles> {
         self.pod_sets
             .iter()
@@ -231,7 +232,7 @@ impl FlavorAssignment {
             .map(|one| PodSetObstacles {
                 pod_set: one.name.clone(),
                 obstacles: one.obstacles.clone(),
-                hindrance: one.hindrance.unwrap_or(Hindrance::Quota),
+                hindrance: one.hindrance.or(self.hindrance).unwrap_or(Hindrance::Quota),
             })
             .collect()
     }

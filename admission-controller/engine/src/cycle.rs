@@ -176,11 +176,11 @@ impl Engine {
         let entries: Vec<Entry> = heads.into_iter().map(|head| self.nominate(head)).collect();
         // Who has quota already comes first.
         pass.heads += seconds.len();
+        let mut kept = Kept::new();
         for second in seconds {
-            pass.progress |= self.process_second(second, now_ms);
+            pass.progress |= self.process_second(second, &mut kept, now_ms);
         }
         let mut turns = self.turns(entries);
-        let mut kept = Kept::new();
         while let Some(Entry { head, found }) = turns.next(&mut self.tree) {
             match self.process(&head, found, &mut kept, now_ms) {
                 Done::Something => pass.progress = true,

@@ -169,10 +169,12 @@ impl Grounds {
         }
     }
 
-    /// The flavors among whose nodes these places count.
+    /// The flavors among whose nodes these places count. On a node that is gone or not ready nothing is free.
     fn concerned(&self, places: &Places) -> Vec<FlavorName> {
         let counts = |flavor: &FlavorName, index: &TopologyIndex| {
-            places.iter().any(|placed| placed.counts_for(flavor, index))
+            let counts =
+                |placed: &Placed| placed.counts_for(flavor, index) && index.has_any_of(&placed.assignment);
+            places.iter().any(counts)
         };
         let concerned = self.indexes.iter().filter(|(flavor, index)| counts(flavor, index));
         concerned.map(|(flavor, _)| flavor.clone()).collect()

@@ -101,7 +101,11 @@ impl Engine {
         };
         match again {
             Ok(assignment) => self.take(head, assignment, now_ms),
-            Err(no_fit) => self.does_not_fit(head, no_fit, kept, true),
+            Err(no_fit) => {
+                // What is kept for the heads before it is free again when the cycle ends.
+                let held_back = !kept.is_empty();
+                self.does_not_fit(head, no_fit, kept, held_back)
+            }
         }
     }
 

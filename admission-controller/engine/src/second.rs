@@ -9,13 +9,14 @@ use std::sync::Arc;
 use crate::assign::{Ask, Assignment, NoFit, Verdict};
 use crate::decision::{Decision, EvictReason, SetUnplaced};
 use crate::engine::Engine;
-use crate::input::{Admission, DelayedTopology, Workload};
+use crate::input::{Admission, DelayedTopology, ReclaimWithinCohort, Workload};
 use crate::names::Uid;
 use crate::places::{Places, more_than};
+use crate::process::Kept;
 use crate::queue::{HoldState, Holding, Order, Phase};
 use crate::reason::PendingReason;
 use crate::topology::View;
-use crate::tree::{Ledger, NodeId};
+use crate::tree::{Ledger, NodeId, Usage};
 
 /// Somebody with quota, and the places that were found.
 pub(crate) struct Second {
@@ -70,8 +71,8 @@ impl Engine {
         self.assign_asked(uid, queue, Ask { held: Some(&held), ..Ask::default() })
     }
 
-    /// Gives places to one that has quota; tells whether anything has come of it.
-    pub(crate) fn process_second(&mut self, second: Second, now_ms: i64) -> bool {
+    /// Gives places to one that has quota; tells whether anything has come of it. `kept` are charges that end with the cycle.
+    pub(crate) fn process_second(&mut self, second: Second, kept: &mut Kept, now_ms: i64) -> bool {
         let Second { uid, queue, before, found } = second;
         let found = match found {
             Ok(_) if self.has_lost_several(&uid) => {
@@ -93,7 +94,10 @@ impl Engine {
             }
             Ok(Assignment { verdict: Verdict::Wait, places, .. }) => Ok((places, Vec::new())),
             Ok(Assignment { verdict: Verdict::Preempt(targets), places, .. }) => Ok((places, targets)),
-            Err(no_fit) => Err(PendingReason::NoFit(no_fit.obstacles)),
+            Err(no_fit) => {
+                self.keep_places(queue, &no_fit, &before, kept);
+                Err(PendingReason::NoFit(no_fit.obstacles))
+            }
         };
         if self.has_lost_a_node(&uid) && (self.settings.topology.fail_fast || self.has_lost_several(&uid)) {
             self.redeem(&uid);
@@ -122,6 +126,19 @@ impl Engine {
                 !targets.is_empty()
             }
         }
+    }
+
+    /// Somebody is in its way whom it may not displace: what it will have then goes to nobody after it in this cycle. A queue
+    /// that may reclaim from anybody needs no such care.
+    fn keep_places(&mut self, queue: NodeId, no_fit: &NoFit, before: &Places, kept: &mut Kept) {
+        let policy = self.queues[queue].spec.as_ref().map(|spec| spec.preemption.reclaim_within_cohort);
+        if policy.is_none_or(|policy| policy == ReclaimWithinCohort::Any) {
+            return;
+        }
+        let Some((_, places)) = &no_fit.entitled_to else { return };
+        let more = more_than(places, before);
+        self.charge(queue, &Usage::new(), &more, Ledger::Planned, 1);
+        kept.push((queue, Usage::new(), more));
     }
 
     /// Whether others of the cycle were given what was found for it.

@@ -350,6 +350,11 @@ impl TopologyIndex {
         self.ground.leaf_of.get(self.key(values)).copied()
     }
 
+    /// Whether any of these places is on nodes that are there. Where nodes have just come or gone, it may be.
+    pub(crate) fn has_any_of(&self, assignment: &Assignment) -> bool {
+        self.stale || assignment.domains.iter().any(|domain| self.leaf(&domain.values).is_some())
+    }
+
     /// Whether so many pods still find room in these places.
     pub fn fits(&mut self, assignment: &Assignment, per_pod: &ResourceList, view: View) -> bool {
         self.refresh();

@@ -391,6 +391,10 @@ fn comparable(object: &Value) -> Value {
         }
         conditions.sort_by_key(|one| one["type"].as_str().unwrap_or_default().to_owned());
     }
+    let checks = object.pointer_mut("/status/admissionChecks").and_then(Value::as_array_mut);
+    for check in checks.into_iter().flatten() {
+        check.as_object_mut().unwrap().remove("message");
+    }
     object
 }
 

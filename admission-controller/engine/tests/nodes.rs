@@ -1,0 +1,166 @@
+//! Workloads whose pods get places on nodes, step by step: what they are told, when they are looked at again, and what is kept
+//! for them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::sync::Arc;
+
+use model::ResourceName;
+use model::selector::Labels;
+use quota_engine::input::*;
+use quota_engine::topology::{Assignment, DomainPods, HOSTNAME, Node, Spread};
+use quota_engine::*;
+use support::*;
+
+/// GPUs of a node.
+const GPUS: i64 = 4;
+
+fn node(name: &str) -> Event {
+    Event::Node(Node {
+        name: name.into(),
+        labels: [(HOSTNAME.to_owned(), name.to_owned())].into(),
+        taints: Vec::new(),
+        allocatable: [(ResourceName::from(GPU), GPUS), (ResourceName::from(ResourceName::PODS), 9)].into(),
+        ready: true,
+    })
+}
+
+/// These nodes, and queues of this much quota each, all in one cohort, in which nobody displaces anybody.
+fn world(nodes: &[&str], queues: &[(&str, i64)]) -> World {
+    let hosts = Flavor { topology: Some("hosts".into()), node_labels: Labels::new(), ..flavor("f") };
+    let topology = Event::Topology("hosts".into(), vec![HOSTNAME.to_owned()]);
+    let mut events = vec![Event::Flavor(hosts), topology];
+    events.extend(nodes.iter().map(|name| node(name)));
+    for (name, nominal) in queues {
+        let queue = cluster_queue(name, Some("pool"), gpus(&[("f", quota(*nominal, None, None))]));
+        events.extend([Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]);
+    }
+    World::new(events)
+}
+
+/// So many pods of so many GPUs each.
+fn pods(name: &str, count: i64, each: i64, spread: Spread) -> PodSet {
+    PodSet {
+        name: name.into(),
+        count,
+        requests: [(ResourceName::from(GPU), each)].into(),
+        pod_requests: Arc::new([(ResourceName::from(GPU), each)].into()),
+        topology: Some(TopologyWish { spread, layers: Vec::new() }),
+        ..PodSet::default()
+    }
+}
+
+fn job(uid: &str, queue: &str, pod_sets: impl IntoIterator<Item = PodSet>) -> Workload {
+    Workload { pod_sets: pod_sets.into_iter().collect(), ..workload(uid, queue, 1, 0) }
+}
+
+fn on_one_host() -> Spread {
+    Spread::Required(HOSTNAME.into())
+}
+
+fn at(places: &[(&str, i64)]) -> Arc<Assignment> {
+    let domain = |(host, pods): &(&str, i64)| DomainPods { values: vec![(*host).into()], pods: *pods };
+    Arc::new(Assignment { levels: vec![HOSTNAME.into()], domains: places.iter().map(domain).collect() })
+}
+
+/// Its quota of one pod set, with these places or, without, none yet.
+fn holds(one: &Workload, queue: &str, places: Option<Arc<Assignment>>) -> Standing {
+    let pod_set = &one.pod_sets[0];
+    let (delayed, admitted) = match &places {
+        Some(_) => (None, true),
+        None => (Some(DelayedTopology::Pending), false),
+    };
+    let held = PodSetAssignment {
+        name: pod_set.name.clone(),
+        flavors: [(ResourceName::from(GPU), "f".into())].into(),
+        usage: [(ResourceName::from(GPU), pod_set.requests[&ResourceName::from(GPU)] * pod_set.count)].into(),
+        count: pod_set.count,
+        topology: places,
+        delayed,
+    };
+    let admission = Arc::new(Admission { cluster_queue: queue.into(), pod_sets: vec![held] });
+    Standing::Reserved { admission, admitted, evicted: false, since_ms: 0 }
+}
+
+fn hosts_of(world: &World, uid: &str) -> Vec<String> {
+    let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from(uid)].standing else {
+        return Vec::new();
+    };
+    let places = admission.pod_sets.iter().filter_map(|one| one.topology.as_ref());
+    places.flat_map(|places| &places.domains).map(|domain| domain.values[0].to_string()).collect()
+}
+
+/// Who of a queue is looked at in the next cycle.
+fn looked_at(world: &World, queue: &str) -> Vec<Uid> {
+    world.engine.waiting_in(&queue.into()).0
+}
+
+/// One pod set only lacks quota, another could not be placed even if there were nobody: that is what has to be told.
+#[test]
+fn what_can_never_be_placed_is_not_told_to_wait_for_quota() {
+    let mut world = world(&["n1", "n2", "n3"], &[("a", 12)]);
+    let mut running = job("running", "a", [pods("main", 8, 1, Spread::Unconstrained)]);
+    running.standing = holds(&running, "a", Some(at(&[("n1", 4), ("n2", 4)])));
+    world.put(running);
+    let small = pods("small", 5, 1, Spread::Unconstrained);
+    world.put(job("both", "a", [small, pods("huge", 1, GPUS + 1, on_one_host())]));
+    world.settle();
+    assert_eq!(world.reason("both").token(), "TopologyPlacementFailed");
+}
+
+/// The head of one queue took the node that the head of another had found. Nothing that could help the other is under way, so
+/// it is not looked at again for that.
+#[test]
+fn who_lost_its_place_within_a_cycle_waits_for_room() {
+    let mut world = world(&["n1"], &[("a", 4), ("b", 4)]);
+    world.put(job("first", "a", [pods("main", 4, 1, on_one_host())]));
+    world.put(Workload { priority: -1, ..job("second", "b", [pods("main", 4, 1, on_one_host())]) });
+    world.cycle();
+    assert!(world.is_admitted("first"));
+    assert_eq!(looked_at(&world, "b"), []);
+    world.standing("first", Standing::Finished);
+    world.settle();
+    assert!(world.is_admitted("second"));
+}
+
+/// Where pods leave a node that is gone, no room comes back.
+#[test]
+fn a_place_on_a_lost_node_is_of_no_use_to_those_who_wait() {
+    let mut world = world(&["n1", "n2", "n3"], &[("a", 4), ("b", 8)]);
+    let mut moved = job("moved", "a", [pods("main", 4, 1, on_one_host())]);
+    moved.standing = holds(&moved, "a", Some(at(&[("n1", 4)])));
+    world.put(moved);
+    world.put(job("waits", "b", [pods("main", 3, 3, Spread::Unconstrained)]));
+    world.settle();
+    assert_eq!(looked_at(&world, "b"), []);
+    world.engine.apply(Event::NodeGone("n1".into()));
+    world.settle();
+    let mut moved = world.workloads[&Uid::from("moved")].clone();
+    moved.unhealthy_nodes = vec!["n1".into()];
+    world.put(moved);
+    world.cycle();
+    assert_eq!(hosts_of(&world, "moved"), ["n2"]);
+    assert_eq!(looked_at(&world, "b"), []);
+}
+
+/// One with quota finds others on every node on which it could be, whom it may not displace. What it will have when they have
+/// ended is not given to the one after it.
+#[test]
+fn places_are_kept_for_who_has_quota_and_may_displace_nobody() {
+    let mut world = world(&["n1", "n2"], &[("a", 12)]);
+    let mut running = job("running", "a", [pods("main", 2, 1, Spread::Unconstrained)]);
+    running.standing = holds(&running, "a", Some(at(&[("n1", 1), ("n2", 1)])));
+    world.put(running);
+    for (uid, count) in [("whole", 4), ("part", 3)] {
+        let mut one = job(uid, "a", [pods("main", count, 1, on_one_host())]);
+        one.standing = holds(&one, "a", None);
+        one.checks_passed = true;
+        one.priority = count.try_into().unwrap();
+        world.put(one);
+    }
+    world.cycle();
+    assert_eq!(hosts_of(&world, "whole"), [""; 0]);
+    assert_eq!(hosts_of(&world, "part"), ["n2"]);
+}
