@@ -4,6 +4,7 @@
 //! every flavor it looked at how well it serves and why not better. Whether others could make room is asked of an
 //! [`Oracle`], for one flavor and resource at a time; the engine's own, [`VictimSearch`], searches for victims and undoes it.
 
+mod grade;
 mod progress;
 mod scan;
 mod spots;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use model::{ResourceList, ResourceName};
 
 use crate::engine::Engine;
+use crate::few::Few;
 use crate::input::{Admission, DelayedTopology, PodSetAssignment};
 use crate::names::{ClusterQueueName, FlavorName, Uid};
 use crate::places::{Places, Wishes};
@@ -166,7 +168,7 @@ pub struct PodSetFlavors {
     /// What they ask for together.
     pub requests: ResourceList,
     /// The flavor of each resource; empty where one of them finds none.
-    pub flavors: BTreeMap<ResourceName, FlavorChoice>,
+    pub flavors: Few<ResourceName, FlavorChoice>,
     /// What stands in the way, sorted; empty when it fits.
     pub obstacles: Vec<Obstacle>,
     /// Why its pods cannot be placed by topology on these flavors, if that was asked.
@@ -176,7 +178,7 @@ pub struct PodSetFlavors {
     /// Whether that is, or was, left for later.
     pub delayed: Option<DelayedTopology>,
     /// Every flavor that was looked at.
-    pub attempts: BTreeMap<FlavorName, Attempt>,
+    pub attempts: Few<FlavorName, Attempt>,
     /// The hardest kind of obstacle; only where there is no fit.
     pub hindrance: Option<Hindrance>,
 }
@@ -214,12 +216,15 @@ impl FlavorAssignment {
     fn into_admission(self, name: &ClusterQueueName) -> Arc<Admission> {
         let granted = |one: PodSetFlavors| {
             let PodSetFlavors { name, count, requests: mut usage, flavors: choices, .. } = one;
-            usage.retain(|resource, _| choices.contains_key(resource));
+            if usage.len() > choices.len() {
+                usage.retain(|resource, _| choices.contains_key(resource));
+            }
             let mut flavors = BTreeMap::new();
             flavors.extend(choices.into_iter().map(|(resource, choice)| (resource, choice.flavor)));
             PodSetAssignment { name, flavors, usage, count, topology: one.topology, delayed: one.delayed }
         };
-        let pod_sets = self.pod_sets.into_iter().map(granted).collect();
+        let mut pod_sets = Vec::with_capacity(self.pod_sets.len());
+        pod_sets.extend(self.pod_sets.into_iter().map(granted));
         Arc::new(Admission { cluster_queue: name.clone(), pod_sets })
     }
 
@@ -308,8 +313,7 @@ impl Engine {
         if found.mode() == Mode::NoFit {
             return Err(NoFit { obstacles: found.obstacles(), entitled_to: None, height, tried });
         }
-        let short = self.short_of(&found);
-        match self.verdict(uid, queue, &usage, short, (&wishes, placed)) {
+        match self.verdict((uid, queue), &found, &usage, (&wishes, placed)) {
             Some(mut verdict) => {
                 if let Verdict::Preempt(targets) = &verdict {
                     self.place_without(&mut found, &wishes, targets);
@@ -332,7 +336,7 @@ impl Engine {
 
     /// What has to be freed by others.
     fn short_of(&mut self, found: &FlavorAssignment) -> BTreeSet<FlavorResource> {
-        let choices = found.pod_sets.iter().flat_map(|one| &one.flavors);
+        let choices = found.pod_sets.iter().flat_map(|one| one.flavors.iter());
         let lacking: Vec<_> = choices.filter(|(_, choice)| choice.mode == Mode::Preempt).collect();
         lacking.into_iter().map(|(resource, choice)| self.tree.pair(&choice.flavor, resource)).collect()
     }
@@ -341,15 +345,19 @@ impl Engine {
     /// and whether all were found some.
     fn verdict(
         &mut self,
-        uid: &Uid,
-        queue: NodeId,
+        (uid, queue): (&Uid, NodeId),
+        found: &FlavorAssignment,
         usage: &Usage,
-        short: BTreeSet<FlavorResource>,
         (wishes, placed): (&Wishes, bool),
     ) -> Option<Verdict> {
+        // What was judged last of a flavor's resource was judged with all that was found before.
+        if placed && found.mode() == Mode::Fit {
+            return Some(Verdict::Fit);
+        }
         if placed && self.fits(queue, usage, Ledger::Planned) {
             return Some(if self.fits(queue, usage, Ledger::Held) { Verdict::Fit } else { Verdict::Wait });
         }
+        let short = self.short_of(found);
         let targets = Search::new(self, uid, queue, usage, short, wishes).run();
         (!targets.is_empty()).then_some(Verdict::Preempt(targets))
     }

@@ -86,6 +86,13 @@ impl Engine {
                 ));
             }
         }
+        for queue in self.queues.iter() {
+            let held = queue.holding.unordered().filter_map(|uid| self.holding(uid));
+            let leaving = held.filter(|holding| holding.is_leaving()).count();
+            if queue.leaving != leaving {
+                return Err(format!("{}: kept {} leaving, counted {leaving}", queue.name, queue.leaving));
+            }
+        }
         let listed: usize = self.queues.iter().map(|queue| queue.pending() + queue.holding.len()).sum();
         let placed = self
             .workloads

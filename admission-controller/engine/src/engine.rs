@@ -219,7 +219,7 @@ impl Engine {
             for (resource, amount) in &pod_set.usage {
                 if let Some(flavor) = pod_set.flavors.get(resource) {
                     let pair = self.tree.pair(flavor, resource);
-                    let sum = usage.entry(pair).or_insert(0i64);
+                    let sum = usage.get_or_insert(pair, 0);
                     let pods = if self.planted.is(Bug::CountOnePod) { pod_set.count.max(1) } else { 1 };
                     *sum = sum.saturating_add((*amount).max(0) / pods);
                 }

@@ -115,7 +115,7 @@ impl Engine {
         };
         let state = HoldState::Assumed(id);
         let usage = if self.planted.is(Bug::ForgetAssumedAdmission) { Arc::default() } else { usage };
-        let admitted = self.passes_checks(uid, &admission) && !admission.awaits_places();
+        let admitted = self.passes_checks(uid, queue, &admission) && !admission.awaits_places();
         let holding = Holding {
             queue,
             admission: admission.clone(),
@@ -165,6 +165,7 @@ impl Engine {
         holding.state =
             HoldState::Leaving { decision: Some(id), preemptor: preemptor.clone(), withdrawn: false };
         let queue = holding.queue;
+        self.queues[queue].leaving += 1;
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
         let usage = Arc::clone(&holding.usage);
         self.charge(queue, &usage, &places, Ledger::Planned, -1);
@@ -190,6 +191,7 @@ impl Engine {
         let Phase::Holding(holding) = &mut record.phase else { return };
         holding.state = HoldState::Leaving { decision: Some(id), preemptor: None, withdrawn: true };
         let (queue, usage) = (holding.queue, Arc::clone(&holding.usage));
+        self.queues[queue].leaving += 1;
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
         self.charge(queue, &usage, &places, Ledger::Planned, -1);
         self.second_pass.remove(uid);

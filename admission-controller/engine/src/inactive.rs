@@ -92,8 +92,8 @@ impl Engine {
     }
 
     /// Whether a workload that gets this has passed every check that asks for one of its flavors.
-    pub(crate) fn passes_checks(&self, uid: &Uid, admission: &Admission) -> bool {
-        let spec = self.known_queue(&admission.cluster_queue).and_then(|queue| queue.spec.as_ref());
+    pub(crate) fn passes_checks(&self, uid: &Uid, queue: NodeId, admission: &Admission) -> bool {
+        let spec = self.queues[queue].spec.as_ref();
         let (Some(spec), Some(record)) = (spec, self.workloads.get(uid)) else { return true };
         if spec.admission_checks.is_empty() {
             return true;

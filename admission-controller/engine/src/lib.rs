@@ -20,6 +20,7 @@ mod engine;
 mod events;
 mod explain;
 mod fair;
+mod few;
 mod grant;
 mod history;
 mod inactive;
@@ -48,6 +49,7 @@ pub use decision::{
 pub use engine::Engine;
 pub use explain::{ClusterQueueState, Explanation, WorkloadState};
 pub use fair::{FairShare, FairSharing, Sharer};
+pub use few::Few;
 pub use history::{AdmissionFairSharing, Amounts, Consumption, History};
 pub use input::Event;
 pub use names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};

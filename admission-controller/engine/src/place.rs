@@ -100,7 +100,9 @@ impl Engine {
     /// Takes what it holds out of the books.
     pub(crate) fn let_go(&mut self, uid: &Uid, holding: &Holding) {
         let node = holding.queue;
-        self.queues[node].holding.remove(uid);
+        let queue = &mut self.queues[node];
+        queue.holding.remove(uid);
+        queue.leaving -= usize::from(holding.is_leaving());
         self.second_pass.remove(uid);
         if holding.is_admitted() {
             self.note_use(uid, holding, -1);
@@ -113,7 +115,7 @@ impl Engine {
         if let Some(vacating) = &holding.vacating {
             self.grounds.charge(vacating, Ledger::Held, -1);
         }
-        if !matches!(holding.state, HoldState::Leaving { .. }) {
+        if !holding.is_leaving() {
             let planned = holding.promised.as_ref().unwrap_or(&holding.places);
             self.charge(node, &holding.usage, planned, Ledger::Planned, -1);
         }
@@ -237,12 +239,14 @@ impl Engine {
 
     pub(crate) fn hold(&mut self, uid: &Uid, holding: Holding) {
         let node = holding.queue;
-        self.queues[node].holding.insert(uid.clone());
+        let queue = &mut self.queues[node];
+        queue.holding.insert(uid.clone());
+        queue.leaving += usize::from(holding.is_leaving());
         self.charge(node, &holding.usage, &holding.places, Ledger::Held, 1);
         if let Some(vacating) = &holding.vacating {
             self.grounds.charge(vacating, Ledger::Held, 1);
         }
-        if !matches!(holding.state, HoldState::Leaving { .. }) {
+        if !holding.is_leaving() {
             self.charge(node, &holding.usage, &holding.places, Ledger::Planned, 1);
         }
         self.touched_queues.insert(node);

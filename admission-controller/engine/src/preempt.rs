@@ -75,7 +75,7 @@ impl Engine {
                     ResourceName::PODS => 1,
                     _ => pod_set.requests.get(resource).copied().unwrap_or(0),
                 };
-                let sum = usage.entry(pair).or_insert(0);
+                let sum = usage.get_or_insert(pair, 0);
                 *sum = sum.saturating_add(each.saturating_mul(chosen.count));
                 if *lacking {
                     short.insert(pair);
@@ -374,7 +374,7 @@ impl<'a> Search<'a> {
     fn fits_within(&self, node: NodeId, rest: &mut Usage) -> bool {
         let tree = &self.engine.tree;
         let mut fits = true;
-        for (pair, amount) in rest {
+        for (pair, amount) in rest.iter_mut() {
             if *amount > 0 && tree.borrows_with(node, *pair, Ledger::Planned, i128::from(*amount)) {
                 fits = false;
             }

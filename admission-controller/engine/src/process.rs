@@ -293,12 +293,7 @@ impl Engine {
     }
 
     fn leaving_in_tree(&self, queue: NodeId) -> usize {
-        let members = self.members_of_tree(queue);
-        members
-            .into_iter()
-            .flat_map(|member| self.queues[member].holding.unordered())
-            .filter(|uid| self.is_leaving(uid))
-            .count()
+        self.members_of_tree(queue).into_iter().map(|member| self.queues[member].leaving).sum()
     }
 
     pub(crate) fn is_leaving(&self, uid: &Uid) -> bool {

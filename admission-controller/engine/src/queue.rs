@@ -149,13 +149,29 @@ impl Ord for Shape {
     }
 }
 
-type Alike = (i32, bool, Option<Arc<str>>, Arc<[PodSet]>, Option<BTreeSet<FlavorName>>);
+type Alike = (i32, bool, Option<Arc<str>>, Asked, Option<BTreeSet<FlavorName>>);
+
+/// What pods ask for. Equal lists are mostly the same one (`Engine::asked`), and need not be read.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked(Arc<[PodSet]>);
+
+impl PartialOrd for Asked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Asked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
 
 impl Shape {
     pub(crate) fn of(workload: &Workload) -> Self {
         let Workload { priority, preemption_gated, replaces, pod_sets, allowed_flavors, .. } = workload;
         let (replaces, flavors) = (replaces.clone(), allowed_flavors.clone());
-        Self(Arc::new((*priority, *preemption_gated, replaces, pod_sets.clone(), flavors)))
+        Self(Arc::new((*priority, *preemption_gated, replaces, Asked(pod_sets.clone()), flavors)))
     }
 }
 
@@ -238,6 +254,8 @@ pub(crate) struct Queue {
     /// Promised room that others have still to leave.
     pub(crate) claiming: BTreeSet<Order>,
     pub(crate) holding: Set<Uid>,
+    /// How many of them were told to leave.
+    pub(crate) leaving: usize,
     /// Would wait here if the queue or they themselves were in order.
     pub(crate) aside: BTreeSet<Uid>,
     pub(crate) inactive: Option<Inactive>,
@@ -260,6 +278,7 @@ impl Queue {
             parked: Parked::default(),
             claiming: BTreeSet::new(),
             holding: Set::default(),
+            leaving: 0,
             aside: BTreeSet::new(),
             inactive: None,
             places_all: false,
@@ -439,6 +458,11 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
+    /// Whether it was told to leave.
+    pub(crate) fn is_leaving(&self) -> bool {
+        matches!(self.state, HoldState::Leaving { .. })
+    }
+
     /// Whether its own status says that its admission is complete.
     pub(crate) fn is_admitted(&self) -> bool {
         self.admitted && !matches!(self.state, HoldState::Assumed(_))

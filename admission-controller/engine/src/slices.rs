@@ -70,7 +70,7 @@ impl Engine {
         let mut wanted = self.usage_of(&holding.admission);
         if let Some((_, replaced)) = self.replaced(uid, node) {
             for (pair, amount) in self.usage_of(&replaced) {
-                let more = wanted.entry(pair).or_insert(0);
+                let more = wanted.get_or_insert(pair, 0);
                 *more = more.saturating_sub(amount);
             }
         }

@@ -15,6 +15,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fair::Share;
+use crate::few::Few;
 use crate::input::{Quota, Weight};
 use crate::names::{ClusterQueueName, CohortName, FlavorName};
 use crate::table::Table;
@@ -26,7 +27,7 @@ use smallvec::SmallVec;
 pub(crate) struct FlavorResource(u32);
 
 /// Amounts by (flavor, resource).
-pub(crate) type Usage = BTreeMap<FlavorResource, i64>;
+pub(crate) type Usage = Few<FlavorResource, i64>;
 
 /// A ClusterQueue or a cohort, by number: it keeps it, whatever becomes of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,7 +186,7 @@ impl Tree {
 
     /// Adds the whole of `usage`, or takes it away.
     pub(crate) fn charge(&mut self, id: NodeId, usage: &Usage, ledger: Ledger, sign: i128) {
-        for (pair, amount) in usage {
+        for (pair, amount) in usage.iter() {
             self.add(id, *pair, ledger, sign * i128::from(*amount));
         }
     }

@@ -1,102 +1,21 @@
 //! The search: pod sets in order, those of one group together, and for each resource group its flavors in order.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use model::{ResourceList, ResourceName};
 use smallvec::SmallVec;
 
+use super::grade::{Grade, Way};
 use super::suit::unsuitable;
-use super::{
-    Ask, Attempt, FlavorAssignment, FlavorChoice, Mode, Oracle, PodSetFlavors, Possibility, Question,
-    Simulated,
-};
+use super::{Ask, Attempt, FlavorAssignment, FlavorChoice, Mode, Oracle, PodSetFlavors, Question, Simulated};
 use crate::engine::Engine;
-use crate::input::{
-    BorrowWithinCohort, ClusterQueue, Fungibility, PodSet, Preference, ReclaimWithinCohort, ResourceGroup,
-    Search,
-};
+use crate::few::Few;
+use crate::input::{BorrowWithinCohort, ClusterQueue, PodSet, ReclaimWithinCohort, ResourceGroup};
 use crate::names::{FlavorName, Uid};
 use crate::places::Wishes;
 use crate::reason::{Hindrance, Obstacle};
 use crate::settings::Undeclared;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
-
-/// How well one flavor serves; later is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
-    NoFit,
-    NoCandidates,
-    Preempt,
-    Reclaim,
-    Wait,
-    Fit,
-}
-
-impl Way {
-    fn mode(self) -> Mode {
-        match self {
-            Self::NoFit => Mode::NoFit,
-            Self::NoCandidates | Self::Preempt | Self::Reclaim => Mode::Preempt,
-            Self::Wait => Mode::Deferred,
-            Self::Fit => Mode::Fit,
-        }
-    }
-
-    fn possibility(self) -> Option<Possibility> {
-        match self {
-            Self::NoCandidates => Some(Possibility::NoCandidates),
-            Self::Preempt => Some(Possibility::Preempt),
-            Self::Reclaim => Some(Possibility::Reclaim),
-            Self::NoFit | Self::Wait | Self::Fit => None,
-        }
-    }
-}
-
-impl From<Possibility> for Way {
-    fn from(possibility: Possibility) -> Self {
-        match possibility {
-            Possibility::NoCandidates => Self::NoCandidates,
-            Possibility::Preempt => Self::Preempt,
-            Possibility::Reclaim => Self::Reclaim,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Grade {
-    way: Way,
-    height: u32,
-}
-
-impl Grade {
-    const BEST: Self = Self { way: Way::Fit, height: 0 };
-
-    fn is_better_than(self, other: Self, preference: Preference) -> bool {
-        if self.way == Way::NoFit || other.way == Way::NoFit {
-            return self.way > other.way;
-        }
-        // What nobody can be displaced for cannot be had: that it would borrow less is no merit then.
-        if (self.way == Way::NoCandidates) != (other.way == Way::NoCandidates) {
-            return other.way == Way::NoCandidates;
-        }
-        match preference {
-            Preference::BorrowingOverPreemption => (self.way, other.height) > (other.way, self.height),
-            Preference::PreemptionOverBorrowing => (other.height, self.way) > (self.height, other.way),
-        }
-    }
-
-    fn will_do(self, fungibility: &Fungibility) -> bool {
-        match self.way {
-            Way::NoFit | Way::NoCandidates => return false,
-            Way::Preempt | Way::Reclaim | Way::Wait if fungibility.when_can_preempt == Search::TryNext => {
-                return false;
-            }
-            _ => {}
-        }
-        self.height == 0 || fungibility.when_can_borrow == Search::MayStop
-    }
-}
 
 /// What was found for one resource of one flavor.
 struct Found {
@@ -122,10 +41,10 @@ type Asked<'a> = SmallVec<[(&'a ResourceName, i64); 4]>;
 /// What was found for a group of pod sets.
 #[derive(Clone, Default)]
 struct Shared {
-    flavors: BTreeMap<ResourceName, FlavorChoice>,
+    flavors: Few<ResourceName, FlavorChoice>,
     /// Empty when it fits.
     obstacles: Vec<Obstacle>,
-    attempts: BTreeMap<FlavorName, Attempt>,
+    attempts: Few<FlavorName, Attempt>,
 }
 
 /// What a search came to.
@@ -176,6 +95,7 @@ impl<'a> Scan<'a> {
         match self.ask.held {
             Some(held) => self.keep(&pod_sets, held),
             None => {
+                self.found.pod_sets.reserve_exact(pod_sets.len());
                 for first in 0..pod_sets.len() {
                     if self.members(&pod_sets, first).is_some_and(|members| !self.assign(members)) {
                         break;
@@ -310,11 +230,11 @@ impl<'a> Scan<'a> {
             // A leader that asks for nothing is placed beside its workers, on the flavor that tells where.
             true => member.pod_set.group.is_some() && self.has_topology(&choice.flavor),
         });
-        for (resource, choice) in &flavors {
+        for (resource, choice) in flavors.iter() {
             let asked = member.requests.get(resource).copied().unwrap_or(0);
             let more = asked.saturating_sub(self.held_before(name, resource));
             let pair = self.engine.tree.pair(&choice.flavor, resource);
-            let sum = self.usage.entry(pair).or_insert(0);
+            let sum = self.usage.get_or_insert(pair, 0);
             *sum = sum.saturating_add(more);
             self.found.height = self.found.height.max(choice.height);
         }
@@ -354,9 +274,9 @@ impl<'a> Scan<'a> {
         members: &[Member<'_>],
         group: &ResourceGroup,
         asked: &Asked<'_>,
-        attempts: &mut BTreeMap<FlavorName, Attempt>,
-    ) -> (BTreeMap<ResourceName, FlavorChoice>, Vec<Obstacle>) {
-        let (mut flavors, mut obstacles) = (BTreeMap::new(), Vec::new());
+        attempts: &mut Few<FlavorName, Attempt>,
+    ) -> (Few<ResourceName, FlavorChoice>, Vec<Obstacle>) {
+        let (mut flavors, mut obstacles) = (Few::new(), Vec::new());
         let mut best = Grade { way: Way::NoFit, height: u32::MAX };
         let mut last = None;
         let preference = self.queue.fungibility.preference;
@@ -441,10 +361,10 @@ impl<'a> Scan<'a> {
         members: &[Member<'_>],
         flavor: &FlavorName,
         asked: &Asked<'_>,
-    ) -> (Grade, BTreeMap<ResourceName, FlavorChoice>, Attempt) {
+    ) -> (Grade, Few<ResourceName, FlavorChoice>, Attempt) {
         let preference = self.queue.fungibility.preference;
         let mut worst = Grade::BEST;
-        let mut choices = BTreeMap::new();
+        let mut choices = Few::new();
         let mut attempt = Attempt::fit();
         for (resource, amount) in asked {
             let mut more = *amount;
@@ -584,7 +504,7 @@ impl Attempt {
 }
 
 /// A flavor that several resource groups name is worth what the worst of them says.
-fn merge(attempts: &mut BTreeMap<FlavorName, Attempt>, flavor: &FlavorName, attempt: Attempt) {
+fn merge(attempts: &mut Few<FlavorName, Attempt>, flavor: &FlavorName, attempt: Attempt) {
     let Some(known) = attempts.get_mut(flavor) else {
         attempts.insert(flavor.clone(), attempt);
         return;

@@ -2,12 +2,13 @@
 //!
 //! Rules: Kueue `pkg/scheduler/flavorassigner/tas_flavorassigner.go` and the end of `assignFlavors`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::scan::Scan;
 use super::{FlavorAssignment, FlavorChoice, Mode, PodSetFlavors, TopologyDefect};
 use crate::engine::Engine;
+use crate::few::Few;
 use crate::input::{Admission, DelayedTopology, PodSet, Workload};
 use crate::names::FlavorName;
 use crate::places::{Unplaced, Wishes};
@@ -85,7 +86,7 @@ impl Scan<'_> {
                 topology_defect: None,
                 topology: held.topology.clone(),
                 delayed: held.delayed,
-                attempts: BTreeMap::new(),
+                attempts: Few::new(),
                 hindrance: None,
             });
         }

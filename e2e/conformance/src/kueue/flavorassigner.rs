@@ -304,7 +304,7 @@ fn chosen(world: &mut World, tc: &Value) -> Verdict {
         .pod_sets
         .first()
         .into_iter()
-        .flat_map(|set| &set.flavors)
+        .flat_map(|set| set.flavors.iter())
         .map(|(resource, choice)| (resource.as_str().to_owned(), choice.flavor.as_str()))
         .collect();
     let wanted: BTreeMap<String, &str> = tc["wantAssigment"]
