@@ -195,6 +195,7 @@ impl Engine {
                 Ok(queue) => self.enqueue(uid, queue),
                 Err(reason) => {
                     let would_wait = match &reason {
+                        _ if !record.workload.wants_quota() => None,
                         PendingReason::ClusterQueueInactive(name, _)
                         | PendingReason::NamespaceMismatch(name) => Some(name.clone()),
                         PendingReason::Defect(_)

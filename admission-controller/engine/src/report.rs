@@ -5,7 +5,7 @@ use model::{ResourceList, ResourceName};
 use crate::engine::{Engine, local_queue_of};
 use crate::fair::{FairShare, Sharer};
 use crate::history::History;
-use crate::input::{ClusterQueue, Quota, Standing, StopPolicy};
+use crate::input::{ClusterQueue, Quota, StopPolicy};
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::queue::{Holding, Order, Phase, Record, Shape};
 use crate::reason::{Inactive, PendingReason};
@@ -148,9 +148,9 @@ impl Engine {
         let members: Vec<&Uid> = self.by_local_queue.get(key).into_iter().flatten().collect();
         let holdings: Vec<&Holding> = members.iter().filter_map(|uid| self.holding(uid)).collect();
         let stopped = local_queue.stop != StopPolicy::None;
-        // Nobody waits in a queue that is stopped, and who was deactivated or is on hold waits for no queue.
+        // Nobody waits in a queue that is stopped.
         let waits = |record: &Record| match record.phase {
-            Phase::Aside(_) => record.workload.active && record.workload.standing == Standing::Pending,
+            Phase::Aside(_) => record.workload.wants_quota(),
             Phase::Queued(_) | Phase::Parked(_) | Phase::Claiming(_) => true,
             Phase::Holding(_) | Phase::Finished => false,
         };

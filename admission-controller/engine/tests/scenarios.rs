@@ -526,7 +526,7 @@ fn a_deleted_queue_of_the_same_name_is_another_queue() {
 }
 
 #[test]
-fn who_was_deactivated_waits_in_no_queue_and_nobody_waits_in_a_stopped_one() {
+fn who_does_not_want_quota_waits_in_no_queue_and_nobody_waits_in_a_stopped_one() {
     let mut world = one_queue(1);
     world.put(workload("large", "cq", 2, 0));
     let mut deactivated = workload("deactivated", "cq", 1, 0);
@@ -535,6 +535,14 @@ fn who_was_deactivated_waits_in_no_queue_and_nobody_waits_in_a_stopped_one() {
     let mut held = workload("held", "cq", 2, 0);
     held.standing = Standing::OnHold;
     world.put(held);
+    let mut gated = workload("gated", "cq", 1, 0);
+    gated.gated_by = Some("somebody".into());
+    world.put(gated);
+    let mut lacking = workload("lacking", "cq", 1, 0);
+    lacking.kept_out = Some(KeptOut::ReplacementPods);
+    world.put(lacking.clone());
+    // A wrong number in it does not put it back.
+    world.put(Workload { uid: "wrong".into(), name: "wrong".into(), defect: Some("x".into()), ..lacking });
     world.settle();
     let pending = |world: &World| {
         let key = LocalQueueKey::new("ns", "cq");
