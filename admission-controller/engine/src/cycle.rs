@@ -17,8 +17,8 @@ use crate::reason::PendingReason;
 use crate::topology::View;
 use crate::tree::{Ledger, NodeId};
 
-/// So many heads are looked at in one call before writes get their turn; the rest follows in the next call. At about ten
-/// microseconds each this is a tenth of a second at most.
+/// So many heads are looked at in one call before writes get their turn; the rest follows in the next call. At three to
+/// ten microseconds each this is a tenth of a second at most.
 const HEADS_PER_CALL: usize = 8192;
 
 /// A head and where it stands.

@@ -20,7 +20,6 @@ use crate::input::{Quota, Weight};
 use crate::names::{ClusterQueueName, CohortName, FlavorName};
 use crate::table::Table;
 use model::ResourceName;
-use smallvec::SmallVec;
 
 /// A (flavor, resource) pair, interned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -269,46 +268,36 @@ impl Tree {
         format!("/{}", names.join("/"))
     }
 
-    /// What a ClusterQueue may still take; below zero when it is over its quota.
+    /// What a ClusterQueue may still take; below zero when it is over its quota. Every borrowing limit on its way up bounds what
+    /// comes from there on, on top of what is free of the local quotas below.
     pub(crate) fn available(&self, id: NodeId, pair: FlavorResource, ledger: Ledger) -> i128 {
-        let path: SmallVec<[NodeId; 8]> = self.path(id).collect();
-        let mut from_above: Option<i128> = None;
-        for id in path.into_iter().rev() {
-            let cell = self.cell(id, pair);
-            from_above = Some(match from_above {
-                None => cell.subtree - cell.used[ledger as usize],
-                Some(above) => {
-                    let above = match cell.quota.borrowing_limit {
-                        None => above,
-                        Some(limit) => {
-                            let lent_and_own = cell.subtree - cell.local();
-                            above.min(lent_and_own - cell.overflow(ledger) + i128::from(limit))
-                        }
-                    };
-                    cell.local_free(ledger) + above
-                }
-            });
+        let (mut below, mut bound, mut at) = (0, i128::MAX, id);
+        loop {
+            let cell = self.cell(at, pair);
+            let Some(up) = self.parent(at) else {
+                return bound.min(below + cell.subtree - cell.used[ledger as usize]);
+            };
+            below += cell.local_free(ledger);
+            if let Some(limit) = cell.quota.borrowing_limit {
+                let lent_and_own = cell.subtree - cell.local();
+                bound = bound.min(below + lent_and_own - cell.overflow(ledger) + i128::from(limit));
+            }
+            at = up;
         }
-        from_above.unwrap_or(0)
     }
 
     /// What it could take if nobody used anything.
     pub(crate) fn maximum(&self, id: NodeId, pair: FlavorResource) -> i128 {
-        let path: SmallVec<[NodeId; 8]> = self.path(id).collect();
-        let mut from_above: Option<i128> = None;
-        for id in path.into_iter().rev() {
-            let cell = self.cell(id, pair);
-            from_above = Some(match from_above {
-                None => cell.subtree,
-                Some(above) => {
-                    let most = cell.local() + above;
-                    cell.quota
-                        .borrowing_limit
-                        .map_or(most, |limit| most.min(cell.subtree + i128::from(limit)))
-                }
-            });
+        let (mut below, mut bound, mut at) = (0, i128::MAX, id);
+        loop {
+            let cell = self.cell(at, pair);
+            let Some(up) = self.parent(at) else { return bound.min(below + cell.subtree) };
+            if let Some(limit) = cell.quota.borrowing_limit {
+                bound = bound.min(below + cell.subtree + i128::from(limit));
+            }
+            below += cell.local();
+            at = up;
         }
-        from_above.unwrap_or(0)
     }
 
     /// The quota of a node's subtree, of what anybody in it has quota of.
