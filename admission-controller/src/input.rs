@@ -285,6 +285,18 @@ pub fn workload(
         let count = remaining.get(one.name.as_str()).copied().unwrap_or(0);
         pod_sets.push(pod_set(one, count, asked, rules, &mut defects));
     }
+    let seldom = input::Seldom {
+        updates: updates(&view.status.admission_checks),
+        unhealthy_nodes: view.status.unhealthy_nodes.iter().map(|node| node.name.as_str().into()).collect(),
+        passed: checks::passed(&view.status.admission_checks).map(Into::into).collect(),
+        not_before_ms: not_before(view),
+        leave: leave(view, rules),
+        replaces: replaces(&view.metadata).filter(|_| rules.has_elastic_jobs()),
+        allowed_flavors: allowed_flavors(&view.metadata).filter(|_| rules.has_concurrent_admission()),
+        gated_by: gated_by(&view.metadata).filter(|_| rules.has_admission_gates()).map(Arc::from),
+        kept_out: kept_out(view),
+        defect: (!defects.is_empty()).then(|| defects.join("; ")),
+    };
     input::Workload {
         uid: uid(&view.metadata),
         version: version(&view.metadata),
@@ -299,20 +311,11 @@ pub fn workload(
         checks_failed: checks::have_failed(&view.status.admission_checks),
         checks_passed: !view.status.admission_checks.is_empty()
             && checks::are_ready(&view.status.admission_checks),
-        updates: updates(&view.status.admission_checks),
-        unhealthy_nodes: view.status.unhealthy_nodes.iter().map(|node| node.name.as_str().into()).collect(),
         movable: topology::can_move(&view.metadata),
-        passed: checks::passed(&view.status.admission_checks).map(Into::into).collect(),
-        not_before_ms: not_before(view),
-        leave: leave(view, rules),
         pods_ready: view.holds(conditions::PODS_READY),
         preemption_gated: view.is_preemption_gated(),
-        replaces: replaces(&view.metadata).filter(|_| rules.has_elastic_jobs()),
-        allowed_flavors: allowed_flavors(&view.metadata).filter(|_| rules.has_concurrent_admission()),
-        gated_by: gated_by(&view.metadata).filter(|_| rules.has_admission_gates()).map(Arc::from),
-        kept_out: kept_out(view),
-        defect: (!defects.is_empty()).then(|| defects.join("; ")),
         standing: standing(view, &remaining),
+        seldom: seldom.into(),
     }
 }
 

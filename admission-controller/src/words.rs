@@ -271,20 +271,23 @@ mod tests {
 
     #[test]
     fn numbers_are_told_in_the_users_units() {
-        let reason = PendingReason::NoFit(vec![PodSetObstacles {
-            pod_set: "worker".into(),
-            hindrance: Hindrance::MaxQuota,
-            obstacles: vec![
-                Obstacle::Insufficient { flavor: "a100".into(), resource: "cpu".into(), missing: 1500 },
-                Obstacle::ExceedsMaximum {
-                    flavor: "a100".into(),
-                    resource: "memory".into(),
-                    requested: 2 << 30,
-                    previously: 1 << 30,
-                    maximum: 2 << 30,
-                },
-            ],
-        }]);
+        let reason = PendingReason::NoFit(
+            [PodSetObstacles {
+                pod_set: "worker".into(),
+                hindrance: Hindrance::MaxQuota,
+                obstacles: vec![
+                    Obstacle::Insufficient { flavor: "a100".into(), resource: "cpu".into(), missing: 1500 },
+                    Obstacle::ExceedsMaximum {
+                        flavor: "a100".into(),
+                        resource: "memory".into(),
+                        requested: 2 << 30,
+                        previously: 1 << 30,
+                        maximum: 2 << 30,
+                    },
+                ],
+            }]
+            .into(),
+        );
         assert_eq!(
             pending(&reason),
             "no flavor for pod set worker: 1500m more cpu of flavor a100 needed, 2Gi memory of flavor a100 beside 1Gi \

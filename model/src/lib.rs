@@ -9,6 +9,7 @@ pub mod planted;
 pub mod pod;
 pub mod pool;
 pub mod quantity;
+pub mod rare;
 pub mod reasons;
 pub mod resources;
 pub mod selector;

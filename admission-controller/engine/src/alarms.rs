@@ -81,8 +81,8 @@ impl Engine {
         let Some(record) = self.workloads.get(uid) else { return };
         let workload = &record.workload;
         let at_ms = match workload.standing {
-            Standing::Pending => workload.not_before_ms,
-            Standing::Reserved { evicted: false, .. } => workload.leave.map(|leave| leave.at_ms),
+            Standing::Pending => workload.seldom.not_before_ms,
+            Standing::Reserved { evicted: false, .. } => workload.seldom.leave.map(|leave| leave.at_ms),
             Standing::Reserved { .. } | Standing::OnHold | Standing::Finished => None,
         };
         let at_ms = at_ms.filter(|at_ms| *at_ms > self.alarms.now_ms());
@@ -123,7 +123,7 @@ impl Engine {
             |stop: StopPolicy| stop == StopPolicy::HoldAndDrain && !self.planted.is(Bug::ForgetToDrain);
         let queue = self.queues[holding.queue].spec.as_ref();
         let local_queue = local_queue_of(&record.workload).and_then(|key| self.local_queues.get(&key));
-        let due = record.workload.leave.filter(|leave| leave.at_ms <= self.alarms.now_ms());
+        let due = record.workload.seldom.leave.filter(|leave| leave.at_ms <= self.alarms.now_ms());
         if record.workload.active
             && !holding.admitted
             && let Some(reason) = self.why_withdrawn(&record.workload, holding.queue)

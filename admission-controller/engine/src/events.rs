@@ -195,7 +195,7 @@ impl Engine {
             }
             if workload.version == record.workload.version {
                 // Known from the answer to a write of ours, but for what follows from what was written.
-                record.workload.leave = workload.leave;
+                record.workload.seldom.leave = workload.seldom.leave;
                 self.set_alarm(&uid);
                 self.drain(&uid);
                 return;
@@ -258,7 +258,7 @@ impl Engine {
 
     fn change_requests(&mut self, uid: &Uid, pod_sets: Arc<[PodSet]>, defect: Option<String>) {
         let Some(record) = self.workloads.get_mut(uid) else { return };
-        if record.workload.pod_sets == pod_sets && record.workload.defect == defect {
+        if record.workload.pod_sets == pod_sets && record.workload.seldom.defect == defect {
             return;
         }
         let standing = record.workload.standing.clone();
@@ -268,7 +268,7 @@ impl Engine {
         }
         let Some(record) = self.workloads.get_mut(uid) else { return };
         record.workload.pod_sets = self.asked.share(pod_sets);
-        record.workload.defect = defect;
+        record.workload.seldom.defect = defect;
         record.shape = Shape::of(&record.workload);
         if let (true, Some(key)) = (waits, local_queue_of(&record.workload)) {
             self.by_local_queue.entry(key).or_default().insert(uid.clone());

@@ -25,7 +25,7 @@ impl Engine {
                 Outcome::Unsettled => {}
                 Outcome::NotWritten => self.replace(&uid),
                 Outcome::Refused(words) => {
-                    record.refused = Some(words);
+                    record.refused = Some(words.into());
                     self.replace(&uid);
                 }
             },

@@ -102,7 +102,7 @@ impl Engine {
             admission.pod_sets.iter().flat_map(|set| set.flavors.values()).collect();
         let checks = Checks::of(spec).by_name;
         let mut asked = checks.iter().filter(|(_, flavors)| !given.is_disjoint(flavors));
-        asked.all(|(name, _)| record.workload.passed.contains(*name))
+        asked.all(|(name, _)| record.workload.seldom.passed.contains(*name))
     }
 
     /// The flavors of a queue for which nodes are asked of an autoscaler once a workload has quota.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::node::{NodeSelector, Taint, Toleration};
+use model::rare::{Plain, Rare};
 use model::selector::{LabelSelector, Labels};
 use model::{ResourceList, ResourceName};
 
@@ -540,22 +541,31 @@ pub struct Workload {
     pub checks_failed: bool,
     /// Whether it has admission checks, and all of them are passed.
     pub checks_passed: bool,
-    /// What those say that are passed.
+    /// Whether its pods can come back elsewhere: one that *is* a pod ends with it.
+    pub movable: bool,
+    /// Whether all its pods were seen ready; looked at where admissions wait for that.
+    pub pods_ready: bool,
+    /// Whether it has a preemption gate that is closed.
+    pub preemption_gated: bool,
+    /// What its status says.
+    pub standing: Standing,
+    /// What few have.
+    pub seldom: Rare<Seldom>,
+}
+
+/// What few workloads have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seldom {
+    /// What the checks say that are passed.
     pub updates: Vec<PodSetUpdate>,
     /// `status.unhealthyNodes`: nodes that failed under it.
     pub unhealthy_nodes: Vec<Arc<str>>,
-    /// Whether its pods can come back elsewhere: one that *is* a pod ends with it.
-    pub movable: bool,
     /// The checks that it has passed.
     pub passed: BTreeSet<CheckName>,
     /// It is not looked at before, in milliseconds since the epoch: `requeueState.requeueAt`.
     pub not_before_ms: Option<i64>,
     /// When and why it is to give its quota back, if nothing changes until then.
     pub leave: Option<Leave>,
-    /// Whether all its pods were seen ready; looked at where admissions wait for that.
-    pub pods_ready: bool,
-    /// Whether it has a preemption gate that is closed.
-    pub preemption_gated: bool,
     /// Annotation `kueue.x-k8s.io/workload-slice-replacement-for`: the name of the slice of an elastic job, in the same
     /// namespace, that it replaces.
     pub replaces: Option<Arc<str>>,
@@ -567,8 +577,24 @@ pub struct Workload {
     pub kept_out: Option<KeptOut>,
     /// Why it can never be admitted as it is written, in words: a wrong number, a feature that is not supported.
     pub defect: Option<String>,
-    /// What its status says.
-    pub standing: Standing,
+}
+
+impl Plain for Seldom {
+    fn plain() -> &'static Self {
+        static PLAIN: Seldom = Seldom {
+            updates: Vec::new(),
+            unhealthy_nodes: Vec::new(),
+            passed: BTreeSet::new(),
+            not_before_ms: None,
+            leave: None,
+            replaces: None,
+            allowed_flavors: None,
+            gated_by: None,
+            kept_out: None,
+            defect: None,
+        };
+        &PLAIN
+    }
 }
 
 impl Workload {

@@ -36,7 +36,7 @@ impl Engine {
             }
             Phase::Queued(queue) | Phase::Parked(queue) => self.leave_queue(queue, &order),
             Phase::Claiming(claim) => self.withdraw_claim(&claim, &order),
-            Phase::Holding(holding) => self.withdraw_holding(uid, holding, next),
+            Phase::Holding(holding) => self.withdraw_holding(uid, *holding, next),
         }
     }
 
@@ -216,7 +216,7 @@ impl Engine {
         let Some(record) = self.workloads.get(uid) else { return };
         if let Some(words) = record.refused.clone() {
             self.put_apart(uid, Some(id));
-            self.say(uid, Some(id), PendingReason::AdmissionRefused(words));
+            self.say(uid, Some(id), PendingReason::AdmissionRefused(words.into()));
             return;
         }
         let order = self.order_of(&record.workload);
@@ -256,7 +256,7 @@ impl Engine {
                 self.not_ready.insert(uid.clone());
             }
             record.said = None;
-            record.phase = Phase::Holding(holding);
+            record.phase = Phase::Holding(Box::new(holding));
             if let Some(key) = local_queue_of(&record.workload) {
                 self.touched_local_queues.insert(key);
             }
@@ -302,13 +302,13 @@ impl Engine {
             (Some(selector), Some(labels)) => selector.matches(labels),
             _ => false,
         };
-        let put_off = workload.not_before_ms.filter(|until_ms| *until_ms > self.alarms.now_ms());
-        match &workload.defect {
+        let put_off = workload.seldom.not_before_ms.filter(|until_ms| *until_ms > self.alarms.now_ms());
+        match &workload.seldom.defect {
             _ if workload.checks_failed => Err(PendingReason::ChecksFailed),
             _ if put_off.is_some() => Err(PendingReason::PutOff { until_ms: put_off.unwrap_or_default() }),
             _ if !selected => Err(PendingReason::NamespaceMismatch(name)),
             Some(defect) => Err(PendingReason::Defect(defect.clone())),
-            None => match (&workload.gated_by, &workload.kept_out) {
+            None => match (&workload.seldom.gated_by, &workload.seldom.kept_out) {
                 (Some(by), _) => Err(PendingReason::AdmissionGated(Arc::clone(by))),
                 (None, Some(why)) => Err(PendingReason::KeptOut(why.clone())),
                 (None, None) => Ok(queue.node),

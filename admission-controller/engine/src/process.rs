@@ -13,7 +13,7 @@ use crate::input::{Admission, ReclaimWithinCohort};
 use crate::names::{ClusterQueueName, Uid};
 use crate::places::Places;
 use crate::preempt::Target;
-use crate::queue::{Claim, HoldState, Holding, Phase};
+use crate::queue::{Claim, HoldState, Phase};
 use crate::reason::PendingReason;
 use crate::topology::View;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
@@ -223,7 +223,10 @@ impl Engine {
 
     fn assumed(&self, uid: &Uid) -> Option<DecisionId> {
         match &self.workloads.get(uid)?.phase {
-            Phase::Holding(Holding { state: HoldState::Assumed(id), .. }) => Some(*id),
+            Phase::Holding(holding) => match &holding.state {
+                HoldState::Assumed(id) => Some(*id),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -283,7 +286,7 @@ impl Engine {
         self.charge(head.queue, &usage, &places, Ledger::Planned, 1);
         self.claims.insert(head.order.clone());
         let claim = Claim { queue: head.queue, admission, usage, places };
-        self.set_phase(head.uid(), Phase::Claiming(claim));
+        self.set_phase(head.uid(), Phase::Claiming(Box::new(claim)));
         self.say_waiting(head.uid(), head.queue);
     }
 
@@ -308,7 +311,7 @@ impl Engine {
             self.charge(head.queue, &usage, &places, Ledger::Planned, 1);
             kept.push((head.queue, usage, places));
         }
-        self.put_aside(head, PendingReason::NoFit(no_fit.obstacles), held_back)
+        self.put_aside(head, PendingReason::NoFit(no_fit.obstacles.into()), held_back)
     }
 
     /// A head with a right to preempt that finds no victims: what is free of its queue's quota shall not be lent meanwhile.

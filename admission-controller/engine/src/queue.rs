@@ -169,8 +169,8 @@ impl Ord for Asked {
 
 impl Shape {
     pub(crate) fn of(workload: &Workload) -> Self {
-        let Workload { priority, preemption_gated, replaces, pod_sets, allowed_flavors, .. } = workload;
-        let (replaces, flavors) = (replaces.clone(), allowed_flavors.clone());
+        let Workload { priority, preemption_gated, pod_sets, seldom, .. } = workload;
+        let (replaces, flavors) = (seldom.replaces.clone(), seldom.allowed_flavors.clone());
         Self(Arc::new((*priority, *preemption_gated, replaces, Asked(pod_sets.clone()), flavors)))
     }
 }
@@ -403,13 +403,13 @@ pub(crate) struct Record {
     /// The reason last given for waiting.
     pub(crate) said: Option<PendingReason>,
     /// The API server refused its admission; kept until its spec changes.
-    pub(crate) refused: Option<String>,
+    pub(crate) refused: Option<Box<str>>,
     /// Why it is evicted rather than given other places.
-    pub(crate) unplaced: Option<PendingReason>,
+    pub(crate) unplaced: Option<Box<PendingReason>>,
     /// The API server refused its eviction at this version.
     pub(crate) eviction_refused_at: Option<u64>,
     /// How far its search of flavors came.
-    pub(crate) progress: Option<Progress>,
+    pub(crate) progress: Option<Box<Progress>>,
 }
 
 #[derive(Debug)]
@@ -421,9 +421,9 @@ pub(crate) enum Phase {
     /// In `parked` of this queue.
     Parked(NodeId),
     /// Promised room that others have still to leave: charged to the plan only.
-    Claiming(Claim),
+    Claiming(Box<Claim>),
     /// Charged to what is held.
-    Holding(Holding),
+    Holding(Box<Holding>),
     Finished,
 }
 

@@ -170,7 +170,7 @@ pub enum PendingReason {
     /// Its namespace is not among those the ClusterQueue serves.
     NamespaceMismatch(ClusterQueueName),
     /// No flavor serves it now.
-    NoFit(Vec<PodSetObstacles>),
+    NoFit(Arc<[PodSetObstacles]>),
     /// An admission check wants it to try again later, or never, and it has not been evicted for that yet.
     ChecksFailed,
     /// It was put off until then, in milliseconds since the epoch.

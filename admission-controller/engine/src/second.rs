@@ -96,14 +96,14 @@ impl Engine {
             Ok(Assignment { verdict: Verdict::Preempt(targets), places, .. }) => Ok((places, targets)),
             Err(no_fit) => {
                 self.keep_places(queue, &no_fit, &before, kept);
-                Err(PendingReason::NoFit(no_fit.obstacles))
+                Err(PendingReason::NoFit(no_fit.obstacles.into()))
             }
         };
         if self.has_lost_a_node(&uid) && (self.settings.topology.fail_fast || self.has_lost_several(&uid)) {
             self.redeem(&uid);
             self.evict(&uid, EvictReason::NodeFailures, None);
             if let Some(record) = self.workloads.get_mut(&uid) {
-                record.unplaced = Some(places.err().unwrap_or(PendingReason::NoLongerFits));
+                record.unplaced = Some(Box::new(places.err().unwrap_or(PendingReason::NoLongerFits)));
             }
             return true;
         }
@@ -178,7 +178,7 @@ impl Engine {
 
     /// Only one failed node at a time is replaced.
     fn has_lost_several(&self, uid: &Uid) -> bool {
-        self.workloads.get(uid).is_some_and(|record| record.workload.unhealthy_nodes.len() > 1)
+        self.workloads.get(uid).is_some_and(|record| record.workload.seldom.unhealthy_nodes.len() > 1)
     }
 
     fn has_lost_a_node(&self, uid: &Uid) -> bool {
@@ -191,7 +191,7 @@ impl Engine {
     /// It was to be evicted for want of places, and that could not be written.
     pub(crate) fn say_it_stays(&mut self, uid: &Uid) {
         if let Some(reason) = self.workloads.get_mut(uid).and_then(|record| record.unplaced.take()) {
-            self.say_unplaced(uid, reason);
+            self.say_unplaced(uid, *reason);
         }
     }
 
@@ -220,5 +220,6 @@ fn needs_places(workload: &Workload, holding: &Holding) -> bool {
 fn loses_a_node(workload: &Workload, admission: &Admission) -> bool {
     let places = admission.pod_sets.iter().filter_map(|one| one.topology.as_ref());
     let mut hosts = places.flat_map(|places| &places.domains).filter_map(|domain| domain.values.last());
-    !workload.unhealthy_nodes.is_empty() && hosts.any(|host| workload.unhealthy_nodes.contains(host))
+    !workload.seldom.unhealthy_nodes.is_empty()
+        && hosts.any(|host| workload.seldom.unhealthy_nodes.contains(host))
 }

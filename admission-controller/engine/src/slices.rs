@@ -17,14 +17,14 @@ use crate::tree::{Ledger, NodeId, Usage};
 pub(crate) type WorkloadKey = (Arc<str>, Arc<str>);
 
 fn replaced_key(workload: &Workload) -> Option<WorkloadKey> {
-    Some((workload.namespace.clone(), workload.replaces.clone()?))
+    Some((workload.namespace.clone(), workload.seldom.replaces.clone()?))
 }
 
 impl Engine {
     /// What the slice holds that this workload replaces, and who it is.
     pub(crate) fn replaced(&self, uid: &Uid, queue: NodeId) -> Option<(Uid, Arc<Admission>)> {
         let workload = &self.workloads.get(uid)?.workload;
-        let replaces = workload.replaces.as_ref()?;
+        let replaces = workload.seldom.replaces.as_ref()?;
         let is_it = |old: &&Uid| {
             let old = self.workloads.get(*old).map(|record| &record.workload);
             old.is_some_and(|one| one.namespace == workload.namespace && one.name == *replaces)
@@ -55,7 +55,7 @@ impl Engine {
         }
         let Some(workload) = self.workloads.get(uid).map(|record| &record.workload) else { return };
         let successor = self.successors.get(&(workload.namespace.clone(), workload.name.clone())).cloned();
-        if workload.replaces.is_some() {
+        if workload.seldom.replaces.is_some() {
             self.charge_difference(uid);
         }
         if let Some(successor) = successor {

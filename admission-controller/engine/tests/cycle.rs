@@ -107,14 +107,14 @@ fn a_closed_gate_forbids_to_preempt_and_nothing_else() {
 fn who_is_held_back_by_name_is_not_in_the_queue() {
     let mut world = world(Settings::default(), vec![queue("a", "pool", 4, Preemption::default())]);
     let mut held = workload("held", "a", 4, 1);
-    held.gated_by = Some("team.example/budget".into());
+    held.seldom.gated_by = Some("team.example/budget".into());
     world.put(held.clone());
     world.put(workload("other", "a", 4, 0));
     world.settle();
     assert!(world.is_admitted("other"), "nobody stands behind it");
     assert_eq!(token(&world, "held"), "AdmissionGated");
     world.standing("other", Standing::Finished);
-    held.gated_by = None;
+    held.seldom.gated_by = None;
     world.put(held);
     world.settle();
     assert!(world.is_admitted("held"));
@@ -126,7 +126,7 @@ fn who_is_kept_out_by_its_status_lets_others_pass() {
     for (why, counted) in cases {
         let mut world = world(Settings::default(), vec![queue("a", "", 2, Preemption::default())]);
         let mut held = workload("held", "a", 1, 9);
-        held.kept_out = Some(why.clone());
+        held.seldom.kept_out = Some(why.clone());
         world.put(held.clone());
         world.put(workload("next", "a", 2, 0));
         world.settle();
@@ -134,7 +134,7 @@ fn who_is_kept_out_by_its_status_lets_others_pass() {
         assert_eq!(token(&world, "held"), "PendingEvaluation");
         assert_eq!(waiting(&world, "a").1.len(), counted, "{why:?}");
         world.standing("next", Standing::Finished);
-        held.kept_out = None;
+        held.seldom.kept_out = None;
         world.put(held);
         world.settle();
         assert!(world.is_admitted("held"), "{why:?}");

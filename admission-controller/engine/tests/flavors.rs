@@ -126,7 +126,7 @@ fn other_flavors_than_those_allowed_are_passed_over() {
     let mut world = world(flavors, vec![flavor("a100"), flavor("h100")], |_| ());
     for (uid, allowed, fits) in [("one", "h100", true), ("two", "spot", false)] {
         let mut one = workload(uid, "cq", 1, 0);
-        one.allowed_flavors = Some([allowed.into()].into());
+        one.seldom.allowed_flavors = Some([allowed.into()].into());
         world.put(one);
         world.settle();
         assert_eq!(world.is_admitted(uid), fits, "{uid}");

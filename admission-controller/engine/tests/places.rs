@@ -178,7 +178,7 @@ impl Story {
         let Some(mut one) = self.some(holders) else { return };
         let Standing::Reserved { admission, evicted: false, .. } = &one.standing else { return };
         let Some(places) = &admission.pod_sets[0].topology else { return };
-        one.unhealthy_nodes = vec![Arc::clone(&places.domains[0].values[0])];
+        one.seldom.unhealthy_nodes = vec![Arc::clone(&places.domains[0].values[0])];
         self.world.put(one);
     }
 
@@ -203,14 +203,14 @@ impl Story {
                 };
                 self.world.carry_out(decision);
                 let replaced = placed.map(|uid| self.world.workloads[&uid].clone());
-                if let Some(mut one) = replaced.filter(|one| !one.unhealthy_nodes.is_empty()) {
-                    one.unhealthy_nodes.clear();
+                if let Some(mut one) = replaced.filter(|one| !one.seldom.unhealthy_nodes.is_empty()) {
+                    one.seldom.unhealthy_nodes.clear();
                     self.world.put(one);
                 }
             }
             for evict in std::mem::take(&mut self.world.evictions) {
                 let mut one = self.world.workloads[&evict.victim].clone();
-                one.unhealthy_nodes.clear();
+                one.seldom.unhealthy_nodes.clear();
                 one.standing = Standing::Pending;
                 self.world.put(one);
             }

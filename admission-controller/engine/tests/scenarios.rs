@@ -67,7 +67,7 @@ fn reasons_of_those_who_cannot_be_admitted() {
     pod_set(&mut elsewhere).node_selector.insert("gpu-type".into(), "h100".into());
     world.put(elsewhere);
     let mut wrong = workload("wrong", "cq", 1, 0);
-    wrong.defect = Some("pod set main asks for -1".into());
+    wrong.seldom.defect = Some("pod set main asks for -1".into());
     world.put(wrong);
     let mut off = workload("off", "cq", 1, 0);
     off.active = false;

@@ -97,7 +97,7 @@ fn with_quota_it_is_admitted_when_it_has_passed_the_checks_of_its_flavors() {
             world.engine.apply(check(name, CheckController::Other, true));
         }
         let mut one = workload("one", "cq", 2, 0);
-        one.passed = passed.into_iter().map(Into::into).collect();
+        one.seldom.passed = passed.into_iter().map(Into::into).collect();
         world.put(one);
         world.settle();
         let report = report(&world);
@@ -110,7 +110,7 @@ fn holder(world: &mut World, leave: Option<Leave>) {
     world.put(workload("one", "cq", 2, 0));
     world.settle();
     let mut one = world.workloads[&Uid::from("one")].clone();
-    one.leave = leave;
+    one.seldom.leave = leave;
     world.put(one);
 }
 
@@ -135,7 +135,8 @@ fn the_answer_to_a_reservation_sets_the_time_by_which_it_has_to_be_ready() {
     world.settle();
     // The object as it was written, told again.
     let mut one = world.workloads[&Uid::from("one")].clone();
-    one.leave = Some(Leave { at_ms: 5_000, reason: EvictReason::PodsReadyTimeout(Unready::SinceStart) });
+    one.seldom.leave =
+        Some(Leave { at_ms: 5_000, reason: EvictReason::PodsReadyTimeout(Unready::SinceStart) });
     world.engine.apply(Event::Workload(Box::new(one)));
     assert_eq!(world.engine.next_alarm_ms(), Some(5_000));
     world.settle_at(6_000);
@@ -159,7 +160,7 @@ fn a_check_comes_before_a_drained_queue_and_a_deactivation_before_both() {
             world.engine.apply(Event::ClusterQueue(ClusterQueue { stop, ..queue(Vec::new()) }));
         }
         let mut one = world.workloads[&Uid::from("one")].clone();
-        (one.leave, one.active) = (Some(leave), active);
+        (one.seldom.leave, one.active) = (Some(leave), active);
         world.put(one);
         world.settle();
         assert_eq!(world.evictions[0].reason, wanted);
@@ -170,7 +171,7 @@ fn a_check_comes_before_a_drained_queue_and_a_deactivation_before_both() {
 fn one_that_was_put_off_lets_others_pass_and_comes_back_by_itself() {
     let mut world = world(Vec::new());
     let mut late = workload("late", "cq", 4, 9);
-    late.not_before_ms = Some(60_000);
+    late.seldom.not_before_ms = Some(60_000);
     world.put(late);
     world.put(workload("next", "cq", 4, 0));
     world.settle();

@@ -22,7 +22,8 @@ fn one_queue(nominal: i64) -> World {
 }
 
 fn slice(uid: &str, count: i64, replaces: Option<&str>) -> Workload {
-    Workload { replaces: replaces.map(Into::into), ..workload(uid, "cq", count, 0) }
+    let seldom = Seldom { replaces: replaces.map(Into::into), ..Seldom::default() };
+    Workload { seldom: seldom.into(), ..workload(uid, "cq", count, 0) }
 }
 
 fn held(world: &World) -> i64 {

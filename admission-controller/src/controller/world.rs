@@ -380,7 +380,7 @@ impl World {
     fn defaults_changed(&mut self, engine: &mut Engine) {
         for (_, view) in self.workloads.iter() {
             let workload = input::workload(view, &self.rules, &self.defaults, &self.priorities);
-            engine.apply(Event::Requests(workload.uid, workload.pod_sets, workload.defect));
+            engine.apply(Event::Requests(workload.uid, workload.pod_sets, workload.seldom.defect.clone()));
         }
     }
 

@@ -53,7 +53,7 @@ impl Engine {
         } else {
             same_generation
         };
-        counts.then(|| last.clone())
+        counts.then(|| (**last).clone())
     }
 
     /// Notes how far a search came that went on from `before`. One that came to its end leaves nothing to go on from.
@@ -66,13 +66,15 @@ impl Engine {
     ) {
         let (generation, cycle) = (self.queues[queue].generation, self.cycle_number);
         let Some(record) = self.workloads.get_mut(uid) else { return };
-        record.progress = (!tried.is_empty()).then(|| Progress {
-            queue,
-            generation,
-            cycle,
-            shape: record.shape.clone(),
-            tried: tried.clone(),
-            continued: before.map_or(0, |one| one.continued + 1),
+        record.progress = (!tried.is_empty()).then(|| {
+            Box::new(Progress {
+                queue,
+                generation,
+                cycle,
+                shape: record.shape.clone(),
+                tried: tried.clone(),
+                continued: before.map_or(0, |one| one.continued + 1),
+            })
         });
     }
 

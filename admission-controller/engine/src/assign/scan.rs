@@ -328,7 +328,7 @@ impl<'a> Scan<'a> {
         flavor: &FlavorName,
         asked: &Asked<'_>,
     ) -> Option<Obstacle> {
-        let allowed = self.engine.workloads.get(self.uid)?.workload.allowed_flavors.as_ref();
+        let allowed = self.engine.workloads.get(self.uid)?.workload.seldom.allowed_flavors.as_ref();
         let pinned = self.ask.pinned.is_none_or(|pinned| {
             let mut before = members.iter().flat_map(|member| {
                 pinned.pod_sets.iter().filter(|before| before.name == member.pod_set.name)

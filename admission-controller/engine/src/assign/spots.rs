@@ -105,7 +105,7 @@ impl Scan<'_> {
             let found = &self.found.pod_sets[index];
             let settled = found.topology.as_ref().is_some_and(|places| {
                 let hosts = places.domains.iter().filter_map(|domain| domain.values.last());
-                !hosts.into_iter().any(|host| workload.unhealthy_nodes.contains(host))
+                !hosts.into_iter().any(|host| workload.seldom.unhealthy_nodes.contains(host))
             });
             if found.count == 0 || settled {
                 continue;
@@ -149,18 +149,19 @@ impl Scan<'_> {
         };
         let mut node_selector = pod_set.node_selector.clone();
         let mut tolerations = pod_set.tolerations.clone();
-        for update in workload.updates.iter().filter(|update| update.name == pod_set.name) {
+        for update in workload.seldom.updates.iter().filter(|update| update.name == pod_set.name) {
             node_selector.extend(update.node_selector.clone());
             tolerations.extend(update.tolerations.iter().cloned());
         }
         let fixed = !workload.movable && self.engine.settings.topology.keep_single_pods;
-        let previous = workload.unhealthy_nodes.first().zip(found.topology.as_ref()).map(|(node, places)| {
-            let assignment = (**places).clone();
-            match fixed {
-                true => Previous::Kept(assignment),
-                false => Previous::Failed { assignment, node: Arc::clone(node) },
-            }
-        });
+        let previous =
+            workload.seldom.unhealthy_nodes.first().zip(found.topology.as_ref()).map(|(node, places)| {
+                let assignment = (**places).clone();
+                match fixed {
+                    true => Previous::Kept(assignment),
+                    false => Previous::Failed { assignment, node: Arc::clone(node) },
+                }
+            });
         PodSetRequest {
             count: found.count,
             per_pod: (*pod_set.pod_requests).clone(),
@@ -214,7 +215,7 @@ impl Scan<'_> {
     /// Whether places are looked for because a node failed.
     fn replaces_node(&self) -> bool {
         let record = self.engine.workloads.get(self.uid);
-        record.is_some_and(|record| !record.workload.unhealthy_nodes.is_empty())
+        record.is_some_and(|record| !record.workload.seldom.unhealthy_nodes.is_empty())
     }
 
     fn never_placed(&mut self, unplaced: Unplaced) {

@@ -1,10 +1,11 @@
 //! Builders shared by the engine's tests.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::ResourceName;
+use model::rare::Rare;
 use model::selector::LabelSelector;
 use quota_engine::input::*;
 use quota_engine::*;
@@ -94,20 +95,11 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
         .into(),
         checks_failed: false,
         checks_passed: false,
-        updates: Vec::new(),
-        unhealthy_nodes: Vec::new(),
         movable: true,
-        passed: BTreeSet::new(),
-        not_before_ms: None,
-        leave: None,
         pods_ready: false,
         preemption_gated: false,
-        replaces: None,
-        allowed_flavors: None,
-        gated_by: None,
-        kept_out: None,
-        defect: None,
         standing: Standing::Pending,
+        seldom: Rare::default(),
     }
 }
 
