@@ -17,7 +17,7 @@ pub struct Known<'a> {
     /// What was decided.
     pub engine: &'a Engine,
     /// The Workload of a uid, as it was seen last.
-    pub object: &'a dyn Fn(&Uid) -> Option<&'a Workload>,
+    pub object: &'a dyn Fn(&Uid) -> Option<Workload>,
     /// How long pods may take to be ready, if there is a limit.
     pub pods_ready: Option<&'a PodsReady>,
 }
@@ -76,6 +76,7 @@ pub fn state(known: &Known<'_>, leads: bool) -> Value {
 fn workload(known: &Known<'_>, uid: &Uid, leaving: &BTreeMap<Uid, Vec<Uid>>) -> Option<Value> {
     let explanation = known.engine.explain(uid)?;
     let object = (known.object)(uid);
+    let object = object.as_ref();
     let names = |uids: &[Uid]| -> Vec<Value> { uids.iter().map(|uid| named(known, uid)).collect() };
     let leave_for_it = leaving.get(uid).map(Vec::as_slice).unwrap_or_default();
     let Standing { state, reason, message, until } = standing(known, &explanation, object, leave_for_it);

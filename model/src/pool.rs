@@ -1,40 +1,44 @@
-//! Equal lists are kept once: what a thousand jobs of one team ask for is mostly the same.
+//! Equal values are kept once: what a thousand jobs of one team ask for is mostly the same.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Below so many lists nothing is gained by looking for unused ones.
+/// Below so many values nothing is gained by looking for unused ones.
 const FEW: usize = 256;
 
-/// Lists in use, each once.
+/// Values in use, each once.
 #[derive(Debug)]
-pub struct Pool<T> {
-    kept: BTreeSet<Arc<[T]>>,
+pub struct Pool<T: ?Sized> {
+    kept: BTreeSet<Arc<T>>,
     /// At so many, those that nobody else uses any more are dropped.
     drop_at: usize,
 }
 
-impl<T: Ord> Default for Pool<T> {
+impl<T: Ord + ?Sized> Default for Pool<T> {
     fn default() -> Self {
         Self { kept: BTreeSet::new(), drop_at: FEW }
     }
 }
 
-impl<T: Ord> Pool<T> {
-    /// The list that is kept and equals this one; this one, if there was none.
-    pub fn share(&mut self, list: Arc<[T]>) -> Arc<[T]> {
-        if let Some(kept) = self.kept.get(&list) {
-            return Arc::clone(kept);
+impl<T: Ord + ?Sized> Pool<T> {
+    /// The value that is kept and equals this one; this one, if there was none.
+    pub fn share(&mut self, value: Arc<T>) -> Arc<T> {
+        match self.kept.get(&value) {
+            Some(kept) => Arc::clone(kept),
+            None => self.keep(value),
         }
+    }
+
+    fn keep(&mut self, value: Arc<T>) -> Arc<T> {
         if self.kept.len() >= self.drop_at {
             self.kept.retain(|kept| Arc::strong_count(kept) > 1);
             self.drop_at = (2 * self.kept.len()).max(FEW);
         }
-        self.kept.insert(Arc::clone(&list));
-        list
+        self.kept.insert(Arc::clone(&value));
+        value
     }
 
-    /// How many lists are kept.
+    /// How many values are kept.
     pub fn len(&self) -> usize {
         self.kept.len()
     }
@@ -45,23 +49,36 @@ impl<T: Ord> Pool<T> {
     }
 }
 
+impl Pool<str> {
+    /// The text that is kept and equals this one.
+    pub fn share_text(&mut self, text: &str) -> Arc<str> {
+        match self.kept.get(text) {
+            Some(kept) => Arc::clone(kept),
+            None => self.keep(text.into()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn equal_lists_are_one() {
-        let mut pool = Pool::default();
+    fn equal_values_are_one() {
+        let mut pool = Pool::<[u32]>::default();
         let first = pool.share(Arc::from([1, 2]));
         let second = pool.share(Arc::from([1, 2]));
         assert!(Arc::ptr_eq(&first, &second));
         assert!(!Arc::ptr_eq(&first, &pool.share(Arc::from([2, 1]))));
         assert_eq!(pool.len(), 2);
+        let mut texts = Pool::<str>::default();
+        assert!(Arc::ptr_eq(&texts.share_text("a"), &texts.share_text("a")));
+        assert_eq!(texts.len(), 1);
     }
 
     #[test]
     fn what_nobody_uses_is_dropped_in_time() {
-        let mut pool = Pool::default();
+        let mut pool = Pool::<[usize]>::default();
         let used = pool.share(Arc::from([0]));
         for number in 1..10 * FEW {
             pool.share(Arc::from([number]));

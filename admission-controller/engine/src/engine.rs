@@ -12,7 +12,7 @@ use crate::input::{Admission, AdmissionCheck, Cohort, Flavor, LocalQueue, PodSet
 use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::places::{Grounds, Places, places_of};
 use crate::process::CycleCounts;
-use crate::queue::{Order, Phase, Queue, Queues, Record};
+use crate::queue::{Alike, Order, Phase, Queue, Queues, Record};
 use crate::reason::PendingReason;
 use crate::settings::Settings;
 use crate::slices::WorkloadKey;
@@ -41,7 +41,9 @@ pub struct Engine {
     pub(crate) namespaces: BTreeMap<Arc<str>, Labels>,
     pub(crate) workloads: Table<Uid, Record>,
     /// What they ask for.
-    pub(crate) asked: Pool<PodSet>,
+    pub(crate) asked: Pool<[PodSet]>,
+    /// What they are alike in.
+    pub(crate) shapes: Pool<Alike>,
     pub(crate) by_local_queue: BTreeMap<LocalQueueKey, BTreeSet<Uid>>,
     /// What LocalQueues have used, of those whose turns go by it.
     pub(crate) accounts: BTreeMap<LocalQueueKey, Account>,

@@ -240,7 +240,7 @@ impl Engine {
         }
         self.forget_slice(&uid);
         self.note_slice(&workload);
-        let shape = Shape::of(&workload);
+        let shape = Shape::of(&workload, &mut self.shapes);
         let progress = self.workloads.get_mut(&uid).and_then(|record| record.progress.take());
         let record = Record {
             workload,
@@ -269,7 +269,7 @@ impl Engine {
         let Some(record) = self.workloads.get_mut(uid) else { return };
         record.workload.pod_sets = self.asked.share(pod_sets);
         record.workload.seldom.defect = defect;
-        record.shape = Shape::of(&record.workload);
+        record.shape = Shape::of(&record.workload, &mut self.shapes);
         if let (true, Some(key)) = (waits, local_queue_of(&record.workload)) {
             self.by_local_queue.entry(key).or_default().insert(uid.clone());
         }

@@ -131,6 +131,11 @@ impl Engine {
         record.said.clone()
     }
 
+    /// The reason that was last decided for its waiting.
+    pub fn last_reason(&self, uid: &Uid) -> Option<&PendingReason> {
+        self.workloads.get(uid)?.said.as_ref()
+    }
+
     /// Every known workload, by uid.
     pub fn workloads(&self) -> impl Iterator<Item = &Uid> {
         self.workloads.in_order().map(|(uid, _)| uid)

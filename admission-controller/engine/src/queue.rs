@@ -3,6 +3,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
+use model::pool::Pool;
+
 use crate::assign::Progress;
 use crate::decision::DecisionId;
 use crate::history::Consumption;
@@ -149,11 +151,11 @@ impl Ord for Shape {
     }
 }
 
-type Alike = (i32, bool, Option<Arc<str>>, Asked, Option<BTreeSet<FlavorName>>);
+pub(crate) type Alike = (i32, bool, Option<Arc<str>>, Asked, Option<BTreeSet<FlavorName>>);
 
 /// What pods ask for. Equal lists are mostly the same one (`Engine::asked`), and need not be read.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked(Arc<[PodSet]>);
+pub(crate) struct Asked(Arc<[PodSet]>);
 
 impl PartialOrd for Asked {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
@@ -168,10 +170,11 @@ impl Ord for Asked {
 }
 
 impl Shape {
-    pub(crate) fn of(workload: &Workload) -> Self {
+    pub(crate) fn of(workload: &Workload, shapes: &mut Pool<Alike>) -> Self {
         let Workload { priority, preemption_gated, pod_sets, seldom, .. } = workload;
         let (replaces, flavors) = (seldom.replaces.clone(), seldom.allowed_flavors.clone());
-        Self(Arc::new((*priority, *preemption_gated, replaces, Asked(pod_sets.clone()), flavors)))
+        let asked = Asked(pod_sets.clone());
+        Self(shapes.share(Arc::new((*priority, *preemption_gated, replaces, asked, flavors))))
     }
 }
 

@@ -65,7 +65,7 @@ impl Controller {
     /// Tells why a workload that has quota finds no places for its pods yet.
     pub(super) fn announce_unplaced(&self, unplaced: &SetUnplaced) {
         if let Some(workload) = self.world.workloads.get(&unplaced.workload) {
-            let news = news::unplaced(workload, &unplaced.reason);
+            let news = news::unplaced(&workload, &unplaced.reason);
             self.about_workload(news.about, news.severity, news.reason, &news.note);
         }
     }
@@ -88,9 +88,9 @@ impl Controller {
     pub(super) fn announce_refused(&self, unit: &Unit, words: &str) {
         let Unit::Job(uid) = unit else { return };
         let Some(job) = self.world.job(uid) else { return };
-        let what = match self.world.workloads_of(uid).is_empty() {
-            true => "its Workload",
-            false => "a change of the job or of its Workload",
+        let what = match self.world.has_workload(uid) {
+            false => "its Workload",
+            true => "a change of the job or of its Workload",
         };
         self.about_job(
             job,

@@ -67,7 +67,7 @@ impl Controller {
                 };
                 let preemptor = self.preemptor_of(&view);
                 let its_view = preemptor.as_ref().and_then(|uid| self.world.workloads.get(uid));
-                self.announce(before, &view, its_view);
+                self.announce(before, &view, its_view.as_ref());
                 let its_queue = preemptor.as_ref().and_then(|uid| self.engine.cluster_queue_of(uid));
                 let queue = queue_of(&view);
                 let written = Written {
@@ -97,7 +97,7 @@ impl Controller {
                     && let Some(workload) = self.world.workloads.get(workload)
                 {
                     let (gate, now) = (kueue::ADMISSION_GATE, self.ctx.clock.now());
-                    self.counted.queues.ungated(gate, workload, *is_group, now);
+                    self.counted.queues.ungated(gate, &workload, *is_group, now);
                 }
                 self.world.take_pod_answer(pods::slim(*pod));
             }
@@ -115,7 +115,7 @@ impl Controller {
                 let uid = key.and_then(|key| self.world.ground.workload_named(&key));
                 if let Some(workload) = uid.and_then(|uid| self.world.workloads.get(uid)) {
                     let (gate, now) = (kueue::TOPOLOGY_GATE, self.ctx.clock.now());
-                    self.counted.queues.ungated(gate, workload, is_group, now);
+                    self.counted.queues.ungated(gate, &workload, is_group, now);
                 }
             }
             Answer::Ungated(view) => {

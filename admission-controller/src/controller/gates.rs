@@ -21,7 +21,7 @@ const GATE_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
 impl Controller {
     /// Opens the gates of an admitted Workload's pods that are there.
     pub(super) fn pump_places(&mut self, uid: &Uid) {
-        let Some(workload) = self.world.workloads.get(uid).cloned() else { return };
+        let Some(workload) = self.world.workloads.get(uid) else { return };
         let stands = workload.holds(tokens::ADMITTED)
             && !workload.holds(tokens::EVICTED)
             && !workload.holds(tokens::FINISHED);

@@ -97,7 +97,8 @@ pub(crate) struct Controller {
     reserves: BTreeMap<Uid, Reserve>,
     evictions: BTreeMap<Uid, Evict>,
     withdrawals: BTreeMap<Uid, Withdraw>,
-    reasons: BTreeMap<Uid, PendingReason>,
+    /// Workloads whose reason to wait is to be written.
+    reasons: BTreeSet<Uid>,
     /// Slices of elastic jobs that are over, with who took their place.
     replaced: BTreeMap<Uid, Uid>,
     /// Units that are to be looked at at a time, and that time.
@@ -169,7 +170,7 @@ impl Controller {
             reserves: BTreeMap::new(),
             evictions: BTreeMap::new(),
             withdrawals: BTreeMap::new(),
-            reasons: BTreeMap::new(),
+            reasons: BTreeSet::new(),
             replaced: BTreeMap::new(),
             alarms: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -396,7 +397,7 @@ impl Controller {
                     if let Some(unit) = self.world.unit_of_workload(&set.workload) {
                         self.schedule(unit, delay);
                     }
-                    self.reasons.insert(set.workload, set.reason);
+                    self.reasons.insert(set.workload);
                 }
             }
         }
@@ -419,9 +420,7 @@ impl Controller {
 
     /// Whether a workload's status gives this kind of reason already, with other numbers perhaps.
     fn says_the_like(&self, workload: &Uid, reason: &PendingReason) -> bool {
-        let view = self.world.workloads.get(workload);
-        let said = view.and_then(|view| view.condition(tokens::QUOTA_RESERVED));
-        said.is_some_and(|said| said.status == "False" && said.reason == reason.token())
+        self.world.workloads.says(workload, tokens::QUOTA_RESERVED, "False", reason.token())
     }
 
     fn mark(&mut self, workload: &Uid) {

@@ -42,7 +42,6 @@ impl Controller {
     pub(super) fn pump_pods(&mut self, unit: &Unit, key: &PodsKey) {
         let now = self.ctx.clock.now();
         let (workload, is_name_taken) = self.world.workload_of_pods(key);
-        let workload = workload.cloned();
         if self.begin_eviction(unit, workload.as_ref()) || self.end(unit, None, workload.as_ref()) {
             return;
         }
@@ -277,7 +276,7 @@ impl Controller {
         for (pod, body) in self.world.joins(owner, &job.object) {
             self.patch_pod(&pod, "join", body, Subresource::Main);
         }
-        let made: Vec<Workload> = self.world.workloads_made_from(uid).into_iter().cloned().collect();
+        let made: Vec<Workload> = self.world.workloads_made_from(uid);
         let parts = owner.parts(&job.object);
         for part in &parts {
             match made.iter().find(|one| one.metadata.name.as_ref() == Some(&part.name)) {

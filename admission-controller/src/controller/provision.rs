@@ -114,7 +114,7 @@ impl Controller {
         let workload = owner.and_then(|uid| self.world.workloads.get(&uid));
         if let Some(workload) = workload {
             let note = format!("ProvisioningRequest {} was made", text(request.metadata.name.as_ref()));
-            self.about_workload(workload, Severity::Normal, reasons::PROVISIONING_REQUEST_CREATED, &note);
+            self.about_workload(&workload, Severity::Normal, reasons::PROVISIONING_REQUEST_CREATED, &note);
         }
         self.world.take_request_answer(request);
     }
@@ -163,7 +163,7 @@ impl Controller {
     pub(super) fn request_refused(&mut self, unit: &Unit, op: Op, words: &str) {
         let About::Request { namespace, name, check } = &op.about else { return };
         self.remember_refused(unit, op.versions, super::REFUSED_DELAY);
-        let Some(workload) = self.world.workload_named(namespace, name).cloned() else { return };
+        let Some(workload) = self.world.workload_named(namespace, name) else { return };
         self.about_workload(&workload, Severity::Warning, reasons::FAILED_CREATE, words);
         let (mut states, now) = (workload.status.admission_checks.clone(), self.ctx.clock.now());
         let message = words::truncated(format!("no nodes can be asked for: {words}"));

@@ -181,7 +181,7 @@ impl Controller {
             return;
         }
         let job = self.world.job(uid).cloned();
-        let mut workloads: Vec<Workload> = self.world.workloads_of(uid).into_iter().cloned().collect();
+        let mut workloads: Vec<Workload> = self.world.workloads_of(uid);
         if workloads.is_empty() && self.config.planted.is(Bug::NameInsteadOfUid) {
             workloads = job.as_ref().map(|job| self.world.workloads_of_name(job)).unwrap_or_default();
         }
@@ -265,12 +265,13 @@ impl Controller {
 
     pub(super) fn next_step(&self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> Step {
         let priority = self.world.priorities.of(job).ok();
+        let prebuilt = prebuilt(&job.object)
+            .and_then(|name| self.world.workload_named(job.object.metadata.namespace.as_deref()?, name));
         let mut known = Known {
             priority: priority.as_ref(),
             keeps_templates: false,
             reclaims: !self.world.rules.ignores_reclaimable(),
-            prebuilt: prebuilt(&job.object)
-                .and_then(|name| self.world.workload_named(job.object.metadata.namespace.as_deref()?, name)),
+            prebuilt: prebuilt.as_ref(),
         };
         let mut step = reconcile::next(job, workload, known);
         if step == Step::Restore && self.is_refused(unit, &versions(Some(job), workload)) {
@@ -328,7 +329,7 @@ impl Controller {
     }
 
     fn pump_workload(&mut self, unit: &Unit, uid: &Uid) {
-        let Some(workload) = self.world.workloads.get(uid).cloned() else { return };
+        let Some(workload) = self.world.workloads.get(uid) else { return };
         let controlled = controller_of(&workload.metadata).is_some();
         if self.begin_replacement(unit, &workload) {
             return;
@@ -345,7 +346,7 @@ impl Controller {
     pub(super) fn begin_replacement(&mut self, unit: &Unit, workload: &Workload) -> bool {
         let uid = input::uid(&workload.metadata);
         let Some(by) = self.replaced.get(&uid) else { return false };
-        let by = self.world.workloads.get(by).filter(|by| by.holds(tokens::QUOTA_RESERVED)).cloned();
+        let by = self.world.workloads.get(by).filter(|by| by.holds(tokens::QUOTA_RESERVED));
         let (Some(by), false) = (by, workload.holds(tokens::FINISHED)) else {
             self.replaced.remove(&uid);
             return false;
@@ -379,7 +380,8 @@ impl Controller {
             return false;
         }
         let preemptor = evict.preemptor.as_ref().map(|uid| {
-            let job = self.world.workloads.get(uid).and_then(|view| controller_of(&view.metadata));
+            let view = self.world.workloads.get(uid);
+            let job = view.as_ref().and_then(|view| controller_of(&view.metadata));
             (uid.as_str().to_owned(), job.map_or_else(|| "UNKNOWN".to_owned(), |owner| owner.uid.clone()))
         });
         let preemptor = preemptor.as_ref().map(|(uid, job)| (uid.as_str(), job.as_str()));
@@ -435,7 +437,8 @@ impl Controller {
             return;
         }
         // The reason is kept until the object says it: the write may be shed, or meet a conflict.
-        let body = self.reasons.get(&uid).filter(|_| waits).map(|reason| {
+        let reason = self.engine.last_reason(&uid).filter(|_| waits && self.reasons.contains(&uid));
+        let body = reason.map(|reason| {
             let requests = self.engine.requests_of(&uid);
             status::pending(workload, reason, &requests, now)
         });

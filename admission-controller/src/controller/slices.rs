@@ -187,7 +187,7 @@ impl Controller {
     pub(super) fn count_slice_gate(&self, pod: &Uid) {
         let Some(job) = self.world.job_of_slice_pod(pod) else { return };
         let slices = self.world.workloads_of(job);
-        let stands = |one: &&&Workload| one.holds(tokens::ADMITTED) && !one.holds(tokens::FINISHED);
+        let stands = |one: &&Workload| one.holds(tokens::ADMITTED) && !one.holds(tokens::FINISHED);
         if let Some(slice) = slices.iter().find(stands) {
             let now = self.ctx.clock.now();
             self.counted.queues.ungated(kueue::ELASTIC_GATE, slice, false, now);

@@ -133,7 +133,7 @@ impl Controller {
     fn adopt_workload(&mut self, unit: &Unit, job: &Job) {
         let metadata = &job.object.metadata;
         let named = prebuilt(&job.object)
-            .and_then(|name| self.world.workload_named(metadata.namespace.as_deref()?, name).cloned());
+            .and_then(|name| self.world.workload_named(metadata.namespace.as_deref()?, name));
         let Some(workload) = named else { return };
         let mut owners: Vec<Value> =
             workload.metadata.owner_references.iter().flatten().map(|owner| json!(owner)).collect();

@@ -3,6 +3,7 @@
 mod ancestors;
 pub(super) mod ground;
 mod jobs;
+mod kept;
 mod members;
 mod provisioning;
 pub(super) mod slices;
@@ -12,7 +13,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crds::names::kueue;
 use crds::reasons::workload as tokens;
 use crds::view::admission_check::AdmissionCheck;
 use crds::view::cluster_queue::{AdmissionCheckRule, ClusterQueue};
@@ -23,15 +23,14 @@ use crds::view::local_queue::LocalQueue;
 use crds::view::namespace::Namespace;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
-use crds::view::workload::{PodSet, Workload};
+use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kit::watch::Change;
-use model::pool::Pool;
 use quota_engine::{CheckName, ClusterQueueName, CohortName, Engine, Event, LocalQueueKey, Uid};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use ground::Ground;
+use kept::{Kept, Workloads};
 
 use self::provisioning::Provisioning;
 use self::slices::SlicePods;
@@ -74,9 +73,7 @@ pub(super) enum Unit {
 }
 
 pub(crate) struct World {
-    pub(super) workloads: Store<Workload>,
-    /// What they are made of: many are alike.
-    pod_sets: Pool<PodSet>,
+    pub(super) workloads: Workloads,
     cluster_queues: Store<ClusterQueue>,
     local_queues: Store<LocalQueue>,
     checks: Store<AdmissionCheck>,
@@ -97,7 +94,8 @@ pub(crate) struct World {
     children: BTreeMap<Uid, (Uid, Value)>,
     /// Jobs that wait for a Workload that somebody else makes, by its namespace and name.
     awaited: BTreeMap<(String, String), Uid>,
-    workloads_of_job: BTreeMap<Uid, BTreeSet<Uid>>,
+    /// Workloads behind the uid of their job.
+    workloads_of_job: BTreeSet<(Uid, Uid)>,
     queues_by_name: BTreeMap<ClusterQueueName, Uid>,
     checks_by_name: BTreeMap<CheckName, Uid>,
     /// The rules of ClusterQueues that ask for checks.
@@ -124,8 +122,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(config: &Configuration) -> Self {
         Self {
-            workloads: Store::new(),
-            pod_sets: Pool::default(),
+            workloads: Workloads::new(),
             cluster_queues: Store::new(),
             local_queues: Store::new(),
             checks: Store::new(),
@@ -147,7 +144,7 @@ impl World {
             members: Members::new(config),
             children: BTreeMap::new(),
             awaited: BTreeMap::new(),
-            workloads_of_job: BTreeMap::new(),
+            workloads_of_job: BTreeSet::new(),
             queues_by_name: BTreeMap::new(),
             checks_by_name: BTreeMap::new(),
             check_rules: BTreeMap::new(),
@@ -204,17 +201,13 @@ impl World {
     }
 
     /// The Workload of this uid.
-    pub(crate) fn workload(&self, uid: &Uid) -> Option<&Workload> {
+    pub(crate) fn workload(&self, uid: &Uid) -> Option<Workload> {
         self.workloads.get(uid)
     }
 
     pub(crate) fn take(&mut self, engine: &mut Engine, seen: Seen) {
         match seen {
             Seen::Workload(change) => {
-                let change = match change {
-                    Change::Applied(view) => Change::Applied(self.share(view)),
-                    change => change,
-                };
                 for delta in self.workloads.take(change) {
                     self.workload_changed(engine, delta);
                 }
@@ -327,7 +320,7 @@ impl World {
     fn want_ground(&mut self) {
         if !std::mem::replace(&mut self.ground.wanted, true) {
             for (_, view) in self.workloads.iter() {
-                self.ground.stand(view);
+                self.ground.stand(&view);
             }
         }
     }
@@ -370,16 +363,16 @@ impl World {
     }
 
     fn worth_changed(&mut self, engine: &mut Engine) {
-        let of_class = |view: &&Workload| view.spec.priority_class_ref.is_some();
+        let of_class = |view: &Workload| view.spec.priority_class_ref.is_some();
         for view in self.workloads.iter().map(|(_, view)| view).filter(of_class) {
-            let workload = input::workload(view, &self.rules, &self.defaults, &self.priorities);
+            let workload = input::workload(&view, &self.rules, &self.defaults, &self.priorities);
             engine.apply(Event::Workload(Box::new(workload)));
         }
     }
 
     fn defaults_changed(&mut self, engine: &mut Engine) {
         for (_, view) in self.workloads.iter() {
-            let workload = input::workload(view, &self.rules, &self.defaults, &self.priorities);
+            let workload = input::workload(&view, &self.rules, &self.defaults, &self.priorities);
             engine.apply(Event::Requests(workload.uid, workload.pod_sets, workload.seldom.defect.clone()));
         }
     }
@@ -397,20 +390,8 @@ impl World {
         self.cohorts.upsert(view);
     }
 
-    /// What is kept of a Workload: what it has in common with others in one place, and no labels, which decide nothing and
-    /// take half a kilobyte each, but the one that tells of which job an orphan is.
-    fn share(&mut self, mut view: Workload) -> Workload {
-        view.spec.pod_sets = self.pod_sets.share(view.spec.pod_sets);
-        let is_owned = view.metadata.owner_references.iter().flatten().next().is_some();
-        let labels = view.metadata.labels.take().filter(|_| !is_owned).unwrap_or_default();
-        let job: BTreeMap<_, _> = labels.into_iter().filter(|(key, _)| key == kueue::JOB_UID).collect();
-        view.metadata.labels = (!job.is_empty()).then_some(job);
-        view
-    }
-
     /// Takes the answer to a write, which is as good as an event.
     pub(super) fn take_workload(&mut self, engine: &mut Engine, view: Workload) {
-        let view = self.share(view);
         if let Some(uid) = self.workloads.upsert(view) {
             self.workload_changed(engine, Delta::Upsert(uid));
         }
@@ -455,52 +436,48 @@ impl World {
         self.dirty.extend(going.map(|(name, _)| Unit::Flavor(name.clone())));
     }
 
-    fn workload_changed(&mut self, engine: &mut Engine, delta: Delta<Workload>) {
+    fn workload_changed(&mut self, engine: &mut Engine, delta: Delta<Kept>) {
         match delta {
             Delta::Upsert(uid) => {
-                let Some(view) = self.workloads.get(&uid) else { return };
-                self.tally.seen(&uid, view);
-                let mut workload = input::workload(view, &self.rules, &self.defaults, &self.priorities);
-                // The same text, once.
-                workload.uid = uid.clone();
+                let Some(kept) = self.workloads.kept(&uid) else { return };
+                let view = kept.view();
+                self.tally.seen(&uid, &view);
+                let mut workload = input::workload(&view, &self.rules, &self.defaults, &self.priorities);
+                // The same texts, once.
+                workload.uid = kept.uid.clone();
+                (workload.namespace, workload.name) = (kept.namespace.clone(), kept.name.clone());
+                let key = (kept.namespace.clone(), kept.name.clone());
                 engine.apply(Event::Workload(Box::new(workload)));
-                let unit = self.unit_of(&uid, view);
+                let unit = self.unit_of(&uid, &view);
                 let waits = !view.holds(tokens::ADMITTED);
                 if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = &unit {
-                    self.workloads_of_job.entry(job.clone()).or_default().insert(uid.clone());
+                    self.workloads_of_job.insert((job.clone(), uid.clone()));
                 }
-                if let (Unit::Job(job), true) = (&unit, crate::slices::is_slice(view)) {
-                    let (job, view) = (job.clone(), view.clone());
-                    self.slice_seen(&view, &job);
+                if let (Unit::Job(job), true) = (&unit, crate::slices::is_slice(&view)) {
+                    self.slice_seen(&view, job);
                 }
                 if let (Unit::Job(job), true) = (&unit, waits) {
-                    self.parts_dirty(&job.clone());
+                    self.parts_dirty(job);
                 }
-                let Some(view) = self.workloads.get(&uid) else { return };
-                let owners = self.members.workload_seen(view);
+                let owners = self.members.workload_seen(&uid, &key, &view);
                 self.dirty.extend(owners);
                 let key = (text(&view.metadata.namespace), text(&view.metadata.name));
                 self.dirty.extend(self.awaited.get(&key).cloned().map(Unit::Job));
                 self.dirty.insert(unit);
                 if self.ground.wanted {
-                    self.ground.stand(view);
+                    self.ground.stand(&view);
                     self.dirty.insert(Unit::Places(input::uid(&view.metadata)));
                 }
             }
-            Delta::Gone(view) => {
-                let uid = input::uid(&view.metadata);
+            Delta::Gone(kept) => {
+                let (uid, view) = (kept.uid.clone(), kept.view());
                 self.tally.gone(&uid);
                 engine.apply(Event::WorkloadGone(uid.clone()));
                 self.dirty.extend(self.members.unit_of(&view));
-                self.dirty.extend(self.members.workload_gone(&view));
+                self.dirty.extend(self.members.workload_gone(&uid, &(kept.namespace, kept.name), &view));
                 self.ground.leave(&view.metadata);
                 if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = self.unit_of(&uid, &view) {
-                    if let Some(of_job) = self.workloads_of_job.get_mut(&job) {
-                        of_job.remove(&uid);
-                        if of_job.is_empty() {
-                            self.workloads_of_job.remove(&job);
-                        }
-                    }
+                    self.workloads_of_job.remove(&(job.clone(), uid));
                     self.parts_dirty(&job);
                     self.dirty.insert(Unit::Job(job));
                 }
@@ -667,7 +644,7 @@ impl World {
     /// Everything is looked at: after leadership was gained.
     pub(super) fn all_dirty(&mut self) {
         self.all_jobs_dirty();
-        let units: Vec<Unit> = self.workloads.iter().map(|(uid, view)| self.unit_of(uid, view)).collect();
+        let units: Vec<Unit> = self.workloads.iter().map(|(uid, view)| self.unit_of(uid, &view)).collect();
         self.dirty.extend(units);
         self.dirty.extend(self.members.units());
         self.dirty.extend(self.flavors_by_name.keys().cloned().map(Unit::Flavor));
@@ -678,26 +655,35 @@ impl World {
     }
 
     /// The Workloads that a job controls, by uid.
-    pub(super) fn workloads_of(&self, job: &Uid) -> Vec<&Workload> {
-        let uids = self.workloads_of_job.get(job);
-        uids.into_iter().flatten().filter_map(|uid| self.workloads.get(uid)).collect()
+    pub(super) fn workloads_of(&self, job: &Uid) -> Vec<Workload> {
+        self.uids_of(job).filter_map(|uid| self.workloads.get(uid)).collect()
+    }
+
+    /// Whether a job controls a Workload.
+    pub(super) fn has_workload(&self, job: &Uid) -> bool {
+        self.uids_of(job).next().is_some()
+    }
+
+    fn uids_of<'a>(&'a self, job: &'a Uid) -> impl Iterator<Item = &'a Uid> {
+        let from = (job.clone(), Uid::from(""));
+        self.workloads_of_job.range(from..).take_while(move |(of, _)| of == job).map(|(_, uid)| uid)
     }
 
     /// The Workloads whose job has this one's name, whatever its uid: what must never be asked for.
     pub(super) fn workloads_of_name(&self, job: &Job) -> Vec<Workload> {
         let metadata = &job.object.metadata;
-        let namesake = |one: &&Workload| {
+        let namesake = |one: &Workload| {
             one.metadata.namespace == metadata.namespace
                 && controller_of(&one.metadata).is_some_and(|owner| {
                     owner.kind == job.kind.kind && Some(&owner.name) == metadata.name.as_ref()
                 })
         };
-        self.workloads.iter().map(|(_, one)| one).filter(namesake).cloned().collect()
+        self.workloads.iter().map(|(_, one)| one).filter(namesake).collect()
     }
 
     /// The unit in which a Workload is written.
     pub(super) fn unit_of_workload(&self, uid: &Uid) -> Option<Unit> {
-        Some(self.unit_of(uid, self.workloads.get(uid)?))
+        Some(self.unit_of(uid, &self.workloads.get(uid)?))
     }
 
     /// The uid of the job of a kind we know that controls this Workload.

@@ -115,7 +115,7 @@ impl Judge {
 
     fn take_workload(&mut self, view: Workload, now: Timestamp) {
         let uid = input::uid(&view.metadata);
-        let before = self.world.workload(&uid).cloned();
+        let before = self.world.workload(&uid);
         let reason = self.engine.explain(&uid).and_then(|one| one.reason);
         // What the engine decided about it rests on what it was: it decides anew.
         let opinion = self.opinions.remove(&uid);
@@ -263,7 +263,7 @@ impl Judge {
         let Some(held) = self.opinions.remove(uid) else { return };
         // From here on the engine goes by what Kueue has decided, so that one difference does not bring others.
         self.engine.written(held.id, Outcome::Refused("Kueue decided otherwise".to_owned()));
-        let Some(view) = self.world.workload(uid).cloned() else { return };
+        let Some(view) = self.world.workload(uid) else { return };
         match held.opinion {
             Opinion::Admit(ours) => {
                 self.overdue.insert(uid.clone());

@@ -31,12 +31,12 @@ impl List {
 
 impl Board {
     /// Answers from the engine; `view` finds the object of a workload.
-    pub(crate) fn answer<'a>(
+    pub(crate) fn answer(
         &mut self,
         question: &Question,
         engine: &Engine,
         now: Instant,
-        view: impl Fn(&Uid) -> Option<&'a Workload>,
+        view: impl Fn(&Uid) -> Option<Workload>,
     ) -> Answer {
         let cluster_queue = match &question.queue {
             QueueRef::Cluster(name) => Some(name),
@@ -69,20 +69,22 @@ impl Board {
     }
 }
 
-fn pending(position: usize, one: &Waiting, view: Option<&Workload>) -> PendingWorkload {
-    let owners = view.and_then(|view| view.metadata.owner_references.as_deref()).unwrap_or_default();
+fn pending(position: usize, one: &Waiting, view: Option<Workload>) -> PendingWorkload {
+    let metadata = view.map(|view| view.metadata).unwrap_or_default();
     PendingWorkload {
         metadata: Metadata {
             name: one.name.clone(),
             namespace: one.namespace.clone(),
-            creation_timestamp: view.and_then(|view| view.metadata.creation_timestamp.clone()),
-            owner_references: owners
-                .iter()
+            creation_timestamp: metadata.creation_timestamp,
+            owner_references: metadata
+                .owner_references
+                .into_iter()
+                .flatten()
                 .map(|owner| Owner {
-                    api_version: owner.api_version.clone(),
-                    kind: owner.kind.clone(),
-                    name: owner.name.clone(),
-                    uid: owner.uid.clone(),
+                    api_version: owner.api_version,
+                    kind: owner.kind,
+                    name: owner.name,
+                    uid: owner.uid,
                 })
                 .collect(),
         },

@@ -89,7 +89,7 @@ pub struct PreemptionGate {
 }
 
 /// `spec.priorityClassRef`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(default)]
 pub struct PriorityClassRef {
     /// `group`.
@@ -340,7 +340,7 @@ pub struct RequeueState {
 }
 
 /// `status.admission`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Admission {
     /// `clusterQueue`.
@@ -350,7 +350,7 @@ pub struct Admission {
 }
 
 /// `status.admission.podSetAssignments[]`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetAssignment {
     /// `name`.

@@ -131,7 +131,7 @@ impl World {
     /// Whether a job is managed, as far as its Workloads are known.
     pub(in crate::controller) fn is_managed(&self, job: &JobObject) -> bool {
         let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
-        let known = || !self.workloads_of(&Uid::from(job.uid())).is_empty();
+        let known = || self.has_workload(&Uid::from(job.uid()));
         (self.manages(namespace, job.queue()) || known()) && self.standing(&job.metadata) == Standing::Own
     }
 
@@ -150,8 +150,7 @@ impl World {
     /// A job of which nothing was kept, and that is managed now: it has a Workload, or it has turned out to be nobody's part.
     pub(in crate::controller) fn job_to_read(&self, uid: &Uid) -> Option<&BareJob> {
         let StoredJob::Bare(job) = self.stored_job(uid)? else { return None };
-        let is_wanted =
-            || !self.workloads_of(uid).is_empty() || self.manages(&job.namespace, job.queue.as_deref());
+        let is_wanted = || self.has_workload(uid) || self.manages(&job.namespace, job.queue.as_deref());
         let standing = || self.standing_below(job.owner.as_deref().cloned(), &job.namespace);
         (job.can_be_managed && is_wanted() && standing().is_looked_at()).then_some(job)
     }

@@ -1,6 +1,7 @@
 //! Managed pods, which of them belong together, and the objects they were made for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crds::names::kueue;
 use crds::view::workload::Workload;
@@ -10,10 +11,11 @@ use quota_engine::Uid;
 use super::{Unit, World, controller_of};
 use crate::config::Configuration;
 use crate::controller::store::{Delta, Store};
-use crate::input;
 use crate::jobs::{JobObject, KindId};
 use crate::pods::{Group, Member, PodOwner, PodsKey, of_kind};
 
+/// Namespace and name, as the Workload itself is kept with them.
+type WorkloadKey = (Arc<str>, Arc<str>);
 /// Kind, namespace and name.
 type OwnerName = (KindId, String, String);
 
@@ -31,7 +33,7 @@ pub(super) struct Members {
     /// Pods that have not joined their group, by the object they were made for.
     to_join: BTreeMap<OwnerName, BTreeSet<Uid>>,
     /// Workloads by namespace and name, as far as somebody may look for them by name.
-    workload_named: BTreeMap<(String, String), Uid>,
+    workload_named: BTreeMap<WorkloadKey, Uid>,
     /// Workloads by the uid of the object they were made from.
     workloads_of_owner: BTreeMap<Uid, BTreeSet<Uid>>,
 }
@@ -76,9 +78,8 @@ impl Members {
     }
 
     /// Takes note of a Workload; the owners it was made from may have to look at it.
-    pub(super) fn workload_seen(&mut self, view: &Workload) -> Vec<Unit> {
-        let uid = input::uid(&view.metadata);
-        self.workload_named.insert(key_of(view), uid.clone());
+    pub(super) fn workload_seen(&mut self, uid: &Uid, key: &WorkloadKey, view: &Workload) -> Vec<Unit> {
+        self.workload_named.insert(key.clone(), uid.clone());
         let owners = made_from(view);
         for owner in &owners {
             self.workloads_of_owner.entry(owner.clone()).or_default().insert(uid.clone());
@@ -86,16 +87,14 @@ impl Members {
         owners.into_iter().map(Unit::PodOwner).collect()
     }
 
-    pub(super) fn workload_gone(&mut self, view: &Workload) -> Vec<Unit> {
-        let uid = input::uid(&view.metadata);
-        let key = key_of(view);
-        if self.workload_named.get(&key) == Some(&uid) {
-            self.workload_named.remove(&key);
+    pub(super) fn workload_gone(&mut self, uid: &Uid, key: &WorkloadKey, view: &Workload) -> Vec<Unit> {
+        if self.workload_named.get(key) == Some(uid) {
+            self.workload_named.remove(key);
         }
         let owners = made_from(view);
         for owner in &owners {
             if let Some(workloads) = self.workloads_of_owner.get_mut(owner) {
-                workloads.remove(&uid);
+                workloads.remove(uid);
                 if workloads.is_empty() {
                     self.workloads_of_owner.remove(owner);
                 }
@@ -255,11 +254,11 @@ impl World {
     }
 
     /// The Workload of pods, and whether one of its name was made for something else.
-    pub(in crate::controller) fn workload_of_pods(&self, key: &PodsKey) -> (Option<&Workload>, bool) {
+    pub(in crate::controller) fn workload_of_pods(&self, key: &PodsKey) -> (Option<Workload>, bool) {
         match key {
-            PodsKey::One(uid) => (self.workloads_of(uid).first().copied(), false),
+            PodsKey::One(uid) => (self.workloads_of(uid).into_iter().next(), false),
             PodsKey::Group { namespace, name } => match self.workload_named(namespace, name) {
-                Some(view) if is_of_group(view) => (Some(view), false),
+                Some(view) if is_of_group(&view) => (Some(view), false),
                 Some(_) => (None, true),
                 None => (None, false),
             },
@@ -267,8 +266,8 @@ impl World {
     }
 
     /// A Workload by its name.
-    pub(in crate::controller) fn workload_named(&self, namespace: &str, name: &str) -> Option<&Workload> {
-        let key = (namespace.to_owned(), name.to_owned());
+    pub(in crate::controller) fn workload_named(&self, namespace: &str, name: &str) -> Option<Workload> {
+        let key = (namespace.into(), name.into());
         self.workloads.get(self.members.workload_named.get(&key)?)
     }
 
@@ -279,7 +278,7 @@ impl World {
     }
 
     /// The Workloads that were made from an object.
-    pub(in crate::controller) fn workloads_made_from(&self, owner: &Uid) -> Vec<&Workload> {
+    pub(in crate::controller) fn workloads_made_from(&self, owner: &Uid) -> Vec<Workload> {
         let uids = self.members.workloads_of_owner.get(owner);
         uids.into_iter().flatten().filter_map(|uid| self.workloads.get(uid)).collect()
     }
