@@ -138,7 +138,7 @@ fn a_place_on_a_lost_node_is_of_no_use_to_those_who_wait() {
     world.engine.apply(Event::NodeGone("n1".into()));
     world.settle();
     let mut moved = world.workloads[&Uid::from("moved")].clone();
-    moved.unhealthy_nodes = vec!["n1".into()];
+    moved.seldom.unhealthy_nodes = vec!["n1".into()];
     world.put(moved);
     world.cycle();
     assert_eq!(hosts_of(&world, "moved"), ["n2"]);
