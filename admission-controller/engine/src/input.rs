@@ -601,7 +601,7 @@ impl Workload {
     /// Whether it waits for quota, of whatever queue, or would if nothing were wrong with it: not one that was deactivated, is
     /// held back, lacks pods, or is on hold (Kueue `IsAdmissible` in `pkg/workload`). Who has quota or has ended does not.
     pub fn wants_quota(&self) -> bool {
-        let lacks_pods = self.kept_out == Some(KeptOut::ReplacementPods);
-        self.active && self.standing == Standing::Pending && self.gated_by.is_none() && !lacks_pods
+        let lacks_pods = self.seldom.kept_out == Some(KeptOut::ReplacementPods);
+        self.active && self.standing == Standing::Pending && self.seldom.gated_by.is_none() && !lacks_pods
     }
 }

@@ -536,13 +536,15 @@ fn who_does_not_want_quota_waits_in_no_queue_and_nobody_waits_in_a_stopped_one()
     held.standing = Standing::OnHold;
     world.put(held);
     let mut gated = workload("gated", "cq", 1, 0);
-    gated.gated_by = Some("somebody".into());
+    gated.seldom.gated_by = Some("somebody".into());
     world.put(gated);
     let mut lacking = workload("lacking", "cq", 1, 0);
-    lacking.kept_out = Some(KeptOut::ReplacementPods);
+    lacking.seldom.kept_out = Some(KeptOut::ReplacementPods);
     world.put(lacking.clone());
     // A wrong number in it does not put it back.
-    world.put(Workload { uid: "wrong".into(), name: "wrong".into(), defect: Some("x".into()), ..lacking });
+    let mut wrong = Workload { uid: "wrong".into(), name: "wrong".into(), ..lacking };
+    wrong.seldom.defect = Some("x".into());
+    world.put(wrong);
     world.settle();
     let pending = |world: &World| {
         let key = LocalQueueKey::new("ns", "cq");
