@@ -55,7 +55,9 @@ pub(super) struct Activity {
 
 impl Activity {
     pub(super) fn count(&mut self, write: &Write) {
-        if write.resource != "leases.coordination.k8s.io" {
+        // A Job whose pods fail is tried again and again, and its controller says so each time.
+        let retries = write.resource == "jobs.batch" && write.writer == "job-controller";
+        if write.resource != "leases.coordination.k8s.io" && !retries {
             self.writes.entry((write.resource.clone(), write.key())).or_default().push(write.at);
         }
     }
