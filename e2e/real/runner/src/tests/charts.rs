@@ -4,6 +4,7 @@
 mod installed;
 mod rendered;
 mod story;
+mod upgrade;
 mod values;
 
 use std::path::Path;

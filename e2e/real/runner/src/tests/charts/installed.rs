@@ -13,6 +13,7 @@ use super::story::{
     agent, appears_later, cluster_queue, converted, delete, excluded, gang, job, no_queue, podgroup,
     suspended, too_large, visible, wrong_queue,
 };
+use super::upgrade::harms_nobody;
 use crate::cluster::{condition, wait};
 use crate::helm::{PROGRAMS, SYSTEM, Site};
 use crate::registry::{Outcome, Test, need};
@@ -65,6 +66,7 @@ pub(super) fn all() -> Vec<Test> {
         "a_pod_that_does_not_fit_is_told_so" => too_large,
         "the_agent_tells_of_its_gpus" => agent,
         "an_upgrade_is_carried_out_and_keeps_the_authority" => upgrade,
+        "an_upgrade_harms_nobody_who_runs_or_waits" => harms_nobody,
         "a_rollback_keeps_the_authority" => rollback,
         "nothing_was_forbidden" => nothing_forbidden,
         "no_right_is_given_for_nothing" => all_used,

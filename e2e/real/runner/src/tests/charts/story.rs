@@ -41,7 +41,7 @@ pub(super) async fn delete(site: &Site, path: &str) -> Result<()> {
 }
 
 /// No kubelet is there to confirm that a pod has ended.
-async fn delete_now(site: &Site, path: &str) -> Result<()> {
+pub(super) async fn delete_now(site: &Site, path: &str) -> Result<()> {
     let request = http::Request::delete(format!("{path}?gracePeriodSeconds=0")).body(Vec::new())?;
     site.plane.client.request::<Value>(request).await?;
     Ok(())
@@ -191,12 +191,12 @@ pub(super) async fn converted(site: &mut Site) -> Result<()> {
     delete(site, "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/old").await
 }
 
-async fn pods(site: &Site, selector: &str) -> Result<Vec<Value>> {
+pub(super) async fn pods(site: &Site, selector: &str) -> Result<Vec<Value>> {
     let all = site.get(&format!("/api/v1/namespaces/team/pods?labelSelector={selector}")).await?;
     Ok(all["items"].as_array().cloned().unwrap_or_default())
 }
 
-async fn wait_bound(site: &Site, selector: &str, count: usize) -> Result<Vec<Value>> {
+pub(super) async fn wait_bound(site: &Site, selector: &str, count: usize) -> Result<Vec<Value>> {
     let what = format!("{count} pods with {selector} to be bound");
     let bound = wait(&what, Duration::from_secs(40), async || {
         let all = pods(site, selector).await?;

@@ -1,0 +1,83 @@
+//! An upgrade with jobs that run and jobs that wait, and what happens while no webhook answers.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use super::KUEUE;
+use super::story::{cluster_queue, delete, delete_now, job, pods, wait_bound};
+use crate::cluster::{Applied, condition, wait};
+use crate::helm::Site;
+
+const JOBS: &str = "/apis/batch/v1/namespaces/team/jobs";
+const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads";
+
+pub(super) async fn harms_nobody(site: &mut Site) -> Result<()> {
+    site.programs().await?;
+    let applier = site.applier().await?;
+    let flavor =
+        json!({"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "a100"}, "spec": {}});
+    let local = json!({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": {"name": "training", "namespace": "team"},
+        "spec": {"clusterQueue": "team"}});
+    for object in [flavor, cluster_queue("team", "8"), local, job("runs", Some("training"), 4, 2)] {
+        applier.must(&object).await?;
+    }
+    wait_bound(site, "job-name=runs", 4).await?;
+    applier.must(&job("waits", Some("training"), 4, 2)).await?;
+    wait("the second job to wait", Duration::from_secs(20), async || {
+        Ok(workload(site, "waits").await?.is_some_and(|one| says(&one, "QuotaReserved", "False")))
+    })
+    .await?;
+    let before = seen(site).await?;
+
+    site.stop().await?;
+    let refused = applier.apply(&job("late", Some("training"), 1, 1), false).await?;
+    ensure!(matches!(refused, Applied::Refused(_)), "no webhook answers: {refused:?}");
+    applier.must(&job("own", None, 1, 1)).await.context("a job without a queue needs no webhook")?;
+    ensure!(seen(site).await? == before, "while nobody is there");
+
+    site.release(&["--set", "admissionController.webhooks.timeoutSeconds=9"]).await?;
+    site.programs().await?;
+    applier.must(&job("late", Some("training"), 1, 1)).await.context("the webhooks are back")?;
+    // Whatever a program does to what it finds, it does at once.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    ensure!(seen(site).await? == before, "after the upgrade: before {before:?}, now {:?}", seen(site).await?);
+
+    for name in ["runs", "own", "late"] {
+        delete(site, &format!("{JOBS}/{name}")).await?;
+    }
+    for pod in pods(site, "job-name=runs").await? {
+        let name = pod["metadata"]["name"].as_str().context("a name")?;
+        delete_now(site, &format!("/api/v1/namespaces/team/pods/{name}")).await?;
+    }
+    wait_bound(site, "job-name=waits", 4).await.context("what waited goes on")?;
+    delete(site, &format!("{JOBS}/waits")).await?;
+    for pod in pods(site, "job-name=waits").await? {
+        let name = pod["metadata"]["name"].as_str().context("a name")?;
+        delete_now(site, &format!("/api/v1/namespaces/team/pods/{name}")).await?;
+    }
+    wait("the Workloads to be gone", Duration::from_secs(30), async || {
+        Ok(site.get(WORKLOADS).await?["items"].as_array().is_some_and(Vec::is_empty))
+    })
+    .await
+}
+
+async fn workload(site: &Site, job: &str) -> Result<Option<Value>> {
+    let all = site.get(WORKLOADS).await?;
+    let mut all = all["items"].as_array().into_iter().flatten();
+    Ok(all.find(|one| one["metadata"]["ownerReferences"][0]["name"] == job).cloned())
+}
+
+fn says(workload: &Value, kind: &str, status: &str) -> bool {
+    condition(workload, kind).is_some_and(|found| found["status"] == status)
+}
+
+/// The uid, the admission and the conditions of the job that runs, and the uids of its pods.
+async fn seen(site: &Site) -> Result<(Value, Value, Value, Vec<Value>)> {
+    let one = workload(site, "runs").await?.context("the Workload of the job that runs")?;
+    let pods = pods(site, "job-name=runs").await?;
+    let pods = pods.iter().map(|pod| pod["metadata"]["uid"].clone()).collect();
+    let status = &one["status"];
+    Ok((one["metadata"]["uid"].clone(), status["admission"].clone(), status["conditions"].clone(), pods))
+}
