@@ -140,7 +140,6 @@ fn workload(version: &str, name: &str, queue: usize) -> Value {
         "apiVersion": version, "kind": "Workload",
         "metadata": {
             "name": name, "namespace": "team",
-            "labels": {"kueue.x-k8s.io/job-uid": format!("00000000-0000-4000-8000-{name:0>12}")},
         },
         "spec": {"queueName": format!("cq-{queue}"), "active": true, "priority": 0, "podSets": [{
             "name": "main", "count": 1,
