@@ -241,7 +241,13 @@ impl Engine {
         self.forget_slice(&uid);
         self.note_slice(&workload);
         let shape = Shape::of(&workload, &mut self.shapes);
-        let progress = self.workloads.get_mut(&uid).and_then(|record| record.progress.take());
+        let (progress, displaced) = match self.workloads.get_mut(&uid) {
+            Some(record) => {
+                let same_worth = record.workload.priority == workload.priority;
+                (record.progress.take(), record.displaced.take().filter(|_| same_worth))
+            }
+            None => (None, None),
+        };
         let record = Record {
             workload,
             shape,
@@ -251,6 +257,7 @@ impl Engine {
             unplaced: None,
             eviction_refused_at: None,
             progress,
+            displaced,
         };
         self.workloads.insert(uid.clone(), record);
         self.place(&uid);

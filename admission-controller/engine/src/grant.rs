@@ -78,6 +78,7 @@ impl Engine {
             Phase::Queued(queue) | Phase::Parked(queue) => {
                 let queue = *queue;
                 self.leave_queue(queue, &order);
+                self.displaces(uid, &[]);
                 queue
             }
             Phase::Claiming(claim) => {

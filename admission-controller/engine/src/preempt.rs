@@ -148,7 +148,8 @@ enum Group {
 /// One search for victims.
 pub(crate) struct Search<'a> {
     engine: &'a mut Engine,
-    /// The preemptor's.
+    /// The preemptor.
+    uid: &'a Uid,
     priority: i32,
     queued_at_ms: i64,
     queue: NodeId,
@@ -168,7 +169,7 @@ pub(crate) struct Search<'a> {
 impl<'a> Search<'a> {
     pub(crate) fn new(
         engine: &'a mut Engine,
-        uid: &Uid,
+        uid: &'a Uid,
         queue: NodeId,
         requests: &'a Usage,
         short: BTreeSet<FlavorResource>,
@@ -177,6 +178,7 @@ impl<'a> Search<'a> {
         let policy = engine.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
         let Workload { priority, queued_at_ms, .. } = engine.workloads[uid].workload;
         Self {
+            uid,
             engine,
             priority,
             queued_at_ms,
@@ -442,7 +444,7 @@ impl<'a> Search<'a> {
             let Some(record) = self.engine.workloads.get(uid) else { continue };
             let Phase::Holding(holding) = &record.phase else { continue };
             let uses = self.short.iter().any(|pair| holding.usage.get(pair).is_some_and(|used| *used > 0));
-            if !uses || !allowed(&record.workload) {
+            if !uses || !allowed(&record.workload) || record.has_displaced(self.uid, self.priority) {
                 continue;
             }
             let leaves = matches!(holding.state, HoldState::Leaving { .. });

@@ -211,6 +211,7 @@ impl Engine {
             self.reserve(head.uid(), granted.admission, granted.usage, granted.places, now_ms);
         } else {
             self.claim(head, granted);
+            self.displaces(head.uid(), targets);
         }
         Done::Something
     }
@@ -251,6 +252,16 @@ impl Engine {
             return false;
         }
         true
+    }
+
+    /// Notes who leaves for it.
+    pub(crate) fn displaces(&mut self, uid: &Uid, targets: &[Target]) {
+        let priority =
+            |target: &Target| Some((target.uid.clone(), self.workloads.get(&target.uid)?.workload.priority));
+        let displaced: Arc<[_]> = targets.iter().filter_map(priority).collect();
+        if let Some(record) = self.workloads.get_mut(uid) {
+            record.displaced = (!displaced.is_empty()).then_some(displaced);
+        }
     }
 
     /// Whether it fits in the plan when these have left too.

@@ -413,6 +413,18 @@ pub(crate) struct Record {
     pub(crate) eviction_refused_at: Option<u64>,
     /// How far its search of flavors came.
     pub(crate) progress: Option<Box<Progress>>,
+    /// Who left so that it could have what it was promised last, each with its priority then.
+    pub(crate) displaced: Option<Arc<[(Uid, i32)]>>,
+}
+
+impl Record {
+    /// Whether what it holds it has because this one left for it. By their shares two may each have a right to the other's
+    /// place, in turn and without end; who came second stays. When the priority of either changes, so may the better right.
+    pub(crate) fn has_displaced(&self, uid: &Uid, priority: i32) -> bool {
+        self.displaced
+            .as_ref()
+            .is_some_and(|gone| gone.iter().any(|(who, then)| who == uid && *then == priority))
+    }
 }
 
 #[derive(Debug)]

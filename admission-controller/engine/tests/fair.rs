@@ -132,3 +132,25 @@ fn who_stays_within_its_own_takes_it_back_whatever_the_shares() {
         assert_eq!(world.victims(), [("a-00", right)]);
     }
 }
+
+/// A large job takes from a queue that has more, whose small job takes from the large one: by their shares each has the right
+/// to, whenever it is the other that holds.
+#[test]
+fn two_who_have_a_right_to_each_others_place_do_not_change_it_for_ever() {
+    let mut events = vec![pool("root", None, 44, ONE)];
+    events.extend(member("a", "root", 0, ONE));
+    events.extend(member("b", "root", 0, 2 * ONE));
+    let mut world = fair(FairSharing::default(), events);
+    for (uid, gpus, priority) in [("medium", 24, 1), ("small", 12, 0)] {
+        world.put(workload(uid, "a", gpus, priority));
+    }
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [2, 0]);
+    world.put(workload("large", "b", 40, 0));
+    let held = come_to_rest(&mut world, &["a", "b"]);
+    assert_eq!(held, [0, 1]);
+    // With another priority it is another question.
+    let mut more = world.workloads[&Uid::from("small")].clone();
+    (more.priority, more.version) = (2, more.version + 1);
+    world.put(more);
+    assert_ne!(come_to_rest(&mut world, &["a", "b"]), held);
+}
