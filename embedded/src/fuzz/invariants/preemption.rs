@@ -6,7 +6,7 @@ use model::ResourceList;
 use serde_json::Value;
 
 use super::liveness::{asks, free, is_plain, queue_of};
-use super::quota::{Usage, became_true, borrows, cohort_of, held, quota_cell, used};
+use super::quota::{became_true, borrows, cohort_of, held, quota_cell, used};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, FLAVORS, GRACE, Key, LOCAL_QUEUES, WORKLOADS, World, Write, condition, holds, key, text,
     uid,
@@ -31,7 +31,9 @@ struct Reclaimed {
     at: i64,
     victim: Key,
     queue: String,
-    holds: Usage,
+    /// What the one asks for whom it makes room. Of which of it there was not enough is not known outside; a queue that borrows
+    /// any of that may lose whoever uses any of it.
+    asked: ResourceList,
 }
 
 /// The preemptions under way.
@@ -76,12 +78,13 @@ impl Preemptions {
             return Err(format!("{:?} was preempted for {beneficiary}, which does not exist", write.key()));
         }
         let why = condition(write.object(), "Preempted").map(|one| text(one, "/reason")).unwrap_or_default();
-        if why.starts_with("InCohort") {
+        let asked = world.all(WORKLOADS).find(|one| uid(one) == beneficiary).and_then(|one| asks(one));
+        if let (true, Some(asked)) = (why.starts_with("InCohort"), asked) {
             self.reclaimed.push(Reclaimed {
                 at: write.at,
                 victim: write.key(),
                 queue: text(write.object(), "/status/admission/clusterQueue").to_owned(),
-                holds: held(write.object()),
+                asked,
             });
         }
         match self.open.iter_mut().find(|batch| batch.beneficiary == beneficiary) {
@@ -125,7 +128,7 @@ impl Preemptions {
         let ripe = |one: &Reclaimed| one.at + BATCH <= now;
         let (ripe, open): (Vec<_>, Vec<_>) = std::mem::take(&mut self.reclaimed).into_iter().partition(ripe);
         self.reclaimed = open;
-        match ripe.iter().find(|one| !borrows(world, &one.queue, &one.holds)) {
+        match ripe.iter().find(|one| !borrows(world, &one.queue, &one.asked)) {
             Some(one) => {
                 Err(format!("{:?} was preempted by others, and {} borrowed nothing", one.victim, one.queue))
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use model::ResourceList;
 use serde_json::Value;
 
 use super::tree::{Cell, Tree};
@@ -141,8 +142,8 @@ pub(super) fn victims_allowed(world: &World, write: &Write) -> Result<(), String
     Ok(())
 }
 
-/// Whether a queue uses more than its own of any of these, or did of late.
-pub(super) fn borrows(world: &World, queue: &str, cells: &Usage) -> bool {
+/// Whether a queue uses more than its own of any of these resources, or did of late.
+pub(super) fn borrows(world: &World, queue: &str, asked: &ResourceList) -> bool {
     let mut most = Usage::new();
     for key in world.keys_of_late(WORKLOADS) {
         let mut held_by_one = Usage::new();
@@ -160,7 +161,8 @@ pub(super) fn borrows(world: &World, queue: &str, cells: &Usage) -> bool {
     }
     world.believable_shapes().any(|shape| {
         let tree = Tree::of(&shape, world);
-        cells.keys().any(|cell| most.get(cell).copied().unwrap_or(0) > tree.nominal(queue, cell))
+        let is_asked = |cell: &Cell| asked.keys().any(|resource| resource.as_str() == cell.1);
+        most.iter().any(|(cell, used)| is_asked(cell) && *used > tree.nominal(queue, cell))
     })
 }
 
