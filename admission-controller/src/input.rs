@@ -33,6 +33,27 @@ pub fn uid(metadata: &ObjectMeta) -> Uid {
     Uid::new(metadata.uid.as_deref().unwrap_or_default())
 }
 
+/// Who a Workload is. Whoever keeps these texts hands them on instead of having them made once more.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.namespace`.
+    pub namespace: Arc<str>,
+    /// `metadata.name`.
+    pub name: Arc<str>,
+}
+
+impl From<&ObjectMeta> for Identity {
+    fn from(metadata: &ObjectMeta) -> Self {
+        Self {
+            uid: uid(metadata),
+            namespace: text(metadata.namespace.as_ref()).into(),
+            name: name(metadata).into(),
+        }
+    }
+}
+
 /// The object's resourceVersion as a number. Kubernetes guarantees since 1.35 that it is one (KEP-5504); etcd's always was.
 pub fn version(metadata: &ObjectMeta) -> u64 {
     metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
@@ -266,6 +287,7 @@ pub fn history(view: &LocalQueue) -> Option<Amounts> {
 /// One of a WorkloadPriorityClass is worth what the class says: a number written over it by hand, which is put right again,
 /// must not preempt anybody in the meantime.
 pub fn workload(
+    identity: Identity,
     view: &Workload,
     rules: &Rules,
     defaults: &PodDefaults,
@@ -276,11 +298,10 @@ pub fn workload(
     let of_class = class.and_then(|class| priorities.workload.get(&class.name).copied());
     let base_priority = of_class.or(view.spec.priority).unwrap_or(0);
     let mut defects = Vec::new();
-    let namespace = text(view.metadata.namespace.as_ref());
     let remaining = reclaimable::remaining(view, rules);
     let mut pod_sets = Vec::with_capacity(view.spec.pod_sets.len());
     for (index, one) in view.spec.pod_sets.iter().enumerate() {
-        let (asked, wrong) = requests(index, one, namespace, defaults);
+        let (asked, wrong) = requests(index, one, &identity.namespace, defaults);
         defects.extend(wrong);
         let count = remaining.get(one.name.as_str()).copied().unwrap_or(0);
         pod_sets.push(pod_set(one, count, asked, rules, &mut defects));
@@ -298,10 +319,10 @@ pub fn workload(
         defect: (!defects.is_empty()).then(|| defects.join("; ")),
     };
     input::Workload {
-        uid: uid(&view.metadata),
+        uid: identity.uid,
         version: version(&view.metadata),
-        namespace: Arc::from(text(view.metadata.namespace.as_ref())),
-        name: Arc::from(name(&view.metadata)),
+        namespace: identity.namespace,
+        name: identity.name,
         queue: view.spec.queue_name.as_deref().filter(|name| !name.is_empty()).map(Arc::from),
         priority: base_priority.saturating_add(boost(&view.metadata, rules)),
         base_priority,

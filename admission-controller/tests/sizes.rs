@@ -185,7 +185,13 @@ fn the_largest_workloads_are_decided_about_in_time() {
             engine.apply(Event::ClusterQueue(input::cluster_queue(&queue, &rules)));
             engine.apply(Event::LocalQueue(input::local_queue(&local)));
             let Ok(view) = serde_json::from_str::<Workload>(&text) else { return };
-            let workload = input::workload(&view, &rules, &PodDefaults::default(), &Priorities::default());
+            let workload = input::workload(
+                (&view.metadata).into(),
+                &view,
+                &rules,
+                &PodDefaults::default(),
+                &Priorities::default(),
+            );
             engine.apply(Event::Workload(Box::new(workload)));
             let decisions = engine.decide(0);
             let reasons = decisions.iter().filter_map(|decision| match decision {

@@ -112,8 +112,8 @@ impl Controller {
                 let labels = view.metadata.labels.as_ref();
                 let is_group = labels.is_some_and(|labels| labels.contains_key(kueue::POD_GROUP_NAME));
                 let key = self.world.take_let_go(&mut self.engine, *view);
-                let uid = key.and_then(|key| self.world.ground.workload_named(&key));
-                if let Some(workload) = uid.and_then(|uid| self.world.workloads.get(uid)) {
+                let workload = key.and_then(|(namespace, name)| self.world.workload_named(&namespace, &name));
+                if let Some(workload) = workload {
                     let (gate, now) = (kueue::TOPOLOGY_GATE, self.ctx.clock.now());
                     self.counted.queues.ungated(gate, &workload, is_group, now);
                 }

@@ -78,7 +78,7 @@ impl Controller {
             self.schedule(Unit::Job(job), GATE_DELAY);
         }
         let Some(key) = self.world.ground.end_leave(uid) else { return };
-        if let Some(workload) = self.world.ground.workload_named(&key).cloned() {
+        if let Some(workload) = self.world.workload_of_places(&key).cloned() {
             self.schedule(Unit::Places(workload), GATE_DELAY);
         }
     }

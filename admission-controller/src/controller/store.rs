@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crds::names::kueue;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -133,7 +134,7 @@ impl Object for StoredJob {
 #[derive(Debug)]
 pub(super) struct Store<V> {
     /// Each by itself: they are large, and a map has room to spare.
-    items: BTreeMap<Uid, Box<V>>,
+    items: BTreeMap<Uid, Arc<V>>,
     /// During a list: what it has not named yet.
     unnamed: Option<BTreeSet<Uid>>,
     /// Objects gone not long ago: the answer to a write may come after the watch has told of the deletion (a patch that
@@ -151,7 +152,7 @@ pub(super) enum Delta<V> {
     /// This object is new or newer.
     Upsert(Uid),
     /// This object is gone.
-    Gone(V),
+    Gone(Arc<V>),
 }
 
 impl<V: Object> Store<V> {
@@ -165,11 +166,17 @@ impl<V: Object> Store<V> {
     }
 
     pub(super) fn get(&self, uid: &Uid) -> Option<&V> {
-        self.items.get(uid).map(|item| &**item)
+        self.shared(uid).map(|item| &**item)
     }
 
+    /// The same, for whoever keeps it too.
+    pub(super) fn shared(&self, uid: &Uid) -> Option<&Arc<V>> {
+        self.items.get(uid)
+    }
+
+    /// The same, to be changed; `None` too where somebody else keeps it.
     pub(super) fn get_mut(&mut self, uid: &Uid) -> Option<&mut V> {
-        self.items.get_mut(uid).map(|item| &mut **item)
+        self.items.get_mut(uid).and_then(Arc::get_mut)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Uid, &V)> {
@@ -186,16 +193,13 @@ impl<V: Object> Store<V> {
             Change::Deleted(object) => {
                 let uid = object.uid();
                 self.bury(uid.clone());
-                self.items.remove(&uid).into_iter().map(|item| Delta::Gone(*item)).collect()
+                self.items.remove(&uid).into_iter().map(Delta::Gone).collect()
             }
             Change::Synced => {
                 self.synced = true;
                 let gone = self.unnamed.take().unwrap_or_default();
                 gone.iter().for_each(|uid| self.bury(uid.clone()));
-                gone.into_iter()
-                    .filter_map(|uid| self.items.remove(&uid))
-                    .map(|item| Delta::Gone(*item))
-                    .collect()
+                gone.into_iter().filter_map(|uid| self.items.remove(&uid)).map(Delta::Gone).collect()
             }
         }
     }
@@ -221,7 +225,7 @@ impl<V: Object> Store<V> {
         if self.items.get(&uid).is_some_and(|known| !object.says_more_than(known)) {
             return None;
         }
-        self.items.insert(uid.clone(), Box::new(object));
+        self.items.insert(uid.clone(), Arc::new(object));
         Some(uid)
     }
 }

@@ -10,6 +10,7 @@ mod quota;
 pub(super) mod slices;
 #[cfg(test)]
 mod tests;
+mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,10 +32,11 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use ground::Ground;
-use kept::{Kept, Workloads};
+use kept::{Kept, Owner};
 
 use self::provisioning::Provisioning;
 use self::slices::SlicePods;
+use self::workloads::Workloads;
 use super::feeds::Seen;
 use super::store::{Delta, Store, StoredJob};
 use crate::compose::Priorities;
@@ -49,6 +51,9 @@ use crate::requests::Rules;
 use crate::surroundings::{self, Surroundings};
 pub(super) use ancestors::Standing;
 use members::Members;
+
+/// Namespace and name of a Workload, as it is kept with them.
+type WorkloadName = (Arc<str>, Arc<str>);
 
 /// What is written one after another: a job with its Workload, a Workload alone, a queue's status.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +79,7 @@ pub(super) enum Unit {
 }
 
 pub(crate) struct World {
-    pub(super) workloads: Workloads,
+    pub(crate) workloads: Workloads,
     cluster_queues: Store<ClusterQueue>,
     local_queues: Store<LocalQueue>,
     checks: Store<AdmissionCheck>,
@@ -94,7 +99,7 @@ pub(crate) struct World {
     /// What controllers made of jobs that are described there, by the job's uid: the object's uid and its spec.
     children: BTreeMap<Uid, (Uid, Value)>,
     /// Jobs that wait for a Workload that somebody else makes, by its namespace and name.
-    awaited: BTreeMap<(String, String), Uid>,
+    awaited: BTreeMap<WorkloadName, Uid>,
     /// Workloads behind the uid of their job.
     workloads_of_job: BTreeSet<(Uid, Uid)>,
     queues_by_name: BTreeMap<ClusterQueueName, Uid>,
@@ -187,11 +192,6 @@ impl World {
             && self.jobs.values().all(Store::is_synced)
             && self.members.is_synced()
             && self.ground.is_synced()
-    }
-
-    /// The Workload of this uid.
-    pub(crate) fn workload(&self, uid: &Uid) -> Option<Workload> {
-        self.workloads.get(uid)
     }
 
     pub(crate) fn take(&mut self, engine: &mut Engine, seen: Seen) {
@@ -291,11 +291,16 @@ impl World {
 
     /// Pods of this Workload came, went or changed.
     pub(super) fn places_dirty(&mut self, key: &(String, String)) {
-        if let Some(uid) = self.ground.workload_named(key).cloned() {
+        if let Some(uid) = self.workload_of_places(key).cloned() {
             self.dirty.insert(Unit::Places(uid.clone()));
             let unit = self.unit_of_workload(&uid).filter(|_| self.ground.is_shaky(&uid));
             self.dirty.extend(unit);
         }
+    }
+
+    /// The uid of the Workload of this namespace and name.
+    pub(super) fn workload_of_places(&self, (namespace, name): &(String, String)) -> Option<&Uid> {
+        self.workloads.named(namespace, name).map(|kept| &kept.uid)
     }
 
     /// Takes the answer to the opening of a pod's gate. Returns the namespace and name of its Workload.
@@ -308,8 +313,8 @@ impl World {
     /// A flavor has a topology, so nodes and pods are of concern from now on.
     fn want_ground(&mut self) {
         if !std::mem::replace(&mut self.ground.wanted, true) {
-            for (_, view) in self.workloads.iter() {
-                self.ground.stand(&view);
+            for kept in self.workloads.iter() {
+                self.ground.stand(&kept.view());
             }
         }
     }
@@ -331,18 +336,22 @@ impl World {
     }
 
     fn worth_changed(&mut self, engine: &mut Engine) {
-        let of_class = |view: &Workload| view.spec.priority_class_ref.is_some();
-        for view in self.workloads.iter().map(|(_, view)| view).filter(of_class) {
-            let workload = input::workload(&view, &self.rules, &self.defaults, &self.priorities);
+        for kept in self.workloads.iter().filter(|kept| kept.has_class()) {
+            let workload = self.read(kept, &kept.view());
             engine.apply(Event::Workload(Box::new(workload)));
         }
     }
 
     fn defaults_changed(&mut self, engine: &mut Engine) {
-        for (_, view) in self.workloads.iter() {
-            let workload = input::workload(&view, &self.rules, &self.defaults, &self.priorities);
+        for kept in self.workloads.iter() {
+            let workload = self.read(kept, &kept.view());
             engine.apply(Event::Requests(workload.uid, workload.pod_sets, workload.seldom.defect.clone()));
         }
+    }
+
+    /// A Workload in the engine's terms.
+    fn read(&self, kept: &Kept, view: &Workload) -> quota_engine::input::Workload {
+        input::workload(kept.identity(), view, &self.rules, &self.defaults, &self.priorities)
     }
 
     /// Takes the answer to a write, which is as good as an event.
@@ -358,13 +367,11 @@ impl World {
                 let Some(kept) = self.workloads.kept(&uid) else { return };
                 let view = kept.view();
                 self.tally.seen(&uid, &view);
-                let mut workload = input::workload(&view, &self.rules, &self.defaults, &self.priorities);
-                // The same texts, once.
-                workload.uid = kept.uid.clone();
-                (workload.namespace, workload.name) = (kept.namespace.clone(), kept.name.clone());
-                let key = (kept.namespace.clone(), kept.name.clone());
-                engine.apply(Event::Workload(Box::new(workload)));
-                let unit = self.unit_of(&uid, &view);
+                engine.apply(Event::Workload(Box::new(self.read(kept, &view))));
+                self.dirty.extend(self.members.workload_seen(kept));
+                let waiting = self.awaited.get(&(kept.namespace.clone(), kept.name.clone()));
+                self.dirty.extend(waiting.cloned().map(Unit::Job));
+                let unit = self.unit_of(kept);
                 let waits = !view.holds(tokens::ADMITTED);
                 if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = &unit {
                     self.workloads_of_job.insert((job.clone(), uid.clone()));
@@ -375,24 +382,20 @@ impl World {
                 if let (Unit::Job(job), true) = (&unit, waits) {
                     self.parts_dirty(job);
                 }
-                let owners = self.members.workload_seen(&uid, &key, &view);
-                self.dirty.extend(owners);
-                let key = (text(&view.metadata.namespace), text(&view.metadata.name));
-                self.dirty.extend(self.awaited.get(&key).cloned().map(Unit::Job));
                 self.dirty.insert(unit);
                 if self.ground.wanted {
                     self.ground.stand(&view);
-                    self.dirty.insert(Unit::Places(input::uid(&view.metadata)));
+                    self.dirty.insert(Unit::Places(uid));
                 }
             }
             Delta::Gone(kept) => {
-                let (uid, view) = (kept.uid.clone(), kept.view());
+                let uid = kept.uid.clone();
                 self.tally.gone(&uid);
                 engine.apply(Event::WorkloadGone(uid.clone()));
-                self.dirty.extend(self.members.unit_of(&view));
-                self.dirty.extend(self.members.workload_gone(&uid, &(kept.namespace, kept.name), &view));
-                self.ground.leave(&view.metadata);
-                if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = self.unit_of(&uid, &view) {
+                self.dirty.extend(self.members.unit_of(&kept));
+                self.dirty.extend(self.members.workload_gone(&kept));
+                self.ground.leave(&uid);
+                if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = self.unit_of(&kept) {
                     self.workloads_of_job.remove(&(job.clone(), uid));
                     self.parts_dirty(&job);
                     self.dirty.insert(Unit::Job(job));
@@ -423,14 +426,21 @@ impl World {
     /// Everything is looked at: after leadership was gained.
     pub(super) fn all_dirty(&mut self) {
         self.all_jobs_dirty();
-        let units: Vec<Unit> = self.workloads.iter().map(|(uid, view)| self.unit_of(uid, &view)).collect();
-        self.dirty.extend(units);
+        self.workloads_dirty(|_| true);
         self.dirty.extend(self.members.units());
         self.dirty.extend(self.flavors_by_name.keys().cloned().map(Unit::Flavor));
         self.dirty.extend(self.ground.topology_names().map(Unit::Topology));
         self.dirty.extend(self.checks_by_name.keys().cloned().map(Unit::Check));
         self.dirty.extend(self.cohorts_by_name.keys().cloned().map(Unit::Cohort));
         self.dirty.extend(self.queues_by_name.keys().cloned().map(Unit::ClusterQueue));
+    }
+
+    /// The Workloads of which this is true are looked at.
+    fn workloads_dirty(&mut self, which: impl Fn(&Kept) -> bool) {
+        for kept in self.workloads.iter().filter(|kept| which(kept)) {
+            let unit = self.unit_of(kept);
+            self.dirty.insert(unit);
+        }
     }
 
     /// The Workloads that a job controls, by uid.
@@ -457,24 +467,20 @@ impl World {
                     owner.kind == job.kind.kind && Some(&owner.name) == metadata.name.as_ref()
                 })
         };
-        self.workloads.iter().map(|(_, one)| one).filter(namesake).collect()
+        self.workloads.iter().map(Kept::view).filter(namesake).collect()
     }
 
     /// The unit in which a Workload is written.
     pub(super) fn unit_of_workload(&self, uid: &Uid) -> Option<Unit> {
-        Some(self.unit_of(uid, &self.workloads.get(uid)?))
+        Some(self.unit_of(self.workloads.kept(uid)?))
     }
 
-    /// The uid of the job of a kind we know that controls this Workload.
-    fn job_uid(&self, metadata: &ObjectMeta) -> Option<Uid> {
-        let owner = controller_of(metadata)?;
-        self.config.kind_of(&owner.api_version, &owner.kind)?;
-        Some(Uid::from(owner.uid.as_str()))
-    }
-
-    fn unit_of(&self, uid: &Uid, view: &Workload) -> Unit {
-        let job = || self.job_uid(&view.metadata).map_or_else(|| Unit::Workload(uid.clone()), Unit::Job);
-        self.members.unit_of(view).unwrap_or_else(job)
+    /// With its job, if that is of a kind we know; with its pods; or alone.
+    fn unit_of(&self, workload: &Kept) -> Unit {
+        let is_job = |owner: &&Owner| self.config.kind_of(&owner.api_version, &owner.kind).is_some();
+        let job = || workload.controller().filter(is_job).map(|owner| Unit::Job(owner.uid.clone()));
+        let with_pods = self.members.unit_of(workload);
+        with_pods.or_else(job).unwrap_or_else(|| Unit::Workload(workload.uid.clone()))
     }
 }
 
@@ -483,10 +489,6 @@ fn named<'a, V: 'a>(
     metadata: fn(&V) -> &ObjectMeta,
 ) -> impl Iterator<Item = (String, &'a V)> {
     items.map(move |(_, one)| (metadata(one).name.clone().unwrap_or_default(), one))
-}
-
-fn text(value: &Option<String>) -> String {
-    value.clone().unwrap_or_default()
 }
 
 /// The controller of this object, if it has one.

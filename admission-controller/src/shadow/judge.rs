@@ -115,7 +115,7 @@ impl Judge {
 
     fn take_workload(&mut self, view: Workload, now: Timestamp) {
         let uid = input::uid(&view.metadata);
-        let before = self.world.workload(&uid);
+        let before = self.world.workloads.get(&uid);
         let reason = self.engine.explain(&uid).and_then(|one| one.reason);
         // What the engine decided about it rests on what it was: it decides anew.
         let opinion = self.opinions.remove(&uid);
@@ -181,7 +181,7 @@ impl Judge {
 
     /// Kueue has its time from when the opinion first arose.
     fn hold(&mut self, uid: Uid, id: DecisionId, opinion: Opinion, now: Timestamp) {
-        let has_quota = self.world.workload(&uid).is_some_and(|view| view.holds(tokens::QUOTA_RESERVED));
+        let has_quota = self.world.workloads.get(&uid).is_some_and(|view| view.holds(tokens::QUOTA_RESERVED));
         if has_quota && matches!(opinion, Opinion::Admit(_)) {
             // It gets its places, later than its quota.
             return self.engine.written(id, Outcome::Unsettled);
@@ -263,7 +263,7 @@ impl Judge {
         let Some(held) = self.opinions.remove(uid) else { return };
         // From here on the engine goes by what Kueue has decided, so that one difference does not bring others.
         self.engine.written(held.id, Outcome::Refused("Kueue decided otherwise".to_owned()));
-        let Some(view) = self.world.workload(uid) else { return };
+        let Some(view) = self.world.workloads.get(uid) else { return };
         match held.opinion {
             Opinion::Admit(ours) => {
                 self.overdue.insert(uid.clone());
@@ -280,7 +280,7 @@ impl Judge {
 
     fn compare_reasons(&mut self, uid: &Uid, now: Timestamp) {
         let Some(ours) = self.engine.explain(uid).and_then(|one| one.reason) else { return };
-        let Some(view) = self.world.workload(uid) else { return };
+        let Some(view) = self.world.workloads.get(uid) else { return };
         let Some(theirs) = view.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False") else {
             return;
         };

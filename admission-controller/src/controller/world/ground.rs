@@ -138,7 +138,6 @@ pub(in crate::controller) struct Ground {
     pods: Store<GroundPod>,
     pods_of: BTreeMap<Key, BTreeSet<Uid>>,
     workload_of_pod: BTreeMap<Uid, Key>,
-    workloads: BTreeMap<Key, Uid>,
     standing_on: BTreeMap<String, BTreeSet<Uid>>,
     nodes_of: BTreeMap<Uid, BTreeSet<String>>,
     /// Pods whose gate is being opened, and where they go.
@@ -156,7 +155,6 @@ impl Ground {
             pods: Store::new(),
             pods_of: BTreeMap::new(),
             workload_of_pod: BTreeMap::new(),
-            workloads: BTreeMap::new(),
             standing_on: BTreeMap::new(),
             nodes_of: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -202,7 +200,7 @@ impl Ground {
                     engine.apply(Event::Topology(name, levels));
                 }
                 Delta::Gone(view) => {
-                    let name = view.metadata.name.unwrap_or_default();
+                    let name = view.metadata.name.clone().unwrap_or_default();
                     let again =
                         self.topologies.iter().any(|(_, other)| other.metadata.name.as_ref() == Some(&name));
                     if !again {
@@ -312,7 +310,6 @@ impl Ground {
     /// Notes the nodes on which a Workload has places.
     pub(super) fn stand(&mut self, workload: &Workload) {
         let uid = input::uid(&workload.metadata);
-        self.workloads.insert(key_of(&workload.metadata), uid.clone());
         let nodes = nodes_of(workload);
         if self.nodes_of.get(&uid) == Some(&nodes) {
             return;
@@ -321,7 +318,9 @@ impl Ground {
         for node in &nodes {
             self.standing_on.entry(node.clone()).or_default().insert(uid.clone());
         }
-        self.nodes_of.insert(uid, nodes);
+        if !nodes.is_empty() {
+            self.nodes_of.insert(uid, nodes);
+        }
     }
 
     fn stand_nowhere(&mut self, uid: &Uid) {
@@ -336,20 +335,12 @@ impl Ground {
     }
 
     /// A Workload is gone.
-    pub(super) fn leave(&mut self, metadata: &ObjectMeta) {
-        let (key, uid) = (key_of(metadata), input::uid(metadata));
-        self.stand_nowhere(&uid);
-        if self.workloads.get(&key) == Some(&uid) {
-            self.workloads.remove(&key);
-        }
+    pub(super) fn leave(&mut self, uid: &Uid) {
+        self.stand_nowhere(uid);
     }
 
     pub(super) fn standing_on(&self, node: &str) -> impl Iterator<Item = &Uid> {
         self.standing_on.get(node).into_iter().flatten()
-    }
-
-    pub(in crate::controller) fn workload_named(&self, key: &Key) -> Option<&Uid> {
-        self.workloads.get(key)
     }
 
     /// Whether any of its nodes is gone or not as it should be.

@@ -103,8 +103,8 @@ impl World {
             object.child = child.clone();
         }
         if let Some(name) = prebuilt(&object) {
-            let namespace = object.metadata.namespace.clone().unwrap_or_default();
-            self.awaited.insert((namespace, name.to_owned()), object.uid().into());
+            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+            self.awaited.insert((namespace.into(), name.into()), object.uid().into());
         }
         // Its namespace may not have been seen yet: whether that is selected is asked when something is to be done.
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();

@@ -7,22 +7,15 @@ use std::sync::Arc;
 use crds::names::kueue;
 use crds::view::workload::{Admission, PodSet, PriorityClassRef, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
-use kit::watch::Change;
 use model::pool::Pool;
 use quota_engine::Uid;
 
-use crate::controller::store::{Delta, Object, Store};
-use crate::input;
-
-/// The Workloads that exist, by uid.
-pub(in crate::controller) struct Workloads {
-    store: Store<Kept>,
-    shared: Shared,
-}
+use crate::controller::store::Object;
+use crate::input::{self, Identity};
 
 /// What Workloads have in common.
 #[derive(Default)]
-struct Shared {
+pub(super) struct Shared {
     texts: Pool<str>,
     lists: Pool<[String]>,
     pod_sets: Pool<[PodSet]>,
@@ -55,10 +48,10 @@ pub(super) struct Kept {
 /// An owner reference.
 #[derive(Debug)]
 pub(super) struct Owner {
-    api_version: Arc<str>,
-    kind: Arc<str>,
+    pub(super) api_version: Arc<str>,
+    pub(super) kind: Arc<str>,
     name: Box<str>,
-    uid: Uid,
+    pub(super) uid: Uid,
     controller: Option<bool>,
     block_deletion: Option<bool>,
 }
@@ -84,7 +77,7 @@ impl Object for Kept {
 }
 
 impl Kept {
-    fn of(mut view: Workload, shared: &mut Shared) -> Self {
+    pub(super) fn of(mut view: Workload, shared: &mut Shared) -> Self {
         let (uid, version) = (input::uid(&view.metadata), input::version(&view.metadata));
         let metadata = &mut view.metadata;
         // Said by `uid` and `version`.
@@ -142,6 +135,49 @@ impl Kept {
         view.status.conditions = self.conditions.iter().map(Said::condition).collect();
         view
     }
+
+    /// Who it is, in the texts that are kept of it.
+    pub(super) fn identity(&self) -> Identity {
+        Identity { uid: self.uid.clone(), namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
+    /// The objects that it was made from.
+    pub(super) fn owners(&self) -> impl Iterator<Item = &Owner> {
+        self.owners.iter().flatten()
+    }
+
+    /// Its controller, if it has one.
+    pub(super) fn controller(&self) -> Option<&Owner> {
+        self.owners().find(|owner| owner.controller == Some(true))
+    }
+
+    /// Whether it is that of a group of pods.
+    pub(super) fn is_of_group(&self) -> bool {
+        let annotations = self.rest.as_ref().and_then(|rest| rest.metadata.annotations.as_ref());
+        annotations.and_then(|all| all.get(kueue::IS_GROUP_WORKLOAD)).is_some_and(|value| value == "true")
+    }
+
+    /// Whether its priority is that of a class.
+    pub(super) fn has_class(&self) -> bool {
+        self.class.is_some()
+    }
+
+    /// The ClusterQueue of which it holds quota.
+    pub(super) fn cluster_queue(&self) -> Option<&str> {
+        self.admission.as_ref().map(|admission| admission.cluster_queue.as_str())
+    }
+
+    /// Whether it has to pass this check.
+    pub(super) fn has_check(&self, name: &str) -> bool {
+        let states = self.rest.iter().flat_map(|rest| &rest.status.admission_checks);
+        states.into_iter().any(|state| state.name == name)
+    }
+
+    /// Whether it has a condition of this type with this status and reason.
+    pub(super) fn says(&self, kind: &str, status: &str, reason: &str) -> bool {
+        let said = |one: &Said| &*one.kind == kind && &*one.status == status && &*one.reason == reason;
+        self.conditions.iter().any(said)
+    }
 }
 
 impl Owner {
@@ -189,54 +225,6 @@ impl Said {
             last_transition_time: self.since.clone(),
             observed_generation: self.generation,
         }
-    }
-}
-
-impl Workloads {
-    pub(super) fn new() -> Self {
-        Self { store: Store::new(), shared: Shared::default() }
-    }
-
-    pub(super) fn is_synced(&self) -> bool {
-        self.store.is_synced()
-    }
-
-    /// The Workload of this uid.
-    pub(in crate::controller) fn get(&self, uid: &Uid) -> Option<Workload> {
-        self.store.get(uid).map(Kept::view)
-    }
-
-    /// The same, as it is kept.
-    pub(super) fn kept(&self, uid: &Uid) -> Option<&Kept> {
-        self.store.get(uid)
-    }
-
-    /// Whether one has a condition of this type with this status and reason.
-    pub(in crate::controller) fn says(&self, uid: &Uid, kind: &str, status: &str, reason: &str) -> bool {
-        let conditions = self.store.get(uid).map(|kept| &*kept.conditions).unwrap_or_default();
-        conditions
-            .iter()
-            .any(|said| &*said.kind == kind && &*said.status == status && &*said.reason == reason)
-    }
-
-    /// All of them, by uid.
-    pub(in crate::controller) fn iter(&self) -> impl Iterator<Item = (&Uid, Workload)> {
-        self.store.iter().map(|(uid, kept)| (uid, kept.view()))
-    }
-
-    pub(super) fn take(&mut self, change: Change<Workload>) -> Vec<Delta<Kept>> {
-        let change = match change {
-            Change::Restarted => Change::Restarted,
-            Change::Synced => Change::Synced,
-            Change::Applied(view) => Change::Applied(Kept::of(view, &mut self.shared)),
-            Change::Deleted(view) => Change::Deleted(Kept::of(view, &mut self.shared)),
-        };
-        self.store.take(change)
-    }
-
-    /// Takes the answer to a write; see [`Store::upsert`].
-    pub(super) fn upsert(&mut self, view: Workload) -> Option<Uid> {
-        self.store.upsert(Kept::of(view, &mut self.shared))
     }
 }
 

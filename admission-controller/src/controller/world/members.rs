@@ -1,21 +1,19 @@
 //! Managed pods, which of them belong together, and the objects they were made for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use crds::names::kueue;
 use crds::view::workload::Workload;
 use kit::watch::Change;
 use quota_engine::Uid;
 
-use super::{Unit, World, controller_of};
+use super::kept::Kept;
+use super::{Unit, World};
 use crate::config::Configuration;
 use crate::controller::store::{Delta, Store};
 use crate::jobs::{JobObject, KindId};
 use crate::pods::{Group, Member, PodOwner, PodsKey, of_kind};
 
-/// Namespace and name, as the Workload itself is kept with them.
-type WorkloadKey = (Arc<str>, Arc<str>);
 /// Kind, namespace and name.
 type OwnerName = (KindId, String, String);
 
@@ -32,8 +30,6 @@ pub(super) struct Members {
     owner_named: BTreeMap<OwnerName, Uid>,
     /// Pods that have not joined their group, by the object they were made for.
     to_join: BTreeMap<OwnerName, BTreeSet<Uid>>,
-    /// Workloads by namespace and name, as far as somebody may look for them by name.
-    workload_named: BTreeMap<WorkloadKey, Uid>,
     /// Workloads by the uid of the object they were made from.
     workloads_of_owner: BTreeMap<Uid, BTreeSet<Uid>>,
 }
@@ -49,7 +45,6 @@ impl Members {
             kind_of_owner: BTreeMap::new(),
             owner_named: BTreeMap::new(),
             to_join: BTreeMap::new(),
-            workload_named: BTreeMap::new(),
             workloads_of_owner: BTreeMap::new(),
         }
     }
@@ -66,35 +61,31 @@ impl Members {
     }
 
     /// The pods that a Workload is of.
-    pub(super) fn unit_of(&self, view: &Workload) -> Option<Unit> {
+    pub(super) fn unit_of(&self, workload: &Kept) -> Option<Unit> {
         self.pods.as_ref()?;
-        if is_of_group(view) {
-            let (namespace, name) = key_of(view);
+        if workload.is_of_group() {
+            let (namespace, name) = (workload.namespace.to_string(), workload.name.to_string());
             return Some(Unit::Pods(PodsKey::Group { namespace, name }));
         }
-        let owner = controller_of(&view.metadata)?;
-        (owner.kind == "Pod" && owner.api_version == "v1")
-            .then(|| Unit::Pods(PodsKey::One(owner.uid.as_str().into())))
+        let owner = workload.controller()?;
+        (&*owner.kind == "Pod" && &*owner.api_version == "v1")
+            .then(|| Unit::Pods(PodsKey::One(owner.uid.clone())))
     }
 
     /// Takes note of a Workload; the owners it was made from may have to look at it.
-    pub(super) fn workload_seen(&mut self, uid: &Uid, key: &WorkloadKey, view: &Workload) -> Vec<Unit> {
-        self.workload_named.insert(key.clone(), uid.clone());
-        let owners = made_from(view);
+    pub(super) fn workload_seen(&mut self, workload: &Kept) -> Vec<Unit> {
+        let owners = made_from(workload);
         for owner in &owners {
-            self.workloads_of_owner.entry(owner.clone()).or_default().insert(uid.clone());
+            self.workloads_of_owner.entry(owner.clone()).or_default().insert(workload.uid.clone());
         }
         owners.into_iter().map(Unit::PodOwner).collect()
     }
 
-    pub(super) fn workload_gone(&mut self, uid: &Uid, key: &WorkloadKey, view: &Workload) -> Vec<Unit> {
-        if self.workload_named.get(key) == Some(uid) {
-            self.workload_named.remove(key);
-        }
-        let owners = made_from(view);
+    pub(super) fn workload_gone(&mut self, workload: &Kept) -> Vec<Unit> {
+        let owners = made_from(workload);
         for owner in &owners {
             if let Some(workloads) = self.workloads_of_owner.get_mut(owner) {
-                workloads.remove(uid);
+                workloads.remove(&workload.uid);
                 if workloads.is_empty() {
                     self.workloads_of_owner.remove(owner);
                 }
@@ -104,23 +95,13 @@ impl Members {
     }
 }
 
-fn is_of_group(view: &Workload) -> bool {
-    let annotations = view.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(kueue::IS_GROUP_WORKLOAD)).is_some_and(|value| value == "true")
-}
-
-fn key_of(view: &Workload) -> (String, String) {
-    (view.metadata.namespace.clone().unwrap_or_default(), view.metadata.name.clone().unwrap_or_default())
-}
-
 /// The objects that a Workload was made from, of kinds that are managed through their pods.
-fn made_from(view: &Workload) -> Vec<Uid> {
-    let owners = view.metadata.owner_references.iter().flatten();
-    let known = owners.filter(|owner| {
+fn made_from(workload: &Kept) -> Vec<Uid> {
+    let known = workload.owners().filter(|owner| {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         of_kind(group, &owner.kind).is_some()
     });
-    known.map(|owner| Uid::from(owner.uid.as_str())).collect()
+    known.map(|owner| owner.uid.clone()).collect()
 }
 
 impl World {
@@ -257,8 +238,8 @@ impl World {
     pub(in crate::controller) fn workload_of_pods(&self, key: &PodsKey) -> (Option<Workload>, bool) {
         match key {
             PodsKey::One(uid) => (self.workloads_of(uid).into_iter().next(), false),
-            PodsKey::Group { namespace, name } => match self.workload_named(namespace, name) {
-                Some(view) if is_of_group(&view) => (Some(view), false),
+            PodsKey::Group { namespace, name } => match self.workloads.named(namespace, name) {
+                Some(kept) if kept.is_of_group() => (Some(kept.view()), false),
                 Some(_) => (None, true),
                 None => (None, false),
             },
@@ -267,8 +248,7 @@ impl World {
 
     /// A Workload by its name.
     pub(in crate::controller) fn workload_named(&self, namespace: &str, name: &str) -> Option<Workload> {
-        let key = (namespace.into(), name.into());
-        self.workloads.get(self.members.workload_named.get(&key)?)
+        self.workloads.named(namespace, name).map(Kept::view)
     }
 
     /// An object that is managed through its pods.

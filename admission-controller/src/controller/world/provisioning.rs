@@ -98,10 +98,6 @@ impl World {
 
     /// Workloads that have to pass a check are looked at.
     pub(super) fn users_of_check_dirty(&mut self, name: &CheckName) {
-        let has =
-            |view: &Workload| view.status.admission_checks.iter().any(|state| state.name == name.as_str());
-        let users = self.workloads.iter().filter(|(_, view)| has(view));
-        let units: Vec<Unit> = users.filter_map(|(uid, _)| self.unit_of_workload(uid)).collect();
-        self.dirty.extend(units);
+        self.workloads_dirty(|kept| kept.has_check(name.as_str()));
     }
 }

@@ -5,7 +5,6 @@ use crds::view::cluster_queue::{AdmissionCheckRule, ClusterQueue};
 use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
-use crds::view::workload::Workload;
 use quota_engine::{CheckName, ClusterQueueName, CohortName, Engine, Event, LocalQueueKey, Uid};
 
 use super::{Unit, World};
@@ -130,12 +129,7 @@ impl World {
         if before == rules {
             return;
         }
-        let holds = |view: &Workload| {
-            view.status.admission.as_ref().is_some_and(|one| one.cluster_queue == name.as_str())
-        };
-        let holders = self.workloads.iter().filter(|(_, view)| holds(view));
-        let units: Vec<Unit> = holders.filter_map(|(uid, _)| self.unit_of_workload(uid)).collect();
-        self.dirty.extend(units);
+        self.workloads_dirty(|kept| kept.cluster_queue() == Some(name.as_str()));
         match rules.is_empty() {
             true => self.check_rules.remove(&name),
             false => self.check_rules.insert(name, rules),

@@ -164,7 +164,13 @@ fn quota_request(case: &Case) -> Verdict {
     let tc = case.tc();
     let view: Workload = seen(&tc["workload"]);
     let config = configuration(&case.name, &tc["featureGates"]);
-    let told = input::workload(&view, &Rules::of(&config), &PodDefaults::default(), &Priorities::default());
+    let told = input::workload(
+        (&view.metadata).into(),
+        &view,
+        &Rules::of(&config),
+        &PodDefaults::default(),
+        &Priorities::default(),
+    );
     let given: Vec<Total> = match told.standing {
         Standing::Reserved { admission, .. } => {
             let sets = admission.pod_sets.iter();
@@ -341,9 +347,15 @@ fn reservation(case: &Case) -> Verdict {
     holder["status"]["conditions"] = json!([
         { "type": "QuotaReserved", "status": "True", "reason": "", "message": "", "lastTransitionTime": NOW },
     ]);
+    let holder: Workload = seen(&holder);
     // The admission in the engine's terms.
-    let holder =
-        input::workload(&seen(&holder), &Rules::default(), &PodDefaults::default(), &Priorities::default());
+    let holder = input::workload(
+        (&holder.metadata).into(),
+        &holder,
+        &Rules::default(),
+        &PodDefaults::default(),
+        &Priorities::default(),
+    );
     let Standing::Reserved { admission, .. } = holder.standing else { return Err("no admission".to_owned()) };
     let patch = status::reservation(&seen(&args["workload"]), &admission, now);
     let after = write::merged(&args["workload"], Some(&patch));

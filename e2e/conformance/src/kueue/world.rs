@@ -10,6 +10,7 @@ use admission_controller::requests::Rules;
 use admission_controller::{input, topology};
 use crds::view;
 use crds::view::limits::LimitRange;
+use crds::view::workload::Workload;
 use quota_engine::input::Admission;
 use quota_engine::{Decision, Engine, Event, FairShare, LocalQueueKey, Settings, Uid};
 use serde::de::DeserializeOwned;
@@ -194,8 +195,14 @@ impl World {
 
     pub(crate) fn workloads(&mut self, workloads: &Value) {
         for object in workloads.as_array().into_iter().flatten() {
-            let view = self.stored(object);
-            let workload = input::workload(&view, &self.rules, &self.defaults, &Priorities::default());
+            let view: Workload = self.stored(object);
+            let workload = input::workload(
+                (&view.metadata).into(),
+                &view,
+                &self.rules,
+                &self.defaults,
+                &Priorities::default(),
+            );
             let key = key_of(object);
             self.keys.insert(workload.uid.clone(), key);
             self.engine.apply(Event::Workload(Box::new(workload)));

@@ -34,6 +34,19 @@ pub(super) fn cluster_queue(name: &str, quota: &str) -> Value {
         "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "a100", "resources": [{"name": GPU, "nominalQuota": quota}]}]}]}})
 }
 
+/// Eight GPUs for the team, and a job of 4 pods with 2 each that gets them all. Returns its pods.
+pub(super) async fn team_with_job(site: &Site, name: &str) -> Result<Vec<Value>> {
+    let flavor =
+        json!({"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "a100"}, "spec": {}});
+    let local = json!({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": {"name": "training", "namespace": "team"},
+        "spec": {"clusterQueue": "team"}});
+    let applier = site.applier().await?;
+    for object in [flavor, cluster_queue("team", "8"), local, job(name, Some("training"), 4, 2)] {
+        applier.must(&object).await?;
+    }
+    wait_bound(site, &format!("job-name={name}"), 4).await
+}
+
 pub(super) async fn delete(site: &Site, path: &str) -> Result<()> {
     let request = http::Request::delete(format!("{path}?propagationPolicy=Background")).body(Vec::new())?;
     site.plane.client.request::<Value>(request).await?;
@@ -219,15 +232,7 @@ fn last(text: &str, lines: usize) -> String {
 
 pub(super) async fn gang(site: &mut Site) -> Result<()> {
     site.programs().await?;
-    let applier = site.applier().await?;
-    let flavor =
-        json!({"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "a100"}, "spec": {}});
-    let local = json!({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": {"name": "training", "namespace": "team"},
-        "spec": {"clusterQueue": "team"}});
-    for object in [flavor, cluster_queue("team", "8"), local, job("gang", Some("training"), 4, 2)] {
-        applier.must(&object).await?;
-    }
-    let bound = wait_bound(site, "job-name=gang", 4).await?;
+    let bound = team_with_job(site, "gang").await?;
     wait("the plan to be Bound", Duration::from_secs(20), async || {
         let plans = site.get("/apis/trireme.dev/v1alpha1/namespaces/team/gangplacements").await?;
         Ok(plans["items"].as_array().into_iter().flatten().any(|plan| plan["status"]["phase"] == "Bound"))

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::KUEUE;
-use super::story::{cluster_queue, delete, delete_now, job, pods, wait_bound};
+use super::story::{delete, delete_now, job, pods, team_with_job, wait_bound};
 use crate::cluster::{Applied, condition, wait};
 use crate::helm::Site;
 
@@ -15,15 +14,8 @@ const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
 
 pub(super) async fn harms_nobody(site: &mut Site) -> Result<()> {
     site.programs().await?;
+    team_with_job(site, "runs").await?;
     let applier = site.applier().await?;
-    let flavor =
-        json!({"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "a100"}, "spec": {}});
-    let local = json!({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": {"name": "training", "namespace": "team"},
-        "spec": {"clusterQueue": "team"}});
-    for object in [flavor, cluster_queue("team", "8"), local, job("runs", Some("training"), 4, 2)] {
-        applier.must(&object).await?;
-    }
-    wait_bound(site, "job-name=runs", 4).await?;
     applier.must(&job("waits", Some("training"), 4, 2)).await?;
     wait("the second job to wait", Duration::from_secs(20), async || {
         Ok(workload(site, "waits").await?.is_some_and(|one| says(&one, "QuotaReserved", "False")))
@@ -47,20 +39,22 @@ pub(super) async fn harms_nobody(site: &mut Site) -> Result<()> {
     for name in ["runs", "own", "late"] {
         delete(site, &format!("{JOBS}/{name}")).await?;
     }
-    for pod in pods(site, "job-name=runs").await? {
-        let name = pod["metadata"]["name"].as_str().context("a name")?;
-        delete_now(site, &format!("/api/v1/namespaces/team/pods/{name}")).await?;
-    }
+    delete_pods(site, "job-name=runs").await?;
     wait_bound(site, "job-name=waits", 4).await.context("what waited goes on")?;
     delete(site, &format!("{JOBS}/waits")).await?;
-    for pod in pods(site, "job-name=waits").await? {
-        let name = pod["metadata"]["name"].as_str().context("a name")?;
-        delete_now(site, &format!("/api/v1/namespaces/team/pods/{name}")).await?;
-    }
+    delete_pods(site, "job-name=waits").await?;
     wait("the Workloads to be gone", Duration::from_secs(30), async || {
         Ok(site.get(WORKLOADS).await?["items"].as_array().is_some_and(Vec::is_empty))
     })
     .await
+}
+
+async fn delete_pods(site: &Site, selector: &str) -> Result<()> {
+    for pod in pods(site, selector).await? {
+        let name = pod["metadata"]["name"].as_str().context("a name")?;
+        delete_now(site, &format!("/api/v1/namespaces/team/pods/{name}")).await?;
+    }
+    Ok(())
 }
 
 async fn workload(site: &Site, job: &str) -> Result<Option<Value>> {

@@ -1,0 +1,150 @@
+//! The Workloads that exist.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crds::view::workload::Workload;
+use foldhash::fast::FixedState;
+use kit::watch::Change;
+use quota_engine::Uid;
+
+use super::kept::{Kept, Shared};
+use crate::controller::store::{Delta, Store};
+
+/// The Workloads that exist, by uid and by name.
+pub(crate) struct Workloads {
+    store: Store<Kept>,
+    /// By namespace. These sets are for looking up: nobody goes through them.
+    by_name: BTreeMap<Arc<str>, HashSet<ByName, FixedState>>,
+    shared: Shared,
+}
+
+/// A Workload among those of its namespace. What is kept is its own index: one pointer says it all.
+struct ByName(Arc<Kept>);
+
+impl Borrow<str> for ByName {
+    fn borrow(&self) -> &str {
+        &self.0.name
+    }
+}
+
+impl PartialEq for ByName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for ByName {}
+
+impl Hash for ByName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name.hash(state);
+    }
+}
+
+impl Workloads {
+    pub(super) fn new() -> Self {
+        Self { store: Store::new(), by_name: BTreeMap::new(), shared: Shared::default() }
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        self.store.is_synced()
+    }
+
+    /// The Workload of this uid.
+    pub(crate) fn get(&self, uid: &Uid) -> Option<Workload> {
+        self.store.get(uid).map(Kept::view)
+    }
+
+    /// The same, as it is kept.
+    pub(super) fn kept(&self, uid: &Uid) -> Option<&Arc<Kept>> {
+        self.store.shared(uid)
+    }
+
+    /// The Workload of this name.
+    pub(super) fn named(&self, namespace: &str, name: &str) -> Option<&Kept> {
+        self.by_name.get(namespace)?.get(name).map(|found| &*found.0)
+    }
+
+    /// Whether one has a condition of this type with this status and reason.
+    pub(in crate::controller) fn says(&self, uid: &Uid, kind: &str, status: &str, reason: &str) -> bool {
+        self.store.get(uid).is_some_and(|kept| kept.says(kind, status, reason))
+    }
+
+    /// All of them, by uid.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Kept> {
+        self.store.iter().map(|(_, kept)| kept)
+    }
+
+    pub(super) fn take(&mut self, change: Change<Workload>) -> Vec<Delta<Kept>> {
+        let change = match change {
+            Change::Restarted => Change::Restarted,
+            Change::Synced => Change::Synced,
+            Change::Applied(view) => Change::Applied(Kept::of(view, &mut self.shared)),
+            Change::Deleted(view) => Change::Deleted(Kept::of(view, &mut self.shared)),
+        };
+        let deltas = self.store.take(change);
+        deltas.iter().for_each(|delta| match delta {
+            Delta::Upsert(uid) => self.note_name(uid),
+            Delta::Gone(kept) => self.forget_name(kept),
+        });
+        deltas
+    }
+
+    /// Takes the answer to a write; see [`Store::upsert`].
+    pub(super) fn upsert(&mut self, view: Workload) -> Option<Uid> {
+        let uid = self.store.upsert(Kept::of(view, &mut self.shared))?;
+        self.note_name(&uid);
+        Some(uid)
+    }
+
+    fn note_name(&mut self, uid: &Uid) {
+        let Some(kept) = self.store.shared(uid) else { return };
+        self.by_name.entry(kept.namespace.clone()).or_default().replace(ByName(kept.clone()));
+    }
+
+    /// Another one may have its name by now.
+    fn forget_name(&mut self, gone: &Kept) {
+        let Some(names) = self.by_name.get_mut(&gone.namespace) else { return };
+        if names.get(&*gone.name).is_some_and(|found| found.0.uid == gone.uid) {
+            names.remove(&*gone.name);
+        }
+        if names.is_empty() {
+            self.by_name.remove(&gone.namespace);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn workload(uid: &str, version: &str) -> Workload {
+        let metadata = json!({"namespace": "team", "name": "w", "uid": uid, "resourceVersion": version});
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    fn named(workloads: &Workloads) -> Option<(&str, Option<String>)> {
+        let kept = workloads.named("team", "w")?;
+        Some((kept.uid.as_str(), kept.view().metadata.resource_version))
+    }
+
+    #[test]
+    fn a_name_is_that_of_the_one_seen_last() {
+        let mut all = Workloads::new();
+        all.take(Change::Applied(workload("a", "1")));
+        assert_eq!(named(&all), Some(("a", Some("1".into()))));
+        all.upsert(workload("a", "3"));
+        all.take(Change::Applied(workload("a", "2")));
+        assert_eq!(named(&all), Some(("a", Some("3".into()))), "the newest version, of all that were said");
+        all.take(Change::Applied(workload("b", "4")));
+        all.take(Change::Deleted(workload("a", "5")));
+        assert_eq!(named(&all), Some(("b", Some("4".into()))), "it is another's that had it before");
+        all.take(Change::Deleted(workload("b", "6")));
+        assert_eq!(named(&all), None);
+        assert!(all.by_name.is_empty());
+    }
+}
