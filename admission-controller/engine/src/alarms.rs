@@ -8,16 +8,16 @@ use model::planted::Bug;
 use crate::decision::EvictReason;
 use crate::engine::{Engine, local_queue_of};
 use crate::input::{Standing, StopPolicy, Workload};
-use crate::names::Uid;
 use crate::queue::{HoldState, Phase, Queue};
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::NodeId;
+use crate::workloads::WorkloadId;
 
 /// At most one time for each workload, in milliseconds since the epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
-    by_time: BTreeSet<(i64, Uid)>,
-    by_workload: BTreeMap<Uid, i64>,
+    by_time: BTreeSet<(i64, WorkloadId)>,
+    by_workload: BTreeMap<WorkloadId, i64>,
     /// The latest time that was told. It does not go back.
     now_ms: i64,
 }
@@ -27,23 +27,23 @@ impl Alarms {
         self.now_ms
     }
 
-    pub(crate) fn set(&mut self, uid: &Uid, at_ms: Option<i64>) {
-        if let Some(before) = self.by_workload.remove(uid) {
-            self.by_time.remove(&(before, uid.clone()));
+    pub(crate) fn set(&mut self, who: WorkloadId, at_ms: Option<i64>) {
+        if let Some(before) = self.by_workload.remove(&who) {
+            self.by_time.remove(&(before, who));
         }
         if let Some(at_ms) = at_ms {
-            self.by_workload.insert(uid.clone(), at_ms);
-            self.by_time.insert((at_ms, uid.clone()));
+            self.by_workload.insert(who, at_ms);
+            self.by_time.insert((at_ms, who));
         }
     }
 
     /// Whose time has come.
-    fn ring(&mut self, now_ms: i64) -> Vec<Uid> {
+    fn ring(&mut self, now_ms: i64) -> Vec<WorkloadId> {
         self.now_ms = self.now_ms.max(now_ms);
         let mut due = Vec::new();
-        while let Some((_, uid)) = self.by_time.first().filter(|(at_ms, _)| *at_ms <= self.now_ms).cloned() {
-            self.set(&uid, None);
-            due.push(uid);
+        while let Some((_, who)) = self.by_time.first().filter(|(at_ms, _)| *at_ms <= self.now_ms).cloned() {
+            self.set(who, None);
+            due.push(who);
         }
         due
     }
@@ -58,9 +58,9 @@ impl Engine {
 
     /// Does what has become due.
     pub(crate) fn ring(&mut self, now_ms: i64) {
-        for uid in self.alarms.ring(now_ms) {
-            self.replace_if_waiting(&uid);
-            self.drain(&uid);
+        for who in self.alarms.ring(now_ms) {
+            self.replace_if_waiting(who);
+            self.drain(who);
         }
         if self.waits_for_pods && self.not_ready.is_empty() {
             self.waits_for_pods = false;
@@ -77,8 +77,8 @@ impl Engine {
     }
 
     /// Sets the time at which a workload is looked at by itself.
-    pub(crate) fn set_alarm(&mut self, uid: &Uid) {
-        let Some(record) = self.workloads.get(uid) else { return };
+    pub(crate) fn set_alarm(&mut self, who: WorkloadId) {
+        let Some(record) = self.workloads.get(who) else { return };
         let workload = &record.workload;
         let at_ms = match workload.standing {
             Standing::Pending => workload.seldom.not_before_ms,
@@ -86,7 +86,7 @@ impl Engine {
             Standing::Reserved { .. } | Standing::OnHold | Standing::Finished => None,
         };
         let at_ms = at_ms.filter(|at_ms| *at_ms > self.alarms.now_ms());
-        self.alarms.set(uid, at_ms);
+        self.alarms.set(who, at_ms);
     }
 
     /// Why a workload that has quota and is not admitted yet may not keep it.
@@ -111,8 +111,8 @@ impl Engine {
     }
 
     /// Evicts a workload that was deactivated, whose time has come, or whose queue is drained.
-    pub(crate) fn drain(&mut self, uid: &Uid) {
-        let Some(record) = self.workloads.get(uid) else { return };
+    pub(crate) fn drain(&mut self, who: WorkloadId) {
+        let Some(record) = self.workloads.get(who) else { return };
         let Phase::Holding(holding) = &record.phase else { return };
         if holding.state != HoldState::Confirmed
             || record.eviction_refused_at == Some(record.workload.version)
@@ -128,7 +128,7 @@ impl Engine {
             && !holding.admitted
             && let Some(reason) = self.why_withdrawn(&record.workload, holding.queue)
         {
-            return self.withdraw_reservation(uid, reason);
+            return self.withdraw_reservation(who, reason);
         }
         let reason = if !record.workload.active {
             EvictReason::Deactivated
@@ -143,6 +143,6 @@ impl Engine {
         } else {
             return;
         };
-        self.evict(uid, reason, None);
+        self.evict(who, reason, None);
     }
 }

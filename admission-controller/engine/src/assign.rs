@@ -24,6 +24,7 @@ use crate::preempt::{Search, Target};
 use crate::reason::{Hindrance, Obstacle, PodSetObstacles};
 use crate::topology::{Assignment as Topology, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
+use crate::workloads::WorkloadId;
 use scan::{Scan, Scanned};
 
 pub use progress::Progress;
@@ -96,7 +97,9 @@ impl Oracle for VictimSearch {
         let short = [pair].into();
         // Whether places come free with it is asked once for the whole workload.
         let places = Wishes::new();
-        let targets = Search::new(engine, question.workload, node, &single, short, &places).run();
+        let who = engine.workloads.id(question.workload);
+        let targets = who.map(|who| Search::new(engine, who, node, &single, short, &places).run());
+        let targets = targets.unwrap_or_default();
         let mark = engine.tree.mark();
         for target in &targets {
             target.leave(&mut engine.tree);
@@ -289,31 +292,32 @@ impl Engine {
     ) -> FlavorAssignment {
         self.reconfigure();
         let queue = self.queue_named(name);
-        let Scanned { mut found, usage, .. } = self.scan(uid, queue, ask, oracle);
+        let Some(who) = self.workloads.id(uid) else { return FlavorAssignment::default() };
+        let Scanned { mut found, usage, .. } = self.scan(who, queue, ask, oracle);
         let named = usage.iter().map(|(pair, amount)| (self.tree.pair_name(*pair).clone(), *amount));
         found.usage = named.collect();
         found
     }
 
-    fn scan(&mut self, uid: &Uid, queue: NodeId, ask: Ask<'_>, oracle: &mut dyn Oracle) -> Scanned {
+    fn scan(&mut self, who: WorkloadId, queue: NodeId, ask: Ask<'_>, oracle: &mut dyn Oracle) -> Scanned {
         let Some(spec) = self.queues[queue].spec.clone() else { return Scanned::default() };
-        Scan::new(self, oracle, uid, (queue, &spec), ask).run()
+        Scan::new(self, oracle, who, (queue, &spec), ask).run()
     }
 
     /// Finds quota, and places on nodes, for a workload that waits in `queue`, as `ask` wants it.
     pub(crate) fn assign_asked(
         &mut self,
-        uid: &Uid,
+        who: WorkloadId,
         queue: NodeId,
         ask: Ask<'_>,
     ) -> Result<Assignment, NoFit> {
         let Scanned { mut found, usage, wishes, placed, waits } =
-            self.scan(uid, queue, ask, &mut VictimSearch);
+            self.scan(who, queue, ask, &mut VictimSearch);
         let (height, tried) = (found.height, progress::tried(&found));
         if found.mode() == Mode::NoFit {
             return Err(NoFit { obstacles: found.obstacles(), entitled_to: None, height, tried });
         }
-        match self.verdict((uid, queue), &found, &usage, (&wishes, placed)) {
+        match self.verdict((who, queue), &found, &usage, (&wishes, placed)) {
             Some(mut verdict) => {
                 if let Verdict::Preempt(targets) = &verdict {
                     self.place_without(&mut found, &wishes, targets);
@@ -321,14 +325,14 @@ impl Engine {
                     verdict = Verdict::Wait;
                 }
                 let admission = found.into_admission(&self.queues[queue].name);
-                let places = self.places_of(uid, &admission);
+                let places = self.places_of(who, &admission);
                 Ok(Assignment { admission, usage, places, verdict, height, tried })
             }
             None => {
                 // Somewhere it would be: what is kept for it shall be there.
                 self.place_in(&mut found, &wishes, View::Empty);
                 let obstacles = found.obstacles();
-                let places = self.places_of(uid, &found.into_admission(&self.queues[queue].name));
+                let places = self.places_of(who, &found.into_admission(&self.queues[queue].name));
                 Err(NoFit { obstacles, entitled_to: Some((usage, places)), height, tried })
             }
         }
@@ -345,7 +349,7 @@ impl Engine {
     /// and whether all were found some.
     fn verdict(
         &mut self,
-        (uid, queue): (&Uid, NodeId),
+        (who, queue): (WorkloadId, NodeId),
         found: &FlavorAssignment,
         usage: &Usage,
         (wishes, placed): (&Wishes, bool),
@@ -358,7 +362,7 @@ impl Engine {
             return Some(if self.fits(queue, usage, Ledger::Held) { Verdict::Fit } else { Verdict::Wait });
         }
         let short = self.short_of(found);
-        let targets = Search::new(self, uid, queue, usage, short, wishes).run();
+        let targets = Search::new(self, who, queue, usage, short, wishes).run();
         (!targets.is_empty()).then_some(Verdict::Preempt(targets))
     }
 

@@ -66,8 +66,8 @@ impl Engine {
     }
 
     fn audit_queues(&self) -> Result<(), String> {
-        for (uid, record) in self.workloads.in_order() {
-            let order = self.order_of(&record.workload);
+        for (who, record) in self.workloads.in_order() {
+            let order = self.order_of(who, &record.workload);
             let (name, listed) = match &record.phase {
                 Phase::Queued(name) => (name, self.queues[*name].active.contains(&order)),
                 Phase::Parked(name) => (name, self.queues[*name].parked.contains(&record.shape, &order)),
@@ -75,19 +75,21 @@ impl Engine {
                     &claim.queue,
                     self.queues[claim.queue].claiming.contains(&order) && self.claims.contains(&order),
                 ),
-                Phase::Holding(holding) => (&holding.queue, self.queues[holding.queue].holding.contains(uid)),
-                Phase::Aside(Some(name)) => (name, self.queues[*name].aside.contains(uid)),
+                Phase::Holding(holding) => {
+                    (&holding.queue, self.queues[holding.queue].holding.contains(&who))
+                }
+                Phase::Aside(Some(name)) => (name, self.queues[*name].aside.contains(&who)),
                 Phase::Aside(None) | Phase::Finished => continue,
             };
             if !listed {
                 return Err(format!(
-                    "{uid} is {:?} but not listed so in {}",
-                    record.phase, self.queues[*name].name
+                    "{} is {:?} but not listed so in {}",
+                    record.workload.uid, record.phase, self.queues[*name].name
                 ));
             }
         }
         for queue in self.queues.iter() {
-            let held = queue.holding.unordered().filter_map(|uid| self.holding(uid));
+            let held = queue.holding.unordered().filter_map(|who| self.holding(*who));
             let leaving = held.filter(|holding| holding.is_leaving()).count();
             if queue.leaving != leaving {
                 return Err(format!("{}: kept {} leaving, counted {leaving}", queue.name, queue.leaving));

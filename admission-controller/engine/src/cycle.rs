@@ -10,12 +10,12 @@ use crate::assign::{Assignment, NoFit};
 use crate::decision::Decision;
 use crate::engine::Engine;
 use crate::fair::{Entrant, Turns};
-use crate::names::Uid;
 use crate::process::{Done, Kept};
 use crate::queue::{Claim, Order, Phase};
 use crate::reason::PendingReason;
 use crate::topology::View;
 use crate::tree::{Ledger, NodeId};
+use crate::workloads::WorkloadId;
 
 /// So many heads are looked at in one call before writes get their turn; the rest follows in the next call. At three to
 /// ten microseconds each this is a tenth of a second at most.
@@ -28,8 +28,8 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    pub(crate) fn uid(&self) -> &Uid {
-        &self.order.uid
+    pub(crate) fn who(&self) -> WorkloadId {
+        self.order.who
     }
 }
 
@@ -86,9 +86,9 @@ impl Engine {
         }
         self.cut_short = looked_at >= HEADS_PER_CALL;
         if !self.cut_short {
-            for uid in std::mem::take(&mut self.unsaid) {
-                if let Some(queue) = self.waits_behind(&uid) {
-                    self.say(&uid, Some(queue), PendingReason::Behind);
+            for who in std::mem::take(&mut self.unsaid) {
+                if let Some(queue) = self.waits_behind(who) {
+                    self.say(who, Some(queue), PendingReason::Behind);
                 }
             }
         }
@@ -101,7 +101,7 @@ impl Engine {
         let workloads = &self.workloads;
         self.out.retain(|decision| match decision {
             Decision::SetPending(set) => {
-                workloads.get(&set.workload).is_some_and(|record| record.said.as_ref() == Some(&set.reason))
+                workloads.named(&set.workload).is_some_and(|record| record.said.as_ref() == Some(&set.reason))
             }
             Decision::Reserve(_)
             | Decision::Evict(_)
@@ -117,10 +117,10 @@ impl Engine {
     }
 
     /// The StrictFIFO queue in which it waits for its turn, not being the head that was looked at.
-    fn waits_behind(&self, uid: &Uid) -> Option<NodeId> {
-        let Phase::Queued(queue) = self.workloads.get(uid)?.phase else { return None };
-        let head = self.queues[queue].blocked.as_ref().map(|order| &order.uid);
-        (head != Some(uid)).then_some(queue)
+    fn waits_behind(&self, who: WorkloadId) -> Option<NodeId> {
+        let Phase::Queued(queue) = self.workloads.get(who)?.phase else { return None };
+        let head = self.queues[queue].blocked.as_ref().map(|order| order.who);
+        (head != Some(who)).then_some(queue)
     }
 
     /// Gives room that came back to whom it was promised.
@@ -134,18 +134,18 @@ impl Engine {
         }
         self.second_pass.values_mut().for_each(|ready| *ready = true);
         for order in self.claims.clone() {
-            let Some(record) = self.workloads.get(&order.uid) else { continue };
+            let Some(record) = self.workloads.get(order.who) else { continue };
             let Phase::Claiming(claim) = &record.phase else { continue };
             let claim = claim.clone();
             if self.pods_are_awaited() {
                 self.waits_for_pods = true;
                 self.released = true;
             } else if self.fits_placed(claim.queue, &claim.usage, &claim.places, Ledger::Held) {
-                self.reserve(&order.uid, claim.admission, claim.usage, claim.places, now_ms);
+                self.reserve(order.who, claim.admission, claim.usage, claim.places, now_ms);
             } else if self.is_void(&claim) {
-                self.drop_claim(&order.uid);
+                self.drop_claim(order.who);
             } else {
-                self.say_waiting(&order.uid, claim.queue);
+                self.say_waiting(order.who, claim.queue);
             }
         }
     }
@@ -244,7 +244,7 @@ impl Engine {
     }
 
     fn nominate(&mut self, head: Head) -> Entry {
-        let found = self.assign(head.uid(), head.queue);
+        let found = self.assign(head.who(), head.queue);
         Entry { head, found }
     }
 
@@ -252,17 +252,17 @@ impl Engine {
     fn park_behind_their_like(&mut self, id: NodeId) {
         while !self.queues[id].parked.is_empty() {
             let Some(order) = self.queues[id].head().cloned() else { return };
-            let Some(shape) = self.workloads.get(&order.uid).map(|record| record.shape.clone()) else {
+            let Some(shape) = self.workloads.get(order.who).map(|record| record.shape.clone()) else {
                 return;
             };
             let leader = self.queues[id].parked.hopeless(&shape).filter(|leader| **leader < order).cloned();
-            let reason = leader.and_then(|leader| self.workloads.get(&leader.uid)?.said.clone());
+            let reason = leader.and_then(|leader| self.workloads.get(leader.who)?.said.clone());
             let Some(reason) = reason else { return };
             let queue = &mut self.queues[id];
             queue.active.remove(&order);
             queue.parked.insert(shape, order.clone());
-            self.set_phase(&order.uid, Phase::Parked(id));
-            self.say(&order.uid, Some(id), reason);
+            self.set_phase(order.who, Phase::Parked(id));
+            self.say(order.who, Some(id), reason);
         }
     }
 }

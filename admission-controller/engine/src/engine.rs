@@ -9,15 +9,16 @@ use crate::alarms::Alarms;
 use crate::decision::{Decision, DecisionId, SetPending};
 use crate::history::{Account, Amounts};
 use crate::input::{Admission, AdmissionCheck, Cohort, Flavor, LocalQueue, PodSet, Workload};
-use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
 use crate::places::{Grounds, Places, places_of};
 use crate::process::CycleCounts;
-use crate::queue::{Alike, Order, Phase, Queue, Queues, Record};
+use crate::queue::{Alike, Order, Phase, Queue, Queues};
 use crate::reason::PendingReason;
+use crate::set::Set;
 use crate::settings::Settings;
 use crate::slices::WorkloadKey;
-use crate::table::{Set, Table};
 use crate::tree::{NodeId, NodeName, Tree, Usage};
+use crate::workloads::{WorkloadId, Workloads};
 
 /// All state of layer 1, owned by one task.
 ///
@@ -33,18 +34,18 @@ pub struct Engine {
     pub(crate) topologies: BTreeMap<String, Vec<String>>,
     pub(crate) grounds: Grounds,
     /// Who has quota and needs places, and whether anything has changed since it was looked at last.
-    pub(crate) second_pass: BTreeMap<Uid, bool>,
+    pub(crate) second_pass: BTreeMap<WorkloadId, bool>,
     pub(crate) checks: BTreeMap<CheckName, AdmissionCheck>,
     pub(crate) queues: Queues,
     pub(crate) cohorts: BTreeMap<CohortName, Cohort>,
     pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
     pub(crate) namespaces: BTreeMap<Arc<str>, Labels>,
-    pub(crate) workloads: Table<Uid, Record>,
+    pub(crate) workloads: Workloads,
     /// What they ask for.
     pub(crate) asked: Pool<[PodSet]>,
     /// What they are alike in.
     pub(crate) shapes: Pool<Alike>,
-    pub(crate) by_local_queue: BTreeMap<LocalQueueKey, BTreeSet<Uid>>,
+    pub(crate) by_local_queue: BTreeMap<LocalQueueKey, BTreeSet<WorkloadId>>,
     /// What LocalQueues have used, of those whose turns go by it.
     pub(crate) accounts: BTreeMap<LocalQueueKey, Account>,
     /// What the status of LocalQueues says they have used.
@@ -52,18 +53,18 @@ pub struct Engine {
     /// The time of the last decision.
     pub(crate) now_ms: i64,
     /// Who replaces whom, by the namespace and name of who is replaced.
-    pub(crate) successors: BTreeMap<WorkloadKey, Uid>,
+    pub(crate) successors: BTreeMap<WorkloadKey, WorkloadId>,
     /// Queues in which somebody was put aside for the sake of what may end without anything being released in the tree: a
     /// victim whose own admission was not confirmed yet, or quota that was kept back for the blocked head of another queue.
     pub(crate) passed_over: BTreeSet<NodeId>,
     /// Queues with something to look at.
     pub(crate) ready: BTreeSet<NodeId>,
     pub(crate) claims: BTreeSet<Order>,
-    pub(crate) in_flight: BTreeMap<DecisionId, Uid>,
+    pub(crate) in_flight: BTreeMap<DecisionId, WorkloadId>,
     pub(crate) next_id: u64,
     pub(crate) alarms: Alarms,
     /// Who holds quota and has pods that are not ready, where admission waits for that.
-    pub(crate) not_ready: BTreeSet<Uid>,
+    pub(crate) not_ready: BTreeSet<WorkloadId>,
     /// Somebody waits for them.
     pub(crate) waits_for_pods: bool,
     pub(crate) out: Vec<Decision>,
@@ -72,7 +73,7 @@ pub struct Engine {
     /// The last decision before the cycle that is under way.
     pub(crate) cycle_began_at: DecisionId,
     /// Whose admissions were taken back since the driver was told something.
-    pub(crate) taken_back: BTreeSet<Uid>,
+    pub(crate) taken_back: BTreeSet<WorkloadId>,
     /// Queues in which room came back in the cycle that is under way: heads that were judged before know nothing of it.
     pub(crate) freed: BTreeSet<NodeId>,
     /// Flavors, queues, cohorts or namespaces changed: everything that waits is placed anew.
@@ -80,7 +81,7 @@ pub struct Engine {
     /// Quota came back: promises may be kept.
     pub(crate) released: bool,
     /// Put into a StrictFIFO queue, or no longer its head, since the last decision: to be told that they wait behind others.
-    pub(crate) unsaid: Vec<Uid>,
+    pub(crate) unsaid: Vec<WorkloadId>,
     pub(crate) cut_short: bool,
     pub(crate) counts: CycleCounts,
     /// How many cycles there were.
@@ -133,10 +134,10 @@ impl Engine {
         }
         self.local_queues.keys().for_each(|key| self.touched_local_queues.note(key));
         self.reopen_accounts();
-        let uids: Vec<Uid> = self.workloads.in_order().map(|(uid, _)| uid.clone()).collect();
-        for uid in uids {
-            self.replace_if_waiting(&uid);
-            self.drain(&uid);
+        let all: Vec<WorkloadId> = self.workloads.in_order().map(|(who, _)| who).collect();
+        for who in all {
+            self.replace_if_waiting(who);
+            self.drain(who);
         }
     }
 
@@ -163,8 +164,8 @@ impl Engine {
 
     pub(crate) fn reactivate(&mut self, queue: NodeId) {
         self.passed_over.remove(&queue);
-        for uid in self.queues[queue].reactivate() {
-            self.set_phase(&uid, Phase::Queued(queue));
+        for who in self.queues[queue].reactivate() {
+            self.set_phase(who, Phase::Queued(queue));
         }
         self.ready.insert(queue);
     }
@@ -182,17 +183,21 @@ impl Engine {
         found
     }
 
-    pub(crate) fn say(&mut self, uid: &Uid, queue: Option<NodeId>, reason: PendingReason) {
-        let Some(record) = self.workloads.get_mut(uid) else { return };
+    pub(crate) fn say(&mut self, who: WorkloadId, queue: Option<NodeId>, reason: PendingReason) {
+        let Some(record) = self.workloads.get_mut(who) else { return };
         if record.said.as_ref() != Some(&reason) {
             record.said = Some(reason.clone());
             let cluster_queue = queue.map(|queue| self.queues[queue].name.clone());
-            self.out.push(Decision::SetPending(SetPending { workload: uid.clone(), cluster_queue, reason }));
+            self.out.push(Decision::SetPending(SetPending {
+                workload: record.workload.uid.clone(),
+                cluster_queue,
+                reason,
+            }));
         }
     }
 
-    pub(crate) fn set_phase(&mut self, uid: &Uid, phase: Phase) {
-        let Some(record) = self.workloads.get_mut(uid) else { return };
+    pub(crate) fn set_phase(&mut self, who: WorkloadId, phase: Phase) {
+        let Some(record) = self.workloads.get_mut(who) else { return };
         let (before, after) = (record.phase.is_put_back(), phase.is_put_back());
         record.phase = phase;
         if let (true, Some(key)) = (before != after, local_queue_of(&record.workload)) {
@@ -243,8 +248,8 @@ impl Engine {
     }
 
     /// The places an admission gives to this workload's pods.
-    pub(crate) fn places_of(&self, uid: &Uid, admission: &Admission) -> Places {
-        let pod_sets = self.workloads.get(uid).map(|record| &*record.workload.pod_sets);
+    pub(crate) fn places_of(&self, who: WorkloadId, admission: &Admission) -> Places {
+        let pod_sets = self.workloads.get(who).map(|record| &*record.workload.pod_sets);
         places_of(pod_sets.unwrap_or_default(), admission)
     }
 }

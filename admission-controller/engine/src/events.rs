@@ -9,7 +9,9 @@ use crate::engine::{Engine, local_queue_of};
 use crate::input::{ClusterQueue, Cohort, Event, Flavor, LocalQueue, PodSet, Standing, Weight, Workload};
 use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
 use crate::queue::{HoldState, Phase, Record, Shape};
+use crate::slices::replaced_key;
 use crate::tree::NodeName;
+use crate::workloads::WorkloadId;
 
 impl Engine {
     /// Takes in one change. Cheap; what follows from it is worked out by [`Engine::decide`].
@@ -91,8 +93,16 @@ impl Engine {
                 self.reconfigured |= self.namespaces.remove(&name).is_some();
             }
             Event::Workload(workload) => self.upsert_workload(*workload),
-            Event::Requests(uid, pod_sets, defect) => self.change_requests(&uid, pod_sets, defect),
-            Event::WorkloadGone(uid) => self.remove_workload(&uid),
+            Event::Requests(uid, pod_sets, defect) => {
+                if let Some(who) = self.workloads.id(&uid) {
+                    self.change_requests(who, pod_sets, defect);
+                }
+            }
+            Event::WorkloadGone(uid) => {
+                if let Some(who) = self.workloads.id(&uid) {
+                    self.remove_workload(who);
+                }
+            }
         }
     }
 
@@ -177,124 +187,108 @@ impl Engine {
 
     fn replace_local_queue(&mut self, key: &LocalQueueKey) {
         self.touched_local_queues.insert(key.clone());
-        for uid in self.by_local_queue.get(key).cloned().unwrap_or_default() {
-            self.replace_if_waiting(&uid);
-            self.drain(&uid);
+        for who in self.by_local_queue.get(key).cloned().unwrap_or_default() {
+            self.replace_if_waiting(who);
+            self.drain(who);
         }
     }
 
     fn upsert_workload(&mut self, mut workload: Workload) {
-        let uid = workload.uid.clone();
         if !self.settings.topology.enabled {
             forget_topology(&mut workload);
         }
         workload.pod_sets = self.asked.share(workload.pod_sets);
-        if let Some(record) = self.workloads.get_mut(&uid) {
-            if workload.version < record.workload.version {
-                return;
-            }
-            if workload.version == record.workload.version {
-                // Known from the answer to a write of ours, but for what follows from what was written.
-                record.workload.seldom.leave = workload.seldom.leave;
-                self.set_alarm(&uid);
-                self.drain(&uid);
-                return;
-            }
-            if let (Phase::Holding(holding), Standing::Reserved { since_ms, .. }) =
-                (&record.phase, &mut workload.standing)
-                && holding.since_ms.div_euclid(1_000) == since_ms.div_euclid(1_000)
-            {
-                // Conditions have whole seconds; who was admitted last within one is still known here.
-                *since_ms = holding.since_ms;
-            }
-            let settled = match &record.phase {
-                Phase::Holding(holding) => holding.state == HoldState::Confirmed,
-                _ => true,
-            };
-            let known = std::mem::replace(&mut record.workload.version, workload.version);
-            if settled && record.workload == workload {
-                return;
-            }
-            record.workload.version = known;
-            let victim_of = match &record.phase {
-                Phase::Holding(holding) if record.workload.priority != workload.priority => {
-                    Some(holding.queue)
-                }
-                _ => None,
-            };
-            self.withdraw(&uid, &workload.standing);
-            // Of another priority, it may have become a possible victim.
-            if let Some(queue) = victim_of {
-                self.reactivate_tree(queue);
-            }
+        let known = self.workloads.id(&workload.uid);
+        if known.is_some_and(|who| !self.make_way(who, &mut workload)) {
+            return;
         }
-        let refused = self.workloads.get(&uid).and_then(|record| {
-            let same_spec = record.workload.pod_sets == workload.pod_sets
-                && record.workload.queue == workload.queue
-                && record.workload.priority == workload.priority;
-            record.refused.clone().filter(|_| same_spec)
-        });
-        let said = self.workloads.get_mut(&uid).and_then(|record| record.said.take());
-        if let Some(key) = local_queue_of(&workload) {
-            self.by_local_queue.entry(key).or_default().insert(uid.clone());
-        }
-        self.forget_slice(&uid);
-        self.note_slice(&workload);
+        let (key, slice) = (local_queue_of(&workload), replaced_key(&workload));
         let shape = Shape::of(&workload, &mut self.shapes);
-        let (progress, displaced) = match self.workloads.get_mut(&uid) {
-            Some(record) => {
-                let same_worth = record.workload.priority == workload.priority;
-                (record.progress.take(), record.displaced.take().filter(|_| same_worth))
-            }
-            None => (None, None),
-        };
-        let record = Record {
-            workload,
-            shape,
-            phase: Phase::Aside(None),
-            said,
-            refused,
-            unplaced: None,
-            eviction_refused_at: None,
-            progress,
-            displaced,
-        };
-        self.workloads.insert(uid.clone(), record);
-        self.place(&uid);
+        let mut record = Record::new(workload, shape);
+        if let Some(before) = known.and_then(|who| self.workloads.get_mut(who)) {
+            record.inherit(before);
+        }
+        let who = self.workloads.insert(record);
+        if let Some(key) = key {
+            self.by_local_queue.entry(key).or_default().insert(who);
+        }
+        if let Some(slice) = slice {
+            self.successors.insert(slice, who);
+        }
+        self.place(who);
     }
 
-    fn change_requests(&mut self, uid: &Uid, pod_sets: Arc<[PodSet]>, defect: Option<String>) {
-        let Some(record) = self.workloads.get_mut(uid) else { return };
+    /// Takes a workload out of where it is, because this is what it is now. `false` where that is no news.
+    fn make_way(&mut self, who: WorkloadId, workload: &mut Workload) -> bool {
+        let Some(record) = self.workloads.get_mut(who) else { return true };
+        if workload.version < record.workload.version {
+            return false;
+        }
+        if workload.version == record.workload.version {
+            // Known from the answer to a write of ours, but for what follows from what was written.
+            record.workload.seldom.leave = workload.seldom.leave;
+            self.set_alarm(who);
+            self.drain(who);
+            return false;
+        }
+        if let (Phase::Holding(holding), Standing::Reserved { since_ms, .. }) =
+            (&record.phase, &mut workload.standing)
+            && holding.since_ms.div_euclid(1_000) == since_ms.div_euclid(1_000)
+        {
+            // Conditions have whole seconds; who was admitted last within one is still known here.
+            *since_ms = holding.since_ms;
+        }
+        let settled = match &record.phase {
+            Phase::Holding(holding) => holding.state == HoldState::Confirmed,
+            _ => true,
+        };
+        let known = std::mem::replace(&mut record.workload.version, workload.version);
+        if settled && record.workload == *workload {
+            return false;
+        }
+        record.workload.version = known;
+        let victim_of = match &record.phase {
+            Phase::Holding(holding) if record.workload.priority != workload.priority => Some(holding.queue),
+            _ => None,
+        };
+        self.withdraw(who, &workload.standing);
+        self.forget_slice(who);
+        // Of another priority, it may have become a possible victim.
+        if let Some(queue) = victim_of {
+            self.reactivate_tree(queue);
+        }
+        true
+    }
+
+    fn change_requests(&mut self, who: WorkloadId, pod_sets: Arc<[PodSet]>, defect: Option<String>) {
+        let Some(record) = self.workloads.get_mut(who) else { return };
         if record.workload.pod_sets == pod_sets && record.workload.seldom.defect == defect {
             return;
         }
         let standing = record.workload.standing.clone();
         let waits = !matches!(record.phase, Phase::Holding(_) | Phase::Finished);
         if waits {
-            self.withdraw(uid, &standing);
+            self.withdraw(who, &standing);
         }
-        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let Some(record) = self.workloads.get_mut(who) else { return };
         record.workload.pod_sets = self.asked.share(pod_sets);
         record.workload.seldom.defect = defect;
         record.shape = Shape::of(&record.workload, &mut self.shapes);
         if let (true, Some(key)) = (waits, local_queue_of(&record.workload)) {
-            self.by_local_queue.entry(key).or_default().insert(uid.clone());
+            self.by_local_queue.entry(key).or_default().insert(who);
         }
         if waits {
-            self.place(uid);
+            self.place(who);
         }
     }
 
-    fn remove_workload(&mut self, uid: &Uid) {
-        if !self.workloads.contains_key(uid) {
-            return;
-        }
+    fn remove_workload(&mut self, who: WorkloadId) {
         if !self.planted.is(Bug::LeakUsage) {
-            self.withdraw(uid, &Standing::Finished);
+            self.withdraw(who, &Standing::Finished);
         }
-        self.forget_slice(uid);
-        self.alarms.set(uid, None);
-        self.workloads.remove(uid);
+        self.forget_slice(who);
+        self.alarms.set(who, None);
+        self.workloads.remove(who);
     }
 }
 

@@ -68,7 +68,8 @@ pub struct ClusterQueueState {
 impl Engine {
     /// Explains one workload.
     pub fn explain(&self, uid: &Uid) -> Option<Explanation> {
-        let record = self.workloads.get(uid)?;
+        let who = self.workloads.id(uid)?;
+        let record = self.workloads.get(who)?;
         let state = match &record.phase {
             Phase::Aside(_) => WorkloadState::Aside,
             Phase::Queued(_) => WorkloadState::Queued,
@@ -86,7 +87,7 @@ impl Engine {
         let ahead = match &record.phase {
             Phase::Queued(name) | Phase::Parked(name) => Some(*name).map(|queue| {
                 let queue = &self.queues[queue];
-                let order = self.order_of(&record.workload);
+                let order = self.order_of(who, &record.workload);
                 queue.active.before(&order, &queue.consumptions)
                     + queue.parked.before(&order, &queue.consumptions)
                     + queue.claiming.range(..order).count()
@@ -99,22 +100,22 @@ impl Engine {
             name: record.workload.name.clone(),
             priority: record.workload.base_priority,
             local_queue: local_queue_of(&record.workload),
-            cluster_queue: self.cluster_queue_of(uid),
+            cluster_queue: self.leads_to(&record.workload),
             state,
             reason: self.reason_of(record),
             ahead,
-            awaits_places: self.second_pass.contains_key(uid),
+            awaits_places: self.second_pass.contains_key(&who),
         })
     }
 
     /// Those who were told to leave, by whom they leave for.
     pub fn leaving(&self) -> BTreeMap<Uid, Vec<Uid>> {
         let mut leaving = BTreeMap::<Uid, Vec<Uid>>::new();
-        for (uid, record) in self.workloads.in_order() {
+        for (_, record) in self.workloads.in_order() {
             if let Phase::Holding(holding) = &record.phase
                 && let HoldState::Leaving { preemptor: Some(preemptor), .. } = &holding.state
             {
-                leaving.entry(preemptor.clone()).or_default().push(uid.clone());
+                leaving.entry(preemptor.clone()).or_default().push(record.workload.uid.clone());
             }
         }
         leaving
@@ -124,7 +125,7 @@ impl Engine {
     fn reason_of(&self, record: &Record) -> Option<PendingReason> {
         if let Phase::Parked(name) = &record.phase {
             let leader = self.queues[*name].parked.hopeless(&record.shape);
-            if let Some(leader) = leader.and_then(|order| self.workloads.get(&order.uid)) {
+            if let Some(leader) = leader.and_then(|order| self.workloads.get(order.who)) {
                 return leader.said.clone();
             }
         }
@@ -133,12 +134,12 @@ impl Engine {
 
     /// The reason that was last decided for its waiting.
     pub fn last_reason(&self, uid: &Uid) -> Option<&PendingReason> {
-        self.workloads.get(uid)?.said.as_ref()
+        self.workloads.named(uid)?.said.as_ref()
     }
 
     /// Every known workload, by uid.
     pub fn workloads(&self) -> impl Iterator<Item = &Uid> {
-        self.workloads.in_order().map(|(uid, _)| uid)
+        self.workloads.in_order().map(|(_, record)| &record.workload.uid)
     }
 
     /// Every ClusterQueue, by name.

@@ -7,26 +7,26 @@ use model::planted::Bug;
 use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve, Withdraw};
 use crate::engine::Engine;
 use crate::input::{Admission, DelayedTopology, Standing};
-use crate::names::Uid;
 use crate::places::{Places, more_than};
 use crate::queue::{HoldState, Holding, Phase};
 use crate::reason::PendingReason;
 use crate::tree::{Ledger, NodeId, Usage};
+use crate::workloads::WorkloadId;
 
 impl Engine {
     /// Takes in what became of a decision. Outcomes of decisions that newer events have settled already are ignored.
     pub fn written(&mut self, id: DecisionId, outcome: Outcome) {
-        let Some(uid) = self.in_flight.remove(&id) else { return };
-        let Some(record) = self.workloads.get_mut(&uid) else { return };
+        let Some(who) = self.in_flight.remove(&id) else { return };
+        let Some(record) = self.workloads.get_mut(who) else { return };
         let Phase::Holding(holding) = &mut record.phase else { return };
         match &mut holding.state {
             HoldState::Assumed(assumed) if *assumed == id => match outcome {
-                Outcome::Written(version) => self.confirm_reservation(&uid, version),
+                Outcome::Written(version) => self.confirm_reservation(who, version),
                 Outcome::Unsettled => {}
-                Outcome::NotWritten => self.replace(&uid),
+                Outcome::NotWritten => self.replace(who),
                 Outcome::Refused(words) => {
                     record.refused = Some(words.into());
-                    self.replace(&uid);
+                    self.replace(who);
                 }
             },
             HoldState::Leaving { decision, withdrawn: true, .. }
@@ -36,7 +36,7 @@ impl Engine {
                     record.workload.version = record.workload.version.max(version);
                 }
                 record.workload.standing = Standing::Pending;
-                self.replace(&uid);
+                self.replace(who);
             }
             HoldState::Leaving { decision, .. } if *decision == Some(id) => match outcome {
                 Outcome::Written(version) => {
@@ -48,13 +48,13 @@ impl Engine {
                 }
                 Outcome::Unsettled => *decision = None,
                 Outcome::NotWritten => {
-                    self.say_it_stays(&uid);
-                    self.replace(&uid);
+                    self.say_it_stays(who);
+                    self.replace(who);
                 }
                 Outcome::Refused(_) => {
                     record.eviction_refused_at = Some(record.workload.version);
-                    self.say_it_stays(&uid);
-                    self.replace(&uid);
+                    self.say_it_stays(who);
+                    self.replace(who);
                 }
             },
             _ => {}
@@ -64,22 +64,22 @@ impl Engine {
     /// Gives quota. `planned` tells that the plan counts it already, because it was promised.
     pub(crate) fn reserve(
         &mut self,
-        uid: &Uid,
+        who: WorkloadId,
         admission: Arc<Admission>,
         usage: Arc<Usage>,
         places: Places,
         now_ms: i64,
     ) {
-        let id = self.next_id(uid);
-        let Some(record) = self.workloads.get(uid) else { return };
-        let based_on = record.workload.version;
-        let order = self.order_of(&record.workload);
-        let queue = match &record.phase {
+        let id = self.next_id(who);
+        let Some(record) = self.workloads.get(who) else { return };
+        let (workload, based_on) = (record.workload.uid.clone(), record.workload.version);
+        let order = self.order_of(who, &record.workload);
+        let (queue, before) = match &record.phase {
             Phase::Queued(queue) | Phase::Parked(queue) => {
                 let queue = *queue;
                 self.leave_queue(queue, &order);
-                self.displaces(uid, &[]);
-                queue
+                self.displaces(who, &[]);
+                (queue, None)
             }
             Phase::Claiming(claim) => {
                 // `hold` charges the plan again.
@@ -87,54 +87,41 @@ impl Engine {
                 self.charge(claim.queue, &claim.usage, &claim.places, Ledger::Planned, -1);
                 self.claims.remove(&order);
                 self.leave_queue(claim.queue, &order);
-                claim.queue
+                (claim.queue, None)
             }
             // It has its quota already, and gets its places now.
             Phase::Holding(holding) => {
                 let holding = holding.clone();
-                self.let_go(uid, &holding);
-                let (admitted, since_ms) = (holding.admitted || places_found(&admission), holding.since_ms);
-                let state = HoldState::Assumed(id);
-                // Pods may sit in the old ones until others know.
-                let vacating = Some(more_than(&holding.places, &places));
-                let holding = Holding {
-                    queue: holding.queue,
-                    admission: admission.clone(),
-                    usage,
-                    places,
-                    promised: None,
-                    vacating,
-                    admitted,
-                    since_ms,
-                    state,
-                };
-                self.hold(uid, holding);
-                self.out.push(Decision::Reserve(Reserve { id, workload: uid.clone(), based_on, admission }));
-                return;
+                self.let_go(who, &holding);
+                (holding.queue, Some(holding))
             }
             Phase::Aside(_) | Phase::Finished => return,
         };
-        let state = HoldState::Assumed(id);
-        let usage = if self.planted.is(Bug::ForgetAssumedAdmission) { Arc::default() } else { usage };
-        let admitted = self.passes_checks(uid, queue, &admission) && !admission.awaits_places();
+        let admitted = match &before {
+            Some(before) => before.admitted || places_found(&admission),
+            None => self.passes_checks(who, queue, &admission) && !admission.awaits_places(),
+        };
         let holding = Holding {
             queue,
             admission: admission.clone(),
-            usage,
+            usage: if self.planted.is(Bug::ForgetAssumedAdmission) { Arc::default() } else { usage },
+            // Pods may sit in the old ones until others know.
+            vacating: before.as_ref().map(|before| more_than(&before.places, &places)),
             places,
             promised: None,
-            vacating: None,
             admitted,
-            since_ms: now_ms,
-            state,
+            since_ms: before.as_ref().map_or(now_ms, |before| before.since_ms),
+            state: HoldState::Assumed(id),
         };
-        self.hold(uid, holding);
-        self.impose_penalty(uid, &admission);
-        self.out.push(Decision::Reserve(Reserve { id, workload: uid.clone(), based_on, admission }));
+        self.hold(who, holding);
+        if before.is_none() {
+            self.impose_penalty(who, &admission);
+        }
+        self.out.push(Decision::Reserve(Reserve { id, workload, based_on, admission }));
     }
 
-    fn confirm_reservation(&mut self, uid: &Uid, version: u64) {
-        let Some(record) = self.workloads.get_mut(uid) else { return };
+    fn confirm_reservation(&mut self, who: WorkloadId, version: u64) {
+        let Some(record) = self.workloads.get_mut(who) else { return };
         let Phase::Holding(holding) = &mut record.phase else { return };
         holding.state = HoldState::Confirmed;
         let queue = holding.queue;
@@ -146,23 +133,29 @@ impl Engine {
             evicted: false,
             since_ms: holding.since_ms,
         };
-        self.begin_use(uid);
+        self.begin_use(who);
         if let Some(vacated) = vacated.filter(|places| !places.is_empty()) {
             self.grounds.charge(&vacated, Ledger::Held, -1);
             self.places_freed(&vacated);
         }
         self.wake_who_passed_over(queue);
-        self.drain(uid);
+        self.drain(who);
     }
 
     /// Tells a workload to leave: it holds its quota still, but the plan goes on without it.
-    pub(crate) fn evict(&mut self, uid: &Uid, reason: EvictReason, preemptor: Option<(&Uid, NodeId)>) {
-        let id = self.next_id(uid);
+    pub(crate) fn evict(
+        &mut self,
+        who: WorkloadId,
+        reason: EvictReason,
+        preemptor: Option<(WorkloadId, NodeId)>,
+    ) {
+        let id = self.next_id(who);
         let preemptor_path = preemptor.map(|(_, queue)| self.tree.path_text(queue)).unwrap_or_default();
-        let Some(record) = self.workloads.get_mut(uid) else { return };
-        let based_on = record.workload.version;
+        let preemptor = preemptor.and_then(|(who, _)| self.workloads.get(who));
+        let preemptor = preemptor.map(|record| record.workload.uid.clone());
+        let Some(record) = self.workloads.get_mut(who) else { return };
+        let (victim, based_on) = (record.workload.uid.clone(), record.workload.version);
         let Phase::Holding(holding) = &mut record.phase else { return };
-        let preemptor = preemptor.map(|(uid, _)| uid.clone());
         holding.state =
             HoldState::Leaving { decision: Some(id), preemptor: preemptor.clone(), withdrawn: false };
         let queue = holding.queue;
@@ -170,9 +163,8 @@ impl Engine {
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
         let usage = Arc::clone(&holding.usage);
         self.charge(queue, &usage, &places, Ledger::Planned, -1);
-        self.second_pass.remove(uid);
+        self.second_pass.remove(&who);
         let victim_path = self.tree.path_text(queue);
-        let victim = uid.clone();
         self.out.push(Decision::Evict(Evict {
             id,
             victim,
@@ -185,24 +177,24 @@ impl Engine {
     }
 
     /// Takes the quota of a workload that was not admitted yet: nothing of it runs, so there is nothing to wait for.
-    pub(crate) fn withdraw_reservation(&mut self, uid: &Uid, reason: PendingReason) {
-        let id = self.next_id(uid);
-        let Some(record) = self.workloads.get_mut(uid) else { return };
-        let based_on = record.workload.version;
+    pub(crate) fn withdraw_reservation(&mut self, who: WorkloadId, reason: PendingReason) {
+        let id = self.next_id(who);
+        let Some(record) = self.workloads.get_mut(who) else { return };
+        let (workload, based_on) = (record.workload.uid.clone(), record.workload.version);
         let Phase::Holding(holding) = &mut record.phase else { return };
         holding.state = HoldState::Leaving { decision: Some(id), preemptor: None, withdrawn: true };
         let (queue, usage) = (holding.queue, Arc::clone(&holding.usage));
         self.queues[queue].leaving += 1;
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
         self.charge(queue, &usage, &places, Ledger::Planned, -1);
-        self.second_pass.remove(uid);
-        self.out.push(Decision::Withdraw(Withdraw { id, workload: uid.clone(), based_on, reason }));
+        self.second_pass.remove(&who);
+        self.out.push(Decision::Withdraw(Withdraw { id, workload, based_on, reason }));
     }
 
-    fn next_id(&mut self, uid: &Uid) -> DecisionId {
+    fn next_id(&mut self, who: WorkloadId) -> DecisionId {
         self.next_id += 1;
         let id = DecisionId(self.next_id);
-        self.in_flight.insert(id, uid.clone());
+        self.in_flight.insert(id, who);
         id
     }
 }

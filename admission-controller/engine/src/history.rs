@@ -15,9 +15,10 @@ use model::ResourceName;
 
 use crate::engine::{Engine, local_queue_of};
 use crate::input::{Admission, AdmissionMode, Weight, Workload};
-use crate::names::{LocalQueueKey, Uid};
+use crate::names::LocalQueueKey;
 use crate::queue::{Holding, Order};
 use crate::tree::NodeId;
+use crate::workloads::WorkloadId;
 
 /// Kueue's `admissionFairSharing`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub(crate) struct Account {
     /// What they use now.
     uses: Amounts,
     /// Penalties of those whose admission is not complete.
-    owed: BTreeMap<Uid, Amounts>,
+    owed: BTreeMap<WorkloadId, Amounts>,
     /// Penalties of those whose admission is complete since `at_ms`.
     settled: Amounts,
     /// Whether something was decided by it: it is newer then than what is written.
@@ -200,8 +201,8 @@ impl Engine {
         self.settings.admission_fair_sharing.is_some()
     }
 
-    pub(crate) fn order_of(&self, workload: &Workload) -> Order {
-        Order::of(workload, if self.takes_turns_by_use() { local_queue_of(workload) } else { None })
+    pub(crate) fn order_of(&self, who: WorkloadId, workload: &Workload) -> Order {
+        Order::of(who, workload, if self.takes_turns_by_use() { local_queue_of(workload) } else { None })
     }
 
     /// What a workload's LocalQueue has used, where that orders the workloads of a ClusterQueue.
@@ -249,8 +250,8 @@ impl Engine {
     /// The account of a LocalQueue of which nothing is known but who has quota now.
     fn opened(&self, key: &LocalQueueKey, queue: NodeId) -> Account {
         let mut uses = Amounts::new();
-        for uid in self.by_local_queue.get(key).into_iter().flatten() {
-            if let Some(holding) = self.holding(uid).filter(|holding| holding.is_admitted()) {
+        for who in self.by_local_queue.get(key).into_iter().flatten() {
+            if let Some(holding) = self.holding(*who).filter(|holding| holding.is_admitted()) {
                 change(&mut uses, holding, 1);
             }
         }
@@ -315,9 +316,9 @@ impl Engine {
     }
 
     /// A workload gets quota: what it will use counts before it is seen to use it.
-    pub(crate) fn impose_penalty(&mut self, uid: &Uid, admission: &Admission) {
+    pub(crate) fn impose_penalty(&mut self, who: WorkloadId, admission: &Admission) {
         let Some(rules) = &self.settings.admission_fair_sharing else { return };
-        let Some(key) = self.workloads.get(uid).and_then(|record| local_queue_of(&record.workload)) else {
+        let Some(key) = self.workloads.get(who).and_then(|record| local_queue_of(&record.workload)) else {
             return;
         };
         let added =
@@ -327,30 +328,30 @@ impl Engine {
         for (resource, amount) in admission.pod_sets.iter().flat_map(|one| &one.usage) {
             add(&mut penalty, resource, part(resource.quantity(*amount).nanos(), added));
         }
-        account.owed.insert(uid.clone(), penalty);
+        account.owed.insert(who, penalty);
         self.renew_consumption(&key);
     }
 
     /// Its admission was not written, or it will never use what it got.
-    pub(crate) fn lift_penalty(&mut self, uid: &Uid, key: Option<LocalQueueKey>) {
+    pub(crate) fn lift_penalty(&mut self, who: WorkloadId, key: Option<LocalQueueKey>) {
         let Some(key) = key else { return };
-        if self.accounts.get_mut(&key).is_some_and(|account| account.owed.remove(uid).is_some()) {
+        if self.accounts.get_mut(&key).is_some_and(|account| account.owed.remove(&who).is_some()) {
             self.renew_consumption(&key);
         }
     }
 
     /// Its admission is complete.
-    pub(crate) fn settle_penalty(&mut self, uid: &Uid) {
-        let key = self.workloads.get(uid).and_then(|record| local_queue_of(&record.workload));
+    pub(crate) fn settle_penalty(&mut self, who: WorkloadId) {
+        let key = self.workloads.get(who).and_then(|record| local_queue_of(&record.workload));
         let Some(account) = key.and_then(|key| self.accounts.get_mut(&key)) else { return };
-        for (resource, amount) in account.owed.remove(uid).unwrap_or_default() {
+        for (resource, amount) in account.owed.remove(&who).unwrap_or_default() {
             add(&mut account.settled, &resource, amount);
         }
     }
 
     /// Notes that an admitted workload begins (1) or ceases (-1) to use what it holds.
-    pub(crate) fn note_use(&mut self, uid: &Uid, holding: &Holding, sign: i128) {
-        let key = self.workloads.get(uid).and_then(|record| local_queue_of(&record.workload));
+    pub(crate) fn note_use(&mut self, who: WorkloadId, holding: &Holding, sign: i128) {
+        let key = self.workloads.get(who).and_then(|record| local_queue_of(&record.workload));
         if let Some(account) = key.and_then(|key| self.accounts.get_mut(&key)) {
             change(&mut account.uses, holding, sign);
         }

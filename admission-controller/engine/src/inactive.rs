@@ -6,9 +6,10 @@ use model::planted::Bug;
 
 use crate::engine::Engine;
 use crate::input::{Admission, CheckController, CheckRule, ClusterQueue, StopPolicy};
-use crate::names::{CheckName, FlavorName, Uid};
+use crate::names::{CheckName, FlavorName};
 use crate::reason::Inactive;
 use crate::tree::NodeId;
+use crate::workloads::WorkloadId;
 
 /// The flavors of a queue, and of each of its checks. Where a check is listed twice the last word counts.
 struct Checks<'a> {
@@ -92,9 +93,9 @@ impl Engine {
     }
 
     /// Whether a workload that gets this has passed every check that asks for one of its flavors.
-    pub(crate) fn passes_checks(&self, uid: &Uid, queue: NodeId, admission: &Admission) -> bool {
+    pub(crate) fn passes_checks(&self, who: WorkloadId, queue: NodeId, admission: &Admission) -> bool {
         let spec = self.queues[queue].spec.as_ref();
-        let (Some(spec), Some(record)) = (spec, self.workloads.get(uid)) else { return true };
+        let (Some(spec), Some(record)) = (spec, self.workloads.get(who)) else { return true };
         if spec.admission_checks.is_empty() {
             return true;
         }

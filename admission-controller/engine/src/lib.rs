@@ -35,12 +35,13 @@ mod queue;
 pub mod reason;
 mod report;
 mod second;
+mod set;
 mod settings;
 mod slices;
-mod table;
 pub mod topology;
 mod tree;
 mod waiting;
+mod workloads;
 
 pub use decision::{
     Decision, DecisionId, Evict, EvictReason, Outcome, PreemptionReason, Replace, Reserve, SetPending,

@@ -5,53 +5,53 @@
 use crate::assign::{Ask, Assignment, NoFit, Progress};
 use crate::engine::Engine;
 use crate::input::{Admission, PodSet};
-use crate::names::Uid;
 use crate::tree::NodeId;
+use crate::workloads::WorkloadId;
 
 impl Engine {
     /// Finds quota for a workload that waits in `queue`: for all its pods or, where they allow it, for as many as possible.
-    pub(crate) fn assign(&mut self, uid: &Uid, queue: NodeId) -> Result<Assignment, NoFit> {
-        let progress = self.progress(uid, queue);
-        self.assign_noted(uid, queue, None, progress.as_ref())
+    pub(crate) fn assign(&mut self, who: WorkloadId, queue: NodeId) -> Result<Assignment, NoFit> {
+        let progress = self.progress(who, queue);
+        self.assign_noted(who, queue, None, progress.as_ref())
     }
 
     /// The same once more within a cycle, among the flavors that were found before.
     pub(crate) fn assign_again(
         &mut self,
-        uid: &Uid,
+        who: WorkloadId,
         queue: NodeId,
         before: &Admission,
     ) -> Result<Assignment, NoFit> {
-        self.assign_noted(uid, queue, Some(before), None)
+        self.assign_noted(who, queue, Some(before), None)
     }
 
     fn assign_noted(
         &mut self,
-        uid: &Uid,
+        who: WorkloadId,
         queue: NodeId,
         pinned: Option<&Admission>,
         progress: Option<&Progress>,
     ) -> Result<Assignment, NoFit> {
-        let replaced = self.replaced(uid, queue).map(|(_, admission)| admission);
+        let replaced = self.replaced(who, queue).map(|(_, admission)| admission);
         let ask = Ask { pinned, progress, replaced: replaced.as_deref(), ..Ask::default() };
-        let found = self.assign_among(uid, queue, ask);
+        let found = self.assign_among(who, queue, ask);
         let tried = found.as_ref().map_or_else(|no_fit| &no_fit.tried, |assignment| &assignment.tried);
-        self.note_progress(uid, queue, tried, progress);
+        self.note_progress(who, queue, tried, progress);
         found
     }
 
-    fn assign_among(&mut self, uid: &Uid, queue: NodeId, ask: Ask<'_>) -> Result<Assignment, NoFit> {
-        let no_fit = match self.assign_asked(uid, queue, ask) {
+    fn assign_among(&mut self, who: WorkloadId, queue: NodeId, ask: Ask<'_>) -> Result<Assignment, NoFit> {
+        let no_fit = match self.assign_asked(who, queue, ask) {
             Ok(all) => return Ok(all),
             Err(no_fit) => no_fit,
         };
         if !self.settings.partial_admission {
             return Err(no_fit);
         }
-        let range = self.workloads.get(uid).map(|record| Range::of(&record.workload.pod_sets));
+        let range = self.workloads.get(who).map(|record| Range::of(&record.workload.pod_sets));
         let Some(range) = range.filter(|range| range.spare > 0) else { return Err(no_fit) };
         range
-            .most(|counts| self.assign_asked(uid, queue, Ask { counts: Some(counts), ..ask }).ok())
+            .most(|counts| self.assign_asked(who, queue, Ask { counts: Some(counts), ..ask }).ok())
             .ok_or(no_fit)
     }
 }

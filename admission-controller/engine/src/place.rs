@@ -6,22 +6,22 @@ use model::planted::Bug;
 
 use crate::engine::{Engine, local_queue_of};
 use crate::input::{KeptOut, Standing, StopPolicy, Workload};
-use crate::names::Uid;
 use crate::queue::{Claim, HoldState, Holding, Order, Phase};
 use crate::reason::PendingReason;
 use crate::tree::{Ledger, NodeId};
+use crate::workloads::WorkloadId;
 
 impl Engine {
     /// Takes a workload out of every queue and ledger. `next` is what comes after, which tells whether quota comes back.
-    pub(crate) fn withdraw(&mut self, uid: &Uid, next: &Standing) {
-        let Some(order) = self.workloads.get(uid).map(|record| self.order_of(&record.workload)) else {
+    pub(crate) fn withdraw(&mut self, who: WorkloadId, next: &Standing) {
+        let Some(order) = self.workloads.get(who).map(|record| self.order_of(who, &record.workload)) else {
             return;
         };
-        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let Some(record) = self.workloads.get_mut(who) else { return };
         let phase = std::mem::replace(&mut record.phase, Phase::Aside(None));
         if let Some(key) = local_queue_of(&record.workload) {
             if let Some(members) = self.by_local_queue.get_mut(&key) {
-                members.remove(uid);
+                members.remove(&who);
                 if members.is_empty() {
                     self.by_local_queue.remove(&key);
                 }
@@ -31,23 +31,23 @@ impl Engine {
         match phase {
             Phase::Aside(None) | Phase::Finished => {}
             Phase::Aside(Some(queue)) => {
-                self.queues[queue].aside.remove(uid);
+                self.queues[queue].aside.remove(&who);
                 self.touched_queues.insert(queue);
             }
             Phase::Queued(queue) | Phase::Parked(queue) => self.leave_queue(queue, &order),
             Phase::Claiming(claim) => self.withdraw_claim(&claim, &order),
-            Phase::Holding(holding) => self.withdraw_holding(uid, *holding, next),
+            Phase::Holding(holding) => self.withdraw_holding(who, *holding, next),
         }
     }
 
     pub(crate) fn leave_queue(&mut self, id: NodeId, order: &Order) {
-        let Some(shape) = self.workloads.get(&order.uid).map(|record| record.shape.clone()) else { return };
+        let Some(shape) = self.workloads.get(order.who).map(|record| record.shape.clone()) else { return };
         let queue = &mut self.queues[id];
         let blocked = queue.blocked.as_ref() == Some(order);
         queue.remove(&shape, order);
         // Where this one fitted, or is gone, the next of its like may fit.
         for next in queue.activate_next(&shape) {
-            self.set_phase(&next, Phase::Queued(id));
+            self.set_phase(next, Phase::Queued(id));
         }
         self.touched_queues.insert(id);
         // What stood behind it in a StrictFIFO queue has a turn now.
@@ -65,12 +65,12 @@ impl Engine {
         self.places_freed(&claim.places);
     }
 
-    pub(crate) fn withdraw_holding(&mut self, uid: &Uid, holding: Holding, next: &Standing) {
+    pub(crate) fn withdraw_holding(&mut self, who: WorkloadId, holding: Holding, next: &Standing) {
         let queue = holding.queue;
         self.queues[queue].generation += 1;
-        self.not_ready.remove(uid);
+        self.not_ready.remove(&who);
         self.touched_queues.insert(queue);
-        self.let_go(uid, &holding);
+        self.let_go(who, &holding);
         let stays = matches!(next, Standing::Reserved { evicted: false, .. });
         match holding.state {
             HoldState::Leaving { decision, preemptor, .. } => {
@@ -78,8 +78,9 @@ impl Engine {
                     self.in_flight.remove(&id);
                 }
                 // It does not leave after all, so the promise made of its room is void.
+                let preemptor = preemptor.and_then(|uid| self.workloads.id(&uid));
                 if let (true, Some(preemptor)) = (stays, preemptor) {
-                    self.drop_claim(&preemptor);
+                    self.drop_claim(preemptor);
                 }
             }
             HoldState::Assumed(decision) => {
@@ -89,8 +90,8 @@ impl Engine {
         }
         let same = matches!(next, Standing::Reserved { admission, .. } if *admission == holding.admission);
         if !same {
-            let key = self.workloads.get(uid).and_then(|record| local_queue_of(&record.workload));
-            self.lift_penalty(uid, key);
+            let key = self.workloads.get(who).and_then(|record| local_queue_of(&record.workload));
+            self.lift_penalty(who, key);
             self.released = true;
             self.reactivate_tree(queue);
             self.places_freed(&holding.places);
@@ -98,14 +99,14 @@ impl Engine {
     }
 
     /// Takes what it holds out of the books.
-    pub(crate) fn let_go(&mut self, uid: &Uid, holding: &Holding) {
+    pub(crate) fn let_go(&mut self, who: WorkloadId, holding: &Holding) {
         let node = holding.queue;
         let queue = &mut self.queues[node];
-        queue.holding.remove(uid);
+        queue.holding.remove(&who);
         queue.leaving -= usize::from(holding.is_leaving());
-        self.second_pass.remove(uid);
+        self.second_pass.remove(&who);
         if holding.is_admitted() {
-            self.note_use(uid, holding, -1);
+            self.note_use(who, holding, -1);
         }
         self.charge(node, &holding.usage, &holding.places, Ledger::Held, -1);
         if self.planted.is(Bug::ReleaseTwice) {
@@ -119,51 +120,51 @@ impl Engine {
             let planned = holding.promised.as_ref().unwrap_or(&holding.places);
             self.charge(node, &holding.usage, planned, Ledger::Planned, -1);
         }
-        self.charge_slices(uid);
+        self.charge_slices(who);
     }
 
-    pub(crate) fn drop_claim(&mut self, uid: &Uid) {
-        if self.workloads.get(uid).is_some_and(|record| matches!(record.phase, Phase::Claiming(_))) {
-            self.replace(uid);
+    pub(crate) fn drop_claim(&mut self, who: WorkloadId) {
+        if self.workloads.get(who).is_some_and(|record| matches!(record.phase, Phase::Claiming(_))) {
+            self.replace(who);
         }
     }
 
     /// Out of everything and back to where its last seen state puts it.
-    pub(crate) fn replace(&mut self, uid: &Uid) {
-        let Some(record) = self.workloads.get(uid) else { return };
+    pub(crate) fn replace(&mut self, who: WorkloadId) {
+        let Some(record) = self.workloads.get(who) else { return };
         let (standing, key) = (record.workload.standing.clone(), local_queue_of(&record.workload));
-        self.withdraw(uid, &standing);
+        self.withdraw(who, &standing);
         if let Some(key) = key {
-            self.by_local_queue.entry(key).or_default().insert(uid.clone());
+            self.by_local_queue.entry(key).or_default().insert(who);
         }
-        self.place(uid);
+        self.place(who);
     }
 
-    pub(crate) fn replace_if_waiting(&mut self, uid: &Uid) {
-        let waits = self.workloads.get(uid).is_some_and(|record| {
+    pub(crate) fn replace_if_waiting(&mut self, who: WorkloadId) {
+        let waits = self.workloads.get(who).is_some_and(|record| {
             matches!(record.phase, Phase::Aside(_) | Phase::Queued(_) | Phase::Parked(_) | Phase::Claiming(_))
         });
         if waits {
-            self.replace(uid);
+            self.replace(who);
         }
     }
 
     /// Puts a workload that is nowhere to where its last seen state puts it.
-    pub(crate) fn place(&mut self, uid: &Uid) {
-        let Some(record) = self.workloads.get(uid) else { return };
+    pub(crate) fn place(&mut self, who: WorkloadId) {
+        let Some(record) = self.workloads.get(who) else { return };
         if let Some(key) = local_queue_of(&record.workload) {
             self.touched_local_queues.insert(key);
         }
-        self.set_alarm(uid);
-        let Some(record) = self.workloads.get(uid) else { return };
+        self.set_alarm(who);
+        let Some(record) = self.workloads.get(who) else { return };
         match record.workload.standing.clone() {
             Standing::Finished if self.planted.is(Bug::ReadmitFinished) => {
                 if let Ok(queue) = self.where_to_wait(&record.workload) {
-                    self.enqueue(uid, queue);
+                    self.enqueue(who, queue);
                 }
             }
-            Standing::Finished => self.set_phase(uid, Phase::Finished),
-            Standing::OnHold => self.put_apart(uid, None),
+            Standing::Finished => self.set_phase(who, Phase::Finished),
+            Standing::OnHold => self.put_apart(who, None),
             Standing::Reserved { admission, admitted, evicted, since_ms } => {
                 let state = if evicted {
                     HoldState::Leaving { decision: None, preemptor: None, withdrawn: false }
@@ -172,10 +173,10 @@ impl Engine {
                 };
                 let queue = self.queue_named(&admission.cluster_queue);
                 let usage = Arc::new(self.usage_of(&admission));
-                let places = self.places_of(uid, &admission);
+                let places = self.places_of(who, &admission);
                 let (promised, vacating) = (None, None);
                 self.hold(
-                    uid,
+                    who,
                     Holding {
                         queue,
                         admission,
@@ -188,11 +189,11 @@ impl Engine {
                         state,
                     },
                 );
-                self.note_second_pass(uid);
-                self.drain(uid);
+                self.note_second_pass(who);
+                self.drain(who);
             }
             Standing::Pending => match self.where_to_wait(&record.workload) {
-                Ok(queue) => self.enqueue(uid, queue),
+                Ok(queue) => self.enqueue(who, queue),
                 Err(reason) => {
                     let would_wait = match &reason {
                         _ if !record.workload.wants_quota() => None,
@@ -201,47 +202,47 @@ impl Engine {
                         PendingReason::Defect(_)
                         | PendingReason::ChecksFailed
                         | PendingReason::KeptOut(KeptOut::NotRequeued(_))
-                        | PendingReason::PutOff { .. } => self.cluster_queue_of(uid),
+                        | PendingReason::PutOff { .. } => self.leads_to(&record.workload),
                         _ => None,
                     };
                     let would_wait = would_wait.map(|name| self.queue_named(&name));
-                    self.put_apart(uid, would_wait);
-                    self.say(uid, would_wait, reason);
+                    self.put_apart(who, would_wait);
+                    self.say(who, would_wait, reason);
                 }
             },
         }
     }
 
-    pub(crate) fn enqueue(&mut self, uid: &Uid, id: NodeId) {
-        let Some(record) = self.workloads.get(uid) else { return };
+    pub(crate) fn enqueue(&mut self, who: WorkloadId, id: NodeId) {
+        let Some(record) = self.workloads.get(who) else { return };
         if let Some(words) = record.refused.clone() {
-            self.put_apart(uid, Some(id));
-            self.say(uid, Some(id), PendingReason::AdmissionRefused(words.into()));
+            self.put_apart(who, Some(id));
+            self.say(who, Some(id), PendingReason::AdmissionRefused(words.into()));
             return;
         }
-        let order = self.order_of(&record.workload);
-        self.set_phase(uid, Phase::Queued(id));
+        let order = self.order_of(who, &record.workload);
+        self.set_phase(who, Phase::Queued(id));
         let queue = &mut self.queues[id];
         queue.active.insert(order);
         if queue.is_strict() {
-            self.unsaid.push(uid.clone());
+            self.unsaid.push(who);
         }
         self.touched_queues.insert(id);
         self.ready.insert(id);
     }
 
-    fn put_apart(&mut self, uid: &Uid, would_wait: Option<NodeId>) {
+    fn put_apart(&mut self, who: WorkloadId, would_wait: Option<NodeId>) {
         if let Some(queue) = would_wait {
-            self.queues[queue].aside.insert(uid.clone());
+            self.queues[queue].aside.insert(who);
             self.touched_queues.insert(queue);
         }
-        self.set_phase(uid, Phase::Aside(would_wait));
+        self.set_phase(who, Phase::Aside(would_wait));
     }
 
-    pub(crate) fn hold(&mut self, uid: &Uid, holding: Holding) {
+    pub(crate) fn hold(&mut self, who: WorkloadId, holding: Holding) {
         let node = holding.queue;
         let queue = &mut self.queues[node];
-        queue.holding.insert(uid.clone());
+        queue.holding.insert(who);
         queue.leaving += usize::from(holding.is_leaving());
         self.charge(node, &holding.usage, &holding.places, Ledger::Held, 1);
         if let Some(vacating) = &holding.vacating {
@@ -251,9 +252,9 @@ impl Engine {
             self.charge(node, &holding.usage, &holding.places, Ledger::Planned, 1);
         }
         self.touched_queues.insert(node);
-        if let Some(record) = self.workloads.get_mut(uid) {
+        if let Some(record) = self.workloads.get_mut(who) {
             if self.settings.block_admission && !record.workload.pods_ready {
-                self.not_ready.insert(uid.clone());
+                self.not_ready.insert(who);
             }
             record.said = None;
             record.phase = Phase::Holding(Box::new(holding));
@@ -261,19 +262,19 @@ impl Engine {
                 self.touched_local_queues.insert(key);
             }
         }
-        self.charge_slices(uid);
-        self.begin_use(uid);
+        self.charge_slices(who);
+        self.begin_use(who);
     }
 
     /// From when its admission is complete, what it holds counts as used.
-    pub(crate) fn begin_use(&mut self, uid: &Uid) {
+    pub(crate) fn begin_use(&mut self, who: WorkloadId) {
         if self.takes_turns_by_use()
-            && let Some(holding) = self.holding(uid).filter(|holding| holding.is_admitted()).cloned()
+            && let Some(holding) = self.holding(who).filter(|holding| holding.is_admitted()).cloned()
         {
-            self.note_use(uid, &holding, 1);
-            self.settle_penalty(uid);
+            self.note_use(who, &holding, 1);
+            self.settle_penalty(who);
         }
-        self.finish_replaced(uid);
+        self.finish_replaced(who);
     }
 
     /// The queue in which a workload may wait, or why in none.

@@ -21,11 +21,12 @@ use crate::places::{Places, Wishes};
 use crate::queue::{HoldState, Phase};
 use crate::topology::{Chance, Trial, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Tree, Usage};
+use crate::workloads::WorkloadId;
 
 /// A workload to be preempted.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    pub(crate) uid: Uid,
+    pub(crate) who: WorkloadId,
     pub(crate) queue: NodeId,
     pub(crate) reason: PreemptionReason,
     pub(crate) usage: Arc<Usage>,
@@ -65,7 +66,8 @@ impl Engine {
     pub fn find_victims(&mut self, uid: &Uid, name: &ClusterQueueName, chosen: &[Chosen]) -> Vec<Victim> {
         self.reconfigure();
         let queue = self.queue_named(name);
-        let Some(record) = self.workloads.get(uid) else { return Vec::new() };
+        let Some(who) = self.workloads.id(uid) else { return Vec::new() };
+        let Some(record) = self.workloads.get(who) else { return Vec::new() };
         let pod_sets = record.workload.pod_sets.clone();
         let (mut usage, mut short) = (Usage::new(), BTreeSet::new());
         for (pod_set, chosen) in pod_sets.iter().zip(chosen) {
@@ -88,24 +90,23 @@ impl Engine {
             self.tree.charge(*node, usage, Ledger::Planned, 1);
         }
         let places = Wishes::new();
-        let mut search = Search::new(self, uid, queue, &usage, short, &places);
+        let mut search = Search::new(self, who, queue, &usage, short, &places);
         search.leaving_stay = true;
         let targets = search.run();
         self.tree.rollback(mark);
-        let victim = |target: Target| Victim {
-            leaves: self.is_leaving(&target.uid),
-            workload: target.uid,
-            reason: target.reason,
+        let victim = |target: Target| {
+            let workload = self.workloads.get(target.who)?.workload.uid.clone();
+            Some(Victim { workload, reason: target.reason, leaves: self.is_leaving(target.who) })
         };
-        targets.into_iter().map(victim).collect()
+        targets.into_iter().filter_map(victim).collect()
     }
 
     /// What those use who are leaving, anywhere in the queue's tree.
     fn leaving_in(&self, queue: NodeId) -> Vec<(NodeId, Arc<Usage>)> {
         let mut found = Vec::new();
         for member in self.members_of_tree(queue) {
-            for uid in self.queues[member].holding.unordered() {
-                if let Some(Phase::Holding(holding)) = self.workloads.get(uid).map(|record| &record.phase)
+            for who in self.queues[member].holding.unordered().copied() {
+                if let Some(Phase::Holding(holding)) = self.workloads.get(who).map(|record| &record.phase)
                     && matches!(holding.state, HoldState::Leaving { .. })
                 {
                     found.push((member, Arc::clone(&holding.usage)));
@@ -149,7 +150,7 @@ enum Group {
 pub(crate) struct Search<'a> {
     engine: &'a mut Engine,
     /// The preemptor.
-    uid: &'a Uid,
+    who: WorkloadId,
     priority: i32,
     queued_at_ms: i64,
     queue: NodeId,
@@ -169,16 +170,16 @@ pub(crate) struct Search<'a> {
 impl<'a> Search<'a> {
     pub(crate) fn new(
         engine: &'a mut Engine,
-        uid: &'a Uid,
+        who: WorkloadId,
         queue: NodeId,
         requests: &'a Usage,
         short: BTreeSet<FlavorResource>,
         wishes: &'a Wishes,
     ) -> Self {
         let policy = engine.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
-        let Workload { priority, queued_at_ms, .. } = engine.workloads[uid].workload;
+        let Workload { priority, queued_at_ms, .. } = engine.workloads[who].workload;
         Self {
-            uid,
+            who,
             engine,
             priority,
             queued_at_ms,
@@ -440,11 +441,11 @@ impl<'a> Search<'a> {
         common_ancestor: Option<NodeId>,
     ) -> Vec<Candidate> {
         let mut found = Vec::new();
-        for uid in self.engine.queues[queue].holding.unordered() {
-            let Some(record) = self.engine.workloads.get(uid) else { continue };
+        for who in self.engine.queues[queue].holding.unordered().copied() {
+            let Some(record) = self.engine.workloads.get(who) else { continue };
             let Phase::Holding(holding) = &record.phase else { continue };
             let uses = self.short.iter().any(|pair| holding.usage.get(pair).is_some_and(|used| *used > 0));
-            if !uses || !allowed(&record.workload) || record.has_displaced(self.uid, self.priority) {
+            if !uses || !allowed(&record.workload) || record.has_displaced(self.who, self.priority) {
                 continue;
             }
             let leaves = matches!(holding.state, HoldState::Leaving { .. });
@@ -476,10 +477,10 @@ impl<'a> Search<'a> {
                     Reverse(self.consumption(queue, &record.workload)),
                     record.workload.priority,
                     Reverse(holding.since_ms),
-                    uid.clone(),
+                    record.workload.uid.clone(),
                 ),
                 target: Target {
-                    uid: uid.clone(),
+                    who,
                     queue,
                     reason,
                     usage: Arc::clone(&holding.usage),

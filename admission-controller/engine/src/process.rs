@@ -10,13 +10,14 @@ use crate::cycle::Head;
 use crate::decision::{Decision, DecisionId, EvictReason};
 use crate::engine::Engine;
 use crate::input::{Admission, ReclaimWithinCohort};
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::ClusterQueueName;
 use crate::places::Places;
 use crate::preempt::Target;
 use crate::queue::{Claim, HoldState, Phase};
 use crate::reason::PendingReason;
 use crate::topology::View;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
+use crate::workloads::WorkloadId;
 
 /// Whether the next cycle sees something new.
 pub(crate) enum Done {
@@ -95,7 +96,7 @@ impl Engine {
         let again = if self.settings.recompute_overlapping_targets && self.overlaps(&assignment.verdict) {
             self.search_again(head, &assignment)
         } else if self.settings.topology.recompute && self.lost_its_places(head, &assignment) {
-            self.assign_again(head.uid(), head.queue, &assignment.admission)
+            self.assign_again(head.who(), head.queue, &assignment.admission)
         } else {
             Ok(assignment)
         };
@@ -131,14 +132,14 @@ impl Engine {
     /// Whether somebody whom it would preempt is leaving already, for another.
     fn overlaps(&self, verdict: &Verdict) -> bool {
         match verdict {
-            Verdict::Preempt(targets) => targets.iter().any(|target| self.is_leaving(&target.uid)),
+            Verdict::Preempt(targets) => targets.iter().any(|target| self.is_leaving(target.who)),
             Verdict::Fit | Verdict::Wait => false,
         }
     }
 
     /// Searches anew among the same flavors, those who leave for others being gone.
     fn search_again(&mut self, head: &Head, before: &Assignment) -> Result<Assignment, NoFit> {
-        let found = self.assign_again(head.uid(), head.queue, &before.admission);
+        let found = self.assign_again(head.who(), head.queue, &before.admission);
         let result = match &found {
             Ok(Assignment { verdict: Verdict::Fit | Verdict::Wait, .. }) => Recomputation::DeferredFit,
             Ok(Assignment { verdict: Verdict::Preempt(targets), usage, places, .. })
@@ -174,10 +175,10 @@ impl Engine {
         if self.fits_placed(head.queue, &granted.usage, &granted.places, Ledger::Held) {
             if self.pods_are_awaited() {
                 self.waits_for_pods = true;
-                self.forget_progress(head.uid());
+                self.forget_progress(head.who());
                 return self.put_aside(head, PendingReason::PodsNotReady, false);
             }
-            self.reserve(head.uid(), granted.admission, granted.usage, granted.places, now_ms);
+            self.reserve(head.who(), granted.admission, granted.usage, granted.places, now_ms);
         } else {
             // Kueue admits here too where only the plan has room, and uses more than there is until the victims have left.
             self.claim(head, granted);
@@ -186,17 +187,17 @@ impl Engine {
     }
 
     fn preempt(&mut self, head: &Head, granted: Granted, targets: &[Target], now_ms: i64) -> Done {
-        if self.is_gated(head.uid()) {
-            self.forget_progress(head.uid());
+        if self.is_gated(head.who()) {
+            self.forget_progress(head.who());
             return self.put_aside(head, PendingReason::PreemptionGated, false);
         }
-        let taken = targets.iter().any(|target| self.is_leaving(&target.uid));
+        let taken = targets.iter().any(|target| self.is_leaving(target.who));
         if taken || !self.fits_without(head.queue, &granted.usage, &granted.places, targets) {
             *self.counts.preemption_skips.entry(self.queues[head.queue].name.clone()).or_default() += 1;
             let reason = if taken { PendingReason::TargetsTaken } else { PendingReason::NoLongerFits };
             return self.outrun(head, reason);
         }
-        if targets.iter().any(|target| self.is_unsettled(&target.uid)) {
+        if targets.iter().any(|target| self.is_unsettled(target.who)) {
             // Others might do, but these are the ones that should go. As soon as it is known whether they are there, it goes on.
             return self.put_aside(head, PendingReason::TargetsTaken, true);
         }
@@ -208,22 +209,22 @@ impl Engine {
             return self.take_room(head, granted, now_ms);
         }
         if self.planted.is(Bug::ReleaseQuotaAtEviction) {
-            self.reserve(head.uid(), granted.admission, granted.usage, granted.places, now_ms);
+            self.reserve(head.who(), granted.admission, granted.usage, granted.places, now_ms);
         } else {
             self.claim(head, granted);
-            self.displaces(head.uid(), targets);
+            self.displaces(head.who(), targets);
         }
         Done::Something
     }
 
     /// Whether it is not known yet what became of its admission, of which the driver was told.
-    fn is_unsettled(&self, uid: &Uid) -> bool {
+    fn is_unsettled(&self, who: WorkloadId) -> bool {
         !self.planted.is(Bug::PreemptAssumed)
-            && self.assumed(uid).is_some_and(|id| id <= self.told_up_to || self.taken_back.contains(uid))
+            && self.assumed(who).is_some_and(|id| id <= self.told_up_to || self.taken_back.contains(&who))
     }
 
-    fn assumed(&self, uid: &Uid) -> Option<DecisionId> {
-        match &self.workloads.get(uid)?.phase {
+    fn assumed(&self, who: WorkloadId) -> Option<DecisionId> {
+        match &self.workloads.get(who)?.phase {
             Phase::Holding(holding) => match &holding.state {
                 HoldState::Assumed(id) => Some(*id),
                 _ => None,
@@ -236,30 +237,30 @@ impl Engine {
     /// in the cycles of one call of [`Engine::decide`] the one whose turn came first shall not run for a moment only.
     fn dismiss(&mut self, target: &Target, head: &Head) -> bool {
         let planted = self.planted.is(Bug::PreemptAssumed);
-        let untold = self.assumed(&target.uid).filter(|id| planted || *id > self.told_up_to);
+        let untold = self.assumed(target.who).filter(|id| planted || *id > self.told_up_to);
         let Some(id) = untold else {
-            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((head.uid(), head.queue)));
+            self.evict(target.who, EvictReason::Preempted(target.reason), Some((head.who(), head.queue)));
             return false;
         };
         self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == id));
-        self.replace(&target.uid);
-        self.taken_back.insert(target.uid.clone());
+        self.replace(target.who);
+        self.taken_back.insert(target.who);
         self.freed.insert(target.queue);
-        let holds = self.workloads.get(&target.uid);
+        let holds = self.workloads.get(target.who);
         if holds.is_some_and(|record| matches!(record.phase, Phase::Holding(_))) {
             // It had its quota before, and would only have got its places.
-            self.evict(&target.uid, EvictReason::Preempted(target.reason), Some((head.uid(), head.queue)));
+            self.evict(target.who, EvictReason::Preempted(target.reason), Some((head.who(), head.queue)));
             return false;
         }
         true
     }
 
     /// Notes who leaves for it.
-    pub(crate) fn displaces(&mut self, uid: &Uid, targets: &[Target]) {
+    pub(crate) fn displaces(&mut self, who: WorkloadId, targets: &[Target]) {
         let priority =
-            |target: &Target| Some((target.uid.clone(), self.workloads.get(&target.uid)?.workload.priority));
+            |target: &Target| Some((target.who, self.workloads.get(target.who)?.workload.priority));
         let displaced: Arc<[_]> = targets.iter().filter_map(priority).collect();
-        if let Some(record) = self.workloads.get_mut(uid) {
+        if let Some(record) = self.workloads.get_mut(who) {
             record.displaced = (!displaced.is_empty()).then_some(displaced);
         }
     }
@@ -276,42 +277,42 @@ impl Engine {
     /// Takes those out of the plan who are not leaving yet, within a what-if.
     pub(crate) fn take_out(&mut self, targets: &[Target]) {
         for target in targets {
-            if !self.is_leaving(&target.uid) {
+            if !self.is_leaving(target.who) {
                 self.charge(target.queue, &target.usage, &target.places, Ledger::Planned, -1);
             }
         }
     }
 
-    fn is_gated(&self, uid: &Uid) -> bool {
+    fn is_gated(&self, who: WorkloadId) -> bool {
         self.settings.preemption_gates
-            && self.workloads.get(uid).is_some_and(|record| record.workload.preemption_gated)
+            && self.workloads.get(who).is_some_and(|record| record.workload.preemption_gated)
     }
 
     fn claim(&mut self, head: &Head, granted: Granted) {
         let Granted { admission, usage, places } = granted;
         let usage = if self.planted.is(Bug::ForgetPromise) { Arc::default() } else { usage };
         // What is free will be another when the victims have left.
-        self.forget_progress(head.uid());
+        self.forget_progress(head.who());
         self.leave_queue(head.queue, &head.order);
         self.queues[head.queue].claiming.insert(head.order.clone());
         self.charge(head.queue, &usage, &places, Ledger::Planned, 1);
         self.claims.insert(head.order.clone());
         let claim = Claim { queue: head.queue, admission, usage, places };
-        self.set_phase(head.uid(), Phase::Claiming(Box::new(claim)));
-        self.say_waiting(head.uid(), head.queue);
+        self.set_phase(head.who(), Phase::Claiming(Box::new(claim)));
+        self.say_waiting(head.who(), head.queue);
     }
 
-    pub(crate) fn say_waiting(&mut self, uid: &Uid, queue: NodeId) {
+    pub(crate) fn say_waiting(&mut self, who: WorkloadId, queue: NodeId) {
         let victims = self.leaving_in_tree(queue);
-        self.say(uid, Some(queue), PendingReason::WaitingForPreempted { victims });
+        self.say(who, Some(queue), PendingReason::WaitingForPreempted { victims });
     }
 
     fn leaving_in_tree(&self, queue: NodeId) -> usize {
         self.members_of_tree(queue).into_iter().map(|member| self.queues[member].leaving).sum()
     }
 
-    pub(crate) fn is_leaving(&self, uid: &Uid) -> bool {
-        self.workloads.get(uid).is_some_and(|record| {
+    pub(crate) fn is_leaving(&self, who: WorkloadId) -> bool {
+        self.workloads.get(who).is_some_and(|record| {
             matches!(&record.phase, Phase::Holding(holding) if matches!(holding.state, HoldState::Leaving { .. }))
         })
     }
@@ -354,9 +355,9 @@ impl Engine {
     /// Others of this cycle were faster. It stays at the head of its queue.
     fn outrun(&mut self, head: &Head, reason: PendingReason) -> Done {
         if !self.settings.preserve_scan_progress {
-            self.forget_progress(head.uid());
+            self.forget_progress(head.who());
         }
-        self.say(head.uid(), Some(head.queue), reason);
+        self.say(head.who(), Some(head.queue), reason);
         Done::Outrun
     }
 
@@ -365,7 +366,7 @@ impl Engine {
     pub(crate) fn step_aside(&mut self, heads: Vec<Head>) -> bool {
         let mut news = false;
         for head in heads {
-            let Some(reason) = self.workloads.get(head.uid()).and_then(|record| record.said.clone()) else {
+            let Some(reason) = self.workloads.get(head.who()).and_then(|record| record.said.clone()) else {
                 continue;
             };
             let done = self.put_aside(&head, reason, true);
@@ -377,10 +378,10 @@ impl Engine {
     /// A head that does not fit steps aside, or blocks its queue. `held_back`: on account of what may end without anything
     /// being released in the tree.
     fn put_aside(&mut self, head: &Head, reason: PendingReason, held_back: bool) -> Done {
-        let Some(shape) = self.workloads.get(head.uid()).map(|record| record.shape.clone()) else {
+        let Some(shape) = self.workloads.get(head.who()).map(|record| record.shape.clone()) else {
             return Done::Nothing;
         };
-        let flavors_left = self.flavors_left(head.uid());
+        let flavors_left = self.flavors_left(head.who());
         let blocks = self.planted.is(Bug::BlockBehindHead);
         if held_back {
             self.passed_over.insert(head.queue);
@@ -395,7 +396,7 @@ impl Engine {
             let news = before.as_ref() != Some(&head.order);
             if let Some(before) = before.filter(|_| news) {
                 // It has somebody before it now, and what it was told as the head no longer holds.
-                self.unsaid.push(before.uid);
+                self.unsaid.push(before.who);
                 self.wake_who_passed_over(head.queue);
             }
             self.queues[head.queue].blocked = Some(head.order.clone());
@@ -403,10 +404,10 @@ impl Engine {
         } else {
             queue.active.remove(&head.order);
             queue.parked.insert_hopeless(shape, head.order.clone());
-            self.set_phase(head.uid(), Phase::Parked(head.queue));
+            self.set_phase(head.who(), Phase::Parked(head.queue));
             Done::Something
         };
-        self.say(head.uid(), Some(head.queue), reason);
+        self.say(head.who(), Some(head.queue), reason);
         done
     }
 }

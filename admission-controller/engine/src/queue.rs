@@ -12,16 +12,18 @@ use crate::input::{Admission, ClusterQueue, PodSet, QueueingStrategy, Workload};
 use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
 use crate::places::Places;
 use crate::reason::{Inactive, PendingReason};
-use crate::table::Set;
+use crate::set::Set;
 use crate::tree::{NodeId, Usage};
+use crate::workloads::WorkloadId;
 
 /// Where a workload stands among those that wait: higher priority, then longer waiting, then uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     priority: Reverse<i32>,
     queued_at_ms: i64,
-    pub(crate) uid: Uid,
+    uid: Uid,
     lane: Lane,
+    pub(crate) who: WorkloadId,
 }
 
 /// Those who take turns with others according to what they have used together: a LocalQueue's workloads, where admission is
@@ -29,12 +31,13 @@ pub(crate) struct Order {
 type Lane = Option<LocalQueueKey>;
 
 impl Order {
-    pub(crate) fn of(workload: &Workload, lane: Option<LocalQueueKey>) -> Self {
+    pub(crate) fn of(who: WorkloadId, workload: &Workload, lane: Option<LocalQueueKey>) -> Self {
         Self {
             priority: Reverse(workload.priority),
             queued_at_ms: workload.queued_at_ms,
             uid: workload.uid.clone(),
             lane,
+            who,
         }
     }
 
@@ -256,11 +259,11 @@ pub(crate) struct Queue {
     pub(crate) parked: Parked,
     /// Promised room that others have still to leave.
     pub(crate) claiming: BTreeSet<Order>,
-    pub(crate) holding: Set<Uid>,
+    pub(crate) holding: Set<WorkloadId>,
     /// How many of them were told to leave.
     pub(crate) leaving: usize,
     /// Would wait here if the queue or they themselves were in order.
-    pub(crate) aside: BTreeSet<Uid>,
+    pub(crate) aside: BTreeSet<WorkloadId>,
     pub(crate) inactive: Option<Inactive>,
     /// All its flavors have a topology: all pods are placed by it, asked or not.
     pub(crate) places_all: bool,
@@ -305,22 +308,22 @@ impl Queue {
     }
 
     /// The first of every shape is looked at again: while it does not fit, none of its like does. Returns who that is.
-    pub(crate) fn reactivate(&mut self) -> Vec<Uid> {
+    pub(crate) fn reactivate(&mut self) -> Vec<WorkloadId> {
         self.blocked = None;
         let shapes: Vec<Shape> = self.parked.0.keys().cloned().collect();
         shapes.iter().flat_map(|shape| self.activate_next(shape)).collect()
     }
 
     /// The first parked workload of this shape is looked at again; of every LocalQueue, where they take turns.
-    pub(crate) fn activate_next(&mut self, shape: &Shape) -> Vec<Uid> {
+    pub(crate) fn activate_next(&mut self, shape: &Shape) -> Vec<WorkloadId> {
         let Some(alikes) = self.parked.0.get_mut(shape) else { return Vec::new() };
         alikes.hopeless = None;
         let firsts: Vec<Order> = alikes.line.firsts().cloned().collect();
         let activate = |order: Order| {
             self.parked.remove(shape, &order);
-            let uid = order.uid.clone();
+            let who = order.who;
             self.active.insert(order);
-            uid
+            who
         };
         firsts.into_iter().map(activate).collect()
     }
@@ -414,16 +417,42 @@ pub(crate) struct Record {
     /// How far its search of flavors came.
     pub(crate) progress: Option<Box<Progress>>,
     /// Who left so that it could have what it was promised last, each with its priority then.
-    pub(crate) displaced: Option<Arc<[(Uid, i32)]>>,
+    pub(crate) displaced: Option<Arc<[(WorkloadId, i32)]>>,
 }
 
 impl Record {
+    /// One of which nothing but itself is known yet.
+    pub(crate) fn new(workload: Workload, shape: Shape) -> Self {
+        Self {
+            workload,
+            shape,
+            phase: Phase::Aside(None),
+            said: None,
+            refused: None,
+            unplaced: None,
+            eviction_refused_at: None,
+            progress: None,
+            displaced: None,
+        }
+    }
+
+    /// Takes over what was known of the workload as it was before, as far as that still holds.
+    pub(crate) fn inherit(&mut self, before: &mut Self) {
+        let (now, then) = (&self.workload, &before.workload);
+        let same_worth = now.priority == then.priority;
+        let same_spec = same_worth && now.pod_sets == then.pod_sets && now.queue == then.queue;
+        self.said = before.said.take();
+        self.progress = before.progress.take();
+        self.displaced = before.displaced.take().filter(|_| same_worth);
+        self.refused = before.refused.take().filter(|_| same_spec);
+    }
+
     /// Whether what it holds it has because this one left for it. By their shares two may each have a right to the other's
     /// place, in turn and without end; who came second stays. When the priority of either changes, so may the better right.
-    pub(crate) fn has_displaced(&self, uid: &Uid, priority: i32) -> bool {
+    pub(crate) fn has_displaced(&self, who: WorkloadId, priority: i32) -> bool {
         self.displaced
             .as_ref()
-            .is_some_and(|gone| gone.iter().any(|(who, then)| who == uid && *then == priority))
+            .is_some_and(|gone| gone.iter().any(|(gone, then)| *gone == who && *then == priority))
     }
 }
 

@@ -5,11 +5,12 @@ use model::{ResourceList, ResourceName};
 use crate::engine::{Engine, local_queue_of};
 use crate::fair::{FairShare, Sharer};
 use crate::history::History;
-use crate::input::{ClusterQueue, Quota, StopPolicy};
+use crate::input::{ClusterQueue, Quota, StopPolicy, Workload};
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
 use crate::queue::{Holding, Order, Phase, Record, Shape};
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::{FlavorResource, NodeId, NodeName};
+use crate::workloads::WorkloadId;
 
 /// Use of one resource of one flavor, in base units.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +108,8 @@ impl Engine {
     pub fn cluster_queue_report(&self, name: &ClusterQueueName) -> Option<ClusterQueueReport> {
         let queue = self.known_queue(name)?;
         let spec = queue.spec.as_ref()?;
-        let holdings: Vec<&Holding> = queue.holding.unordered().filter_map(|uid| self.holding(uid)).collect();
+        let holdings: Vec<&Holding> =
+            queue.holding.unordered().filter_map(|who| self.holding(*who)).collect();
         let (reservation, usage, admitted) = sums(&holdings);
         let shown = |sums: &Sums| {
             let mut rows: Vec<FlavorUsage> = spec
@@ -145,8 +147,8 @@ impl Engine {
     pub fn local_queue_report(&self, key: &LocalQueueKey) -> Option<LocalQueueReport> {
         let local_queue = self.local_queues.get(key)?;
         let queue = self.known_queue(&local_queue.cluster_queue).filter(|queue| queue.spec.is_some());
-        let members: Vec<&Uid> = self.by_local_queue.get(key).into_iter().flatten().collect();
-        let holdings: Vec<&Holding> = members.iter().filter_map(|uid| self.holding(uid)).collect();
+        let members: Vec<WorkloadId> = self.by_local_queue.get(key).into_iter().flatten().copied().collect();
+        let holdings: Vec<&Holding> = members.iter().filter_map(|who| self.holding(*who)).collect();
         let stopped = local_queue.stop != StopPolicy::None;
         // Nobody waits in a queue that is stopped.
         let waits = |record: &Record| match record.phase {
@@ -155,7 +157,7 @@ impl Engine {
             Phase::Holding(_) | Phase::Finished => false,
         };
         let (mut pending, mut inadmissible) = (0, 0);
-        for record in members.iter().filter_map(|uid| self.workloads.get(*uid)).filter(|_| !stopped) {
+        for record in members.iter().filter_map(|who| self.workloads.get(*who)).filter(|_| !stopped) {
             pending += usize::from(waits(record));
             inadmissible += usize::from(waits(record) && record.phase.is_put_back());
         }
@@ -213,10 +215,10 @@ impl Engine {
     /// is of one kind. Looks at all of them.
     pub fn pending_shapes(&self, name: &ClusterQueueName) -> (usize, usize) {
         let Some(queue) = self.known_queue(name) else { return (0, 0) };
-        let shape = |uid: &Uid| self.workloads.get(uid).map(|record| &record.shape);
-        let looked_at = queue.active.iter().chain(&queue.claiming).filter_map(|order| shape(&order.uid));
+        let shape = |who: WorkloadId| self.workloads.get(who).map(|record| &record.shape);
+        let looked_at = queue.active.iter().chain(&queue.claiming).filter_map(|order| shape(order.who));
         let looked_at: BTreeSet<&Shape> = looked_at.collect();
-        let others = queue.parked.shapes().chain(queue.aside.iter().filter_map(shape));
+        let others = queue.parked.shapes().chain(queue.aside.iter().copied().filter_map(shape));
         (looked_at.len(), others.collect::<BTreeSet<&Shape>>().len())
     }
 
@@ -225,8 +227,8 @@ impl Engine {
         let mut asked = ResourceList::new();
         let Some(queue) = self.known_queue(name) else { return asked };
         let orders = queue.active.iter().chain(&queue.claiming).chain(queue.parked.orders());
-        for uid in orders.map(|order| &order.uid).chain(&queue.aside) {
-            let pod_sets = self.workloads.get(uid).map(|record| &*record.workload.pod_sets);
+        for who in orders.map(|order| order.who).chain(queue.aside.iter().copied()) {
+            let pod_sets = self.workloads.get(who).map(|record| &*record.workload.pod_sets);
             for (resource, amount) in pod_sets.into_iter().flatten().flat_map(|set| set.total()) {
                 let sum = asked.entry(resource).or_default();
                 *sum = sum.saturating_add(amount);
@@ -235,8 +237,8 @@ impl Engine {
         asked
     }
 
-    pub(crate) fn holding(&self, uid: &Uid) -> Option<&Holding> {
-        match &self.workloads.get(uid)?.phase {
+    pub(crate) fn holding(&self, who: WorkloadId) -> Option<&Holding> {
+        match &self.workloads.get(who)?.phase {
             Phase::Holding(holding) => Some(holding),
             _ => None,
         }
@@ -248,7 +250,7 @@ impl Engine {
 
     /// What the pods of each pod set ask for together.
     pub fn requests_of(&self, uid: &Uid) -> Vec<(String, ResourceList)> {
-        let pod_sets = self.workloads.get(uid).map(|record| &*record.workload.pod_sets);
+        let pod_sets = self.workloads.named(uid).map(|record| &*record.workload.pod_sets);
         pod_sets.into_iter().flatten().map(|one| (one.name.clone(), one.total())).collect()
     }
 
@@ -257,26 +259,31 @@ impl Engine {
     pub fn waiting_in(&self, name: &ClusterQueueName) -> (Vec<Uid>, Vec<Uid>) {
         let Some(queue) = self.known_queue(name) else { return Default::default() };
         let like_one_before = |order: &Order| {
-            let shape = self.workloads.get(&order.uid).map(|record| &record.shape);
+            let shape = self.workloads.get(order.who).map(|record| &record.shape);
             shape.and_then(|shape| queue.parked.hopeless(shape)).is_some_and(|leader| leader < order)
         };
         let waiting = queue.claiming.iter().chain(queue.active.in_turn(&queue.consumptions));
         let (like, active): (Vec<&Order>, Vec<&Order>) = waiting.partition(|order| like_one_before(order));
-        let is_mistaken = |uid: &&Uid| {
-            let said = self.workloads.get(*uid).and_then(|record| record.said.as_ref());
-            queue.is_strict() && matches!(said, Some(PendingReason::Defect(_) | PendingReason::ChecksFailed))
+        let is_mistaken = |record: &Record| {
+            let mistake = matches!(record.said, Some(PendingReason::Defect(_) | PendingReason::ChecksFailed));
+            queue.is_strict() && mistake
         };
-        let (mistaken, aside): (Vec<&Uid>, Vec<&Uid>) = queue.aside.iter().partition(is_mistaken);
-        let active = active.into_iter().map(|order| &order.uid).chain(mistaken);
-        let like = like.into_iter().map(|order| &order.uid);
-        let parked = queue.parked.orders().map(|order| &order.uid);
-        (active.cloned().collect(), like.chain(parked).chain(aside).cloned().collect())
+        let aside = self.workloads.sorted(queue.aside.iter().copied()).into_iter().map(|(_, record)| record);
+        let (mistaken, aside): (Vec<&Record>, Vec<&Record>) = aside.partition(|record| is_mistaken(record));
+        let waits = |order: &Order| self.workloads.get(order.who);
+        let active = active.into_iter().filter_map(waits).chain(mistaken);
+        let others = like.into_iter().chain(queue.parked.orders()).filter_map(waits).chain(aside);
+        let uid = |record: &Record| record.workload.uid.clone();
+        (active.map(uid).collect(), others.map(uid).collect())
     }
 
     /// The ClusterQueue that a workload's LocalQueue leads to.
     pub fn cluster_queue_of(&self, uid: &Uid) -> Option<ClusterQueueName> {
-        let key = local_queue_of(&self.workloads.get(uid)?.workload)?;
-        Some(self.local_queues.get(&key)?.cluster_queue.clone())
+        self.leads_to(&self.workloads.named(uid)?.workload)
+    }
+
+    pub(crate) fn leads_to(&self, workload: &Workload) -> Option<ClusterQueueName> {
+        Some(self.local_queues.get(&local_queue_of(workload)?)?.cluster_queue.clone())
     }
 }
 

@@ -10,17 +10,17 @@ use crate::assign::{Ask, Assignment, NoFit, Verdict};
 use crate::decision::{Decision, EvictReason, SetUnplaced};
 use crate::engine::Engine;
 use crate::input::{Admission, DelayedTopology, ReclaimWithinCohort, Workload};
-use crate::names::Uid;
 use crate::places::{Places, more_than};
 use crate::process::Kept;
 use crate::queue::{HoldState, Holding, Order, Phase};
 use crate::reason::PendingReason;
 use crate::topology::View;
 use crate::tree::{Ledger, NodeId, Usage};
+use crate::workloads::WorkloadId;
 
 /// Somebody with quota, and the places that were found.
 pub(crate) struct Second {
-    uid: Uid,
+    who: WorkloadId,
     queue: NodeId,
     /// Its places as they are.
     before: Places,
@@ -29,27 +29,26 @@ pub(crate) struct Second {
 
 impl Engine {
     /// Remembers who has quota and needs places.
-    pub(crate) fn note_second_pass(&mut self, uid: &Uid) {
-        let Some(record) = self.workloads.get(uid) else { return };
+    pub(crate) fn note_second_pass(&mut self, who: WorkloadId) {
+        let Some(record) = self.workloads.get(who) else { return };
         let Phase::Holding(holding) = &record.phase else { return };
         if holding.state == HoldState::Confirmed && needs_places(&record.workload, holding) {
-            self.second_pass.insert(uid.clone(), true);
+            self.second_pass.insert(who, true);
         }
     }
 
     /// Looks for places for all who need some.
     pub(crate) fn nominate_seconds(&mut self) -> Vec<Second> {
-        let ready = self.second_pass.iter().filter(|(_, ready)| **ready).map(|(uid, _)| uid);
-        let mut ready: Vec<(Order, Uid)> = ready
-            .filter_map(|uid| Some((Order::of(&self.workloads.get(uid)?.workload, None), uid.clone())))
-            .collect();
+        let ready = self.second_pass.iter().filter(|(_, ready)| **ready).map(|(who, _)| *who);
+        let mut ready: Vec<Order> =
+            ready.filter_map(|who| Some(Order::of(who, &self.workloads.get(who)?.workload, None))).collect();
         ready.sort();
-        ready.into_iter().filter_map(|(_, uid)| self.nominate_second(uid)).collect()
+        ready.into_iter().filter_map(|order| self.nominate_second(order.who)).collect()
     }
 
-    fn nominate_second(&mut self, uid: Uid) -> Option<Second> {
-        self.second_pass.insert(uid.clone(), false);
-        let Phase::Holding(holding) = &self.workloads.get(&uid)?.phase else { return None };
+    fn nominate_second(&mut self, who: WorkloadId) -> Option<Second> {
+        self.second_pass.insert(who, false);
+        let Phase::Holding(holding) = &self.workloads.get(who)?.phase else { return None };
         let (queue, before) = (holding.queue, Arc::clone(&holding.places));
         let promised = holding.promised.clone();
         // What it was promised is there for itself.
@@ -58,36 +57,36 @@ impl Engine {
             self.grounds.charge(promised, Ledger::Planned, -1);
             self.grounds.charge(&before, Ledger::Planned, 1);
         }
-        let found = self.place_held(&uid, queue);
+        let found = self.place_held(who, queue);
         self.undo(begun);
-        Some(Second { uid, queue, before, found })
+        Some(Second { who, queue, before, found })
     }
 
-    fn place_held(&mut self, uid: &Uid, queue: NodeId) -> Result<Assignment, NoFit> {
-        let held = match self.workloads.get(uid).map(|record| &record.phase) {
+    fn place_held(&mut self, who: WorkloadId, queue: NodeId) -> Result<Assignment, NoFit> {
+        let held = match self.workloads.get(who).map(|record| &record.phase) {
             Some(Phase::Holding(holding)) => Arc::clone(&holding.admission),
             _ => Arc::new(Admission { cluster_queue: self.queues[queue].name.clone(), pod_sets: Vec::new() }),
         };
-        self.assign_asked(uid, queue, Ask { held: Some(&held), ..Ask::default() })
+        self.assign_asked(who, queue, Ask { held: Some(&held), ..Ask::default() })
     }
 
     /// Gives places to one that has quota; tells whether anything has come of it. `kept` are charges that end with the cycle.
     pub(crate) fn process_second(&mut self, second: Second, kept: &mut Kept, now_ms: i64) -> bool {
-        let Second { uid, queue, before, found } = second;
+        let Second { who, queue, before, found } = second;
         let found = match found {
-            Ok(_) if self.has_lost_several(&uid) => {
+            Ok(_) if self.has_lost_several(who) => {
                 Err(NoFit { obstacles: Vec::new(), entitled_to: None, height: 0, tried: Vec::new() })
             }
-            Ok(found) if self.is_outrun(&uid, &found, &before) => self.place_held(&uid, queue),
+            Ok(found) if self.is_outrun(who, &found, &before) => self.place_held(who, queue),
             found => found,
         };
         let places = match found {
             Ok(Assignment { verdict: Verdict::Fit, admission, places, .. }) => {
                 let more = more_than(&places, &before);
-                self.redeem(&uid);
+                self.redeem(who);
                 if self.grounds.fit(&more, View::Now) {
                     let usage = Arc::new(self.usage_of(&admission));
-                    self.reserve(&uid, admission, usage, places, now_ms);
+                    self.reserve(who, admission, usage, places, now_ms);
                     return true;
                 }
                 Err(PendingReason::NoLongerFits)
@@ -99,30 +98,30 @@ impl Engine {
                 Err(PendingReason::NoFit(no_fit.obstacles.into()))
             }
         };
-        if self.has_lost_a_node(&uid) && (self.settings.topology.fail_fast || self.has_lost_several(&uid)) {
-            self.redeem(&uid);
-            self.evict(&uid, EvictReason::NodeFailures, None);
-            if let Some(record) = self.workloads.get_mut(&uid) {
+        if self.has_lost_a_node(who) && (self.settings.topology.fail_fast || self.has_lost_several(who)) {
+            self.redeem(who);
+            self.evict(who, EvictReason::NodeFailures, None);
+            if let Some(record) = self.workloads.get_mut(who) {
                 record.unplaced = Some(Box::new(places.err().unwrap_or(PendingReason::NoLongerFits)));
             }
             return true;
         }
         match places {
             Err(reason) => {
-                self.say_unplaced(&uid, reason);
+                self.say_unplaced(who, reason);
                 false
             }
             Ok((places, targets)) => {
-                if targets.iter().any(|target| self.is_leaving(&target.uid)) {
-                    self.say_unplaced(&uid, PendingReason::TargetsTaken);
+                if targets.iter().any(|target| self.is_leaving(target.who)) {
+                    self.say_unplaced(who, PendingReason::TargetsTaken);
                     return false;
                 }
                 for target in &targets {
                     let reason = EvictReason::Preempted(target.reason);
-                    self.evict(&target.uid, reason, Some((&uid, queue)));
+                    self.evict(target.who, reason, Some((who, queue)));
                 }
-                self.promise(&uid, places);
-                self.say_unplaced(&uid, PendingReason::WaitingForPreempted { victims: targets.len() });
+                self.promise(who, places);
+                self.say_unplaced(who, PendingReason::WaitingForPreempted { victims: targets.len() });
                 !targets.is_empty()
             }
         }
@@ -142,23 +141,23 @@ impl Engine {
     }
 
     /// Whether others of the cycle were given what was found for it.
-    fn is_outrun(&mut self, uid: &Uid, found: &Assignment, before: &Places) -> bool {
+    fn is_outrun(&mut self, who: WorkloadId, found: &Assignment, before: &Places) -> bool {
         let fits = matches!(found.verdict, Verdict::Fit);
-        let promised = self.promised_to(uid).is_some();
+        let promised = self.promised_to(who).is_some();
         fits && !promised && !self.grounds.fit(&more_than(&found.places, before), View::Now)
     }
 
-    fn promised_to(&self, uid: &Uid) -> Option<Places> {
-        match &self.workloads.get(uid)?.phase {
+    fn promised_to(&self, who: WorkloadId) -> Option<Places> {
+        match &self.workloads.get(who)?.phase {
             Phase::Holding(holding) => holding.promised.clone(),
             _ => None,
         }
     }
 
     /// Keeps places for it in the plan until others have left them.
-    fn promise(&mut self, uid: &Uid, places: Places) {
-        self.redeem(uid);
-        let Some(record) = self.workloads.get_mut(uid) else { return };
+    fn promise(&mut self, who: WorkloadId, places: Places) {
+        self.redeem(who);
+        let Some(record) = self.workloads.get_mut(who) else { return };
         let Phase::Holding(holding) = &mut record.phase else { return };
         holding.promised = Some(Arc::clone(&places));
         let before = Arc::clone(&holding.places);
@@ -167,8 +166,8 @@ impl Engine {
     }
 
     /// The promise, if there was one, is over.
-    fn redeem(&mut self, uid: &Uid) {
-        let Some(record) = self.workloads.get_mut(uid) else { return };
+    fn redeem(&mut self, who: WorkloadId) {
+        let Some(record) = self.workloads.get_mut(who) else { return };
         let Phase::Holding(holding) = &mut record.phase else { return };
         let Some(promised) = holding.promised.take() else { return };
         let places = Arc::clone(&holding.places);
@@ -177,29 +176,30 @@ impl Engine {
     }
 
     /// Only one failed node at a time is replaced.
-    fn has_lost_several(&self, uid: &Uid) -> bool {
-        self.workloads.get(uid).is_some_and(|record| record.workload.seldom.unhealthy_nodes.len() > 1)
+    fn has_lost_several(&self, who: WorkloadId) -> bool {
+        self.workloads.get(who).is_some_and(|record| record.workload.seldom.unhealthy_nodes.len() > 1)
     }
 
-    fn has_lost_a_node(&self, uid: &Uid) -> bool {
-        self.workloads.get(uid).is_some_and(|record| match &record.phase {
+    fn has_lost_a_node(&self, who: WorkloadId) -> bool {
+        self.workloads.get(who).is_some_and(|record| match &record.phase {
             Phase::Holding(holding) => holding.admitted && loses_a_node(&record.workload, &holding.admission),
             _ => false,
         })
     }
 
     /// It was to be evicted for want of places, and that could not be written.
-    pub(crate) fn say_it_stays(&mut self, uid: &Uid) {
-        if let Some(reason) = self.workloads.get_mut(uid).and_then(|record| record.unplaced.take()) {
-            self.say_unplaced(uid, *reason);
+    pub(crate) fn say_it_stays(&mut self, who: WorkloadId) {
+        if let Some(reason) = self.workloads.get_mut(who).and_then(|record| record.unplaced.take()) {
+            self.say_unplaced(who, *reason);
         }
     }
 
-    fn say_unplaced(&mut self, uid: &Uid, reason: PendingReason) {
-        let Some(record) = self.workloads.get_mut(uid) else { return };
+    fn say_unplaced(&mut self, who: WorkloadId, reason: PendingReason) {
+        let Some(record) = self.workloads.get_mut(who) else { return };
         if record.said.as_ref() != Some(&reason) {
             record.said = Some(reason.clone());
-            self.out.push(Decision::SetUnplaced(SetUnplaced { workload: uid.clone(), reason }));
+            let workload = record.workload.uid.clone();
+            self.out.push(Decision::SetUnplaced(SetUnplaced { workload, reason }));
         }
     }
 }

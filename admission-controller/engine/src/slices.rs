@@ -9,66 +9,61 @@ use std::sync::Arc;
 use crate::decision::{Decision, Replace};
 use crate::engine::Engine;
 use crate::input::{Admission, Workload};
-use crate::names::Uid;
 use crate::queue::HoldState;
 use crate::tree::{Ledger, NodeId, Usage};
+use crate::workloads::WorkloadId;
 
 /// Namespace and name of a Workload.
 pub(crate) type WorkloadKey = (Arc<str>, Arc<str>);
 
-fn replaced_key(workload: &Workload) -> Option<WorkloadKey> {
+/// Namespace and name of whom it replaces, if it does.
+pub(crate) fn replaced_key(workload: &Workload) -> Option<WorkloadKey> {
     Some((workload.namespace.clone(), workload.seldom.replaces.clone()?))
 }
 
 impl Engine {
     /// What the slice holds that this workload replaces, and who it is.
-    pub(crate) fn replaced(&self, uid: &Uid, queue: NodeId) -> Option<(Uid, Arc<Admission>)> {
-        let workload = &self.workloads.get(uid)?.workload;
+    pub(crate) fn replaced(&self, who: WorkloadId, queue: NodeId) -> Option<(WorkloadId, Arc<Admission>)> {
+        let workload = &self.workloads.get(who)?.workload;
         let replaces = workload.seldom.replaces.as_ref()?;
-        let is_it = |old: &&Uid| {
+        let is_it = |old: &WorkloadId| {
             let old = self.workloads.get(*old).map(|record| &record.workload);
             old.is_some_and(|one| one.namespace == workload.namespace && one.name == *replaces)
         };
-        let old = self.queues[queue].holding.unordered().filter(is_it).min()?;
-        Some((old.clone(), Arc::clone(&self.holding(old)?.admission)))
+        let found = self.queues[queue].holding.unordered().copied().filter(is_it);
+        let (old, _) = self.workloads.sorted(found).into_iter().next()?;
+        Some((old, Arc::clone(&self.holding(old)?.admission)))
     }
 
-    /// Remembers who replaces whom.
-    pub(crate) fn note_slice(&mut self, workload: &Workload) {
-        if let Some(key) = replaced_key(workload) {
-            self.successors.insert(key, workload.uid.clone());
-        }
-    }
-
-    /// The reverse, when the workload is gone or becomes another.
-    pub(crate) fn forget_slice(&mut self, uid: &Uid) {
-        let key = self.workloads.get(uid).and_then(|record| replaced_key(&record.workload));
-        if let Some(key) = key.filter(|key| self.successors.get(key) == Some(uid)) {
+    /// Forgets whom it replaces: it is gone, or becomes another.
+    pub(crate) fn forget_slice(&mut self, who: WorkloadId) {
+        let key = self.workloads.get(who).and_then(|record| replaced_key(&record.workload));
+        if let Some(key) = key.filter(|key| self.successors.get(key) == Some(&who)) {
             self.successors.remove(&key);
         }
     }
 
     /// What a workload holds has changed: it, and who replaces it, are charged with what they have on top of their predecessors.
-    pub(crate) fn charge_slices(&mut self, uid: &Uid) {
+    pub(crate) fn charge_slices(&mut self, who: WorkloadId) {
         if self.successors.is_empty() {
             return;
         }
-        let Some(workload) = self.workloads.get(uid).map(|record| &record.workload) else { return };
-        let successor = self.successors.get(&(workload.namespace.clone(), workload.name.clone())).cloned();
+        let Some(workload) = self.workloads.get(who).map(|record| &record.workload) else { return };
+        let successor = self.successors.get(&(workload.namespace.clone(), workload.name.clone())).copied();
         if workload.seldom.replaces.is_some() {
-            self.charge_difference(uid);
+            self.charge_difference(who);
         }
         if let Some(successor) = successor {
-            self.charge_difference(&successor);
-            self.finish_replaced(&successor);
+            self.charge_difference(successor);
+            self.finish_replaced(successor);
         }
     }
 
-    fn charge_difference(&mut self, uid: &Uid) {
-        let Some(holding) = self.holding(uid).cloned() else { return };
+    fn charge_difference(&mut self, who: WorkloadId) {
+        let Some(holding) = self.holding(who).cloned() else { return };
         let node = holding.queue;
         let mut wanted = self.usage_of(&holding.admission);
-        if let Some((_, replaced)) = self.replaced(uid, node) {
+        if let Some((_, replaced)) = self.replaced(who, node) {
             for (pair, amount) in self.usage_of(&replaced) {
                 let more = wanted.get_or_insert(pair, 0);
                 *more = more.saturating_sub(amount);
@@ -83,24 +78,26 @@ impl Engine {
             self.tree.charge(node, &holding.usage, ledger, -1);
             self.tree.charge(node, &wanted, ledger, 1);
         }
-        self.set_usage(uid, wanted);
+        self.set_usage(who, wanted);
         self.touched_queues.insert(node);
     }
 
     /// Its admission is written: the slice that it replaces is over.
-    pub(crate) fn finish_replaced(&mut self, uid: &Uid) {
+    pub(crate) fn finish_replaced(&mut self, who: WorkloadId) {
         if self.successors.is_empty() {
             return;
         }
-        let confirmed = self.holding(uid).filter(|holding| holding.state == HoldState::Confirmed);
+        let confirmed = self.holding(who).filter(|holding| holding.state == HoldState::Confirmed);
         let Some(queue) = confirmed.map(|holding| holding.queue) else { return };
-        if let Some((slice, _)) = self.replaced(uid, queue) {
-            self.out.push(Decision::Replace(Replace { slice, by: uid.clone() }));
+        let Some((slice, _)) = self.replaced(who, queue) else { return };
+        let uid = |who: WorkloadId| Some(self.workloads.get(who)?.workload.uid.clone());
+        if let (Some(slice), Some(by)) = (uid(slice), uid(who)) {
+            self.out.push(Decision::Replace(Replace { slice, by }));
         }
     }
 
-    fn set_usage(&mut self, uid: &Uid, usage: Usage) {
-        if let Some(record) = self.workloads.get_mut(uid)
+    fn set_usage(&mut self, who: WorkloadId, usage: Usage) {
+        if let Some(record) = self.workloads.get_mut(who)
             && let crate::queue::Phase::Holding(holding) = &mut record.phase
         {
             holding.usage = Arc::new(usage);

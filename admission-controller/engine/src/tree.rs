@@ -12,13 +12,14 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use foldhash::fast::FixedState;
 
 use crate::fair::Share;
 use crate::few::Few;
 use crate::input::{Quota, Weight};
 use crate::names::{ClusterQueueName, CohortName, FlavorName};
-use crate::table::Table;
 use model::ResourceName;
 
 /// A (flavor, resource) pair, interned.
@@ -107,7 +108,7 @@ type Journal = Vec<(NodeId, FlavorResource, Ledger, i128)>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
-    pairs: Table<FlavorName, BTreeMap<ResourceName, FlavorResource>>,
+    pairs: HashMap<FlavorName, BTreeMap<ResourceName, FlavorResource>, FixedState>,
     pair_names: Vec<(FlavorName, ResourceName)>,
     nodes: Vec<Node>,
     by_name: BTreeMap<NodeName, NodeId>,
@@ -123,7 +124,7 @@ impl Tree {
             return pair;
         }
         let pair = FlavorResource(u32::try_from(self.pair_names.len()).unwrap_or(u32::MAX));
-        self.pairs.get_or_insert_with(flavor, BTreeMap::new).insert(resource.clone(), pair);
+        self.pairs.entry(flavor.clone()).or_default().insert(resource.clone(), pair);
         self.pair_names.push((flavor.clone(), resource.clone()));
         pair
     }

@@ -28,21 +28,21 @@ impl Engine {
     /// the order of their turns; also those who cannot be admitted as things are. `None` where no such object exists.
     pub fn line_of(&self, name: &ClusterQueueName) -> Option<Vec<Waiting>> {
         let queue = self.known_queue(name).filter(|queue| queue.spec.is_some())?;
-        let aside = queue.aside.iter().filter_map(|uid| self.workloads.get(uid));
+        let aside = queue.aside.iter().filter_map(|who| Some((*who, self.workloads.get(*who)?)));
         let mut others = Line::default();
-        aside.for_each(|record| others.insert(self.order_of(&record.workload)));
+        aside.for_each(|(who, record)| others.insert(self.order_of(who, &record.workload)));
         queue.active.iter().chain(queue.parked.orders()).for_each(|order| others.insert(order.clone()));
         let mut before = std::collections::BTreeMap::<LocalQueueKey, usize>::new();
         let in_order = queue.claiming.iter().chain(others.in_turn(&queue.consumptions));
         let waiting = in_order.filter_map(|order| {
-            let workload = &self.workloads.get(&order.uid)?.workload;
+            let workload = &self.workloads.get(order.who)?.workload;
             let local_queue = workload.queue.clone()?;
             let key = LocalQueueKey { namespace: workload.namespace.clone(), name: local_queue.clone() };
             let before = before.entry(key).or_default();
             let position_in_local_queue = *before;
             *before += 1;
             Some(Waiting {
-                uid: order.uid.clone(),
+                uid: workload.uid.clone(),
                 namespace: workload.namespace.clone(),
                 name: workload.name.clone(),
                 priority: workload.base_priority,

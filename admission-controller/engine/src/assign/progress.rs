@@ -5,9 +5,9 @@ use model::ResourceName;
 
 use super::FlavorAssignment;
 use crate::engine::Engine;
-use crate::names::Uid;
 use crate::queue::Shape;
 use crate::tree::NodeId;
+use crate::workloads::WorkloadId;
 
 /// Where flavors are left: the number of the pod set, the resource, and the index of the last flavor tried.
 pub(crate) type Tried = Vec<(usize, ResourceName, usize)>;
@@ -43,8 +43,8 @@ impl Progress {
 impl Engine {
     /// The progress that still counts. It is void when the workload asks for something else, and when quota of its queue
     /// came back or changed since; but not in the next cycle, or on a busy queue no search would ever come to its end.
-    pub(crate) fn progress(&self, uid: &Uid, queue: NodeId) -> Option<Progress> {
-        let record = self.workloads.get(uid)?;
+    pub(crate) fn progress(&self, who: WorkloadId, queue: NodeId) -> Option<Progress> {
+        let record = self.workloads.get(who)?;
         let last = record.progress.as_ref().filter(|last| last.queue == queue)?;
         let recent = self.cycle_number.saturating_sub(last.cycle) <= 1;
         let same_generation = self.queues[queue].generation <= last.generation;
@@ -59,13 +59,13 @@ impl Engine {
     /// Notes how far a search came that went on from `before`. One that came to its end leaves nothing to go on from.
     pub(crate) fn note_progress(
         &mut self,
-        uid: &Uid,
+        who: WorkloadId,
         queue: NodeId,
         tried: &Tried,
         before: Option<&Progress>,
     ) {
         let (generation, cycle) = (self.queues[queue].generation, self.cycle_number);
-        let Some(record) = self.workloads.get_mut(uid) else { return };
+        let Some(record) = self.workloads.get_mut(who) else { return };
         record.progress = (!tried.is_empty()).then(|| {
             Box::new(Progress {
                 queue,
@@ -79,16 +79,16 @@ impl Engine {
     }
 
     /// The next search begins with the first flavor.
-    pub(crate) fn forget_progress(&mut self, uid: &Uid) {
-        if let Some(record) = self.workloads.get_mut(uid) {
+    pub(crate) fn forget_progress(&mut self, who: WorkloadId) {
+        if let Some(record) = self.workloads.get_mut(who) {
             record.progress = None;
         }
     }
 
     /// Whether the last search left flavors for another. Pod sets with different numbers of flavors could go round for ever,
     /// so there are no more searches in a row than the queue has flavors.
-    pub(crate) fn flavors_left(&self, uid: &Uid) -> bool {
-        let Some(last) = self.workloads.get(uid).and_then(|record| record.progress.as_ref()) else {
+    pub(crate) fn flavors_left(&self, who: WorkloadId) -> bool {
+        let Some(last) = self.workloads.get(who).and_then(|record| record.progress.as_ref()) else {
             return false;
         };
         let spec = self.queues[last.queue].spec.as_ref();

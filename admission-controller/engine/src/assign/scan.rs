@@ -11,11 +11,12 @@ use super::{Ask, Attempt, FlavorAssignment, FlavorChoice, Mode, Oracle, PodSetFl
 use crate::engine::Engine;
 use crate::few::Few;
 use crate::input::{BorrowWithinCohort, ClusterQueue, PodSet, ReclaimWithinCohort, ResourceGroup};
-use crate::names::{FlavorName, Uid};
+use crate::names::FlavorName;
 use crate::places::Wishes;
 use crate::reason::{Hindrance, Obstacle};
 use crate::settings::Undeclared;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
+use crate::workloads::WorkloadId;
 
 /// What was found for one resource of one flavor.
 struct Found {
@@ -63,7 +64,7 @@ pub(super) struct Scanned {
 pub(super) struct Scan<'a> {
     pub(super) engine: &'a mut Engine,
     oracle: &'a mut dyn Oracle,
-    pub(super) uid: &'a Uid,
+    pub(super) who: WorkloadId,
     pub(super) queue: &'a ClusterQueue,
     node: NodeId,
     ask: Ask<'a>,
@@ -78,19 +79,19 @@ impl<'a> Scan<'a> {
     pub(super) fn new(
         engine: &'a mut Engine,
         oracle: &'a mut dyn Oracle,
-        uid: &'a Uid,
+        who: WorkloadId,
         (node, queue): (NodeId, &'a ClusterQueue),
         ask: Ask<'a>,
     ) -> Self {
         let places_all = engine.queues[node].places_all;
         let (usage, found) = (Usage::new(), FlavorAssignment::default());
-        Self { engine, oracle, uid, queue, node, ask, usage, found, waits: false, places_all }
+        Self { engine, oracle, who, queue, node, ask, usage, found, waits: false, places_all }
     }
 
     /// Assigns group after group of pod sets, up to the first that finds nothing: no later one could help. Then finds places
     /// for those that want some.
     pub(super) fn run(mut self) -> Scanned {
-        let Some(record) = self.engine.workloads.get(self.uid) else { return Scanned::default() };
+        let Some(record) = self.engine.workloads.get(self.who) else { return Scanned::default() };
         let pod_sets = record.workload.pod_sets.clone();
         match self.ask.held {
             Some(held) => self.keep(&pod_sets, held),
@@ -328,7 +329,7 @@ impl<'a> Scan<'a> {
         flavor: &FlavorName,
         asked: &Asked<'_>,
     ) -> Option<Obstacle> {
-        let allowed = self.engine.workloads.get(self.uid)?.workload.seldom.allowed_flavors.as_ref();
+        let allowed = self.engine.workloads.get(self.who)?.workload.seldom.allowed_flavors.as_ref();
         let pinned = self.ask.pinned.is_none_or(|pinned| {
             let mut before = members.iter().flat_map(|member| {
                 pinned.pod_sets.iter().filter(|before| before.name == member.pod_set.name)
@@ -444,8 +445,9 @@ impl<'a> Scan<'a> {
                 hindrance: Some(Hindrance::Quota),
             };
         }
+        let workload = &self.engine.workloads[self.who].workload.uid.clone();
         let question =
-            Question { workload: self.uid, cluster_queue: &self.queue.name, flavor, resource, amount: total };
+            Question { workload, cluster_queue: &self.queue.name, flavor, resource, amount: total };
         let Simulated { possibility, height } = self.oracle.simulate(self.engine, question);
         Found { grade: Grade { way: possibility.into(), height }, obstacle, hindrance: None }
     }

@@ -95,7 +95,7 @@ impl Scan<'_> {
     /// What wants places, by flavor. Where it cannot be placed on the flavors it got, that is noted.
     pub(super) fn wishes(&mut self, pod_sets: &[PodSet]) -> Wishes {
         let mut wishes = Wishes::new();
-        let Some(record) = self.engine.workloads.get(self.uid) else { return wishes };
+        let Some(record) = self.engine.workloads.get(self.who) else { return wishes };
         let workload = &record.workload;
         let places_all = self.places_all;
         for pod_set in pod_sets.iter().filter(|one| one.topology.is_some() || places_all) {
@@ -214,7 +214,7 @@ impl Scan<'_> {
 
     /// Whether places are looked for because a node failed.
     fn replaces_node(&self) -> bool {
-        let record = self.engine.workloads.get(self.uid);
+        let record = self.engine.workloads.get(self.who);
         record.is_some_and(|record| !record.workload.seldom.unhealthy_nodes.is_empty())
     }
 

@@ -1,0 +1,87 @@
+//! The workloads that the engine knows. From outside they come by uid; inside they have numbers.
+
+use std::collections::HashMap;
+use std::ops::Index;
+
+use foldhash::fast::FixedState;
+use slotmap::{SlotMap, new_key_type};
+
+use crate::names::Uid;
+use crate::queue::Record;
+
+new_key_type! {
+    /// A workload, by number: it keeps it as long as it is known, and nobody has it after it.
+    pub(crate) struct WorkloadId;
+}
+
+/// A workload has a record as long as the API server has the object. None is gone through in the order of its number, so
+/// that what is decided depends on what is there alone.
+#[derive(Debug, Default)]
+pub(crate) struct Workloads {
+    by_uid: HashMap<Uid, WorkloadId, FixedState>,
+    records: SlotMap<WorkloadId, Box<Record>>,
+}
+
+impl Workloads {
+    pub(crate) fn id(&self, uid: &Uid) -> Option<WorkloadId> {
+        self.by_uid.get(uid).copied()
+    }
+
+    pub(crate) fn named(&self, uid: &Uid) -> Option<&Record> {
+        self.get(self.id(uid)?)
+    }
+
+    /// `None` where it is gone.
+    pub(crate) fn get(&self, id: WorkloadId) -> Option<&Record> {
+        self.records.get(id).map(|record| &**record)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: WorkloadId) -> Option<&mut Record> {
+        self.records.get_mut(id).map(|record| &mut **record)
+    }
+
+    /// The record of a workload, instead of the one that it had before.
+    pub(crate) fn insert(&mut self, record: Record) -> WorkloadId {
+        if let Some(id) = self.id(&record.workload.uid) {
+            *self.records[id] = record;
+            return id;
+        }
+        let uid = record.workload.uid.clone();
+        let id = self.records.insert(Box::new(record));
+        self.by_uid.insert(uid, id);
+        id
+    }
+
+    pub(crate) fn remove(&mut self, id: WorkloadId) {
+        if let Some(record) = self.records.remove(id) {
+            self.by_uid.remove(&record.workload.uid);
+        }
+    }
+
+    /// All of them, by uid.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (WorkloadId, &Record)> {
+        self.sorted(self.records.keys()).into_iter()
+    }
+
+    /// Those of them that are known, by uid.
+    pub(crate) fn sorted(&self, ids: impl Iterator<Item = WorkloadId>) -> Vec<(WorkloadId, &Record)> {
+        let mut all: Vec<(WorkloadId, &Record)> = ids.filter_map(|id| Some((id, self.get(id)?))).collect();
+        all.sort_unstable_by_key(|(_, record)| &record.workload.uid);
+        all
+    }
+
+    /// Does the same to every one.
+    pub(crate) fn for_each_mut(&mut self, change: impl FnMut(&mut Record)) {
+        self.records.values_mut().map(|record| &mut **record).for_each(change);
+    }
+}
+
+impl Index<WorkloadId> for Workloads {
+    type Output = Record;
+
+    /// # Panics
+    /// Where it is gone.
+    fn index(&self, id: WorkloadId) -> &Record {
+        &self.records[id]
+    }
+}
