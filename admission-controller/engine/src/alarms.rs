@@ -92,7 +92,7 @@ impl Engine {
     /// Why a workload that has quota and is not admitted yet may not keep it.
     fn why_withdrawn(&self, workload: &Workload, queue: NodeId) -> Option<PendingReason> {
         if let Some(key) = local_queue_of(workload) {
-            match self.local_queues.get(&key) {
+            match self.local_queues.object(&key) {
                 None => return Some(PendingReason::LocalQueueMissing(key)),
                 Some(queue) if queue.stop != StopPolicy::None => {
                     return Some(PendingReason::LocalQueueStopped(key));
@@ -122,7 +122,7 @@ impl Engine {
         let drains =
             |stop: StopPolicy| stop == StopPolicy::HoldAndDrain && !self.planted.is(Bug::ForgetToDrain);
         let queue = self.queues[holding.queue].spec.as_ref();
-        let local_queue = local_queue_of(&record.workload).and_then(|key| self.local_queues.get(&key));
+        let local_queue = record.local_queue.and_then(|id| self.local_queues[id].object.as_ref());
         let due = record.workload.seldom.leave.filter(|leave| leave.at_ms <= self.alarms.now_ms());
         if record.workload.active
             && !holding.admitted

@@ -67,7 +67,7 @@ impl Engine {
 
     fn audit_queues(&self) -> Result<(), String> {
         for (who, record) in self.workloads.in_order() {
-            let order = self.order_of(who, &record.workload);
+            let order = self.order_of(who, record);
             let (name, listed) = match &record.phase {
                 Phase::Queued(name) => (name, self.queues[*name].active.contains(&order)),
                 Phase::Parked(name) => (name, self.queues[*name].parked.contains(&record.shape, &order)),
@@ -89,7 +89,7 @@ impl Engine {
             }
         }
         for queue in self.queues.iter() {
-            let held = queue.holding.unordered().filter_map(|who| self.holding(*who));
+            let held = queue.holding.iter().filter_map(|who| self.holding(*who));
             let leaving = held.filter(|holding| holding.is_leaving()).count();
             if queue.leaving != leaving {
                 return Err(format!("{}: kept {} leaving, counted {leaving}", queue.name, queue.leaving));

@@ -7,14 +7,13 @@ use model::selector::Labels;
 
 use crate::alarms::Alarms;
 use crate::decision::{Decision, DecisionId, SetPending};
-use crate::history::{Account, Amounts};
-use crate::input::{Admission, AdmissionCheck, Cohort, Flavor, LocalQueue, PodSet, Workload};
+use crate::input::{Admission, AdmissionCheck, Cohort, Flavor, PodSet, Workload};
+use crate::local_queues::LocalQueues;
 use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
 use crate::places::{Grounds, Places, places_of};
 use crate::process::CycleCounts;
 use crate::queue::{Alike, Order, Phase, Queue, Queues};
 use crate::reason::PendingReason;
-use crate::set::Set;
 use crate::settings::Settings;
 use crate::slices::WorkloadKey;
 use crate::tree::{NodeId, NodeName, Tree, Usage};
@@ -38,18 +37,13 @@ pub struct Engine {
     pub(crate) checks: BTreeMap<CheckName, AdmissionCheck>,
     pub(crate) queues: Queues,
     pub(crate) cohorts: BTreeMap<CohortName, Cohort>,
-    pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
+    pub(crate) local_queues: LocalQueues,
     pub(crate) namespaces: BTreeMap<Arc<str>, Labels>,
     pub(crate) workloads: Workloads,
     /// What they ask for.
     pub(crate) asked: Pool<[PodSet]>,
     /// What they are alike in.
     pub(crate) shapes: Pool<Alike>,
-    pub(crate) by_local_queue: BTreeMap<LocalQueueKey, BTreeSet<WorkloadId>>,
-    /// What LocalQueues have used, of those whose turns go by it.
-    pub(crate) accounts: BTreeMap<LocalQueueKey, Account>,
-    /// What the status of LocalQueues says they have used.
-    pub(crate) written: BTreeMap<LocalQueueKey, Amounts>,
     /// The time of the last decision.
     pub(crate) now_ms: i64,
     /// Who replaces whom, by the namespace and name of who is replaced.
@@ -86,8 +80,6 @@ pub struct Engine {
     pub(crate) counts: CycleCounts,
     /// How many cycles there were.
     pub(crate) cycle_number: u64,
-    pub(crate) touched_queues: BTreeSet<NodeId>,
-    pub(crate) touched_local_queues: Set<LocalQueueKey>,
     pub(crate) planted: Planted,
 }
 
@@ -130,9 +122,9 @@ impl Engine {
             (queue.inactive, queue.places_all) = (inactive, places_all);
             queue.blocked = None;
             queue.generation += 1;
-            self.touched_queues.insert(id);
+            self.queues.touch(id);
         }
-        self.local_queues.keys().for_each(|key| self.touched_local_queues.note(key));
+        self.local_queues.ids().into_iter().for_each(|id| self.local_queues.touch(id));
         self.reopen_accounts();
         let all: Vec<WorkloadId> = self.workloads.in_order().map(|(who, _)| who).collect();
         for who in all {
@@ -200,8 +192,8 @@ impl Engine {
         let Some(record) = self.workloads.get_mut(who) else { return };
         let (before, after) = (record.phase.is_put_back(), phase.is_put_back());
         record.phase = phase;
-        if let (true, Some(key)) = (before != after, local_queue_of(&record.workload)) {
-            self.touched_local_queues.insert(key);
+        if let (true, Some(id)) = (before != after, record.local_queue) {
+            self.local_queues.touch(id);
         }
     }
 

@@ -67,10 +67,8 @@ impl Engine {
             }
             Event::LocalQueue(queue) => self.upsert_local_queue(queue),
             Event::LocalQueueGone(key, uid) => {
-                if self.local_queues.get(&key).is_some_and(|known| known.uid == uid) {
-                    self.local_queues.remove(&key);
-                    self.reopen_account(&key);
-                    self.replace_local_queue(&key);
+                if self.local_queues.object(&key).is_some_and(|known| known.uid == uid) {
+                    self.change_local_queue(key, None);
                 }
             }
             Event::LocalQueueHistory(key, consumed) => self.remember_history(key, consumed),
@@ -149,7 +147,7 @@ impl Engine {
         let parent = cohort.map(|name| self.tree.node(NodeName::Cohort(name.clone())));
         self.tree.configure(node, parent, &spec.groups);
         self.tree.set_weight(node, spec.weight);
-        self.touched_queues.insert(node);
+        self.queues.touch(node);
         self.reconfigured = true;
     }
 
@@ -176,18 +174,18 @@ impl Engine {
     }
 
     fn upsert_local_queue(&mut self, queue: LocalQueue) {
-        if self.local_queues.get(&queue.key) == Some(&queue) {
-            return;
+        if self.local_queues.object(&queue.key) != Some(&queue) {
+            self.change_local_queue(queue.key.clone(), Some(queue));
         }
-        let key = queue.key.clone();
-        self.local_queues.insert(key.clone(), queue);
-        self.reopen_account(&key);
-        self.replace_local_queue(&key);
     }
 
-    fn replace_local_queue(&mut self, key: &LocalQueueKey) {
-        self.touched_local_queues.insert(key.clone());
-        for who in self.by_local_queue.get(key).cloned().unwrap_or_default() {
+    fn change_local_queue(&mut self, key: LocalQueueKey, object: Option<LocalQueue>) {
+        let id = self.local_queues.id_of(key);
+        self.local_queues[id].object = object;
+        self.local_queues.touch(id);
+        self.reopen_account(id);
+        let members = self.workloads.sorted(self.local_queues[id].members.iter().copied());
+        for who in members.into_iter().map(|(who, _)| who).collect::<Vec<_>>() {
             self.replace_if_waiting(who);
             self.drain(who);
         }
@@ -202,15 +200,16 @@ impl Engine {
         if known.is_some_and(|who| !self.make_way(who, &mut workload)) {
             return;
         }
-        let (key, slice) = (local_queue_of(&workload), replaced_key(&workload));
+        let local_queue = local_queue_of(&workload).map(|key| self.local_queues.id_of(key));
+        let slice = replaced_key(&workload);
         let shape = Shape::of(&workload, &mut self.shapes);
-        let mut record = Record::new(workload, shape);
+        let mut record = Record::new(workload, shape, local_queue);
         if let Some(before) = known.and_then(|who| self.workloads.get_mut(who)) {
             record.inherit(before);
         }
         let who = self.workloads.insert(record);
-        if let Some(key) = key {
-            self.by_local_queue.entry(key).or_default().insert(who);
+        if let Some(id) = local_queue {
+            self.local_queues[id].members.insert(who);
         }
         if let Some(slice) = slice {
             self.successors.insert(slice, who);
@@ -253,6 +252,7 @@ impl Engine {
         };
         self.withdraw(who, &workload.standing);
         self.forget_slice(who);
+        self.forget_member(who);
         // Of another priority, it may have become a possible victim.
         if let Some(queue) = victim_of {
             self.reactivate_tree(queue);
@@ -274,11 +274,15 @@ impl Engine {
         record.workload.pod_sets = self.asked.share(pod_sets);
         record.workload.seldom.defect = defect;
         record.shape = Shape::of(&record.workload, &mut self.shapes);
-        if let (true, Some(key)) = (waits, local_queue_of(&record.workload)) {
-            self.by_local_queue.entry(key).or_default().insert(who);
-        }
         if waits {
             self.place(who);
+        }
+    }
+
+    /// It names its LocalQueue no longer.
+    fn forget_member(&mut self, who: WorkloadId) {
+        if let Some(id) = self.workloads.get(who).and_then(|record| record.local_queue) {
+            self.local_queues[id].members.remove(&who);
         }
     }
 
@@ -287,6 +291,7 @@ impl Engine {
             self.withdraw(who, &Standing::Finished);
         }
         self.forget_slice(who);
+        self.forget_member(who);
         self.alarms.set(who, None);
         self.workloads.remove(who);
     }

@@ -87,7 +87,7 @@ impl Engine {
         let ahead = match &record.phase {
             Phase::Queued(name) | Phase::Parked(name) => Some(*name).map(|queue| {
                 let queue = &self.queues[queue];
-                let order = self.order_of(who, &record.workload);
+                let order = self.order_of(who, record);
                 queue.active.before(&order, &queue.consumptions)
                     + queue.parked.before(&order, &queue.consumptions)
                     + queue.claiming.range(..order).count()

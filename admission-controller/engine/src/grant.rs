@@ -73,7 +73,7 @@ impl Engine {
         let id = self.next_id(who);
         let Some(record) = self.workloads.get(who) else { return };
         let (workload, based_on) = (record.workload.uid.clone(), record.workload.version);
-        let order = self.order_of(who, &record.workload);
+        let order = self.order_of(who, record);
         let (queue, before) = match &record.phase {
             Phase::Queued(queue) | Phase::Parked(queue) => {
                 let queue = *queue;

@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 
 use model::ResourceName;
 
-use crate::engine::{Engine, local_queue_of};
-use crate::input::{Admission, AdmissionMode, Weight, Workload};
+use crate::engine::Engine;
+use crate::input::{Admission, AdmissionMode, Weight};
+use crate::local_queues::LocalQueueId;
 use crate::names::LocalQueueKey;
-use crate::queue::{Holding, Order};
+use crate::queue::{Holding, Order, Record};
 use crate::tree::NodeId;
 use crate::workloads::WorkloadId;
 
@@ -178,13 +179,14 @@ fn part(amount: i128, of_one: u128) -> i128 {
 impl Engine {
     /// What a LocalQueue has used; `None` where that orders nobody.
     pub fn history(&self, key: &LocalQueueKey) -> Option<History> {
-        let account = self.accounts.get(key)?;
+        let record = &self.local_queues[self.local_queues.id(key)?];
+        let account = record.account.as_ref()?;
         let rules = self.settings.admission_fair_sharing.as_ref()?;
         Some(History {
             consumed: account.consumed.clone(),
             at_ms: account.at_ms,
             penalty: account.penalty(),
-            consumption: account.consumption(rules, self.weight_of(key)),
+            consumption: account.consumption(rules, record.weight()),
         })
     }
 
@@ -192,7 +194,7 @@ impl Engine {
     /// become less.
     pub fn next_sample_ms(&self) -> Option<i64> {
         let rules = self.settings.admission_fair_sharing.as_ref()?;
-        let oldest = self.accounts.values().map(|account| account.at_ms).min()?;
+        let oldest = self.accounts().map(|(_, account)| account.at_ms).min()?;
         Some(oldest.saturating_add_unsigned(rules.sampling_ms.max(1)))
     }
 
@@ -201,17 +203,17 @@ impl Engine {
         self.settings.admission_fair_sharing.is_some()
     }
 
-    pub(crate) fn order_of(&self, who: WorkloadId, workload: &Workload) -> Order {
-        Order::of(who, workload, if self.takes_turns_by_use() { local_queue_of(workload) } else { None })
+    pub(crate) fn order_of(&self, who: WorkloadId, record: &Record) -> Order {
+        Order::of(who, &record.workload, record.local_queue.filter(|_| self.takes_turns_by_use()))
     }
 
     /// What a workload's LocalQueue has used, where that orders the workloads of a ClusterQueue.
-    pub(crate) fn consumption_of(&self, queue: NodeId, workload: &Workload) -> Option<Consumption> {
-        self.queues[queue].consumptions.get(&local_queue_of(workload)?).copied()
+    pub(crate) fn consumption_of(&self, queue: NodeId, record: &Record) -> Option<Consumption> {
+        self.queues[queue].consumptions.get(&record.local_queue?).copied()
     }
 
-    fn weight_of(&self, key: &LocalQueueKey) -> Weight {
-        self.local_queues.get(key).map(|queue| queue.weight).unwrap_or_default()
+    fn accounts(&self) -> impl Iterator<Item = (LocalQueueId, &Account)> {
+        self.local_queues.iter().filter_map(|(id, record)| Some((id, record.account.as_ref()?)))
     }
 
     fn shares_by_use(&self, queue: NodeId) -> bool {
@@ -223,41 +225,43 @@ impl Engine {
     /// Opens and closes accounts as ClusterQueues change.
     pub(crate) fn reopen_accounts(&mut self) {
         if self.takes_turns_by_use() {
-            let keys: Vec<LocalQueueKey> = self.local_queues.keys().cloned().collect();
-            keys.iter().for_each(|key| self.reopen_account(key));
+            self.local_queues.ids().into_iter().for_each(|id| self.reopen_account(id));
         }
     }
 
     /// Opens or closes the account of a LocalQueue that came, went or changed.
-    pub(crate) fn reopen_account(&mut self, key: &LocalQueueKey) {
-        let leads_to = self.local_queues.get(key).and_then(|queue| self.known_queue(&queue.cluster_queue));
+    pub(crate) fn reopen_account(&mut self, id: LocalQueueId) {
+        let object = self.local_queues[id].object.as_ref();
+        let leads_to = object.and_then(|queue| self.known_queue(&queue.cluster_queue));
         let leads_to = leads_to.map(|queue| queue.node).filter(|queue| self.shares_by_use(*queue));
-        let account = self.accounts.remove(key);
-        if let Some(account) = &account {
-            self.queues[account.queue].consumptions.remove(key);
+        let record = &mut self.local_queues[id];
+        if record.object.is_none() {
+            record.written = None;
         }
-        if !self.local_queues.contains_key(key) {
-            self.written.remove(key);
+        let account = record.account.take();
+        if let Some(account) = &account {
+            self.queues[account.queue].consumptions.remove(&id);
         }
         if let Some(queue) = leads_to {
-            let mut account = account.unwrap_or_else(|| self.opened(key, queue));
+            let mut account = account.unwrap_or_else(|| self.opened(id, queue));
             account.queue = queue;
-            self.accounts.insert(key.clone(), account);
-            self.renew_consumption(key);
+            self.local_queues[id].account = Some(account);
+            self.renew_consumption(id);
         }
     }
 
     /// The account of a LocalQueue of which nothing is known but who has quota now.
-    fn opened(&self, key: &LocalQueueKey, queue: NodeId) -> Account {
+    fn opened(&self, id: LocalQueueId, queue: NodeId) -> Account {
+        let record = &self.local_queues[id];
         let mut uses = Amounts::new();
-        for who in self.by_local_queue.get(key).into_iter().flatten() {
+        for who in &record.members {
             if let Some(holding) = self.holding(*who).filter(|holding| holding.is_admitted()) {
                 change(&mut uses, holding, 1);
             }
         }
         Account {
             queue,
-            consumed: self.written.get(key).cloned().unwrap_or_default(),
+            consumed: record.written.clone().unwrap_or_default(),
             at_ms: self.now_ms,
             using: uses.clone(),
             uses,
@@ -267,11 +271,13 @@ impl Engine {
         }
     }
 
-    fn renew_consumption(&mut self, key: &LocalQueueKey) {
-        let (Some(history), Some(account)) = (self.history(key), self.accounts.get(key)) else { return };
-        let queue = account.queue;
-        self.queues[queue].consumptions.insert(key.clone(), history.consumption);
-        self.touched_local_queues.insert(key.clone());
+    fn renew_consumption(&mut self, id: LocalQueueId) {
+        let Some(rules) = &self.settings.admission_fair_sharing else { return };
+        let record = &self.local_queues[id];
+        let Some(account) = &record.account else { return };
+        let consumption = account.consumption(rules, record.weight());
+        self.queues[account.queue].consumptions.insert(id, consumption);
+        self.local_queues.touch(id);
     }
 
     /// Takes in what a LocalQueue's status says. What this engine has worked out itself since is newer.
@@ -279,18 +285,22 @@ impl Engine {
         if !self.takes_turns_by_use() {
             return;
         }
-        if let Some(account) = self.accounts.get_mut(&key).filter(|account| !account.own) {
+        let id = self.local_queues.id_of(key);
+        let record = &mut self.local_queues[id];
+        if let Some(account) = record.account.as_mut().filter(|account| !account.own) {
             account.consumed.clone_from(&consumed);
         }
-        self.written.insert(key.clone(), consumed);
-        self.renew_consumption(&key);
+        record.written = Some(consumed);
+        self.renew_consumption(id);
     }
 
     /// Begins with what is written: somebody else has decided since.
     pub(crate) fn forget_own_history(&mut self) {
-        let keys: Vec<LocalQueueKey> = self.accounts.keys().cloned().collect();
-        self.accounts.clear();
-        keys.iter().for_each(|key| self.reopen_account(key));
+        let had: Vec<LocalQueueId> = self.accounts().map(|(id, _)| id).collect();
+        for id in had {
+            self.local_queues[id].account = None;
+            self.reopen_account(id);
+        }
     }
 
     /// Brings up to date what has changed, and everything when a sample is due.
@@ -298,52 +308,47 @@ impl Engine {
         self.now_ms = now_ms;
         let Some(rules) = &self.settings.admission_fair_sharing else { return };
         let (half_life_ms, due) = (rules.half_life_ms, self.next_sample_ms().is_some_and(|at| at <= now_ms));
-        for account in self.accounts.values_mut().filter(|account| !account.own) {
-            (account.own, account.at_ms) = (true, now_ms);
-        }
-        let changed: Vec<LocalQueueKey> = self
-            .accounts
-            .iter()
-            .filter(|(_, account)| due || account.using != account.uses || !account.settled.is_empty())
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in changed {
-            if let Some(account) = self.accounts.get_mut(&key) {
-                account.advance(now_ms, half_life_ms);
+        let mut changed = Vec::new();
+        for (id, record) in self.local_queues.iter_mut() {
+            let Some(account) = &mut record.account else { continue };
+            if !account.own {
+                (account.own, account.at_ms) = (true, now_ms);
             }
-            self.renew_consumption(&key);
+            if due || account.using != account.uses || !account.settled.is_empty() {
+                account.advance(now_ms, half_life_ms);
+                changed.push(id);
+            }
         }
+        changed.into_iter().for_each(|id| self.renew_consumption(id));
     }
 
     /// A workload gets quota: what it will use counts before it is seen to use it.
     pub(crate) fn impose_penalty(&mut self, who: WorkloadId, admission: &Admission) {
         let Some(rules) = &self.settings.admission_fair_sharing else { return };
-        let Some(key) = self.workloads.get(who).and_then(|record| local_queue_of(&record.workload)) else {
-            return;
-        };
+        let Some(id) = self.workloads.get(who).and_then(|record| record.local_queue) else { return };
         let added =
             if rules.half_life_ms == 0 { 0 } else { ONE - kept(rules.sampling_ms, rules.half_life_ms) };
-        let Some(account) = self.accounts.get_mut(&key) else { return };
+        let Some(account) = &mut self.local_queues[id].account else { return };
         let mut penalty = Amounts::new();
         for (resource, amount) in admission.pod_sets.iter().flat_map(|one| &one.usage) {
             add(&mut penalty, resource, part(resource.quantity(*amount).nanos(), added));
         }
         account.owed.insert(who, penalty);
-        self.renew_consumption(&key);
+        self.renew_consumption(id);
     }
 
     /// Its admission was not written, or it will never use what it got.
-    pub(crate) fn lift_penalty(&mut self, who: WorkloadId, key: Option<LocalQueueKey>) {
-        let Some(key) = key else { return };
-        if self.accounts.get_mut(&key).is_some_and(|account| account.owed.remove(&who).is_some()) {
-            self.renew_consumption(&key);
+    pub(crate) fn lift_penalty(&mut self, who: WorkloadId) {
+        let Some(id) = self.workloads.get(who).and_then(|record| record.local_queue) else { return };
+        let account = self.local_queues[id].account.as_mut();
+        if account.is_some_and(|account| account.owed.remove(&who).is_some()) {
+            self.renew_consumption(id);
         }
     }
 
     /// Its admission is complete.
     pub(crate) fn settle_penalty(&mut self, who: WorkloadId) {
-        let key = self.workloads.get(who).and_then(|record| local_queue_of(&record.workload));
-        let Some(account) = key.and_then(|key| self.accounts.get_mut(&key)) else { return };
+        let Some(account) = self.account_of(who) else { return };
         for (resource, amount) in account.owed.remove(&who).unwrap_or_default() {
             add(&mut account.settled, &resource, amount);
         }
@@ -351,16 +356,20 @@ impl Engine {
 
     /// Notes that an admitted workload begins (1) or ceases (-1) to use what it holds.
     pub(crate) fn note_use(&mut self, who: WorkloadId, holding: &Holding, sign: i128) {
-        let key = self.workloads.get(who).and_then(|record| local_queue_of(&record.workload));
-        if let Some(account) = key.and_then(|key| self.accounts.get_mut(&key)) {
+        if let Some(account) = self.account_of(who) {
             change(&mut account.uses, holding, sign);
         }
     }
 
+    fn account_of(&mut self, who: WorkloadId) -> Option<&mut Account> {
+        let id = self.workloads.get(who)?.local_queue?;
+        self.local_queues[id].account.as_mut()
+    }
+
     /// Compares what LocalQueues are taken to use with a count from scratch.
     pub(crate) fn audit_accounts(&self) -> Result<(), String> {
-        for (key, account) in &self.accounts {
-            let counted = self.opened(key, account.queue).uses;
+        for (id, account) in self.accounts() {
+            let (key, counted) = (&self.local_queues[id].key, self.opened(id, account.queue).uses);
             if account.uses != counted {
                 return Err(format!("{key}: kept {:?}, counted {counted:?} from workloads", account.uses));
             }

@@ -14,25 +14,15 @@ use crate::workloads::WorkloadId;
 impl Engine {
     /// Takes a workload out of every queue and ledger. `next` is what comes after, which tells whether quota comes back.
     pub(crate) fn withdraw(&mut self, who: WorkloadId, next: &Standing) {
-        let Some(order) = self.workloads.get(who).map(|record| self.order_of(who, &record.workload)) else {
-            return;
-        };
+        let Some(order) = self.workloads.get(who).map(|record| self.order_of(who, record)) else { return };
         let Some(record) = self.workloads.get_mut(who) else { return };
         let phase = std::mem::replace(&mut record.phase, Phase::Aside(None));
-        if let Some(key) = local_queue_of(&record.workload) {
-            if let Some(members) = self.by_local_queue.get_mut(&key) {
-                members.remove(&who);
-                if members.is_empty() {
-                    self.by_local_queue.remove(&key);
-                }
-            }
-            self.touched_local_queues.insert(key);
-        }
+        record.local_queue.into_iter().for_each(|id| self.local_queues.touch(id));
         match phase {
             Phase::Aside(None) | Phase::Finished => {}
             Phase::Aside(Some(queue)) => {
                 self.queues[queue].aside.remove(&who);
-                self.touched_queues.insert(queue);
+                self.queues.touch(queue);
             }
             Phase::Queued(queue) | Phase::Parked(queue) => self.leave_queue(queue, &order),
             Phase::Claiming(claim) => self.withdraw_claim(&claim, &order),
@@ -49,7 +39,7 @@ impl Engine {
         for next in queue.activate_next(&shape) {
             self.set_phase(next, Phase::Queued(id));
         }
-        self.touched_queues.insert(id);
+        self.queues.touch(id);
         // What stood behind it in a StrictFIFO queue has a turn now.
         self.ready.insert(id);
         if blocked {
@@ -69,7 +59,7 @@ impl Engine {
         let queue = holding.queue;
         self.queues[queue].generation += 1;
         self.not_ready.remove(&who);
-        self.touched_queues.insert(queue);
+        self.queues.touch(queue);
         self.let_go(who, &holding);
         let stays = matches!(next, Standing::Reserved { evicted: false, .. });
         match holding.state {
@@ -90,8 +80,7 @@ impl Engine {
         }
         let same = matches!(next, Standing::Reserved { admission, .. } if *admission == holding.admission);
         if !same {
-            let key = self.workloads.get(who).and_then(|record| local_queue_of(&record.workload));
-            self.lift_penalty(who, key);
+            self.lift_penalty(who);
             self.released = true;
             self.reactivate_tree(queue);
             self.places_freed(&holding.places);
@@ -132,11 +121,8 @@ impl Engine {
     /// Out of everything and back to where its last seen state puts it.
     pub(crate) fn replace(&mut self, who: WorkloadId) {
         let Some(record) = self.workloads.get(who) else { return };
-        let (standing, key) = (record.workload.standing.clone(), local_queue_of(&record.workload));
+        let standing = record.workload.standing.clone();
         self.withdraw(who, &standing);
-        if let Some(key) = key {
-            self.by_local_queue.entry(key).or_default().insert(who);
-        }
         self.place(who);
     }
 
@@ -152,9 +138,7 @@ impl Engine {
     /// Puts a workload that is nowhere to where its last seen state puts it.
     pub(crate) fn place(&mut self, who: WorkloadId) {
         let Some(record) = self.workloads.get(who) else { return };
-        if let Some(key) = local_queue_of(&record.workload) {
-            self.touched_local_queues.insert(key);
-        }
+        record.local_queue.into_iter().for_each(|id| self.local_queues.touch(id));
         self.set_alarm(who);
         let Some(record) = self.workloads.get(who) else { return };
         match record.workload.standing.clone() {
@@ -220,21 +204,21 @@ impl Engine {
             self.say(who, Some(id), PendingReason::AdmissionRefused(words.into()));
             return;
         }
-        let order = self.order_of(who, &record.workload);
+        let order = self.order_of(who, record);
         self.set_phase(who, Phase::Queued(id));
         let queue = &mut self.queues[id];
         queue.active.insert(order);
         if queue.is_strict() {
             self.unsaid.push(who);
         }
-        self.touched_queues.insert(id);
+        self.queues.touch(id);
         self.ready.insert(id);
     }
 
     fn put_apart(&mut self, who: WorkloadId, would_wait: Option<NodeId>) {
         if let Some(queue) = would_wait {
             self.queues[queue].aside.insert(who);
-            self.touched_queues.insert(queue);
+            self.queues.touch(queue);
         }
         self.set_phase(who, Phase::Aside(would_wait));
     }
@@ -251,16 +235,14 @@ impl Engine {
         if !holding.is_leaving() {
             self.charge(node, &holding.usage, &holding.places, Ledger::Planned, 1);
         }
-        self.touched_queues.insert(node);
+        self.queues.touch(node);
         if let Some(record) = self.workloads.get_mut(who) {
             if self.settings.block_admission && !record.workload.pods_ready {
                 self.not_ready.insert(who);
             }
             record.said = None;
             record.phase = Phase::Holding(Box::new(holding));
-            if let Some(key) = local_queue_of(&record.workload) {
-                self.touched_local_queues.insert(key);
-            }
+            record.local_queue.into_iter().for_each(|id| self.local_queues.touch(id));
         }
         self.charge_slices(who);
         self.begin_use(who);
@@ -283,7 +265,7 @@ impl Engine {
             return Err(PendingReason::Deactivated);
         }
         let key = local_queue_of(workload).ok_or(PendingReason::NoQueueName)?;
-        let Some(local_queue) = self.local_queues.get(&key) else {
+        let Some(local_queue) = self.local_queues.object(&key) else {
             return Err(PendingReason::LocalQueueMissing(key));
         };
         if local_queue.stop != StopPolicy::None {

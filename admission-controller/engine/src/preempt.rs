@@ -18,7 +18,7 @@ use crate::history::Consumption;
 use crate::input::{BorrowWithinCohort, Preemption, ReclaimWithinCohort, WithinClusterQueue, Workload};
 use crate::names::{ClusterQueueName, FlavorName, Uid};
 use crate::places::{Places, Wishes};
-use crate::queue::{HoldState, Phase};
+use crate::queue::{HoldState, Phase, Record};
 use crate::topology::{Chance, Trial, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Tree, Usage};
 use crate::workloads::WorkloadId;
@@ -105,7 +105,7 @@ impl Engine {
     fn leaving_in(&self, queue: NodeId) -> Vec<(NodeId, Arc<Usage>)> {
         let mut found = Vec::new();
         for member in self.members_of_tree(queue) {
-            for who in self.queues[member].holding.unordered().copied() {
+            for who in self.queues[member].holding.iter().copied() {
                 if let Some(Phase::Holding(holding)) = self.workloads.get(who).map(|record| &record.phase)
                     && matches!(holding.state, HoldState::Leaving { .. })
                 {
@@ -428,9 +428,9 @@ impl<'a> Search<'a> {
     }
 
     /// Whose LocalQueue has used more goes first, if it matters; among those of several queues it cannot be compared.
-    fn consumption(&self, queue: NodeId, workload: &Workload) -> Consumption {
+    fn consumption(&self, queue: NodeId, record: &Record) -> Consumption {
         let compared = queue == self.queue || self.engine.settings.fair_sharing.is_some();
-        self.engine.consumption_of(queue, workload).filter(|_| compared).unwrap_or_default()
+        self.engine.consumption_of(queue, record).filter(|_| compared).unwrap_or_default()
     }
 
     fn candidates_of(
@@ -441,7 +441,7 @@ impl<'a> Search<'a> {
         common_ancestor: Option<NodeId>,
     ) -> Vec<Candidate> {
         let mut found = Vec::new();
-        for who in self.engine.queues[queue].holding.unordered().copied() {
+        for who in self.engine.queues[queue].holding.iter().copied() {
             let Some(record) = self.engine.workloads.get(who) else { continue };
             let Phase::Holding(holding) = &record.phase else { continue };
             let uses = self.short.iter().any(|pair| holding.usage.get(pair).is_some_and(|used| *used > 0));
@@ -474,7 +474,7 @@ impl<'a> Search<'a> {
                 rank: (
                     !leaves,
                     group,
-                    Reverse(self.consumption(queue, &record.workload)),
+                    Reverse(self.consumption(queue, record)),
                     record.workload.priority,
                     Reverse(holding.since_ms),
                     record.workload.uid.clone(),

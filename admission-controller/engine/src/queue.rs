@@ -9,10 +9,10 @@ use crate::assign::Progress;
 use crate::decision::DecisionId;
 use crate::history::Consumption;
 use crate::input::{Admission, ClusterQueue, PodSet, QueueingStrategy, Workload};
-use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
+use crate::local_queues::LocalQueueId;
+use crate::names::{ClusterQueueName, FlavorName, Uid};
 use crate::places::Places;
 use crate::reason::{Inactive, PendingReason};
-use crate::set::Set;
 use crate::tree::{NodeId, Usage};
 use crate::workloads::WorkloadId;
 
@@ -28,10 +28,10 @@ pub(crate) struct Order {
 
 /// Those who take turns with others according to what they have used together: a LocalQueue's workloads, where admission is
 /// shared out fairly; otherwise everybody.
-type Lane = Option<LocalQueueKey>;
+type Lane = Option<LocalQueueId>;
 
 impl Order {
-    pub(crate) fn of(who: WorkloadId, workload: &Workload, lane: Option<LocalQueueKey>) -> Self {
+    pub(crate) fn of(who: WorkloadId, workload: &Workload, lane: Option<LocalQueueId>) -> Self {
         Self {
             priority: Reverse(workload.priority),
             queued_at_ms: workload.queued_at_ms,
@@ -66,11 +66,11 @@ impl Order {
 pub(crate) struct Line(BTreeMap<Lane, BTreeSet<Order>>);
 
 /// What the LocalQueues have used that lead to one ClusterQueue; empty where that does not count.
-pub(crate) type Consumptions = BTreeMap<LocalQueueKey, Consumption>;
+pub(crate) type Consumptions = BTreeMap<LocalQueueId, Consumption>;
 
 impl Line {
     pub(crate) fn insert(&mut self, order: Order) {
-        self.0.entry(order.lane.clone()).or_default().insert(order);
+        self.0.entry(order.lane).or_default().insert(order);
     }
 
     pub(crate) fn remove(&mut self, order: &Order) {
@@ -259,7 +259,7 @@ pub(crate) struct Queue {
     pub(crate) parked: Parked,
     /// Promised room that others have still to leave.
     pub(crate) claiming: BTreeSet<Order>,
-    pub(crate) holding: Set<WorkloadId>,
+    pub(crate) holding: BTreeSet<WorkloadId>,
     /// How many of them were told to leave.
     pub(crate) leaving: usize,
     /// Would wait here if the queue or they themselves were in order.
@@ -269,6 +269,7 @@ pub(crate) struct Queue {
     pub(crate) places_all: bool,
     /// The head of a StrictFIFO queue that was found not to fit.
     pub(crate) blocked: Option<Order>,
+    touched: bool,
     /// Goes up when its quota may have changed or some of it came back.
     pub(crate) generation: u64,
 }
@@ -283,12 +284,13 @@ impl Queue {
             active: Line::default(),
             parked: Parked::default(),
             claiming: BTreeSet::new(),
-            holding: Set::default(),
+            holding: BTreeSet::new(),
             leaving: 0,
             aside: BTreeSet::new(),
             inactive: None,
             places_all: false,
             blocked: None,
+            touched: false,
             generation: 0,
         }
     }
@@ -349,25 +351,46 @@ impl Queue {
 
 /// Every ClusterQueue, by its node in the tree. None is ever taken out.
 #[derive(Debug, Default)]
-pub(crate) struct Queues(Vec<Option<Box<Queue>>>);
+pub(crate) struct Queues {
+    by_node: Vec<Option<Box<Queue>>>,
+    touched: Vec<NodeId>,
+}
 
 impl Queues {
     pub(crate) fn insert(&mut self, queue: Queue) {
         let index = queue.node.index();
-        if self.0.len() <= index {
-            self.0.resize_with(index + 1, || None);
+        if self.by_node.len() <= index {
+            self.by_node.resize_with(index + 1, || None);
         }
-        self.0[index] = Some(Box::new(queue));
+        self.by_node[index] = Some(Box::new(queue));
     }
 
     /// `None` where the node is a cohort.
     pub(crate) fn get(&self, id: NodeId) -> Option<&Queue> {
-        self.0.get(id.index())?.as_deref()
+        self.by_node.get(id.index())?.as_deref()
     }
 
     /// All of them, in the order in which they were heard of.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Queue> {
-        self.0.iter().filter_map(Option::as_deref)
+        self.by_node.iter().filter_map(Option::as_deref)
+    }
+
+    /// Its report may have changed.
+    pub(crate) fn touch(&mut self, id: NodeId) {
+        if !std::mem::replace(&mut self[id].touched, true) {
+            self.touched.push(id);
+        }
+    }
+
+    /// Which were touched since the last call, sorted.
+    pub(crate) fn take_touched(&mut self) -> Vec<ClusterQueueName> {
+        let mut names = Vec::with_capacity(self.touched.len());
+        for id in std::mem::take(&mut self.touched) {
+            self[id].touched = false;
+            names.push(self[id].name.clone());
+        }
+        names.sort_unstable();
+        names
     }
 
     /// All of them, by name.
@@ -384,7 +407,7 @@ impl Index<NodeId> for Queues {
     /// # Panics
     /// Where the node is a cohort.
     fn index(&self, id: NodeId) -> &Queue {
-        match &self.0[id.index()] {
+        match &self.by_node[id.index()] {
             Some(queue) => queue,
             None => panic!("{id:?} is no ClusterQueue"),
         }
@@ -393,7 +416,7 @@ impl Index<NodeId> for Queues {
 
 impl IndexMut<NodeId> for Queues {
     fn index_mut(&mut self, id: NodeId) -> &mut Queue {
-        match &mut self.0[id.index()] {
+        match &mut self.by_node[id.index()] {
             Some(queue) => queue,
             None => panic!("{id:?} is no ClusterQueue"),
         }
@@ -405,6 +428,8 @@ impl IndexMut<NodeId> for Queues {
 pub(crate) struct Record {
     pub(crate) workload: Workload,
     pub(crate) shape: Shape,
+    /// The one that it names.
+    pub(crate) local_queue: Option<LocalQueueId>,
     pub(crate) phase: Phase,
     /// The reason last given for waiting.
     pub(crate) said: Option<PendingReason>,
@@ -422,10 +447,11 @@ pub(crate) struct Record {
 
 impl Record {
     /// One of which nothing but itself is known yet.
-    pub(crate) fn new(workload: Workload, shape: Shape) -> Self {
+    pub(crate) fn new(workload: Workload, shape: Shape, local_queue: Option<LocalQueueId>) -> Self {
         Self {
             workload,
             shape,
+            local_queue,
             phase: Phase::Aside(None),
             said: None,
             refused: None,

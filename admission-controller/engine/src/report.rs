@@ -93,10 +93,7 @@ type Sums = BTreeMap<FlavorResource, i64>;
 impl Engine {
     /// ClusterQueues and LocalQueues whose reports may have changed since the last call, sorted.
     pub fn take_touched(&mut self) -> (Vec<ClusterQueueName>, Vec<LocalQueueKey>) {
-        let queues = std::mem::take(&mut self.touched_queues).into_iter();
-        let mut queues: Vec<ClusterQueueName> = queues.map(|queue| self.queues[queue].name.clone()).collect();
-        queues.sort_unstable();
-        (queues, self.touched_local_queues.take_in_order())
+        (self.queues.take_touched(), self.local_queues.take_touched())
     }
 
     /// The cohorts above a cohort, itself first, where they form a cycle: until one comes for the second time.
@@ -108,8 +105,7 @@ impl Engine {
     pub fn cluster_queue_report(&self, name: &ClusterQueueName) -> Option<ClusterQueueReport> {
         let queue = self.known_queue(name)?;
         let spec = queue.spec.as_ref()?;
-        let holdings: Vec<&Holding> =
-            queue.holding.unordered().filter_map(|who| self.holding(*who)).collect();
+        let holdings: Vec<&Holding> = queue.holding.iter().filter_map(|who| self.holding(*who)).collect();
         let (reservation, usage, admitted) = sums(&holdings);
         let shown = |sums: &Sums| {
             let mut rows: Vec<FlavorUsage> = spec
@@ -145,10 +141,10 @@ impl Engine {
 
     /// The report of a LocalQueue; `None` when the object does not exist.
     pub fn local_queue_report(&self, key: &LocalQueueKey) -> Option<LocalQueueReport> {
-        let local_queue = self.local_queues.get(key)?;
+        let record = &self.local_queues[self.local_queues.id(key)?];
+        let local_queue = record.object.as_ref()?;
         let queue = self.known_queue(&local_queue.cluster_queue).filter(|queue| queue.spec.is_some());
-        let members: Vec<WorkloadId> = self.by_local_queue.get(key).into_iter().flatten().copied().collect();
-        let holdings: Vec<&Holding> = members.iter().filter_map(|who| self.holding(*who)).collect();
+        let holdings: Vec<&Holding> = record.members.iter().filter_map(|who| self.holding(*who)).collect();
         let stopped = local_queue.stop != StopPolicy::None;
         // Nobody waits in a queue that is stopped.
         let waits = |record: &Record| match record.phase {
@@ -157,7 +153,7 @@ impl Engine {
             Phase::Holding(_) | Phase::Finished => false,
         };
         let (mut pending, mut inadmissible) = (0, 0);
-        for record in members.iter().filter_map(|who| self.workloads.get(*who)).filter(|_| !stopped) {
+        for record in record.members.iter().filter_map(|who| self.workloads.get(*who)).filter(|_| !stopped) {
             pending += usize::from(waits(record));
             inadmissible += usize::from(waits(record) && record.phase.is_put_back());
         }
@@ -283,7 +279,7 @@ impl Engine {
     }
 
     pub(crate) fn leads_to(&self, workload: &Workload) -> Option<ClusterQueueName> {
-        Some(self.local_queues.get(&local_queue_of(workload)?)?.cluster_queue.clone())
+        Some(self.local_queues.object(&local_queue_of(workload)?)?.cluster_queue.clone())
     }
 }
 

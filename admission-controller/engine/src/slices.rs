@@ -30,7 +30,7 @@ impl Engine {
             let old = self.workloads.get(*old).map(|record| &record.workload);
             old.is_some_and(|one| one.namespace == workload.namespace && one.name == *replaces)
         };
-        let found = self.queues[queue].holding.unordered().copied().filter(is_it);
+        let found = self.queues[queue].holding.iter().copied().filter(is_it);
         let (old, _) = self.workloads.sorted(found).into_iter().next()?;
         Some((old, Arc::clone(&self.holding(old)?.admission)))
     }
@@ -79,7 +79,7 @@ impl Engine {
             self.tree.charge(node, &wanted, ledger, 1);
         }
         self.set_usage(who, wanted);
-        self.touched_queues.insert(node);
+        self.queues.touch(node);
     }
 
     /// Its admission is written: the slice that it replaces is over.

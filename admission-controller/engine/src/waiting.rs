@@ -30,7 +30,7 @@ impl Engine {
         let queue = self.known_queue(name).filter(|queue| queue.spec.is_some())?;
         let aside = queue.aside.iter().filter_map(|who| Some((*who, self.workloads.get(*who)?)));
         let mut others = Line::default();
-        aside.for_each(|(who, record)| others.insert(self.order_of(who, &record.workload)));
+        aside.for_each(|(who, record)| others.insert(self.order_of(who, record)));
         queue.active.iter().chain(queue.parked.orders()).for_each(|order| others.insert(order.clone()));
         let mut before = std::collections::BTreeMap::<LocalQueueKey, usize>::new();
         let in_order = queue.claiming.iter().chain(others.in_turn(&queue.consumptions));
@@ -55,6 +55,6 @@ impl Engine {
 
     /// The ClusterQueue that a LocalQueue names; `None` where no such LocalQueue exists.
     pub fn cluster_queue_of_local_queue(&self, key: &LocalQueueKey) -> Option<&ClusterQueueName> {
-        self.local_queues.get(key).map(|queue| &queue.cluster_queue)
+        self.local_queues.object(key).map(|queue| &queue.cluster_queue)
     }
 }
