@@ -51,6 +51,8 @@ pub struct JobKind {
     pub demanded: &'static [(&'static str, &'static str)],
     /// Where pods of one set come before those of another in one ranking.
     pub follows: Option<Follows>,
+    /// Whether what its pod sets say of being placed together is held against each other when it is written.
+    pub groups: bool,
     /// Whether somebody else may make its Workload.
     pub prebuilt: bool,
     /// Whether it may ask for being resized while it runs.
@@ -254,6 +256,8 @@ pub struct Follows {
     pub leader: &'static str,
     /// The workers'.
     pub workers: &'static str,
+    /// The one of the two that says whether they are placed together as a group, which has a ranking of its own.
+    pub grouped: &'static str,
 }
 
 /// The pod that submits a job to its cluster.

@@ -31,6 +31,7 @@ pub(crate) const BASE: JobKind = JobKind {
     refused: &[],
     demanded: &[],
     follows: None,
+    groups: true,
     prebuilt: true,
     elastic: false,
     has_slices: false,
@@ -55,16 +56,19 @@ const fn kubeflow(
         ready: Ready::Condition("Running"),
         finished: Finished::Conditions(&[("Succeeded", true), ("Failed", false)]),
         priority_class: &["/spec/runPolicy/schedulingPolicy/priorityClass"],
+        groups: false,
         ..BASE
     }
 }
 
 const MPI_JOB: JobKind = JobKind {
     prebuilt: false,
+    groups: true,
     follows: Some(Follows {
         says: Some("/spec/runLauncherAsWorker"),
         leader: "/spec/mpiReplicaSpecs/Launcher/template",
         workers: "/spec/mpiReplicaSpecs/Worker/template",
+        grouped: "/spec/mpiReplicaSpecs/Launcher/template",
     }),
     stages: &[Stages::Says { at: "/spec/launcherCreationPolicy", value: "WaitForWorkersReady" }],
     ..kubeflow("kubeflow.org/mpijob", "MPIJob", "mpijobs", "/spec/mpiReplicaSpecs", &["Launcher", "Worker"])
@@ -124,6 +128,7 @@ pub(crate) static LEADER_WORKER_SET: JobKind = JobKind {
         says: None,
         leader: "/spec/leaderWorkerTemplate/leaderTemplate",
         workers: "/spec/leaderWorkerTemplate/workerTemplate",
+        grouped: "/spec/leaderWorkerTemplate/workerTemplate",
     }),
     ..of_pods(
         "leaderworkerset.x-k8s.io/leaderworkerset",

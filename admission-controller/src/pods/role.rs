@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use model::Quantity;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -123,24 +124,34 @@ fn fields(spec: &Value) -> Map<String, Value> {
         "runtimeClassName",
         "priority",
         "topologySpreadConstraints",
-        "overhead",
         "resourceClaims",
     ] {
         shape.insert(name.to_owned(), field(name));
     }
+    shape.insert("overhead".to_owned(), amounts(spec.get("overhead")));
     for list in ["containers", "initContainers"] {
         shape.insert(list.to_owned(), containers(&field(list)));
     }
     if let Some(resources) = spec.get("resources").filter(|resources| !resources.is_null()) {
-        shape.insert("resources".to_owned(), resources.get("requests").cloned().unwrap_or(Value::Null));
+        shape.insert("resources".to_owned(), amounts(resources.get("requests")));
     }
     shape
+}
+
+/// Quantities as the API server writes them: a CRD's are kept as somebody wrote them.
+fn amounts(list: Option<&Value>) -> Value {
+    let Some(Value::Object(list)) = list else { return Value::Null };
+    let canonical = |amount: &Value| {
+        let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+        text.parse::<Quantity>().map_or_else(|_| amount.clone(), |amount| json!(amount.to_string()))
+    };
+    list.iter().map(|(name, amount)| (name.clone(), canonical(amount))).collect()
 }
 
 fn containers(list: &Value) -> Value {
     let Some(list) = list.as_array().filter(|list| !list.is_empty()) else { return Value::Null };
     let shape = |container: &Value| {
-        let requests = container.pointer("/resources/requests").cloned().unwrap_or(Value::Null);
+        let requests = amounts(container.pointer("/resources/requests"));
         let ports = container.get("ports").cloned().unwrap_or(Value::Null);
         json!({ "resources": { "requests": requests }, "ports": ports })
     };

@@ -16,7 +16,7 @@ pub(super) fn in_ranks(kind: &JobKind, object: &mut Value) {
     let Some(follows) = &kind.follows else { return };
     let says = follows.says.is_none_or(|at| object.pointer(at) == Some(&Value::Bool(true)));
     let is_there = |at: &str| object.pointer(at).is_some_and(Value::is_object);
-    let group = format!("{}/metadata/annotations/{}", follows.leader, escaped(kueue::PODSET_GROUP_NAME));
+    let group = format!("{}/metadata/annotations/{}", follows.grouped, escaped(kueue::PODSET_GROUP_NAME));
     if says && is_there(follows.leader) && is_there(follows.workers) && object.pointer(&group).is_none() {
         let at = format!("{}/metadata/annotations/{}", follows.workers, escaped(kueue::POD_INDEX_OFFSET));
         set_existing_parent(object, &at, json!("1"));

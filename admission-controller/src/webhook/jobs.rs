@@ -117,7 +117,7 @@ pub(super) fn set_existing_parent(root: &mut Value, pointer: &str, value: Value)
 pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let config = &site.config;
     let Some((kind, object, view)) = parsed(config, request, &request.object) else { return Verdict::Allow };
-    let new = Subject { kind, object: &object, suspended: view.suspended };
+    let new = Subject::new(config, kind, &object, view.suspended);
     if request.operation != "UPDATE" {
         let mut errors = lasting(config, request, &new, &view);
         errors.extend(rules::fewer_pods(&new));
@@ -129,17 +129,15 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     {
         return Verdict::Allow;
     }
-    let mut errors = rules::on_update(&Subject { kind, object: &before, suspended: old.suspended }, &new);
+    let before = Subject::new(config, kind, &before, old.suspended);
+    let mut errors = rules::on_update(&before, &new);
+    errors.extend(rules::gates_go(config, before.object, new.object));
     // What was wrong before does not keep an object from being finished with.
-    let before = Subject { kind, object: &before, suspended: old.suspended };
     let known = lasting(config, request, &before, &old);
     let found = lasting(config, request, &new, &view);
     errors.extend(found.into_iter().filter(|error| !known.contains(error)));
-    if old.queue.is_some() && view.queue.is_none() && site.surroundings.borrow().has_queue(&request.namespace)
-    {
-        let detail = "it is not taken away in a namespace with a default queue";
-        errors.push(rules::invalid(rules::label(kueue::QUEUE_NAME), "", detail));
-    }
+    let has_default = site.surroundings.borrow().has_queue(&request.namespace);
+    errors.extend(rules::queue_stays(before.object, new.object, has_default));
     Verdict::of(errors)
 }
 
@@ -149,17 +147,17 @@ fn lasting(config: &Configuration, request: &Request, job: &Subject<'_>, view: &
     if is_managed && job.object.runs_elsewhere(job.kind) {
         return rules::elsewhere(job);
     }
+    if is_managed && let Some(error) = rules::undescribed(job) {
+        return vec![error];
+    }
     let mut errors = rules::always(job);
-    errors.extend(rules::gated_by(job.object).into_iter().filter(|_| config.gates().admission_gated_by));
+    errors.extend(rules::gated_by(config, job.object));
     if is_managed {
         errors.extend(rules::flags(job));
     }
     let gates = &config.feature_gates;
-    if let Ok(sets) = view.pod_sets.as_ref()
-        && gates.topology_aware_scheduling
-        && job.kind.added.is_to_templates()
-    {
-        errors.extend(topology::of_job(job, sets, gates.tas_multi_layer));
+    if gates.topology_aware_scheduling && job.kind.added.is_to_templates() {
+        errors.extend(topology::of_job(job, view.pod_sets.as_deref().ok(), gates.tas_multi_layer));
     }
     errors
 }

@@ -4,6 +4,8 @@ mod configurations;
 mod defaults;
 mod filled;
 mod jobs;
+#[cfg(test)]
+mod judged;
 mod owners;
 mod pods;
 mod review;

@@ -64,11 +64,14 @@ fn placed(config: &Configuration, owner: &PodOwner, object: &JobObject) -> Vec<F
             (format!("{}.metadata", crate::jobs::field(template)), annotations, count)
         })
         .collect();
+    let are_read = members.iter().all(|(_, annotations, _)| topology::is_read(annotations));
     let each = |(path, annotations, count): &(String, _, i64)| {
-        topology::of_template(path, annotations, Some(*count), gates.tas_multi_layer)
+        topology::of_template(path, annotations, Some(*count).filter(|_| are_read), gates.tas_multi_layer)
     };
     let mut errors: Vec<FieldError> = members.iter().flat_map(each).collect();
-    errors.extend(topology::groups(&members));
+    if are_read {
+        errors.extend(topology::groups(&members));
+    }
     errors
 }
 
@@ -80,22 +83,21 @@ fn is_part(config: &Configuration, object: &JobObject) -> bool {
 pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let config = &site.config;
     let Some((owner, new)) = parsed(request, &request.object) else { return Verdict::Allow };
-    let subject = Subject { kind: owner.kind, object: &new, suspended: false };
+    let old = parsed(request, &request.old).filter(|_| request.operation == "UPDATE").map(|(_, old)| old);
     let mut errors = rules::queue_name(&new);
-    errors.extend(rules::elastic(&subject));
-    errors.extend(rules::gated_by(&new).into_iter().filter(|_| config.gates().admission_gated_by));
+    errors.extend(rules::elastic(&Subject::new(config, owner.kind, &new, false)));
+    errors.extend(rules::gated_by(config, &new));
     if owner.is_per_replica() {
         errors.extend(placed(config, owner, &new));
         errors.extend(
             owner.check_replicas(&new).err().map(|detail| rules::invalid_number(REPLICAS, &new, detail)),
         );
     }
-    if request.operation == "UPDATE"
-        && let Some((_, old)) = parsed(request, &request.old)
-    {
-        errors.extend(on_update(&old, &new));
+    if let Some(old) = &old {
+        errors.extend(on_update(old, &new));
+        errors.extend(rules::gates_go(config, old, &new));
         if config.manages(&request.namespace, new.queue()) {
-            errors.extend(stays(owner, &old, &new));
+            errors.extend(stays(owner, old, &new));
         }
     }
     Verdict::of(errors)

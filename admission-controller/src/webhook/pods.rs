@@ -78,24 +78,28 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let read = |object: &Value| serde_json::from_value::<JobObject>(object.clone()).ok();
     let Some(new) = read(&request.object) else { return Verdict::Allow };
     let suspended = |pod: &JobObject| pod.is_terminated() || pod.has_gate(kueue::ADMISSION_GATE);
-    let subject = Subject { kind: POD, object: &new, suspended: suspended(&new) };
-    let mut errors = match read(&request.old).filter(|_| request.operation == "UPDATE") {
+    let config = &site.config;
+    let subject = Subject::new(config, POD, &new, suspended(&new));
+    let old = read(&request.old).filter(|_| request.operation == "UPDATE");
+    let mut errors = match &old {
         None => rules::always(&subject),
         Some(old) => {
-            let before = Subject { kind: POD, object: &old, suspended: suspended(&old) };
+            let before = Subject::new(config, POD, old, suspended(old));
             let mut errors = rules::on_update(&before, &subject);
-            errors.extend(stays_in_group(&old, &new));
+            let has_default = site.surroundings.borrow().has_queue(&request.namespace);
+            errors.extend(rules::queue_stays(old, &new, has_default));
+            errors.extend(stays_in_group(old, &new));
             errors
         }
     };
     if new.label(kueue::MANAGED).is_some_and(|value| value != "true") {
         errors.push(rules::forbidden(rules::label(kueue::MANAGED), "it can only be \"true\""));
     }
-    let gates = &site.config.feature_gates;
+    errors.extend(rules::gated_by(config, &new));
+    errors.extend(old.and_then(|old| rules::gates_go(config, &old, &new)));
+    let gates = &config.feature_gates;
     let annotations = new.metadata.annotations.clone().unwrap_or_default();
-    if gates.topology_aware_scheduling {
-        errors.extend(topology::of_template("metadata", &annotations, None, gates.tas_multi_layer));
-    }
+    errors.extend(topology::of_template("metadata", &annotations, None, gates.tas_multi_layer));
     errors.extend(group(&new));
     if let (Some(group), Some(workload)) = (new.group_name(), prebuilt(&new))
         && group != workload

@@ -7,6 +7,7 @@ use crds::names::kueue;
 use crds::validation::{ErrorKind, FieldError, is_dns_subdomain, is_domain_path};
 use serde_json::{Value, json};
 
+use crate::config::Configuration;
 use crate::jobs::table::PodSets;
 use crate::jobs::{self, JobKind, JobObject, MAX_POD_SETS, field};
 use crate::pods::{Member, prebuilt};
@@ -22,6 +23,20 @@ pub(super) struct Subject<'a> {
     pub(super) kind: &'a JobKind,
     pub(super) object: &'a JobObject,
     pub(super) suspended: bool,
+    /// Whether it may be resized while it runs, or asks for it: without the gate the annotation means nothing.
+    pub(super) elastic: bool,
+}
+
+impl<'a> Subject<'a> {
+    pub(super) fn new(
+        config: &Configuration,
+        kind: &'a JobKind,
+        object: &'a JobObject,
+        suspended: bool,
+    ) -> Self {
+        let elastic = config.gates().elastic_jobs && object.annotation(kueue::ELASTIC_JOB) == "true";
+        Self { kind, object, suspended, elastic }
+    }
 }
 
 /// What is wrong with one, whenever it is written.
@@ -60,7 +75,7 @@ fn fewer(job: &Subject<'_>) -> Option<FieldError> {
     let (least, _, parallelism, completions) = fewer_of(job)?;
     let text = job.object.metadata.annotations.as_ref()?.get(least)?;
     let asked = jobs::parallel(job.object, parallelism, completions).ok()?;
-    if elastic_job(job.object) {
+    if job.elastic {
         return Some(invalid(annotation(least), text, "an elastic job is not admitted with fewer pods"));
     }
     match text.parse::<i64>() {
@@ -76,9 +91,12 @@ fn follows(job: &Subject<'_>) -> Vec<FieldError> {
     let text = job.object.metadata.annotations.as_ref().and_then(|all| all.get(follows));
     let mut errors = Vec::new();
     match text.map(String::as_str) {
-        None | Some("false" | "0" | "f" | "F" | "FALSE" | "False") => return errors,
-        Some("true" | "1" | "t" | "T" | "TRUE" | "True") => {}
-        Some(text) => return vec![invalid(annotation(follows), text, "it must be true or false")],
+        None => return errors,
+        Some(text) => match is_true(text) {
+            Some(false) => return errors,
+            Some(true) => {}
+            None => return vec![invalid(annotation(follows), text, "it must be true or false")],
+        },
     }
     if job.object.text("/spec/completionMode") != "Indexed" {
         let text = text.map_or("", String::as_str);
@@ -90,6 +108,15 @@ fn follows(job: &Subject<'_>) -> Vec<FieldError> {
         errors.push(invalid_number(completions, job.object, detail));
     }
     errors
+}
+
+/// What Go takes for a truth value.
+pub(super) fn is_true(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
 }
 
 /// While it runs, who may have been given fewer pods does not change how many.
@@ -105,7 +132,7 @@ fn stays_as_many(old: &Subject<'_>, new: &Subject<'_>) -> Vec<FieldError> {
         let detail = "it stays while a job that accepts fewer pods runs; suspend it first";
         errors.push(forbidden(field(parallelism), detail));
     }
-    let says = |job: &Subject<'_>| job.object.annotation(set_to) == "true";
+    let says = |job: &Subject<'_>| is_true(job.object.annotation(set_to)) == Some(true);
     if !old.suspended && !new.suspended && says(old) != says(new) {
         errors.push(forbidden(annotation(set_to), IMMUTABLE));
     }
@@ -119,32 +146,34 @@ pub(super) fn on_update(old: &Subject<'_>, new: &Subject<'_>) -> Vec<FieldError>
     if !new.suspended && queue(old) != queue(new) {
         errors.push(invalid(label(kueue::QUEUE_NAME), &queue(new), IMMUTABLE));
     }
-    if new.suspended || elastic_job(old.object) {
+    if new.suspended || old.elastic {
         errors.extend(prebuilt_name(new));
     } else if prebuilt(old.object) != prebuilt(new.object) {
         let name = prebuilt(new.object).unwrap_or_default();
         errors.push(invalid(prebuilt_path(new.object), name, IMMUTABLE));
     }
-    let seconds = |job: &Subject<'_>| job.object.label(kueue::MAX_EXEC_TIME_SECONDS).map(str::to_owned);
+    let seconds =
+        |job: &Subject<'_>| job.object.label(kueue::MAX_EXEC_TIME_SECONDS).unwrap_or_default().to_owned();
     if (!new.suspended || !old.suspended) && seconds(old) != seconds(new) {
         let path = label(kueue::MAX_EXEC_TIME_SECONDS);
-        errors.push(invalid(path, &seconds(new).unwrap_or_default(), IMMUTABLE));
+        errors.push(invalid(path, &seconds(new), IMMUTABLE));
     }
     errors.extend(priority_class(new.suspended, old.object, new.object));
     errors.extend(stays_as_many(old, new));
-    errors.extend(gates_go(old.object, new.object));
-    let is_elastic = |job: &Subject<'_>| elastic_job(job.object);
-    if is_elastic(old) != is_elastic(new) {
+    if old.elastic != new.elastic {
         errors.push(FieldError {
-            value: Some(json!(is_elastic(new))),
+            value: Some(json!(new.elastic)),
             ..invalid(annotation(kueue::ELASTIC_JOB), "", IMMUTABLE)
         });
     }
     errors
 }
 
-fn elastic_job(object: &JobObject) -> bool {
-    object.annotation(kueue::ELASTIC_JOB) == "true"
+/// Who would be given a queue does not lose theirs. `has_default`: whether the namespace has one for those that name none.
+pub(super) fn queue_stays(old: &JobObject, new: &JobObject, has_default: bool) -> Option<FieldError> {
+    let detail = "it is not taken away in a namespace with a default queue";
+    let loses = has_default && old.queue().is_some() && new.queue().is_none();
+    loses.then(|| invalid(label(kueue::QUEUE_NAME), "", detail))
 }
 
 /// A job that uses what others run does not describe it as well.
@@ -164,13 +193,16 @@ fn cluster(kind: &JobKind) -> Option<&'static str> {
     }
 }
 
+/// A job that uses nothing of others has to describe what it is to run in.
+pub(super) fn undescribed(job: &Subject<'_>) -> Option<FieldError> {
+    let at = cluster(job.kind).filter(|_| job.kind.elsewhere.is_some())?;
+    let lacks = job.object.at(at).is_none_or(Value::is_null);
+    lacks.then(|| required(field(at), "it describes the pods for which quota is needed"))
+}
+
 /// What a managed kind must and must not say, and the names and the number of its groups.
 pub(super) fn flags(job: &Subject<'_>) -> Vec<FieldError> {
     let (kind, object) = (job.kind, job.object);
-    let described = cluster(kind).filter(|_| kind.elsewhere.is_some());
-    if let Some(at) = described.filter(|at| object.at(at).is_none_or(Value::is_null)) {
-        return vec![required(field(at), "it describes the pods for which quota is needed")];
-    }
     let says = |at: &str| object.at(at) == Some(&Value::Bool(true));
     let wrong = |at: &str, why: &str| FieldError {
         value: Some(object.at(at).cloned().unwrap_or(Value::Bool(false))),
@@ -178,7 +210,7 @@ pub(super) fn flags(job: &Subject<'_>) -> Vec<FieldError> {
     };
     let mut errors = Vec::new();
     errors.extend(kind.demanded.iter().filter(|(at, _)| !says(at)).map(|(at, why)| wrong(at, why)));
-    let refused = kind.refused.iter().filter(|(at, _)| says(at) && !elastic_job(object));
+    let refused = kind.refused.iter().filter(|(at, _)| says(at) && !job.elastic);
     errors.extend(refused.map(|(at, why)| wrong(at, why)));
     if let PodSets::HeadAndGroups { at, name, .. } = &kind.pod_sets {
         let groups = object.length(at);
@@ -190,14 +222,39 @@ pub(super) fn flags(job: &Subject<'_>) -> Vec<FieldError> {
         let heads =
             (0..groups).map(|index| format!("{at}/{index}{name}")).filter(|at| object.text(at) == "head");
         errors.extend(heads.map(|at| forbidden(field(&at), "\"head\" is the name of the head's pods")));
+        errors.extend(ungated(job));
     }
     errors
 }
 
+/// Pods of what is resized are held back until the part of the quota that is theirs is granted.
+fn ungated(job: &Subject<'_>) -> Vec<FieldError> {
+    if !(job.elastic && job.kind.has_slices) {
+        return Vec::new();
+    }
+    let has_gate = |gates: Option<&Value>| {
+        let mut gates = gates.and_then(Value::as_array).into_iter().flatten();
+        gates.any(|gate| gate["name"] == kueue::ELASTIC_GATE)
+    };
+    let places =
+        jobs::templates(job.kind, job.object).into_iter().map(|at| format!("{at}/spec/schedulingGates"));
+    let lacking = places.filter(|at| !has_gate(job.object.at(at)));
+    let detail = format!("an elastic job has the gate {}", kueue::ELASTIC_GATE);
+    lacking
+        .map(|at| FieldError {
+            value: Some(job.object.at(&at).cloned().unwrap_or(Value::Null)),
+            ..invalid(field(&at), "", detail.clone())
+        })
+        .collect()
+}
+
 /// The controllers that hold an admission back: each once, by its name.
-pub(super) fn gated_by(object: &JobObject) -> Vec<FieldError> {
+pub(super) fn gated_by(config: &Configuration, object: &JobObject) -> Vec<FieldError> {
     const KEY: &str = kueue::ADMISSION_GATED_BY;
     let mut errors = Vec::new();
+    if !config.gates().admission_gated_by {
+        return errors;
+    }
     let mut seen = BTreeSet::new();
     for gate in gates_of(object) {
         if gate.is_empty() {
@@ -224,15 +281,19 @@ pub(super) fn gated_by(object: &JobObject) -> Vec<FieldError> {
 }
 
 fn gates_of(object: &JobObject) -> impl Iterator<Item = &str> {
-    let list = Some(object.annotation(kueue::ADMISSION_GATED_BY)).filter(|list| !list.is_empty());
+    let list = Some(object.annotation(kueue::ADMISSION_GATED_BY)).filter(|list| !list.trim().is_empty());
     list.into_iter().flat_map(|list| list.split(',').map(str::trim))
 }
 
 /// Gates are taken away, never put up.
-fn gates_go(old: &JobObject, new: &JobObject) -> Option<FieldError> {
+pub(super) fn gates_go(config: &Configuration, old: &JobObject, new: &JobObject) -> Option<FieldError> {
+    if !config.gates().admission_gated_by {
+        return None;
+    }
+    let given = |object: &JobObject| !object.annotation(kueue::ADMISSION_GATED_BY).is_empty();
     let before: BTreeSet<&str> = gates_of(old).collect();
     let more = gates_of(new).any(|gate| !before.contains(gate));
-    more.then(|| {
+    (more || (given(new) && !given(old))).then(|| {
         forbidden(annotation(kueue::ADMISSION_GATED_BY), "gates can only be taken away after creation")
     })
 }
@@ -255,9 +316,8 @@ pub(super) fn priority_class(suspended: bool, old: &JobObject, new: &JobObject) 
 
 /// Whether the kind can be resized while it runs, if it is asked to.
 pub(super) fn elastic(job: &Subject<'_>) -> Option<FieldError> {
-    let asks = job.object.annotation(kueue::ELASTIC_JOB) == "true";
     let detail = format!("a {} cannot be resized while it runs", job.kind.kind);
-    (asks && !job.kind.elastic).then(|| forbidden(annotation(kueue::ELASTIC_JOB), detail))
+    (job.elastic && !job.kind.elastic).then(|| forbidden(annotation(kueue::ELASTIC_JOB), detail))
 }
 
 fn prebuilt_name(job: &Subject<'_>) -> Vec<FieldError> {

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use crds::api::kueue::v1beta2::PodSetSliceTopologyConstraint;
 use crds::names::kueue;
 use crds::validation::{ErrorKind, FieldError, is_qualified_name};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::rules::{Subject, forbidden, invalid, required};
+use super::rules::{Subject, forbidden, invalid, is_true, required};
 use crate::compose::annotations_of;
 use crate::jobs::table::PodSets;
-use crate::jobs::{JobPodSet, field};
-use crate::pods::Member;
+use crate::jobs::{JobPodSet, Ranks, field, templates};
+use crate::topology::request;
 
 type Annotations = BTreeMap<String, String>;
 
@@ -26,25 +26,68 @@ const GROUP: &str = kueue::PODSET_GROUP_NAME;
 /// Most layers of slices within slices.
 const MAX_LAYERS: usize = 3;
 
-/// The rules for all pod sets of a job.
-pub(super) fn of_job(job: &Subject<'_>, sets: &[JobPodSet], has_layers: bool) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let mut members = Vec::new();
-    for set in sets {
-        let Some(template) = set.template_in(job.object) else { continue };
-        let (path, annotations) = (metadata_path(job, &set.template), annotations_of(template));
-        errors.extend(of_template(&path, &annotations, Some(set.count), has_layers));
-        if job.object.annotation(kueue::ELASTIC_JOB) == "true" && job.kind.has_slices {
-            let fixed = [REQUIRED, PREFERRED].into_iter().filter(|key| annotations.contains_key(*key));
-            errors.extend(fixed.map(|key| {
-                let detail = "an elastic job cannot be kept to a domain";
-                forbidden(format!("{path}.annotations.{key}"), detail)
-            }));
-        }
-        members.push((path, annotations, set.count));
+/// One of them, as written: what is missing is wrong by itself, not the whole list.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Layer {
+    topology: String,
+    size: i32,
+}
+
+/// Whether all of it can be read. Where not, it is not known what pod sets there will be, and so nothing is said of their sizes.
+pub(super) fn is_read(annotations: &Annotations) -> bool {
+    request(annotations, &Ranks::default()).is_ok()
+}
+
+/// The rules for all pod sets of a job; without `sets`, for its templates, as its pods cannot be counted.
+pub(super) fn of_job(job: &Subject<'_>, sets: Option<&[JobPodSet]>, has_layers: bool) -> Vec<FieldError> {
+    let Some(sets) = sets else {
+        let of_place = |place: String| {
+            let annotations = annotations_of(job.object.at(&place)?);
+            Some(of_template(&metadata_path(job, &place), &annotations, None, has_layers))
+        };
+        return templates(job.kind, job.object).into_iter().filter_map(of_place).flatten().collect();
+    };
+    let of_set = |set: &JobPodSet| {
+        let annotations = annotations_of(set.template_in(job.object)?);
+        Some((metadata_path(job, &set.template), annotations, set.count))
+    };
+    let members: Vec<_> = sets.iter().filter_map(of_set).collect();
+    if let (PodSets::Single { .. }, [(path, annotations, count)]) = (&job.kind.pod_sets, &members[..]) {
+        return of_single(job, path, annotations, *count, has_layers);
     }
-    errors.extend(groups(&members));
+    let are_read = members.iter().all(|(_, annotations, _)| is_read(annotations));
+    let of_member = |(path, annotations, count): &(String, Annotations, i64)| {
+        of_template(path, annotations, Some(*count).filter(|_| are_read), has_layers)
+    };
+    let mut errors: Vec<FieldError> = members.iter().flat_map(of_member).collect();
+    if job.kind.groups && are_read {
+        errors.extend(groups(&members));
+    }
     errors
+}
+
+/// The rules for a job of one template. How many pods there are counts only where the rest is in order.
+fn of_single(
+    job: &Subject<'_>,
+    path: &str,
+    annotations: &Annotations,
+    count: i64,
+    has_layers: bool,
+) -> Vec<FieldError> {
+    let errors = of_template(path, annotations, None, has_layers);
+    if !errors.is_empty() {
+        return errors;
+    }
+    if job.elastic
+        && let Some(key) = [REQUIRED, PREFERRED].into_iter().find(|key| annotations.contains_key(*key))
+    {
+        return vec![forbidden(
+            format!("{path}.annotations.{key}"),
+            "an elastic job cannot be kept to a domain",
+        )];
+    }
+    of_template(path, annotations, Some(count), has_layers)
 }
 
 /// The path of a template's metadata. A role is a key of a map.
@@ -90,7 +133,7 @@ pub(super) fn of_template(
             errors.push(forbidden(at(GROUP), format!("it goes with {REQUIRED} or {PREFERRED}")));
         }
     }
-    if let Some(text) = annotations.get(UNCONSTRAINED).filter(|text| !is_truth(text)) {
+    if let Some(text) = annotations.get(UNCONSTRAINED).filter(|text| is_true(text).is_none()) {
         errors.push(invalid(at(UNCONSTRAINED), text, "it must be true or false"));
     }
     if let Some(text) = annotations.get(SLICE_SIZE) {
@@ -134,8 +177,8 @@ fn layers(
     if annotations.contains_key(GROUP) {
         errors.push(forbidden(format!("{all}[{GROUP}]"), format!("it does not go with {LAYERS}")));
     }
-    let layers: Vec<PodSetSliceTopologyConstraint> = match serde_json::from_str(text) {
-        Ok(layers) => layers,
+    let layers = match serde_json::from_str::<Option<Vec<Layer>>>(text) {
+        Ok(layers) => layers.unwrap_or_default(),
         Err(error) => {
             errors.push(invalid(here, text, format!("it must be a list of levels and sizes: {error}")));
             return errors;
@@ -167,8 +210,7 @@ fn layers(
             errors.push(number(size, layer.size, format!("it must divide the {above} of the layer above")));
         }
     }
-    if let (true, Some(count)) = (errors.is_empty(), count.filter(|count| i64::from(layers[0].size) > *count))
-    {
+    if let Some(count) = count.filter(|count| i64::from(layers[0].size) > *count) {
         errors.push(number(here, layers[0].size, format!("there are {count} pods; it must not be more")));
     }
     errors
@@ -214,10 +256,6 @@ pub(super) fn groups(members: &[(String, Annotations, i64)]) -> Vec<FieldError> 
 /// What cannot be, without a value to show.
 fn contradiction(at: String, detail: String) -> FieldError {
     FieldError { value: None, ..invalid(at, "", detail) }
-}
-
-fn is_truth(text: &str) -> bool {
-    ["1", "t", "T", "true", "TRUE", "True", "0", "f", "F", "false", "FALSE", "False"].contains(&text)
 }
 
 #[cfg(test)]

@@ -8,13 +8,41 @@ const ALWAYS_WRITTEN: [&str; 2] = ["metadata", "resources"];
 /// Maps: without entries they say nothing, and their keys are names, not fields.
 const MAPS: [&str; 7] =
     ["labels", "annotations", "nodeSelector", "matchLabels", "limits", "requests", "overhead"];
+/// Texts, numbers and switches that Go's clients do not write where they are empty, 0 or false. Of any other, absent and zero differ.
+const DROPPED: [&str; 23] = [
+    "containerPort",
+    "dnsPolicy",
+    "effect",
+    "hostIP",
+    "hostIPC",
+    "hostNetwork",
+    "hostPID",
+    "hostPort",
+    "hostname",
+    "image",
+    "imagePullPolicy",
+    "key",
+    "nodeName",
+    "operator",
+    "protocol",
+    "restartPolicy",
+    "serviceAccountName",
+    "stdin",
+    "subPath",
+    "tty",
+    "value",
+    "workingDir",
+    "priorityClassName",
+];
 /// Maps of quantities.
 const AMOUNTS: [&str; 3] = ["limits", "requests", "overhead"];
 
 /// Whether Kubernetes' types would be equal (`equality.Semantic`): an absent field is like one that says nothing, and amounts are
 /// compared as such, so that "1" and "1000m" are the same.
 pub(super) fn same_template(a: &Value, b: &Value) -> bool {
-    same("template", a, b)
+    // What a pod asks for as a whole: written without content, it is there.
+    let is_whole = |template: &Value| template.pointer("/spec/resources").is_some_and(Value::is_object);
+    is_whole(a) == is_whole(b) && same("template", a, b)
 }
 
 fn same(field: &str, a: &Value, b: &Value) -> bool {
@@ -42,7 +70,9 @@ fn says_nothing(field: &str, value: &Value) -> bool {
             map.iter().all(|(field, value)| says_nothing(field, value))
         }
         Value::Object(map) => map.is_empty() && MAPS.contains(&field),
-        _ => false,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            DROPPED.contains(&field) && (*value == false || *value == 0 || *value == "")
+        }
     }
 }
 
@@ -90,6 +120,10 @@ mod tests {
                 false,
             ),
             (json!({}), json!(null), false),
+            (plain.clone(), template(json!({ "name": "c", "tty": false, "workingDir": "" })), true),
+            (plain.clone(), template(json!({ "name": "c", "tty": true })), false),
+            (json!({ "spec": {} }), json!({ "spec": { "resources": {} } }), false),
+            (json!({ "spec": {} }), json!({ "spec": { "automountServiceAccountToken": false } }), false),
         ] {
             assert_eq!(same_template(&a, &b), wanted, "{a} {b}");
         }

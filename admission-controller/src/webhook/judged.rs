@@ -1,0 +1,265 @@
+//! Every kind by Kueue's rules, as a table: what is asked, and which fields are refused for what.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::Site;
+use super::jobs::{mutate_or_warn, validate_any};
+use super::review::{Request, Verdict};
+use crate::config::Configuration;
+use crate::surroundings::Surroundings;
+
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+const GATED: &str = "kueue.x-k8s.io/admission-gated-by";
+const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
+
+fn site(gates: Value) -> Site {
+    let file = json!({ "featureGates": gates });
+    let config = Configuration::parse(Path::new("config"), &file.to_string()).unwrap();
+    let mut surroundings = Surroundings::default();
+    surroundings.queues.insert("defaulted".to_owned());
+    let (_, surroundings) = tokio::sync::watch::channel(surroundings);
+    Site { config: config.into(), surroundings }
+}
+
+fn request(group: &str, kind: &str, old: &Value, new: &Value) -> Request {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u", "operation": if old.is_null() { "CREATE" } else { "UPDATE" },
+            "namespace": new["metadata"]["namespace"], "object": new, "oldObject": old,
+            "kind": { "group": group, "version": "v1", "kind": kind },
+        },
+    });
+    Request::parse(review.to_string().as_bytes()).unwrap()
+}
+
+/// `Kind field` of what is refused, without Kueue's prefix.
+fn refused(gates: Value, (group, kind): (&str, &str), old: &Value, new: &Value) -> Vec<String> {
+    match validate_any(&site(gates), &request(group, kind, old, new)) {
+        Verdict::Allow => Vec::new(),
+        Verdict::Deny(errors) => errors
+            .iter()
+            .map(|error| format!("{:?} {}", error.kind, error.field.replace("kueue.x-k8s.io/", "")))
+            .collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn object(annotations: Value, spec: Value) -> Value {
+    json!({
+        "metadata": { "name": "x", "namespace": "team", "labels": { QUEUE: "q" }, "annotations": annotations },
+        "spec": spec,
+    })
+}
+
+fn template(annotations: Value) -> Value {
+    let pods = json!({ "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1" } } }] });
+    json!({ "metadata": { "annotations": annotations }, "spec": pods })
+}
+
+const JOB: (&str, &str) = ("batch", "Job");
+const POD: (&str, &str) = ("", "Pod");
+const DEPLOYMENT: (&str, &str) = ("apps", "Deployment");
+const GROUPS: (&str, &str) = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet");
+const RAY: (&str, &str) = ("ray.io", "RayCluster");
+
+/// One of each kind, with these annotations.
+fn each(annotations: &Value) -> Vec<((&'static str, &'static str), Value)> {
+    let job = json!({ "suspend": true, "template": template(json!({})) });
+    let groups = json!({ "leaderWorkerTemplate": { "workerTemplate": template(json!({})) } });
+    let workers = json!({ "Worker": { "template": template(json!({})) } });
+    let tensors = json!({ "runPolicy": { "suspend": true }, "pytorchReplicaSpecs": workers });
+    [
+        (JOB, job),
+        (POD, template(json!({}))["spec"].clone()),
+        (DEPLOYMENT, json!({ "template": template(json!({})) })),
+        (("apps", "StatefulSet"), json!({ "template": template(json!({})) })),
+        (GROUPS, groups),
+        (("kubeflow.org", "PyTorchJob"), tensors),
+    ]
+    .map(|(kind, spec)| (kind, object(annotations.clone(), spec)))
+    .into()
+}
+
+#[test]
+fn who_holds_an_admission_back_is_named_well_and_at_creation_only() {
+    let at = |kind: &str| vec![format!("{kind} metadata.annotations[admission-gated-by]")];
+    for (before, after, wanted) in [
+        (None, "a.io/x, b.io/y", vec![]),
+        (None, " ", vec![]),
+        (None, "a.io/x,", at("Invalid")),
+        (None, "x", at("Invalid")),
+        (Some("a.io/x, b.io/y"), "b.io/y", vec![]),
+        (Some(""), "b.io/y", at("Forbidden")),
+        (Some(""), " ", at("Forbidden")),
+        (Some("a.io/x"), "a.io/x,b.io/y", at("Forbidden")),
+    ] {
+        for (kind, new) in each(&json!({ GATED: after })) {
+            let old = before.map_or(Value::Null, |before| {
+                let mut old = new.clone();
+                old["metadata"]["annotations"][GATED] = json!(before);
+                old
+            });
+            assert_eq!(refused(json!({}), kind, &old, &new), wanted, "{kind:?} {before:?} {after:?}");
+            let closed = json!({ "AdmissionGatedBy": false });
+            assert!(refused(closed, kind, &old, &new).is_empty(), "{kind:?} {before:?} {after:?}");
+        }
+    }
+}
+
+#[test]
+fn without_its_gate_nobody_asks_to_be_resized() {
+    let closed = || json!({ "ElasticJobsViaWorkloadSlices": false });
+    for (kind, new) in each(&json!({ ELASTIC: "true" })) {
+        let wanted = if kind == JOB { vec![] } else { vec!["Forbidden metadata.annotations[elastic-job]"] };
+        assert_eq!(refused(json!({}), kind, &Value::Null, &new), wanted, "{kind:?}");
+        let mut old = new.clone();
+        old["metadata"]["annotations"] = json!({});
+        assert!(refused(closed(), kind, &old, &new).is_empty(), "{kind:?}");
+    }
+    let head = json!({ "template": template(json!({})) });
+    let elastic = object(
+        json!({ ELASTIC: "true" }),
+        json!({
+            "suspend": true, "headGroupSpec": head, "enableInTreeAutoscaling": true,
+            "workerGroupSpecs": [{ "groupName": "w", "template": template(json!({})) }],
+        }),
+    );
+    assert_eq!(refused(closed(), RAY, &Value::Null, &elastic), ["Invalid spec.enableInTreeAutoscaling"]);
+    let ungated = ["headGroupSpec", "workerGroupSpecs[0]"]
+        .map(|group| format!("Invalid spec.{group}.template.spec.schedulingGates"));
+    assert_eq!(refused(json!({}), RAY, &Value::Null, &elastic), ungated);
+    let Verdict::Change(gated) =
+        mutate_or_warn(&site(json!({})), &request(RAY.0, RAY.1, &Value::Null, &elastic))
+    else {
+        panic!("it is given the gate")
+    };
+    assert!(refused(json!({}), RAY, &Value::Null, &gated).is_empty());
+}
+
+#[test]
+fn the_topology_of_one_template_is_counted_where_it_can_be_read() {
+    let annotations = |pairs: &[(&str, &str)]| -> Value {
+        pairs.iter().map(|(key, value)| (format!("kueue.x-k8s.io/podset-{key}"), json!(value))).collect()
+    };
+    let all = |kind: &str, names: &[&str]| -> Vec<String> {
+        let at = |name: &&str| format!("{kind} spec.template.metadata.annotations[podset-{name}]");
+        names.iter().map(at).collect()
+    };
+    let layers = "slice-required-topology-constraints";
+    for (pairs, elastic, wanted) in [
+        // There are 2 pods. What is wrong otherwise is told first.
+        (vec![("slice-size", "3")], false, all("Forbidden", &["slice-size"])),
+        (
+            vec![("slice-size", "3"), ("slice-required-topology", "rack")],
+            false,
+            all("Invalid", &["slice-size"]),
+        ),
+        (vec![("required-topology", "rack"), ("group-name", "g")], false, vec![]),
+        (
+            vec![(layers, r#"[{"topology":"rack"}]"#)],
+            false,
+            vec![format!("Invalid spec.template.metadata.annotations[podset-{layers}][0].size")],
+        ),
+        (vec![(layers, r#"[{"topology":"rack","size":4}]"#)], false, all("Invalid", &[layers])),
+        (
+            vec![("required-topology", "rack"), ("preferred-topology", "rack")],
+            true,
+            vec!["Invalid spec.template.metadata.annotations".to_owned()],
+        ),
+        (
+            vec![("required-topology", "rack")],
+            true,
+            vec!["Forbidden spec.template.metadata.annotations.podset-required-topology".to_owned()],
+        ),
+    ] {
+        let spec = json!({ "suspend": true, "parallelism": 2, "template": template(annotations(&pairs)) });
+        let of_job = if elastic { json!({ ELASTIC: "true" }) } else { json!({}) };
+        assert_eq!(refused(json!({}), JOB, &Value::Null, &object(of_job, spec)), wanted, "{pairs:?}");
+    }
+    // Of groups of two with a leader: each template by itself, and together only where both can be read.
+    let of_groups = |leader: &[(&str, &str)], worker: &[(&str, &str)]| {
+        let [leader, worker] = [leader, worker].map(|pairs| template(annotations(pairs)));
+        let template = json!({ "leaderTemplate": leader, "workerTemplate": worker, "size": 3 });
+        let new = object(json!({}), json!({ "leaderWorkerTemplate": template }));
+        refused(json!({}), GROUPS, &Value::Null, &new)
+    };
+    let alone = [("required-topology", "rack"), ("group-name", "g")];
+    let of_leader =
+        "Invalid spec.leaderWorkerTemplate.leaderTemplate.metadata.annotations[podset-group-name]";
+    let of_worker = "spec.leaderWorkerTemplate.workerTemplate.metadata.annotations";
+    assert_eq!(of_groups(&alone, &[]), [of_leader]);
+    assert_eq!(
+        of_groups(&alone, &[("unconstrained-topology", "maybe")]),
+        [format!("Invalid {of_worker}[podset-unconstrained-topology]")]
+    );
+    let over = r#"[{"topology":"rack","size":4},{"topology":"host","size":3}]"#;
+    let wanted = [
+        format!("Invalid {of_worker}[podset-{layers}][1].size"),
+        format!("Invalid {of_worker}[podset-{layers}]"),
+    ];
+    assert_eq!(of_groups(&[], &[(layers, over)]), wanted);
+}
+
+#[test]
+fn ranks_follow_the_leader_unless_both_are_a_group() {
+    let offset = |leader: &Value, worker: &Value| {
+        let spec = json!({ "leaderWorkerTemplate": {
+            "leaderTemplate": template(leader.clone()), "workerTemplate": template(worker.clone()),
+        }});
+        let new = object(json!({}), spec);
+        let Verdict::Change(changed) =
+            mutate_or_warn(&site(json!({})), &request(GROUPS.0, GROUPS.1, &Value::Null, &new))
+        else {
+            panic!("its templates are marked")
+        };
+        let at =
+            "/spec/leaderWorkerTemplate/workerTemplate/metadata/annotations/kueue.x-k8s.io~1pod-index-offset";
+        changed.pointer(at).cloned()
+    };
+    let grouped = json!({ "kueue.x-k8s.io/podset-group-name": "g" });
+    assert_eq!(offset(&json!({}), &json!({})), Some(json!("1")));
+    assert_eq!(offset(&json!({}), &grouped), None);
+    assert_eq!(offset(&grouped, &json!({})), Some(json!("1")), "it is the workers that say so");
+}
+
+#[test]
+fn what_was_admitted_is_compared_by_its_meaning() {
+    let groups = |cpu: &str| {
+        let mut template = template(json!({}));
+        template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu);
+        object(json!({}), json!({ "leaderWorkerTemplate": { "workerTemplate": template } }))
+    };
+    assert!(refused(json!({}), GROUPS, &groups("1"), &groups("1000m")).is_empty());
+    assert_eq!(
+        refused(json!({}), GROUPS, &groups("1"), &groups("1100m")),
+        ["Invalid spec.leaderWorkerTemplate.workerTemplate.spec.containers[0].resources.requests"]
+    );
+    let job = |says: &str| {
+        let annotations = json!({ "kueue.x-k8s.io/job-completions-equal-parallelism": says });
+        object(annotations, json!({ "completionMode": "Indexed", "template": template(json!({})) }))
+    };
+    assert!(refused(json!({}), JOB, &job("true"), &job("T")).is_empty());
+    let at = "Forbidden metadata.annotations[job-completions-equal-parallelism]";
+    assert_eq!(refused(json!({}), JOB, &job("1"), &job("false")), [at]);
+}
+
+#[test]
+fn a_pod_keeps_its_queue_where_it_would_be_given_one() {
+    let pod = |namespace: &str, queue: &str| {
+        let mut pod = object(json!({}), template(json!({}))["spec"].clone());
+        pod["metadata"]["namespace"] = json!(namespace);
+        pod["metadata"]["labels"][QUEUE] = json!(queue);
+        pod["spec"]["schedulingGates"] = json!([{ "name": "kueue.x-k8s.io/admission" }]);
+        pod
+    };
+    let loses = |namespace: &str| refused(json!({}), POD, &pod(namespace, "q"), &pod(namespace, ""));
+    assert_eq!(loses("defaulted"), ["Invalid metadata.labels[queue-name]"]);
+    assert!(loses("team").is_empty());
+    let mut placed = pod("team", "q");
+    placed["metadata"]["annotations"] = json!({ "kueue.x-k8s.io/podset-slice-size": "x" });
+    let closed = json!({ "TopologyAwareScheduling": false });
+    assert_eq!(refused(closed, POD, &Value::Null, &placed).len(), 2, "as Kueue, whatever the gate");
+}
