@@ -543,6 +543,7 @@ fn pod_set(
     rules: &Rules,
     defects: &mut Vec<String>,
 ) -> input::PodSet {
+    let all = view.count.unwrap_or(1);
     let mut requests = rules.per_pod(pod_requests.clone());
     let mut defect = |words: String| defects.push(format!("pod set {}: {words}", view.name));
     if count < 0 {
@@ -559,7 +560,8 @@ fn pod_set(
     input::PodSet {
         name: view.name.clone(),
         count: count.max(0),
-        min_count: view.min_count.map(|least| least.clamp(0, count.max(0))),
+        done: (all - count).max(0),
+        min_count: view.min_count.map(|least| least.clamp(0, all.max(0))),
         requests,
         node_selector: spec.node_selector.clone(),
         affinity: spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution.clone(),

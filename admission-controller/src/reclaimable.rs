@@ -53,12 +53,37 @@ pub fn news(view: &Workload, reported: &[ReclaimablePod], reserved: bool) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compose::Priorities;
+    use crate::defaults::PodDefaults;
+    use crate::input::{self, Identity};
 
     fn pods(counts: &[(&str, i64)]) -> Vec<ReclaimablePod> {
         counts
             .iter()
             .map(|(name, count)| ReclaimablePod { name: (*name).to_owned(), count: *count })
             .collect()
+    }
+
+    #[test]
+    fn who_is_admitted_in_part_is_given_fewer_than_all_there_were() {
+        let mut view = Workload::default();
+        let set = |name: &str, least| PodSet {
+            name: name.into(),
+            count: Some(4),
+            min_count: least,
+            ..PodSet::default()
+        };
+        view.spec.pod_sets = [set("a", Some(3)), set("b", None)].into();
+        view.status.reclaimable_pods = pods(&[("a", 3), ("b", 1)]);
+        let told = input::workload(
+            Identity::from(&view.metadata),
+            &view,
+            &Rules::default(),
+            &PodDefaults::default(),
+            &Priorities::default(),
+        );
+        let counts: Vec<_> = told.pod_sets.iter().map(|one| (one.count, one.done, one.min_count)).collect();
+        assert_eq!(counts, [(1, 3, Some(3)), (3, 1, None)]);
     }
 
     #[test]

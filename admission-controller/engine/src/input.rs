@@ -370,7 +370,9 @@ pub struct PodSet {
     pub name: String,
     /// How many pods, without those that are done and whose quota was given back (`reclaimablePods`).
     pub count: i64,
-    /// `minCount`: so few would do, where the workload may be admitted in part.
+    /// How many are done. Who is admitted in part is given fewer than all of them were, done or not.
+    pub done: i64,
+    /// `minCount`: so few of all, done or not, would do, where the workload may be admitted in part.
     pub min_count: Option<i64>,
     /// What each pod asks for, in base units.
     pub requests: ResourceList,

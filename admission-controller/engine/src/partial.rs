@@ -56,29 +56,43 @@ impl Engine {
     }
 }
 
-/// All sizes between what is asked for and what would do, all pod sets shrinking in proportion.
+/// All sizes between how many pods there were, those that are done among them, and what would do; all pod sets shrink in
+/// proportion.
 struct Range {
-    /// How many pods each asks for, and how many of them it could do without.
-    pod_sets: Vec<(i64, i64)>,
+    pod_sets: Vec<Span>,
     /// How many pods could be spared in all.
     spare: i64,
 }
 
+/// One pod set.
+struct Span {
+    /// How many pods there were.
+    full: i64,
+    /// How many of them it could do without.
+    spare: i64,
+    /// Whether all are done: then it asks for none, whatever the others do.
+    is_done: bool,
+}
+
 impl Range {
     fn of(pod_sets: &[PodSet]) -> Self {
-        let spare = |one: &PodSet| (one.count - one.min_count.unwrap_or(one.count)).max(0);
-        let pod_sets: Vec<(i64, i64)> = pod_sets.iter().map(|one| (one.count, spare(one))).collect();
-        let spare = pod_sets.iter().fold(0i64, |sum, (_, spare)| sum.saturating_add(*spare));
+        let span = |one: &PodSet| {
+            let full = one.count.saturating_add(one.done);
+            Span { full, spare: (full - one.min_count.unwrap_or(full)).max(0), is_done: one.count == 0 }
+        };
+        let pod_sets: Vec<Span> = pod_sets.iter().map(span).collect();
+        let spare = pod_sets.iter().fold(0i64, |sum, one| sum.saturating_add(one.spare));
         Self { pod_sets, spare }
     }
 
     /// The counts when `step` of the spare pods are spared.
     fn counts(&self, step: i64) -> Vec<i64> {
         let spared = |spare: i64| i128::from(spare) * i128::from(step) / i128::from(self.spare);
-        self.pod_sets
-            .iter()
-            .map(|(count, spare)| count - i64::try_from(spared(*spare)).unwrap_or(*spare))
-            .collect()
+        let count = |one: &Span| match one.is_done {
+            true => 0,
+            false => one.full - i64::try_from(spared(one.spare)).unwrap_or(one.spare),
+        };
+        self.pod_sets.iter().map(count).collect()
     }
 
     /// What `fits` says of the largest counts for which it says something, found by bisection: what fits also fits smaller.
@@ -116,6 +130,20 @@ mod tests {
         assert_eq!(range.counts(0), [20, 20, 20, 10]);
         assert_eq!(range.counts(7), [16, 20, 20, 8]);
         assert_eq!(range.counts(15), [10, 20, 20, 5]);
+    }
+
+    #[test]
+    fn pods_that_are_done_count_among_those_that_there_were() {
+        let done = |done: i64, one: PodSet| PodSet { done, ..one };
+        let range = Range::of(&[
+            done(2, pod_set(2, Some(1))),
+            done(1, pod_set(3, None)),
+            done(4, pod_set(0, Some(1))),
+            done(3, pod_set(1, Some(2))),
+        ]);
+        assert_eq!(range.spare, 3 + 3 + 2);
+        assert_eq!(range.counts(0), [4, 4, 0, 4]);
+        assert_eq!(range.counts(8), [1, 4, 0, 2]);
     }
 
     #[test]
