@@ -48,6 +48,8 @@ struct Pass {
     progress: bool,
     /// Heads that others of this cycle were faster than. They keep their place.
     outrun: Vec<Head>,
+    /// Heads that were put aside, and may find something in the next cycle.
+    held_back: Vec<(NodeId, Order)>,
 }
 
 impl Engine {
@@ -80,6 +82,9 @@ impl Engine {
         while looked_at < HEADS_PER_CALL {
             let pass = self.pass(now_ms);
             looked_at += pass.heads;
+            for (queue, order) in pass.held_back {
+                self.look_again(queue, &order);
+            }
             if !pass.progress && !self.step_aside(pass.outrun) {
                 break;
             }
@@ -176,7 +181,7 @@ impl Engine {
         let entries: Vec<Entry> = heads.into_iter().map(|head| self.nominate(head)).collect();
         // Who has quota already comes first.
         pass.heads += seconds.len();
-        let mut kept = Kept::new();
+        let mut kept = Kept::default();
         for second in seconds {
             pass.progress |= self.process_second(second, &mut kept, now_ms);
         }
@@ -188,9 +193,7 @@ impl Engine {
                 Done::Outrun => pass.outrun.push(head),
             }
         }
-        for (node, usage, places) in kept {
-            self.charge(node, &usage, &places, Ledger::Planned, -1);
-        }
+        pass.held_back = self.end(kept);
         for queue in std::mem::take(&mut self.freed) {
             self.reactivate_tree(queue);
         }

@@ -140,8 +140,9 @@ impl Engine {
             return;
         }
         let root = self.tree.root(queue);
-        let below = |member: &NodeId| self.tree.root(*member) == root;
-        let members: Vec<NodeId> = self.passed_over.iter().copied().filter(below).collect();
+        // Places are kept from everybody, whatever the tree.
+        let concerned = |member: &NodeId| self.tree.root(*member) == root || self.grounds.has_places();
+        let members: Vec<NodeId> = self.passed_over.iter().copied().filter(concerned).collect();
         members.into_iter().for_each(|member| self.reactivate(member));
     }
 

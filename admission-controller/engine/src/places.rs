@@ -169,6 +169,11 @@ impl Grounds {
         }
     }
 
+    /// Whether pods are placed at all.
+    pub(crate) fn has_places(&self) -> bool {
+        !self.indexes.is_empty()
+    }
+
     /// The flavors among whose nodes these places count. On a node that is gone or not ready nothing is free.
     fn concerned(&self, places: &Places) -> Vec<FlavorName> {
         let counts = |flavor: &FlavorName, index: &TopologyIndex| {

@@ -13,7 +13,7 @@ use crate::input::{Admission, ReclaimWithinCohort};
 use crate::names::ClusterQueueName;
 use crate::places::Places;
 use crate::preempt::Target;
-use crate::queue::{Claim, HoldState, Phase};
+use crate::queue::{Claim, HoldState, Order, Phase};
 use crate::reason::PendingReason;
 use crate::topology::View;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
@@ -319,11 +319,43 @@ impl Engine {
 
     /// Nothing serves it now. What it has a right to is kept for it against those after it in this cycle.
     fn does_not_fit(&mut self, head: &Head, no_fit: NoFit, kept: &mut Kept, held_back: bool) -> Done {
-        if let Some((usage, places)) = self.to_be_kept(head, &no_fit) {
+        let to_be_kept = self.to_be_kept(head, &no_fit);
+        let keeps = to_be_kept.is_some();
+        if let Some((usage, places)) = to_be_kept {
             self.charge(head.queue, &usage, &places, Ledger::Planned, 1);
-            kept.push((head.queue, usage, places));
+            kept.charges.push((head.queue, usage, places));
         }
-        self.put_aside(head, PendingReason::NoFit(no_fit.obstacles.into()), held_back)
+        let done = self.put_aside(head, PendingReason::NoFit(no_fit.obstacles.into()), held_back);
+        let phase = self.workloads.get(head.uid()).map(|record| &record.phase);
+        if matches!(phase, Some(Phase::Parked(_))) {
+            if held_back {
+                kept.held_back.push((head.queue, head.order.clone()));
+            } else {
+                kept.passes |= keeps;
+            }
+        }
+        done
+    }
+
+    /// Ends what was kept for the length of a cycle. Returns who found nothing on that account and may find something in the
+    /// next: those who had something kept for them may not be looked at then, while these would wait for a change that never
+    /// comes.
+    pub(crate) fn end(&mut self, kept: Kept) -> Vec<(NodeId, Order)> {
+        for (node, usage, places) in kept.charges {
+            self.charge(node, &usage, &places, Ledger::Planned, -1);
+        }
+        if kept.passes { kept.held_back } else { Vec::new() }
+    }
+
+    /// Puts one that was parked back into its queue.
+    pub(crate) fn look_again(&mut self, queue: NodeId, order: &Order) {
+        let Some(record) = self.workloads.get(&order.uid) else { return };
+        if matches!(record.phase, Phase::Parked(_)) {
+            let shape = record.shape.clone();
+            self.queues[queue].unpark(&shape, order);
+            self.set_phase(&order.uid, Phase::Queued(queue));
+            self.ready.insert(queue);
+        }
     }
 
     /// A head with a right to preempt that finds no victims: what is free of its queue's quota shall not be lent meanwhile.
@@ -412,8 +444,27 @@ impl Engine {
     }
 }
 
-/// What is charged for the length of a cycle.
-pub(crate) type Kept = Vec<(NodeId, Usage, Places)>;
+/// What is charged for the length of a cycle, and who found nothing on that account.
+#[derive(Default)]
+pub(crate) struct Kept {
+    charges: Vec<(NodeId, Usage, Places)>,
+    /// Somebody for whom something is kept has no part in the next cycle.
+    passes: bool,
+    /// Heads that were put aside because of what is kept.
+    held_back: Vec<(NodeId, Order)>,
+}
+
+impl Kept {
+    fn is_empty(&self) -> bool {
+        self.charges.is_empty()
+    }
+
+    /// Keeps something for somebody who is not looked at in the next cycle.
+    pub(crate) fn for_one_cycle(&mut self, queue: NodeId, usage: Usage, places: Places) {
+        self.charges.push((queue, usage, places));
+        self.passes = true;
+    }
+}
 
 /// What a head gets.
 struct Granted {

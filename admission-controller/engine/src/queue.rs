@@ -214,6 +214,13 @@ impl Parked {
         }
     }
 
+    /// Whoever of this shape was looked at may fit after all.
+    fn forget_hopeless(&mut self, shape: &Shape) {
+        if let Some(alikes) = self.0.get_mut(shape) {
+            alikes.hopeless = None;
+        }
+    }
+
     /// Who of this shape was looked at and did not fit.
     pub(crate) fn hopeless(&self, shape: &Shape) -> Option<&Order> {
         self.0.get(shape)?.hopeless.as_ref()
@@ -314,6 +321,13 @@ impl Queue {
         self.blocked = None;
         let shapes: Vec<Shape> = self.parked.0.keys().cloned().collect();
         shapes.iter().flat_map(|shape| self.activate_next(shape)).collect()
+    }
+
+    /// This parked workload is looked at again.
+    pub(crate) fn unpark(&mut self, shape: &Shape, order: &Order) {
+        self.parked.forget_hopeless(shape);
+        self.parked.remove(shape, order);
+        self.active.insert(order.clone());
     }
 
     /// The first parked workload of this shape is looked at again; of every LocalQueue, where they take turns.

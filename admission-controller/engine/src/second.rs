@@ -137,7 +137,7 @@ impl Engine {
         let Some((_, places)) = &no_fit.entitled_to else { return };
         let more = more_than(places, before);
         self.charge(queue, &Usage::new(), &more, Ledger::Planned, 1);
-        kept.push((queue, Usage::new(), more));
+        kept.for_one_cycle(queue, Usage::new(), more);
     }
 
     /// Whether others of the cycle were given what was found for it.

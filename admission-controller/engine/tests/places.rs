@@ -49,10 +49,14 @@ fn levels() -> Event {
 impl Story {
     fn new(seed: u64) -> Self {
         let mut events = vec![Event::Flavor(racks("one")), Event::Flavor(racks("two")), levels()];
+        // Who may not reclaim has places kept for it while it is looked at, also from queues of other trees.
+        let apart = seed % 2 == 1;
         for (name, flavor) in [("a", "one"), ("b", "one"), ("c", "two")] {
-            let mut queue = cluster_queue(name, Some("pool"), gpus(&[(flavor, quota(100, None, None))]));
+            let cohort = (name != "b" || !apart).then_some("pool");
+            let mut queue = cluster_queue(name, cohort, gpus(&[(flavor, quota(100, None, None))]));
             queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
-            queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+            queue.preemption.reclaim_within_cohort =
+                if apart { ReclaimWithinCohort::Never } else { ReclaimWithinCohort::Any };
             events.extend([Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]);
         }
         let world = World::new(events);
