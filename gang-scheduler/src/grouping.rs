@@ -409,6 +409,12 @@ impl Index {
         }
     }
 
+    /// Whether what a pod belongs to has ended: its job does not need it any more.
+    pub fn is_done_for(&self, pod: &PodUid) -> bool {
+        let workload = self.pods.get(pod).and_then(|record| self.workload_of(record));
+        workload.and_then(|uid| self.workloads.get(&uid)).is_some_and(|workload| workload.finished)
+    }
+
     /// Works out anew where these pods belong, and tells the engine.
     fn refresh(&mut self, pods: BTreeSet<PodUid>) -> Vec<Event> {
         let mut events = Vec::new();

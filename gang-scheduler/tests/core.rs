@@ -339,6 +339,34 @@ fn a_found_plan_that_is_no_longer_possible_is_not_begun() {
     assert_eq!(creations(&writes).len(), 1, "decided anew");
 }
 
+/// The first of two pods ran and ended its job while nobody led; the second had no node yet.
+#[test]
+fn a_found_plan_of_a_finished_workload_comes_to_an_end() {
+    let mut world = World::new(&[("a", 2)]);
+    world.core.stand_down(0);
+    let mut finished = world.workload_body("j", 2, true);
+    let conditions = finished["status"]["conditions"].as_array_mut().unwrap();
+    conditions.push(json!({ "type": "Finished", "status": "True" }));
+    let finished = world.read(finished);
+    world.core.workload_applied(0, &finished);
+    let owned = json!({ "metadata": { "ownerReferences": owner("j") } });
+    let mut ended = owned.clone();
+    merge(&mut ended, &json!({ "spec": { "nodeName": "a" }, "status": { "phase": "Succeeded" } }));
+    world.pod("p-0", ended);
+    world.pod("p-1", owned);
+    let plan = world.read(json!({ "apiVersion": "trireme.dev/v1alpha1", "kind": "GangPlacement",
+        "metadata": { "name": "job-j-1", "namespace": "default", "uid": "uid-plan" },
+        "spec": { "gang": { "group": "kueue.x-k8s.io", "kind": "Workload", "name": "job-j", "uid": "uid-workload-j" },
+            "minMember": 2, "nodes": ["a"], "members": [
+                { "name": "p-0", "uid": "uid-p-0", "node": 0 }, { "name": "p-1", "uid": "uid-p-1", "node": 0 }] } }));
+    world.core.placement_applied(&plan);
+    world.core.lead(0);
+    let writes = world.settle(3);
+    assert_eq!(binds(&writes), [], "nobody needs it: {writes:#?}");
+    let bound = |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == crds::api::trireme::v1alpha1::GangPhase::Bound);
+    assert!(writes.iter().any(|(_, write)| bound(write)), "{writes:#?}");
+}
+
 #[test]
 fn a_pod_that_goes_while_it_is_bound_is_nobody_s_fault() {
     let mut world = World::new(&[("a", 1)]);

@@ -250,6 +250,9 @@ impl Core {
     pub(super) fn look_at_plans(&mut self) {
         let keys: Vec<Key> = self.plans.open.keys().cloned().collect();
         for key in keys {
+            for pod in self.done_for(&key) {
+                self.on_plan(&key, Happened::Left(pod));
+            }
             self.on_plan(&key, Happened::Looked);
         }
         for uid in std::mem::take(&mut self.plans.maybe_stale) {
@@ -263,11 +266,24 @@ impl Core {
         }
     }
 
+    /// Members that will never be bound, since their Workload has finished without them.
+    fn done_for(&self, key: &Key) -> Vec<PodUid> {
+        let members = self.plans.open.get(key).into_iter().flat_map(|open| open.protocol.members());
+        let waiting = members.filter(|(_, state)| **state == Member::Waiting).map(|(pod, _)| pod);
+        waiting.filter(|pod| self.index.is_done_for(pod)).cloned().collect()
+    }
+
     pub(super) fn on_plan(&mut self, key: &Key, mut happened: Happened) {
         let Some(open) = self.plans.open.get(key) else { return };
         // A PodGroup that was deleted meanwhile takes its gang with it, not its pods.
         let gang = open.protocol.members().keys().find_map(|pod| self.index.gang_of(pod));
-        let standing = self.standing(gang.unwrap_or(&open.gang));
+        let mut standing = self.standing(gang.unwrap_or(&open.gang));
+        if standing == Standing::Below
+            && open.protocol.members().keys().any(|pod| self.index.is_done_for(pod))
+        {
+            // Those who ran were enough.
+            standing = Standing::Whole;
+        }
         if let Happened::Created(object) = happened
             && open.protocol.completed_by(object)
         {
