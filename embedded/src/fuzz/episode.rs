@@ -5,20 +5,21 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cluster_sim::faults::{Aim, Call, Fault, Moment, Verdict, WatchFault};
-use cluster_sim::{Image, Verb};
+use cluster_sim::Image;
 use kit::{Clock, Rng, Tasks};
 use model::planted::Planted;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::checks::{self, Checks};
+use super::faults::{Crashes, Later};
 use super::invariants::{Checker, FOREIGN_CONDITION, Holding, Violation};
 use super::panics;
-use super::scenario::{Act, ApiTrouble, CALM_AFTER, LENGTH, Scenario, Trouble, WatchTrouble};
-use super::world::{PROGRAMS, Shared, Write, at, items, key, text};
+use super::scenario::{Act, CALM_AFTER, LENGTH, Scenario};
+use super::trouble::Trouble;
+use super::world::{Shared, Write, items, key, summary, text};
 use crate::objects;
-use crate::stack::{NodeConfig, Program, Replica, Stack, StackConfig, Transport};
+use crate::stack::{NodeConfig, Stack, StackConfig, Transport};
 
 /// What came of an episode.
 #[derive(Clone, Debug)]
@@ -82,45 +83,26 @@ const EPOCH_SECONDS: i64 = 1_767_225_600;
 /// How often the containers are looked at.
 const AUDIT_EVERY: Duration = Duration::from_secs(10);
 
-struct Episode {
-    stack: Stack,
+/// An episode ends when nothing has changed for so long: what is told of a change is told a few seconds after it.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// So much longer at most: somebody's job may always be about to end.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(super) struct Episode {
+    pub(super) stack: Stack,
     started: Instant,
-    user: kube::Client,
+    pub(super) user: kube::Client,
     /// Who answers admission checks, where there are any.
     checks: Option<Checks>,
     /// Troubles of the API that last, and until when.
-    api: Vec<(Instant, Trouble)>,
-    crashes: Arc<Crashes>,
+    pub(super) api: Vec<(Instant, Trouble)>,
+    pub(super) crashes: Arc<Crashes>,
     /// What is to happen later because of what happened.
-    later: Vec<(Instant, Later)>,
+    pub(super) later: Vec<(Instant, Later)>,
     /// Broken GPUs, and since when.
-    ill: BTreeMap<String, i64>,
+    pub(super) ill: BTreeMap<String, i64>,
     witness: Arc<Mutex<Witness>>,
-}
-
-/// The aftermath of a trouble.
-#[derive(Debug)]
-enum Later {
-    Restart(Replica),
-    Thaw(Replica),
-    GpuRecovers { node: usize, gpu: usize },
-    NodeReady(usize),
-    NodeDeleted(usize),
-    NodeBoots(usize),
-    Taint { node: usize, on: bool },
-}
-
-/// Which programs are to be killed at which of their writes.
-struct Crashes {
-    plans: Mutex<BTreeMap<Program, CrashPlan>>,
-    /// Tells the episode whom to kill, by identity.
-    killed: mpsc::UnboundedSender<(String, Duration)>,
-}
-
-struct CrashPlan {
-    writes_left: u32,
-    moment: Moment,
-    away: Duration,
 }
 
 /// What watches an episode's writes.
@@ -160,7 +142,7 @@ impl Witness {
             new.0.bytes().hash(&mut self.digest);
         }
         if let Some(log) = &mut self.log {
-            log.push(line);
+            log.push(format!("{line} {}", write.new.as_deref().map(summary).unwrap_or_default()));
         }
         self.checker.observe(&write);
         if write.resource == "pods"
@@ -233,6 +215,11 @@ impl Episode {
             witness.checker.program_failed(what);
         }
         witness.checker.at_rest(now);
+        let states: Vec<String> = if options.log {
+            witness.checker.world().inventory().chain(states).collect()
+        } else {
+            Vec::new()
+        };
         Ok(Outcome {
             seed,
             violations: witness.checker.violations().to_vec(),
@@ -246,7 +233,7 @@ impl Episode {
     async fn unfold(&mut self, scenario: Scenario, kills: &mut mpsc::UnboundedReceiver<(String, Duration)>) {
         let mut acts = scenario.story.into_iter().peekable();
         let mut troubles = scenario.trouble.into_iter().peekable();
-        let end = self.started + LENGTH;
+        let mut end = self.started + LENGTH;
         let calm = self.started + CALM_AFTER;
         let begun = lock(&self.witness).begun.clone();
         let mut calmed = false;
@@ -274,7 +261,10 @@ impl Episode {
             }
             self.audit();
             if next >= end {
-                return;
+                if end >= self.started + LENGTH + PATIENCE || self.is_quiet() {
+                    return;
+                }
+                end += AUDIT_EVERY;
             }
             while let Some((_, act)) = acts.next_if(|(at, _)| self.started + *at <= next) {
                 self.act(act).await;
@@ -299,6 +289,12 @@ impl Episode {
                 }
             }
         }
+    }
+
+    /// Whether nothing has changed of late.
+    fn is_quiet(&self) -> bool {
+        let since = self.stack.cluster.clock().unix_millis() - lock(&self.witness).checker.changed();
+        u128::try_from(since).is_ok_and(|since| since >= QUIET.as_millis())
     }
 
     /// Checks everything that no write tells of.
@@ -337,7 +333,7 @@ impl Episode {
     }
 
     /// Keeps a line about what is done to the cluster, among its writes.
-    fn note(&self, what: &dyn std::fmt::Debug) {
+    pub(super) fn note(&self, what: &dyn std::fmt::Debug) {
         let at = self.stack.cluster.clock().unix_millis() - EPOCH_SECONDS * 1000;
         if let Some(log) = &mut lock(&self.witness).log {
             log.push(format!("{at:>9} -- {what:?}"));
@@ -391,205 +387,14 @@ impl Episode {
         }
         Ok(())
     }
-
-    fn trouble(&mut self, trouble: Trouble) {
-        self.note(&trouble);
-        let now = Instant::now();
-        match trouble {
-            Trouble::Api { lasts, .. } => {
-                self.api.push((now + lasts, trouble));
-                self.aim();
-            }
-            Trouble::Watches(trouble) => {
-                let fault = match trouble {
-                    WatchTrouble::Closed => WatchFault::Close,
-                    WatchTrouble::Expired => WatchFault::Expire,
-                    WatchTrouble::Late(late) | WatchTrouble::LateWorkloads(late) => WatchFault::Delay(late),
-                    WatchTrouble::Twice => WatchFault::Duplicate,
-                };
-                if trouble == WatchTrouble::Expired {
-                    self.stack.cluster.compact();
-                }
-                let aim = match trouble {
-                    WatchTrouble::LateWorkloads(_) => Aim::default().on(workloads()),
-                    _ => Aim::default(),
-                };
-                for program in PROGRAMS {
-                    self.stack.cluster.faults().add_watch(aim.clone().by(program), 1_000_000, 4, fault);
-                }
-            }
-            Trouble::Crash { program, after_writes, applied, away } => {
-                let moment = if applied { Moment::After } else { Moment::Before };
-                let plan = CrashPlan { writes_left: after_writes, moment, away };
-                lock(&self.crashes.plans).insert(program, plan);
-            }
-            Trouble::Pause { program, lasts } => {
-                let leader = (0..2).map(|index| Replica { program, index }).find(|one| self.leads(*one));
-                if let Some(replica) = leader
-                    && let Some(tasks) = self.stack.tasks_of(replica)
-                {
-                    tasks.freeze();
-                    self.later.push((now + lasts, Later::Thaw(replica)));
-                }
-            }
-            Trouble::KubeletRestart { node } => self.stack.machines[node].restart_kubelet(),
-            Trouble::GpuLoss { node, gpu, lasts } => {
-                let machine = &self.stack.machines[node];
-                machine.break_gpu(gpu);
-                self.ill
-                    .extend(machine.uuid(gpu).map(|uuid| (uuid, self.stack.cluster.clock().unix_millis())));
-                self.later.push((now + lasts, Later::GpuRecovers { node, gpu }));
-            }
-            Trouble::Taint { node, lasts } => {
-                self.later.push((now, Later::Taint { node, on: true }));
-                self.later.push((now + lasts, Later::Taint { node, on: false }));
-            }
-            Trouble::NodeGone { node, lasts } => {
-                self.stack.machines[node].kubelet().stop();
-                self.later.push((now, Later::NodeDeleted(node)));
-                self.later.push((now + lasts, Later::NodeBoots(node)));
-            }
-            Trouble::NodeNotReady { node, lasts } => {
-                self.stack.machines[node].set_ready(false);
-                self.later.push((now + lasts, Later::NodeReady(node)));
-            }
-        }
-    }
-
-    fn leads(&self, replica: Replica) -> bool {
-        let leases = cluster_sim::GroupResource::new("coordination.k8s.io", "leases");
-        let store = self.stack.cluster.store("observer");
-        let lease = store.get(&leases, crate::stack::NAMESPACE, replica.program.name());
-        let holder = lease.and_then(|lease| {
-            let value = lease.value();
-            at(value, "/spec/holderIdentity").and_then(|holder| holder.as_str().map(str::to_owned))
-        });
-        holder.is_some_and(|holder| self.stack.replica_of(&holder) == Some(replica))
-    }
-
-    async fn aftermath(&mut self, now: Instant) {
-        let before = self.api.len();
-        self.api.retain(|(until, _)| *until > now);
-        if self.api.len() != before {
-            self.aim();
-        }
-        let (due, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.later).into_iter().partition(|(at, _)| *at <= now);
-        self.later = later;
-        for (_, what) in due {
-            self.recover(what).await;
-        }
-    }
-
-    async fn recover(&mut self, what: Later) {
-        self.note(&what);
-        match what {
-            Later::Restart(replica) => {
-                if !self.stack.runs(replica) {
-                    self.stack.start_replica(replica);
-                }
-            }
-            Later::Thaw(replica) => {
-                if let Some(tasks) = self.stack.tasks_of(replica) {
-                    tasks.thaw();
-                }
-            }
-            Later::GpuRecovers { node, gpu } => {
-                let machine = &self.stack.machines[node];
-                machine.mend_gpu(gpu);
-                if let Some(uuid) = machine.uuid(gpu) {
-                    self.ill.remove(&uuid);
-                }
-            }
-            Later::NodeDeleted(node) => {
-                let name = self.stack.machines[node].name();
-                let node =
-                    serde_json::json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
-                let _ = objects::delete(&self.user, &node).await;
-            }
-            Later::NodeBoots(node) => self.stack.machines[node].boots(),
-            Later::NodeReady(node) => self.stack.machines[node].set_ready(true),
-            Later::Taint { node, on } => {
-                let taint = serde_json::json!({ "key": "fuzz", "effect": "NoSchedule" });
-                let taints = if on { vec![taint] } else { vec![] };
-                let node = serde_json::json!({
-                    "apiVersion": "v1", "kind": "Node", "metadata": { "name": self.stack.machines[node].name() },
-                });
-                let _ =
-                    objects::patch(&self.user, &node, &serde_json::json!({ "spec": { "taints": taints } }))
-                        .await;
-            }
-        }
-    }
-
-    fn kill(&mut self, identity: &str, away: Duration) {
-        if let Some(replica) = self.stack.replica_of(identity) {
-            self.stack.kill(replica);
-            self.later.push((Instant::now() + away, Later::Restart(replica)));
-        }
-    }
-
-    /// Sets the faults that hold now, and the hook that crashes programs.
-    fn aim(&self) {
-        let faults = self.stack.cluster.faults();
-        faults.clear();
-        for (_, trouble) in &self.api {
-            let Trouble::Api { kind, permille, .. } = trouble else { continue };
-            let reads = || Aim { verbs: vec![Verb::Get, Verb::List, Verb::Watch], ..Aim::default() };
-            let (aim, fault) = match kind {
-                ApiTrouble::Refused(429) => (Aim::writes(), Fault::TooManyRequests(1)),
-                ApiTrouble::Refused(status) => (Aim::writes(), Fault::ServerError(*status)),
-                ApiTrouble::Slow => (Aim::writes(), Fault::Latency(Duration::from_secs(3))),
-                ApiTrouble::Lost => (Aim::writes(), Fault::LostRequest),
-                ApiTrouble::LostAnswer => (Aim::writes(), Fault::LostResponse),
-                ApiTrouble::TimedOut => (Aim::writes(), Fault::TimeoutAfterWrite),
-                ApiTrouble::Conflict => (Aim::writes(), Fault::Conflict),
-                ApiTrouble::Unreadable => (reads(), Fault::ServerError(503)),
-                ApiTrouble::StaleLists => (reads(), Fault::StaleList(50)),
-            };
-            for program in PROGRAMS.into_iter().chain([checks::WRITER]) {
-                faults.add(aim.clone().by(program), permille * 1000, u64::MAX, fault.clone());
-            }
-        }
-        let crashes = self.crashes.clone();
-        faults.set_hook(move |call, moment, _| crashes.strike(call, moment));
-    }
 }
 
-fn workloads() -> cluster_sim::GroupResource {
+pub(super) fn workloads() -> cluster_sim::GroupResource {
     cluster_sim::GroupResource::new("kueue.x-k8s.io", "workloads")
-}
-
-impl Crashes {
-    /// Counts a write of a program that is to crash, and hangs the one it crashes at.
-    fn strike(&self, call: &Call, moment: Moment) -> Verdict {
-        let mut plans = lock(&self.plans);
-        let Some(program) = plans.keys().copied().find(|program| writes_as(*program, &call.writer)) else {
-            return Verdict::Proceed;
-        };
-        let Some(plan) = plans.get_mut(&program).filter(|plan| plan.moment == moment) else {
-            return Verdict::Proceed;
-        };
-        if plan.writes_left > 0 {
-            plan.writes_left -= 1;
-            return Verdict::Proceed;
-        }
-        let away = plan.away;
-        plans.remove(&program);
-        let _ = self.killed.send((call.writer.to_string(), away));
-        Verdict::Hang
-    }
 }
 
 fn runs(pod: &serde_json::Value) -> bool {
     text(pod, "/status/phase") == "Running"
-}
-
-fn writes_as(program: Program, writer: &str) -> bool {
-    match program {
-        Program::NodeAgent(node) => writer.starts_with(&format!("node-agent/node-{node}.")),
-        program => writer.split('/').next() == Some(program.name()),
-    }
 }
 
 fn node_config(node: &super::scenario::Node) -> NodeConfig {
@@ -598,6 +403,6 @@ fn node_config(node: &super::scenario::Node) -> NodeConfig {
     NodeConfig { name: node.name.clone(), profile: node.profile.to_owned(), labels }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

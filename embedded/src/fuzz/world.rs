@@ -115,6 +115,25 @@ pub fn holds(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|condition| condition["status"] == "True")
 }
 
+/// Where a pod is and how it is doing; the conditions of a Workload that are true, where it has quota, and why or why not. For
+/// people.
+pub fn summary(object: &Value) -> String {
+    match text(object, "/kind") {
+        "Pod" => return format!("on {:?} {}", text(object, "/spec/nodeName"), text(object, "/status/phase")),
+        "Workload" => {}
+        _ => return String::new(),
+    }
+    let conditions = items(object, "/status/conditions").map(|one| {
+        let (kind, reason, message) = (text(one, "/type"), text(one, "/reason"), text(one, "/message"));
+        match (one["status"] == "True", kind) {
+            (true, _) => format!(" {kind}({reason}: {message})"),
+            (false, "QuotaReserved") => format!(" waits({reason}: {message})"),
+            (false, _) => String::new(),
+        }
+    });
+    format!("in {:?}{}", text(object, "/status/admission/clusterQueue"), conditions.collect::<String>())
+}
+
 /// Whether a pod has ended.
 pub fn is_over(pod: &Value) -> bool {
     matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
@@ -272,6 +291,19 @@ impl World {
             job = self.get(resource_of(kind)?, namespace, name)?;
         }
         Some(job)
+    }
+
+    /// What decisions are made of, one object a line: for people who read the log of an episode.
+    pub fn inventory(&self) -> impl Iterator<Item = String> {
+        let kinds = [WORKLOADS, CLUSTER_QUEUES, COHORTS, FLAVORS, TOPOLOGIES, "nodes", "pods"];
+        kinds.into_iter().flat_map(move |kind| {
+            let lasting = move |one: &&Shared| !is_over(one) && !holds(one, "Finished");
+            let line = move |one: &Shared| {
+                let (namespace, name) = key(one);
+                format!("at the end: {kind} {namespace}/{name} {} {}", one["spec"], one["status"])
+            };
+            self.all(kind).filter(lasting).map(line)
+        })
     }
 
     /// The pods bound to a node that have not ended.

@@ -80,6 +80,7 @@ pub struct Checker {
     violations: Vec<Violation>,
     checked: u64,
     at_once: u64,
+    changed: i64,
 }
 
 impl Checker {
@@ -92,6 +93,9 @@ impl Checker {
             self.violations.push(Violation { at: write.at, rule: PREEMPTION_RULE, what });
         }
         self.checked += 1;
+        if !matches!(write.resource.as_str(), "leases.coordination.k8s.io" | "events") {
+            self.changed = write.at;
+        }
         for (rule, holds) in SAFETY {
             if let Err(what) = holds(&self.world, write) {
                 self.violations.push(Violation { at: write.at, rule, what });
@@ -149,6 +153,11 @@ impl Checker {
     /// How many writes were checked.
     pub fn checked(&self) -> u64 {
         self.checked
+    }
+
+    /// When anything was last written but leases and events, in milliseconds of virtual time.
+    pub fn changed(&self) -> i64 {
+        self.changed
     }
 
     /// The world as last seen.

@@ -75,13 +75,15 @@ pub(super) fn have_workloads(world: &World, _: &Activity) -> Result<(), String> 
     Ok(())
 }
 
-/// At rest no pod of an admitted Workload waits at a gate.
+/// At rest no pod of an admitted Workload waits at a gate. A pod that joins a group which has finished is not let go: Kueue
+/// ends with a finished Workload before it looks at gates.
 pub(super) fn admitted_pods_are_let_go(world: &World, _: &Activity) -> Result<(), String> {
     for pod in world.all("pods").filter(|pod| goes_on(pod) && age(world, pod) > 120_000) {
         let Some(gate) = GATES.iter().find(|gate| is_gated(pod, gate)) else { continue };
         let Some(workload) = world.workload_of_pod(pod) else { continue };
         let failed = items(workload, "/status/unhealthyNodes").next().is_some();
-        if holds(workload, "Admitted") && !holds(workload, "Evicted") && !failed {
+        let over = holds(workload, "Evicted") || holds(workload, "Finished");
+        if holds(workload, "Admitted") && !over && !failed {
             return Err(format!("{:?} waits for {gate}, {:?} is admitted", key(pod), key(workload)));
         }
     }

@@ -5,8 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 use model::ResourceList;
 use serde_json::Value;
 
-use super::liveness::{asks, free, is_plain, queue_of};
+use super::liveness::{asks, free, is_plain, pending, queue_of};
 use super::quota::{became_true, borrows, cohort_of, held, quota_cell, used};
+use super::tree::{Cell, Tree};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, FLAVORS, GRACE, Key, LOCAL_QUEUES, WORKLOADS, World, Write, condition, holds, key, text,
     uid,
@@ -79,11 +80,14 @@ impl Preemptions {
         }
         let why = condition(write.object(), "Preempted").map(|one| text(one, "/reason")).unwrap_or_default();
         let asked = world.all(WORKLOADS).find(|one| uid(one) == beneficiary).and_then(|one| asks(one));
-        if let (true, Some(asked)) = (why.starts_with("InCohort"), asked) {
+        let queue = text(write.object(), "/status/admission/clusterQueue");
+        if let (true, Some(asked)) = (why.starts_with("InCohort"), asked)
+            && !somebody_could_borrow(world, queue, &asked)
+        {
             self.reclaimed.push(Reclaimed {
                 at: write.at,
                 victim: write.key(),
-                queue: text(write.object(), "/status/admission/clusterQueue").to_owned(),
+                queue: queue.to_owned(),
                 asked,
             });
         }
@@ -135,6 +139,33 @@ impl Preemptions {
             None => Ok(()),
         }
     }
+}
+
+/// Whether somebody waits in this queue for whom there is room, and who would borrow any of this. Kueue would admit it, and then
+/// reclaim from the queue, from whom it may and in what order it does. Where both are decided at one instant the admission
+/// is never written.
+fn somebody_could_borrow(world: &World, queue: &str, asked: &ResourceList) -> bool {
+    let tree = Tree::now(world);
+    let flavors: BTreeSet<&str> = world.all(FLAVORS).map(|flavor| text(flavor, "/metadata/name")).collect();
+    let waiting = pending(world)
+        .filter(|one| queue_of(world, one).is_some_and(|of| text(of, "/metadata/name") == queue))
+        .filter_map(asks);
+    waiting.into_iter().any(|wanted| {
+        flavors.iter().any(|flavor| {
+            let cells = wanted
+                .iter()
+                .filter(|(_, amount)| **amount > 0)
+                .map(|(resource, amount)| (((*flavor).to_owned(), resource.as_str().to_owned()), *amount));
+            let cells: Vec<_> = cells.filter(|(cell, _)| tree.offers(queue, cell)).collect();
+            let own = used(world, queue);
+            let would_borrow = |(cell, amount): &(Cell, i64)| {
+                asked.keys().any(|resource| resource.as_str() == cell.1)
+                    && own.get(cell).copied().unwrap_or(0) + amount > tree.nominal(queue, cell)
+            };
+            cells.iter().all(|(cell, amount)| tree.room(queue, cell) >= *amount)
+                && cells.iter().any(would_borrow)
+        })
+    })
 }
 
 /// What is to be thought of the victims, if the queues were as somebody saw them.

@@ -1,0 +1,235 @@
+//! How what goes wrong is done to the cluster, and put right again.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use cluster_sim::Verb;
+use cluster_sim::faults::{Aim, Call, Fault, Moment, Verdict, WatchFault};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::checks;
+use super::episode::{Episode, lock, workloads};
+use super::trouble::{ApiTrouble, Trouble, WatchTrouble};
+use super::world::{PROGRAMS, at};
+use crate::objects;
+use crate::stack::{Program, Replica};
+
+/// The aftermath of a trouble.
+#[derive(Debug)]
+pub(super) enum Later {
+    Restart(Replica),
+    Thaw(Replica),
+    GpuRecovers { node: usize, gpu: usize },
+    NodeReady(usize),
+    NodeDeleted(usize),
+    NodeBoots(usize),
+    Taint { node: usize, on: bool },
+}
+
+/// Which programs are to be killed at which of their writes.
+pub(super) struct Crashes {
+    pub(super) plans: Mutex<BTreeMap<Program, CrashPlan>>,
+    /// Tells the episode whom to kill, by identity.
+    pub(super) killed: mpsc::UnboundedSender<(String, Duration)>,
+}
+
+pub(super) struct CrashPlan {
+    writes_left: u32,
+    moment: Moment,
+    away: Duration,
+}
+
+impl Episode {
+    pub(super) fn trouble(&mut self, trouble: Trouble) {
+        self.note(&trouble);
+        let now = Instant::now();
+        match trouble {
+            Trouble::Api { lasts, .. } => {
+                self.api.push((now + lasts, trouble));
+                self.aim();
+            }
+            Trouble::Watches(trouble) => {
+                let fault = match trouble {
+                    WatchTrouble::Closed => WatchFault::Close,
+                    WatchTrouble::Expired => WatchFault::Expire,
+                    WatchTrouble::Late(late) | WatchTrouble::LateWorkloads(late) => WatchFault::Delay(late),
+                    WatchTrouble::Twice => WatchFault::Duplicate,
+                };
+                if trouble == WatchTrouble::Expired {
+                    self.stack.cluster.compact();
+                }
+                let aim = match trouble {
+                    WatchTrouble::LateWorkloads(_) => Aim::default().on(workloads()),
+                    _ => Aim::default(),
+                };
+                for program in PROGRAMS {
+                    self.stack.cluster.faults().add_watch(aim.clone().by(program), 1_000_000, 4, fault);
+                }
+            }
+            Trouble::Crash { program, after_writes, applied, away } => {
+                let moment = if applied { Moment::After } else { Moment::Before };
+                let plan = CrashPlan { writes_left: after_writes, moment, away };
+                lock(&self.crashes.plans).insert(program, plan);
+            }
+            Trouble::Pause { program, lasts } => {
+                let leader = (0..2).map(|index| Replica { program, index }).find(|one| self.leads(*one));
+                if let Some(replica) = leader
+                    && let Some(tasks) = self.stack.tasks_of(replica)
+                {
+                    tasks.freeze();
+                    self.later.push((now + lasts, Later::Thaw(replica)));
+                }
+            }
+            Trouble::KubeletRestart { node } => self.stack.machines[node].restart_kubelet(),
+            Trouble::GpuLoss { node, gpu, lasts } => {
+                let machine = &self.stack.machines[node];
+                machine.break_gpu(gpu);
+                self.ill
+                    .extend(machine.uuid(gpu).map(|uuid| (uuid, self.stack.cluster.clock().unix_millis())));
+                self.later.push((now + lasts, Later::GpuRecovers { node, gpu }));
+            }
+            Trouble::Taint { node, lasts } => {
+                self.later.push((now, Later::Taint { node, on: true }));
+                self.later.push((now + lasts, Later::Taint { node, on: false }));
+            }
+            Trouble::NodeGone { node, lasts } => {
+                self.stack.machines[node].kubelet().stop();
+                self.later.push((now, Later::NodeDeleted(node)));
+                self.later.push((now + lasts, Later::NodeBoots(node)));
+            }
+            Trouble::NodeNotReady { node, lasts } => {
+                self.stack.machines[node].set_ready(false);
+                self.later.push((now + lasts, Later::NodeReady(node)));
+            }
+        }
+    }
+
+    fn leads(&self, replica: Replica) -> bool {
+        let leases = cluster_sim::GroupResource::new("coordination.k8s.io", "leases");
+        let store = self.stack.cluster.store("observer");
+        let lease = store.get(&leases, crate::stack::NAMESPACE, replica.program.name());
+        let holder = lease.and_then(|lease| {
+            let value = lease.value();
+            at(value, "/spec/holderIdentity").and_then(|holder| holder.as_str().map(str::to_owned))
+        });
+        holder.is_some_and(|holder| self.stack.replica_of(&holder) == Some(replica))
+    }
+
+    pub(super) async fn aftermath(&mut self, now: Instant) {
+        let before = self.api.len();
+        self.api.retain(|(until, _)| *until > now);
+        if self.api.len() != before {
+            self.aim();
+        }
+        let (due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.later).into_iter().partition(|(at, _)| *at <= now);
+        self.later = later;
+        for (_, what) in due {
+            self.recover(what).await;
+        }
+    }
+
+    pub(super) async fn recover(&mut self, what: Later) {
+        self.note(&what);
+        match what {
+            Later::Restart(replica) => {
+                if !self.stack.runs(replica) {
+                    self.stack.start_replica(replica);
+                }
+            }
+            Later::Thaw(replica) => {
+                if let Some(tasks) = self.stack.tasks_of(replica) {
+                    tasks.thaw();
+                }
+            }
+            Later::GpuRecovers { node, gpu } => {
+                let machine = &self.stack.machines[node];
+                machine.mend_gpu(gpu);
+                if let Some(uuid) = machine.uuid(gpu) {
+                    self.ill.remove(&uuid);
+                }
+            }
+            Later::NodeDeleted(node) => {
+                let name = self.stack.machines[node].name();
+                let node =
+                    serde_json::json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
+                let _ = objects::delete(&self.user, &node).await;
+            }
+            Later::NodeBoots(node) => self.stack.machines[node].boots(),
+            Later::NodeReady(node) => self.stack.machines[node].set_ready(true),
+            Later::Taint { node, on } => {
+                let taint = serde_json::json!({ "key": "fuzz", "effect": "NoSchedule" });
+                let taints = if on { vec![taint] } else { vec![] };
+                let node = serde_json::json!({
+                    "apiVersion": "v1", "kind": "Node", "metadata": { "name": self.stack.machines[node].name() },
+                });
+                let _ =
+                    objects::patch(&self.user, &node, &serde_json::json!({ "spec": { "taints": taints } }))
+                        .await;
+            }
+        }
+    }
+
+    pub(super) fn kill(&mut self, identity: &str, away: Duration) {
+        if let Some(replica) = self.stack.replica_of(identity) {
+            self.stack.kill(replica);
+            self.later.push((Instant::now() + away, Later::Restart(replica)));
+        }
+    }
+
+    /// Sets the faults that hold now, and the hook that crashes programs.
+    pub(super) fn aim(&self) {
+        let faults = self.stack.cluster.faults();
+        faults.clear();
+        for (_, trouble) in &self.api {
+            let Trouble::Api { kind, permille, .. } = trouble else { continue };
+            let reads = || Aim { verbs: vec![Verb::Get, Verb::List, Verb::Watch], ..Aim::default() };
+            let (aim, fault) = match kind {
+                ApiTrouble::Refused(429) => (Aim::writes(), Fault::TooManyRequests(1)),
+                ApiTrouble::Refused(status) => (Aim::writes(), Fault::ServerError(*status)),
+                ApiTrouble::Slow => (Aim::writes(), Fault::Latency(Duration::from_secs(3))),
+                ApiTrouble::Lost => (Aim::writes(), Fault::LostRequest),
+                ApiTrouble::LostAnswer => (Aim::writes(), Fault::LostResponse),
+                ApiTrouble::TimedOut => (Aim::writes(), Fault::TimeoutAfterWrite),
+                ApiTrouble::Conflict => (Aim::writes(), Fault::Conflict),
+                ApiTrouble::Unreadable => (reads(), Fault::ServerError(503)),
+                ApiTrouble::StaleLists => (reads(), Fault::StaleList(50)),
+            };
+            for program in PROGRAMS.into_iter().chain([checks::WRITER]) {
+                faults.add(aim.clone().by(program), permille * 1000, u64::MAX, fault.clone());
+            }
+        }
+        let crashes = self.crashes.clone();
+        faults.set_hook(move |call, moment, _| crashes.strike(call, moment));
+    }
+}
+
+impl Crashes {
+    /// Counts a write of a program that is to crash, and hangs the one it crashes at.
+    fn strike(&self, call: &Call, moment: Moment) -> Verdict {
+        let mut plans = lock(&self.plans);
+        let Some(program) = plans.keys().copied().find(|program| writes_as(*program, &call.writer)) else {
+            return Verdict::Proceed;
+        };
+        let Some(plan) = plans.get_mut(&program).filter(|plan| plan.moment == moment) else {
+            return Verdict::Proceed;
+        };
+        if plan.writes_left > 0 {
+            plan.writes_left -= 1;
+            return Verdict::Proceed;
+        }
+        let away = plan.away;
+        plans.remove(&program);
+        let _ = self.killed.send((call.writer.to_string(), away));
+        Verdict::Hang
+    }
+}
+
+fn writes_as(program: Program, writer: &str) -> bool {
+    match program {
+        Program::NodeAgent(node) => writer.starts_with(&format!("node-agent/node-{node}.")),
+        program => writer.split('/').next() == Some(program.name()),
+    }
+}
