@@ -326,7 +326,7 @@ impl Engine {
             kept.charges.push((head.queue, usage, places));
         }
         let done = self.put_aside(head, PendingReason::NoFit(no_fit.obstacles.into()), held_back);
-        let phase = self.workloads.get(head.uid()).map(|record| &record.phase);
+        let phase = self.workloads.get(head.who()).map(|record| &record.phase);
         if matches!(phase, Some(Phase::Parked(_))) {
             if held_back {
                 kept.held_back.push((head.queue, head.order.clone()));
@@ -349,11 +349,11 @@ impl Engine {
 
     /// Puts one that was parked back into its queue.
     pub(crate) fn look_again(&mut self, queue: NodeId, order: &Order) {
-        let Some(record) = self.workloads.get(&order.uid) else { return };
+        let Some(record) = self.workloads.get(order.who) else { return };
         if matches!(record.phase, Phase::Parked(_)) {
             let shape = record.shape.clone();
             self.queues[queue].unpark(&shape, order);
-            self.set_phase(&order.uid, Phase::Queued(queue));
+            self.set_phase(order.who, Phase::Queued(queue));
             self.ready.insert(queue);
         }
     }
