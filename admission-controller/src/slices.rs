@@ -163,6 +163,7 @@ pub fn compose(job: &Job, replaced: Option<&Workload>, priorities: &Priorities) 
     let mut clean = job.clone();
     if let Some(old) = replaced {
         clean.object.spec = jobs::as_written(job.kind, &job.object, sets, old);
+        clean.view = jobs::read(job.kind, &clean.object);
     }
     let mut workload = compose::compose(&clean, priorities)?;
     // The order of its pods is told of every job; that alone asks for nothing.

@@ -30,14 +30,19 @@ pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodS
     Ok(sets)
 }
 
-/// One that the component describes: where its template is, as in `template.spec.tasks[0].template`, and how many there are.
-fn described(object: &JobObject, component: &str, at: &str) -> Result<JobPodSet, String> {
+/// Where the template is of a pod set that the component describes at `at`, as in `template.spec.tasks[0].template`.
+pub(super) fn place(object: &JobObject, component: &str, at: &str) -> String {
     let path = object.text(&format!("{at}/path"));
     let path = path.replace('[', ".").replace(']', "");
     let pointer: String =
         path.split('.').filter(|part| !part.is_empty()).map(|part| format!("/{part}")).collect();
+    format!("{component}{pointer}")
+}
+
+/// One that the component describes: where its template is, and how many pods there are.
+fn described(object: &JobObject, component: &str, at: &str) -> Result<JobPodSet, String> {
     let count = count(object, &format!("{at}/replicas"))?.unwrap_or(1);
-    Ok(JobPodSet { count, template: format!("{component}{pointer}"), ..JobPodSet::default() })
+    Ok(JobPodSet { count, template: place(object, component, at), ..JobPodSet::default() })
 }
 
 /// Those of an object of a kind that the tables know.

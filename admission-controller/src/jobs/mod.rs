@@ -6,6 +6,7 @@ mod added;
 mod components;
 mod declared;
 mod ended;
+mod head;
 mod object;
 mod patch;
 mod ranks;

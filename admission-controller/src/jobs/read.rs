@@ -3,7 +3,7 @@ use crds::view::workload::ReclaimablePod;
 use serde_json::Value;
 
 use super::table::{Active, Finished, PodSets, Stages};
-use super::{JobKind, JobObject, components, declared, ended, submitter};
+use super::{JobKind, JobObject, components, declared, ended, head, submitter};
 use crate::pods::Member;
 
 /// The API server's bound on `podSets` of a Workload.
@@ -215,8 +215,8 @@ pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodS
                 })
             });
             let mut head = one_pod("head", head);
-            head.given =
-                submitter.as_ref().and_then(|one| submitter::beside_head(one, object, &head.template));
+            let cluster = at.rsplit_once('/').map_or("", |(cluster, _)| cluster);
+            head.given = head::template(object, cluster, &head.template, submitter.as_ref());
             let submitter =
                 submitter.as_ref().and_then(|one| submitter::pod_set(one, object, &head.template));
             let sets = std::iter::once(Ok(head)).chain(groups).chain(submitter.map(Ok));

@@ -32,13 +32,9 @@ pub(super) fn pod_set(submitter: &Submitter, object: &JobObject, head: &str) -> 
     Some(set)
 }
 
-/// The head's template with the container that submits, where it does so from there.
-pub(super) fn beside_head(submitter: &Submitter, object: &JobObject, head: &str) -> Option<Value> {
-    if object.text(submitter.mode) != "SidecarMode" {
-        return None;
+/// Adds the container that submits to the head's, where it does so from there.
+pub(super) fn beside_head(submitter: &Submitter, object: &JobObject, containers: &mut Vec<Value>) {
+    if object.text(submitter.mode) == "SidecarMode" {
+        containers.push(json!({ "name": CONTAINER, "resources": resources() }));
     }
-    let mut template = object.at(head)?.clone();
-    let containers = template.pointer_mut("/spec/containers")?.as_array_mut()?;
-    containers.push(json!({ "name": CONTAINER, "resources": resources() }));
-    Some(template)
 }

@@ -110,7 +110,7 @@ fn roles(group: &Group<'_>, members: &[&JobObject]) -> Result<Vec<Value>, String
 fn pod_set(name: &str, count: usize, pod: &JobObject) -> Result<Value, String> {
     let mut pod_set = json!({ "name": name, "count": count, "template": { "spec": pod.spec } });
     let none = BTreeMap::new();
-    let ranks = Ranks { pod_index: Some(kueue::POD_GROUP_POD_INDEX), sub_group: None };
+    let ranks = Ranks { pod_index: Some(kueue::POD_GROUP_POD_INDEX), ..Ranks::default() };
     let wish = topology::request(pod.metadata.annotations.as_ref().unwrap_or(&none), &ranks)?;
     if let Some(wish) = wish {
         pod_set["topologyRequest"] = json!(wish);

@@ -285,7 +285,7 @@ impl PodOwner {
                 template = json!({ "spec": template["spec"] });
             }
             let pod_index = self.pod_index.filter(|_| name != "leader");
-            let wish = topology::request(&annotations, &Ranks { pod_index, sub_group: None })?;
+            let wish = topology::request(&annotations, &Ranks { pod_index, ..Ranks::default() })?;
             let mut set = json!({ "name": name, "count": count, "template": template });
             if let Some(wish) = wish {
                 set["topologyRequest"] = json!(wish);

@@ -18,7 +18,7 @@ const MAX_LAYERS: usize = 3;
 /// An annotation that cannot be read, in words for its owner.
 pub fn request(
     annotations: &BTreeMap<String, String>,
-    ranks: &Ranks,
+    ranks: &Ranks<'_>,
 ) -> Result<Option<PodSetTopologyRequest>, String> {
     let text = |key: &str| annotations.get(key).cloned();
     let (required, preferred) =
@@ -43,13 +43,13 @@ pub fn request(
     if silent && *ranks == Ranks::default() {
         return Ok(None);
     }
-    let sub_group_count = ranks.sub_group.map(|(_, count)| i32::try_from(count).unwrap_or(i32::MAX));
+    let sub_group_count = ranks.sub_groups.map(|count| i32::try_from(count).unwrap_or(i32::MAX));
     Ok(Some(PodSetTopologyRequest {
         preferred: preferred.filter(|_| required.is_none()),
         required,
         unconstrained,
         pod_index_label: ranks.pod_index.map(str::to_owned),
-        sub_group_index_label: ranks.sub_group.map(|(label, _)| label.to_owned()),
+        sub_group_index_label: ranks.sub_group.map(str::to_owned),
         sub_group_count,
         pod_set_group_name: text(kueue::PODSET_GROUP_NAME).filter(|_| bound),
         pod_set_slice_required_topology: slice_level,
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn annotations_become_a_request() {
-        let indexed = Ranks { pod_index: Some("index"), sub_group: None };
+        let indexed = Ranks { pod_index: Some("index"), ..Ranks::default() };
         for (annotations, ranks, expected) in [
             (json!({}), Ranks::default(), Value::Null),
             (json!({}), indexed.clone(), json!({ "podIndexLabel": "index" })),
@@ -105,7 +105,7 @@ mod tests {
             ),
             (
                 json!({ "podset-preferred-topology": "rack", "podset-group-name": "g" }),
-                Ranks { pod_index: Some("index"), sub_group: Some(("job", 3)) },
+                Ranks { pod_index: Some("index"), sub_group: Some("job"), sub_groups: Some(3) },
                 json!({
                     "preferred": "rack", "podSetGroupName": "g", "podIndexLabel": "index",
                     "subGroupIndexLabel": "job", "subGroupCount": 3,
