@@ -33,23 +33,26 @@ pub fn uid(metadata: &ObjectMeta) -> Uid {
     Uid::new(metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// Who a Workload is. Whoever keeps these texts hands them on instead of having them made once more.
+/// Who a Workload is, and where it waits. Whoever keeps these texts hands them on instead of having them made once more.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct Texts {
     /// `metadata.uid`.
     pub uid: Uid,
     /// `metadata.namespace`.
     pub namespace: Arc<str>,
     /// `metadata.name`.
     pub name: Arc<str>,
+    /// `spec.queueName`.
+    pub queue: Option<Arc<str>>,
 }
 
-impl From<&ObjectMeta> for Identity {
-    fn from(metadata: &ObjectMeta) -> Self {
+impl From<&Workload> for Texts {
+    fn from(view: &Workload) -> Self {
         Self {
-            uid: uid(metadata),
-            namespace: text(metadata.namespace.as_ref()).into(),
-            name: name(metadata).into(),
+            uid: uid(&view.metadata),
+            namespace: text(view.metadata.namespace.as_ref()).into(),
+            name: name(&view.metadata).into(),
+            queue: view.spec.queue_name.as_deref().map(Arc::from),
         }
     }
 }
@@ -287,7 +290,7 @@ pub fn history(view: &LocalQueue) -> Option<Amounts> {
 /// One of a WorkloadPriorityClass is worth what the class says: a number written over it by hand, which is put right again,
 /// must not preempt anybody in the meantime.
 pub fn workload(
-    identity: Identity,
+    texts: Texts,
     view: &Workload,
     rules: &Rules,
     defaults: &PodDefaults,
@@ -301,7 +304,7 @@ pub fn workload(
     let remaining = reclaimable::remaining(view, rules);
     let mut pod_sets = Vec::with_capacity(view.spec.pod_sets.len());
     for (index, one) in view.spec.pod_sets.iter().enumerate() {
-        let (asked, wrong) = requests(index, one, &identity.namespace, defaults);
+        let (asked, wrong) = requests(index, one, &texts.namespace, defaults);
         defects.extend(wrong);
         let count = remaining.get(one.name.as_str()).copied().unwrap_or(0);
         pod_sets.push(pod_set(one, count, asked, rules, &mut defects));
@@ -319,11 +322,11 @@ pub fn workload(
         defect: (!defects.is_empty()).then(|| defects.join("; ")),
     };
     input::Workload {
-        uid: identity.uid,
+        uid: texts.uid,
         version: version(&view.metadata),
-        namespace: identity.namespace,
-        name: identity.name,
-        queue: view.spec.queue_name.as_deref().filter(|name| !name.is_empty()).map(Arc::from),
+        namespace: texts.namespace,
+        name: texts.name,
+        queue: texts.queue.filter(|name| !name.is_empty()),
         priority: base_priority.saturating_add(boost(&view.metadata, rules)),
         base_priority,
         queued_at_ms: queued_at(view, rules.order()),

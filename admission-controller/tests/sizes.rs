@@ -186,7 +186,7 @@ fn the_largest_workloads_are_decided_about_in_time() {
             engine.apply(Event::LocalQueue(input::local_queue(&local)));
             let Ok(view) = serde_json::from_str::<Workload>(&text) else { return };
             let workload = input::workload(
-                (&view.metadata).into(),
+                (&view).into(),
                 &view,
                 &rules,
                 &PodDefaults::default(),

@@ -1,7 +1,7 @@
 //! What people read, and nobody's decision rests on: reasons to wait, and the counts of queues. Written late, so that what
 //! follows soon is merged, and at a bounded rate, so that decisions have the API server to themselves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -31,7 +31,9 @@ pub(super) struct Late {
 
 /// Units of one kind, with an allowance of their own: neither kind waits for all of the other.
 struct Line {
-    order: BTreeSet<(Instant, Unit)>,
+    /// Who is due at a time, in the order in which they came. Many share a time: what is decided together is due together.
+    order: BTreeMap<Instant, VecDeque<Unit>>,
+    /// When each is due. One that was put forward has a second place in the order, where it is passed over.
     when: BTreeMap<Unit, Instant>,
     /// Writes saved up.
     level: u32,
@@ -41,25 +43,36 @@ struct Line {
 
 impl Line {
     fn new() -> Self {
-        Self { order: BTreeSet::new(), when: BTreeMap::new(), level: BURST, counted_at: None }
+        Self { order: BTreeMap::new(), when: BTreeMap::new(), level: BURST, counted_at: None }
     }
 
     fn schedule(&mut self, unit: Unit, at: Instant) {
-        if let Some(before) = self.when.get(&unit) {
-            if *before <= at {
-                return;
-            }
-            self.order.remove(&(*before, unit.clone()));
+        if self.when.get(&unit).is_some_and(|before| *before <= at) {
+            return;
         }
-        self.order.insert((at, unit.clone()));
+        self.order.entry(at).or_default().push_back(unit.clone());
         self.when.insert(unit, at);
     }
 
     fn pop(&mut self, now: Instant) -> Option<Unit> {
-        self.order.first().filter(|(at, _)| *at <= now)?;
-        let (_, unit) = self.order.pop_first()?;
-        self.when.remove(&unit);
-        Some(unit)
+        while let Some(mut first) = self.order.first_entry().filter(|first| *first.key() <= now) {
+            let at = *first.key();
+            let Some(unit) = first.get_mut().pop_front() else {
+                first.remove();
+                continue;
+            };
+            if self.when.get(&unit) == Some(&at) {
+                self.when.remove(&unit);
+                return Some(unit);
+            }
+        }
+        None
+    }
+
+    /// When the first is due.
+    fn first(&self) -> Option<Instant> {
+        let is_due = |at: &Instant, unit: &Unit| self.when.get(unit) == Some(at);
+        self.order.iter().find(|(at, units)| units.iter().any(|unit| is_due(at, unit))).map(|(at, _)| *at)
     }
 
     fn allows(&mut self, now: Instant, pause: Duration) -> bool {
@@ -129,15 +142,14 @@ impl Late {
 
     /// When there is something next.
     pub(super) fn due(&self) -> Option<Instant> {
-        let first = |line: &Line| line.order.first().map(|(at, _)| *at);
-        let reason = first(&self.reasons).map(|at| match (self.reasons.level, self.reasons.counted_at) {
+        let reason = self.reasons.first().map(|at| match (self.reasons.level, self.reasons.counted_at) {
             (0, Some(counted_at)) => {
                 let quiet_at = self.decided_at.map_or(counted_at, |decided_at| decided_at + QUIET_AFTER);
                 at.max((counted_at + PAUSE_BUSY).min(quiet_at.max(counted_at + PAUSE_QUIET)))
             }
             _ => at,
         });
-        reason.into_iter().chain(first(&self.counts)).min()
+        reason.into_iter().chain(self.counts.first()).min()
     }
 
     fn pause(&self, now: Instant) -> Duration {
@@ -221,6 +233,27 @@ mod tests {
         assert_eq!(late.due(), Some(start + QUIET_AFTER + PAUSE_QUIET));
     }
 
+    /// There is one, twice, for every workload that waits.
+    #[test]
+    fn a_unit_is_small() {
+        assert_eq!(size_of::<Unit>(), 24);
+    }
+
+    #[test]
+    fn what_was_put_forward_and_is_due_again_comes_once() {
+        let start = kit::Clock::System.monotonic();
+        let later = start + Duration::from_secs(1);
+        let mut late = Late::new();
+        late.schedule(workload(0), later);
+        late.schedule(workload(0), start);
+        assert_eq!(late.next_reason(start), Some(workload(0)));
+        late.schedule(workload(0), later);
+        assert_eq!(late.due(), Some(later));
+        assert_eq!(late.next_reason(later), Some(workload(0)));
+        assert_eq!((late.next_reason(later), late.due()), (None, None));
+        assert!(late.reasons.order.is_empty());
+    }
+
     #[test]
     fn the_sooner_time_holds() {
         let start = kit::Clock::System.monotonic();
@@ -232,8 +265,8 @@ mod tests {
         late.schedule(workload(0), start);
         late.schedule(queue(0), later);
         assert_eq!(late.due(), Some(start));
+        assert_eq!(late.next_reason(start), Some(workload(1)), "who was there first at that time");
         assert_eq!(late.next_reason(start), Some(workload(0)));
-        assert_eq!(late.next_reason(start), Some(workload(1)));
         assert_eq!((late.due(), late.next_queue(start)), (Some(later), None));
         assert_eq!(late.next_queue(later), Some(queue(0)));
         assert!(!late.is_scheduled(&queue(0)) && late.due().is_none());

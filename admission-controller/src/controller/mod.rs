@@ -11,6 +11,7 @@ mod phases;
 mod pods;
 mod provision;
 mod pump;
+mod queues;
 mod send;
 mod slices;
 mod steps;
@@ -395,7 +396,7 @@ impl Controller {
                         false => PENDING_DELAY,
                     };
                     if let Some(unit) = self.world.unit_of_workload(&set.workload) {
-                        self.schedule(unit, delay);
+                        self.late.schedule(unit, begun + delay);
                     }
                     self.reasons.insert(set.workload);
                 }
@@ -414,7 +415,7 @@ impl Controller {
         }
         let forgets = self.config.planted.is(Bug::ForgetToCount);
         for key in local_queues.into_iter().filter(|_| !forgets) {
-            self.schedule(Unit::LocalQueue(key), STATUS_DELAY);
+            self.schedule(Unit::LocalQueue(key.into()), STATUS_DELAY);
         }
     }
 

@@ -27,7 +27,7 @@ use crds::view::placed_pod::PlacedPod;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use quota_engine::{CheckName, ClusterQueueName, CohortName, Engine, Event, LocalQueueKey, Uid};
+use quota_engine::{CheckName, ClusterQueueName, CohortName, Engine, Event, FlavorName, LocalQueueKey, Uid};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -36,7 +36,7 @@ use kept::{Kept, Owner};
 
 use self::provisioning::Provisioning;
 use self::slices::SlicePods;
-use self::workloads::Workloads;
+use self::workloads::{Turn, Workloads};
 use super::feeds::Seen;
 use super::store::{Delta, Store, StoredJob};
 use crate::compose::Priorities;
@@ -55,7 +55,8 @@ use members::Members;
 /// Namespace and name of a Workload, as it is kept with them.
 type WorkloadName = (Arc<str>, Arc<str>);
 
-/// What is written one after another: a job with its Workload, a Workload alone, a queue's status.
+/// What is written one after another: a job with its Workload, a Workload alone, a queue's status. There is one for every
+/// Workload that waits, so it is small.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unit {
     Job(Uid),
@@ -67,9 +68,9 @@ pub(super) enum Unit {
     /// An object that is managed through its pods, as far as its Workloads are made from it.
     PodOwner(Uid),
     ClusterQueue(ClusterQueueName),
-    LocalQueue(LocalQueueKey),
-    Flavor(String),
-    Topology(String),
+    LocalQueue(Box<LocalQueueKey>),
+    Flavor(FlavorName),
+    Topology(Arc<str>),
     Check(CheckName),
     Cohort(CohortName),
     /// The places of a Workload's pods: nothing is written in it, but it tells which pods' gates open.
@@ -197,8 +198,8 @@ impl World {
     pub(crate) fn take(&mut self, engine: &mut Engine, seen: Seen) {
         match seen {
             Seen::Workload(change) => {
-                for delta in self.workloads.take(change) {
-                    self.workload_changed(engine, delta);
+                for turn in self.workloads.take(change) {
+                    self.workload_changed(engine, turn);
                 }
             }
             Seen::Job(kind, change) => self.take_job(kind, change),
@@ -206,7 +207,7 @@ impl World {
             Seen::PodOwner(owner, change) => self.take_pod_owners(owner, change),
             Seen::Topology(change) => {
                 let names = self.ground.take_topology(engine, change);
-                self.dirty.extend(names.into_iter().map(Unit::Topology));
+                self.dirty.extend(names.into_iter().map(|name| Unit::Topology(name.into())));
             }
             Seen::Node(change) => {
                 for node in self.ground.take_node(engine, change) {
@@ -351,57 +352,69 @@ impl World {
 
     /// A Workload in the engine's terms.
     fn read(&self, kept: &Kept, view: &Workload) -> quota_engine::input::Workload {
-        input::workload(kept.identity(), view, &self.rules, &self.defaults, &self.priorities)
+        input::workload(kept.texts(), view, &self.rules, &self.defaults, &self.priorities)
     }
 
     /// Takes the answer to a write, which is as good as an event.
     pub(super) fn take_workload(&mut self, engine: &mut Engine, view: Workload) {
-        if let Some(uid) = self.workloads.upsert(view) {
-            self.workload_changed(engine, Delta::Upsert(uid));
+        if let Some(turn) = self.workloads.upsert(view) {
+            self.workload_changed(engine, turn);
         }
     }
 
-    fn workload_changed(&mut self, engine: &mut Engine, delta: Delta<Kept>) {
-        match delta {
-            Delta::Upsert(uid) => {
-                let Some(kept) = self.workloads.kept(&uid) else { return };
-                let view = kept.view();
-                self.tally.seen(&uid, &view);
-                engine.apply(Event::Workload(Box::new(self.read(kept, &view))));
-                self.dirty.extend(self.members.workload_seen(kept));
-                let waiting = self.awaited.get(&(kept.namespace.clone(), kept.name.clone()));
-                self.dirty.extend(waiting.cloned().map(Unit::Job));
-                let unit = self.unit_of(kept);
-                let waits = !view.holds(tokens::ADMITTED);
-                if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = &unit {
-                    self.workloads_of_job.insert((job.clone(), uid.clone()));
-                }
-                if let (Unit::Job(job), true) = (&unit, crate::slices::is_slice(&view)) {
-                    self.slice_seen(&view, job);
-                }
-                if let (Unit::Job(job), true) = (&unit, waits) {
-                    self.parts_dirty(job);
-                }
-                self.dirty.insert(unit);
-                if self.ground.wanted {
-                    self.ground.stand(&view);
-                    self.dirty.insert(Unit::Places(uid));
-                }
+    fn workload_changed(&mut self, engine: &mut Engine, turn: Turn) {
+        match turn {
+            Turn::Newer { before, now } => self.workload_seen(engine, before.as_deref(), &now),
+            Turn::Gone(kept) => self.workload_gone(engine, &kept),
+        }
+    }
+
+    fn workload_seen(&mut self, engine: &mut Engine, before: Option<&Kept>, now: &Kept) {
+        let view = now.view();
+        self.tally.changed(before.map(Kept::view).as_ref(), Some(&view));
+        engine.apply(Event::Workload(Box::new(self.read(now, &view))));
+        if let Some(before) = before {
+            self.forget_workload_of_job(before);
+        }
+        let unit = self.unit_of(now);
+        if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = &unit {
+            self.workloads_of_job.insert((job.clone(), now.uid.clone()));
+        }
+        if let Unit::Job(job) = &unit {
+            if crate::slices::is_slice(&view) {
+                self.slice_seen(&view, job);
             }
-            Delta::Gone(kept) => {
-                let uid = kept.uid.clone();
-                self.tally.gone(&uid);
-                engine.apply(Event::WorkloadGone(uid.clone()));
-                self.dirty.extend(self.members.unit_of(&kept));
-                self.dirty.extend(self.members.workload_gone(&kept));
-                self.ground.leave(&uid);
-                if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = self.unit_of(&kept) {
-                    self.workloads_of_job.remove(&(job.clone(), uid));
-                    self.parts_dirty(&job);
-                    self.dirty.insert(Unit::Job(job));
-                }
+            if !view.holds(tokens::ADMITTED) {
+                self.parts_dirty(job);
             }
         }
+        self.dirty.insert(unit);
+        self.dirty.extend(self.members.workload_seen(now));
+        let waiting = self.awaited.get(&(now.namespace().clone(), now.name.clone()));
+        self.dirty.extend(waiting.cloned().map(Unit::Job));
+        if self.ground.wanted {
+            self.ground.stand(&view);
+            self.dirty.insert(Unit::Places(now.uid.clone()));
+        }
+    }
+
+    fn workload_gone(&mut self, engine: &mut Engine, gone: &Kept) {
+        self.tally.changed(Some(&gone.view()), None);
+        engine.apply(Event::WorkloadGone(gone.uid.clone()));
+        self.dirty.extend(self.members.unit_of(gone));
+        self.dirty.extend(self.members.workload_gone(gone));
+        self.ground.leave(&gone.uid);
+        if let Some(job) = self.forget_workload_of_job(gone) {
+            self.parts_dirty(&job);
+            self.dirty.insert(Unit::Job(job));
+        }
+    }
+
+    /// Returns the uid of the job.
+    fn forget_workload_of_job(&mut self, workload: &Kept) -> Option<Uid> {
+        let (Unit::Job(job) | Unit::Pods(PodsKey::One(job))) = self.unit_of(workload) else { return None };
+        self.workloads_of_job.remove(&(job.clone(), workload.uid.clone()));
+        Some(job)
     }
 
     fn namespace_changed(&mut self, engine: &mut Engine, delta: Delta<Namespace>) {
@@ -428,8 +441,8 @@ impl World {
         self.all_jobs_dirty();
         self.workloads_dirty(|_| true);
         self.dirty.extend(self.members.units());
-        self.dirty.extend(self.flavors_by_name.keys().cloned().map(Unit::Flavor));
-        self.dirty.extend(self.ground.topology_names().map(Unit::Topology));
+        self.dirty.extend(self.flavors_by_name.keys().map(|name| Unit::Flavor(name.as_str().into())));
+        self.dirty.extend(self.ground.topology_names().map(|name| Unit::Topology(name.into())));
         self.dirty.extend(self.checks_by_name.keys().cloned().map(Unit::Check));
         self.dirty.extend(self.cohorts_by_name.keys().cloned().map(Unit::Cohort));
         self.dirty.extend(self.queues_by_name.keys().cloned().map(Unit::ClusterQueue));

@@ -2,11 +2,10 @@
 //! by these numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
-use quota_engine::{LocalQueueKey, Uid};
+use quota_engine::LocalQueueKey;
 
 /// What a workload counts as. Those that are admitted count as nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,49 +60,26 @@ fn step(count: &mut usize, by: usize, up: bool) {
 /// Kept up to date with every change of a Workload.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    of: BTreeMap<Uid, Arc<(LocalQueueKey, Told)>>,
-    /// What workloads have in common is kept once.
-    kinds: BTreeSet<Arc<(LocalQueueKey, Told)>>,
     counts: BTreeMap<LocalQueueKey, Counts>,
     touched: BTreeSet<LocalQueueKey>,
 }
 
 impl Tally {
-    /// A Workload is as this.
-    pub(crate) fn seen(&mut self, uid: &Uid, view: &Workload) {
-        let told = queue_of(view).zip(told(view));
-        if self.of.get(uid).map(|known| &**known) == told.as_ref() {
+    /// A Workload came, went or is another than it was.
+    pub(crate) fn changed(&mut self, before: Option<&Workload>, now: Option<&Workload>) {
+        let counted = |view: &Workload| queue_of(view).zip(told(view));
+        let (before, now) = (before.and_then(counted), now.and_then(counted));
+        if before == now {
             return;
         }
-        self.gone(uid);
-        let Some(told) = told else { return };
-        let kind = match self.kinds.get(&told) {
-            Some(kind) => kind.clone(),
-            None => {
-                let kind = Arc::new(told);
-                self.kinds.insert(kind.clone());
-                kind
-            }
-        };
-        self.counts.entry(kind.0.clone()).or_default().step(&kind.1, true);
-        self.touched.insert(kind.0.clone());
-        self.of.insert(uid.clone(), kind);
-    }
-
-    /// A Workload is gone.
-    pub(crate) fn gone(&mut self, uid: &Uid) {
-        let Some(kind) = self.of.remove(uid) else { return };
-        let (key, told) = &*kind;
-        if let Some(counts) = self.counts.get_mut(key) {
-            counts.step(told, false);
+        for (one, up) in [(before, false), (now, true)] {
+            let Some((key, told)) = one else { continue };
+            let counts = self.counts.entry(key.clone()).or_default();
+            counts.step(&told, up);
             if counts.is_empty() {
-                self.counts.remove(key);
+                self.counts.remove(&key);
             }
-        }
-        self.touched.insert(key.clone());
-        // One is this one, the other is the set's.
-        if Arc::strong_count(&kind) == 2 {
-            self.kinds.remove(&kind);
+            self.touched.insert(key);
         }
     }
 
@@ -165,9 +141,12 @@ mod tests {
         let mut tally = Tally::default();
         let key = |name: &str| LocalQueueKey { namespace: "team".into(), name: name.into() };
         let why = |reason: &str, cause: &str| (reason.to_owned(), cause.to_owned());
-        let (one, two) = (Uid::from("1"), Uid::from("2"));
-        tally.seen(&one, &workload("a", json!([])));
-        tally.seen(&two, &workload("a", json!([says("QuotaReserved", "False", "WaitingForQuota")])));
+        let (one, two) = (
+            workload("a", json!([])),
+            workload("a", json!([says("QuotaReserved", "False", "WaitingForQuota")])),
+        );
+        tally.changed(None, Some(&one));
+        tally.changed(None, Some(&two));
         assert_eq!(
             tally.of(&key("a")).unadmitted,
             BTreeMap::from([
@@ -178,16 +157,20 @@ mod tests {
         assert_eq!(tally.take_touched(), [key("a")].into());
         let reserved = says("QuotaReserved", "True", "QuotaReserved");
         let checks = says("Admitted", "False", "UnsatisfiedAdmissionChecks");
-        tally.seen(&one, &workload("a", json!([reserved, checks])));
+        let checked = workload("a", json!([reserved, checks]));
+        tally.changed(Some(&one), Some(&checked));
         assert_eq!(tally.of(&key("a")).unadmitted[&why("UnsatisfiedAdmissionChecks", "")], 1);
-        tally.seen(&one, &workload("a", json!([reserved, says("Admitted", "True", "Admitted")])));
-        tally.seen(&two, &workload("b", json!([says("Finished", "True", "Succeeded")])));
+        let admitted = workload("a", json!([reserved, says("Admitted", "True", "Admitted")]));
+        tally.changed(Some(&checked), Some(&admitted));
+        let finished = workload("b", json!([says("Finished", "True", "Succeeded")]));
+        tally.changed(Some(&two), Some(&finished));
         assert!(tally.of(&key("a")).is_empty());
         assert_eq!(tally.of(&key("b")).finished, 1);
         tally.take_touched();
-        tally.seen(&two, &workload("b", json!([says("Finished", "True", "Succeeded")])));
+        tally.changed(Some(&finished), Some(&finished.clone()));
         assert!(tally.take_touched().is_empty(), "nothing new");
-        tally.gone(&two);
-        assert!(tally.of(&key("b")).is_empty() && tally.kinds.is_empty() && tally.of.is_empty());
+        tally.changed(Some(&finished), None);
+        assert!(tally.of(&key("b")).is_empty() && tally.counts.is_empty());
+        assert_eq!(tally.take_touched(), [key("b")].into());
     }
 }

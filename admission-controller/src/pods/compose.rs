@@ -29,10 +29,10 @@ pub fn compose(group: &Group<'_>, job: &Job, priorities: &Priorities) -> Result<
             let set = pod_set(kueue::DEFAULT_PODSET, 1, first)?;
             (workload_name("", "Pod", pod_name, uid), vec![set], vec![owner])
         }
-        PodsKey::Group { name, .. } => {
+        PodsKey::Group(known) => {
             let members = members(group)?;
             let owners = members.iter().map(|pod| owner(pod)).collect();
-            (name.clone(), roles(group, &members)?, owners)
+            (known.name.clone(), roles(group, &members)?, owners)
         }
     };
     let mut workload = json!({

@@ -35,7 +35,7 @@ impl<'a> Group<'a> {
 
     /// Whether it is more than one pod by itself.
     pub fn is_group(&self) -> bool {
-        matches!(self.key, PodsKey::Group { .. })
+        matches!(self.key, PodsKey::Group(_))
     }
 
     /// The pod that speaks for all.

@@ -71,10 +71,7 @@ pub trait Member {
 impl Member for JobObject {
     fn pods_key(&self) -> PodsKey {
         match self.group_name() {
-            Some(name) => PodsKey::Group {
-                namespace: self.metadata.namespace.clone().unwrap_or_default(),
-                name: name.to_owned(),
-            },
+            Some(name) => PodsKey::group(self.metadata.namespace.as_deref().unwrap_or_default(), name),
             None => PodsKey::One(self.uid().into()),
         }
     }

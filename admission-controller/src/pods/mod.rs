@@ -32,13 +32,24 @@ pub const FRAMEWORK: &str = "pod";
 pub enum PodsKey {
     /// A pod by itself.
     One(Uid),
-    /// The pods of a namespace that name the same group.
-    Group {
-        /// The namespace.
-        namespace: String,
-        /// The group's name, and its Workload's.
-        name: String,
-    },
+    /// The pods of a namespace that name the same group. Apart, as what names one of these is kept for every workload.
+    Group(Box<GroupName>),
+}
+
+/// Who a group of pods is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupName {
+    /// The namespace.
+    pub namespace: String,
+    /// The group's name, and its Workload's.
+    pub name: String,
+}
+
+impl PodsKey {
+    /// That of a group.
+    pub fn group(namespace: &str, name: &str) -> Self {
+        Self::Group(Box::new(GroupName { namespace: namespace.to_owned(), name: name.to_owned() }))
+    }
 }
 
 /// Pods, as events and priorities see them: like a job.

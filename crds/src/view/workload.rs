@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use model::ResourceName;
 use model::node::{NodeSelector, NodeSelectorTerm, Toleration};
-use model::pod::PodResources;
+use model::pod::{ContainerResources, PodResources, Requirements};
 use model::quantity::Written;
 use model::selector::Labels;
 use serde::de::IgnoredAny;
@@ -141,27 +141,65 @@ pub struct TemplateMeta {
 
 /// What of a pod decides about quota and flavors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(from = "WrittenPodSpec")]
 pub struct PodSpec {
     /// What it asks for.
-    #[serde(flatten)]
     pub resources: PodResources,
     /// `nodeSelector`.
-    #[serde(deserialize_with = "model::null_as_default")]
     pub node_selector: Labels,
     /// `affinity`.
-    #[serde(deserialize_with = "model::null_as_default")]
     pub affinity: Affinity,
     /// `tolerations`.
-    #[serde(deserialize_with = "model::null_as_default")]
     pub tolerations: Vec<Toleration>,
     /// `resourceClaims`, which are not supported yet: only how many.
-    #[serde(deserialize_with = "model::null_as_default")]
     pub resource_claims: Vec<ResourceClaim>,
     /// `priorityClassName`.
     pub priority_class_name: Option<String>,
     /// `runtimeClassName`.
     pub runtime_class_name: Option<String>,
+}
+
+/// The same as it is written, side by side. To flatten the resources would read every template twice, and templates are
+/// most of what is listed at a start.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WrittenPodSpec {
+    #[serde(deserialize_with = "model::null_as_default")]
+    init_containers: Vec<ContainerResources>,
+    #[serde(deserialize_with = "model::null_as_default")]
+    containers: Vec<ContainerResources>,
+    #[serde(deserialize_with = "model::null_as_default")]
+    overhead: BTreeMap<ResourceName, Written>,
+    resources: Option<Requirements>,
+    #[serde(deserialize_with = "model::null_as_default")]
+    node_selector: Labels,
+    #[serde(deserialize_with = "model::null_as_default")]
+    affinity: Affinity,
+    #[serde(deserialize_with = "model::null_as_default")]
+    tolerations: Vec<Toleration>,
+    #[serde(deserialize_with = "model::null_as_default")]
+    resource_claims: Vec<ResourceClaim>,
+    priority_class_name: Option<String>,
+    runtime_class_name: Option<String>,
+}
+
+impl From<WrittenPodSpec> for PodSpec {
+    fn from(written: WrittenPodSpec) -> Self {
+        Self {
+            resources: PodResources {
+                init_containers: written.init_containers,
+                containers: written.containers,
+                overhead: written.overhead,
+                resources: written.resources,
+            },
+            node_selector: written.node_selector,
+            affinity: written.affinity,
+            tolerations: written.tolerations,
+            resource_claims: written.resource_claims,
+            priority_class_name: written.priority_class_name,
+            runtime_class_name: written.runtime_class_name,
+        }
+    }
 }
 
 /// `resourceClaims[]` of a pod: that there is one.

@@ -11,16 +11,28 @@ use model::pool::Pool;
 use quota_engine::Uid;
 
 use crate::controller::store::Object;
-use crate::input::{self, Identity};
+use crate::input::{self, Texts};
 
 /// What Workloads have in common.
 #[derive(Default)]
 pub(super) struct Shared {
     texts: Pool<str>,
-    lists: Pool<[String]>,
     pod_sets: Pool<[PodSet]>,
-    classes: Pool<PriorityClassRef>,
+    likes: Pool<Alike>,
     admissions: Pool<Admission>,
+}
+
+/// What the workloads of one queue mostly have alike.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Alike {
+    namespace: Arc<str>,
+    queue_name: Option<Arc<str>>,
+    finalizers: Option<Vec<String>>,
+    generation: Option<i64>,
+    active: Option<bool>,
+    priority: Option<i32>,
+    class: Option<PriorityClassRef>,
+    pod_sets: Arc<[PodSet]>,
 }
 
 /// A Workload without its labels, which decide nothing; but for the one that tells of which job an orphan is.
@@ -29,16 +41,9 @@ pub(super) struct Kept {
     pub(super) uid: Uid,
     version: u64,
     pub(super) name: Arc<str>,
-    pub(super) namespace: Arc<str>,
-    generation: Option<i64>,
+    alike: Arc<Alike>,
     created: Option<Time>,
-    finalizers: Option<Arc<[String]>>,
     owners: Option<Box<[Owner]>>,
-    queue_name: Option<Arc<str>>,
-    pod_sets: Arc<[PodSet]>,
-    priority: Option<i32>,
-    class: Option<Arc<PriorityClassRef>>,
-    active: Option<bool>,
     conditions: Box<[Said]>,
     admission: Option<Arc<Admission>>,
     /// Everything else, of one that has anything else.
@@ -86,21 +91,23 @@ impl Kept {
         let labels = metadata.labels.take().filter(|_| owners.is_none()).unwrap_or_default();
         let job: BTreeMap<_, _> = labels.into_iter().filter(|(key, _)| key == kueue::JOB_UID).collect();
         metadata.labels = (!job.is_empty()).then_some(job);
-        let finalizers = metadata.finalizers.take().filter(|finalizers| !finalizers.is_empty());
+        let alike = Alike {
+            namespace: shared.texts.share_text(&metadata.namespace.take().unwrap_or_default()),
+            queue_name: view.spec.queue_name.take().map(|name| shared.texts.share_text(&name)),
+            finalizers: metadata.finalizers.take().filter(|finalizers| !finalizers.is_empty()),
+            generation: metadata.generation.take(),
+            active: view.spec.active.take(),
+            priority: view.spec.priority.take(),
+            class: view.spec.priority_class_ref.take(),
+            pod_sets: shared.pod_sets.share(std::mem::take(&mut view.spec.pod_sets)),
+        };
         let kept = Self {
             uid,
             version,
             name: metadata.name.take().unwrap_or_default().into(),
-            namespace: shared.texts.share_text(&metadata.namespace.take().unwrap_or_default()),
-            generation: metadata.generation.take(),
+            alike: shared.likes.share(alike.into()),
             created: metadata.creation_timestamp.take(),
-            finalizers: finalizers.map(|finalizers| shared.lists.share(finalizers.into())),
             owners: owners.map(|owners| owners.into_iter().map(|one| Owner::of(one, shared)).collect()),
-            queue_name: view.spec.queue_name.take().map(|name| shared.texts.share_text(&name)),
-            pod_sets: shared.pod_sets.share(std::mem::take(&mut view.spec.pod_sets)),
-            priority: view.spec.priority.take(),
-            class: view.spec.priority_class_ref.take().map(|class| shared.classes.share(class.into())),
-            active: view.spec.active.take(),
             conditions: std::mem::take(&mut view.status.conditions)
                 .into_iter()
                 .map(|one| Said::of(one, shared))
@@ -120,25 +127,34 @@ impl Kept {
         metadata.uid = said(self.uid.as_str());
         metadata.resource_version = (self.version > 0).then(|| self.version.to_string());
         metadata.name = said(&self.name);
-        metadata.namespace = said(&self.namespace);
-        metadata.generation = self.generation;
+        metadata.namespace = said(&self.alike.namespace);
+        metadata.generation = self.alike.generation;
         metadata.creation_timestamp.clone_from(&self.created);
-        metadata.finalizers = self.finalizers.as_deref().map(<[String]>::to_vec);
+        metadata.finalizers.clone_from(&self.alike.finalizers);
         metadata.owner_references =
             self.owners.as_ref().map(|owners| owners.iter().map(Owner::reference).collect());
-        view.spec.queue_name = self.queue_name.as_deref().map(str::to_owned);
-        view.spec.pod_sets = Arc::clone(&self.pod_sets);
-        view.spec.priority = self.priority;
-        view.spec.priority_class_ref = self.class.as_deref().cloned();
-        view.spec.active = self.active;
+        view.spec.queue_name = self.alike.queue_name.as_deref().map(str::to_owned);
+        view.spec.pod_sets = Arc::clone(&self.alike.pod_sets);
+        view.spec.priority = self.alike.priority;
+        view.spec.priority_class_ref.clone_from(&self.alike.class);
+        view.spec.active = self.alike.active;
         view.status.admission = self.admission.as_deref().cloned();
         view.status.conditions = self.conditions.iter().map(Said::condition).collect();
         view
     }
 
-    /// Who it is, in the texts that are kept of it.
-    pub(super) fn identity(&self) -> Identity {
-        Identity { uid: self.uid.clone(), namespace: self.namespace.clone(), name: self.name.clone() }
+    pub(super) fn namespace(&self) -> &Arc<str> {
+        &self.alike.namespace
+    }
+
+    /// What is kept of it as texts.
+    pub(super) fn texts(&self) -> Texts {
+        Texts {
+            uid: self.uid.clone(),
+            namespace: self.alike.namespace.clone(),
+            name: self.name.clone(),
+            queue: self.alike.queue_name.clone(),
+        }
     }
 
     /// The objects that it was made from.
@@ -159,7 +175,7 @@ impl Kept {
 
     /// Whether its priority is that of a class.
     pub(super) fn has_class(&self) -> bool {
-        self.class.is_some()
+        self.alike.class.is_some()
     }
 
     /// The ClusterQueue of which it holds quota.
@@ -288,8 +304,7 @@ mod tests {
         let mut shared = Shared::default();
         let mut keep = || Kept::of(read(&plain()), &mut shared);
         let (one, other) = (keep(), keep());
-        assert!(Arc::ptr_eq(&one.pod_sets, &other.pod_sets));
-        assert!(Arc::ptr_eq(&one.namespace, &other.namespace));
+        assert!(Arc::ptr_eq(&one.alike, &other.alike));
         assert!(Arc::ptr_eq(&one.conditions[0].message, &other.conditions[0].message));
     }
 }

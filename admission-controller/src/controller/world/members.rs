@@ -64,8 +64,7 @@ impl Members {
     pub(super) fn unit_of(&self, workload: &Kept) -> Option<Unit> {
         self.pods.as_ref()?;
         if workload.is_of_group() {
-            let (namespace, name) = (workload.namespace.to_string(), workload.name.to_string());
-            return Some(Unit::Pods(PodsKey::Group { namespace, name }));
+            return Some(Unit::Pods(PodsKey::group(workload.namespace(), &workload.name)));
         }
         let owner = workload.controller()?;
         (&*owner.kind == "Pod" && &*owner.api_version == "v1")
@@ -238,7 +237,7 @@ impl World {
     pub(in crate::controller) fn workload_of_pods(&self, key: &PodsKey) -> (Option<Workload>, bool) {
         match key {
             PodsKey::One(uid) => (self.workloads_of(uid).into_iter().next(), false),
-            PodsKey::Group { namespace, name } => match self.workloads.named(namespace, name) {
+            PodsKey::Group(group) => match self.workloads.named(&group.namespace, &group.name) {
                 Some(kept) if kept.is_of_group() => (Some(kept.view()), false),
                 Some(_) => (None, true),
                 None => (None, false),

@@ -94,7 +94,7 @@ impl World {
     /// Flavors that may have lost their last ClusterQueue.
     pub(super) fn flavors_dirty(&mut self) {
         let going = self.flavors_by_name.iter().filter(|(_, one)| one.metadata.deletion_timestamp.is_some());
-        self.dirty.extend(going.map(|(name, _)| Unit::Flavor(name.clone())));
+        self.dirty.extend(going.map(|(name, _)| Unit::Flavor(name.as_str().into())));
     }
 
     pub(super) fn cluster_queue_changed(&mut self, engine: &mut Engine, delta: Delta<ClusterQueue>) {
@@ -182,7 +182,7 @@ impl World {
                 let queue = input::local_queue(view);
                 let key = queue.key.clone();
                 self.local_queues_by_key.insert(key.clone(), uid);
-                self.dirty.extend(self.config.shows_labels().then(|| Unit::LocalQueue(key.clone())));
+                self.dirty.extend(self.config.shows_labels().then(|| Unit::LocalQueue(key.clone().into())));
                 self.tell_default_queue(&key);
                 let history = input::history(view);
                 engine.apply(Event::LocalQueue(queue));
@@ -208,8 +208,8 @@ impl World {
                 let name = view.metadata.name.clone().unwrap_or_default();
                 let places = view.spec.topology_name.is_some();
                 self.flavors_by_name.insert(name.clone(), view.clone());
-                self.dirty.insert(Unit::Flavor(name));
-                self.dirty.extend(self.ground.going_topologies().map(Unit::Topology));
+                self.dirty.insert(Unit::Flavor(name.as_str().into()));
+                self.dirty.extend(self.ground.going_topologies().map(|name| Unit::Topology(name.into())));
                 engine.apply(Event::Flavor(input::flavor(view)));
                 if places {
                     self.want_ground();
@@ -223,7 +223,7 @@ impl World {
                 if self.flavors_by_name.get(&name).is_some_and(|known| input::uid(&known.metadata) == uid) {
                     self.flavors_by_name.remove(&name);
                 }
-                self.dirty.extend(self.ground.going_topologies().map(Unit::Topology));
+                self.dirty.extend(self.ground.going_topologies().map(|name| Unit::Topology(name.into())));
                 engine.apply(Event::FlavorGone(name.as_str().into(), uid));
             }
         }

@@ -27,10 +27,14 @@ impl Told {
     }
 
     fn workload(&mut self) {
+        self.workload_of("u", "7");
+    }
+
+    fn workload_of(&mut self, job: &str, version: &str) {
         let workload = serde_json::from_value(json!({ "metadata": {
-            "name": "w", "namespace": "team", "uid": "w", "resourceVersion": "7",
+            "name": "w", "namespace": "team", "uid": "w", "resourceVersion": version,
             "ownerReferences": [
-                { "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true },
+                { "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": job, "controller": true },
             ],
         }}));
         let change = Change::Applied(workload.unwrap());
@@ -209,4 +213,13 @@ fn a_job_is_read_when_its_owner_turns_out_to_name_no_queue() {
     told.job(Change::Applied, 6, &part);
     let job = told.world.job(&"u".into()).unwrap();
     assert!(matches!(told.world.standing(&job.object.metadata), Standing::Endless(_)));
+}
+
+#[test]
+fn a_workload_that_is_given_to_another_job_is_the_firsts_no_more() {
+    let mut told = told();
+    told.workload_of("u", "7");
+    told.workload_of("x", "8");
+    let has = |uid: &str| told.world.has_workload(&Uid::from(uid));
+    assert_eq!((has("u"), has("x")), (false, true));
 }

@@ -21,6 +21,19 @@ pub(crate) struct Workloads {
     shared: Shared,
 }
 
+/// What a change did to a Workload.
+pub(super) enum Turn {
+    /// It is new, or newer than it was.
+    Newer {
+        /// As it was.
+        before: Option<Arc<Kept>>,
+        /// As it is.
+        now: Arc<Kept>,
+    },
+    /// It is gone.
+    Gone(Arc<Kept>),
+}
+
 /// A Workload among those of its namespace. What is kept is its own index: one pointer says it all.
 struct ByName(Arc<Kept>);
 
@@ -59,8 +72,8 @@ impl Workloads {
     }
 
     /// The same, as it is kept.
-    pub(super) fn kept(&self, uid: &Uid) -> Option<&Arc<Kept>> {
-        self.store.shared(uid)
+    pub(super) fn kept(&self, uid: &Uid) -> Option<&Kept> {
+        self.store.get(uid)
     }
 
     /// The Workload of this name.
@@ -78,41 +91,56 @@ impl Workloads {
         self.store.iter().map(|(_, kept)| kept)
     }
 
-    pub(super) fn take(&mut self, change: Change<Workload>) -> Vec<Delta<Kept>> {
-        let change = match change {
-            Change::Restarted => Change::Restarted,
-            Change::Synced => Change::Synced,
-            Change::Applied(view) => Change::Applied(Kept::of(view, &mut self.shared)),
-            Change::Deleted(view) => Change::Deleted(Kept::of(view, &mut self.shared)),
+    pub(super) fn take(&mut self, change: Change<Workload>) -> Vec<Turn> {
+        let deltas = match change {
+            Change::Applied(view) => {
+                let kept = Kept::of(view, &mut self.shared);
+                return self
+                    .put(kept, |store, kept| !store.take(Change::Applied(kept)).is_empty())
+                    .into_iter()
+                    .collect();
+            }
+            Change::Restarted => self.store.take(Change::Restarted),
+            Change::Synced => self.store.take(Change::Synced),
+            Change::Deleted(view) => self.store.take(Change::Deleted(Kept::of(view, &mut self.shared))),
         };
-        let deltas = self.store.take(change);
-        deltas.iter().for_each(|delta| match delta {
-            Delta::Upsert(uid) => self.note_name(uid),
-            Delta::Gone(kept) => self.forget_name(kept),
+        let gone = deltas.into_iter().filter_map(|delta| match delta {
+            Delta::Gone(kept) => Some(kept),
+            Delta::Upsert(_) => None,
         });
-        deltas
+        gone.map(|kept| {
+            self.forget_name(&kept);
+            Turn::Gone(kept)
+        })
+        .collect()
     }
 
     /// Takes the answer to a write; see [`Store::upsert`].
-    pub(super) fn upsert(&mut self, view: Workload) -> Option<Uid> {
-        let uid = self.store.upsert(Kept::of(view, &mut self.shared))?;
-        self.note_name(&uid);
-        Some(uid)
+    pub(super) fn upsert(&mut self, view: Workload) -> Option<Turn> {
+        let kept = Kept::of(view, &mut self.shared);
+        self.put(kept, |store, kept| store.upsert(kept).is_some())
     }
 
-    fn note_name(&mut self, uid: &Uid) {
-        let Some(kept) = self.store.shared(uid) else { return };
-        self.by_name.entry(kept.namespace.clone()).or_default().replace(ByName(kept.clone()));
+    /// Puts a Workload where it belongs, if `put` finds that it says something new.
+    fn put(&mut self, kept: Kept, put: impl FnOnce(&mut Store<Kept>, Kept) -> bool) -> Option<Turn> {
+        let uid = kept.uid.clone();
+        let before = self.store.shared(&uid).cloned();
+        if !put(&mut self.store, kept) {
+            return None;
+        }
+        let now = self.store.shared(&uid)?.clone();
+        self.by_name.entry(now.namespace().clone()).or_default().replace(ByName(now.clone()));
+        Some(Turn::Newer { before, now })
     }
 
     /// Another one may have its name by now.
     fn forget_name(&mut self, gone: &Kept) {
-        let Some(names) = self.by_name.get_mut(&gone.namespace) else { return };
+        let Some(names) = self.by_name.get_mut(gone.namespace()) else { return };
         if names.get(&*gone.name).is_some_and(|found| found.0.uid == gone.uid) {
             names.remove(&*gone.name);
         }
         if names.is_empty() {
-            self.by_name.remove(&gone.namespace);
+            self.by_name.remove(gone.namespace());
         }
     }
 }

@@ -165,7 +165,7 @@ fn quota_request(case: &Case) -> Verdict {
     let view: Workload = seen(&tc["workload"]);
     let config = configuration(&case.name, &tc["featureGates"]);
     let told = input::workload(
-        (&view.metadata).into(),
+        (&view).into(),
         &view,
         &Rules::of(&config),
         &PodDefaults::default(),
@@ -350,7 +350,7 @@ fn reservation(case: &Case) -> Verdict {
     let holder: Workload = seen(&holder);
     // The admission in the engine's terms.
     let holder = input::workload(
-        (&holder.metadata).into(),
+        (&holder).into(),
         &holder,
         &Rules::default(),
         &PodDefaults::default(),

@@ -196,13 +196,8 @@ impl World {
     pub(crate) fn workloads(&mut self, workloads: &Value) {
         for object in workloads.as_array().into_iter().flatten() {
             let view: Workload = self.stored(object);
-            let workload = input::workload(
-                (&view.metadata).into(),
-                &view,
-                &self.rules,
-                &self.defaults,
-                &Priorities::default(),
-            );
+            let workload =
+                input::workload((&view).into(), &view, &self.rules, &self.defaults, &Priorities::default());
             let key = key_of(object);
             self.keys.insert(workload.uid.clone(), key);
             self.engine.apply(Event::Workload(Box::new(workload)));
