@@ -41,72 +41,84 @@ pub fn written<'a>(
     preemptor: Option<&'a Workload>,
 ) -> Vec<News<'a>> {
     let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
-    let message = |kind: &str| after.condition(kind).map_or("", |one| one.message.as_str()).to_owned();
-    let normal = |reason: &'static str, note: String| News {
-        about: after,
-        severity: Severity::Normal,
-        reason: reason.into(),
-        note,
-    };
     let queue = after.status.admission.as_ref().map_or("", |one| one.cluster_queue.as_str());
     let mut news = Vec::new();
     if became(tokens::QUOTA_RESERVED) {
-        news.push(normal(reasons::QUOTA_RESERVED, message(tokens::QUOTA_RESERVED)));
+        news.push(normal(after, reasons::QUOTA_RESERVED, message(after, tokens::QUOTA_RESERVED)));
     }
     if became(tokens::ADMITTED) {
-        news.push(normal(reasons::ADMITTED, format!("admitted by ClusterQueue {queue}")));
+        news.push(normal(after, reasons::ADMITTED, format!("admitted by ClusterQueue {queue}")));
     }
     // Who had nothing loses nothing.
     if became(tokens::EVICTED) && after.status.admission.is_some() {
         let reason = after.condition(tokens::EVICTED).map_or("", |one| one.reason.as_str());
         let reason = Cow::Owned(format!("{}{reason}", reasons::EVICTED_DUE_TO));
-        news.push(News { reason, ..normal("", message(tokens::EVICTED)) });
+        news.push(News { reason, ..normal(after, "", message(after, tokens::EVICTED)) });
     }
     if became(tokens::PREEMPTED) {
-        news.push(normal(reasons::PREEMPTED, message(tokens::PREEMPTED)));
-        let victim = |name: &Option<String>| name.clone().unwrap_or_default();
-        let (namespace, name) = (victim(&after.metadata.namespace), victim(&after.metadata.name));
-        let note = format!("Workload {namespace}/{name} of ClusterQueue {queue} was preempted for it");
-        news.extend(
-            preemptor.map(|preemptor| News { about: preemptor, ..normal(reasons::PREEMPTED_WORKLOAD, note) }),
-        );
+        news.push(normal(after, reasons::PREEMPTED, message(after, tokens::PREEMPTED)));
+        news.extend(preemptor.map(|preemptor| made_room(after, queue, preemptor)));
     }
     let replaced =
         after.condition(tokens::FINISHED).filter(|one| one.reason == finished::WORKLOAD_SLICE_REPLACED);
     if let (true, Some(replaced)) = (became(tokens::FINISHED), replaced) {
-        news.push(normal(finished::WORKLOAD_SLICE_REPLACED, replaced.message.clone()));
+        news.push(normal(after, finished::WORKLOAD_SLICE_REPLACED, replaced.message.clone()));
     }
     if became(tokens::DEACTIVATION_TARGET) {
-        let target = after.condition(tokens::DEACTIVATION_TARGET);
-        let reason = match target.map_or("", |one| one.reason.as_str()) {
-            tokens::deactivation_target::ADMISSION_CHECK => Some(reasons::ADMISSION_CHECK_REJECTED),
-            tokens::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED => {
-                Some(reasons::MAXIMUM_EXECUTION_TIME_EXCEEDED)
-            }
-            _ => None,
-        };
-        let warning = |reason| News {
-            severity: Severity::Warning,
-            ..normal(reason, message(tokens::DEACTIVATION_TARGET))
-        };
-        news.extend(reason.map(warning));
+        news.extend(to_be_deactivated(after));
     }
-    let gated = |one: &Workload| {
-        let waits = one.condition(tokens::QUOTA_RESERVED);
-        waits.is_some_and(|one| one.status == "False" && one.reason == quota_reserved::ADMISSION_GATED)
-            && !one.holds(tokens::BLOCKED_ON_PREEMPTION_GATES)
-    };
-    if before.is_some_and(gated) && !gated(after) {
+    if before.is_some_and(is_gated) && !is_gated(after) {
         let note = "nobody holds it back any more".to_owned();
-        news.push(normal(reasons::ADMISSION_GATE_CLEARED, note));
+        news.push(normal(after, reasons::ADMISSION_GATE_CLEARED, note));
     }
-    let waits = after.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False");
-    let waited = before.and_then(|before| before.condition(tokens::QUOTA_RESERVED));
-    if let Some(waits) = waits.filter(|waits| waited.is_none_or(|waited| waited.reason != waits.reason)) {
-        let reason = Cow::Owned(waits.reason.clone());
-        // Somebody wanted that.
-        let severity = if gated(after) { Severity::Normal } else { Severity::Warning };
-        news.push(News { severity, reason, ..normal("", waits.message.clone()) });
-    }
+    news.extend(waits(before, after));
     news
+}
+
+fn normal<'a>(about: &'a Workload, reason: &'static str, note: String) -> News<'a> {
+    News { about, severity: Severity::Normal, reason: reason.into(), note }
+}
+
+/// The message of a condition.
+fn message(workload: &Workload, kind: &str) -> String {
+    workload.condition(kind).map_or("", |one| one.message.as_str()).to_owned()
+}
+
+/// Told of the one for which a workload of this queue was preempted.
+fn made_room<'a>(victim: &Workload, queue: &str, preemptor: &'a Workload) -> News<'a> {
+    let text = |name: &Option<String>| name.clone().unwrap_or_default();
+    let (namespace, name) = (text(&victim.metadata.namespace), text(&victim.metadata.name));
+    let note = format!("Workload {namespace}/{name} of ClusterQueue {queue} was preempted for it");
+    normal(preemptor, reasons::PREEMPTED_WORKLOAD, note)
+}
+
+fn to_be_deactivated(workload: &Workload) -> Option<News<'_>> {
+    let reason = match workload.condition(tokens::DEACTIVATION_TARGET)?.reason.as_str() {
+        tokens::deactivation_target::ADMISSION_CHECK => reasons::ADMISSION_CHECK_REJECTED,
+        tokens::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED => {
+            reasons::MAXIMUM_EXECUTION_TIME_EXCEEDED
+        }
+        _ => return None,
+    };
+    let told = normal(workload, reason, message(workload, tokens::DEACTIVATION_TARGET));
+    Some(News { severity: Severity::Warning, ..told })
+}
+
+fn is_gated(workload: &Workload) -> bool {
+    let waits = workload.condition(tokens::QUOTA_RESERVED);
+    waits.is_some_and(|one| one.status == "False" && one.reason == quota_reserved::ADMISSION_GATED)
+        && !workload.holds(tokens::BLOCKED_ON_PREEMPTION_GATES)
+}
+
+/// That it waits, if it does for another reason than before.
+fn waits<'a>(before: Option<&Workload>, after: &'a Workload) -> Option<News<'a>> {
+    let waits = after.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False")?;
+    let waited = before.and_then(|before| before.condition(tokens::QUOTA_RESERVED));
+    if waited.is_some_and(|waited| waited.reason == waits.reason) {
+        return None;
+    }
+    // Somebody wanted that.
+    let severity = if is_gated(after) { Severity::Normal } else { Severity::Warning };
+    let reason = Cow::Owned(waits.reason.clone());
+    Some(News { severity, reason, ..normal(after, "", waits.message.clone()) })
 }

@@ -1,3 +1,4 @@
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -143,6 +144,45 @@ pub(super) struct Store<V> {
     synced: bool,
 }
 
+/// Which object has a name. One may take the name of another before that is said to be gone.
+#[derive(Debug)]
+pub(super) struct Names<N>(BTreeMap<N, Uid>);
+
+impl<N> Default for Names<N> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<N: Ord> Names<N> {
+    pub(super) fn get<Q: Ord + ?Sized>(&self, name: &Q) -> Option<&Uid>
+    where
+        N: Borrow<Q>,
+    {
+        self.0.get(name)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &N> {
+        self.0.keys()
+    }
+
+    pub(super) fn insert(&mut self, name: N, uid: Uid) {
+        self.0.insert(name, uid);
+    }
+
+    /// The object is gone. Returns whether the name is free.
+    pub(super) fn remove<Q: Ord + ?Sized>(&mut self, name: &Q, uid: &Uid) -> bool
+    where
+        N: Borrow<Q>,
+    {
+        let has_it = self.0.get(name) == Some(uid);
+        if has_it {
+            self.0.remove(name);
+        }
+        has_it
+    }
+}
+
 /// An answer comes within a request's time-out; this many deletions are remembered, more than writes can be in flight.
 const MAX_BURIED: usize = 4_096;
 
@@ -252,6 +292,16 @@ mod tests {
         assert_eq!(store.take(Change::Deleted(object("2"))).len(), 1);
         assert_eq!(store.upsert(object("2")), None);
         assert!(store.iter().next().is_none());
+    }
+
+    #[test]
+    fn a_name_that_another_has_by_now_is_not_free() {
+        let mut names = Names::default();
+        names.insert("a", Uid::from("1"));
+        names.insert("a", Uid::from("2"));
+        assert!(!names.remove("a", &Uid::from("1")));
+        assert_eq!(names.get("a"), Some(&Uid::from("2")));
+        assert!(names.remove("a", &Uid::from("2")) && names.iter().next().is_none());
     }
 
     #[test]

@@ -38,7 +38,7 @@ use self::provisioning::Provisioning;
 use self::slices::SlicePods;
 use self::workloads::{Turn, Workloads};
 use super::feeds::Seen;
-use super::store::{Delta, Store, StoredJob};
+use super::store::{Delta, Names, Store, StoredJob};
 use crate::compose::Priorities;
 use crate::config::Configuration;
 use crate::defaults::PodDefaults;
@@ -103,13 +103,14 @@ pub(crate) struct World {
     awaited: BTreeMap<WorkloadName, Uid>,
     /// Workloads behind the uid of their job.
     workloads_of_job: BTreeSet<(Uid, Uid)>,
-    queues_by_name: BTreeMap<ClusterQueueName, Uid>,
-    checks_by_name: BTreeMap<CheckName, Uid>,
+    queues_by_name: Names<ClusterQueueName>,
+    checks_by_name: Names<CheckName>,
     /// The rules of ClusterQueues that ask for checks.
     check_rules: BTreeMap<ClusterQueueName, Vec<AdmissionCheckRule>>,
-    local_queues_by_key: BTreeMap<LocalQueueKey, Uid>,
+    local_queues_by_key: Names<LocalQueueKey>,
     pub(super) flavors_by_name: BTreeMap<String, ResourceFlavor>,
-    cohorts_by_name: BTreeMap<CohortName, Uid>,
+    cohorts_by_name: Names<CohortName>,
+    namespaces_by_name: Names<Arc<str>>,
     pub(super) priorities: Priorities,
     /// Units that something happened to.
     pub(super) dirty: BTreeSet<Unit>,
@@ -152,12 +153,13 @@ impl World {
             children: BTreeMap::new(),
             awaited: BTreeMap::new(),
             workloads_of_job: BTreeSet::new(),
-            queues_by_name: BTreeMap::new(),
-            checks_by_name: BTreeMap::new(),
+            queues_by_name: Names::default(),
+            checks_by_name: Names::default(),
             check_rules: BTreeMap::new(),
-            local_queues_by_key: BTreeMap::new(),
+            local_queues_by_key: Names::default(),
             flavors_by_name: BTreeMap::new(),
-            cohorts_by_name: BTreeMap::new(),
+            cohorts_by_name: Names::default(),
+            namespaces_by_name: Names::default(),
             priorities: Priorities::default(),
             dirty: BTreeSet::new(),
             changed_cohorts: BTreeSet::new(),
@@ -422,10 +424,16 @@ impl World {
         match delta {
             Delta::Upsert(uid) => {
                 let Some(view) = self.namespaces.get(&uid) else { return };
-                let labels = view.metadata.labels.clone().unwrap_or_default();
-                engine.apply(Event::Namespace(name(&view.metadata), labels));
+                let (name, labels) = (name(&view.metadata), view.metadata.labels.clone());
+                self.namespaces_by_name.insert(Arc::clone(&name), uid);
+                engine.apply(Event::Namespace(name, labels.unwrap_or_default()));
             }
-            Delta::Gone(view) => engine.apply(Event::NamespaceGone(name(&view.metadata))),
+            Delta::Gone(view) => {
+                let name = name(&view.metadata);
+                if self.namespaces_by_name.remove(&name, &input::uid(&view.metadata)) {
+                    engine.apply(Event::NamespaceGone(name));
+                }
+            }
         }
     }
 
@@ -443,9 +451,9 @@ impl World {
         self.dirty.extend(self.members.units());
         self.dirty.extend(self.flavors_by_name.keys().map(|name| Unit::Flavor(name.as_str().into())));
         self.dirty.extend(self.ground.topology_names().map(|name| Unit::Topology(name.into())));
-        self.dirty.extend(self.checks_by_name.keys().cloned().map(Unit::Check));
-        self.dirty.extend(self.cohorts_by_name.keys().cloned().map(Unit::Cohort));
-        self.dirty.extend(self.queues_by_name.keys().cloned().map(Unit::ClusterQueue));
+        self.dirty.extend(self.checks_by_name.iter().cloned().map(Unit::Check));
+        self.dirty.extend(self.cohorts_by_name.iter().cloned().map(Unit::Cohort));
+        self.dirty.extend(self.queues_by_name.iter().cloned().map(Unit::ClusterQueue));
     }
 
     /// The Workloads of which this is true are looked at.

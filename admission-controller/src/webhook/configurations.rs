@@ -27,29 +27,91 @@ pub fn webhook_configurations_for(
     ca_bundle: Option<&[u8]>,
 ) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
     let metadata = || ObjectMeta { name: Some(CONFIGURATION.to_owned()), ..ObjectMeta::default() };
-    let jobs = || job_rules(config, &["CREATE", "UPDATE"]);
     let client = |path: &str| client(config, ca_bundle, path);
-    let mut changing = vec![mutating(config, "mutate-job.trireme.dev", client(paths::MUTATE_JOB), jobs())];
-    let owners = || owner_rules(config, &["CREATE", "UPDATE"]);
-    if config.pod_owners().next().is_some() {
-        let client = client(paths::MUTATE_POD_OWNER);
-        changing.push(mutating(config, "mutate-pod-owner.trireme.dev", client, owners()));
+    let changing = changing(config).into_iter().map(|hook| hook.mutating(client)).collect();
+    let judging = judging(config).into_iter().map(|hook| hook.validating(client)).collect();
+    (
+        MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(changing) },
+        ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(judging) },
+    )
+}
+
+/// A webhook of either kind.
+struct Hook {
+    name: String,
+    path: String,
+    rules: Vec<RuleWithOperations>,
+    /// Whose objects it looks at, where not everybody's.
+    namespaces: Option<LabelSelector>,
+    /// Which of them, where not all.
+    objects: Option<LabelSelector>,
+    /// What becomes of a request that it does not answer.
+    failure_policy: &'static str,
+}
+
+impl Hook {
+    /// For all objects of its rules.
+    fn new(name: &str, path: &str, rules: Vec<RuleWithOperations>) -> Self {
+        let name = format!("{name}.trireme.dev");
+        Self { name, path: path.to_owned(), rules, namespaces: None, objects: None, failure_policy: "Fail" }
     }
-    changing.extend(pod_webhooks(config).into_iter().map(|(name, selector)| MutatingWebhook {
-        object_selector: Some(selector),
-        namespace_selector: Some(namespaces(config)),
-        ..mutating(
-            config,
-            &format!("mutate-{name}.trireme.dev"),
-            client(paths::MUTATE_POD),
-            vec![pods(&["CREATE"])],
-        )
+
+    /// For these of the namespaces that are managed.
+    fn of_managed(self, config: &Configuration, objects: Option<LabelSelector>) -> Self {
+        Self { namespaces: Some(namespaces(config)), objects, ..self }
+    }
+
+    fn mutating(self, client: impl Fn(&str) -> WebhookClientConfig) -> MutatingWebhook {
+        MutatingWebhook {
+            name: self.name,
+            admission_review_versions: vec!["v1".to_owned()],
+            client_config: client(&self.path),
+            failure_policy: Some(self.failure_policy.to_owned()),
+            namespace_selector: self.namespaces,
+            object_selector: self.objects,
+            rules: Some(self.rules),
+            side_effects: "None".to_owned(),
+            timeout_seconds: Some(TIMEOUT_SECONDS),
+            ..MutatingWebhook::default()
+        }
+    }
+
+    fn validating(self, client: impl Fn(&str) -> WebhookClientConfig) -> ValidatingWebhook {
+        ValidatingWebhook {
+            name: self.name,
+            admission_review_versions: vec!["v1".to_owned()],
+            client_config: client(&self.path),
+            failure_policy: Some(self.failure_policy.to_owned()),
+            namespace_selector: self.namespaces,
+            object_selector: self.objects,
+            rules: Some(self.rules),
+            side_effects: "None".to_owned(),
+            timeout_seconds: Some(TIMEOUT_SECONDS),
+            ..ValidatingWebhook::default()
+        }
+    }
+}
+
+const CHANGES: &[&str] = &["CREATE", "UPDATE"];
+
+/// The webhooks that change objects.
+fn changing(config: &Configuration) -> Vec<Hook> {
+    let jobs = job_rules(config, CHANGES);
+    let mut hooks =
+        vec![Hook::new("mutate-job", paths::MUTATE_JOB, jobs).of_managed(config, labelled(config))];
+    if config.pod_owners().next().is_some() {
+        let owners = owner_rules(config, CHANGES);
+        let hook = Hook::new("mutate-pod-owner", paths::MUTATE_POD_OWNER, owners);
+        hooks.push(hook.of_managed(config, labelled(config)));
+    }
+    hooks.extend(pod_webhooks(config).into_iter().map(|(name, objects)| {
+        let hook = Hook::new(&format!("mutate-{name}"), paths::MUTATE_POD, vec![pods(&["CREATE"])]);
+        hook.of_managed(config, Some(objects))
     }));
-    changing.extend(unlabelled(config).into_iter().map(|(name, path, rules)| MutatingWebhook {
-        object_selector: Some(has_label(kueue::QUEUE_NAME, "DoesNotExist")),
-        namespace_selector: Some(namespaces(config)),
-        failure_policy: Some("Ignore".to_owned()),
-        ..mutating(config, &format!("default-queue-of-{name}.trireme.dev"), client(path), rules)
+    hooks.extend(unlabelled(config).into_iter().map(|(name, path, rules)| {
+        let hook = Hook::new(&format!("default-queue-of-{name}"), path, rules);
+        let objects = has_label(kueue::QUEUE_NAME, "DoesNotExist");
+        Hook { failure_policy: "Ignore", ..hook.of_managed(config, Some(objects)) }
     }));
     for kind in [paths::CLUSTER_QUEUE, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
         // Nobody waits for a review that changes nothing.
@@ -57,46 +119,32 @@ pub fn webhook_configurations_for(
             continue;
         }
         let rules = vec![kueue_rule(&[&format!("{kind}s")], &["CREATE"])];
-        changing.push(mutating(
-            config,
-            &format!("mutate-{kind}.trireme.dev"),
-            client(&paths::default(kind)),
-            rules,
-        ));
+        hooks.push(Hook::new(&format!("mutate-{kind}"), &paths::default(kind), rules));
     }
-    let mut judging =
-        vec![validating(config, "validate-job.trireme.dev", client(paths::VALIDATE_JOB), jobs())];
+    hooks
+}
+
+/// The webhooks that refuse objects.
+fn judging(config: &Configuration) -> Vec<Hook> {
+    let jobs = job_rules(config, CHANGES);
+    let mut hooks =
+        vec![Hook::new("validate-job", paths::VALIDATE_JOB, jobs).of_managed(config, labelled(config))];
     if config.pod_owners().next().is_some() {
-        let client = client(paths::VALIDATE_POD_OWNER);
-        judging.push(validating(config, "validate-pod-owner.trireme.dev", client, owners()));
+        let owners = owner_rules(config, CHANGES);
+        let hook = Hook::new("validate-pod-owner", paths::VALIDATE_POD_OWNER, owners);
+        hooks.push(hook.of_managed(config, labelled(config)));
     }
     if config.watches_pods() {
-        judging.push(ValidatingWebhook {
-            object_selector: Some(has_label(kueue::MANAGED, "Exists")),
-            namespace_selector: Some(namespaces(config)),
-            ..validating(
-                config,
-                "validate-pod.trireme.dev",
-                client(paths::VALIDATE_POD),
-                vec![pods(&["CREATE", "UPDATE"])],
-            )
-        });
+        let hook = Hook::new("validate-pod", paths::VALIDATE_POD, vec![pods(CHANGES)]);
+        hooks.push(hook.of_managed(config, Some(has_label(kueue::MANAGED, "Exists"))));
     }
     for kind in [paths::CLUSTER_QUEUE, paths::COHORT, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
         let (objects, status) = (format!("{kind}s"), format!("{kind}s/status"));
         let resources: &[&str] = if kind == paths::WORKLOAD { &[&objects, &status] } else { &[&objects] };
-        let rules = vec![kueue_rule(resources, &["CREATE", "UPDATE"])];
-        judging.push(validating(
-            config,
-            &format!("validate-{kind}.trireme.dev"),
-            client(&paths::validate(kind)),
-            rules,
-        ));
+        let rules = vec![kueue_rule(resources, CHANGES)];
+        hooks.push(Hook::new(&format!("validate-{kind}"), &paths::validate(kind), rules));
     }
-    (
-        MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(changing) },
-        ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(judging) },
-    )
+    hooks
 }
 
 fn client(config: &Configuration, ca_bundle: Option<&[u8]>, path: &str) -> WebhookClientConfig {
@@ -109,50 +157,6 @@ fn client(config: &Configuration, ca_bundle: Option<&[u8]>, path: &str) -> Webho
             port: None,
         }),
         url: None,
-    }
-}
-
-fn of_jobs(name: &str) -> bool {
-    name.contains("-job.") || name.contains("-pod-owner.")
-}
-
-fn mutating(
-    config: &Configuration,
-    name: &str,
-    client_config: WebhookClientConfig,
-    rules: Vec<RuleWithOperations>,
-) -> MutatingWebhook {
-    MutatingWebhook {
-        name: name.to_owned(),
-        admission_review_versions: vec!["v1".to_owned()],
-        client_config,
-        failure_policy: Some("Fail".to_owned()),
-        namespace_selector: of_jobs(name).then(|| namespaces(config)),
-        object_selector: of_jobs(name).then(|| labelled(config)).flatten(),
-        rules: Some(rules),
-        side_effects: "None".to_owned(),
-        timeout_seconds: Some(TIMEOUT_SECONDS),
-        ..MutatingWebhook::default()
-    }
-}
-
-fn validating(
-    config: &Configuration,
-    name: &str,
-    client_config: WebhookClientConfig,
-    rules: Vec<RuleWithOperations>,
-) -> ValidatingWebhook {
-    ValidatingWebhook {
-        name: name.to_owned(),
-        admission_review_versions: vec!["v1".to_owned()],
-        client_config,
-        failure_policy: Some("Fail".to_owned()),
-        namespace_selector: of_jobs(name).then(|| namespaces(config)),
-        object_selector: of_jobs(name).then(|| labelled(config)).flatten(),
-        rules: Some(rules),
-        side_effects: "None".to_owned(),
-        timeout_seconds: Some(TIMEOUT_SECONDS),
-        ..ValidatingWebhook::default()
     }
 }
 

@@ -15,7 +15,7 @@ use model::selector::Labels;
 use quota_engine::topology::HOSTNAME;
 use quota_engine::{Engine, Event, Uid};
 
-use super::super::store::{Delta, Object, Store};
+use super::super::store::{Delta, Names, Object, Store};
 use crate::input;
 use crate::topology::{self, Member};
 
@@ -134,7 +134,7 @@ fn role(pod: &PlacedPod) -> Role {
 pub(in crate::controller) struct Ground {
     topologies: Store<Topology>,
     nodes: Store<Node>,
-    nodes_by_name: BTreeMap<String, Uid>,
+    nodes_by_name: Names<String>,
     pods: Store<GroundPod>,
     pods_of: BTreeMap<Key, BTreeSet<Uid>>,
     workload_of_pod: BTreeMap<Uid, Key>,
@@ -151,7 +151,7 @@ impl Ground {
         Self {
             topologies: Store::new(),
             nodes: Store::new(),
-            nodes_by_name: BTreeMap::new(),
+            nodes_by_name: Names::default(),
             pods: Store::new(),
             pods_of: BTreeMap::new(),
             workload_of_pod: BTreeMap::new(),
@@ -232,8 +232,7 @@ impl Ground {
                 }
                 Delta::Gone(view) => {
                     let name = view.metadata.name.clone().unwrap_or_default();
-                    if self.nodes_by_name.get(&name) == Some(&input::uid(&view.metadata)) {
-                        self.nodes_by_name.remove(&name);
+                    if self.nodes_by_name.remove(&name, &input::uid(&view.metadata)) {
                         engine.apply(Event::NodeGone(name.as_str().into()));
                         changed.push(name);
                     }

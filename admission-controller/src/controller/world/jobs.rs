@@ -1,6 +1,7 @@
 //! Jobs: which are managed, and what is kept of them.
 
 use kit::watch::Change;
+use model::selector::Labels;
 use quota_engine::Uid;
 
 use super::ancestors::{Ancestor, Standing};
@@ -124,8 +125,9 @@ impl World {
     /// Whether jobs of a namespace are managed at all.
     pub(super) fn is_selected(&self, namespace: &str) -> bool {
         let Some(selector) = &self.config.managed_jobs_namespace_selector else { return true };
-        let view = self.namespaces.iter().find(|(_, one)| one.metadata.name.as_deref() == Some(namespace));
-        view.is_some_and(|(_, one)| selector.matches(&one.metadata.labels.clone().unwrap_or_default()))
+        let view = self.namespaces_by_name.get(namespace).and_then(|uid| self.namespaces.get(uid));
+        let no_labels = Labels::new();
+        view.is_some_and(|one| selector.matches(one.metadata.labels.as_ref().unwrap_or(&no_labels)))
     }
 
     /// Whether a job is managed, as far as its Workloads are known.

@@ -10,7 +10,7 @@ use quota_engine::Uid;
 use super::kept::Kept;
 use super::{Unit, World};
 use crate::config::Configuration;
-use crate::controller::store::{Delta, Store};
+use crate::controller::store::{Delta, Names, Store};
 use crate::jobs::{JobObject, KindId};
 use crate::pods::{Group, Member, PodOwner, PodsKey, of_kind};
 
@@ -27,7 +27,7 @@ pub(super) struct Members {
     /// Of what kind an owner is.
     kind_of_owner: BTreeMap<Uid, KindId>,
     /// Owners by kind, namespace and name.
-    owner_named: BTreeMap<OwnerName, Uid>,
+    owner_named: Names<OwnerName>,
     /// Pods that have not joined their group, by the object they were made for.
     to_join: BTreeMap<OwnerName, BTreeSet<Uid>>,
     /// Workloads by the uid of the object they were made from.
@@ -43,7 +43,7 @@ impl Members {
             by_key: BTreeMap::new(),
             owners: owners.map(|owner| (owner.kind.id(), (owner, Store::new()))).collect(),
             kind_of_owner: BTreeMap::new(),
-            owner_named: BTreeMap::new(),
+            owner_named: Names::default(),
             to_join: BTreeMap::new(),
             workloads_of_owner: BTreeMap::new(),
         }
@@ -193,9 +193,7 @@ impl World {
                 Delta::Gone(object) => {
                     let uid = Uid::from(object.uid());
                     let name = name_of(id, &object);
-                    if members.owner_named.get(&name) == Some(&uid) {
-                        members.owner_named.remove(&name);
-                    }
+                    members.owner_named.remove(&name, &uid);
                     members.kind_of_owner.remove(&uid);
                     uid
                 }

@@ -17,7 +17,7 @@ impl World {
         if &*key.name != surroundings::DEFAULT {
             return;
         }
-        let is_there = self.local_queues_by_key.contains_key(key);
+        let is_there = self.local_queues_by_key.get(key).is_some();
         self.surroundings.send_if_modified(|told| match is_there {
             true => told.queues.insert(key.namespace.to_string()),
             false => told.queues.remove(&*key.namespace),
@@ -36,8 +36,7 @@ impl World {
             Delta::Gone(view) => {
                 let name = view.metadata.name.as_deref().unwrap_or_default();
                 let (name, uid) = (CohortName::from(name), input::uid(&view.metadata));
-                if self.cohorts_by_name.get(&name) == Some(&uid) {
-                    self.cohorts_by_name.remove(&name);
+                if self.cohorts_by_name.remove(&name, &uid) {
                     self.dirty.insert(Unit::Cohort(name.clone()));
                 }
                 engine.apply(Event::CohortGone(name, uid));
@@ -112,9 +111,7 @@ impl World {
             Delta::Gone(view) => {
                 let uid = input::uid(&view.metadata);
                 let name = ClusterQueueName::from(view.metadata.name.as_deref().unwrap_or_default());
-                if self.queues_by_name.get(&name) == Some(&uid) {
-                    self.queues_by_name.remove(&name);
-                }
+                self.queues_by_name.remove(&name, &uid);
                 engine.apply(Event::ClusterQueueGone(name.clone(), uid));
                 self.check_rules_changed(name, Vec::new());
             }
@@ -167,9 +164,7 @@ impl World {
             }
             Delta::Gone(view) => {
                 let check = input::admission_check(&view);
-                if self.checks_by_name.get(&check.name) == Some(&check.uid) {
-                    self.checks_by_name.remove(&check.name);
-                }
+                self.checks_by_name.remove(&check.name, &check.uid);
                 engine.apply(Event::AdmissionCheckGone(check.name, check.uid));
             }
         }
@@ -192,9 +187,7 @@ impl World {
             }
             Delta::Gone(view) => {
                 let (uid, key) = (input::uid(&view.metadata), input::local_queue_key(&view.metadata));
-                if self.local_queues_by_key.get(&key) == Some(&uid) {
-                    self.local_queues_by_key.remove(&key);
-                }
+                self.local_queues_by_key.remove(&key, &uid);
                 self.tell_default_queue(&key);
                 engine.apply(Event::LocalQueueGone(key, uid));
             }
