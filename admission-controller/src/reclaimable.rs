@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::compose::Priorities;
     use crate::defaults::PodDefaults;
-    use crate::input::{self, Identity};
+    use crate::input::{self, Texts};
 
     fn pods(counts: &[(&str, i64)]) -> Vec<ReclaimablePod> {
         counts
@@ -76,7 +76,7 @@ mod tests {
         view.spec.pod_sets = [set("a", Some(3)), set("b", None)].into();
         view.status.reclaimable_pods = pods(&[("a", 3), ("b", 1)]);
         let told = input::workload(
-            Identity::from(&view.metadata),
+            Texts::from(&view),
             &view,
             &Rules::default(),
             &PodDefaults::default(),
