@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 
 use crate::jobs::JobObject;
 use crate::names::workload_name;
-use crate::pods::Member;
 use crate::reconcile::Job;
 use crate::{input, jobs, topology};
 
@@ -111,12 +110,6 @@ pub fn is_revalued(before: &WorkloadSpec, after: &WorkloadSpec) -> bool {
 /// Why the job cannot be described, in words for its owner.
 pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
     let sets = job.view.pod_sets.as_ref().map_err(Clone::clone)?;
-    if job.kind.elastic && !job.kind.has_slices && job.object.annotation(kueue::ELASTIC_JOB) == "true" {
-        let (kind, annotation) = (job.kind.kind, kueue::ELASTIC_JOB);
-        return Err(format!(
-            "a {kind} cannot be resized while it runs yet; remove the annotation {annotation}"
-        ));
-    }
     let metadata = &job.object.metadata;
     let (name, job_uid) = (metadata.name.as_deref().unwrap_or_default(), job.object.uid());
     let mut pod_sets = Vec::new();

@@ -13,9 +13,16 @@ pub fn workload_name(group: &str, kind: &str, name: &str, uid: &str) -> String {
     hashed((group, kind), name, uid, "")
 }
 
-/// The same of a slice of an elastic job, which is of one generation of it.
-pub fn slice_name_of(group_kind: (&str, &str), name: &str, uid: &str, generation: i64) -> String {
-    hashed(group_kind, name, uid, &format!("\n{generation}"))
+/// The same of a slice of an elastic job, which is of one generation of it, and of what its controller made of it, if that is resized.
+pub fn slice_name_of(
+    group_kind: (&str, &str),
+    name: &str,
+    uid: &str,
+    generation: i64,
+    of_child: Option<i64>,
+) -> String {
+    let of_child = of_child.map_or(String::new(), |generation| format!("_{generation}"));
+    hashed(group_kind, name, uid, &format!("\n{generation}{of_child}"))
 }
 
 fn hashed((group, kind): (&str, &str), name: &str, uid: &str, extra: &str) -> String {

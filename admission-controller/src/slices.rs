@@ -182,6 +182,7 @@ pub fn compose(job: &Job, replaced: Option<&Workload>, priorities: &Priorities) 
         metadata.name.as_deref().unwrap_or_default(),
         job.object.uid(),
         metadata.generation.unwrap_or(0),
+        job.object.at("/child/generation").and_then(Value::as_i64),
     );
     let first = replaced.map_or(own.as_str(), chain).to_owned();
     workload["metadata"]["name"] = json!(own);

@@ -161,3 +161,86 @@ async fn a_job_that_has_no_room_to_grow_goes_on_as_it_is() {
     world.settle().await;
     assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
 }
+
+/// A Ray cluster with as many workers, which an autoscaler resizes.
+fn cluster(workers: i64) -> Value {
+    let gpu = json!({ "limits": { "nvidia.com/gpu": 1 } });
+    let template = |resources: &Value| json!({ "spec": { "containers": [{ "name": "ray", "image": "ray", "resources": resources }] } });
+    json!({
+        "enableInTreeAutoscaling": true, "autoscalerOptions": { "resources": {} },
+        "headGroupSpec": { "template": template(&json!({})) },
+        "workerGroupSpecs": [{ "groupName": "Workers", "replicas": workers, "template": template(&gpu) }],
+    })
+}
+
+/// Name, workers, whether it is admitted, and the reason of its end, of each slice.
+fn of_workers(world: &World) -> Vec<(String, i64, bool, String)> {
+    let said = said(world);
+    let told = slices(world).into_iter().zip(said).map(|(slice, (_, admitted, end))| {
+        let workers = slice["spec"]["podSets"][1]["count"].as_i64().unwrap();
+        (slice["metadata"]["name"].as_str().unwrap().to_owned(), workers, admitted, end)
+    });
+    told.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_follows_the_cluster_that_its_autoscaler_resizes() {
+    for (resource, at, named) in [
+        (
+            "rayjobs",
+            "/spec/rayClusterSpec",
+            json!({ "rayClusterName": "r-1", "jobDeploymentStatus": "Running" }),
+        ),
+        (
+            "rayservices",
+            "/spec/rayClusterConfig",
+            json!({ "activeServiceStatus": { "rayClusterName": "r-1" } }),
+        ),
+    ] {
+        let world = world(4).await;
+        let (_, field) = at.rsplit_once('/').unwrap();
+        let metadata = json!({
+            "name": "r", "namespace": "team",
+            "labels": { "kueue.x-k8s.io/queue-name": "a" }, "annotations": { GATE: "true" },
+        });
+        let spec =
+            json!({ "shutdownAfterJobFinishes": true, "submissionMode": "HTTPMode", field: cluster(1) });
+        let job = world.create("ray.io", resource, json!({ "metadata": metadata, "spec": spec })).await;
+        world.settle().await;
+        let group = job.value().pointer(&format!("{at}/workerGroupSpecs/0/template/spec/schedulingGates"));
+        assert_eq!(group, Some(&json!([{ "name": GATE }])), "{resource}");
+        let first = of_workers(&world);
+        assert!(matches!(&first[..], [(_, 1, true, _)]), "{resource}: {first:?}");
+
+        // One of another name, from before an upgrade, does not count.
+        for (name, workers) in [("r-0", 9), ("r-1", 1)] {
+            let job = world.get("ray.io", resource, "r").unwrap();
+            let owner = json!({
+                "apiVersion": "ray.io/v1", "kind": job["kind"], "name": "r", "uid": job["metadata"]["uid"], "controller": true,
+            });
+            let metadata = json!({ "name": name, "namespace": "team", "ownerReferences": [owner] });
+            world
+                .create("ray.io", "rayclusters", json!({ "metadata": metadata, "spec": cluster(workers) }))
+                .await;
+        }
+        world.update("ray.io", resource, "r", true, |job| job["status"] = named.clone()).await;
+        world.settle().await;
+        assert_eq!(of_workers(&world), first, "{resource}");
+
+        for (workers, wanted) in [
+            (3, vec![(1, true, "WorkloadSliceReplaced"), (3, true, "")]),
+            (2, vec![(1, true, "WorkloadSliceReplaced"), (2, true, "")]),
+            (4, vec![(1, true, "WorkloadSliceReplaced"), (2, true, "WorkloadSliceReplaced"), (4, true, "")]),
+        ] {
+            world.pass(2).await;
+            let scaled =
+                |cluster: &mut Value| cluster["spec"]["workerGroupSpecs"][0]["replicas"] = json!(workers);
+            world.update("ray.io", "rayclusters", "r-1", false, scaled).await;
+            world.settle().await;
+            let told = of_workers(&world);
+            let told: Vec<_> =
+                told.iter().map(|(_, count, admitted, end)| (*count, *admitted, end.as_str())).collect();
+            assert_eq!(told, wanted, "{resource} {workers}");
+        }
+    }
+}

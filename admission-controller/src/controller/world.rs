@@ -97,8 +97,8 @@ pub(crate) struct World {
     /// Jobs by the uid of the controller whose part they may be.
     parts: BTreeMap<Uid, BTreeSet<Uid>>,
     members: Members,
-    /// What controllers made of jobs that are described there, by the job's uid: the object's uid and its spec.
-    children: BTreeMap<Uid, (Uid, Value)>,
+    /// What controllers made of jobs that says more of their pods, by the job's uid and the object's: its name, and what it says.
+    children: BTreeMap<Uid, BTreeMap<Uid, (String, Value)>>,
     /// Jobs that wait for a Workload that somebody else makes, by its namespace and name.
     awaited: BTreeMap<WorkloadName, Uid>,
     /// Workloads behind the uid of their job.

@@ -20,7 +20,9 @@ pub mod table;
 pub use object::{JobObject, JobResource};
 pub use patch::merge_diff;
 pub use ranks::{Ranks, ranks};
-pub use read::{Finish, JobPodSet, JobView, MAX_POD_SETS, comes_in_stages, field, parallel, read, templates};
+pub use read::{
+    Finish, JobPodSet, JobView, MAX_POD_SETS, comes_in_stages, field, of_child, parallel, read, templates,
+};
 pub use ready::are_ready;
 pub(crate) use start::set;
 pub use start::{

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::JobKind;
+use super::table::ChildSays;
 
 /// A job of any kind, as read: its templates are copied to its Workload word for word.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -19,7 +20,7 @@ pub struct JobObject {
     pub spec: Value,
     /// `status`.
     pub status: Value,
-    /// `spec` of the object that the job's controller made of it, for kinds that are described there.
+    /// What the object says of its pods that the job's controller made of it, for kinds that have one.
     #[serde(skip)]
     pub child: Value,
 }
@@ -48,7 +49,7 @@ impl JobObject {
 
     /// Whether its pods are described in an object that is not there yet.
     pub fn awaits_child(&self, kind: &JobKind) -> bool {
-        kind.child.is_some() && self.child.is_null()
+        kind.child.as_ref().is_some_and(|child| child.says == ChildSays::All) && self.child.is_null()
     }
 
     /// Whether it uses what others run, and so asks for no quota.

@@ -1,8 +1,8 @@
 use crds::names::kueue;
 use crds::view::workload::ReclaimablePod;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use super::table::{Active, Finished, PodSets, Stages};
+use super::table::{Active, ChildSays, Finished, PodSets, Stages};
 use super::{JobKind, JobObject, components, declared, ended, head, submitter};
 use crate::pods::Member;
 
@@ -203,19 +203,28 @@ pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodS
         PodSets::Declared(sets) => declared::pod_sets(sets, object)?,
         PodSets::HeadAndGroups { head, at, name, replicas, pods_each, template, submitter } => {
             let length = object.length(at);
+            let cluster = at.rsplit_once('/').map_or("", |(cluster, _)| cluster);
+            let is_scaled = resizes
+                && object.at(&format!("{cluster}/enableInTreeAutoscaling")) == Some(&Value::Bool(true));
             let groups = (0..length.min(MAX_POD_SETS)).map(|index| {
                 let here = |rest: &str| format!("{at}/{index}{rest}");
                 let pods = count(object, &here(pods_each))?.unwrap_or(1);
-                let replicas = count(object, &here(replicas))?.unwrap_or(1);
+                let group = object.text(&here(name)).to_lowercase();
+                let now = if is_scaled {
+                    count(object, &format!("/child/groups/{}", escaped(&group)))?
+                } else {
+                    None
+                };
+                let replicas =
+                    now.map_or_else(|| count(object, &here(replicas)), |now| Ok(Some(now)))?.unwrap_or(1);
                 Ok(JobPodSet {
-                    name: object.text(&here(name)).to_lowercase(),
                     count: product(replicas, pods, &here(""))?,
+                    name: group,
                     template: here(template),
                     ..JobPodSet::default()
                 })
             });
             let mut head = one_pod("head", head);
-            let cluster = at.rsplit_once('/').map_or("", |(cluster, _)| cluster);
             head.given = head::template(object, cluster, &head.template, submitter.as_ref());
             let submitter =
                 submitter.as_ref().and_then(|one| submitter::pod_set(one, object, &head.template));
@@ -224,6 +233,25 @@ pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodS
         }
     };
     check(kind, object, sets)
+}
+
+/// What the object says that its controller made of a job: all that is described there, or, of groups of pods, how many there are.
+pub fn of_child(says: ChildSays, child: &JobObject) -> Value {
+    if says == ChildSays::All {
+        return child.spec.clone();
+    }
+    let groups = child.at("/spec/workerGroupSpecs").and_then(Value::as_array).into_iter().flatten();
+    let count = |group: &Value| {
+        let name = group["groupName"].as_str()?.to_lowercase();
+        Some((name, group.get("replicas").filter(|count| !count.is_null())?.clone()))
+    };
+    let groups: Map<String, Value> = groups.filter_map(count).collect();
+    json!({ "groups": groups, "generation": child.metadata.generation })
+}
+
+/// A part of a JSON pointer.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// A pod set of one pod.

@@ -19,9 +19,8 @@ pub struct JobKind {
     pub suspend: &'static str,
     /// A field that, where it is not empty, says that the job uses what others run: it is not managed.
     pub elsewhere: Option<&'static str>,
-    /// Group and kind of the object that its controller makes of it and in which its pods are described: `/child` in paths is
-    /// that object's `spec`.
-    pub child: Option<(&'static str, &'static str)>,
+    /// What its controller makes of it and says more of its pods: `/child` in paths is what is kept of that.
+    pub child: Option<Child>,
     /// Where its pods are described.
     pub pod_sets: PodSets,
     /// Where is written what an admission adds to its pods.
@@ -55,9 +54,7 @@ pub struct JobKind {
     pub groups: bool,
     /// Whether somebody else may make its Workload.
     pub prebuilt: bool,
-    /// Whether it may ask for being resized while it runs.
-    pub elastic: bool,
-    /// Whether it can be: by a second Workload while it grows.
+    /// Whether it can be resized while it runs: by a second Workload while it grows.
     pub has_slices: bool,
 }
 
@@ -94,6 +91,26 @@ impl PartialEq for JobKind {
     fn eq(&self, other: &Self) -> bool {
         self.id() == other.id()
     }
+}
+
+/// An object that the job's controller makes of it.
+#[derive(Debug)]
+pub struct Child {
+    /// Its group.
+    pub group: &'static str,
+    /// Its kind.
+    pub kind: &'static str,
+    /// What it says of the job's pods.
+    pub says: ChildSays,
+}
+
+/// What the object that a controller made of a job says of its pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildSays {
+    /// All: `/child` is its `spec`, and before it is there nothing is known.
+    All,
+    /// How many there are of each group while the job is resized. Of several, the one with the name at this place counts.
+    Counts(&'static str),
 }
 
 /// Where is written what an admission adds to pods.

@@ -3,8 +3,8 @@
 use crds::names::kueue;
 
 pub use super::shape::{
-    Active, Added, DeclaredSet, Ended, Finished, Follows, JobKind, KindId, PodSets, Ready, SetName, Stages,
-    Submitter,
+    Active, Added, Child, ChildSays, DeclaredSet, Ended, Finished, Follows, JobKind, KindId, PodSets, Ready,
+    SetName, Stages, Submitter,
 };
 use crate::config::for_ever;
 
@@ -33,7 +33,6 @@ pub(crate) const BASE: JobKind = JobKind {
     follows: None,
     groups: true,
     prebuilt: true,
-    elastic: false,
     has_slices: false,
 };
 
@@ -77,7 +76,12 @@ const MPI_JOB: JobKind = JobKind {
 const NO_AUTOSCALING: &str = "quota is granted for a number of pods that does not change; set minReplicas, maxReplicas and replicas alike without it";
 
 /// A kind of KubeRay's: it is there until somebody deletes it.
-const RAY: JobKind = JobKind { group: "ray.io", elastic: true, ..BASE };
+const RAY: JobKind = JobKind { group: "ray.io", has_slices: true, ..BASE };
+
+/// Its cluster, which an autoscaler may resize.
+const fn cluster_named(at: &'static str) -> Option<Child> {
+    Some(Child { group: "ray.io", kind: "RayCluster", says: ChildSays::Counts(at) })
+}
 
 /// A Ray cluster described at this place.
 macro_rules! ray_cluster {
@@ -164,7 +168,6 @@ pub static TABLE: &[JobKind] = &[
         finished: Finished::Conditions(&[("Complete", true), ("Failed", false)]),
         restores_at_stop: false,
         started_at: Some("/status/startTime"),
-        elastic: true,
         has_slices: true,
         ..BASE
     },
@@ -225,6 +228,7 @@ pub static TABLE: &[JobKind] = &[
         framework: "ray.io/rayjob",
         kind: "RayJob",
         plural: "rayjobs",
+        child: cluster_named("/status/rayClusterName"),
         elsewhere: Some("/spec/clusterSelector"),
         pod_sets: ray_cluster!(
             "/spec/rayClusterSpec",
@@ -247,6 +251,7 @@ pub static TABLE: &[JobKind] = &[
         framework: "ray.io/rayservice",
         kind: "RayService",
         plural: "rayservices",
+        child: cluster_named("/status/activeServiceStatus/rayClusterName"),
         suspend: "/spec/rayClusterConfig/suspend",
         pod_sets: ray_cluster!("/spec/rayClusterConfig", None),
         active: Active::Condition("Ready"),
@@ -255,7 +260,6 @@ pub static TABLE: &[JobKind] = &[
     },
     JobKind {
         framework: "ray.io/raycluster",
-        has_slices: true,
         kind: "RayCluster",
         plural: "rayclusters",
         pod_sets: ray_cluster!("/spec", None),
@@ -270,7 +274,7 @@ pub static TABLE: &[JobKind] = &[
         version: "v1alpha1",
         kind: "TrainJob",
         plural: "trainjobs",
-        child: Some(("jobset.x-k8s.io", "JobSet")),
+        child: Some(Child { group: "jobset.x-k8s.io", kind: "JobSet", says: ChildSays::All }),
         pod_sets: replicated_jobs("/child/replicatedJobs"),
         added: Added::RuntimePatches,
         active: Active::Each { at: "/status/jobsStatus", field: "/active" },

@@ -317,7 +317,7 @@ pub(super) fn priority_class(suspended: bool, old: &JobObject, new: &JobObject) 
 /// Whether the kind can be resized while it runs, if it is asked to.
 pub(super) fn elastic(job: &Subject<'_>) -> Option<FieldError> {
     let detail = format!("a {} cannot be resized while it runs", job.kind.kind);
-    (job.elastic && !job.kind.elastic).then(|| forbidden(annotation(kueue::ELASTIC_JOB), detail))
+    (job.elastic && !job.kind.has_slices).then(|| forbidden(annotation(kueue::ELASTIC_JOB), detail))
 }
 
 fn prebuilt_name(job: &Subject<'_>) -> Vec<FieldError> {

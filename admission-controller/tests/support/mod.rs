@@ -42,6 +42,8 @@ impl World {
             crd("example.com", "v1", "TrainingRun", "trainingruns"),
             crd("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
             crd("ray.io", "v1", "RayJob", "rayjobs"),
+            crd("ray.io", "v1", "RayCluster", "rayclusters"),
+            crd("ray.io", "v1", "RayService", "rayservices"),
         ] {
             world.create("apiextensions.k8s.io", "customresourcedefinitions", crd).await;
         }
@@ -135,6 +137,8 @@ impl World {
             "trainingruns" => ("v1", "TrainingRun"),
             "mpijobs" => ("v2beta1", "MPIJob"),
             "rayjobs" => ("v1", "RayJob"),
+            "rayclusters" => ("v1", "RayCluster"),
+            "rayservices" => ("v1", "RayService"),
             "leaderworkersets" => ("v1", "LeaderWorkerSet"),
             "jobsets" => ("v1alpha2", "JobSet"),
             "topologies" => ("v1beta2", "Topology"),

@@ -1,12 +1,16 @@
 //! Jobs: which are managed, and what is kept of them.
 
+use std::collections::BTreeMap;
+
 use kit::watch::Change;
 use model::selector::Labels;
 use quota_engine::Uid;
+use serde_json::Value;
 
 use super::ancestors::{Ancestor, Standing};
 use super::{Unit, World, controller_of};
 use crate::controller::store::{BareJob, Delta, Object, Store, StoredJob};
+use crate::jobs::table::ChildSays;
 use crate::jobs::{self, JobKind, JobObject};
 use crate::pods::prebuilt;
 use crate::reconcile::Job;
@@ -60,31 +64,57 @@ impl World {
         }
     }
 
-    /// What a controller made of a job that is described there.
+    /// What a controller made of a job, and says more of its pods.
     fn take_child(&mut self, kind: &JobKind, object: &JobObject) {
         let Some(owner) = controller_of(&object.metadata) else { return };
-        let parent = self.config.kind_of(&owner.api_version, &owner.kind);
-        if parent.is_none_or(|parent| parent.child != Some((kind.group, kind.kind))) {
+        let Some(child) =
+            self.config.kind_of(&owner.api_version, &owner.kind).and_then(|kind| kind.child.as_ref())
+        else {
+            return;
+        };
+        if (child.group, child.kind) != kind.group_kind() {
             return;
         }
         let parent = Uid::from(owner.uid.as_str());
-        self.children.insert(parent.clone(), (object.uid().into(), object.spec.clone()));
-        self.describe_anew(&parent);
-    }
-
-    fn forget_child(&mut self, uid: &Uid) {
-        let parent =
-            self.children.iter().find(|(_, (child, _))| child == uid).map(|(parent, _)| parent.clone());
-        if let Some(parent) = parent {
-            self.children.remove(&parent);
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let said = (name, jobs::of_child(child.says, object));
+        let before =
+            self.children.entry(parent.clone()).or_default().insert(object.uid().into(), said.clone());
+        if before.is_none_or(|before| before != said) {
             self.describe_anew(&parent);
         }
     }
 
+    fn forget_child(&mut self, uid: &Uid) {
+        let parent = self.children.iter_mut().find_map(|(parent, children)| {
+            children.remove(uid).is_some().then(|| (parent.clone(), children.is_empty()))
+        });
+        if let Some((parent, was_last)) = parent {
+            if was_last {
+                self.children.remove(&parent);
+            }
+            self.describe_anew(&parent);
+        }
+    }
+
+    /// What is said of a job's pods by what its controller made of it.
+    fn said_by_child(&self, kind: &JobKind, object: &JobObject) -> Value {
+        let Some(child) = &kind.child else { return Value::Null };
+        let mut children = self.children.get(&Uid::from(object.uid())).into_iter().flat_map(BTreeMap::values);
+        let found = match child.says {
+            ChildSays::All => children.next_back(),
+            ChildSays::Counts(named) => children.find(|(name, _)| name == object.text(named)),
+        };
+        found.map(|(_, said)| said.clone()).unwrap_or_default()
+    }
+
     fn describe_anew(&mut self, parent: &Uid) {
-        let child = self.children.get(parent).map(|(_, spec)| spec.clone()).unwrap_or_default();
-        let store = self.kind_of_job.get(parent).and_then(|kind| self.jobs.get_mut(kind));
-        if let Some(StoredJob::Whole(job)) = store.and_then(|store| store.get_mut(parent)) {
+        let Some(StoredJob::Whole(job)) = self.stored_job(parent) else { return };
+        let (kind, child) = (job.kind, self.said_by_child(job.kind, &job.object));
+        let store = self.jobs.get_mut(&kind.id());
+        if let Some(StoredJob::Whole(job)) = store.and_then(|store| store.get_mut(parent))
+            && job.object.child != child
+        {
             job.object.child = child;
             job.view = jobs::read(job.kind, &job.object);
             self.dirty.insert(Unit::Job(parent.clone()));
@@ -100,9 +130,7 @@ impl World {
 
     /// What is to be kept of a job.
     fn kept(&mut self, kind: &'static JobKind, mut object: JobObject) -> StoredJob {
-        if let Some((_, child)) = self.children.get(&Uid::from(object.uid())) {
-            object.child = child.clone();
-        }
+        object.child = self.said_by_child(kind, &object);
         if let Some(name) = prebuilt(&object) {
             let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
             self.awaited.insert((namespace.into(), name.into()), object.uid().into());
