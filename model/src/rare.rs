@@ -27,6 +27,13 @@ impl<T: Plain> PartialEq for Rare<T> {
 
 impl<T: Plain + Eq> Eq for Rare<T> {}
 
+impl<T: Plain> Rare<T> {
+    /// The value by itself.
+    pub fn into_inner(self) -> T {
+        self.0.map(|value| *value).unwrap_or_default()
+    }
+}
+
 impl<T: Plain> From<T> for Rare<T> {
     fn from(value: T) -> Self {
         Self((value != *T::plain()).then(|| Box::new(value)))

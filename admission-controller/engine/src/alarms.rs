@@ -115,7 +115,7 @@ impl Engine {
         let Some(record) = self.workloads.get(who) else { return };
         let Phase::Holding(holding) = &record.phase else { return };
         if holding.state != HoldState::Confirmed
-            || record.eviction_refused_at == Some(record.workload.version)
+            || record.past.eviction_refused_at == Some(record.workload.version)
         {
             return;
         }

@@ -168,8 +168,8 @@ pub struct SetPending {
     pub workload: Uid,
     /// The ClusterQueue it waits in, where it has one.
     pub cluster_queue: Option<ClusterQueueName>,
-    /// Why, with numbers.
-    pub reason: PendingReason,
+    /// Why, with numbers. Those who wait for the same share it.
+    pub reason: Arc<PendingReason>,
 }
 
 /// Why there are no places: for the one who looks, since nothing about the workload changes by it.
@@ -178,7 +178,7 @@ pub struct SetUnplaced {
     /// The workload.
     pub workload: Uid,
     /// Why, with numbers.
-    pub reason: PendingReason,
+    pub reason: Arc<PendingReason>,
 }
 
 /// What became of a [`Reserve`], an [`Evict`] or a [`Withdraw`].

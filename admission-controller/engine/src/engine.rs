@@ -176,7 +176,13 @@ impl Engine {
         found
     }
 
-    pub(crate) fn say(&mut self, who: WorkloadId, queue: Option<NodeId>, reason: PendingReason) {
+    pub(crate) fn say(
+        &mut self,
+        who: WorkloadId,
+        queue: Option<NodeId>,
+        reason: impl Into<Arc<PendingReason>>,
+    ) {
+        let reason = reason.into();
         let Some(record) = self.workloads.get_mut(who) else { return };
         if record.said.as_ref() != Some(&reason) {
             record.said = Some(reason.clone());

@@ -126,15 +126,15 @@ impl Engine {
         if let Phase::Parked(name) = &record.phase {
             let leader = self.queues[*name].parked.hopeless(&record.shape);
             if let Some(leader) = leader.and_then(|order| self.workloads.get(order.who)) {
-                return leader.said.clone();
+                return leader.said.as_deref().cloned();
             }
         }
-        record.said.clone()
+        record.said.as_deref().cloned()
     }
 
     /// The reason that was last decided for its waiting.
     pub fn last_reason(&self, uid: &Uid) -> Option<&PendingReason> {
-        self.workloads.named(uid)?.said.as_ref()
+        self.workloads.named(uid)?.said.as_deref()
     }
 
     /// Every known workload, by uid.

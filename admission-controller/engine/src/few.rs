@@ -1,6 +1,6 @@
 use std::borrow::Borrow;
 
-/// A map of a few entries, in the order of their keys: a list, which is looked through.
+/// A map of a few entries, in the order of their keys: a list, which takes no more room than it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Few<K, V>(Vec<(K, V)>);
 
@@ -21,12 +21,13 @@ impl<K: Ord, V> Few<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.0.iter().find(|(known, _)| known.borrow() == key).map(|(_, value)| value)
+        Some(&self.0[self.0.binary_search_by(|(known, _)| known.borrow().cmp(key)).ok()?].1)
     }
 
     /// The same, to be changed.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.0.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value)
+        let at = self.0.binary_search_by(|(known, _)| known.cmp(key)).ok()?;
+        Some(&mut self.0[at].1)
     }
 
     /// Whether there is such an entry.

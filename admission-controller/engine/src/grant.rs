@@ -25,7 +25,7 @@ impl Engine {
                 Outcome::Unsettled => {}
                 Outcome::NotWritten => self.replace(who),
                 Outcome::Refused(words) => {
-                    record.refused = Some(words.into());
+                    record.past.refused = Some(words.into());
                     self.replace(who);
                 }
             },
@@ -52,7 +52,7 @@ impl Engine {
                     self.replace(who);
                 }
                 Outcome::Refused(_) => {
-                    record.eviction_refused_at = Some(record.workload.version);
+                    record.past.eviction_refused_at = Some(record.workload.version);
                     self.say_it_stays(who);
                     self.replace(who);
                 }

@@ -199,7 +199,7 @@ impl Engine {
 
     pub(crate) fn enqueue(&mut self, who: WorkloadId, id: NodeId) {
         let Some(record) = self.workloads.get(who) else { return };
-        if let Some(words) = record.refused.clone() {
+        if let Some(words) = record.past.refused.clone() {
             self.put_apart(who, Some(id));
             self.say(who, Some(id), PendingReason::AdmissionRefused(words.into()));
             return;

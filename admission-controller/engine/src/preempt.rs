@@ -458,7 +458,7 @@ impl<'a> Search<'a> {
                 }
                 HoldState::Assumed(_) | HoldState::Confirmed | HoldState::Leaving { .. } => {}
             }
-            if !leaves && record.eviction_refused_at == Some(record.workload.version) {
+            if !leaves && record.past.eviction_refused_at == Some(record.workload.version) {
                 continue;
             }
             let right = right(&record.workload);

@@ -259,9 +259,11 @@ impl Engine {
     pub(crate) fn displaces(&mut self, who: WorkloadId, targets: &[Target]) {
         let priority =
             |target: &Target| Some((target.who, self.workloads.get(target.who)?.workload.priority));
-        let displaced: Arc<[_]> = targets.iter().filter_map(priority).collect();
-        if let Some(record) = self.workloads.get_mut(who) {
-            record.displaced = (!displaced.is_empty()).then_some(displaced);
+        let displaced: Vec<_> = targets.iter().filter_map(priority).collect();
+        if let Some(record) = self.workloads.get_mut(who)
+            && record.past.displaced != displaced
+        {
+            record.past.displaced = displaced;
         }
     }
 
@@ -409,7 +411,7 @@ impl Engine {
 
     /// A head that does not fit steps aside, or blocks its queue. `held_back`: on account of what may end without anything
     /// being released in the tree.
-    fn put_aside(&mut self, head: &Head, reason: PendingReason, held_back: bool) -> Done {
+    fn put_aside(&mut self, head: &Head, reason: impl Into<Arc<PendingReason>>, held_back: bool) -> Done {
         let Some(shape) = self.workloads.get(head.who()).map(|record| record.shape.clone()) else {
             return Done::Nothing;
         };

@@ -4,6 +4,7 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use model::pool::Pool;
+use model::rare::{Plain, Rare};
 
 use crate::assign::Progress;
 use crate::decision::DecisionId;
@@ -446,17 +447,32 @@ pub(crate) struct Record {
     pub(crate) local_queue: Option<LocalQueueId>,
     pub(crate) phase: Phase,
     /// The reason last given for waiting.
-    pub(crate) said: Option<PendingReason>,
+    pub(crate) said: Option<Arc<PendingReason>>,
+    /// How far its search of flavors came.
+    pub(crate) progress: Option<Box<Progress>>,
+    /// What few have behind them.
+    pub(crate) past: Rare<Past>,
+}
+
+/// What happened to a workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Past {
     /// The API server refused its admission; kept until its spec changes.
     pub(crate) refused: Option<Box<str>>,
     /// Why it is evicted rather than given other places.
-    pub(crate) unplaced: Option<Box<PendingReason>>,
+    pub(crate) unplaced: Option<PendingReason>,
     /// The API server refused its eviction at this version.
     pub(crate) eviction_refused_at: Option<u64>,
-    /// How far its search of flavors came.
-    pub(crate) progress: Option<Box<Progress>>,
     /// Who left so that it could have what it was promised last, each with its priority then.
-    pub(crate) displaced: Option<Arc<[(WorkloadId, i32)]>>,
+    pub(crate) displaced: Vec<(WorkloadId, i32)>,
+}
+
+impl Plain for Past {
+    fn plain() -> &'static Self {
+        static PLAIN: Past =
+            Past { refused: None, unplaced: None, eviction_refused_at: None, displaced: Vec::new() };
+        &PLAIN
+    }
 }
 
 impl Record {
@@ -468,11 +484,8 @@ impl Record {
             local_queue,
             phase: Phase::Aside(None),
             said: None,
-            refused: None,
-            unplaced: None,
-            eviction_refused_at: None,
             progress: None,
-            displaced: None,
+            past: Rare::default(),
         }
     }
 
@@ -483,16 +496,15 @@ impl Record {
         let same_spec = same_worth && now.pod_sets == then.pod_sets && now.queue == then.queue;
         self.said = before.said.take();
         self.progress = before.progress.take();
-        self.displaced = before.displaced.take().filter(|_| same_worth);
-        self.refused = before.refused.take().filter(|_| same_spec);
+        let Past { refused, displaced, .. } = std::mem::take(&mut before.past).into_inner();
+        let displaced = if same_worth { displaced } else { Vec::new() };
+        self.past = Past { refused: refused.filter(|_| same_spec), displaced, ..Past::default() }.into();
     }
 
     /// Whether what it holds it has because this one left for it. By their shares two may each have a right to the other's
     /// place, in turn and without end; who came second stays. When the priority of either changes, so may the better right.
     pub(crate) fn has_displaced(&self, who: WorkloadId, priority: i32) -> bool {
-        self.displaced
-            .as_ref()
-            .is_some_and(|gone| gone.iter().any(|(gone, then)| *gone == who && *then == priority))
+        self.past.displaced.contains(&(who, priority))
     }
 }
 

@@ -261,7 +261,10 @@ impl Engine {
         let waiting = queue.claiming.iter().chain(queue.active.in_turn(&queue.consumptions));
         let (like, active): (Vec<&Order>, Vec<&Order>) = waiting.partition(|order| like_one_before(order));
         let is_mistaken = |record: &Record| {
-            let mistake = matches!(record.said, Some(PendingReason::Defect(_) | PendingReason::ChecksFailed));
+            let mistake = matches!(
+                record.said.as_deref(),
+                Some(PendingReason::Defect(_) | PendingReason::ChecksFailed)
+            );
             queue.is_strict() && mistake
         };
         let aside = self.workloads.sorted(queue.aside.iter().copied()).into_iter().map(|(_, record)| record);

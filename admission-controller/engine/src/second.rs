@@ -102,7 +102,7 @@ impl Engine {
             self.redeem(who);
             self.evict(who, EvictReason::NodeFailures, None);
             if let Some(record) = self.workloads.get_mut(who) {
-                record.unplaced = Some(Box::new(places.err().unwrap_or(PendingReason::NoLongerFits)));
+                record.past.unplaced = Some(places.err().unwrap_or(PendingReason::NoLongerFits));
             }
             return true;
         }
@@ -189,12 +189,16 @@ impl Engine {
 
     /// It was to be evicted for want of places, and that could not be written.
     pub(crate) fn say_it_stays(&mut self, who: WorkloadId) {
-        if let Some(reason) = self.workloads.get_mut(who).and_then(|record| record.unplaced.take()) {
-            self.say_unplaced(who, *reason);
+        let Some(record) = self.workloads.get_mut(who).filter(|record| record.past.unplaced.is_some()) else {
+            return;
+        };
+        if let Some(reason) = record.past.unplaced.take() {
+            self.say_unplaced(who, reason);
         }
     }
 
     fn say_unplaced(&mut self, who: WorkloadId, reason: PendingReason) {
+        let reason = Arc::new(reason);
         let Some(record) = self.workloads.get_mut(who) else { return };
         if record.said.as_ref() != Some(&reason) {
             record.said = Some(reason.clone());

@@ -97,7 +97,7 @@ struct Node {
     children: Vec<NodeId>,
     height: u32,
     in_cycle: bool,
-    cells: BTreeMap<FlavorResource, Cell>,
+    cells: Few<FlavorResource, Cell>,
     weight: Weight,
     /// Of a cohort: what one of its members could have at most of each resource, whatever the flavor.
     lendable: BTreeMap<ResourceName, i128>,
@@ -155,7 +155,7 @@ impl Tree {
             children: Vec::new(),
             height: 0,
             in_cycle: false,
-            cells: BTreeMap::new(),
+            cells: Few::new(),
             weight: Weight::default(),
             lendable: BTreeMap::new(),
         });
@@ -175,7 +175,7 @@ impl Tree {
         let mut amount = amount;
         while let Some(NodeId(index)) = at {
             let node = &mut self.nodes[index as usize];
-            let cell = node.cells.entry(pair).or_default();
+            let cell = node.cells.get_or_insert(pair, Cell::EMPTY);
             let before = cell.overflow(ledger);
             cell.used[ledger as usize] += amount;
             amount = cell.overflow(ledger) - before;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::ResourceName;
 
-use super::{FlavorResource, Ledger, NodeId, NodeName, Tree};
+use super::{Cell, FlavorResource, Ledger, NodeId, NodeName, Tree};
 use crate::input::{Quota, ResourceGroup, Weight};
 
 impl Tree {
@@ -27,7 +27,7 @@ impl Tree {
             (cell.quota, cell.declared) = (Quota::default(), false);
         }
         for (pair, quota) in quotas {
-            let cell = node.cells.entry(pair).or_default();
+            let cell = node.cells.get_or_insert(pair, Cell::EMPTY);
             (cell.quota, cell.declared) = (quota, true);
         }
         self.dirty = true;
@@ -136,7 +136,7 @@ impl Tree {
         for child in self.nodes[id.0 as usize].children.clone() {
             let child = &self.nodes[child.0 as usize];
             height = height.max(child.height + 1);
-            for (pair, cell) in &child.cells {
+            for (pair, cell) in child.cells.iter() {
                 let sum = sums.entry(*pair).or_default();
                 sum.0 += cell.subtree - cell.local();
                 sum.1[0] += cell.overflow(Ledger::Held);
@@ -147,9 +147,9 @@ impl Tree {
         let node = &mut self.nodes[id.0 as usize];
         node.height = height;
         for pair in sums.keys() {
-            node.cells.entry(*pair).or_default();
+            node.cells.get_or_insert(*pair, Cell::EMPTY);
         }
-        for (pair, cell) in &mut node.cells {
+        for (pair, cell) in node.cells.iter_mut() {
             let (subtree, used, covered) = sums.get(pair).copied().unwrap_or_default();
             cell.subtree = i128::from(cell.quota.nominal) + subtree;
             cell.covered = cell.declared || covered;

@@ -232,7 +232,7 @@ impl World {
                 self.engine.written(withdraw.id, Outcome::Written(version));
             }
             Decision::SetPending(set) => {
-                self.pending.insert(set.workload, set.reason);
+                self.pending.insert(set.workload, (*set.reason).clone());
             }
         }
     }

@@ -132,10 +132,10 @@ impl Cycle {
                 // Of queues that do not run a cycle has no heads: Kueue tells their workloads elsewhere.
                 Decision::SetPending(set)
                     if set.cluster_queue.is_none()
-                        || matches!(set.reason, PendingReason::ClusterQueueInactive(..)) => {}
+                        || matches!(*set.reason, PendingReason::ClusterQueueInactive(..)) => {}
                 // Nor is one told here of which another like it, tried before, has shown that it does not fit.
                 Decision::SetPending(set)
-                    if matches!(set.reason, PendingReason::NoFit(_)) && !heads.contains(&set.workload) => {}
+                    if matches!(*set.reason, PendingReason::NoFit(_)) && !heads.contains(&set.workload) => {}
                 Decision::SetPending(set) => {
                     let view = self.view(&set.workload);
                     let requests = self.world.engine.requests_of(&set.workload);
