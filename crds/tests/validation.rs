@@ -410,3 +410,28 @@ fn a_grant_is_compared_by_amount() {
         assert_eq!(update(memory, topology.clone(), gates), wanted, "{memory} {topology}");
     }
 }
+
+/// What is wrong is shown as it was written as a whole, and amounts as the API server writes them.
+#[test]
+fn wrong_values_are_shown_as_kueue_shows_them() {
+    let value = |errors: &[FieldError]| errors.last().and_then(|error| error.value.clone());
+    let gates = json!({ "kueue.x-k8s.io/admission-gated-by": "a.b/c,a.b/c" });
+    let gated = validation::workload(&workload(json!({}), json!({}), gates), Gates::default());
+    assert_eq!(value(&gated), Some(json!("a.b/c,a.b/c")));
+    let reserved = json!({
+        "conditions": [{
+            "type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }],
+        "admission": { "clusterQueue": "c", "podSetAssignments": [
+            { "name": "main", "count": 2, "resourceUsage": { "memory": "1000m" } },
+        ]},
+    });
+    let spec = json!({ "podSets": [{ "name": "main", "count": 2, "template": {} }] });
+    let shared = validation::workload(&workload(spec, reserved, json!({})), Gates::default());
+    assert_eq!(value(&shared), Some(json!("1")));
+    let taint = json!({ "key": "k", "value": "v", "effect": "NoSchedule" });
+    let flavor = json!({ "spec": { "nodeTaints": [taint, taint] } });
+    let flavor = validation::resource_flavor(&serde_json::from_value(flavor).unwrap());
+    assert_eq!(value(&flavor), Some(taint));
+}

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::json;
+
 use super::{
     FieldError, Findings, Path,
     metadata::{label_key, label_value, labels, texts, tolerations},
@@ -20,8 +22,7 @@ pub fn resource_flavor(flavor: &ResourceFlavor) -> Vec<FieldError> {
         label_key(&taint.key, &at.field("key"), &mut findings);
         label_value(taint.value.as_deref().unwrap_or_default(), &at.field("value"), &mut findings);
         if !seen.insert((&taint.key, &taint.effect)) {
-            let name = format!("{}:{}", taint.key, taint.effect);
-            findings.duplicate(&at, name, "a taint is known by its key and effect");
+            findings.duplicate(&at, json!(taint), "a taint is known by its key and effect");
         }
     }
     tolerations(&spec.tolerations, &at.field("tolerations"), &mut findings);

@@ -134,10 +134,17 @@ fn gated_by(workload: &Workload, findings: &mut Findings) {
     let annotations = Path::root("metadata.annotations");
     let at = annotations.key(ADMISSION_GATED_BY);
     let mut seen = BTreeSet::new();
+    let list = annotation(workload, ADMISSION_GATED_BY).unwrap_or_default();
     for gate in gates_of(workload) {
-        if !gate.is_empty() && !seen.insert(gate) {
-            findings.invalid(&at, gate, "a controller is named once");
-        } else if !is_domain_path(gate) {
+        if gate.is_empty() {
+            findings.invalid(&at, list, "a name is empty");
+            continue;
+        }
+        if !seen.insert(gate) {
+            findings.invalid(&at, list, "a controller is named once");
+            continue;
+        }
+        if !is_domain_path(gate) {
             findings.invalid(&at, gate, "must be a controller, such as example.com/controller");
         }
         if gate.len() > MAX_GATE {

@@ -17,7 +17,8 @@ use crate::{
 pub(super) fn is_reserved(workload: &Workload) -> bool {
     workload.status.as_ref().is_some_and(|status| {
         let reserved = reasons::workload::QUOTA_RESERVED;
-        status.conditions.iter().any(|c| c.type_ == reserved && c.status == "True")
+        let found = status.conditions.iter().find(|one| one.type_ == reserved);
+        found.is_some_and(|one| one.status == "True")
     })
 }
 
@@ -50,10 +51,12 @@ fn assignment(assignment: &PodSetAssignment, names: &BTreeSet<&str>, at: &Path<'
     let usage = at.field("resourceUsage");
     for (name, quantity) in &assignment.resource_usage {
         let resource = ResourceName::from(name.as_str());
-        let amount = quantity.0.parse::<Quantity>().ok().and_then(|quantity| resource.amount(&quantity));
+        let read = quantity.0.parse::<Quantity>().ok();
+        let amount = read.as_ref().and_then(|quantity| resource.amount(quantity));
         if amount.is_none_or(|amount| amount % count != 0) {
             let detail = format!("must be a quantity that {count} pods can share equally");
-            findings.invalid(&usage.key(name), quantity.0.as_str(), detail);
+            let written = read.map_or_else(|| quantity.0.clone(), |quantity| quantity.to_string());
+            findings.invalid(&usage.key(name), written, detail);
         }
     }
 }
