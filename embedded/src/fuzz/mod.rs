@@ -9,6 +9,7 @@ mod faults;
 pub mod invariants;
 mod manifests;
 pub mod panics;
+mod rush;
 pub mod scenario;
 pub mod trouble;
 pub mod world;

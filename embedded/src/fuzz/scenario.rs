@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::estate::{self, Estate};
 use super::manifests as make;
+use super::rush::Rush;
 use super::trouble::{self, Trouble};
 
 /// The last virtual instant at which anything disturbs the episode; what comes after is for settling down.
@@ -148,6 +149,9 @@ impl Scenario {
         };
         let mut story = story(rng, &swarm, &queues, &nodes, estate.as_ref());
         let mut trouble = trouble::draw(rng, &swarm, &nodes);
+        let rush = Rush::draw(seed, &queues);
+        story.extend(rush.story);
+        trouble.extend(rush.trouble);
         story.sort_by_key(|(at, _)| *at);
         trouble.sort_by_key(|(at, _)| *at);
         let mut admission = Configuration {

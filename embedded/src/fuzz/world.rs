@@ -241,9 +241,14 @@ impl World {
 
     /// Whether an object of this uid exists, or did within [`GRACE`].
     pub fn once_known(&self, resource: &str, wanted: &str) -> bool {
-        let recent = self.past.iter().filter(|((name, _), _)| name == resource).flat_map(|(_, past)| past);
-        self.all(resource).any(|one| uid(one) == wanted)
-            || recent.into_iter().any(|(until, one)| *until >= self.now - GRACE && uid(one) == wanted)
+        self.versions_of(resource, wanted).next().is_some()
+    }
+
+    /// The object with this uid as it is, and as it was within [`GRACE`].
+    pub fn versions_of<'a>(&'a self, resource: &'a str, wanted: &'a str) -> impl Iterator<Item = &'a Shared> {
+        let past = self.past.iter().filter(move |((name, _), _)| name == resource).flat_map(|(_, past)| past);
+        let recent = past.filter(|(until, _)| *until >= self.now - GRACE).map(|(_, one)| one);
+        self.all(resource).chain(recent).filter(move |one| uid(one) == wanted)
     }
 
     /// An object as it is, and as it was within [`GRACE`]: what a program may reasonably have believed.

@@ -416,6 +416,37 @@ fn drained_queues_are_empty(world: &World, _: &Activity) -> Result<(), String> {
     Ok(())
 }
 
+/// No pause, crash or trouble of an episode keeps anybody from draining a queue for so long.
+const DRAINED_WITHIN: i64 = 300_000;
+
+/// Since when which ClusterQueues are drained.
+#[derive(Debug, Default)]
+pub(super) struct Drained(BTreeMap<String, i64>);
+
+impl Drained {
+    /// Looked at again and again: nobody stays in a queue that is drained.
+    pub(super) fn look(&mut self, world: &World) -> Result<(), String> {
+        let drains = |queue: &&Shared| text(queue, "/spec/stopPolicy") == "HoldAndDrain";
+        let drained = world.all(CLUSTER_QUEUES).filter(drains).map(|queue| text(queue, "/metadata/name"));
+        let since = |name: &str| (name.to_owned(), self.0.get(name).copied().unwrap_or(world.now));
+        self.0 = drained.map(since).collect();
+        let stays = |workload: &&Shared| {
+            let since = self.0.get(text(workload, "/status/admission/clusterQueue"));
+            since.is_some_and(|since| world.now - since > DRAINED_WITHIN)
+                && !holds(workload, "Finished")
+                && !holds(workload, "Evicted")
+        };
+        match world.all(WORKLOADS).find(stays) {
+            Some(workload) => Err(format!(
+                "{:?} still holds quota, {} s after its queue was drained",
+                key(workload),
+                DRAINED_WITHIN / 1000
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
 fn deleted_workloads_go(world: &World, _: &Activity) -> Result<(), String> {
     let lingers = |workload: &&Value| {
         let deleted = text(workload, "/metadata/deletionTimestamp").parse::<jiff::Timestamp>();

@@ -77,6 +77,7 @@ pub struct Checker {
     world: World,
     recent: liveness::Activity,
     preemptions: preemption::Preemptions,
+    drained: liveness::Drained,
     violations: Vec<Violation>,
     checked: u64,
     at_once: u64,
@@ -127,6 +128,9 @@ impl Checker {
         }
         if let Err(what) = liveness::suspended_in_time(&self.world) {
             self.violations.push(Violation { at: now, rule: "an evicted job is suspended", what });
+        }
+        if let Err(what) = self.drained.look(&self.world) {
+            self.violations.push(Violation { at: now, rule: "a drained queue is empty", what });
         }
     }
 

@@ -6,7 +6,7 @@ use model::ResourceList;
 use serde_json::Value;
 
 use super::liveness::{asks, free, is_plain, pending, queue_of};
-use super::quota::{became_true, borrows, cohort_of, held, quota_cell, used};
+use super::quota::{became_true, beneficiary, borrows, cohort_of, held, quota_cell, used};
 use super::tree::{Cell, Tree};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, FLAVORS, GRACE, Key, LOCAL_QUEUES, WORKLOADS, World, Write, condition, holds, key, text,
@@ -70,10 +70,9 @@ impl Preemptions {
     }
 
     fn victim(&mut self, world: &World, write: &Write) -> Result<(), String> {
-        let message = condition(write.object(), "Preempted").map(|one| text(one, "/message"));
-        let named = message.and_then(|message| message.split("(UID: ").nth(1)?.split([',', ')']).next());
-        let Some(beneficiary) = named else {
-            return Err(format!("{:?} was preempted for {message:?}, which names nobody", write.key()));
+        let Some(beneficiary) = beneficiary(write.object()) else {
+            let told = condition(write.object(), "Preempted").map(|one| text(one, "/message"));
+            return Err(format!("{:?} was preempted for {told:?}, which names nobody", write.key()));
         };
         if !world.once_known(WORKLOADS, beneficiary) {
             return Err(format!("{:?} was preempted for {beneficiary}, which does not exist", write.key()));

@@ -1,13 +1,13 @@
 //! Layer 1: quota, conditions, preemption.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::ResourceList;
 use serde_json::Value;
 
 use super::tree::{Cell, Tree};
 use crate::fuzz::world::{
-    CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, World, Write, amount, at, condition, holds, items, text,
+    CLUSTER_QUEUES, LOCAL_QUEUES, Shape, WORKLOADS, World, Write, amount, at, condition, holds, items, text,
 };
 
 /// Amounts by flavor and resource.
@@ -121,7 +121,13 @@ pub(super) fn conditions_agree(_: &World, write: &Write) -> Result<(), String> {
     Ok(())
 }
 
-/// A preempted workload was a legal victim.
+/// The uid of the workload that a victim makes room for, as it tells.
+pub(super) fn beneficiary(victim: &Value) -> Option<&str> {
+    let message = text(condition(victim, "Preempted")?, "/message");
+    message.split("(UID: ").nth(1)?.split([',', ')']).next()
+}
+
+/// A preempted workload was a legal victim of the one it makes room for.
 pub(super) fn victims_allowed(world: &World, write: &Write) -> Result<(), String> {
     if write.resource != WORKLOADS || !became_true(write, "Preempted") {
         return Ok(());
@@ -129,17 +135,65 @@ pub(super) fn victims_allowed(world: &World, write: &Write) -> Result<(), String
     let victim = write.object();
     let reason = condition(victim, "Preempted").map(|one| text(one, "/reason")).unwrap_or_default();
     let name = text(victim, "/status/admission/clusterQueue");
-    let Some(queue) = world.get(CLUSTER_QUEUES, "", name) else { return Ok(()) };
-    let allowed = match reason {
-        "InClusterQueue" => within_queue_allowed(world, queue, victim),
-        "InCohortReclamation" | "InCohortFairSharing" => reclaim_allowed(world, queue, victim),
-        "InCohortReclaimWhileBorrowing" => borrowing_allowed(world, queue, victim),
-        _ => true,
+    let wanted = beneficiary(victim).unwrap_or_default();
+    let relatives = |shape: &Shape| {
+        let tree = Tree::of(shape, world);
+        tree.relatives(name).map(str::to_owned).collect::<BTreeSet<_>>()
     };
-    if !allowed {
-        return Err(format!("{:?} was preempted ({reason}) against the policy", write.key()));
+    let shapes: Vec<(BTreeSet<String>, Shape)> =
+        world.believable_shapes().map(|shape| (relatives(&shape), shape)).collect();
+    let (namespace, called) = write.key();
+    let allowed = world.versions_of(WORKLOADS, wanted).any(|preemptor| {
+        queues_of(world, preemptor).any(|waits_in| {
+            let known = shapes
+                .iter()
+                .flat_map(|(relatives, shape)| shape.queues.iter().map(move |queue| (relatives, queue)));
+            let queues = known.filter(|(relatives, queue)| {
+                let of = text(queue, "/metadata/name");
+                of == waits_in && if reason == "InClusterQueue" { of == name } else { relatives.contains(of) }
+            });
+            queues.into_iter().any(|(_, queue)| {
+                let mut versions = world.believable(WORKLOADS, &namespace, &called);
+                versions.any(|victim| may_displace(reason, queue, preemptor, victim))
+            })
+        })
+    });
+    if !allowed && world.once_known(WORKLOADS, wanted) {
+        return Err(format!("{:?} was preempted ({reason}) for {wanted} against the policy", write.key()));
     }
     Ok(())
+}
+
+/// The ClusterQueues in which a workload waits or waited of late.
+fn queues_of<'a>(world: &'a World, workload: &'a Value) -> impl Iterator<Item = &'a str> {
+    let (namespace, local) = (text(workload, "/metadata/namespace"), text(workload, "/spec/queueName"));
+    world.believable(LOCAL_QUEUES, namespace, local).map(|local| text(local, "/spec/clusterQueue"))
+}
+
+/// Whether the policy of its queue lets one workload displace another for this reason.
+fn may_displace(reason: &str, queue: &Value, preemptor: &Value, victim: &Value) -> bool {
+    let higher = priority(preemptor) > priority(victim);
+    let policy = |field: &str| at(queue, "/spec/preemption").map_or("", |rules| text(rules, field));
+    match reason {
+        "InClusterQueue" => match policy("/withinClusterQueue") {
+            "LowerPriority" => higher,
+            "LowerOrNewerEqualPriority" => priority(preemptor) >= priority(victim),
+            _ => false,
+        },
+        "InCohortReclamation" | "InCohortFairSharing" => match policy("/reclaimWithinCohort") {
+            "Any" => true,
+            "LowerPriority" => higher,
+            _ => false,
+        },
+        "InCohortReclaimWhileBorrowing" => {
+            let rule = at(queue, "/spec/preemption/borrowWithinCohort");
+            let threshold = rule.and_then(|rule| rule["maxPriorityThreshold"].as_i64()).unwrap_or(i64::MAX);
+            rule.is_some_and(|rule| rule["policy"] == "LowerPriority")
+                && higher
+                && priority(victim) <= threshold
+        }
+        _ => true,
+    }
 }
 
 /// Whether a queue uses more than its own of any of these resources, or did of late.
@@ -168,64 +222,6 @@ pub(super) fn borrows(world: &World, queue: &str, asked: &ResourceList) -> bool 
 
 pub(super) fn priority(workload: &Value) -> i64 {
     at(workload, "/spec/priority").and_then(Value::as_i64).unwrap_or(0)
-}
-
-/// Pending workloads of a ClusterQueue, those that have just been admitted included.
-fn contenders<'a>(world: &'a World, queue: &'a str) -> impl Iterator<Item = &'a Value> {
-    world.all(WORKLOADS).map(|workload| &**workload).filter(move |workload| {
-        let local = text(workload, "/spec/queueName");
-        let namespace = text(workload, "/metadata/namespace");
-        world
-            .believable(LOCAL_QUEUES, namespace, local)
-            .any(|local| text(local, "/spec/clusterQueue") == queue)
-    })
-}
-
-fn within_queue_allowed(world: &World, queue: &Value, victim: &Value) -> bool {
-    let name = text(queue, "/metadata/name");
-    world.believable(CLUSTER_QUEUES, "", name).any(|queue| {
-        let policy = text(queue, "/spec/preemption/withinClusterQueue");
-        contenders(world, name).any(|one| match policy {
-            "LowerPriority" => priority(one) > priority(victim),
-            "LowerOrNewerEqualPriority" => {
-                priority(one) >= priority(victim) && one["metadata"] != victim["metadata"]
-            }
-            _ => false,
-        })
-    })
-}
-
-/// Whether a queue of the same tree, as it is or was of late, and with what it says of preemption, fits a description.
-fn any_relative(world: &World, queue: &Value, fits: impl Fn(&Value) -> bool) -> bool {
-    let name = text(queue, "/metadata/name");
-    world.believable_shapes().any(|shape| {
-        let tree = Tree::of(&shape, world);
-        let relatives: Vec<&str> = tree.relatives(name).collect();
-        shape.queues.iter().any(|one| relatives.contains(&text(one, "/metadata/name")) && fits(one))
-    })
-}
-
-fn reclaim_allowed(world: &World, queue: &Value, victim: &Value) -> bool {
-    any_relative(world, queue, |reclaimer| {
-        let name = text(reclaimer, "/metadata/name");
-        match text(reclaimer, "/spec/preemption/reclaimWithinCohort") {
-            "Any" => true,
-            "LowerPriority" => contenders(world, name).any(|one| priority(one) > priority(victim)),
-            _ => false,
-        }
-    })
-}
-
-fn borrowing_allowed(world: &World, queue: &Value, victim: &Value) -> bool {
-    any_relative(world, queue, |borrower| {
-        let rule = at(borrower, "/spec/preemption/borrowWithinCohort");
-        let lower = rule.is_some_and(|rule| rule["policy"] == "LowerPriority");
-        let threshold = rule.and_then(|rule| rule["maxPriorityThreshold"].as_i64()).unwrap_or(i64::MAX);
-        let name = text(borrower, "/metadata/name");
-        lower
-            && priority(victim) <= threshold
-            && contenders(world, name).any(|one| priority(one) > priority(victim))
-    })
 }
 
 /// The condition that the fuzzer itself puts on Workloads, as an admission check's controller would.

@@ -1,0 +1,141 @@
+//! Moments at which timing is everything, and which chance alone would bring about too seldom: many jobs at once while requests
+//! take their time, a job that grows while nobody looks after it or is made anew, a queue that is drained under running jobs.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::json;
+
+use super::manifests as make;
+use super::scenario::{Act, CALM_AFTER, Queue, instant};
+use super::trouble::{ApiTrouble, Trouble, WatchTrouble};
+use crate::stack::Program;
+
+/// Told apart from what else is drawn from the seed, so that this can change without changing that.
+const SALT: u64 = 0x7275_7368;
+
+/// What happens at such moments.
+#[derive(Debug, Default)]
+pub(super) struct Rush {
+    /// What users and administrators do.
+    pub(super) story: Vec<(Duration, Act)>,
+    /// What goes wrong.
+    pub(super) trouble: Vec<(Duration, Trouble)>,
+}
+
+impl Rush {
+    /// The moments of a seed's episode.
+    pub(super) fn draw(seed: u64, queues: &[Queue]) -> Self {
+        let rng = &mut Rng::with_seed(seed ^ SALT);
+        let mut rush = Self::default();
+        for index in 0..rng.usize(..=2) {
+            let queue = &queues[rng.usize(..queues.len())];
+            rush.crowd(rng, queue, index);
+        }
+        if rng.u8(..3) == 0 {
+            let queue = &queues[rng.usize(..queues.len())];
+            rush.growth(rng, queue);
+        }
+        if rng.u8(..3) == 0 {
+            let queue = &queues[rng.usize(..queues.len())];
+            rush.drain(rng, queue);
+        }
+        if rng.u8(..3) == 0 {
+            let queue = &queues[rng.usize(..queues.len())];
+            rush.again(rng, queue);
+        }
+        rush
+    }
+
+    fn submit(&mut self, at: Duration, queue: &Queue, (name, priority): (&str, &str), shape: &make::Shape) {
+        let labels = make::queue_labels(&queue.name, Some(priority));
+        self.story.push((at, Act::Apply(make::batch_job(name, queue.namespace, &labels, shape))));
+    }
+
+    /// Jobs of low priority fill a queue, and while it is not known yet what became of them one or two come that are urgent.
+    fn crowd(&mut self, rng: &mut Rng, queue: &Queue, index: usize) {
+        let at = Duration::from_secs(10) + instant(rng, CALM_AFTER.mul_f64(0.7));
+        if rng.bool() {
+            let slow = Trouble::Api {
+                lasts: Duration::from_secs(15),
+                kind: ApiTrouble::Slow,
+                permille: [500, 1000][rng.usize(..2)],
+            };
+            self.trouble.push((at - Duration::from_secs(1), slow));
+        }
+        let pods = (queue.nominal / 3 + rng.i64(0..=1)).clamp(1, 8);
+        let shape = |rng: &mut Rng, pods| make::Shape {
+            pods,
+            gpus: 1,
+            cpu: 1,
+            run_for: Duration::from_secs(rng.u64(60..=300)),
+            fails: false,
+        };
+        for job in 0..rng.usize(3..=8) {
+            let shape = shape(rng, pods);
+            self.submit(at + instant(rng, SOON), queue, (&format!("crowd-{index}-{job}"), "low"), &shape);
+        }
+        for job in 0..rng.usize(1..=2) {
+            let many = rng.i64(1..=pods);
+            let shape = shape(rng, many);
+            let later = at + instant(rng, Duration::from_millis(3_500));
+            self.submit(later, queue, (&format!("urgent-{index}-{job}"), "high"), &shape);
+        }
+    }
+
+    /// A job that runs asks for more pods when admission-controller is away.
+    fn growth(&mut self, rng: &mut Rng, queue: &Queue) {
+        let at = instant(rng, CALM_AFTER.mul_f64(0.7));
+        let workers = rng.i64(1..=3);
+        let shape = small(workers, Duration::from_secs(400));
+        let labels = make::queue_labels(&queue.name, Some("high"));
+        let job = make::pytorch_job("growing", queue.namespace, &labels, &shape);
+        let later = at + Duration::from_secs(rng.u64(30..=120));
+        let more = workers + rng.i64(1..=2);
+        let patch = json!({ "spec": { "pytorchReplicaSpecs": { "Worker": { "replicas": more } } } });
+        self.story.push((at, Act::Apply(job.clone())));
+        self.story.push((later, Act::Patch { object: job, patch }));
+        let crash = Trouble::Crash {
+            program: Program::AdmissionController,
+            after_writes: 0,
+            applied: false,
+            away: Duration::from_secs(rng.u64(5..=40)),
+        };
+        self.trouble.push((later - Duration::from_secs(3), crash));
+    }
+
+    /// A job that runs is replaced by another of its name, while it is seen late what becomes of its Workload.
+    fn again(&mut self, rng: &mut Rng, queue: &Queue) {
+        let at = instant(rng, CALM_AFTER.mul_f64(0.7));
+        let shape = small(rng.i64(1..=3), Duration::from_secs(600));
+        let labels = make::queue_labels(&queue.name, Some("high"));
+        let job = make::batch_job("again", queue.namespace, &labels, &shape);
+        let later = at + Duration::from_secs(rng.u64(30..=120));
+        self.story.push((at, Act::Apply(job.clone())));
+        self.story.push((later, Act::Replace(job)));
+        let late = WatchTrouble::LateWorkloads(Duration::from_millis(rng.u64(500..=5_000)));
+        self.trouble.push((later - Duration::from_millis(1), Trouble::Watches(late)));
+    }
+
+    /// A queue whose jobs run is drained, and opened again after a while.
+    fn drain(&mut self, rng: &mut Rng, queue: &Queue) {
+        let at = Duration::from_secs(60) + instant(rng, CALM_AFTER.mul_f64(0.5));
+        let pods = rng.i64(1..=3);
+        let shape = small(pods, Duration::from_secs(1_000));
+        self.submit(at - Duration::from_secs(30), queue, ("drained", "high"), &shape);
+        let stop = |policy: &str| Act::Patch {
+            object: queue.cluster_queue.clone(),
+            patch: json!({ "spec": { "stopPolicy": policy } }),
+        };
+        self.story.push((at, stop("HoldAndDrain")));
+        self.story.push((at + Duration::from_secs(rng.u64(320..=500)), stop("None")));
+    }
+}
+
+/// Within this time of each other things happen at once.
+const SOON: Duration = Duration::from_millis(200);
+
+/// So few cores that every queue has them.
+fn small(pods: i64, run_for: Duration) -> make::Shape {
+    make::Shape { pods, gpus: 0, cpu: 1, run_for, fails: false }
+}
