@@ -2,7 +2,7 @@
 
 use crds::reasons::workload as tokens;
 use crds::view::placed_pod::PlacedPod;
-use kit::patch::{self, Subresource, Target};
+use kit::patch::{Subresource, Target};
 use kit::writes::Priority;
 use kube::Api;
 use model::planted::Bug;
@@ -12,7 +12,8 @@ use quota_engine::topology::HOSTNAME;
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::pump::{About, Answer, Before, Op};
+use super::pump::{About, Answer, Op};
+use super::send::Patch;
 use super::world::Unit;
 
 /// A gate that could not be opened is tried again after this long.
@@ -53,7 +54,7 @@ impl Controller {
         let target = Target::new(pod.name.clone(), uid.as_str()).at(pod.version().to_string());
         let namespace = pod.namespace.clone();
         self.world.ground.begin_leave(uid.clone(), labels);
-        self.patch_gate(uid, &namespace, target, body, |pod| Answer::LetGo(Box::new(pod)));
+        self.patch_gate(uid, &namespace, target, body, Answer::LetGo);
     }
 
     /// Writes a pod without one of its gates.
@@ -63,13 +64,11 @@ impl Controller {
         namespace: &str,
         target: Target,
         body: Value,
-        answer: fn(PlacedPod) -> Answer,
+        answer: fn(Box<PlacedPod>) -> Answer,
     ) {
         let api = Api::<PlacedPod>::namespaced(self.ctx.clients.write.clone(), namespace);
-        self.submit(&Unit::Gate(pod.clone()), Priority::Normal, op_of_pod(), move || {
-            let (api, target, body) = (api.clone(), target.clone(), body.clone());
-            async move { Ok(answer(patch::merge(&api, &target, body, Subresource::Main).await?)) }
-        });
+        let patch = Patch { api, target, body, part: Subresource::Main };
+        self.submit_patch(&Unit::Gate(pod.clone()), Priority::Normal, op_of_pod(), patch, answer);
     }
 
     /// The pod has changed or is gone, or nobody knows: what the watch says next counts.
@@ -86,5 +85,5 @@ impl Controller {
 
 /// A write of a pod that is placed by topology, or is behind a gate of an elastic job: the watch brings what is new of it.
 pub(super) fn op_of_pod() -> Op {
-    Op { decision: None, reads: false, about: About::Queue, versions: String::new(), before: Before::Nothing }
+    Op::new(About::Queue, "")
 }

@@ -4,16 +4,16 @@ use std::borrow::Cow;
 
 use crds::reasons::event as reasons;
 use kit::events::{Event, Regarding, Severity};
-use kit::patch::{self, Subresource, Target};
+use kit::patch::{Subresource, Target};
 use kit::writes::Priority;
-use kube::Api;
 use quota_engine::Uid;
 use serde_json::json;
 
 use super::Controller;
-use super::pump::{About, Answer, Before, Op};
+use super::pump::{About, Answer, Op};
+use super::send::Patch;
 use super::world::Unit;
-use crate::jobs::{JobObject, JobResource, set};
+use crate::jobs::set;
 
 impl Controller {
     /// Suspends a job that runs though it is part of one that is not admitted.
@@ -41,20 +41,13 @@ impl Controller {
         self.events.publish(Event { regarding, severity: Severity::Normal, reason, note });
         let mut body = json!({});
         set(&mut body, kind.suspend, json!(true));
-        let resource = JobResource::from(kind);
-        let client = self.ctx.clients.write.clone();
-        let api = Api::<JobObject>::namespaced_with(client, &namespace, &resource);
+        let api = self.jobs_of(kind, &namespace);
         let about = About::Job { kind, namespace, name };
         // Until the answer is known, and where it is no, it is not tried again at once.
         self.remember_refused(unit, versions.clone(), super::CONFLICT_DELAY);
-        let op = Op { decision: None, reads: false, about, versions, before: Before::Nothing };
-        self.submit(unit, Priority::Urgent, op, move || {
-            let (api, target, body) = (api.clone(), target.clone(), body.clone());
-            async move {
-                let object = patch::merge(&api, &target, body, Subresource::Main).await?;
-                Ok(Answer::Job(kind, Box::new(object)))
-            }
-        });
+        let patch = Patch { api, target, body, part: Subresource::Main };
+        let answer = move |object| Answer::Job(kind, object);
+        self.submit_patch(unit, Priority::Urgent, Op::new(about, versions), patch, answer);
         true
     }
 }

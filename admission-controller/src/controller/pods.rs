@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::pump::{About, Answer, Before, Op, target, text};
+use super::send::Patch;
 use super::world::Unit;
 use crate::compose::copy_labels;
 use crate::input;
-use crate::jobs::{JobObject, JobResource, missing_flavor};
+use crate::jobs::{JobObject, missing_flavor};
 use crate::pods::{
     self, Group, Known, Member, POD, Part, PodOwner, PodStep, PodsKey, PodsStep, Stop, TERMINATION_TARGET,
     compose, start,
@@ -213,10 +214,8 @@ impl Controller {
     fn patch_pod_after(&mut self, uid: &Uid, what: &str, before: Before, body: Value, part: Subresource) {
         let Some((op, api, target)) = self.pod_op(uid, what) else { return };
         let op = Op { before, ..op };
-        self.submit(&Unit::Pod(uid.clone()), Priority::Normal, op, move || {
-            let (api, target, body) = (api.clone(), target.clone(), body.clone());
-            async move { patch::merge(&api, &target, body, part).await.map(|pod| Answer::Pod(Box::new(pod))) }
-        });
+        let patch = Patch { api, target, body, part };
+        self.submit_patch(&Unit::Pod(uid.clone()), Priority::Normal, op, patch, Answer::Pod);
     }
 
     fn delete_pod(&mut self, uid: &Uid, reason: &'static str, note: &str) {
@@ -228,10 +227,7 @@ impl Controller {
         let unit = Unit::Pod(uid.clone());
         // What the answer does not tell, the watch does; until then it is not deleted again.
         self.remember_refused(&unit, op.versions.clone(), super::CONFLICT_DELAY);
-        self.submit(&unit, Priority::Urgent, op, move || {
-            let (api, target) = (api.clone(), target.clone());
-            async move { patch::delete(&api, &target, None).await.map(|()| Answer::Nothing) }
-        });
+        self.submit_delete(&unit, Priority::Urgent, op, api, target);
     }
 
     /// What a write of a pod rests on; `None` while another one is under way, or after it was refused.
@@ -244,11 +240,9 @@ impl Controller {
             return None;
         }
         let namespace = text(metadata.namespace.as_ref());
-        let resource = JobResource::from(POD);
-        let api = Api::<JobObject>::namespaced_with(self.ctx.clients.write.clone(), &namespace, &resource);
+        let api = self.jobs_of(POD, &namespace);
         let about = About::Pod { namespace, name: text(metadata.name.as_ref()) };
-        let op = Op { decision: None, reads: false, about, versions, before: Before::Nothing };
-        Some((op, api, target(metadata)))
+        Some((Op::new(about, versions), api, target(metadata)))
     }
 
     /// What a step of pods was worked out from.

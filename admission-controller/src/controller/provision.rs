@@ -15,7 +15,7 @@ use quota_engine::Uid;
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::pump::{About, Answer, Before, Op, target, text};
+use super::pump::{About, Answer, Op, target, text};
 use super::world::Unit;
 use crate::provisioning::{self, Submission};
 use crate::status::{self, Change};
@@ -146,17 +146,12 @@ impl Controller {
     }
 
     fn op_of_request(&self, unit: &Unit, workload: &Workload, check: Option<&str>) -> Op {
-        Op {
-            decision: None,
-            reads: false,
-            about: About::Request {
-                namespace: text(workload.metadata.namespace.as_ref()),
-                name: text(workload.metadata.name.as_ref()),
-                check: check.map(str::to_owned),
-            },
-            versions: self.versions_of(unit, workload),
-            before: Before::Nothing,
-        }
+        let about = About::Request {
+            namespace: text(workload.metadata.namespace.as_ref()),
+            name: text(workload.metadata.name.as_ref()),
+            check: check.map(str::to_owned),
+        };
+        Op::new(about, self.versions_of(unit, workload))
     }
 
     /// Tells the owner of a workload that no nodes can be asked for, and says so in the state of the check that asks.

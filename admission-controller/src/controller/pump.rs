@@ -58,6 +58,13 @@ pub(super) struct Op {
     pub(super) before: Before,
 }
 
+impl Op {
+    /// A write about this, worked out from these versions: for no decision, and nobody is told.
+    pub(super) fn new(about: About, versions: impl Into<String>) -> Self {
+        Self { decision: None, reads: false, about, versions: versions.into(), before: Before::Nothing }
+    }
+}
+
 /// What an object said before a write, as far as people are told when that changes.
 pub(super) enum Before {
     /// It was not there, or nobody is told.

@@ -1,7 +1,7 @@
 //! Queues and what belongs to them: their finalizers, their status, and what is measured of them.
 
 use crds::view::cluster_queue::ClusterQueue;
-use kit::patch::{self, Subresource, Target};
+use kit::patch::{Subresource, Target};
 use kit::writes::Priority;
 use kube::{Api, Client, Resource};
 use model::ResourceList;
@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::finalizers;
-use super::pump::{About, Answer, Before, Op, target};
+use super::pump::{About, Answer, Op, target};
+use super::send::Patch;
 use super::world::Unit;
 use crate::metrics::{Owner, Waiting};
 use crate::status;
@@ -170,17 +171,8 @@ impl Controller {
             Subresource::Main => Priority::Normal,
             Subresource::Status => Priority::Status,
         };
-        let op = Op {
-            decision: None,
-            reads: false,
-            about: About::Queue,
-            versions: target.resource_version.clone().unwrap_or_default(),
-            before: Before::Nothing,
-        };
-        self.submit(unit, priority, op, move || {
-            let (api, target, body) = (api.clone(), target.clone(), body.clone());
-            async move { patch::merge(&api, &target, body, part).await.map(|view| answer(Box::new(view))) }
-        });
+        let op = Op::new(About::Queue, target.resource_version.clone().unwrap_or_default());
+        self.submit_patch(unit, priority, op, Patch { api, target, body, part }, answer);
     }
 
     /// With a bug planted, a status that says nothing new, once a second.

@@ -3,16 +3,26 @@
 use crds::view::workload::Workload;
 use kit::patch::{self, Subresource, Target, WriteError};
 use kit::writes::Priority;
-use kube::Api;
+use kube::{Api, Resource};
 use model::planted::Bug;
 use quota_engine::{DecisionId, Outcome};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Controller;
 use super::pump::{About, Answer, Before, Op, about, target, text, versions};
 use super::world::Unit;
-use crate::jobs::{JobObject, JobResource};
+use crate::jobs::{JobKind, JobObject, JobResource};
 use crate::reconcile::Job;
+
+/// A merge patch of an object.
+#[derive(Clone)]
+pub(super) struct Patch<K> {
+    pub(super) api: Api<K>,
+    pub(super) target: Target,
+    pub(super) body: Value,
+    pub(super) part: Subresource,
+}
 
 impl Controller {
     pub(super) fn patch_workload(
@@ -28,20 +38,9 @@ impl Controller {
         let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
         let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), namespace);
         let target = target(&workload.metadata);
-        let op = Op {
-            decision,
-            reads: false,
-            about: about(workload),
-            versions: self.versions_of(unit, workload),
-            before: Before::Workload(Box::new(workload.clone())),
-        };
-        let send = move || {
-            let (api, target, body) = (api.clone(), target.clone(), body.clone());
-            async move {
-                patch::merge(&api, &target, body, part).await.map(|view| Answer::Workload(Box::new(view)))
-            }
-        };
-        self.submit(unit, priority, op, send);
+        let before = Before::Workload(Box::new(workload.clone()));
+        let op = Op { decision, before, ..Op::new(about(workload), self.versions_of(unit, workload)) };
+        self.submit_patch(unit, priority, op, Patch { api, target, body, part }, Answer::Workload);
     }
 
     pub(super) fn versions_of(&self, unit: &Unit, workload: &Workload) -> String {
@@ -63,31 +62,16 @@ impl Controller {
     ) {
         let (kind, metadata) = (job.kind, &job.object.metadata);
         let namespace = text(metadata.namespace.as_ref());
-        let api = Api::<JobObject>::namespaced_with(
-            self.ctx.clients.write.clone(),
-            &namespace,
-            &JobResource::from(kind),
-        );
+        let api = self.jobs_of(kind, &namespace);
         let mut target = target(metadata);
         if self.config.planted.is(Bug::WriteByName) {
             target = Target::new(target.name, "");
         }
         let about = About::Job { kind, namespace, name: target.name.clone() };
-        let op = Op {
-            decision: None,
-            reads: false,
-            about,
-            versions: versions(Some(job), workload),
-            before: Before::Job(job.view.suspended),
-        };
-        let send = move || {
-            let (api, target, body) = (api.clone(), target.clone(), body.clone());
-            async move {
-                let object = patch::merge(&api, &target, body, part).await?;
-                Ok(Answer::Job(kind, Box::new(object)))
-            }
-        };
-        self.submit(unit, Priority::Normal, op, send);
+        let before = Before::Job(job.view.suspended);
+        let op = Op { before, ..Op::new(about, versions(Some(job), workload)) };
+        let answer = move |object| Answer::Job(kind, object);
+        self.submit_patch(unit, Priority::Normal, op, Patch { api, target, body, part }, answer);
     }
 
     pub(super) fn create_workload(&mut self, unit: &Unit, job: &Job, body: Value) {
@@ -98,13 +82,7 @@ impl Controller {
         let namespace = text(job.object.metadata.namespace.as_ref());
         let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), &namespace);
-        let op = Op {
-            decision: None,
-            reads: false,
-            about: About::Workload { namespace, name },
-            versions,
-            before: Before::Nothing,
-        };
+        let op = Op::new(About::Workload { namespace, name }, versions);
         let send = move || {
             let (api, body) = (api.clone(), body.clone());
             async move { patch::create(&api, &body).await.map(|view| Answer::Workload(Box::new(view))) }
@@ -116,39 +94,63 @@ impl Controller {
         let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
         let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), namespace);
         let target = target(&workload.metadata);
-        let op = Op {
-            decision: None,
-            reads: false,
-            about: about(workload),
-            versions: self.versions_of(unit, workload),
-            before: Before::Workload(Box::new(workload.clone())),
-        };
-        let send = move || {
-            let (api, target) = (api.clone(), target.clone());
-            async move { patch::delete(&api, &target, None).await.map(|()| Answer::Nothing) }
-        };
-        self.submit(unit, Priority::Normal, op, send);
+        let before = Before::Workload(Box::new(workload.clone()));
+        let op = Op { before, ..Op::new(about(workload), self.versions_of(unit, workload)) };
+        self.submit_delete(unit, Priority::Normal, op, api, target);
     }
 
     /// Deletes a job; what it made goes after it.
     pub(super) fn delete_job(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
         let (kind, metadata) = (job.kind, &job.object.metadata);
         let namespace = text(metadata.namespace.as_ref());
-        let client = self.ctx.clients.write.clone();
-        let api = Api::<JobObject>::namespaced_with(client, &namespace, &JobResource::from(kind));
+        let api = self.jobs_of(kind, &namespace);
         let target = target(metadata);
-        let op = Op {
-            decision: None,
-            reads: false,
-            about: About::Job { kind, namespace, name: target.name.clone() },
-            versions: versions(Some(job), Some(workload)),
-            before: Before::Nothing,
-        };
-        let send = move || {
+        let about = About::Job { kind, namespace, name: target.name.clone() };
+        let op = Op::new(about, versions(Some(job), Some(workload)));
+        self.submit_delete(unit, Priority::Normal, op, api, target);
+    }
+
+    /// The jobs of a kind in a namespace.
+    pub(super) fn jobs_of(&self, kind: &JobKind, namespace: &str) -> Api<JobObject> {
+        let client = self.ctx.clients.write.clone();
+        Api::namespaced_with(client, namespace, &JobResource::from(kind))
+    }
+
+    /// Sends a merge patch; `answer` is what its answer says.
+    pub(super) fn submit_patch<K>(
+        &mut self,
+        unit: &Unit,
+        priority: Priority,
+        op: Op,
+        patch: Patch<K>,
+        answer: impl Fn(Box<K>) -> Answer + Clone + Send + 'static,
+    ) where
+        K: Resource + Clone + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.submit(unit, priority, op, move || {
+            let (patch, answer) = (patch.clone(), answer.clone());
+            async move {
+                let Patch { api, target, body, part } = patch;
+                patch::merge(&api, &target, body, part).await.map(|object| answer(Box::new(object)))
+            }
+        });
+    }
+
+    /// Deletes an object.
+    pub(super) fn submit_delete<K>(
+        &mut self,
+        unit: &Unit,
+        priority: Priority,
+        op: Op,
+        api: Api<K>,
+        target: Target,
+    ) where
+        K: Resource + Clone + Send + Sync + 'static,
+    {
+        self.submit(unit, priority, op, move || {
             let (api, target) = (api.clone(), target.clone());
             async move { patch::delete(&api, &target, None).await.map(|()| Answer::Nothing) }
-        };
-        self.submit(unit, Priority::Normal, op, send);
+        });
     }
 
     pub(super) fn submit<F, A>(&mut self, unit: &Unit, priority: Priority, op: Op, send: F)

@@ -138,13 +138,8 @@ impl Controller {
         let whole = Api::<DynamicObject>::namespaced_with(client.clone(), &namespace, &resource);
         let api = Api::<Workload>::namespaced(client, &namespace);
         let (target, sets) = (target(&slice.metadata), sets.to_vec());
-        let op = Op {
-            decision: None,
-            reads: false,
-            about: about(slice),
-            versions: self.versions_of(unit, slice),
-            before: Before::Workload(Box::new(slice.clone())),
-        };
+        let before = Before::Workload(Box::new(slice.clone()));
+        let op = Op { before, ..Op::new(about(slice), self.versions_of(unit, slice)) };
         self.submit(unit, Priority::Normal, op, move || {
             let (whole, api, target, sets) = (whole.clone(), api.clone(), target.clone(), sets.clone());
             async move {
@@ -203,7 +198,7 @@ impl Controller {
         let gates: Vec<Value> = gates.map(|name| json!({ "name": name })).collect();
         let body = json!({ "spec": { "schedulingGates": gates } });
         let target = Target::new(pod.name.clone(), pod.uid.as_str()).at(pod.version.to_string());
-        self.patch_gate(&pod.uid, &pod.namespace, target, body, |pod| Answer::Ungated(Box::new(pod)));
+        self.patch_gate(&pod.uid, &pod.namespace, target, body, Answer::Ungated);
     }
 }
 

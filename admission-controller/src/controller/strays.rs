@@ -24,7 +24,6 @@ use super::gates::op_of_pod;
 use super::pump::{Answer, target};
 use super::world::Unit;
 use super::world::ground::{hosts, nodes_of};
-use crate::jobs::{JobObject, JobResource};
 use crate::pods::POD;
 use crate::status::whole_second;
 
@@ -136,10 +135,8 @@ impl Controller {
     fn end_stray(&mut self, uid: &Uid) {
         let Some(pod) = self.world.ground.pod(uid) else { return };
         let (name, version, expected) = (pod.name.clone(), pod.version().to_string(), uid.clone());
-        let resource = JobResource::from(POD);
-        let client = self.ctx.clients.write.clone();
-        let whole = Api::<JobObject>::namespaced_with(client.clone(), &pod.namespace, &resource);
-        let api = Api::<PlacedPod>::namespaced(client, &pod.namespace);
+        let whole = self.jobs_of(POD, &pod.namespace);
+        let api = Api::<PlacedPod>::namespaced(self.ctx.clients.write.clone(), &pod.namespace);
         let now = whole_second(self.ctx.clock.now());
         self.submit(&Unit::Gate(uid.clone()), Priority::Normal, op_of_pod(), move || {
             let (api, whole, name, now) = (api.clone(), whole.clone(), name.clone(), now.clone());
