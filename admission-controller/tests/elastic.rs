@@ -244,3 +244,53 @@ async fn a_job_follows_the_cluster_that_its_autoscaler_resizes() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn new_pods_of_a_job_that_grew_are_sent_to_the_places_of_its_new_slice() {
+    const HOST: &str = "kubernetes.io/hostname";
+    let world = World::new(false).await;
+    for name in ["n1", "n2"] {
+        let ready = json!({ "type": "Ready", "status": "True", "reason": "", "message": "",
+            "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let node = json!({
+            "metadata": { "name": name, "labels": { HOST: name, "gpu": "a100" } },
+            "status": { "allocatable": { "nvidia.com/gpu": "3", "pods": "9" }, "conditions": [ready] },
+        });
+        world.create("", "nodes", node).await;
+    }
+    let levels = json!({ "metadata": { "name": "hosts" }, "spec": { "levels": [{ "nodeLabel": HOST }] } });
+    world.create("kueue.x-k8s.io", "topologies", levels).await;
+    world
+        .update("kueue.x-k8s.io", "resourceflavors", "a100", false, |flavor| {
+            flavor["spec"]["topologyName"] = json!("hosts");
+        })
+        .await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.settle().await;
+    world.install_webhooks(&Configuration::default()).await;
+    job(&world, 2).await;
+    let host = |name: &str| {
+        let pod = world.get("", "pods", name).unwrap();
+        let gates = pod["spec"]["schedulingGates"].as_array().map_or(0, Vec::len);
+        (gates, pod["spec"]["nodeSelector"][HOST].as_str().unwrap_or_default().to_owned())
+    };
+    for name in ["p0", "p1"] {
+        pod(&world, name).await;
+    }
+    world.settle().await;
+    let before = [host("p0"), host("p1")];
+    assert!(before.iter().all(|(gates, host)| *gates == 0 && !host.is_empty()), "{before:?}");
+
+    resize(&world, 3).await;
+    pod(&world, "p2").await;
+    world.settle().await;
+    assert_eq!(said(&world)[1..], [(3, true, String::new())]);
+    assert_eq!([host("p0"), host("p1")], before);
+    let (gates, there) = host("p2");
+    assert_eq!(gates, 0);
+    assert!(
+        before.iter().filter(|(_, host)| *host == there).count() < 2,
+        "{there} has no room left: {before:?}"
+    );
+}

@@ -77,7 +77,7 @@ impl Controller {
             self.schedule(Unit::Job(job), GATE_DELAY);
         }
         let Some(key) = self.world.ground.end_leave(uid) else { return };
-        if let Some(workload) = self.world.workload_of_places(&key).cloned() {
+        for workload in self.world.workloads_of_places(&key) {
             self.schedule(Unit::Places(workload), GATE_DELAY);
         }
     }

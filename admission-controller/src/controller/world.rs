@@ -294,16 +294,19 @@ impl World {
 
     /// Pods of this Workload came, went or changed.
     pub(super) fn places_dirty(&mut self, key: &(String, String)) {
-        if let Some(uid) = self.workload_of_places(key).cloned() {
-            self.dirty.insert(Unit::Places(uid.clone()));
+        for uid in self.workloads_of_places(key) {
             let unit = self.unit_of_workload(&uid).filter(|_| self.ground.is_shaky(&uid));
             self.dirty.extend(unit);
+            self.dirty.insert(Unit::Places(uid));
         }
     }
 
-    /// The uid of the Workload of this namespace and name.
-    pub(super) fn workload_of_places(&self, (namespace, name): &(String, String)) -> Option<&Uid> {
-        self.workloads.named(namespace, name).map(|kept| &kept.uid)
+    /// The uid of the Workload of this namespace and name; of an elastic job those of all its slices, by the name they have in common.
+    pub(super) fn workloads_of_places(&self, key: &(String, String)) -> Vec<Uid> {
+        match self.job_of_chain(key) {
+            Some(job) => self.uids_of(job).cloned().collect(),
+            None => self.workloads.named(&key.0, &key.1).map(|kept| kept.uid.clone()).into_iter().collect(),
+        }
     }
 
     /// Takes the answer to the opening of a pod's gate. Returns the namespace and name of its Workload.

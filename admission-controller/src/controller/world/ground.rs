@@ -8,7 +8,6 @@ use crds::view::Node;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::topology::Topology;
 use crds::view::workload::{PodSetAssignment, Workload};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::watch::Change;
 use model::ResourceList;
 use model::selector::Labels;
@@ -16,8 +15,8 @@ use quota_engine::topology::HOSTNAME;
 use quota_engine::{Engine, Event, Uid};
 
 use super::super::store::{Delta, Names, Object, Store};
-use crate::input;
 use crate::topology::{self, Member};
+use crate::{input, slices};
 
 /// Namespace and name of a Workload.
 pub(in crate::controller) type Key = (String, String);
@@ -111,7 +110,9 @@ fn role(pod: &PlacedPod) -> Role {
         return topology::usage_of(pod)
             .map_or(Role::Neither, |(node, asked)| Role::Resident(Arc::from(node), Arc::new(asked)));
     }
-    let Some(workload) = annotations.get(kueue::WORKLOAD).filter(|_| !pod.has_ended()) else {
+    // Pods of an elastic job stay when another slice takes the place of theirs.
+    let chain = annotations.get(kueue::WORKLOAD_SLICE_NAME);
+    let Some(workload) = chain.or(annotations.get(kueue::WORKLOAD)).filter(|_| !pod.has_ended()) else {
         return Role::Neither;
     };
     let labels = pod.metadata.labels.clone().unwrap_or_default();
@@ -302,7 +303,8 @@ impl Ground {
     }
 
     fn members<'a>(&'a self, workload: &Workload) -> impl Iterator<Item = (&'a Uid, &'a GroundPod)> {
-        let uids = self.pods_of.get(&key_of(&workload.metadata)).into_iter().flatten();
+        let namespace = workload.metadata.namespace.clone().unwrap_or_default();
+        let uids = self.pods_of.get(&(namespace, slices::chain(workload).to_owned())).into_iter().flatten();
         uids.filter_map(|uid| Some((uid, self.pods.get(uid)?)))
     }
 
@@ -403,11 +405,6 @@ impl Ground {
         };
         self.members(workload).filter_map(waits).collect()
     }
-}
-
-fn key_of(metadata: &ObjectMeta) -> Key {
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    (text(&metadata.namespace), text(&metadata.name))
 }
 
 /// The nodes on which an admitted Workload has places, where they are told node by node.

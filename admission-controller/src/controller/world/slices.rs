@@ -95,6 +95,11 @@ impl World {
         self.slice_pods.wanted = true;
     }
 
+    /// The elastic job whose slices have this name in common.
+    pub(super) fn job_of_chain(&self, chain: &Chain) -> Option<&Uid> {
+        self.slice_pods.jobs.get(chain)
+    }
+
     /// A job is gone, and its pods go with it.
     pub(super) fn forget_slices(&mut self, job: &Uid) {
         self.slice_pods.jobs.retain(|_, of| of != job);
