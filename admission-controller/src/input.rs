@@ -18,7 +18,7 @@ use model::quantity::{Quantity, Written};
 use model::resources::ResourceList;
 use quota_engine::input;
 use quota_engine::topology::Preference;
-use quota_engine::{Amounts, ClusterQueueName, EvictReason, FlavorName, LocalQueueKey, Uid};
+use quota_engine::{Amounts, ClusterQueueName, EvictReason, Few, FlavorName, LocalQueueKey, Uid};
 
 use crate::checks;
 use crate::compose::Priorities;
@@ -511,7 +511,7 @@ fn assignment(
 }
 
 /// What is held according to a status: what cannot be read there, which nobody but an administrator can write, is nothing.
-fn usage(written: &BTreeMap<ResourceName, Written>) -> ResourceList {
+fn usage(written: &BTreeMap<ResourceName, Written>) -> Few<ResourceName, i64> {
     written
         .iter()
         .filter_map(|(resource, amount)| Some((resource.clone(), resource.amount(&amount.quantity().ok()?)?)))

@@ -218,12 +218,10 @@ impl FlavorAssignment {
 
     fn into_admission(self, name: &ClusterQueueName) -> Arc<Admission> {
         let granted = |one: PodSetFlavors| {
-            let PodSetFlavors { name, count, requests: mut usage, flavors: choices, .. } = one;
-            if usage.len() > choices.len() {
-                usage.retain(|resource, _| choices.contains_key(resource));
-            }
-            let mut flavors = BTreeMap::new();
-            flavors.extend(choices.into_iter().map(|(resource, choice)| (resource, choice.flavor)));
+            let PodSetFlavors { name, count, requests, flavors: choices, .. } = one;
+            let served = requests.into_iter().filter(|(resource, _)| choices.contains_key(resource));
+            let usage = served.collect();
+            let flavors = choices.into_iter().map(|(resource, choice)| (resource, choice.flavor)).collect();
             PodSetAssignment { name, flavors, usage, count, topology: one.topology, delayed: one.delayed }
         };
         let mut pod_sets = Vec::with_capacity(self.pod_sets.len());

@@ -1,7 +1,8 @@
 use std::borrow::Borrow;
+use std::ops::Index;
 
 /// A map of a few entries, in the order of their keys: a list, which takes no more room than it needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Few<K, V>(Vec<(K, V)>);
 
 impl<K, V> Default for Few<K, V> {
@@ -85,6 +86,11 @@ impl<K: Ord, V> Few<K, V> {
         self.0.iter_mut().map(|(key, value)| (&*key, value))
     }
 
+    /// All keys, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.iter().map(|(key, _)| key)
+    }
+
     /// All values, in the order of their keys.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.0.iter().map(|(_, value)| value)
@@ -96,12 +102,32 @@ impl<K: Ord, V> Few<K, V> {
     }
 }
 
+impl<K: Ord + Borrow<Q>, Q: Ord + ?Sized, V> Index<&Q> for Few<K, V> {
+    type Output = V;
+
+    /// # Panics
+    /// Where there is no such entry.
+    #[allow(clippy::expect_used, reason = "what indexing is for")]
+    fn index(&self, key: &Q) -> &V {
+        self.get(key).expect("an entry of this key")
+    }
+}
+
 impl<K, V> IntoIterator for Few<K, V> {
     type Item = (K, V);
     type IntoIter = std::vec::IntoIter<(K, V)>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
+    }
+}
+
+impl<'a, K, V> IntoIterator for &'a Few<K, V> {
+    type Item = (&'a K, &'a V);
+    type IntoIter = std::iter::Map<std::slice::Iter<'a, (K, V)>, fn(&'a (K, V)) -> (&'a K, &'a V)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter().map(|(key, value)| (key, value))
     }
 }
 
@@ -137,6 +163,6 @@ mod tests {
         *few.get_or_insert("a", 7) += 1;
         few.retain(|key, _| *key != "b");
         assert_eq!(few, Few::from([("a", 2), ("c", 4)]));
-        assert_eq!((few.get("b"), few.get("c")), (None, Some(&4)));
+        assert_eq!((few.get("b"), few["c"]), (None, 4));
     }
 }

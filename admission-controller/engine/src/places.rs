@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use model::ResourceList;
 use model::planted::Bug;
+use model::{ResourceList, ResourceName};
 
 use crate::engine::Engine;
+use crate::few::Few;
 use crate::input::{Admission, Flavor, PodSet};
 use crate::names::{FlavorName, Uid};
 use crate::queue::{HoldState, Phase, Queue};
@@ -314,7 +315,7 @@ pub(crate) fn places_of(pod_sets: &[PodSet], admission: &Admission) -> Places {
 }
 
 /// What each pod holds when all together hold so much.
-fn shares(usage: &ResourceList, count: i64) -> ResourceList {
+fn shares(usage: &Few<ResourceName, i64>, count: i64) -> ResourceList {
     usage.iter().map(|(resource, amount)| (resource.clone(), amount / count.max(1))).collect()
 }
 

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use crds::reasons::workload as tokens;
 use crds::view::workload::{AdmissionCheckState, ReclaimablePod, Workload};
 use jiff::Timestamp;
-use model::resources::ResourceList;
+use model::resources::{ResourceList, ResourceName};
 use quota_engine::PendingReason;
 use quota_engine::input::{Admission, DelayedTopology};
 use serde_json::{Value, json};
@@ -144,8 +144,11 @@ fn with_admission(mut body: Value, view: &Workload, admission: &Admission) -> Va
     body
 }
 
-fn quantities(amounts: &ResourceList) -> Value {
-    amounts.iter().map(|(resource, amount)| (resource.as_str(), json!(resource.quantity(*amount)))).collect()
+fn quantities<'a>(amounts: impl IntoIterator<Item = (&'a ResourceName, &'a i64)>) -> Value {
+    amounts
+        .into_iter()
+        .map(|(resource, amount)| (resource.as_str(), json!(resource.quantity(*amount))))
+        .collect()
 }
 
 /// Condition Admitted as quota, checks and places have it now; `None` where the status says so already. Words of others are

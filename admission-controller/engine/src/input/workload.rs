@@ -1,6 +1,6 @@
 //! Workloads: what they ask for, and what their status says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::node::{NodeSelector, Toleration};
@@ -9,6 +9,7 @@ use model::selector::Labels;
 use model::{ResourceList, ResourceName};
 
 use crate::decision::EvictReason;
+use crate::few::Few;
 use crate::names::{CheckName, ClusterQueueName, FlavorName, Uid};
 use crate::topology::{self, Assignment, SliceLayer, Spread};
 
@@ -75,9 +76,9 @@ pub struct PodSetAssignment {
     /// The pod set.
     pub name: String,
     /// The flavor each resource is taken from.
-    pub flavors: BTreeMap<ResourceName, FlavorName>,
+    pub flavors: Few<ResourceName, FlavorName>,
     /// What all its pods together use.
-    pub usage: ResourceList,
+    pub usage: Few<ResourceName, i64>,
     /// How many pods.
     pub count: i64,
     /// Where they go.

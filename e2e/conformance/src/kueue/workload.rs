@@ -177,7 +177,7 @@ fn quota_request(case: &Case) -> Verdict {
             sets.map(|set| {
                 let flavors = set.flavors.iter();
                 let flavors = flavors.map(|(resource, flavor)| (resource.to_string(), flavor.to_string()));
-                (set.name.clone(), set.count, set.usage.clone(), flavors.collect())
+                (set.name.clone(), set.count, set.usage.clone().into_iter().collect(), flavors.collect())
             })
             .collect()
         }
