@@ -26,8 +26,8 @@ enum Command {
         /// Switch deliberate bugs on, one at a time, and see that each is found within 1,000 seeds.
         #[arg(long)]
         planted: bool,
-        /// Of the deliberate bugs, only this one.
-        #[arg(long, requires = "planted")]
+        /// Of the deliberate bugs, only this one; without --planted, play with it switched on.
+        #[arg(long)]
         bug: Option<String>,
         /// Print every write of every episode.
         #[arg(long)]
@@ -42,7 +42,8 @@ fn main() -> ExitCode {
     } else {
         // Which seeds are played is no decision of the programs, so the clock may choose them.
         let first = seed.unwrap_or_else(|| kit::Rng::from_entropy().u64(..1 << 32));
-        campaign::run(Campaign { first, seeds, log })
+        campaign::bug(bug.as_deref())
+            .and_then(|planted| campaign::run(Campaign { first, seeds, log, planted }))
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -29,7 +29,7 @@ pub enum Bug {
     SendPodsAnywhere,
     /// Pods that were given a place are never let go.
     KeepGate,
-    /// Workloads of equal priority are preempted although the policy says lower.
+    /// Older workloads of equal priority are preempted although the policy says lower.
     PreemptEqualPriority,
     /// Everybody that policy allows is preempted, needed or not.
     PreemptEverybody,

@@ -345,7 +345,10 @@ impl<'a> Search<'a> {
         let equal_too = self.engine.planted.is(Bug::PreemptEqualPriority);
         let allowed = move |candidate: &Workload| match policy {
             WithinClusterQueue::Never => false,
-            WithinClusterQueue::LowerPriority => candidate.priority < priority + i32::from(equal_too),
+            WithinClusterQueue::LowerPriority => {
+                let older = candidate.queued_at_ms < queued_at;
+                candidate.priority < priority || equal_too && candidate.priority == priority && older
+            }
             WithinClusterQueue::LowerOrNewerEqualPriority => {
                 candidate.priority < priority
                     || (candidate.priority == priority && candidate.queued_at_ms > queued_at)

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use kit::Clock;
 #[cfg(feature = "planted-bugs")]
-use model::planted::{Bug, Planted};
+use model::planted::Bug;
+use model::planted::Planted;
 
 use super::episode::{self, Options, Outcome};
 
@@ -24,6 +25,8 @@ pub struct Campaign {
     pub seeds: u64,
     /// Whether to print every write.
     pub log: bool,
+    /// The deliberate bug that is switched on.
+    pub planted: Planted,
 }
 
 /// Plays a range of seeds. Returns whether nothing was found.
@@ -31,10 +34,10 @@ pub struct Campaign {
 /// # Errors
 /// An episode could not be started.
 pub fn run(campaign: Campaign) -> anyhow::Result<bool> {
-    let Campaign { first, seeds, log } = campaign;
+    let Campaign { first, seeds, log, planted } = campaign;
     println!("seeds {first}..{}", first + seeds);
     let begun = Clock::System.monotonic();
-    let outcomes = play_all(first, seeds, Options { log, ..Options::default() }, |outcome| {
+    let outcomes = play_all(first, seeds, Options { planted, log }, |outcome| {
         outcome.log.iter().for_each(|line| println!("{line}"));
         report(outcome);
         false
@@ -117,6 +120,21 @@ fn play_all(
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The deliberate bug of this name; none where no name is given.
+///
+/// # Errors
+/// No bug has that name, or the bugs are not compiled in.
+pub fn bug(name: Option<&str>) -> anyhow::Result<Planted> {
+    let Some(name) = name else { return Ok(Planted::NONE) };
+    #[cfg(feature = "planted-bugs")]
+    let found = Bug::ALL.iter().find(|bug| format!("{bug:?}").eq_ignore_ascii_case(name)).copied();
+    #[cfg(feature = "planted-bugs")]
+    let found = found.map(Planted::one);
+    #[cfg(not(feature = "planted-bugs"))]
+    let found = None;
+    found.ok_or_else(|| anyhow::anyhow!("no planted bug is called {name}; --planted without --bug lists all"))
 }
 
 /// Switches each bug (or the one of that name) on alone and looks for it. Returns whether all were found.

@@ -190,6 +190,10 @@ impl Episode {
                 ApiTrouble::Refused(429) => (Aim::writes(), Fault::TooManyRequests(1)),
                 ApiTrouble::Refused(status) => (Aim::writes(), Fault::ServerError(*status)),
                 ApiTrouble::Slow => (Aim::writes(), Fault::Latency(Duration::from_secs(3))),
+                ApiTrouble::SlowAdmissions => {
+                    let aim = Aim { verbs: vec![Verb::Patch], ..Aim::default() };
+                    (aim.on(workloads()), Fault::Latency(Duration::from_secs(3)))
+                }
                 ApiTrouble::Lost => (Aim::writes(), Fault::LostRequest),
                 ApiTrouble::LostAnswer => (Aim::writes(), Fault::LostResponse),
                 ApiTrouble::TimedOut => (Aim::writes(), Fault::TimeoutAfterWrite),

@@ -1,5 +1,6 @@
 //! Moments at which timing is everything, and which chance alone would bring about too seldom: many jobs at once while requests
-//! take their time, a job that grows while nobody looks after it or is made anew, a queue that is drained under running jobs.
+//! take their time, a job that grows while nobody looks after it or is made anew, a queue that is drained under running jobs, nodes
+//! that nobody may use.
 
 use std::time::Duration;
 
@@ -25,14 +26,14 @@ pub(super) struct Rush {
 
 impl Rush {
     /// The moments of a seed's episode.
-    pub(super) fn draw(seed: u64, queues: &[Queue]) -> Self {
+    pub(super) fn draw(seed: u64, queues: &[Queue], nodes: usize) -> Self {
         let rng = &mut Rng::with_seed(seed ^ SALT);
         let mut rush = Self::default();
         for index in 0..rng.usize(..=2) {
             let queue = &queues[rng.usize(..queues.len())];
             rush.crowd(rng, queue, index);
         }
-        if rng.u8(..3) == 0 {
+        if rng.u8(..3) > 0 {
             let queue = &queues[rng.usize(..queues.len())];
             rush.growth(rng, queue);
         }
@@ -43,6 +44,10 @@ impl Rush {
         if rng.u8(..3) == 0 {
             let queue = &queues[rng.usize(..queues.len())];
             rush.again(rng, queue);
+        }
+        if rng.u8(..4) == 0 {
+            let queue = &queues[rng.usize(..queues.len())];
+            rush.maintenance(rng, queue, nodes);
         }
         rush
     }
@@ -57,9 +62,10 @@ impl Rush {
         let at = Duration::from_secs(10) + instant(rng, CALM_AFTER.mul_f64(0.7));
         if rng.bool() {
             let slow = Trouble::Api {
-                lasts: Duration::from_secs(15),
-                kind: ApiTrouble::Slow,
-                permille: [500, 1000][rng.usize(..2)],
+                lasts: Duration::from_secs(10),
+                kind: [ApiTrouble::Slow, ApiTrouble::SlowAdmissions, ApiTrouble::SlowAdmissions]
+                    [rng.usize(..3)],
+                permille: 1000,
             };
             self.trouble.push((at - Duration::from_secs(1), slow));
         }
@@ -71,7 +77,7 @@ impl Rush {
             run_for: Duration::from_secs(rng.u64(60..=300)),
             fails: false,
         };
-        for job in 0..rng.usize(3..=8) {
+        for job in 0..rng.usize(4..=12) {
             let shape = shape(rng, pods);
             self.submit(at + instant(rng, SOON), queue, (&format!("crowd-{index}-{job}"), "low"), &shape);
         }
@@ -117,6 +123,18 @@ impl Rush {
         self.trouble.push((later - Duration::from_millis(1), Trouble::Watches(late)));
     }
 
+    /// For a while every node has a taint, and jobs come all the same.
+    fn maintenance(&mut self, rng: &mut Rng, queue: &Queue, nodes: usize) {
+        let at = instant(rng, CALM_AFTER.mul_f64(0.7));
+        let lasts = Duration::from_secs(100);
+        self.trouble.extend((0..nodes).map(|node| (at, Trouble::Taint { node, lasts })));
+        for (name, after) in [("patient", 40), ("patient-too", 70)] {
+            let pods = rng.i64(1..=3);
+            let shape = small(pods, Duration::from_secs(100));
+            self.submit(at + Duration::from_secs(after), queue, (name, "high"), &shape);
+        }
+    }
+
     /// A queue whose jobs run is drained, and opened again after a while.
     fn drain(&mut self, rng: &mut Rng, queue: &Queue) {
         let at = Duration::from_secs(60) + instant(rng, CALM_AFTER.mul_f64(0.5));
@@ -128,6 +146,12 @@ impl Rush {
             patch: json!({ "spec": { "stopPolicy": policy } }),
         };
         self.story.push((at, stop("HoldAndDrain")));
+        self.submit(
+            at + Duration::from_secs(60),
+            queue,
+            ("late", "high"),
+            &small(1, Duration::from_secs(100)),
+        );
         self.story.push((at + Duration::from_secs(rng.u64(320..=500)), stop("None")));
     }
 }

@@ -149,7 +149,7 @@ impl Scenario {
         };
         let mut story = story(rng, &swarm, &queues, &nodes, estate.as_ref());
         let mut trouble = trouble::draw(rng, &swarm, &nodes);
-        let rush = Rush::draw(seed, &queues);
+        let rush = Rush::draw(seed, &queues, nodes.len());
         story.extend(rush.story);
         trouble.extend(rush.trouble);
         story.sort_by_key(|(at, _)| *at);

@@ -83,6 +83,8 @@ pub enum ApiTrouble {
     Refused(u16),
     /// The answer to a write comes late.
     Slow,
+    /// What is written of Workloads that are there arrives late.
+    SlowAdmissions,
     /// The write does not arrive.
     Lost,
     /// The write is carried out, the answer is lost.
