@@ -135,7 +135,10 @@ fn cases() -> Vec<Case> {
                 "spec": {
                     "suspend": true,
                     "runtimeRef": { "name": "torch-distributed" },
-                    "runtimePatches": [{ "manager": "team.example.com/queue" }],
+                    "runtimePatches": [
+                        { "manager": "team.example.com/queue" },
+                        { "manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": { "template": { "spec": {} } } },
+                    ],
                 },
                 "child": { "replicatedJobs": [
                     { "name": "initializer", "template": { "spec": { "template": template() } } },

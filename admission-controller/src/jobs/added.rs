@@ -1,7 +1,7 @@
 //! Kinds that are told of an admission elsewhere than in their pod templates.
 
 use crds::names::trireme;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The manager under whose name a TrainJob's patches are: Kueue's, so that it finds them after a change of programs.
 const MANAGER: &str = "kueue.x-k8s.io/manager";
@@ -76,26 +76,30 @@ pub(super) fn runtime_patches(root: &mut Value, additions: &[Addition]) {
     write_patches(root, Some(json!(jobs)));
 }
 
-/// Takes them away.
+/// Takes them away. The patch itself stays, without content: Kueue starts no job that lacks it.
 pub(super) fn clear_runtime_patches(root: &mut Value) {
-    write_patches(root, None);
+    if root.pointer("/spec/runtimePatches").is_some_and(has_patch) {
+        write_patches(root, None);
+    }
+}
+
+/// Makes room for them in a new job, as Kueue does.
+pub(crate) fn begin_runtime_patches(root: &mut Value) {
+    if !root.pointer("/spec/runtimePatches").is_some_and(has_patch) {
+        write_patches(root, None);
+    }
+}
+
+fn has_patch(patches: &Value) -> bool {
+    patches.as_array().is_some_and(|patches| patches.iter().any(|patch| patch["manager"] == MANAGER))
 }
 
 fn write_patches(root: &mut Value, jobs: Option<Value>) {
     let Some(Value::Object(spec)) = root.get_mut("spec") else { return };
     let mut patches = spec.get(PATCHES).and_then(Value::as_array).cloned().unwrap_or_default();
     patches.retain(|patch| patch["manager"] != MANAGER);
-    if let Some(jobs) = jobs {
-        let template = json!({ "spec": { "replicatedJobs": jobs } });
-        patches.push(json!({ "manager": MANAGER, "trainingRuntimeSpec": { "template": template } }));
-    }
-    set_or_remove(spec, patches);
-}
-
-fn set_or_remove(spec: &mut Map<String, Value>, patches: Vec<Value>) {
-    if patches.is_empty() {
-        spec.remove(PATCHES);
-    } else {
-        spec.insert(PATCHES.to_owned(), json!(patches));
-    }
+    let of_jobs = jobs.map_or_else(|| json!({}), |jobs| json!({ "replicatedJobs": jobs }));
+    let template = json!({ "spec": of_jobs });
+    patches.push(json!({ "manager": MANAGER, "trainingRuntimeSpec": { "template": template } }));
+    spec.insert(PATCHES.to_owned(), json!(patches));
 }

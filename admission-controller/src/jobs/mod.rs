@@ -17,6 +17,7 @@ mod start;
 mod submitter;
 pub mod table;
 
+pub(crate) use added::begin_runtime_patches;
 pub use object::{JobObject, JobResource};
 pub use patch::merge_diff;
 pub use ranks::{Ranks, ranks};

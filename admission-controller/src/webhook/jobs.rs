@@ -6,7 +6,8 @@ use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
 use super::{Site, filled, owners, pods, topology};
 use crate::config::Configuration;
-use crate::jobs::{JobKind, JobObject, JobView, add_gate, read, templates};
+use crate::jobs::table::Added;
+use crate::jobs::{JobKind, JobObject, JobView, add_gate, begin_runtime_patches, read, templates};
 use crate::pods::{Member, POD, of_kind};
 
 /// Kubernetes' own scheduler: a name nobody chose.
@@ -40,6 +41,9 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let mut changed = filled;
     if is_new && !view.suspended {
         set_existing_parent(&mut changed, kind.suspend, json!(true));
+    }
+    if is_new && matches!(kind.added, Added::RuntimePatches) {
+        begin_runtime_patches(&mut changed);
     }
     let is_elastic = is_new && config.gates().elastic_jobs && kind.has_slices;
     if is_elastic && object.annotation(kueue::ELASTIC_JOB) == "true" {

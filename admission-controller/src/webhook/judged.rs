@@ -263,3 +263,27 @@ fn a_pod_keeps_its_queue_where_it_would_be_given_one() {
     let closed = json!({ "TopologyAwareScheduling": false });
     assert_eq!(refused(closed, POD, &Value::Null, &placed).len(), 2, "as Kueue, whatever the gate");
 }
+
+#[test]
+fn a_train_job_has_room_for_what_an_admission_adds_from_the_start() {
+    const TRAIN: (&str, &str) = ("trainer.kubeflow.org", "TrainJob");
+    let created = |spec: Value| {
+        let new = object(json!({}), spec);
+        match mutate_or_warn(&site(json!({})), &request(TRAIN.0, TRAIN.1, &Value::Null, &new)) {
+            Verdict::Change(changed) => changed["spec"].clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let empty = json!({
+        "manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": { "template": { "spec": {} } },
+    });
+    let other = json!({ "manager": "team.example.com/queue" });
+    for (patches, wanted) in [
+        (json!([]), json!([empty])),
+        (json!([other]), json!([other, empty])),
+        (json!([empty, other]), json!([empty, other])),
+    ] {
+        let spec = created(json!({ "runtimePatches": patches }));
+        assert_eq!(spec, json!({ "runtimePatches": wanted, "suspend": true }));
+    }
+}
