@@ -195,11 +195,13 @@ pub(super) enum Delta<V> {
     Gone(Arc<V>),
 }
 
-impl<V: Object> Store<V> {
-    pub(super) fn new() -> Self {
+impl<V> Default for Store<V> {
+    fn default() -> Self {
         Self { items: BTreeMap::new(), unnamed: None, buried: VecDeque::new(), synced: false }
     }
+}
 
+impl<V: Object> Store<V> {
     /// Whether the first list is complete.
     pub(super) fn is_synced(&self) -> bool {
         self.synced
@@ -287,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_late_answer_to_a_write_does_not_bring_a_deleted_object_back() {
-        let mut store = Store::new();
+        let mut store = Store::default();
         assert_eq!(store.take(Change::Applied(object("1"))).len(), 1);
         assert_eq!(store.take(Change::Deleted(object("2"))).len(), 1);
         assert_eq!(store.upsert(object("2")), None);
@@ -306,7 +308,7 @@ mod tests {
 
     #[test]
     fn nor_one_that_a_new_list_did_not_name() {
-        let mut store = Store::new();
+        let mut store = Store::default();
         store.take(Change::Applied(object("1")));
         store.take(Change::Restarted);
         assert_eq!(store.take(Change::Synced).len(), 1);

@@ -79,6 +79,7 @@ pub(super) enum Unit {
     Gate(Uid),
 }
 
+#[derive(Default)]
 pub(crate) struct World {
     pub(crate) workloads: Workloads,
     cluster_queues: Store<ClusterQueue>,
@@ -129,47 +130,13 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(config: &Configuration) -> Self {
+        let kinds = config.kinds().chain(config.external_kinds());
         Self {
-            workloads: Workloads::new(),
-            cluster_queues: Store::new(),
-            local_queues: Store::new(),
-            checks: Store::new(),
-            provisioning: Provisioning::default(),
-            flavors: Store::new(),
-            cohorts: Store::new(),
-            namespaces: Store::new(),
-            workload_classes: Store::new(),
-            pod_classes: Store::new(),
-            limit_ranges: Store::new(),
-            runtime_classes: Store::new(),
-            jobs: config
-                .kinds()
-                .chain(config.external_kinds())
-                .map(|kind| (kind.id(), Store::new()))
-                .collect(),
-            kind_of_job: BTreeMap::new(),
-            parts: BTreeMap::new(),
+            jobs: kinds.map(|kind| (kind.id(), Store::default())).collect(),
             members: Members::new(config),
-            children: BTreeMap::new(),
-            awaited: BTreeMap::new(),
-            workloads_of_job: BTreeSet::new(),
-            queues_by_name: Names::default(),
-            checks_by_name: Names::default(),
-            check_rules: BTreeMap::new(),
-            local_queues_by_key: Names::default(),
-            flavors_by_name: BTreeMap::new(),
-            cohorts_by_name: Names::default(),
-            namespaces_by_name: Names::default(),
-            priorities: Priorities::default(),
-            dirty: BTreeSet::new(),
-            changed_cohorts: BTreeSet::new(),
             config: config.clone(),
             rules: Rules::of(config),
-            defaults: PodDefaults::default(),
-            surroundings: watch::Sender::new(Surroundings::default()),
-            ground: Ground::new(),
-            tally: Tally::default(),
-            slice_pods: SlicePods::new(),
+            ..Self::default()
         }
     }
 

@@ -132,6 +132,7 @@ fn role(pod: &PlacedPod) -> Role {
 }
 
 /// See the module.
+#[derive(Default)]
 pub(in crate::controller) struct Ground {
     topologies: Store<Topology>,
     nodes: Store<Node>,
@@ -148,21 +149,6 @@ pub(in crate::controller) struct Ground {
 }
 
 impl Ground {
-    pub(super) fn new() -> Self {
-        Self {
-            topologies: Store::new(),
-            nodes: Store::new(),
-            nodes_by_name: Names::default(),
-            pods: Store::new(),
-            pods_of: BTreeMap::new(),
-            workload_of_pod: BTreeMap::new(),
-            standing_on: BTreeMap::new(),
-            nodes_of: BTreeMap::new(),
-            leaving: BTreeMap::new(),
-            wanted: false,
-        }
-    }
-
     pub(super) fn is_synced(&self) -> bool {
         !self.wanted || (self.topologies.is_synced() && self.nodes.is_synced() && self.pods.is_synced())
     }

@@ -19,6 +19,7 @@ pub(super) struct Shared {
     texts: Pool<str>,
     pod_sets: Pool<[PodSet]>,
     likes: Pool<Alike>,
+    words: Pool<Words>,
     admissions: Pool<Admission>,
 }
 
@@ -64,12 +65,18 @@ pub(super) struct Owner {
 /// A condition.
 #[derive(Debug)]
 struct Said {
-    kind: Arc<str>,
-    status: Arc<str>,
-    reason: Arc<str>,
-    message: Arc<str>,
+    words: Arc<Words>,
     since: Time,
     generation: Option<i64>,
+}
+
+/// What conditions of many Workloads say alike.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Words {
+    kind: String,
+    status: String,
+    reason: String,
+    message: String,
 }
 
 impl Object for Kept {
@@ -191,8 +198,8 @@ impl Kept {
 
     /// Whether it has a condition of this type with this status and reason.
     pub(super) fn says(&self, kind: &str, status: &str, reason: &str) -> bool {
-        let said = |one: &Said| &*one.kind == kind && &*one.status == status && &*one.reason == reason;
-        self.conditions.iter().any(said)
+        let mut words = self.conditions.iter().map(|said| &*said.words);
+        words.any(|said| said.kind == kind && said.status == status && said.reason == reason)
     }
 }
 
@@ -222,22 +229,26 @@ impl Owner {
 
 impl Said {
     fn of(condition: Condition, shared: &mut Shared) -> Self {
+        let words = Words {
+            kind: condition.type_,
+            status: condition.status,
+            reason: condition.reason,
+            message: condition.message,
+        };
         Self {
-            kind: shared.texts.share_text(&condition.type_),
-            status: shared.texts.share_text(&condition.status),
-            reason: shared.texts.share_text(&condition.reason),
-            message: shared.texts.share_text(&condition.message),
+            words: shared.words.share(words.into()),
             since: condition.last_transition_time,
             generation: condition.observed_generation,
         }
     }
 
     fn condition(&self) -> Condition {
+        let Words { kind, status, reason, message } = &*self.words;
         Condition {
-            type_: self.kind.to_string(),
-            status: self.status.to_string(),
-            reason: self.reason.to_string(),
-            message: self.message.to_string(),
+            type_: kind.clone(),
+            status: status.clone(),
+            reason: reason.clone(),
+            message: message.clone(),
             last_transition_time: self.since.clone(),
             observed_generation: self.generation,
         }
@@ -305,6 +316,12 @@ mod tests {
         let mut keep = || Kept::of(read(&plain()), &mut shared);
         let (one, other) = (keep(), keep());
         assert!(Arc::ptr_eq(&one.alike, &other.alike));
-        assert!(Arc::ptr_eq(&one.conditions[0].message, &other.conditions[0].message));
+        assert!(Arc::ptr_eq(&one.conditions[0].words, &other.conditions[0].words));
+    }
+
+    /// There is one for every workload of the cluster.
+    #[test]
+    fn it_is_small() {
+        assert_eq!((size_of::<Kept>(), size_of::<Said>()), (120, 40));
     }
 }

@@ -18,6 +18,7 @@ use crate::pods::{Group, Member, PodOwner, PodsKey, of_kind};
 type OwnerName = (KindId, String, String);
 
 /// Managed pods and the objects they were made for.
+#[derive(Default)]
 pub(super) struct Members {
     /// `None` where no pods are managed.
     pods: Option<Store<JobObject>>,
@@ -38,14 +39,9 @@ impl Members {
     pub(super) fn new(config: &Configuration) -> Self {
         let owners = config.pod_owners().filter(|owner| owner.makes_workloads());
         Self {
-            pods: config.watches_pods().then(Store::new),
-            key_of_pod: BTreeMap::new(),
-            by_key: BTreeMap::new(),
-            owners: owners.map(|owner| (owner.kind.id(), (owner, Store::new()))).collect(),
-            kind_of_owner: BTreeMap::new(),
-            owner_named: Names::default(),
-            to_join: BTreeMap::new(),
-            workloads_of_owner: BTreeMap::new(),
+            pods: config.watches_pods().then(Store::default),
+            owners: owners.map(|owner| (owner.kind.id(), (owner, Store::default()))).collect(),
+            ..Self::default()
         }
     }
 

@@ -12,16 +12,11 @@ use super::{Delta, Store, Unit, World, controller_of};
 use crate::{input, provisioning};
 
 /// Requests with their settings.
+#[derive(Default)]
 pub(super) struct Provisioning {
     configs: Store<ProvisioningRequestConfig>,
     requests: Store<ProvisioningRequest>,
     by_workload: BTreeMap<Uid, BTreeSet<Uid>>,
-}
-
-impl Default for Provisioning {
-    fn default() -> Self {
-        Self { configs: Store::new(), requests: Store::new(), by_workload: BTreeMap::new() }
-    }
 }
 
 impl Provisioning {

@@ -73,18 +73,13 @@ impl SlicePod {
 }
 
 /// Pods of elastic jobs by their chains.
+#[derive(Default)]
 pub(in crate::controller) struct SlicePods {
     pods: Store<SlicePod>,
     by_chain: BTreeMap<Chain, BTreeSet<Uid>>,
     jobs: BTreeMap<Chain, Uid>,
     /// Whether there has been an elastic job: before that their pods are of no concern.
     pub(in crate::controller) wanted: bool,
-}
-
-impl SlicePods {
-    pub(super) fn new() -> Self {
-        Self { pods: Store::new(), by_chain: BTreeMap::new(), jobs: BTreeMap::new(), wanted: false }
-    }
 }
 
 impl World {

@@ -14,6 +14,7 @@ use super::kept::{Kept, Shared};
 use crate::controller::store::{Delta, Store};
 
 /// The Workloads that exist, by uid and by name.
+#[derive(Default)]
 pub(crate) struct Workloads {
     store: Store<Kept>,
     /// By namespace. These sets are for looking up: nobody goes through them.
@@ -58,10 +59,6 @@ impl Hash for ByName {
 }
 
 impl Workloads {
-    pub(super) fn new() -> Self {
-        Self { store: Store::new(), by_name: BTreeMap::new(), shared: Shared::default() }
-    }
-
     pub(super) fn is_synced(&self) -> bool {
         self.store.is_synced()
     }
@@ -162,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_name_is_that_of_the_one_seen_last() {
-        let mut all = Workloads::new();
+        let mut all = Workloads::default();
         all.take(Change::Applied(workload("a", "1")));
         assert_eq!(named(&all), Some(("a", Some("1".into()))));
         all.upsert(workload("a", "3"));
