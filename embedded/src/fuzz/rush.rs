@@ -49,6 +49,11 @@ impl Rush {
             let queue = &queues[rng.usize(..queues.len())];
             rush.maintenance(rng, queue, nodes);
         }
+        if queues.len() > 2 && rng.bool() {
+            let first = rng.usize(..queues.len());
+            let queue = |step: usize| &queues[(first + step) % queues.len()];
+            rush.reclaim(rng, [queue(0), queue(1), queue(2)]);
+        }
         rush
     }
 
@@ -133,6 +138,21 @@ impl Rush {
             let shape = small(pods, Duration::from_secs(100));
             self.submit(at + Duration::from_secs(after), queue, (name, "high"), &shape);
         }
+    }
+
+    /// One queue borrows whatever there is, a second keeps to its own with a job that matters less, and a third takes back what is
+    /// its own: one job of the first and the second's would be just enough, were that one anybody's but its owner's.
+    fn reclaim(&mut self, rng: &mut Rng, [borrower, owner, claimer]: [&Queue; 3]) {
+        let at = instant(rng, CALM_AFTER.mul_f64(0.6));
+        let shape =
+            |pods| make::Shape { pods, gpus: 1, cpu: 1, run_for: Duration::from_secs(300), fails: false };
+        self.submit(at, owner, ("modest", "low"), &shape(1));
+        for job in 0..12 {
+            let later = at + Duration::from_secs(1) + instant(rng, SOON);
+            self.submit(later, borrower, (&format!("greedy-{job}"), "mid"), &shape(4));
+        }
+        let later = at + Duration::from_secs(rng.u64(20..=40));
+        self.submit(later, claimer, ("claim", "high"), &shape(5.min(claimer.nominal.max(1))));
     }
 
     /// A queue whose jobs run is drained, and opened again after a while.

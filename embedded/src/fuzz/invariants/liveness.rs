@@ -55,9 +55,11 @@ pub(super) struct Activity {
 
 impl Activity {
     pub(super) fn count(&mut self, write: &Write) {
-        // A Job whose pods fail is tried again and again, and its controller says so each time.
-        let retries = write.resource == "jobs.batch" && write.writer == "job-controller";
-        if write.resource != "leases.coordination.k8s.io" && !retries {
+        // What a job's own controller writes follows what becomes of its pods, be it that they fail again and again, or that the
+        // job is preempted twice. Whoever goes round in a circle with it is counted.
+        let follows =
+            matches!(write.writer.as_str(), "job-controller" | "jobset-controller" | "training-operator");
+        if write.resource != "leases.coordination.k8s.io" && !follows {
             self.writes.entry((write.resource.clone(), write.key())).or_default().push(write.at);
         }
     }
