@@ -91,7 +91,7 @@ fn workload(known: &Known<'_>, uid: &Uid, leaving: &BTreeMap<Uid, Vec<Uid>>) -> 
         json!({ "name": check.name, "state": format!("{:?}", check.state), "message": check.message })
     });
     Some(json!({
-        "uid": uid.as_str(),
+        "uid": uid.to_string(),
         "namespace": &*explanation.namespace,
         "name": &*explanation.name,
         "priority": explanation.priority,
@@ -229,14 +229,14 @@ fn leaving_words(known: &Known<'_>, object: Option<&Workload>, preemptor: Option
 fn name_of(known: &Known<'_>, uid: &Uid) -> String {
     match known.engine.explain(uid) {
         Some(one) => format!("{}/{}", one.namespace, one.name),
-        None => uid.as_str().to_owned(),
+        None => uid.to_string(),
     }
 }
 
 fn named(known: &Known<'_>, uid: &Uid) -> Value {
     let one = known.engine.explain(uid);
     let (namespace, name) = one.map(|one| (one.namespace, one.name)).unzip();
-    json!({ "uid": uid.as_str(), "namespace": namespace.as_deref(), "name": name.as_deref() })
+    json!({ "uid": uid.to_string(), "namespace": namespace.as_deref(), "name": name.as_deref() })
 }
 
 fn usage(rows: &[FlavorUsage]) -> Vec<Value> {

@@ -11,7 +11,7 @@ use crate::quantity::Written;
 use crate::resources::{self, AmountError, ResourceList, ResourceName};
 
 /// The parts of a pod's spec that say what it asks for; shaped so that a view can flatten it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodResources {
     /// Run one after another before the containers; those with `restartPolicy: Always` keep running beside them.
@@ -29,7 +29,7 @@ pub struct PodResources {
 }
 
 /// What one container asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerResources {
     /// The container's name.
@@ -43,7 +43,7 @@ pub struct ContainerResources {
 }
 
 /// Requests and limits as written.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requirements {
     /// What is set aside.

@@ -1,26 +1,29 @@
 //! Equal values are kept once: what a thousand jobs of one team ask for is mostly the same.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::Arc;
+
+use foldhash::fast::FixedState;
 
 /// Below so many values nothing is gained by looking for unused ones.
 const FEW: usize = 256;
 
-/// Values in use, each once.
+/// Values in use, each once. Nobody goes through them, so their order is nobody's.
 #[derive(Debug)]
 pub struct Pool<T: ?Sized> {
-    kept: BTreeSet<Arc<T>>,
+    kept: HashSet<Arc<T>, FixedState>,
     /// At so many, those that nobody else uses any more are dropped.
     drop_at: usize,
 }
 
-impl<T: Ord + ?Sized> Default for Pool<T> {
+impl<T: Eq + Hash + ?Sized> Default for Pool<T> {
     fn default() -> Self {
-        Self { kept: BTreeSet::new(), drop_at: FEW }
+        Self { kept: HashSet::default(), drop_at: FEW }
     }
 }
 
-impl<T: Ord + ?Sized> Pool<T> {
+impl<T: Eq + Hash + ?Sized> Pool<T> {
     /// The value that is kept and equals this one; this one, if there was none.
     pub fn share(&mut self, value: Arc<T>) -> Arc<T> {
         match self.kept.get(&value) {

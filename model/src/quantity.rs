@@ -6,6 +6,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -298,6 +299,12 @@ impl PartialEq for Quantity {
 
 impl Eq for Quantity {}
 
+impl Hash for Quantity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.nanos.hash(state);
+    }
+}
+
 impl PartialOrd for Quantity {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
@@ -348,7 +355,7 @@ impl<'de> Deserialize<'de> for Quantity {
 }
 
 /// A quantity as a user wrote it, which may be none: reading an object never fails because of it, only using it does.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Written {
     /// It is a quantity.
     Valid(Quantity),

@@ -193,13 +193,13 @@ fn churn() {
             world.carry_out(decision);
         }
         for evict in std::mem::take(&mut world.evictions) {
-            world.standing(evict.victim.as_str(), Standing::Pending);
+            world.standing(&evict.victim.to_string(), Standing::Pending);
         }
         if nothing || cursor < world.admissions.len() {
             let Some(uid) = world.admissions.get(cursor).cloned() else { break };
             cursor += 1;
             if matches!(world.workloads[&uid].standing, Standing::Reserved { evicted: false, .. }) {
-                world.standing(uid.as_str(), Standing::Finished);
+                world.standing(&uid.to_string(), Standing::Finished);
             }
         }
     }

@@ -18,12 +18,13 @@ use model::{ResourceList, ResourceName};
 use crate::engine::Engine;
 use crate::few::Few;
 use crate::input::{Admission, DelayedTopology, PodSetAssignment};
-use crate::names::{ClusterQueueName, FlavorName, Uid};
+use crate::names::{ClusterQueueName, FlavorName};
 use crate::places::{Places, Wishes};
 use crate::preempt::{Search, Target};
 use crate::reason::{Hindrance, Obstacle, PodSetObstacles};
 use crate::topology::{Assignment as Topology, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
+use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 use scan::{Scan, Scanned};
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::input::Admission;
-use crate::names::{ClusterQueueName, Uid};
+use crate::names::ClusterQueueName;
 use crate::reason::PendingReason;
+use crate::uid::Uid;
 use model::reasons::workload::{evicted, pods_ready, preempted};
 
 /// Identifies a decision whose outcome the engine waits for.

@@ -7,10 +7,11 @@ use model::planted::Bug;
 
 use crate::engine::{Engine, local_queue_of};
 use crate::input::{ClusterQueue, Cohort, Event, Flavor, LocalQueue, PodSet, Standing, Weight, Workload};
-use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey, Uid};
+use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey};
 use crate::queue::{HoldState, Phase, Record, Shape};
 use crate::slices::replaced_key;
 use crate::tree::NodeName;
+use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 
 impl Engine {

@@ -3,10 +3,11 @@ use std::sync::Arc;
 
 use crate::engine::{Engine, local_queue_of};
 use crate::input::Admission;
-use crate::names::{ClusterQueueName, LocalQueueKey, Uid};
+use crate::names::{ClusterQueueName, LocalQueueKey};
 use crate::queue::{HoldState, Phase, Record};
 use crate::reason::PendingReason;
 use crate::report::ClusterQueueReport;
+use crate::uid::Uid;
 
 /// Where the engine sees one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]

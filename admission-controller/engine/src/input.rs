@@ -9,8 +9,9 @@ use model::ResourceList;
 use model::selector::Labels;
 
 use crate::history::Amounts;
-use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
 use crate::topology::Node;
+use crate::uid::Uid;
 
 pub use quota::*;
 pub use workload::*;

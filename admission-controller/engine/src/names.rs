@@ -34,10 +34,6 @@ macro_rules! name {
 }
 
 name! {
-    /// `metadata.uid`: what a decision is about. Names are reused, uids are not.
-    Uid
-}
-name! {
     /// The name of a ResourceFlavor.
     FlavorName
 }

@@ -13,13 +13,14 @@ use model::{ResourceList, ResourceName};
 use crate::engine::Engine;
 use crate::few::Few;
 use crate::input::{Admission, Flavor, PodSet};
-use crate::names::{FlavorName, Uid};
+use crate::names::FlavorName;
 use crate::queue::{HoldState, Phase, Queue};
 use crate::topology::{
     Assignment, DomainPods, HOSTNAME, Node, PodSetRequest, Rules, TopologyIndex, TopologyReason, Trial,
     UsageByPlace, View,
 };
 use crate::tree::{Ledger, NodeId, Usage};
+use crate::uid::Uid;
 
 /// Pods of one shape on the nodes of a flavor.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,11 +16,12 @@ use crate::decision::PreemptionReason;
 use crate::engine::Engine;
 use crate::history::Consumption;
 use crate::input::{BorrowWithinCohort, Preemption, ReclaimWithinCohort, WithinClusterQueue, Workload};
-use crate::names::{ClusterQueueName, FlavorName, Uid};
+use crate::names::{ClusterQueueName, FlavorName};
 use crate::places::{Places, Wishes};
 use crate::queue::{HoldState, Phase, Record};
 use crate::topology::{Chance, Trial, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Tree, Usage};
+use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 
 /// A workload to be preempted.

@@ -11,10 +11,11 @@ use crate::decision::DecisionId;
 use crate::history::Consumption;
 use crate::input::{Admission, ClusterQueue, PodSet, QueueingStrategy, Workload};
 use crate::local_queues::LocalQueueId;
-use crate::names::{ClusterQueueName, FlavorName, Uid};
+use crate::names::{ClusterQueueName, FlavorName};
 use crate::places::Places;
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::{NodeId, Usage};
+use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 
 /// Where a workload stands among those that wait: higher priority, then longer waiting, then uid.
@@ -158,7 +159,7 @@ impl Ord for Shape {
 pub(crate) type Alike = (i32, bool, Option<Arc<str>>, Asked, Option<BTreeSet<FlavorName>>);
 
 /// What pods ask for. Equal lists are mostly the same one (`Engine::asked`), and need not be read.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Asked(Arc<[PodSet]>);
 
 impl PartialOrd for Asked {

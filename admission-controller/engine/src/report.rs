@@ -6,10 +6,11 @@ use crate::engine::{Engine, local_queue_of};
 use crate::fair::{FairShare, Sharer};
 use crate::history::History;
 use crate::input::{ClusterQueue, Quota, StopPolicy, Workload};
-use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
 use crate::queue::{Holding, Order, Phase, Record, Shape};
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::{FlavorResource, NodeId, NodeName};
+use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 
 /// Use of one resource of one flavor, in base units.

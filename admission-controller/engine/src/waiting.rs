@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::names::{ClusterQueueName, LocalQueueKey, Uid};
+use crate::names::{ClusterQueueName, LocalQueueKey};
 use crate::queue::Line;
+use crate::uid::Uid;
 
 /// One that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::ops::Index;
 use foldhash::fast::FixedState;
 use slotmap::{SlotMap, new_key_type};
 
-use crate::names::Uid;
 use crate::queue::Record;
+use crate::uid::Uid;
 
 new_key_type! {
     /// A workload, by number: it keeps it as long as it is known, and nobody has it after it.

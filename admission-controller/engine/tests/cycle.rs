@@ -27,7 +27,7 @@ fn token<'a>(world: &'a World, uid: &str) -> &'a str {
 }
 
 fn waiting(world: &World, queue: &str) -> (Vec<String>, Vec<String>) {
-    let names = |uids: Vec<Uid>| uids.iter().map(|uid| uid.as_str().to_owned()).collect();
+    let names = |uids: Vec<Uid>| uids.iter().map(|uid| uid.to_string()).collect();
     let (active, inadmissible) = world.engine.waiting_in(&queue.into());
     (names(active), names(inadmissible))
 }

@@ -54,7 +54,7 @@ fn come_to_rest(world: &mut World, queues: &[&str]) -> Vec<usize> {
             return queues.iter().map(count).collect();
         }
         for uid in leaving {
-            world.standing(uid.as_str(), Standing::Pending);
+            world.standing(&uid.to_string(), Standing::Pending);
         }
     }
     panic!("queues take from each other for ever");

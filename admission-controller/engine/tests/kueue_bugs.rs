@@ -31,7 +31,7 @@ fn finishes(world: &mut World, uid: &str) {
 }
 
 fn evictions_of(world: &World, uid: &str) -> usize {
-    world.evictions.iter().filter(|one| one.victim.as_str() == uid).count()
+    world.evictions.iter().filter(|one| one.victim.to_string() == uid).count()
 }
 
 /// What a queue's workloads hold, of those that were not told to leave too.
@@ -73,7 +73,7 @@ fn kueue_1450_churn_neither_blocks_the_queue_nor_overcommits_it() {
             // Deleted while its admission is being written.
             world.engine.apply(Event::WorkloadGone(format!("a{round}").as_str().into()));
             decisions.retain(
-                |one| !matches!(one, Decision::Reserve(one) if one.workload.as_str() == format!("a{round}")),
+                |one| !matches!(one, Decision::Reserve(one) if one.workload.to_string() == format!("a{round}")),
             );
             world.workloads.remove(&format!("a{round}").as_str().into());
         }
@@ -81,12 +81,12 @@ fn kueue_1450_churn_neither_blocks_the_queue_nor_overcommits_it() {
         world.settle();
         assert!(held(&world, "a") + held(&world, "b") <= 8);
         if let Some(uid) = holders(&world).into_iter().next() {
-            finishes(&mut world, uid.as_str());
+            finishes(&mut world, &uid.to_string());
         }
     }
     let mut turns = 0;
     while let Some(uid) = holders(&world).into_iter().next() {
-        finishes(&mut world, uid.as_str());
+        finishes(&mut world, &uid.to_string());
         turns += 1;
         assert!(turns < 500);
     }
@@ -155,7 +155,7 @@ fn kueue_3779_fair_sharing_does_not_preempt_in_a_circle() {
         for _ in 0..40 {
             world.settle();
             let leaving = world.leaving();
-            leaving.iter().for_each(|uid| world.standing(uid.as_str(), Standing::Pending));
+            leaving.iter().for_each(|uid| world.standing(&uid.to_string(), Standing::Pending));
         }
         assert!(world.evictions.len() <= 6, "{strategies:?}: {:?}", world.victims());
     }

@@ -159,7 +159,7 @@ impl Story {
     fn end_workload(&mut self) {
         let holders = self.holders();
         if let Some(one) = self.some(holders) {
-            self.world.standing(one.uid.as_str(), Standing::Finished);
+            self.world.standing(&one.uid.to_string(), Standing::Finished);
         }
     }
 

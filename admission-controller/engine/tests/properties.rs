@@ -88,7 +88,7 @@ impl Story {
             .workloads
             .values()
             .filter(|one| which(&one.standing))
-            .map(|one| one.uid.as_str().to_owned())
+            .map(|one| one.uid.to_string())
             .collect();
         if let Some(uid) = self.rng.choice(&uids) {
             self.world.standing(uid, next);

@@ -276,7 +276,7 @@ fn a_lender_takes_back_and_waits_until_the_victim_has_left() {
     world.put(workload("late", "lender", 4, 100));
     world.settle();
     assert!(!world.is_admitted("late") && !world.is_admitted("reclaim"));
-    world.standing(victim.victim.as_str(), Standing::Pending);
+    world.standing(&victim.victim.to_string(), Standing::Pending);
     world.settle();
     assert!(world.is_admitted("reclaim"));
     assert_eq!(world.evictions.len(), 1, "the victim does not strike back");
@@ -351,10 +351,10 @@ fn of_the_cycles_of_one_call_only_the_outcome_is_told() {
     }
     // Two cycles give each queue two places; in the third and fourth the owner takes back what is its own.
     let decisions = world.engine.decide(0);
-    let reserved: Vec<&str> = decisions
+    let reserved: Vec<String> = decisions
         .iter()
         .filter_map(|decision| match decision {
-            Decision::Reserve(reserve) => Some(reserve.workload.as_str()),
+            Decision::Reserve(reserve) => Some(reserve.workload.to_string()),
             _ => None,
         })
         .collect();

@@ -255,11 +255,11 @@ fn a_promise_is_kept_when_the_pods_of_others_are_ready() {
     world.put(workload("high", "cq", 4, 9));
     world.settle();
     let victim = world.evictions[0].victim.clone();
-    let other = if victim.as_str() == "low" { "ready" } else { "low" };
+    let other = if victim.to_string() == "low" { "ready" } else { "low" };
     let mut one = world.workloads[&Uid::from(other)].clone();
     one.pods_ready = false;
     world.put(one.clone());
-    world.standing(victim.as_str(), Standing::Pending);
+    world.standing(&victim.to_string(), Standing::Pending);
     world.settle();
     assert!(!world.is_admitted("high"));
     one.pods_ready = true;

@@ -49,8 +49,8 @@ fn submit(world: &mut World, uid: &str, queue: &str, queued_at_ms: i64) {
     world.put(one);
 }
 
-fn admitted(world: &World) -> Vec<&str> {
-    world.admissions.iter().map(Uid::as_str).collect()
+fn admitted(world: &World) -> Vec<String> {
+    world.admissions.iter().map(Uid::to_string).collect()
 }
 
 /// Billionths of a GPU that count as used or about to be.
@@ -112,7 +112,7 @@ fn one_that_waits_is_found_though_one_like_it_of_another_queue_did_not_fit() {
     world.settle();
     assert_eq!(world.admissions.len(), 2);
     let second = world.admissions[1].clone();
-    world.standing(second.as_str(), Standing::Finished);
+    world.standing(&second.to_string(), Standing::Finished);
     world.settle();
     assert_eq!(world.admissions.len(), 3);
 }

@@ -51,7 +51,7 @@ impl Controller {
         let labels = if self.config.planted.is(Bug::SendPodsAnywhere) { Labels::new() } else { labels };
         let gates: Vec<Value> = pod.other_gates().into_iter().map(|name| json!({ "name": name })).collect();
         let body = json!({ "spec": { "schedulingGates": gates, "nodeSelector": labels } });
-        let target = Target::new(pod.name.clone(), uid.as_str()).at(pod.version().to_string());
+        let target = Target::new(pod.name.clone(), uid.to_string()).at(pod.version().to_string());
         let namespace = pod.namespace.clone();
         self.world.ground.begin_leave(uid.clone(), labels);
         self.patch_gate(uid, &namespace, target, body, Answer::LetGo);

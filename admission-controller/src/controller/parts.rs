@@ -21,7 +21,7 @@ impl Controller {
         let Some(part) = self.world.part_to_stop(uid) else { return false };
         let (kind, namespace, name) = (part.kind, part.namespace.clone(), part.name.clone());
         let versions = format!("part {}", part.version);
-        let target = Target::new(name.clone(), uid.as_str()).at(part.version.to_string());
+        let target = Target::new(name.clone(), uid.to_string()).at(part.version.to_string());
         if self.is_refused(unit, &versions) {
             return false;
         }
@@ -34,7 +34,7 @@ impl Controller {
             kind: kind.kind.into(),
             namespace: namespace.clone(),
             name: name.clone(),
-            uid: uid.as_str().to_owned(),
+            uid: uid.to_string(),
         };
         let note = "suspended until what it is part of is admitted".to_owned();
         let reason = reasons::SUSPENDED.into();

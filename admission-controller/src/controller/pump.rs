@@ -389,7 +389,7 @@ impl Controller {
         let preemptor = evict.preemptor.as_ref().map(|uid| {
             let view = self.world.workloads.get(uid);
             let job = view.as_ref().and_then(|view| controller_of(&view.metadata));
-            (uid.as_str().to_owned(), job.map_or_else(|| "UNKNOWN".to_owned(), |owner| owner.uid.clone()))
+            (uid.to_string(), job.map_or_else(|| "UNKNOWN".to_owned(), |owner| owner.uid.clone()))
         });
         let preemptor = preemptor.as_ref().map(|(uid, job)| (uid.as_str(), job.as_str()));
         let message = words::eviction(evict.reason, preemptor, (&evict.preemptor_path, &evict.victim_path));

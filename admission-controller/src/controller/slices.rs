@@ -197,7 +197,7 @@ impl Controller {
         let gates = pod.gates.iter().filter(|gate| *gate != kueue::ELASTIC_GATE);
         let gates: Vec<Value> = gates.map(|name| json!({ "name": name })).collect();
         let body = json!({ "spec": { "schedulingGates": gates } });
-        let target = Target::new(pod.name.clone(), pod.uid.as_str()).at(pod.version.to_string());
+        let target = Target::new(pod.name.clone(), pod.uid.to_string()).at(pod.version.to_string());
         self.patch_gate(&pod.uid, &pod.namespace, target, body, Answer::Ungated);
     }
 }

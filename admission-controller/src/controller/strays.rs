@@ -145,7 +145,7 @@ impl Controller {
                 // Its conditions are a list, which is written whole.
                 let pod = whole.get_opt(&name).await?.ok_or(WriteError::Gone)?;
                 let target = target(&pod.metadata);
-                if pod.uid() != expected.as_str() {
+                if pod.uid() != expected.to_string() {
                     return Err(WriteError::Gone);
                 }
                 if pod.metadata.resource_version != Some(version) {

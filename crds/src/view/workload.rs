@@ -89,7 +89,7 @@ pub struct PreemptionGate {
 }
 
 /// `spec.priorityClassRef`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(default)]
 pub struct PriorityClassRef {
     /// `group`.
@@ -101,7 +101,7 @@ pub struct PriorityClassRef {
 }
 
 /// `spec.podSets[]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSet {
     /// `name`.
@@ -117,7 +117,7 @@ pub struct PodSet {
 }
 
 /// `spec.podSets[].template`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(default)]
 pub struct PodTemplate {
     /// `metadata`, of which only labels and annotations count.
@@ -128,7 +128,7 @@ pub struct PodTemplate {
 }
 
 /// `spec.podSets[].template.metadata`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(default)]
 pub struct TemplateMeta {
     /// `labels`.
@@ -140,7 +140,7 @@ pub struct TemplateMeta {
 }
 
 /// What of a pod decides about quota and flavors.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(from = "WrittenPodSpec")]
 pub struct PodSpec {
     /// What it asks for.
@@ -203,11 +203,11 @@ impl From<WrittenPodSpec> for PodSpec {
 }
 
 /// `resourceClaims[]` of a pod: that there is one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 pub struct ResourceClaim {}
 
 /// `affinity` of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
     /// `nodeAffinity`.
@@ -216,7 +216,7 @@ pub struct Affinity {
 }
 
 /// `affinity.nodeAffinity` of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinity {
     /// `requiredDuringSchedulingIgnoredDuringExecution`.
@@ -227,7 +227,7 @@ pub struct NodeAffinity {
 }
 
 /// A term of preferred node affinity.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(default)]
 pub struct PreferredTerm {
     /// `weight`.
@@ -378,7 +378,7 @@ pub struct RequeueState {
 }
 
 /// `status.admission`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Admission {
     /// `clusterQueue`.
@@ -388,7 +388,7 @@ pub struct Admission {
 }
 
 /// `status.admission.podSetAssignments[]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetAssignment {
     /// `name`.

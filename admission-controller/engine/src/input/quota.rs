@@ -6,7 +6,8 @@ use model::ResourceName;
 use model::node::{Taint, Toleration};
 use model::selector::{LabelSelector, Labels};
 
-use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey, Uid};
+use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
+use crate::uid::Uid;
 
 /// A ResourceFlavor.
 #[derive(Clone, Debug, PartialEq, Eq)]

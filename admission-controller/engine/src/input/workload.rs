@@ -10,11 +10,12 @@ use model::{ResourceList, ResourceName};
 
 use crate::decision::EvictReason;
 use crate::few::Few;
-use crate::names::{CheckName, ClusterQueueName, FlavorName, Uid};
+use crate::names::{CheckName, ClusterQueueName, FlavorName};
 use crate::topology::{self, Assignment, SliceLayer, Spread};
+use crate::uid::Uid;
 
 /// One pod set of a Workload.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodSet {
     /// Its name.
     pub name: String,
@@ -43,7 +44,7 @@ pub struct PodSet {
 }
 
 /// How near to one another pods shall be.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopologyWish {
     /// All together.
     pub spread: Spread,

@@ -7,7 +7,7 @@ use model::node::{NodeSelector, NodeSelectorTerm, Toleration};
 use super::Assignment;
 
 /// How near to one another the pods must be.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Spread {
     /// All in one domain of this level.
     Required(Arc<str>),
@@ -20,7 +20,7 @@ pub enum Spread {
 }
 
 /// Pods in groups of this size, each in one domain of this level.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SliceLayer {
     /// The level.
     pub level: Arc<str>,
@@ -29,7 +29,7 @@ pub struct SliceLayer {
 }
 
 /// A preferred node affinity.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Preference {
     /// What a node that matches is worth.
     pub weight: i64,

@@ -219,7 +219,7 @@ impl World {
                 self.evictions.push(evict);
             }
             Decision::Replace(replace) => {
-                let slice = replace.slice.as_str().to_owned();
+                let slice = replace.slice.to_string();
                 self.standing(&slice, Standing::Finished);
             }
             Decision::SetUnplaced(_) => {}
@@ -260,7 +260,7 @@ impl World {
                     EvictReason::Preempted(reason) => reason.token(),
                     other => other.token(),
                 };
-                (evict.victim.as_str(), token)
+                (&*self.workloads[&evict.victim].name, token)
             })
             .collect()
     }

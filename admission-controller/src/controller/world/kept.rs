@@ -24,7 +24,7 @@ pub(super) struct Shared {
 }
 
 /// What the workloads of one queue mostly have alike.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Alike {
     namespace: Arc<str>,
     queue_name: Option<Arc<str>>,
@@ -71,7 +71,7 @@ struct Said {
 }
 
 /// What conditions of many Workloads say alike.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Words {
     kind: String,
     status: String,
@@ -131,7 +131,7 @@ impl Kept {
         let mut view = self.rest.as_deref().cloned().unwrap_or_default();
         let said = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let metadata = &mut view.metadata;
-        metadata.uid = said(self.uid.as_str());
+        metadata.uid = said(&self.uid.to_string());
         metadata.resource_version = (self.version > 0).then(|| self.version.to_string());
         metadata.name = said(&self.name);
         metadata.namespace = said(&self.alike.namespace);
@@ -209,7 +209,7 @@ impl Owner {
             api_version: shared.texts.share_text(&reference.api_version),
             kind: shared.texts.share_text(&reference.kind),
             name: reference.name.into(),
-            uid: Uid::new(reference.uid),
+            uid: Uid::new(&reference.uid),
             controller: reference.controller,
             block_deletion: reference.block_owner_deletion,
         }
@@ -220,7 +220,7 @@ impl Owner {
             api_version: self.api_version.to_string(),
             kind: self.kind.to_string(),
             name: self.name.to_string(),
-            uid: self.uid.as_str().to_owned(),
+            uid: self.uid.to_string(),
             controller: self.controller,
             block_owner_deletion: self.block_deletion,
         }

@@ -152,22 +152,30 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata})).unwrap()
     }
 
-    fn named(workloads: &Workloads) -> Option<(&str, Option<String>)> {
+    fn named(workloads: &Workloads) -> Option<(String, Option<String>)> {
         let kept = workloads.named("team", "w")?;
-        Some((kept.uid.as_str(), kept.view().metadata.resource_version))
+        Some((kept.uid.to_string(), kept.view().metadata.resource_version))
     }
 
     #[test]
     fn a_name_is_that_of_the_one_seen_last() {
         let mut all = Workloads::default();
         all.take(Change::Applied(workload("a", "1")));
-        assert_eq!(named(&all), Some(("a", Some("1".into()))));
+        assert_eq!(named(&all), Some(("a".to_owned(), Some("1".into()))));
         all.upsert(workload("a", "3"));
         all.take(Change::Applied(workload("a", "2")));
-        assert_eq!(named(&all), Some(("a", Some("3".into()))), "the newest version, of all that were said");
+        assert_eq!(
+            named(&all),
+            Some(("a".to_owned(), Some("3".into()))),
+            "the newest version, of all that were said"
+        );
         all.take(Change::Applied(workload("b", "4")));
         all.take(Change::Deleted(workload("a", "5")));
-        assert_eq!(named(&all), Some(("b", Some("4".into()))), "it is another's that had it before");
+        assert_eq!(
+            named(&all),
+            Some(("b".to_owned(), Some("4".into()))),
+            "it is another's that had it before"
+        );
         all.take(Change::Deleted(workload("b", "6")));
         assert_eq!(named(&all), None);
         assert!(all.by_name.is_empty());

@@ -356,7 +356,8 @@ fn name_of(view: &Workload) -> String {
 }
 
 fn message(evict: &Evict) -> String {
-    let preemptor = evict.preemptor.as_ref().map(|uid| (uid.as_str(), "UNKNOWN"));
+    let preemptor = evict.preemptor.as_ref().map(ToString::to_string);
+    let preemptor = preemptor.as_deref().map(|uid| (uid, "UNKNOWN"));
     words::eviction(evict.reason, preemptor, (&evict.preemptor_path, &evict.victim_path))
 }
 

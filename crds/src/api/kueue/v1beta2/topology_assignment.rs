@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::schema::{list_atomic, rule};
 
 /// How many pods go to which domains.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = rule(
     "self.slices.all(x, size(x.valuesPerLevel) == size(self.levels))",
     "valuesPerLevel must have one entry a level",
@@ -24,7 +24,7 @@ pub struct TopologyAssignment {
 }
 
 /// Consecutive domains that have something in common.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(
     transform = rule(
@@ -48,7 +48,7 @@ pub struct TopologyAssignmentSlice {
 }
 
 /// Values of one level's label in one slice. One of the two.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = rule(
     "has(self.universal) != has(self.individual)",
     "set either universal or individual",
@@ -64,7 +64,7 @@ pub struct TopologyAssignmentSliceLevelValues {
 }
 
 /// A value each: prefix, root, suffix.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct TopologyAssignmentSliceLevelIndividualValues {
     /// What all values begin with.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ pub struct TopologyAssignmentSliceLevelIndividualValues {
 }
 
 /// Pods of the domains of one slice. One of the two.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = rule(
     "[has(self.universal),has(self.individual)].filter(x,x==true).size() == 1",
     "set either universal or individual",

@@ -138,7 +138,7 @@ pub(crate) fn default_pod_set_count() -> i32 {
 }
 
 /// How the pods of a pod set are to lie in the topology.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetTopologyRequest {
     /// All in one domain of this level.
@@ -187,7 +187,7 @@ pub struct PodSetTopologyRequest {
 }
 
 /// Slices of one size in one domain of a level each.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct PodSetSliceTopologyConstraint {
     /// The level.
     #[schemars(length(min = 1, max = 63))]
