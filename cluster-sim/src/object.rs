@@ -45,7 +45,7 @@ pub struct Object {
 
 impl Object {
     /// Wraps a value whose metadata is complete.
-    pub(crate) fn new(value: Value, resource_version: u64) -> Self {
+    pub fn new(value: Value, resource_version: u64) -> Self {
         let key = ObjectKey::new(namespace(&value), name(&value));
         let uid = text(&value, &["metadata", "uid"]).into();
         Self { value, key, uid, resource_version, bytes: OnceLock::new(), bare: OnceLock::new() }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use model::ResourceList;
+use model::{ResourceList, resources};
 use serde_json::Value;
 
 use super::liveness::{asks, free, is_plain, pending, queue_of};
-use super::quota::{became_true, beneficiary, borrows, cohort_of, held, quota_cell, used};
+use super::quota::{became_true, beneficiary, borrows, cohort_of, held, may_displace, quota_cell, used};
 use super::tree::{Cell, Tree};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, FLAVORS, GRACE, Key, LOCAL_QUEUES, WORKLOADS, World, Write, condition, holds, key, text,
@@ -80,6 +80,8 @@ impl Preemptions {
         let why = condition(write.object(), "Preempted").map(|one| text(one, "/reason")).unwrap_or_default();
         let asked = world.all(WORKLOADS).find(|one| uid(one) == beneficiary).and_then(|one| asks(one));
         let queue = text(write.object(), "/status/admission/clusterQueue");
+        // The victims of one instant are written in any order.
+        self.reclaimed.retain(|one| !somebody_could_borrow(world, &one.queue, &one.asked));
         if let (true, Some(asked)) = (why.starts_with("InCohort"), asked)
             && !somebody_could_borrow(world, queue, &asked)
         {
@@ -140,30 +142,50 @@ impl Preemptions {
     }
 }
 
-/// Whether somebody waits in this queue for whom there is room, and who would borrow any of this. Kueue would admit it, and then
-/// reclaim from the queue, from whom it may and in what order it does. Where both are decided at one instant the admission
-/// is never written.
+/// Whether somebody waits in this queue for whom there is room, or for whom others leave it, and who would borrow any of this.
+/// Kueue would admit it, and then reclaim from the queue, from whom it may and in what order it does. Where both are decided
+/// at one instant, or the claim is lost to others again when the room is there, the admission is never written.
 fn somebody_could_borrow(world: &World, queue: &str, asked: &ResourceList) -> bool {
     let tree = Tree::now(world);
     let flavors: BTreeSet<&str> = world.all(FLAVORS).map(|flavor| text(flavor, "/metadata/name")).collect();
+    let is_here = |one: &Value| text(one, "/status/admission/clusterQueue") == queue;
     let waiting = pending(world)
         .filter(|one| queue_of(world, one).is_some_and(|of| text(of, "/metadata/name") == queue))
-        .filter_map(asks);
-    waiting.into_iter().any(|wanted| {
+        .filter_map(|one| Some((one, asks(one)?)));
+    waiting.into_iter().any(|(workload, wanted)| {
+        let leaving: Vec<&Value> = leaving_for(world, uid(workload)).collect();
+        let mut own = used(world, queue);
+        for (cell, gone) in leaving.iter().filter(|one| is_here(one)).flat_map(|one| held(one)) {
+            *own.entry(cell).or_default() -= gone;
+        }
         flavors.iter().any(|flavor| {
             let cells = wanted
                 .iter()
                 .filter(|(_, amount)| **amount > 0)
                 .map(|(resource, amount)| (((*flavor).to_owned(), resource.as_str().to_owned()), *amount));
             let cells: Vec<_> = cells.filter(|(cell, _)| tree.offers(queue, cell)).collect();
-            let own = used(world, queue);
             let would_borrow = |(cell, amount): &(Cell, i64)| {
                 asked.keys().any(|resource| resource.as_str() == cell.1)
                     && own.get(cell).copied().unwrap_or(0) + amount > tree.nominal(queue, cell)
             };
-            cells.iter().all(|(cell, amount)| tree.room(queue, cell) >= *amount)
-                && cells.iter().any(would_borrow)
+            let has_room = || cells.iter().all(|(cell, amount)| tree.room(queue, cell) >= *amount);
+            (!leaving.is_empty() || has_room()) && cells.iter().any(would_borrow)
         })
+    })
+}
+
+/// The victims that make room for this one and have not left yet, or left of late.
+fn leaving_for<'a>(world: &'a World, preemptor: &'a str) -> impl Iterator<Item = &'a Value> {
+    let is_recent = |one: &Value| {
+        let since = condition(one, "Preempted").map(|one| text(one, "/lastTransitionTime"));
+        let since = since.and_then(|since| since.parse::<jiff::Timestamp>().ok());
+        since.is_some_and(|since| since.as_millisecond() >= world.now - GRACE)
+    };
+    world.all(WORKLOADS).map(|one| &**one).filter(move |one| {
+        holds(one, "Evicted")
+            && holds(one, "Preempted")
+            && beneficiary(one) == Some(preemptor)
+            && (!held(one).is_empty() || is_recent(one))
     })
 }
 
@@ -197,17 +219,47 @@ impl Batch {
         if leaving || strict {
             return Verdict::Unknown;
         }
-        let fits = |spared: Option<&Key>, borrowing: bool| {
+        let fits = |asked: &ResourceList, spared: Option<&Key>, borrowing: bool| {
             let mut after = world.clone();
             for victim in self.victims.iter().filter(|victim| Some(*victim) != spared) {
                 after.forget(WORKLOADS, victim);
             }
-            has_room(&after, queue, &asked, borrowing)
+            has_room(&after, queue, asked, borrowing)
         };
-        let minimal = [true, false].into_iter().any(|borrowing| {
-            fits(None, borrowing) && self.victims.iter().all(|victim| !fits(Some(victim), borrowing))
+        let minimal = |asked: &ResourceList| {
+            [true, false].into_iter().any(|borrowing| {
+                fits(asked, None, borrowing)
+                    && self.victims.iter().all(|victim| !fits(asked, Some(victim), borrowing))
+            })
+        };
+        let beside = self.displaced_unseen(world, queue).into_iter().filter_map(|mut beside| {
+            resources::checked_add(&mut beside, &asked).ok()?;
+            Some(beside)
         });
-        if minimal { Verdict::Minimal } else { Verdict::Wrong }
+        if minimal(&asked) || beside.into_iter().any(|both| minimal(&both)) {
+            Verdict::Minimal
+        } else {
+            Verdict::Wrong
+        }
+    }
+
+    /// What those ask for who may have been given quota of this queue at the same instant, and lost it again to a third before
+    /// anybody was told: Kueue would write both. Where who has used less comes first, that may be somebody of low priority.
+    fn displaced_unseen(&self, world: &World, queue: &Value) -> Vec<ResourceList> {
+        if text(queue, "/spec/admissionScope/admissionMode").is_empty() {
+            return Vec::new();
+        }
+        let waiting: Vec<&Value> = pending(world)
+            .filter(|one| queue_of(world, one).is_some_and(|of| uid(of) == uid(queue)))
+            .filter(|one| uid(one) != self.beneficiary)
+            .collect();
+        let is_displaced = |one: &Value| {
+            waiting
+                .iter()
+                .any(|other| uid(other) != uid(one) && may_displace("InClusterQueue", queue, other, one))
+        };
+        let displaced = waiting.iter().filter(|one| is_displaced(one)).filter_map(|one| asks(one));
+        displaced.filter(|asked| has_room(world, queue, asked, true)).collect()
     }
 }
 
@@ -234,4 +286,124 @@ fn changes_quota(write: &Write) -> bool {
     let state =
         |object: Option<&Value>| object.map(|one| (held(one), holds(one, "Evicted"))).unwrap_or_default();
     state(write.old.as_deref()) != state(write.new.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cluster_sim::{Object, Verb};
+    use serde_json::json;
+
+    use super::*;
+    use crate::fuzz::world::Shared;
+
+    const GPU: &str = "nvidia.com/gpu";
+
+    /// A queue `q` with 8 GPUs of its own and another with 20, both with this spec otherwise, and workloads in `q`.
+    fn world(spec: &Value, workloads: &[Value]) -> World {
+        let quota = |nominal: i64| json!([{ "flavors": [{ "name": "gpu", "resources": [{ "name": GPU, "nominalQuota": nominal }] }] }]);
+        let mut own = spec.clone();
+        own["resourceGroups"] = quota(8);
+        let mut others = spec.clone();
+        others["resourceGroups"] = quota(20);
+        let queue =
+            |name: &str, spec: Value| json!({ "metadata": { "name": name, "uid": name }, "spec": spec });
+        let local = json!({ "metadata": { "name": "l", "namespace": "n" }, "spec": { "clusterQueue": "q" } });
+        let mut all = vec![
+            (FLAVORS, json!({ "metadata": { "name": "gpu" } })),
+            (LOCAL_QUEUES, local),
+            (CLUSTER_QUEUES, queue("q", own)),
+            (CLUSTER_QUEUES, queue("owner", others)),
+        ];
+        all.extend(workloads.iter().map(|one| (WORKLOADS, one.clone())));
+        let mut world = World::default();
+        for (resource, object) in all {
+            world.apply(&Write {
+                at: 0,
+                writer: "user".into(),
+                verb: Verb::Create,
+                precise: true,
+                resource: resource.into(),
+                old: None,
+                new: Some(Shared(Arc::new(Object::new(object, 1)))),
+            });
+        }
+        world
+    }
+
+    fn waits(name: &str, priority: i64, gpus: i64) -> Value {
+        let container = json!({ "resources": { "requests": { GPU: gpus.to_string() } } });
+        let set =
+            json!({ "name": "main", "count": 1, "template": { "spec": { "containers": [container] } } });
+        json!({
+            "metadata": { "name": name, "namespace": "n", "uid": name },
+            "spec": { "queueName": "l", "priority": priority, "podSets": [set] },
+        })
+    }
+
+    fn runs(name: &str, priority: i64, gpus: i64) -> Value {
+        let mut workload = waits(name, priority, gpus);
+        let given = json!({ "name": "main", "count": 1, "flavors": { GPU: "gpu" }, "resourceUsage": { GPU: gpus.to_string() } });
+        workload["status"] = json!({
+            "admission": { "clusterQueue": "q", "podSetAssignments": [given] },
+            "conditions": [{ "type": "QuotaReserved", "status": "True" }],
+        });
+        workload
+    }
+
+    /// It was preempted within its queue for `preemptor`.
+    fn leaves(mut workload: Value, preemptor: &str) -> Value {
+        let message = format!("makes room for a workload (UID: {preemptor})");
+        for kind in ["Preempted", "Evicted"] {
+            let condition = json!({ "type": kind, "status": "True", "message": message });
+            workload["status"]["conditions"].as_array_mut().unwrap().push(condition);
+        }
+        workload
+    }
+
+    #[test]
+    fn who_was_promised_more_than_its_queues_own_lets_others_reclaim_from_the_queue() {
+        let asked = ResourceList::from([(GPU.into(), 2)]);
+        let spec = json!({ "cohortName": "flat" });
+        for (wanted, leaves_for, could) in [
+            (25, Some("urgent"), true), // 3 that stay and 25 are more than 8.
+            (25, None, false),          // Nobody leaves, and there is no room.
+            (25, Some("another"), false),
+            (5, Some("urgent"), false), // With those 5 gone it borrows nothing.
+        ] {
+            let small = runs("small", 0, 5);
+            let small = leaves_for.map_or(small.clone(), |preemptor| leaves(small, preemptor));
+            let workloads = [runs("stays", 100, 3), small, waits("urgent", 1000, wanted)];
+            let world = world(&spec, &workloads);
+            assert_eq!(somebody_could_borrow(&world, "q", &asked), could, "{wanted} {leaves_for:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_displaced_before_anybody_is_told_took_room_all_the_same() {
+        let batch = Batch {
+            at: 0,
+            beneficiary: "urgent".to_owned(),
+            victims: [("n".to_owned(), "small".to_owned())].into(),
+        };
+        let preempts = json!({ "withinClusterQueue": "LowerPriority" });
+        let fair = json!({ "preemption": preempts, "admissionScope": { "admissionMode": "UsageBasedAdmissionFairSharing" } });
+        let by_priority = json!({ "preemption": preempts });
+        // 5 are free, so that the 3 of `small` are needed for the 4 of `urgent` only if somebody took 2 to 4 of the 5 before it.
+        for (spec, unseen, displacer, verdict) in [
+            (&fair, 4, Some(100), Verdict::Minimal),
+            (&by_priority, 4, Some(100), Verdict::Wrong),
+            (&fair, 4, None, Verdict::Wrong), // Nobody would have taken it back.
+            (&fair, 4, Some(0), Verdict::Wrong),
+            (&fair, 1, Some(100), Verdict::Wrong),
+            (&fair, 6, Some(100), Verdict::Wrong), // It had no room.
+        ] {
+            let mut workloads =
+                vec![runs("small", 0, 3), waits("urgent", 100, 4), waits("unseen", 0, unseen)];
+            workloads.extend(displacer.map(|priority| waits("displacer", priority, 4)));
+            let world = world(spec, &workloads);
+            assert_eq!(batch.verdict(&world), verdict, "{unseen} {displacer:?} {spec}");
+        }
+    }
 }

@@ -171,7 +171,7 @@ fn queues_of<'a>(world: &'a World, workload: &'a Value) -> impl Iterator<Item = 
 }
 
 /// Whether the policy of its queue lets one workload displace another for this reason.
-fn may_displace(reason: &str, queue: &Value, preemptor: &Value, victim: &Value) -> bool {
+pub(super) fn may_displace(reason: &str, queue: &Value, preemptor: &Value, victim: &Value) -> bool {
     let higher = priority(preemptor) > priority(victim);
     let policy = |field: &str| at(queue, "/spec/preemption").map_or("", |rules| text(rules, field));
     match reason {
