@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::planted::Bug;
 
 use crate::decision::EvictReason;
-use crate::engine::{Engine, local_queue_of};
-use crate::input::{Standing, StopPolicy, Workload};
-use crate::queue::{HoldState, Phase, Queue};
+use crate::engine::Engine;
+use crate::input::{Standing, StopPolicy};
+use crate::queue::{HoldState, Phase, Queue, Record};
 use crate::reason::{Inactive, PendingReason};
 use crate::tree::NodeId;
 use crate::workloads::WorkloadId;
@@ -90,12 +90,13 @@ impl Engine {
     }
 
     /// Why a workload that has quota and is not admitted yet may not keep it.
-    fn why_withdrawn(&self, workload: &Workload, queue: NodeId) -> Option<PendingReason> {
-        if let Some(key) = local_queue_of(workload) {
-            match self.local_queues.object(&key) {
-                None => return Some(PendingReason::LocalQueueMissing(key)),
+    fn why_withdrawn(&self, record: &Record, queue: NodeId) -> Option<PendingReason> {
+        if let Some(local_queue) = record.local_queue.map(|id| &self.local_queues[id]) {
+            let key = || local_queue.key.clone();
+            match &local_queue.object {
+                None => return Some(PendingReason::LocalQueueMissing(key())),
                 Some(queue) if queue.stop != StopPolicy::None => {
-                    return Some(PendingReason::LocalQueueStopped(key));
+                    return Some(PendingReason::LocalQueueStopped(key()));
                 }
                 Some(_) => {}
             }
@@ -126,7 +127,7 @@ impl Engine {
         let due = record.workload.seldom.leave.filter(|leave| leave.at_ms <= self.alarms.now_ms());
         if record.workload.active
             && !holding.admitted
-            && let Some(reason) = self.why_withdrawn(&record.workload, holding.queue)
+            && let Some(reason) = self.why_withdrawn(record, holding.queue)
         {
             return self.withdraw_reservation(who, reason);
         }

@@ -7,9 +7,9 @@ use model::selector::Labels;
 
 use crate::alarms::Alarms;
 use crate::decision::{Decision, DecisionId, SetPending};
-use crate::input::{Admission, AdmissionCheck, Cohort, Flavor, PodSet, Workload};
+use crate::input::{Admission, AdmissionCheck, Cohort, Flavor, PodSet};
 use crate::local_queues::LocalQueues;
-use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
+use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName};
 use crate::places::{Grounds, Places, places_of};
 use crate::process::CycleCounts;
 use crate::queue::{Alike, Order, Phase, Queue, Queues};
@@ -251,9 +251,4 @@ impl Engine {
         let pod_sets = self.workloads.get(who).map(|record| &*record.workload.pod_sets);
         places_of(pod_sets.unwrap_or_default(), admission)
     }
-}
-
-pub(crate) fn local_queue_of(workload: &Workload) -> Option<LocalQueueKey> {
-    let queue = workload.queue.clone()?;
-    Some(LocalQueueKey { namespace: workload.namespace.clone(), name: queue })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::ResourceName;
 use model::planted::Bug;
 
-use crate::engine::{Engine, local_queue_of};
+use crate::engine::Engine;
 use crate::input::{ClusterQueue, Cohort, Event, Flavor, LocalQueue, PodSet, Standing, Weight, Workload};
 use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey};
 use crate::queue::{HoldState, Phase, Record, Shape};
@@ -322,4 +322,9 @@ fn add_quota(spec: &mut ClusterQueue, before: &ClusterQueue) {
             quota.nominal = quota.nominal.saturating_add(of(before, &flavor.flavor, resource).unwrap_or(0));
         }
     }
+}
+
+fn local_queue_of(workload: &Workload) -> Option<LocalQueueKey> {
+    let queue = workload.queue.clone()?;
+    Some(LocalQueueKey { namespace: workload.namespace.clone(), name: queue })
 }

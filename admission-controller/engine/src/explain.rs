@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::{Engine, local_queue_of};
+use crate::engine::Engine;
 use crate::input::Admission;
 use crate::names::{ClusterQueueName, LocalQueueKey};
 use crate::queue::{HoldState, Phase, Record};
@@ -100,8 +100,8 @@ impl Engine {
             namespace: record.workload.namespace.clone(),
             name: record.workload.name.clone(),
             priority: record.workload.base_priority,
-            local_queue: local_queue_of(&record.workload),
-            cluster_queue: self.leads_to(&record.workload),
+            local_queue: record.local_queue.map(|id| self.local_queues[id].key.clone()),
+            cluster_queue: self.leads_to(record),
             state,
             reason: self.reason_of(record),
             ahead,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use model::planted::Bug;
 
-use crate::engine::{Engine, local_queue_of};
-use crate::input::{KeptOut, Standing, StopPolicy, Workload};
-use crate::queue::{Claim, HoldState, Holding, Order, Phase};
+use crate::engine::Engine;
+use crate::input::{KeptOut, Standing, StopPolicy};
+use crate::queue::{Claim, HoldState, Holding, Order, Phase, Record};
 use crate::reason::PendingReason;
 use crate::tree::{Ledger, NodeId};
 use crate::workloads::WorkloadId;
@@ -143,7 +143,7 @@ impl Engine {
         let Some(record) = self.workloads.get(who) else { return };
         match record.workload.standing.clone() {
             Standing::Finished if self.planted.is(Bug::ReadmitFinished) => {
-                if let Ok(queue) = self.where_to_wait(&record.workload) {
+                if let Ok(queue) = self.where_to_wait(record) {
                     self.enqueue(who, queue);
                 }
             }
@@ -176,7 +176,7 @@ impl Engine {
                 self.note_second_pass(who);
                 self.drain(who);
             }
-            Standing::Pending => match self.where_to_wait(&record.workload) {
+            Standing::Pending => match self.where_to_wait(record) {
                 Ok(queue) => self.enqueue(who, queue),
                 Err(reason) => {
                     let would_wait = match &reason {
@@ -186,7 +186,7 @@ impl Engine {
                         PendingReason::Defect(_)
                         | PendingReason::ChecksFailed
                         | PendingReason::KeptOut(KeptOut::NotRequeued(_))
-                        | PendingReason::PutOff { .. } => self.leads_to(&record.workload),
+                        | PendingReason::PutOff { .. } => self.leads_to(record),
                         _ => None,
                     };
                     let would_wait = would_wait.map(|name| self.queue_named(&name));
@@ -260,16 +260,17 @@ impl Engine {
     }
 
     /// The queue in which a workload may wait, or why in none.
-    pub(crate) fn where_to_wait(&self, workload: &Workload) -> Result<NodeId, PendingReason> {
+    pub(crate) fn where_to_wait(&self, record: &Record) -> Result<NodeId, PendingReason> {
+        let workload = &record.workload;
         if !workload.active {
             return Err(PendingReason::Deactivated);
         }
-        let key = local_queue_of(workload).ok_or(PendingReason::NoQueueName)?;
-        let Some(local_queue) = self.local_queues.object(&key) else {
-            return Err(PendingReason::LocalQueueMissing(key));
+        let named = &self.local_queues[record.local_queue.ok_or(PendingReason::NoQueueName)?];
+        let Some(local_queue) = &named.object else {
+            return Err(PendingReason::LocalQueueMissing(named.key.clone()));
         };
         if local_queue.stop != StopPolicy::None {
-            return Err(PendingReason::LocalQueueStopped(key));
+            return Err(PendingReason::LocalQueueStopped(named.key.clone()));
         }
         let name = local_queue.cluster_queue.clone();
         let Some((queue, spec)) =

@@ -2,10 +2,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ResourceList, ResourceName};
 
-use crate::engine::{Engine, local_queue_of};
+use crate::engine::Engine;
 use crate::fair::{FairShare, Sharer};
 use crate::history::History;
-use crate::input::{ClusterQueue, Quota, StopPolicy, Workload};
+use crate::input::{ClusterQueue, Quota, StopPolicy};
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
 use crate::queue::{Holding, Order, Phase, Record, Shape};
 use crate::reason::{Inactive, PendingReason};
@@ -279,11 +279,11 @@ impl Engine {
 
     /// The ClusterQueue that a workload's LocalQueue leads to.
     pub fn cluster_queue_of(&self, uid: &Uid) -> Option<ClusterQueueName> {
-        self.leads_to(&self.workloads.named(uid)?.workload)
+        self.leads_to(self.workloads.named(uid)?)
     }
 
-    pub(crate) fn leads_to(&self, workload: &Workload) -> Option<ClusterQueueName> {
-        Some(self.local_queues.object(&local_queue_of(workload)?)?.cluster_queue.clone())
+    pub(crate) fn leads_to(&self, record: &Record) -> Option<ClusterQueueName> {
+        Some(self.local_queues[record.local_queue?].object.as_ref()?.cluster_queue.clone())
     }
 }
 

@@ -78,7 +78,10 @@ struct Item {
     uid: String,
     version: String,
     conditions: Vec<Condition>,
-    writing: bool,
+    /// The version that a write in flight is for.
+    writing: Option<String>,
+    /// What was refused because somebody else wrote too: it waits until the watch brings that version.
+    refused: Option<Todo>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -222,7 +225,8 @@ impl Item {
             uid: String::new(),
             version: String::new(),
             conditions: Vec::new(),
-            writing: false,
+            writing: None,
+            refused: None,
         }
     }
 
@@ -252,6 +256,9 @@ impl Load {
         item.uid = view.metadata.uid.unwrap_or_default();
         item.version = view.metadata.resource_version.unwrap_or_default();
         item.conditions = view.status.conditions;
+        if let Some(todo) = item.refused.take() {
+            self.due.insert((now, key.clone(), todo));
+        }
         let (admitted, evicted) = (item.holds("Admitted"), item.holds("Evicted"));
         if evicted || !admitted {
             if let Some(since) = item.runs_since.take() {
@@ -281,10 +288,10 @@ impl Load {
             Todo::Finish => item.runs_since.is_some_and(|since| since + item.runtime <= now),
             Todo::Clear => item.holds("Evicted") && item.holds("QuotaReserved"),
         };
-        if item.finished || item.writing || !wanted {
+        if item.finished || item.writing.is_some() || !wanted {
             return None;
         }
-        item.writing = true;
+        item.writing = Some(item.version.clone());
         let time = ctx.clock.now().to_string();
         let time = format!("{}Z", time.split(['.', 'Z']).next().unwrap_or_default());
         let set = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "by the load", "lastTransitionTime": time});
@@ -307,7 +314,7 @@ impl Load {
 
     fn written(&mut self, key: &Key, todo: Todo, outcome: Result<Written, WriteError>, now: Instant) {
         let Some(item) = self.items.get_mut(key) else { return };
-        item.writing = false;
+        let written = item.writing.take();
         match (todo, outcome) {
             (Todo::Finish, Ok(_)) => {
                 item.finished = true;
@@ -317,7 +324,11 @@ impl Load {
                 }
             }
             (Todo::Clear, Ok(_)) => {}
-            // Somebody else wrote: the watch brings what; then it is seen whether it is still to be done.
+            // Somebody else wrote: the watch brings what; then it is seen whether it is still to be done. Trying sooner
+            // would only load the server, which has fallen behind already.
+            (_, Err(WriteError::Conflict(_))) if written.as_ref() == Some(&item.version) => {
+                item.refused = Some(todo);
+            }
             (_, Err(_)) => {
                 self.due.insert((now + AGAIN, key.clone(), todo));
             }
