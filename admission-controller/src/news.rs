@@ -41,7 +41,9 @@ pub fn written<'a>(
     preemptor: Option<&'a Workload>,
 ) -> Vec<News<'a>> {
     let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
-    let queue = after.status.admission.as_ref().map_or("", |one| one.cluster_queue.as_str());
+    // Who is evicted may have lost its admission with the same write.
+    let admission = after.status.admission.as_ref().or_else(|| before?.status.admission.as_ref());
+    let queue = admission.map_or("", |one| one.cluster_queue.as_str());
     let mut news = Vec::new();
     if became(tokens::QUOTA_RESERVED) {
         news.push(normal(after, reasons::QUOTA_RESERVED, message(after, tokens::QUOTA_RESERVED)));
@@ -50,7 +52,7 @@ pub fn written<'a>(
         news.push(normal(after, reasons::ADMITTED, format!("admitted by ClusterQueue {queue}")));
     }
     // Who had nothing loses nothing.
-    if became(tokens::EVICTED) && after.status.admission.is_some() {
+    if became(tokens::EVICTED) && admission.is_some() {
         let reason = after.condition(tokens::EVICTED).map_or("", |one| one.reason.as_str());
         let reason = Cow::Owned(format!("{}{reason}", reasons::EVICTED_DUE_TO));
         news.push(News { reason, ..normal(after, "", message(after, tokens::EVICTED)) });

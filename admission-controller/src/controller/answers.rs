@@ -59,7 +59,11 @@ impl Controller {
         match answer {
             Answer::Workload(view) => {
                 if let Some(id) = decision {
-                    self.engine.written(id, Outcome::Written(input::version(&view.metadata)));
+                    // Who gave its quota back with the eviction is more than evicted; the object, which follows, says so.
+                    let is_over = view.holds(tokens::EVICTED) && !view.holds(tokens::QUOTA_RESERVED);
+                    let version = input::version(&view.metadata);
+                    let outcome = if is_over { Outcome::Unsettled } else { Outcome::Written(version) };
+                    self.engine.written(id, outcome);
                 }
                 let before = match before {
                     Before::Workload(before) if before.metadata.uid == view.metadata.uid => Some(&**before),

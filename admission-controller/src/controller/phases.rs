@@ -29,7 +29,9 @@ impl Controller {
             None => seen.clone(),
         };
         let listed = if self.config.planted.is(Bug::AdmitBeforeChecks) { Vec::new() } else { listed };
-        let waits_for_pods = self.world.rules.pods_ready().is_some();
+        // Who has no job has nobody who would ever say that its pods are ready.
+        let has_job = workload.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+        let waits_for_pods = has_job && self.world.rules.pods_ready().is_some();
         status::reserved(workload, admission, &listed, waits_for_pods, now)
     }
 

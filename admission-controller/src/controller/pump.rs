@@ -394,7 +394,10 @@ impl Controller {
         let preemptor = preemptor.as_ref().map(|(uid, job)| (uid.as_str(), job.as_str()));
         let message = words::eviction(evict.reason, preemptor, (&evict.preemptor_path, &evict.victim_path));
         let now = self.ctx.clock.now();
-        let body = self.evicted(workload, evict.reason, &message, now);
+        let mut body = self.evicted(workload, evict.reason, &message, now);
+        if matches!(unit, Unit::Workload(_)) && controller_of(&workload.metadata).is_none() {
+            body = status::with_release(body, workload, self.comes_back(workload), now);
+        }
         self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, Some(evict.id));
         true
     }

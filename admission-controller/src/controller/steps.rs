@@ -59,9 +59,7 @@ impl Controller {
                 self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
             }
             (Step::Release, _, Some(workload)) => {
-                let comes_back =
-                    !self.world.rules.keeps_single_pods() || topology::can_move(&workload.metadata);
-                let body = status::released(workload, comes_back, now);
+                let body = status::released(workload, self.comes_back(workload), now);
                 self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
             }
             (Step::RemoveFinalizer, _, Some(workload)) => {
@@ -100,6 +98,11 @@ impl Controller {
             }
             _ => {}
         }
+    }
+
+    /// Whether other pods can take the places of those that a workload loses.
+    pub(super) fn comes_back(&self, workload: &Workload) -> bool {
+        !self.world.rules.keeps_single_pods() || topology::can_move(&workload.metadata)
     }
 
     fn change_priority(&mut self, unit: &Unit, job: &Job, workload: &Workload) {

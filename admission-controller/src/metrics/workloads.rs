@@ -63,7 +63,11 @@ impl QueueMetrics {
             let labels = [done.cluster_queue, done.reason];
             self.series.observe(&table::EVICTION_TOOK, &labels, done.took.as_secs_f64());
         }
-        let Some(admission) = after.status.admission.as_ref() else { return };
+        // Who is evicted may have lost it with the same write.
+        let Some(admission) = after.status.admission.as_ref().or_else(|| before?.status.admission.as_ref())
+        else {
+            return;
+        };
         let places = self.places(after, &admission.cluster_queue, written.local_queue);
         let queued = waited(before.unwrap_or(after), now);
         if became(tokens::QUOTA_RESERVED) {

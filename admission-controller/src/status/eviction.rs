@@ -4,6 +4,7 @@ use crds::reasons::workload as tokens;
 use crds::view::workload::{Evictions, RequeueState, Workload};
 use jiff::Timestamp;
 use quota_engine::{EvictReason, PendingReason};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::gates::closed;
@@ -86,6 +87,20 @@ pub fn evicted(
         }
     }
     json!({ "status": status })
+}
+
+/// The eviction of a workload behind which no job stands. There are no pods to wait for: its quota is given back with the same
+/// write, and whoever needs it has it a write sooner.
+pub fn with_release(mut evicted: Value, view: &Workload, comes_back: bool, now: Timestamp) -> Value {
+    let mut after = view.clone();
+    if let Ok(conditions) = Vec::deserialize(&evicted["status"]["conditions"]) {
+        after.status.conditions = conditions;
+    }
+    let release = released(&after, comes_back, now)["status"].take();
+    if let (Value::Object(status), Value::Object(release)) = (&mut evicted["status"], release) {
+        status.extend(release);
+    }
+    evicted
 }
 
 /// How often it was evicted for which reason and cause, with one more.

@@ -7,7 +7,9 @@ mod queues;
 mod workload;
 
 pub use conditions::{Change, merged, whole_second};
-pub use eviction::{deactivation_target, evicted, forgotten, inactive, put_off, released, withdrawn};
+pub use eviction::{
+    deactivation_target, evicted, forgotten, inactive, put_off, released, with_release, withdrawn,
+};
 pub use gates::gates;
 pub use queues::{cluster_queue, cohort, local_queue};
 pub use workload::{

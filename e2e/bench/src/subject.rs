@@ -14,8 +14,9 @@ use crate::usage::Usage;
 /// beside the others.
 pub(crate) const OTHER: &str = "BENCH_KUEUE";
 
-/// How long one that has no page to ask is waited for.
-const UNASKED: Duration = Duration::from_secs(5);
+/// From when it is ready, so long until the load begins: who has no page to ask is ready by then, and the API server, which has
+/// only just got the definitions and the queues, is done with what these make it do. It is the same for everyone who is measured.
+const SETTLE: Duration = Duration::from_secs(8);
 
 /// Who.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,12 +78,16 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Waits until it says that it is ready; one that cannot say so is given some seconds.
+    /// Waits until it is ready, and everything has settled.
     pub(crate) async fn ready(&mut self) -> Result<()> {
-        let Some(port) = self.admin else {
-            tokio::time::sleep(UNASKED).await;
-            return self.process.alive();
-        };
+        if let Some(port) = self.admin {
+            self.says_so(port).await?;
+        }
+        tokio::time::sleep(SETTLE).await;
+        self.process.alive()
+    }
+
+    async fn says_so(&mut self, port: u16) -> Result<()> {
         for _ in 0..600 {
             self.process.alive()?;
             if page(port, "/readyz").await.is_ok_and(|(status, _)| status == 200) {
