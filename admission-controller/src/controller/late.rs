@@ -55,24 +55,23 @@ impl Line {
     }
 
     fn pop(&mut self, now: Instant) -> Option<Unit> {
-        while let Some(mut first) = self.order.first_entry().filter(|first| *first.key() <= now) {
+        self.first().filter(|at| *at <= now)?;
+        let unit = self.order.first_entry()?.get_mut().pop_front()?;
+        self.when.remove(&unit);
+        Some(unit)
+    }
+
+    /// When the first is due. Second places that are passed over are gone afterwards.
+    fn first(&mut self) -> Option<Instant> {
+        while let Some(mut first) = self.order.first_entry() {
             let at = *first.key();
-            let Some(unit) = first.get_mut().pop_front() else {
-                first.remove();
-                continue;
-            };
-            if self.when.get(&unit) == Some(&at) {
-                self.when.remove(&unit);
-                return Some(unit);
+            match first.get().front() {
+                None => drop(first.remove()),
+                Some(unit) if self.when.get(unit) == Some(&at) => return Some(at),
+                Some(_) => drop(first.get_mut().pop_front()),
             }
         }
         None
-    }
-
-    /// When the first is due.
-    fn first(&self) -> Option<Instant> {
-        let is_due = |at: &Instant, unit: &Unit| self.when.get(unit) == Some(at);
-        self.order.iter().find(|(at, units)| units.iter().any(|unit| is_due(at, unit))).map(|(at, _)| *at)
     }
 
     fn allows(&mut self, now: Instant, pause: Duration) -> bool {
@@ -141,7 +140,7 @@ impl Late {
     }
 
     /// When there is something next.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&mut self) -> Option<Instant> {
         let reason = self.reasons.first().map(|at| match (self.reasons.level, self.reasons.counted_at) {
             (0, Some(counted_at)) => {
                 let quiet_at = self.decided_at.map_or(counted_at, |decided_at| decided_at + QUIET_AFTER);

@@ -98,8 +98,6 @@ pub(crate) struct Controller {
     reserves: BTreeMap<Uid, Reserve>,
     evictions: BTreeMap<Uid, Evict>,
     withdrawals: BTreeMap<Uid, Withdraw>,
-    /// Workloads whose reason to wait is to be written.
-    reasons: BTreeSet<Uid>,
     /// Slices of elastic jobs that are over, with who took their place.
     replaced: BTreeMap<Uid, Uid>,
     /// Units that are to be looked at at a time, and that time.
@@ -171,7 +169,6 @@ impl Controller {
             reserves: BTreeMap::new(),
             evictions: BTreeMap::new(),
             withdrawals: BTreeMap::new(),
-            reasons: BTreeSet::new(),
             replaced: BTreeMap::new(),
             alarms: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -362,7 +359,6 @@ impl Controller {
         for decision in decisions {
             match decision {
                 Decision::Reserve(reserve) => {
-                    self.reasons.remove(&reserve.workload);
                     self.mark(&reserve.workload.clone());
                     if let Some(old) = self.reserves.insert(reserve.workload.clone(), reserve) {
                         self.engine.written(old.id, Outcome::Unsettled);
@@ -389,7 +385,6 @@ impl Controller {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }
-                Decision::SetPending(_) if self.config.planted.is(Bug::SayNothing) => {}
                 Decision::SetPending(set) => {
                     let delay = match self.says_the_like(&set.workload, &set.reason) {
                         true => REFRESH_DELAY,
@@ -398,7 +393,6 @@ impl Controller {
                     if let Some(unit) = self.world.unit_of_workload(&set.workload) {
                         self.late.schedule(unit, begun + delay);
                     }
-                    self.reasons.insert(set.workload);
                 }
             }
         }

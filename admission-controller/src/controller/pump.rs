@@ -446,16 +446,15 @@ impl Controller {
         if self.provision(unit, workload) || self.late.is_scheduled(unit) {
             return;
         }
-        // The reason is kept until the object says it: the write may be shed, or meet a conflict.
-        let reason = self.engine.last_reason(&uid).filter(|_| waits && self.reasons.contains(&uid));
+        // Until the object says it: the write may be shed, or meet a conflict.
+        let says_nothing = self.config.planted.is(Bug::SayNothing);
+        let reason = self.engine.last_reason(&uid).filter(|_| waits && !says_nothing);
         let body = reason.map(|reason| {
             let requests = self.engine.requests_of(&uid);
             status::pending(workload, reason, &requests, now)
         });
         match body.flatten() {
-            None => {
-                self.reasons.remove(&uid);
-            }
+            None => {}
             Some(_) if self.is_refused(unit, &self.versions_of(unit, workload)) => {}
             Some(body) => {
                 self.patch_workload(unit, workload, body, Subresource::Status, Priority::Status, None);
