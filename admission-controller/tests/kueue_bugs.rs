@@ -125,9 +125,15 @@ async fn kueue_10274_the_workload_of_a_pod_that_was_evicted_and_deleted_does_not
     assert!(gone, "{:?}", world.workload("web-1"));
 }
 
-/// A check says Retry about a workload that is being evicted for another reason.
+/// A check says Retry, or Rejected, about a workload that is being evicted for another reason.
 #[tokio::test(start_paused = true)]
-async fn kueue_3543_a_retry_during_an_eviction_is_no_dead_end() {
+async fn kueue_3543_an_answer_during_an_eviction_is_no_dead_end() {
+    for said in ["Retry", "Rejected"] {
+        answered_while_evicted(said).await;
+    }
+}
+
+async fn answered_while_evicted(said: &str) {
     let world = World::new(false).await;
     queue(&world, 2).await;
     world.checked("a").await;
@@ -144,7 +150,7 @@ async fn kueue_3543_a_retry_during_an_eviction_is_no_dead_end() {
     with_class(&world, "urgent", 2, "high").await;
     world.settle().await;
     assert!(world.is("llama", "Evicted") && world.is("llama", "QuotaReserved"), "its pods still run");
-    answer(&world, "llama", "Retry").await;
+    answer(&world, "llama", said).await;
     world.settle().await;
     running(&world, "llama", 0).await;
     world.settle().await;

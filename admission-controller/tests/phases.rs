@@ -252,6 +252,33 @@ async fn a_rejected_workload_is_deactivated_and_may_be_activated_again() {
     assert_eq!(said(&world, "llama", "Requeued"), pair("True", "Reactivated"));
 }
 
+/// As in Kueue: it need not have quota to be refused for good.
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_waits_is_deactivated_when_a_check_rejects_it() {
+    let world = World::new(false).await;
+    checked_queue(&world, json!([{ "name": "budget" }])).await;
+    world.start("layer1");
+    world.pytorch("other", "a", 4).await;
+    world.settle().await;
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    assert!(!world.is("llama", "QuotaReserved"));
+    let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let rejected = json!([{
+        "name": "budget", "state": "Rejected", "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]);
+    world
+        .update(GROUP, "workloads", &name, true, |workload| {
+            workload["status"]["admissionChecks"] = rejected.clone()
+        })
+        .await;
+    world.settle().await;
+    assert_eq!(world.workload("llama").unwrap()["spec"]["active"], false);
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "Deactivated"));
+    assert_eq!(states(&world, "llama"), [pair("budget", "Pending")]);
+    assert_eq!(said(&world, "llama", "DeactivationTarget"), pair("", ""));
+}
+
 async fn activate(world: &World, job: &str) {
     let name = world.workload(job).unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
     world.update(GROUP, "workloads", &name, false, |workload| workload["spec"]["active"] = json!(true)).await;

@@ -110,7 +110,7 @@ impl Controller {
 
     /// Of one without quota: states of checks that its queue no longer asks for go, it is put off for as long as a check wants
     /// it, and a check that wants a retry is asked anew. As a rule the eviction has done so; one that spoke up while it was
-    /// under way would keep the workload waiting for ever (Kueue #3543).
+    /// under way, be it to refuse the workload for good, would keep it waiting for ever (Kueue #3543).
     fn put_off(&self, workload: &Workload) -> Option<Value> {
         let (seen, now) = (&workload.status.admission_checks, self.ctx.clock.now());
         if seen.is_empty() || workload.holds(tokens::FINISHED) || workload.holds(tokens::QUOTA_RESERVED) {
@@ -129,7 +129,9 @@ impl Controller {
         match state {
             Some(state) => Some(status::put_off(&state)),
             None => {
-                checks::want_a_retry(seen).then(|| status::listed(workload, &checks::reset(seen, now), now))
+                let evicted = workload.holds(tokens::EVICTED);
+                let anew = if evicted { checks::have_failed(seen) } else { checks::want_a_retry(seen) };
+                anew.then(|| status::listed(workload, &checks::reset(seen, now), now))
             }
         }
     }

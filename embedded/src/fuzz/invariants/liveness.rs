@@ -12,8 +12,8 @@ use super::nodes::{allocatable, requests};
 use super::quota::{cohort_of, held, priority, quota_cell, used};
 use super::{admissible, checks, pods, told};
 use crate::fuzz::world::{
-    CLUSTER_QUEUES, FLAVORS, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, Shared, WORKLOADS, World,
-    Write, amount, at, condition, holds, is_over, items, key, text, uid,
+    CLUSTER_QUEUES, COHORTS, FLAVORS, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, Shared, WORKLOADS,
+    World, Write, amount, at, condition, holds, is_over, items, key, text, uid,
 };
 
 /// A rule over the world at rest.
@@ -68,14 +68,21 @@ impl Activity {
 /// An object written this often within the last five minutes, long after anything disturbed it, is written in a circle.
 const CIRCLE: usize = 12;
 
-/// The same for objects that follow many others (queue counters, nodes): every other second.
+/// The same for objects that follow many others (queue counters, shares of cohorts, nodes): every other second.
 const SHARED_CIRCLE: usize = 120;
+
+/// The same for what may wait: it tells what is missing, every ten seconds at most, while others come and go.
+const WAITING_CIRCLE: usize = 30;
 
 fn nobody_writes_in_a_circle(world: &World, activity: &Activity) -> Result<(), String> {
     for ((resource, key), times) in &activity.writes {
         let recent = times.iter().filter(|at| **at > world.now - 300_000).count();
-        let shared = matches!(resource.as_str(), CLUSTER_QUEUES | LOCAL_QUEUES | "nodes");
-        if recent >= if shared { SHARED_CIRCLE } else { CIRCLE } {
+        let circle = match resource.as_str() {
+            CLUSTER_QUEUES | LOCAL_QUEUES | COHORTS | "nodes" => SHARED_CIRCLE,
+            WORKLOADS | "pods" => WAITING_CIRCLE,
+            _ => CIRCLE,
+        };
+        if recent >= circle {
             return Err(format!(
                 "{resource} {key:?} was written {recent} times within the last five minutes"
             ));
