@@ -10,7 +10,7 @@ use crate::assign::{Assignment, NoFit};
 use crate::decision::Decision;
 use crate::engine::Engine;
 use crate::fair::{Entrant, Turns};
-use crate::process::{Done, Kept};
+use crate::process::{Charge, Done, Kept};
 use crate::queue::{Claim, Order, Phase};
 use crate::reason::PendingReason;
 use crate::topology::View;
@@ -48,6 +48,8 @@ struct Pass {
     progress: bool,
     /// Heads that others of this cycle were faster than. They keep their place.
     outrun: Vec<Head>,
+    /// What was kept until the cycle ended for heads that found nothing.
+    kept: Vec<Charge>,
     /// Heads that were put aside, and may find something in the next cycle.
     held_back: Vec<(NodeId, Order)>,
 }
@@ -85,7 +87,7 @@ impl Engine {
             for (queue, order) in pass.held_back {
                 self.look_again(queue, &order);
             }
-            if !pass.progress && !self.step_aside(pass.outrun) {
+            if !pass.progress && !self.step_aside(pass.outrun, &pass.kept, now_ms) {
                 break;
             }
         }
@@ -193,7 +195,7 @@ impl Engine {
                 Done::Outrun => pass.outrun.push(head),
             }
         }
-        pass.held_back = self.end(kept);
+        (pass.kept, pass.held_back) = self.end(kept);
         for queue in std::mem::take(&mut self.freed) {
             self.reactivate_tree(queue);
         }

@@ -339,14 +339,18 @@ impl Engine {
         done
     }
 
-    /// Ends what was kept for the length of a cycle. Returns who found nothing on that account and may find something in the
-    /// next: those who had something kept for them may not be looked at then, while these would wait for a change that never
-    /// comes.
-    pub(crate) fn end(&mut self, kept: Kept) -> Vec<(NodeId, Order)> {
-        for (node, usage, places) in kept.charges {
-            self.charge(node, &usage, &places, Ledger::Planned, -1);
+    /// Ends what was kept for the length of a cycle, and returns it; and who found nothing on that account and may find something
+    /// in the next: those who had something kept for them may not be looked at then, while these would wait for a change that
+    /// never comes.
+    pub(crate) fn end(&mut self, kept: Kept) -> (Vec<Charge>, Vec<(NodeId, Order)>) {
+        self.charge_kept(&kept.charges, -1);
+        (kept.charges, if kept.passes { kept.held_back } else { Vec::new() })
+    }
+
+    fn charge_kept(&mut self, kept: &[Charge], sign: i64) {
+        for (node, usage, places) in kept {
+            self.charge(*node, usage, places, Ledger::Planned, sign);
         }
-        if kept.passes { kept.held_back } else { Vec::new() }
     }
 
     /// Puts one that was parked back into its queue.
@@ -395,11 +399,15 @@ impl Engine {
         Done::Outrun
     }
 
-    /// Nothing else progressed in the cycle, so what outran these heads is kept for somebody who waits: they let others of
-    /// their queues have a look. Returns whether the next cycle sees something new.
-    pub(crate) fn step_aside(&mut self, heads: Vec<Head>) -> bool {
+    /// Nothing else progressed in the cycle, so what outran these heads is kept for somebody who waits: they look for victims
+    /// instead, or let others of their queues have a look. Returns whether the next cycle sees something new.
+    pub(crate) fn step_aside(&mut self, heads: Vec<Head>, kept: &[Charge], now_ms: i64) -> bool {
         let mut news = false;
         for head in heads {
+            if self.preempt_instead(&head, kept, now_ms) {
+                news = true;
+                continue;
+            }
             let Some(reason) = self.workloads.get(head.who()).and_then(|record| record.said.clone()) else {
                 continue;
             };
@@ -407,6 +415,38 @@ impl Engine {
             news |= matches!(done, Done::Something);
         }
         news
+    }
+
+    /// What is kept for others is as good as taken. Kueue goes on finding that such a head fits, and never looks for whom it has
+    /// a right to preempt. Here it does so in its own queue; what others have in use is not to be judged by what is kept.
+    fn preempt_instead(&mut self, head: &Head, kept: &[Charge], now_ms: i64) -> bool {
+        if kept.is_empty() || self.is_gated(head.who()) {
+            return false;
+        }
+        let kept = self.charge_what_is_free_of(kept);
+        let found = self.assign(head.who(), head.queue);
+        let own = |one: &Assignment| match &one.verdict {
+            Verdict::Preempt(targets) => targets.iter().all(|target| target.queue == head.queue),
+            Verdict::Fit | Verdict::Wait => false,
+        };
+        let done = found.ok().filter(own).map(|assignment| self.take(head, assignment, now_ms));
+        self.charge_kept(&kept, -1);
+        matches!(done, Some(Done::Something))
+    }
+
+    /// More may be kept than there is: the rest is in use, and nobody has to leave for it.
+    fn charge_what_is_free_of(&mut self, kept: &[Charge]) -> Vec<Charge> {
+        let mut charged = Vec::with_capacity(kept.len());
+        for (node, usage, places) in kept {
+            let free = |pair: FlavorResource, amount: i64| {
+                let free = self.tree.available(*node, pair, Ledger::Planned).clamp(0, i128::from(amount));
+                i64::try_from(free).unwrap_or(amount)
+            };
+            let usage: Usage = usage.iter().map(|(pair, amount)| (*pair, free(*pair, *amount))).collect();
+            self.charge(*node, &usage, places, Ledger::Planned, 1);
+            charged.push((*node, usage, Arc::clone(places)));
+        }
+        charged
     }
 
     /// A head that does not fit steps aside, or blocks its queue. `held_back`: on account of what may end without anything
@@ -446,10 +486,13 @@ impl Engine {
     }
 }
 
+/// What is charged for somebody, and where.
+pub(crate) type Charge = (NodeId, Usage, Places);
+
 /// What is charged for the length of a cycle, and who found nothing on that account.
 #[derive(Default)]
 pub(crate) struct Kept {
-    charges: Vec<(NodeId, Usage, Places)>,
+    charges: Vec<Charge>,
     /// Somebody for whom something is kept has no part in the next cycle.
     passes: bool,
     /// Heads that were put aside because of what is kept.

@@ -159,6 +159,43 @@ fn what_is_kept_for_a_strict_head_blocks_only_those_who_ask_for_it() {
     assert!(world.is_admitted("held back"));
 }
 
+/// There seems to be room for it, but that is kept for the head of another queue: Kueue finds so for ever, while one that it has
+/// a right to preempt runs in its own queue.
+#[test]
+fn who_may_not_have_what_is_kept_for_others_preempts_in_its_own_queue() {
+    let flavors = [("a100", quota(8, None, None))];
+    let mut strict = cluster_queue("strict", Some("pool"), gpus(&flavors));
+    strict.strategy = QueueingStrategy::StrictFifo;
+    let mut other = cluster_queue("other", Some("pool"), gpus(&flavors));
+    other.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let mut world = World::new([
+        Event::Flavor(flavor("a100")),
+        Event::ClusterQueue(strict),
+        Event::ClusterQueue(other),
+        Event::LocalQueue(local_queue("strict")),
+        Event::LocalQueue(local_queue("other")),
+    ]);
+    world.put(workload("small", "other", 2, 0));
+    world.put(workload("middling", "other", 3, 1));
+    world.put(workload("large", "other", 7, 2));
+    world.settle();
+    world.put(workload("head", "strict", 8, 0));
+    world.settle();
+    assert!(world.is_admitted("large") && !world.is_admitted("head"), "4 of its 8 are lent");
+    world.put(workload("equal", "other", 2, 0));
+    world.settle();
+    assert!(!world.is_admitted("equal"), "it has a right to nobody's place");
+    world.put(workload("urgent", "other", 2, 9));
+    world.settle();
+    assert_eq!(world.leaving(), ["small"].map(Uid::from));
+    world.standing("small", Standing::Pending);
+    world.settle();
+    assert!(world.is_admitted("urgent") && !world.is_admitted("small") && !world.is_admitted("head"));
+    world.standing("large", Standing::Finished);
+    world.settle();
+    assert!(world.is_admitted("head"), "what was kept for it was given to nobody");
+}
+
 /// Told as head what it lacks, or that its queue was not there: once it waits behind others, that is what it is told.
 #[test]
 fn who_waits_behind_the_head_of_a_strict_queue_is_told_so() {
