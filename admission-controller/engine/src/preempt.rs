@@ -437,6 +437,16 @@ impl<'a> Search<'a> {
         self.engine.consumption_of(queue, record).filter(|_| compared).unwrap_or_default()
     }
 
+    /// Whether one has its place because the preemptor left, so that it shall not take it back. Within a queue priorities rule,
+    /// and they go round in no circle.
+    fn came_by_it(&self, queue: NodeId, who: WorkloadId, record: &Record) -> bool {
+        !record.past.displaced.is_empty()
+            && match queue == self.queue {
+                true => record.has_displaced(self.who, self.priority),
+                false => self.engine.workloads.has_led_to(self.who, self.priority, who),
+            }
+    }
+
     fn candidates_of(
         &mut self,
         queue: NodeId,
@@ -449,7 +459,7 @@ impl<'a> Search<'a> {
             let Some(record) = self.engine.workloads.get(who) else { continue };
             let Phase::Holding(holding) = &record.phase else { continue };
             let uses = self.short.iter().any(|pair| holding.usage.get(pair).is_some_and(|used| *used > 0));
-            if !uses || !allowed(&record.workload) || record.has_displaced(self.who, self.priority) {
+            if !uses || !allowed(&record.workload) || self.came_by_it(queue, who, record) {
                 continue;
             }
             let leaves = matches!(holding.state, HoldState::Leaving { .. });

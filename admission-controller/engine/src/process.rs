@@ -206,7 +206,9 @@ impl Engine {
             leaving |= !self.dismiss(target, head);
         }
         if !leaving {
-            return self.take_room(head, granted, now_ms);
+            let done = self.take_room(head, granted, now_ms);
+            self.displaces(head.who(), targets);
+            return done;
         }
         if self.planted.is(Bug::ReleaseQuotaAtEviction) {
             self.reserve(head.who(), granted.admission, granted.usage, granted.places, now_ms);

@@ -502,8 +502,7 @@ impl Record {
         self.past = Past { refused: refused.filter(|_| same_spec), displaced, ..Past::default() }.into();
     }
 
-    /// Whether what it holds it has because this one left for it. By their shares two may each have a right to the other's
-    /// place, in turn and without end; who came second stays. When the priority of either changes, so may the better right.
+    /// Whether what it holds it has because this one left for it.
     pub(crate) fn has_displaced(&self, who: WorkloadId, priority: i32) -> bool {
         self.past.displaced.contains(&(who, priority))
     }

@@ -1,6 +1,6 @@
 //! The workloads that the engine knows. From outside they come by uid; inside they have numbers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Index;
 
 use foldhash::fast::FixedState;
@@ -68,6 +68,31 @@ impl Workloads {
         let mut all: Vec<(WorkloadId, &Record)> = ids.filter_map(|id| Some((id, self.get(id)?))).collect();
         all.sort_unstable_by_key(|(_, record)| &record.workload.uid);
         all
+    }
+
+    /// Whether a workload holds what it does because this one left for it, or for one that left for it, and so on. By their shares
+    /// two of different queues may each have a right to the other's place, or three to one another's, in turn and without end;
+    /// who came last stays. When the priority of one of them changes, so may the better right.
+    pub(crate) fn has_led_to(&self, who: WorkloadId, priority: i32, holder: WorkloadId) -> bool {
+        let (mut seen, mut next) = (BTreeSet::from([holder]), vec![holder]);
+        while let Some(record) = next.pop().and_then(|one| self.get(one)) {
+            if record.has_displaced(who, priority) {
+                return true;
+            }
+            let still = |(one, then): &&(WorkloadId, i32)| {
+                self.get(*one).is_some_and(|record| record.workload.priority == *then)
+            };
+            next.extend(
+                record
+                    .past
+                    .displaced
+                    .iter()
+                    .filter(still)
+                    .map(|(one, _)| *one)
+                    .filter(|one| seen.insert(*one)),
+            );
+        }
+        false
     }
 
     /// Does the same to every one.

@@ -154,3 +154,26 @@ fn two_who_have_a_right_to_each_others_place_do_not_change_it_for_ever() {
     world.put(more);
     assert_ne!(come_to_rest(&mut world, &["a", "b"]), held);
 }
+
+/// The large job takes the high one's place by its share, the low ones take the large one's, and the high one takes theirs by
+/// its priority.
+#[test]
+fn three_who_have_a_right_to_one_anothers_place_do_not_change_it_for_ever() {
+    let mut events = vec![pool("root", None, 26, ONE)];
+    for (name, weight) in [("a", ONE), ("b", 2 * ONE)] {
+        let [mut queue, local_queue] = member(name, "root", 0, weight);
+        if let Event::ClusterQueue(queue) = &mut queue {
+            queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+        }
+        events.extend([queue, local_queue]);
+    }
+    let mut world = fair(FairSharing::default(), events);
+    world.put(workload("high", "a", 24, 1));
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [1, 0]);
+    world.put(workload("large", "b", 24, 0));
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [0, 1]);
+    world.put(workload("low", "a", 10, 0));
+    let held = come_to_rest(&mut world, &["a", "b"]);
+    assert_eq!(held, [1, 0]);
+    assert!(world.is_admitted("high"), "it has the better right to what the low one got");
+}
