@@ -217,6 +217,39 @@ async fn an_evicted_group_is_deleted_and_its_quota_comes_back() {
     }
 }
 
+/// Who is one pod ends with its eviction and is not queued again; but not while it stands behind its gate.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_preempted_behind_its_gate_is_queued_again() {
+    let world = world(1).await;
+    let check = json!({ "metadata": { "name": "slow" }, "spec": { "controllerName": "example.com/check" } });
+    world.create("kueue.x-k8s.io", "admissionchecks", check).await;
+    world
+        .update("kueue.x-k8s.io", "admissionchecks", "slow", true, |check| {
+            check["status"]["conditions"] = json!([{ "type": "Active", "status": "True", "reason": "Test",
+                "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
+        })
+        .await;
+    world
+        .update("kueue.x-k8s.io", "clusterqueues", "a", false, |queue| {
+            queue["spec"]["admissionChecksStrategy"] = json!({ "admissionChecks": [{ "name": "slow" }] });
+        })
+        .await;
+    world.create("", "pods", pod("patient", 1, json!({}), json!({}))).await;
+    world.settle().await;
+    assert!(world.is("patient", "QuotaReserved") && world.is_gated("patient"));
+    world
+        .create("scheduling.k8s.io", "priorityclasses", json!({ "metadata": { "name": "high" }, "value": 9 }))
+        .await;
+    let mut urgent = pod("urgent", 1, json!({}), json!({}));
+    urgent["spec"]["priorityClassName"] = json!("high");
+    world.create("", "pods", urgent).await;
+    world.settle().await;
+    assert!(world.is("urgent", "QuotaReserved") && !world.is("patient", "QuotaReserved"));
+    world.delete("", "pods", "urgent").await;
+    world.settle().await;
+    assert!(world.is("patient", "QuotaReserved"), "{:?}", world.workload("patient"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_evicted_group_is_not_admitted_again_before_it_has_pods() {
     let world = world(3).await;

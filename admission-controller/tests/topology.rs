@@ -199,6 +199,8 @@ async fn pods_of_others_take_room_and_a_failed_node_is_replaced() {
     assert_eq!(places(&world, "job"), [("n3".to_owned(), 4)]);
     assert!(world.is("job", "Admitted") && !world.is("job", "Evicted"));
     assert_eq!(world.workload("job").unwrap()["status"]["unhealthyNodes"], Value::Null);
+    // Those that were sent to it and never ran there would wait for its name to come back.
+    assert_eq!(ended(&world, "job-0"), Some(json!("UnschedulableOnAssignedNode")));
 
     // When there is no other, the workload starts anew elsewhere, once there is room.
     node_fails(&world, "n4").await;
@@ -207,6 +209,29 @@ async fn pods_of_others_take_room_and_a_failed_node_is_replaced() {
     let (status, reason, _) = world.condition("job", "Evicted").unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("True", "NodeFailures"));
     assert!(world.is_suspended("job"));
+}
+
+/// Other places are no other grant: pods that have ended were granted, too.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_fails_after_some_pods_have_ended_changes_places_only() {
+    let world = world_with(true).await;
+    topology(&world).await;
+    world.create("kubeflow.org", "pytorchjobs", together("job", 4, HOST)).await;
+    world.settle().await;
+    assert_eq!(places(&world, "job"), [("n1".to_owned(), 4)]);
+    let name = world.workload("job").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    world
+        .update("kueue.x-k8s.io", "workloads", &name, true, |workload| {
+            workload["status"]["reclaimablePods"] = json!([{ "name": "worker", "count": 3 }]);
+        })
+        .await;
+    world.settle().await;
+    node_fails(&world, "n1").await;
+    world.settle().await;
+    assert_eq!(places(&world, "job"), [("n2".to_owned(), 4)]);
+    let workload = world.workload("job").unwrap();
+    let granted = &workload["status"]["admission"]["podSetAssignments"][0];
+    assert_eq!((&granted["count"], &granted["resourceUsage"]["nvidia.com/gpu"]), (&json!(4), &json!("4")));
 }
 
 /// A job that waits may ask for other places: its Workload follows, and keeps its turn.

@@ -184,6 +184,9 @@ pub mod trireme {
     pub const PLACE_KEY: &str = "trireme.dev/place-key";
     /// In what that check adds to pods: until when the place is held, in RFC 3339.
     pub const PLACE_EXPIRES: &str = "trireme.dev/place-expires";
+    /// On a pod that an admission let start: the resourceVersion of its Workload then. Who knows an older one knows of another
+    /// admission.
+    pub const WORKLOAD_VERSION: &str = "trireme.dev/workload-version";
     /// On a Workload: what of it starts together. Absent is all of it.
     pub const GANG: &str = "trireme.dev/gang";
     /// Label on a pod whose job has no place to name a scheduler: ours, if its user chose none.

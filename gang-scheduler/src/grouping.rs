@@ -5,7 +5,10 @@
 //! pods have a Workload, too, the larger minimum holds, and the Workload must be admitted in any case.
 //!
 //! A pod that carries the marks of a released job (`kueue.x-k8s.io/podset`, `…/workload`, `…/cluster-queue-name`) waits
-//! until its Workload is known: the two arrive on different watches, in either order (Volcano #6010 is that race).
+//! until its Workload is known: the two arrive on different watches, in either order (Volcano #6010 is that race). So may a
+//! Workload of that name which an earlier admission is written in: a pod that says which version let it start
+//! (`trireme.dev/workload-version`) belongs to none that is older. Kubernetes guarantees since 1.35 that versions are numbers in
+//! that order (KEP-5504); etcd's always were.
 
 mod define;
 mod grant;
@@ -40,6 +43,8 @@ pub struct PodRecord {
     group: Option<Key>,
     owner: Option<Arc<str>>,
     workload_name: Option<Key>,
+    /// The version of the Workload that let it start; zero where nobody said.
+    workload_version: u64,
     marked: bool,
     /// Names of the pod set it may belong to, the most reliable one first.
     pod_sets: Vec<String>,
@@ -48,6 +53,7 @@ pub struct PodRecord {
 #[derive(Clone, Debug)]
 struct WorkloadRecord {
     key: Key,
+    version: u64,
     owners: Vec<Arc<str>>,
     created_ms: i64,
     admitted: bool,
@@ -163,6 +169,7 @@ impl Index {
             old.info == record.info
                 && (old.ours, &old.group, &old.owner) == (record.ours, &record.group, &record.owner)
                 && (old.marked, &old.workload_name) == (record.marked, &record.workload_name)
+                && old.workload_version == record.workload_version
         });
         if same {
             self.pods.insert(uid, record);
@@ -396,17 +403,16 @@ impl Index {
             .map(AsRef::as_ref)
             .chain([record.info.uid.as_str()])
             .find_map(|owner: &str| self.by_owner.get(owner));
-        match by_owner {
-            Some(workloads) => workloads
-                .iter()
-                .max_by_key(|uid| {
-                    self.workloads
-                        .get(*uid)
-                        .map(|one| (!one.finished, one.admitted, one.created_ms, (*uid).clone()))
-                })
-                .cloned(),
-            None => self.by_name.get(record.workload_name.as_ref()?).cloned(),
-        }
+        let named = || self.by_name.get(record.workload_name.as_ref()?);
+        let candidates = match by_owner {
+            Some(workloads) => workloads.iter().collect(),
+            None => Vec::from_iter(named()),
+        };
+        let known = candidates.into_iter().filter_map(|uid| Some((uid, self.workloads.get(uid)?)));
+        known
+            .filter(|(_, workload)| workload.version >= record.workload_version)
+            .max_by_key(|(uid, one)| (!one.finished, one.admitted, one.created_ms, (*uid).clone()))
+            .map(|(uid, _)| uid.clone())
     }
 
     /// Whether what a pod belongs to has ended: its job does not need it any more.

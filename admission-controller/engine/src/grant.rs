@@ -24,6 +24,11 @@ impl Engine {
                 Outcome::Written(version) => self.confirm_reservation(who, version),
                 Outcome::Unsettled => {}
                 Outcome::NotWritten => self.replace(who),
+                Outcome::Refused(words) if matches!(record.workload.standing, Standing::Reserved { .. }) => {
+                    record.past.places_refused_at = Some(record.workload.version);
+                    self.replace(who);
+                    self.say_unplaced(who, PendingReason::AdmissionRefused(words));
+                }
                 Outcome::Refused(words) => {
                     record.past.refused = Some(words.into());
                     self.replace(who);

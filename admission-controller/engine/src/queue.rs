@@ -464,14 +464,21 @@ pub(crate) struct Past {
     pub(crate) unplaced: Option<PendingReason>,
     /// The API server refused its eviction at this version.
     pub(crate) eviction_refused_at: Option<u64>,
+    /// It has quota, and the API server refused its places at this version.
+    pub(crate) places_refused_at: Option<u64>,
     /// Who left so that it could have what it was promised last, each with its priority then.
     pub(crate) displaced: Vec<(WorkloadId, i32)>,
 }
 
 impl Plain for Past {
     fn plain() -> &'static Self {
-        static PLAIN: Past =
-            Past { refused: None, unplaced: None, eviction_refused_at: None, displaced: Vec::new() };
+        static PLAIN: Past = Past {
+            refused: None,
+            unplaced: None,
+            eviction_refused_at: None,
+            places_refused_at: None,
+            displaced: Vec::new(),
+        };
         &PLAIN
     }
 }

@@ -32,7 +32,8 @@ impl Engine {
     pub(crate) fn note_second_pass(&mut self, who: WorkloadId) {
         let Some(record) = self.workloads.get(who) else { return };
         let Phase::Holding(holding) = &record.phase else { return };
-        if holding.state == HoldState::Confirmed && needs_places(&record.workload, holding) {
+        let refused = record.past.places_refused_at == Some(record.workload.version);
+        if holding.state == HoldState::Confirmed && !refused && needs_places(&record.workload, holding) {
             self.second_pass.insert(who, true);
         }
     }
@@ -197,7 +198,7 @@ impl Engine {
         }
     }
 
-    fn say_unplaced(&mut self, who: WorkloadId, reason: PendingReason) {
+    pub(crate) fn say_unplaced(&mut self, who: WorkloadId, reason: PendingReason) {
         let reason = Arc::new(reason);
         let Some(record) = self.workloads.get_mut(who) else { return };
         if record.said.as_ref() != Some(&reason) {

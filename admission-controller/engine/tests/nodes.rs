@@ -145,6 +145,30 @@ fn a_place_on_a_lost_node_is_of_no_use_to_those_who_wait() {
     assert_eq!(looked_at(&world, "b"), []);
 }
 
+/// The API server does not take the new place. Nothing about it will be different at once.
+#[test]
+fn a_place_that_was_refused_is_not_written_again_before_the_workload_is_another() {
+    let mut world = world(&["n1", "n2"], &[("a", 4)]);
+    let mut moved = job("moved", "a", [pods("main", 4, 1, on_one_host())]);
+    moved.standing = holds(&moved, "a", Some(at(&[("n1", 4)])));
+    moved.seldom.unhealthy_nodes = vec!["n1".into()];
+    world.put(moved.clone());
+    let is_reserve = |decision: &Decision| matches!(decision, Decision::Reserve(_));
+    let Decision::Reserve(reserve) = world.engine.decide(0).remove(0) else { panic!() };
+    world.engine.written(reserve.id, Outcome::Refused("no".into()));
+    let after = world.engine.decide(0);
+    assert!(!after.iter().any(is_reserve), "{after:?}");
+    let told = after.iter().find_map(|decision| match decision {
+        Decision::SetUnplaced(told) => Some((*told.reason).clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(PendingReason::AdmissionRefused("no".into())));
+    world.engine.audit().unwrap();
+    moved.priority += 1;
+    world.put(moved);
+    assert!(world.engine.decide(0).iter().any(is_reserve));
+}
+
 /// One with quota finds others on every node on which it could be, whom it may not displace. What it will have when they have
 /// ended is not given to the one after it.
 #[test]

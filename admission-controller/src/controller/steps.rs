@@ -6,9 +6,11 @@ use crds::names::kueue;
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kit::events::Severity;
 use kit::patch::Subresource;
 use kit::writes::Priority;
+use quota_engine::Uid;
 use serde_json::{Value, json};
 
 use super::Controller;
@@ -16,7 +18,7 @@ use super::pump::text;
 use super::world::Unit;
 use crate::compose::{self, compose};
 use crate::jobs::{self, start, stop};
-use crate::pods::prebuilt;
+use crate::pods::{Member, prebuilt};
 use crate::reconcile::{Job, Step};
 use crate::{slices, status, topology};
 
@@ -100,9 +102,16 @@ impl Controller {
         }
     }
 
-    /// Whether other pods can take the places of those that a workload loses.
+    /// Whether an evicted workload may be queued again: other pods can take the places of those that it loses, or it is one
+    /// pod that was never let go, and so does not end.
     pub(super) fn comes_back(&self, workload: &Workload) -> bool {
-        !self.world.rules.keeps_single_pods() || topology::can_move(&workload.metadata)
+        let waits = |owner: &OwnerReference| {
+            let pod = self.world.pod(&Uid::new(owner.uid.as_str()));
+            pod.is_some_and(|pod| pod.has_gate(kueue::ADMISSION_GATE) && !pod.is_leaving())
+        };
+        !self.world.rules.keeps_single_pods()
+            || topology::can_move(&workload.metadata)
+            || workload.metadata.owner_references.iter().flatten().any(waits)
     }
 
     fn change_priority(&mut self, unit: &Unit, job: &Job, workload: &Workload) {

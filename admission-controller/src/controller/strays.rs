@@ -95,8 +95,8 @@ impl Controller {
     }
 
     /// The nodes on which no pod of an admitted Workload will be bound, of those to which its pods are sent or may be: another
-    /// node has taken its pods over, or it is not one for them now. Of a node that is gone nothing is said: its name may
-    /// come back.
+    /// node has taken its pods over, or it is not one for them now. Of a place whose node is gone nothing is said: its name may
+    /// come back before another node is found.
     pub(super) fn dead_ends(&self, workload: &Workload) -> BTreeSet<String> {
         let places = nodes_of(workload);
         // Where places are no nodes, a pod that names one was sent there by its user.
@@ -104,13 +104,11 @@ impl Controller {
             return BTreeSet::new();
         }
         let waits_for_the_end = self.config.file.feature_gates.tas_replace_on_pod_termination;
-        let is_dead_end = |name: &String| {
+        let suits = |name: &String| {
             let node = self.world.ground.node(name).filter(|node| says_whether_ready(node));
-            node.is_some_and(|node| {
-                let suits = node.is_ready() && self.tolerates(workload, node, name);
-                !places.contains(name) || (waits_for_the_end && !suits)
-            })
+            node.is_none_or(|node| node.is_ready() && self.tolerates(workload, node, name))
         };
+        let is_dead_end = |name: &String| !places.contains(name) || (waits_for_the_end && !suits(name));
         let sent = self.world.ground.waiting(workload).into_iter().map(|(_, node)| node);
         places.iter().cloned().chain(sent).filter(is_dead_end).collect()
     }

@@ -28,6 +28,6 @@ pub use ready::are_ready;
 pub(crate) use start::set;
 pub use start::{
     Conflict, Fields, add_gate, additions, as_written, granted, is_marked, marks, missing_flavor, restore,
-    start, stop,
+    start, stop, version_mark,
 };
 pub use table::{JobKind, KindId, TABLE};

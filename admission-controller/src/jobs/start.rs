@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use crds::names::kueue;
+use crds::names::{kueue, trireme};
 use crds::view::flavor::ResourceFlavor;
 use crds::view::workload::{AdmissionCheckState, PodSetUpdate, PodTemplate, Workload};
 use model::node::Toleration;
@@ -92,6 +92,7 @@ fn all_additions(
         fields
             .annotations
             .extend(workload.metadata.name.clone().map(|name| (kueue::WORKLOAD.to_owned(), name)));
+        fields.annotations.extend(version_mark(workload));
         let placed = is_placed(workload, &pod_set.name);
         if placed && !asks_for_topology(workload, &pod_set.name) {
             fields.annotations.insert(kueue::PODSET_UNCONSTRAINED_TOPOLOGY.to_owned(), "true".to_owned());
@@ -125,6 +126,7 @@ fn start_templates(
         let mut fields = Fields::of(template);
         fields.labels.insert(kueue::PODSET.to_owned(), pod_set.name.clone());
         fields.admit(workload, &pod_set.name, flavors)?;
+        fields.annotations.extend(version_mark(workload));
         if slices::is_slice(workload) {
             let chain = slices::chain(workload).to_owned();
             fields.annotations.insert(kueue::WORKLOAD_SLICE_NAME.to_owned(), chain);
@@ -182,6 +184,13 @@ pub fn marks(workload: &Workload, pod_set: &str) -> Labels {
         labels.insert(kueue::CLUSTER_QUEUE_NAME.to_owned(), queue.clone());
     }
     labels
+}
+
+/// The annotation that tells a scheduler which admission a pod stands on: an older version of its Workload, or another of that
+/// name, may have granted another number of pods.
+pub fn version_mark(workload: &Workload) -> Option<(String, String)> {
+    let version = workload.metadata.resource_version.clone()?;
+    Some((trireme::WORKLOAD_VERSION.to_owned(), version))
 }
 
 /// What a check wants pods to get.

@@ -7,7 +7,7 @@ use model::node::Toleration;
 use serde_json::{Value, json};
 
 use super::Member;
-use crate::jobs::{Conflict, JobObject, additions, marks};
+use crate::jobs::{Conflict, JobObject, additions, marks, version_mark};
 use crate::topology;
 
 /// The gates a pod gets when it is created: those it has, and ours. Whether it is placed by topology is known once it is
@@ -41,6 +41,7 @@ pub fn start(
     added.labels.extend(marks(workload, &set));
     let name = workload.metadata.name.clone().unwrap_or_default();
     added.annotations.insert(kueue::WORKLOAD.to_owned(), name);
+    added.annotations.extend(version_mark(workload));
     let mut tolerations = pod.at("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
     let known: Vec<Toleration> =
         tolerations.iter().filter_map(|one| serde_json::from_value(one.clone()).ok()).collect();

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use crds::reasons::workload as tokens;
 use crds::view::workload::{AdmissionCheckState, ReclaimablePod, Workload};
 use jiff::Timestamp;
-use model::resources::{ResourceList, ResourceName};
+use model::resources::{self, ResourceList, ResourceName};
 use quota_engine::PendingReason;
 use quota_engine::input::{Admission, DelayedTopology};
 use serde_json::{Value, json};
@@ -108,18 +108,28 @@ fn reservation_changes(view: &Workload, admission: &Admission) -> Vec<Change> {
     changes
 }
 
+/// Who has quota already gets places only: pods that have ended since are not counted by `admission`, but were granted.
 fn with_admission(mut body: Value, view: &Workload, admission: &Admission) -> Value {
+    let before = |name: &str| {
+        let mut sets = view.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+        sets.find(|one| one.name == name)
+    };
     let assignments: Vec<Value> = admission
         .pod_sets
         .iter()
         .map(|one| {
-            let mut entry = json!({ "name": one.name, "count": one.count });
+            let before = before(&one.name);
+            let count = before.and_then(|before| before.count).unwrap_or(one.count);
+            let mut entry = json!({ "name": one.name, "count": count });
             if !one.flavors.is_empty() {
                 let flavors =
                     one.flavors.iter().map(|(resource, flavor)| (resource.as_str(), flavor.as_str()));
                 entry["flavors"] = json!(flavors.collect::<BTreeMap<_, _>>());
             }
-            if !one.usage.is_empty() {
+            let granted = before.and_then(|before| resources::amounts(&before.resource_usage).ok());
+            if let Some(granted) = granted.filter(|granted| !granted.is_empty()) {
+                entry["resourceUsage"] = quantities(&granted);
+            } else if !one.usage.is_empty() {
                 entry["resourceUsage"] = quantities(&one.usage);
             }
             // So many domains that no object holds them are more pods than a Workload has.

@@ -82,14 +82,16 @@ impl Control for Controller {
         let suspended = job["spec"]["suspend"] == true;
         if let Some((reason, message)) = failure(job, &status, counts, &sorted, now) {
             end(&mut plan, &mut status, counts, &sorted, End::Failed(reason, message), now);
-        } else if suspended {
-            suspend(&mut plan, &mut status, counts, &sorted, now);
         } else {
-            resume(&mut status, now);
-            plan.again = deadline(job, &status);
-            if is_complete(counts, &sorted) {
+            if !suspended {
+                resume(&mut status, now);
+            }
+            if is_complete(counts, &sorted, suspended) {
                 end(&mut plan, &mut status, counts, &sorted, End::Complete, now);
+            } else if suspended {
+                suspend(&mut plan, &mut status, counts, &sorted, now);
             } else {
+                plan.again = deadline(job, &status);
                 adjust(&mut plan, job, counts, &sorted, now);
             }
         }
@@ -153,11 +155,12 @@ fn deadline(job: &Value, status: &Value) -> Option<Millis> {
     Some(start.saturating_add(seconds.saturating_mul(1000)))
 }
 
-fn is_complete(counts: &Counts, sorted: &Sorted) -> bool {
+/// Being suspended changes nothing about what has succeeded; the pods that it has left are deleted.
+fn is_complete(counts: &Counts, sorted: &Sorted, suspended: bool) -> bool {
     let succeeded = counts.succeeded(sorted.indexed);
     match sorted.completions {
         Some(completions) => succeeded >= completions,
-        None => succeeded > 0 && sorted.active.is_empty(),
+        None => succeeded > 0 && (suspended || sorted.active.is_empty()),
     }
 }
 

@@ -192,6 +192,22 @@ async fn a_job_is_suspended_and_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_whose_pods_have_all_succeeded_is_complete_though_it_was_suspended_before_that_was_counted() {
+    let bench = Bench::new().await;
+    bench.create(&jobs(), job(json!({ "parallelism": 1, "completions": 1 }), &json!({}))).await;
+    pass(3).await;
+    let name = bench.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let succeed = |pod: &mut Value| {
+        pod["status"]["phase"] = "Succeeded".into();
+        Ok(())
+    };
+    bench.store.update(&pods(), "default", &name, Part::Status, succeed).await.unwrap();
+    bench.change(&jobs(), |job| job["spec"]["suspend"] = true.into()).await;
+    pass(5).await;
+    assert!(bench.is(&jobs(), "Complete") && !bench.is(&jobs(), "Suspended"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_are_paused_for_and_counted() {
     let bench = Bench::new().await;
     bench.create(&jobs(), job(json!({ "backoffLimit": 2 }), &fails())).await;

@@ -85,8 +85,11 @@ pub(super) fn pod_record(pod: &view::Pod, schedulers: &BTreeSet<String>) -> PodR
         .map(|name| (namespace.clone(), Arc::from(name.as_str())));
     let workload_name =
         annotations.get(kueue::WORKLOAD).map(|name| (namespace.clone(), Arc::from(name.as_str())));
+    let workload_version = annotations.get(trireme::WORKLOAD_VERSION).and_then(|text| text.parse().ok());
     let released = [kueue::PODSET, kueue::CLUSTER_QUEUE_NAME];
-    let marked = workload_name.is_some() || released.iter().any(|label| labels.contains_key(*label));
+    let marked = workload_name.is_some()
+        || workload_version.is_some()
+        || released.iter().any(|label| labels.contains_key(*label));
     let pod_sets =
         [kueue::PODSET, "training.kubeflow.org/replica-type", "jobset.sigs.k8s.io/replicatedjob-name"];
     PodRecord {
@@ -99,6 +102,7 @@ pub(super) fn pod_record(pod: &view::Pod, schedulers: &BTreeSet<String>) -> PodR
         group,
         owner: controller_of(meta),
         workload_name,
+        workload_version: workload_version.unwrap_or(0),
         marked,
         pod_sets: pod_sets.iter().filter_map(|key| labels.get(*key)).cloned().collect(),
     }
@@ -274,6 +278,7 @@ pub(super) fn workload_record(workload: &view::WorkloadPlacement) -> WorkloadRec
     });
     WorkloadRecord {
         key: key_of(meta),
+        version: meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX),
         owners,
         created_ms: created_ms(meta),
         admitted: workload.has(crds::reasons::workload::ADMITTED)

@@ -63,10 +63,12 @@ fn is_open(world: &World, queue: &Value, workload: &Value) -> bool {
 }
 
 /// Whether somebody else may have a claim: the head of a StrictFIFO queue keeps room that it cannot use yet, whose victims
-/// leave keeps theirs, and a queue that would rather preempt than look at the next flavor stays with the first.
+/// leave keeps theirs, and a queue that would rather preempt than look at the next flavor stays with the first. Places are
+/// kept from everybody, whatever the cohort.
 fn is_contended(world: &World, tree: &Tree, queue: &Value, workload: &Value) -> bool {
     let relatives: Vec<&str> = tree.relatives(text(queue, "/metadata/name")).collect();
-    let related = |name: &str| relatives.contains(&name);
+    let wants_places = items(workload, "/spec/podSets").any(asks);
+    let related = |name: &str| wants_places || relatives.contains(&name);
     let strict_head = pending(world).any(|other| {
         uid(other) != uid(workload)
             && queue_of(world, other).is_some_and(|of| {
@@ -105,7 +107,6 @@ fn fitting(world: &World, tree: &Tree, queue: &Value, workload: &Value) -> Optio
 /// where there are any: what they do elsewhere is not judged here.
 fn has_places(world: &World, flavor: &Value, workload: &Value) -> bool {
     let placed = !text(flavor, "/spec/topologyName").is_empty();
-    let asks = |set: &Value| set.get("topologyRequest").is_some_and(asks_for_places);
     match items(workload, "/spec/podSets").any(asks) {
         true => placed && topology::has_places(world, flavor, workload) == Some(true),
         false => !placed,
@@ -130,6 +131,8 @@ fn by_group(queue: &Value, workload: &Value) -> Option<BTreeMap<usize, BTreeMap<
     Some(asked)
 }
 
-fn asks_for_places(request: &Value) -> bool {
-    ["required", "preferred", "unconstrained"].iter().any(|wish| request.get(*wish).is_some())
+/// Whether a pod set asks for places.
+fn asks(set: &Value) -> bool {
+    let wishes = ["required", "preferred", "unconstrained"];
+    set.get("topologyRequest").is_some_and(|request| wishes.iter().any(|wish| request.get(*wish).is_some()))
 }

@@ -71,7 +71,8 @@ const CIRCLE: usize = 12;
 /// The same for objects that follow many others (queue counters, shares of cohorts, nodes): every other second.
 const SHARED_CIRCLE: usize = 120;
 
-/// The same for what may wait: it tells what is missing, every ten seconds at most, while others come and go.
+/// The same for what may wait: it tells what is missing, every ten seconds at most, while others come and go. It may also be
+/// preempted several times, by those who come when others end.
 const WAITING_CIRCLE: usize = 30;
 
 fn nobody_writes_in_a_circle(world: &World, activity: &Activity) -> Result<(), String> {
@@ -80,6 +81,7 @@ fn nobody_writes_in_a_circle(world: &World, activity: &Activity) -> Result<(), S
         let circle = match resource.as_str() {
             CLUSTER_QUEUES | LOCAL_QUEUES | COHORTS | "nodes" => SHARED_CIRCLE,
             WORKLOADS | "pods" => WAITING_CIRCLE,
+            job if JOBS.iter().any(|(kind, _)| *kind == job) => WAITING_CIRCLE,
             _ => CIRCLE,
         };
         if recent >= circle {

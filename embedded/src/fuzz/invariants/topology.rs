@@ -41,14 +41,23 @@ fn each(workload: &Value, set: &Value) -> ResourceList {
     set.and_then(|set| set.get("template")).map(requests).unwrap_or_default()
 }
 
-/// What a node has been promised to workloads that are placed by topology. Pods that have ended may have been anywhere, so
-/// they count for none.
-fn promised(world: &World, node: &str) -> ResourceList {
+/// How the places of pods that have ended are counted: nobody says which they had, and Kueue keeps all until the workload
+/// ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// On every node alike, as if they had been there.
+    Free,
+    /// As if they still ran.
+    Kept,
+}
+
+/// What a node has been promised to workloads that are placed by topology.
+fn promised(world: &World, node: &str, places: Ended) -> ResourceList {
     let mut sum = ResourceList::new();
     for workload in world.all(WORKLOADS).filter(|one| !held(one).is_empty()) {
         for assignment in assignments(workload) {
             let ended: i64 = items(workload, "/status/reclaimablePods")
-                .filter(|one| one["name"] == assignment["name"])
+                .filter(|one| places == Ended::Free && one["name"] == assignment["name"])
                 .filter_map(|one| one["count"].as_i64())
                 .sum();
             let pods = hosts(assignment).get(node).copied().unwrap_or(0) - ended;
@@ -100,7 +109,7 @@ pub(super) fn promised_once(world: &World, write: &Write) -> Result<(), String> 
             for version in world.believable("nodes", "", &node) {
                 resources::raise_to(&mut most, &allocatable(version));
             }
-            let mut sum = promised(world, &node);
+            let mut sum = promised(world, &node, Ended::Free);
             let others = used_by_others(world, &node, world.now - GRACE);
             let _ = resources::checked_add(&mut sum, &others);
             let mut missing = resources::shortfall(&sum, &most);
@@ -127,9 +136,11 @@ pub(super) fn bound_as_promised(world: &World, write: &Write) -> Result<(), Stri
     for version in world.believable(WORKLOADS, &namespace, &name) {
         for assignment in assignments(version).filter(|one| one["name"] == set) {
             let hosts = hosts(assignment);
-            if !hosts.is_empty() {
-                most = most.max(Some(hosts.get(node).copied().unwrap_or(0)));
+            // Admitted once with places and once without: where it runs is the scheduler's choice.
+            if hosts.is_empty() {
+                return Ok(());
             }
+            most = most.max(Some(hosts.get(node).copied().unwrap_or(0)));
         }
     }
     let Some(most) = most else { return Ok(()) };
@@ -199,7 +210,7 @@ fn takes(node: &Value, flavor: &Value, template: &Value, levels: &[&str]) -> boo
 fn pods_for(world: &World, node: &Value, asked: &ResourceList) -> i64 {
     let name = text(node, "/metadata/name");
     let mut taken = used_by_others(world, name, i64::MAX);
-    let _ = resources::checked_add(&mut taken, &promised(world, name));
+    let _ = resources::checked_add(&mut taken, &promised(world, name, Ended::Kept));
     // Pods that still run where nothing is promised to them any more.
     let strays = world.pods_on(name).filter(|pod| {
         let workload = world.workload_of_pod(pod);
