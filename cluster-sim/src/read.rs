@@ -204,25 +204,33 @@ fn page(
         _ => current,
     };
     let last = token.as_ref().map(|token| &token.last);
-    let all: Vec<Arc<Object>> = if revision == current {
-        collection.after(namespace, last).cloned().collect()
+    let limit = limit.unwrap_or(usize::MAX);
+    let (objects, remaining) = if collection.is_as_of(revision) {
+        first(collection.after(namespace, last), selectors, limit)
     } else {
-        collection.as_of(revision, namespace, last).map_err(|_| match token {
+        let all = collection.as_of(revision, namespace, last).map_err(|_| match token {
             Some(_) => Continue::expired(),
             None => {
                 ApiError::expired(format!("The resourceVersion for the provided list is too old: {revision}"))
             }
-        })?
+        })?;
+        first(all.iter(), selectors, limit)
     };
     drop(state);
-    let mut objects = Vec::new();
-    let mut rest = all.into_iter().filter(|o| selectors.matches(o.value()));
-    let limit = limit.unwrap_or(usize::MAX);
-    objects.extend(rest.by_ref().take(limit));
-    let remaining = rest.count();
     let next = (remaining > 0)
         .then(|| objects.last().map(|last| Continue { revision, last: last.key().clone() }.token()))
         .flatten();
     let remaining = (remaining > 0 && selectors.is_everything()).then_some(remaining);
     Ok(Page { objects, revision, next, remaining })
+}
+
+/// The first of those that are selected, and how many are left. What is left is not copied: a long list has many pages.
+fn first<'a>(
+    all: impl Iterator<Item = &'a Arc<Object>>,
+    selectors: &Selectors,
+    limit: usize,
+) -> (Vec<Arc<Object>>, usize) {
+    let mut selected = all.filter(|object| selectors.matches(object.value()));
+    let objects = selected.by_ref().take(limit).cloned().collect();
+    (objects, selected.count())
 }

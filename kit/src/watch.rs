@@ -15,15 +15,18 @@ use std::time::Duration;
 use futures::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 use futures::stream::{self, Stream, StreamExt};
 use kube::api::{Api, ListParams, Resource, WatchParams};
+use kube::core::params::VersionMatch;
 use kube::core::{Request, Status};
 use kube::runtime::watcher::{Config, ListSemantic};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 pub use reports::{Reports, UNDECODABLE};
 
 use crate::backoff::Backoff;
+use crate::context::Tasks;
 use crate::{Clock, Context, Rng};
 use decode::Line;
 use reports::LeftOut;
@@ -84,6 +87,7 @@ pub struct Watch<K> {
     optional: bool,
     clock: Clock,
     rng: Rng,
+    tasks: Tasks,
 }
 
 impl<K> Watch<K>
@@ -92,7 +96,15 @@ where
 {
     /// A watch of what `api` covers, narrowed by the configuration's selectors.
     pub fn new(ctx: &Context, api: Api<K>, config: Config) -> Self {
-        Self { api, config, reports: None, optional: false, clock: ctx.clock.clone(), rng: ctx.rng.fork() }
+        Self {
+            api,
+            config,
+            reports: None,
+            optional: false,
+            clock: ctx.clock.clone(),
+            rng: ctx.rng.fork(),
+            tasks: ctx.tasks.clone(),
+        }
     }
 
     /// Reports what it counts, and objects that do not decode.
@@ -146,8 +158,9 @@ where
             told_absent: false,
             clock: self.clock,
             rng: self.rng,
+            tasks: self.tasks,
             backoff: Backoff::for_watches(),
-            state: State::LIST,
+            state: State::List,
             pending: VecDeque::new(),
             left_out,
         };
@@ -156,10 +169,10 @@ where
 }
 
 enum State {
-    /// Ask for a page of the list; the first one without a token.
-    List {
-        token: Option<String>,
-    },
+    /// Begin a list.
+    List,
+    /// Go on with it.
+    Page(NextPage),
     Resume {
         version: String,
     },
@@ -171,8 +184,10 @@ enum State {
     },
 }
 
-impl State {
-    const LIST: Self = Self::List { token: None };
+/// A page that was asked for while the one before it was read: the server writes it meanwhile.
+struct NextPage {
+    token: String,
+    text: AbortOnDropHandle<Option<Result<String, Trouble>>>,
 }
 
 struct Machine<K> {
@@ -185,6 +200,7 @@ struct Machine<K> {
     told_absent: bool,
     clock: Clock,
     rng: Rng,
+    tasks: Tasks,
     backoff: Backoff,
     state: State,
     pending: VecDeque<Change<K>>,
@@ -197,7 +213,7 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
             if let Some(change) = self.pending.pop_front() {
                 return change;
             }
-            let state = std::mem::replace(&mut self.state, State::LIST);
+            let state = std::mem::replace(&mut self.state, State::List);
             match self.step(state).await {
                 Ok(state) => self.state = state,
                 Err((error, state)) => {
@@ -210,12 +226,20 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
 
     async fn step(&mut self, state: State) -> Result<State, (Trouble, State)> {
         match state {
-            State::List { token } => self.page(token).await,
+            State::List => {
+                let text = self.begin_list().await;
+                self.page(text, true)
+            }
+            State::Page(next) => {
+                // None where all tasks end, and this one with them.
+                let text = next.text.await.ok().flatten().unwrap_or(Err(Trouble::Ended));
+                self.page(text, false)
+            }
             State::Resume { version } => match self.open(&version).await {
                 Ok(lines) => {
                     Ok(State::Watching { version, lines, silent_since: Some(self.clock.monotonic()) })
                 }
-                Err(trouble) if trouble.expired() => Err((trouble, State::LIST)),
+                Err(trouble) if trouble.expired() => Err((trouble, State::List)),
                 Err(trouble) => Err((trouble, State::Resume { version })),
             },
             State::Watching { version, lines, silent_since } => self.line(version, lines, silent_since).await,
@@ -244,27 +268,49 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
         tokio::time::sleep(wait).await;
     }
 
-    async fn page(&mut self, token: Option<String>) -> Result<State, (Trouble, State)> {
-        let (resource_version, version_match) = match (&token, &self.config.list_semantic) {
-            (None, ListSemantic::Any) => {
-                (Some("0".to_owned()), Some(kube::core::params::VersionMatch::NotOlderThan))
-            }
-            _ => (None, None),
+    async fn begin_list(&mut self) -> Result<String, Trouble> {
+        let recent = match &self.config.list_semantic {
+            ListSemantic::Any => Some(("0".to_owned(), VersionMatch::NotOlderThan)),
+            ListSemantic::MostRecent => None,
         };
-        let first = token.is_none();
-        let params = ListParams {
+        let (resource_version, version_match) = recent.unzip();
+        let params = ListParams { resource_version, version_match, ..self.list_params() };
+        let request = self.request.list(&params).map_err(kube::Error::BuildRequest)?;
+        within(REQUEST_TIMEOUT, self.client.request_text(request)).await
+    }
+
+    fn next_page(&self, token: String) -> Result<NextPage, Trouble> {
+        let params = ListParams { continue_token: Some(token.clone()), ..self.list_params() };
+        let request = self.request.list(&params).map_err(kube::Error::BuildRequest)?;
+        let client = self.client.clone();
+        let text =
+            self.tasks.spawn(async move { within(REQUEST_TIMEOUT, client.request_text(request)).await });
+        Ok(NextPage { token, text: AbortOnDropHandle::new(text) })
+    }
+
+    fn list_params(&self) -> ListParams {
+        ListParams {
             label_selector: self.config.label_selector.clone(),
             field_selector: self.config.field_selector.clone(),
             limit: self.config.page_size,
-            continue_token: token,
-            resource_version,
-            version_match,
             ..ListParams::default()
+        }
+    }
+
+    /// Takes a page, and tells what follows it.
+    fn page(&mut self, text: Result<String, Trouble>, first: bool) -> Result<State, (Trouble, State)> {
+        let read = || {
+            let text = text?;
+            let ahead = decode::token_of(&text).map(|token| self.next_page(token)).transpose()?;
+            let page = decode::page::<K>(&text).map_err(Trouble::Body)?;
+            let next = match (&page.next, ahead) {
+                (Some(token), Some(ahead)) if ahead.token == *token => Some(ahead),
+                (Some(token), _) => Some(self.next_page(token.clone())?),
+                (None, _) => None,
+            };
+            Ok((page, next))
         };
-        let page = match self.list(&params).await {
-            Ok(page) => page,
-            Err(trouble) => return Err((trouble, State::LIST)),
-        };
+        let (page, next) = read().map_err(|trouble| (trouble, State::List))?;
         self.backoff.reset();
         self.told_absent = false;
         if first {
@@ -281,17 +327,11 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
                 }
             }
         }
-        if page.next.is_some() {
-            return Ok(State::List { token: page.next });
+        if let Some(next) = next {
+            return Ok(State::Page(next));
         }
         self.pending.push_back(Change::Synced);
         Ok(State::Resume { version: page.version })
-    }
-
-    async fn list(&mut self, params: &ListParams) -> Result<decode::Page<K>, Trouble> {
-        let request = self.request.list(params).map_err(kube::Error::BuildRequest)?;
-        let text = within(REQUEST_TIMEOUT, self.client.request_text(request)).await?;
-        decode::page(&text).map_err(Trouble::Body)
     }
 
     async fn open(&mut self, version: &str) -> Result<Pin<Box<dyn AsyncBufRead + Send>>, Trouble> {
@@ -361,7 +401,7 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
                 self.heard();
                 if deleted && self.left_out.remove(&bad.uid).unwrap_or(true) {
                     // What was told about it cannot be taken back by its own event.
-                    return Ok(State::LIST);
+                    return Ok(State::List);
                 }
                 if !deleted {
                     self.metrics.undecodable.inc();
@@ -369,9 +409,9 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
                 }
                 Ok(State::Watching { version, lines, silent_since: None })
             }
-            Ok(Line::Error(status)) if status.code == 410 => Err((Trouble::Status(status), State::LIST)),
+            Ok(Line::Error(status)) if status.code == 410 => Err((Trouble::Status(status), State::List)),
             Ok(Line::Error(status)) => Err((Trouble::Status(status), State::Resume { version })),
-            Err(error) => Err((Trouble::Body(error), State::LIST)),
+            Err(error) => Err((Trouble::Body(error), State::List)),
         }
     }
 

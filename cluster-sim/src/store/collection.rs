@@ -104,6 +104,12 @@ impl Collection {
         Ok(self.history.range(start..).cloned().collect())
     }
 
+    /// Whether nothing has changed since a revision.
+    pub(crate) fn is_as_of(&self, revision: u64) -> bool {
+        let last = self.history.back().map_or(self.compacted, |change| change.object.resource_version());
+        last <= revision
+    }
+
     /// What comes after a key, see [`after`](Self::after), as it was at a revision that the history still reaches.
     pub(crate) fn as_of(
         &self,

@@ -57,6 +57,24 @@ struct RawListMeta {
     next: Option<String>,
 }
 
+/// The token of the next page, if that is found without reading the whole page: lists of built-in kinds begin with their
+/// metadata, those of custom resources end with it. Objects have no field of that name.
+pub(super) fn token_of(page: &str) -> Option<String> {
+    /// So near to its end or its beginning; tokens have a few hundred bytes.
+    const NEAR: usize = 4096;
+    const FIELD: &str = "\"metadata\":";
+    let (bytes, length) = (page.as_bytes(), page.len());
+    let tail =
+        bytes[length.saturating_sub(NEAR)..].windows(FIELD.len()).rposition(|at| at == FIELD.as_bytes());
+    let tail = tail.map(|at| length.saturating_sub(NEAR) + at);
+    let head = bytes[..length.min(NEAR)].windows(FIELD.len()).position(|at| at == FIELD.as_bytes());
+    [tail, head].into_iter().flatten().find_map(|at| {
+        let metadata = &bytes[at + FIELD.len()..];
+        let read = serde_json::Deserializer::from_slice(metadata).into_iter::<RawListMeta>().next()?;
+        read.ok()?.next.filter(|token| !token.is_empty())
+    })
+}
+
 /// Decodes a page: at full speed when all objects are good, one by one otherwise.
 pub(super) fn page<K: DeserializeOwned>(text: &str) -> Result<Page<K>, serde_json::Error> {
     let (metadata, items) = match serde_json::from_str::<RawList<K>>(text) {
@@ -161,6 +179,31 @@ mod tests {
         assert_eq!((bad.namespace.as_str(), bad.name.as_str(), bad.uid.as_str()), ("a", "b", "u"));
         assert_eq!((bad.api_version.as_str(), bad.kind.as_str()), ("v1", "Thing"));
         assert!(bad.error.contains("invalid type"), "{}", bad.error);
+    }
+
+    #[test]
+    fn the_token_of_the_next_page_is_found_at_either_end() {
+        let items = r#""items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]"#;
+        for (page, token) in [
+            (
+                format!(
+                    r#"{{"kind":"PodList","metadata":{{"resourceVersion":"7","continue":"t"}},{items}}}"#
+                ),
+                Some("t"),
+            ),
+            (
+                format!(
+                    r#"{{{items},"kind":"WorkloadList","metadata":{{"continue":"t","resourceVersion":"7"}}}}"#
+                ),
+                Some("t"),
+            ),
+            (format!(r#"{{{items},"metadata":{{"continue":"","resourceVersion":"7"}}}}"#), None),
+            (format!(r#"{{"metadata":{{"resourceVersion":"7"}},{items}}}"#), None),
+            (format!("{{{items}}}"), None),
+            (String::new(), None),
+        ] {
+            assert_eq!(token_of(&page).as_deref(), token, "{page}");
+        }
     }
 
     #[test]
