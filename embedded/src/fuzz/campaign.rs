@@ -29,6 +29,9 @@ pub struct Campaign {
     pub planted: Planted,
 }
 
+/// After so many episodes a campaign says how far it is.
+const SIGN_OF_LIFE: u64 = 500;
+
 /// Plays a range of seeds. Returns whether nothing was found.
 ///
 /// # Errors
@@ -37,9 +40,14 @@ pub fn run(campaign: Campaign) -> anyhow::Result<bool> {
     let Campaign { first, seeds, log, planted } = campaign;
     println!("seeds {first}..{}", first + seeds);
     let begun = Clock::System.monotonic();
+    let played = AtomicU64::new(0);
     let outcomes = play_all(first, seeds, Options { planted, log }, |outcome| {
         outcome.log.iter().for_each(|line| println!("{line}"));
         report(outcome);
+        let played = played.fetch_add(1, Ordering::Relaxed) + 1;
+        if played.is_multiple_of(SIGN_OF_LIFE) {
+            println!("{played} of {seeds} played in {} s", begun.elapsed().as_secs());
+        }
         false
     })?;
     let seconds = begun.elapsed().as_secs_f64();
