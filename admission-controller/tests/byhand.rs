@@ -134,7 +134,7 @@ async fn a_workload_that_its_job_left_behind_ends_unless_a_gate_forbids_it() {
         world.start_with("layer1", Config { file, ..Config::default() });
         world.pytorch("llama", "a", 4).await;
         world.settle().await;
-        let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+        let name = world.workload_name("llama");
         // What the garbage collector makes of `--cascade=orphan`.
         let orphan = |workload: &mut Value| {
             workload["metadata"]["ownerReferences"] = json!([]);
@@ -369,7 +369,7 @@ async fn a_boost_lifts_a_workload_over_its_class_where_the_gate_is_open() {
         world.pytorch("bert", "a", 4).await;
         world.settle().await;
         assert!(!world.is("bert", "Admitted"));
-        let bert = world.workload("bert").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+        let bert = world.workload_name("bert");
         let set = |value: &mut Value| {
             value["metadata"]["annotations"]["kueue.x-k8s.io/priority-boost"] = json!("1");
             Ok(())
@@ -404,7 +404,7 @@ async fn a_class_is_worth_what_it_says_and_a_priority_set_by_hand_stays() {
     assert!(world.is("llama", "Admitted") && !world.is("bert", "Admitted"));
     let priority = |job: &str| world.workload(job).unwrap()["spec"]["priority"].clone();
 
-    let bert = world.workload("bert").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let bert = world.workload_name("bert");
     let id = workloads();
     let set = |value: &mut Value| {
         value["spec"]["priority"] = json!(3);
@@ -446,7 +446,7 @@ async fn a_number_written_over_that_of_a_class_preempts_nobody() {
     job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("least");
     world.create("kubeflow.org", "pytorchjobs", job).await;
     world.settle().await;
-    let bert = world.workload("bert").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let bert = world.workload_name("bert");
     let set = |value: &mut Value| {
         value["spec"]["priority"] = json!(100);
         Ok(())

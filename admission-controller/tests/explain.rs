@@ -32,7 +32,7 @@ async fn who_waits_for_checks_is_told_which() {
         "{said}"
     );
     assert!(text(&said, "message").contains("waits for budget"), "{said}");
-    let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name("llama");
     let answer = |state: &'static str| {
         move |workload: &mut Value| {
             let check = &mut workload["status"]["admissionChecks"][0];
@@ -113,7 +113,7 @@ async fn a_workload_that_is_put_off_for_ever_is_read() {
     world.start("layer1");
     world.pytorch("never", "a", 4).await;
     world.settle().await;
-    let name = world.workload("never").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name("never");
     world
         .update(GROUP, "workloads", &name, true, |workload| {
             workload["status"]["requeueState"] = json!({ "count": 3, "requeueAt": "9999-12-31T23:59:59Z" });

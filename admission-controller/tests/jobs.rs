@@ -91,7 +91,7 @@ async fn a_second_job_waits_with_a_reason_and_follows_the_first() {
 #[tokio::test(start_paused = true)]
 async fn a_check_that_its_queue_does_not_ask_for_holds_nobody_up() {
     let world = one_runs_and_one_waits().await;
-    let name = world.workload("second").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name("second");
     let left_over = json!([
         { "name": "old", "state": "Pending", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" },
     ]);

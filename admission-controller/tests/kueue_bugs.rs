@@ -38,7 +38,7 @@ async fn priority_class(world: &World, name: &str, value: i64) {
 }
 
 async fn answer(world: &World, job: &str, state: &str) {
-    let name = world.workload(job).unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name(job);
     let now = world.stamp();
     world
         .update(GROUP, "workloads", &name, true, |workload| {

@@ -128,7 +128,7 @@ async fn list_queues() {
 #[tokio::test(start_paused = true)]
 async fn stop_and_resume_workload() {
     let world = world().await;
-    let name = world.workload("runs").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name("runs");
     let path = format!("{KUEUE}/namespaces/team/workloads/{name}");
     send(&world, "PATCH", &format!("{path}?dryRun=All"), json!({ "spec": { "active": false } }))
         .await

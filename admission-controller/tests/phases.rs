@@ -53,7 +53,7 @@ async fn set_active(world: &World, name: &str, active: bool) {
 
 /// What the controller of a check says, beside what others say.
 async fn answer(world: &World, job: &str, check: &str, state: &str, more: Value) {
-    let name = world.workload(job).unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name(job);
     let now = world.stamp();
     world
         .update(GROUP, "workloads", &name, true, |workload| {
@@ -263,7 +263,7 @@ async fn a_workload_that_waits_is_deactivated_when_a_check_rejects_it() {
     world.pytorch("llama", "a", 4).await;
     world.settle().await;
     assert!(!world.is("llama", "QuotaReserved"));
-    let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name("llama");
     let rejected = json!([{
         "name": "budget", "state": "Rejected", "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]);
@@ -280,7 +280,7 @@ async fn a_workload_that_waits_is_deactivated_when_a_check_rejects_it() {
 }
 
 async fn activate(world: &World, job: &str) {
-    let name = world.workload(job).unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name(job);
     world.update(GROUP, "workloads", &name, false, |workload| workload["spec"]["active"] = json!(true)).await;
 }
 
@@ -535,7 +535,7 @@ async fn a_waiting_workload_that_is_deactivated_says_so() {
     world.start("layer1");
     world.pytorch("llama", "a", 4).await;
     world.settle().await;
-    let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name("llama");
     world
         .update(GROUP, "workloads", &name, false, |workload| workload["spec"]["active"] = json!(false))
         .await;

@@ -186,7 +186,7 @@ async fn a_request_that_cannot_be_made_is_told_in_the_state_of_its_check() {
     stopped("Hold").await;
     world.pytorch("llama", "a", 1).await;
     world.settle().await;
-    let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name("llama");
     let foreign =
         json!({ "metadata": { "name": format!("{name}-nodes-1"), "namespace": "team" }, "spec": {} });
     world.create(AUTOSCALING, "provisioningrequests", foreign).await;

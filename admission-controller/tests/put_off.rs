@@ -14,7 +14,7 @@ const GROUP: &str = "kueue.x-k8s.io";
 
 /// Changes the status of a job's Workload as another controller would.
 async fn say(world: &World, job: &str, change: impl Fn(&World, &mut Value) + Send + Sync) {
-    let name = world.workload(job).unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name(job);
     world.update(GROUP, "workloads", &name, true, |workload| change(world, &mut workload["status"])).await;
 }
 
@@ -46,7 +46,7 @@ async fn an_eviction_closes_the_gates_and_calls_back_what_was_offered_elsewhere(
     );
     world.pytorch("llama", "a", 1).await;
     world.settle().await;
-    let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name("llama");
     let gates = json!([{ "name": "example.com/one" }]);
     let change = |workload: &mut Value| workload["spec"]["preemptionGates"] = gates.clone();
     world.update(GROUP, "workloads", &name, false, change).await;
@@ -146,7 +146,7 @@ async fn who_is_deactivated_while_it_is_put_off_is_put_off_no_more() {
     })
     .await;
     let active = |wanted: bool| {
-        let name = world.workload("llama").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+        let name = world.workload_name("llama");
         let world = &world;
         async move {
             let change = |workload: &mut Value| workload["spec"]["active"] = json!(wanted);

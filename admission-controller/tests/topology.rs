@@ -219,7 +219,7 @@ async fn a_node_that_fails_after_some_pods_have_ended_changes_places_only() {
     world.create("kubeflow.org", "pytorchjobs", together("job", 4, HOST)).await;
     world.settle().await;
     assert_eq!(places(&world, "job"), [("n1".to_owned(), 4)]);
-    let name = world.workload("job").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = world.workload_name("job");
     world
         .update("kueue.x-k8s.io", "workloads", &name, true, |workload| {
             workload["status"]["reclaimablePods"] = json!([{ "name": "worker", "count": 3 }]);

@@ -251,6 +251,11 @@ impl World {
             .find(|one| one.pointer("/metadata/ownerReferences/0/name") == Some(&json!(job)))
     }
 
+    /// What the Workload of a job is called.
+    pub(crate) fn workload_name(&self, job: &str) -> String {
+        self.workload(job).unwrap()["metadata"]["name"].as_str().unwrap().to_owned()
+    }
+
     /// Status and reason of a condition of a job's Workload.
     pub(crate) fn condition(&self, job: &str, kind: &str) -> Option<(String, String, String)> {
         let workload = self.workload(job)?;
