@@ -115,7 +115,7 @@ async fn quota_comes_first_and_the_job_starts_when_every_check_is_ready() {
     assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));
     let job = world.job("llama");
     let template = &job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
-    assert_eq!(template["metadata"]["annotations"], json!({ "ticket": "7" }));
+    assert_eq!(template["metadata"]["annotations"]["ticket"], "7");
     assert_eq!(template["metadata"]["labels"]["team"], "x");
     assert_eq!(template["spec"]["nodeSelector"], json!({ "gpu": "a100", "pool": "reserved" }));
     assert_eq!(template["spec"]["tolerations"][0]["key"], "reserved");
