@@ -109,8 +109,10 @@ async fn nodes_are_asked_for_and_the_pods_go_there() {
     let job = world.job("llama");
     let template = &job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
     assert_eq!(template["spec"]["nodeSelector"], json!({ "gpu": "a100", "pool": "pool-7" }));
+    let mut annotations = template["metadata"]["annotations"].clone();
+    annotations.as_object_mut().unwrap().remove("trireme.dev/workload-version");
     assert_eq!(
-        template["metadata"]["annotations"],
+        annotations,
         json!({
             "autoscaling.x-k8s.io/consume-provisioning-request": name,
             "autoscaling.x-k8s.io/provisioning-class-name": "queued.example.com",
