@@ -456,33 +456,26 @@ fn a_job_s_pods_are_held_to_its_present_workload() {
 
 #[test]
 fn a_pod_belongs_to_no_version_of_its_workload_that_is_older_than_its_start() {
-    for made_anew in [false, true] {
+    for uid in ["uid-workload-j", "uid-anew"] {
         let mut world = World::new(&[("a", 8)]);
         world.workload("j", 1, true);
         // The job was made larger and admitted again; the news of its Workload are late.
         let now = world.version + 10;
+        let annotations = json!({ "trireme.dev/workload-version": now.to_string() });
+        let metadata = json!({ "ownerReferences": owner("j"), "annotations": annotations });
         for name in ["p-0", "p-1"] {
-            let annotations = json!({ "trireme.dev/workload-version": now.to_string() });
-            world.pod(
-                name,
-                json!({ "metadata": { "ownerReferences": owner("j"), "annotations": annotations } }),
-            );
+            world.pod(name, json!({ "metadata": metadata }));
         }
         let writes = world.settle(15);
         assert!(binds(&writes).is_empty() && creations(&writes).is_empty(), "{writes:#?}");
         assert_eq!(said(&writes, "p-0").0, "WorkloadNotFound");
         world.version = now;
-        if made_anew {
-            world.core.workload_deleted(world.now, "uid-workload-j");
-            let mut body = world.workload_body("j", 2, true);
-            body["metadata"]["uid"] = json!("uid-anew");
-            let anew = world.read(body);
-            world.core.workload_applied(world.now, &anew);
-        } else {
-            world.workload("j", 2, true);
-        }
+        let mut larger = world.workload_body("j", 2, true);
+        larger["metadata"]["uid"] = json!(uid);
+        let larger = world.read(larger);
+        world.core.workload_applied(world.now, &larger);
         let writes = world.settle(0);
-        assert_eq!(creations(&writes).len(), 1, "made anew: {made_anew}; both start together: {writes:#?}");
+        assert_eq!(creations(&writes).len(), 1, "{uid}: both start together: {writes:#?}");
     }
 }
 
