@@ -122,10 +122,10 @@ where
 
     /// The same, read and decoded in a task of its own: whoever decides for a tenth of a second meanwhile does not keep the
     /// server waiting, which ends watches of slow readers. Starts at once.
-    pub fn read_ahead(self, ctx: &Context) -> impl Stream<Item = Change<K>> + Send + use<K> {
+    pub fn read_ahead(self) -> impl Stream<Item = Change<K>> + Send + use<K> {
         let (tell, told) = mpsc::channel(AHEAD);
-        let tasks = ctx.tasks.clone();
-        ctx.tasks.spawn(async move {
+        let tasks = self.tasks.clone();
+        self.tasks.clone().spawn(async move {
             let mut changes = pin!(self.stream());
             loop {
                 let change = tokio::select! {

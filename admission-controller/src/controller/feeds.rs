@@ -89,7 +89,7 @@ pub(crate) fn feeds(
     );
     // There are many of them, and they change all the time.
     let workloads = Watch::new(ctx, Api::<Workload>::all(client.clone()), WatchConfig::default());
-    feeds.push(reported(workloads, reports).read_ahead(ctx).map(Seen::Workload).boxed());
+    feeds.push(reported(workloads, reports).read_ahead().map(Seen::Workload).boxed());
     let requests = Watch::new(ctx, Api::<ProvisioningRequest>::all(client.clone()), WatchConfig::default());
     let requests = reported(requests, reports).optional().stream().map(Seen::ProvisioningRequest);
     feeds.push(requests.boxed());

@@ -131,7 +131,7 @@ async fn what_is_read_ahead_is_told_in_order_and_to_the_end() {
         Answer::Open(vec![event("DELETED", &object("a", 6)), event("ADDED", &object("c", 7))]),
     ]);
     let mut stream =
-        Box::pin(Watch::new(&ctx, Api::all(ctx.clients.watch.clone()), Config::default()).read_ahead(&ctx));
+        Box::pin(Watch::new(&ctx, Api::all(ctx.clients.watch.clone()), Config::default()).read_ahead());
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(asked.lock().unwrap().len(), 2, "nobody has asked for a change yet");
     assert_eq!(told(&mut stream, 6).await, ["restarted", "+a", "+b", "synced", "-a", "+c"]);
