@@ -195,7 +195,7 @@ impl Engine {
                 Done::Outrun => pass.outrun.push(head),
             }
         }
-        (pass.kept, pass.held_back) = self.end(kept);
+        (pass.kept, pass.held_back) = self.end(kept, &pass.outrun);
         for queue in std::mem::take(&mut self.freed) {
             self.reactivate_tree(queue);
         }

@@ -343,10 +343,14 @@ impl Engine {
 
     /// Ends what was kept for the length of a cycle, and returns it; and who found nothing on that account and may find something
     /// in the next: those who had something kept for them may not be looked at then, while these would wait for a change that
-    /// never comes.
-    pub(crate) fn end(&mut self, kept: Kept) -> (Vec<Charge>, Vec<(NodeId, Order)>) {
+    /// never comes. Heads that were `outrun` go on with other flavors, and for them it is as if room had come back.
+    pub(crate) fn end(&mut self, kept: Kept, outrun: &[Head]) -> (Vec<Charge>, Vec<(NodeId, Order)>) {
         self.charge_kept(&kept.charges, -1);
-        (kept.charges, if kept.passes { kept.held_back } else { Vec::new() })
+        if !kept.passes {
+            return (kept.charges, Vec::new());
+        }
+        outrun.iter().for_each(|head| self.queues[head.queue].generation += 1);
+        (kept.charges, kept.held_back)
     }
 
     fn charge_kept(&mut self, kept: &[Charge], sign: i64) {

@@ -179,3 +179,33 @@ fn a_search_goes_on_where_the_last_one_stopped() {
         }
     }
 }
+
+/// Outrun by what is kept for a head that steps aside, it goes on with a flavor that is full: then the first has its room still.
+#[test]
+fn who_found_nothing_in_the_other_flavors_comes_back_to_one_that_has_room_again() {
+    let flavors = [("a100", quota(6, None, None)), ("h100", quota(6, None, None))];
+    let mut keeper = cluster_queue("keeper", Some("pool"), gpus(&flavors));
+    keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+    keeper.preemption.borrow_within_cohort = BorrowWithinCohort::LowerPriority { threshold: None };
+    let mut world = World::new([
+        Event::Flavor(flavor("a100")),
+        Event::Flavor(flavor("h100")),
+        Event::ClusterQueue(keeper),
+        Event::ClusterQueue(cluster_queue("other", Some("pool"), gpus(&flavors))),
+        Event::LocalQueue(local_queue("keeper")),
+        Event::LocalQueue(local_queue("other")),
+    ]);
+    let of = |uid, queue, count, priority, gpu_type: &str| {
+        let mut workload = workload(uid, queue, count, priority);
+        pod_set(&mut workload).node_selector.insert("gpu-type".into(), gpu_type.into());
+        workload
+    };
+    world.put(of("a100s", "other", 5, 9, "a100"));
+    world.put(of("h100s", "other", 12, 9, "h100"));
+    world.settle();
+    world.put(of("head", "keeper", 8, 9, "a100"));
+    world.put(workload("outrun", "other", 4, 0));
+    world.settle();
+    assert!(!world.is_admitted("head"));
+    assert!(world.is_admitted("outrun"));
+}

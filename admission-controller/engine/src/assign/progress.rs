@@ -23,8 +23,9 @@ pub(super) fn tried(found: &FlavorAssignment) -> Tried {
 #[derive(Clone, Debug)]
 pub struct Progress {
     queue: NodeId,
-    /// The queue's generation and the cycle of that search.
+    /// The queue's generation when the first of these searches began.
     generation: u64,
+    /// The cycle of the last one.
     cycle: u64,
     shape: Shape,
     tried: Tried,
@@ -56,7 +57,8 @@ impl Engine {
         counts.then(|| (**last).clone())
     }
 
-    /// Notes how far a search came that went on from `before`. One that came to its end leaves nothing to go on from.
+    /// Notes how far a search came that went on from `before`. One that came to its end leaves nothing to go on from; but
+    /// where room came back meanwhile, the flavors that were tried before deserve another look.
     pub(crate) fn note_progress(
         &mut self,
         who: WorkloadId,
@@ -64,18 +66,20 @@ impl Engine {
         tried: &Tried,
         before: Option<&Progress>,
     ) {
-        let (generation, cycle) = (self.queues[queue].generation, self.cycle_number);
+        let (now, cycle) = (self.queues[queue].generation, self.cycle_number);
+        let began = before.map_or(now, |one| one.generation);
         let Some(record) = self.workloads.get_mut(who) else { return };
-        record.progress = (!tried.is_empty()).then(|| {
-            Box::new(Progress {
-                queue,
-                generation,
-                cycle,
-                shape: record.shape.clone(),
-                tried: tried.clone(),
-                continued: before.map_or(0, |one| one.continued + 1),
-            })
-        });
+        let (generation, continued) = match tried.is_empty() {
+            false => (began, before.map_or(0, |one| one.continued + 1)),
+            true if began != now => (now, 0),
+            true => {
+                record.progress = None;
+                return;
+            }
+        };
+        let shape = record.shape.clone();
+        let progress = Progress { queue, generation, cycle, shape, tried: tried.clone(), continued };
+        record.progress = Some(Box::new(progress));
     }
 
     /// The next search begins with the first flavor.
