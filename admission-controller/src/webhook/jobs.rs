@@ -310,7 +310,7 @@ mod tests {
     fn what_is_no_review_is_the_senders_mistake() {
         for body in ["", "{", "[]", "{}", r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#]
         {
-            assert!(Request::parse(body.as_bytes()).is_err(), "{body:?}");
+            assert!(Request::<Value>::parse(body.as_bytes()).is_err(), "{body:?}");
         }
         // A job that is none is left to the API server's schema.
         let odd = request("CREATE", json!("text"), Value::Null);

@@ -23,8 +23,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use crds::names::trireme;
-use crds::validation::Gates;
 use kit::http::BODY_LIMIT;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::watch;
 
 pub use configurations::{webhook_configurations, webhook_configurations_for};
@@ -108,11 +109,21 @@ pub fn router(config: Arc<Configuration>, surroundings: watch::Receiver<Surround
     let site = Site { config, surroundings };
     let handler = |judge: fn(&Site, &Request) -> Verdict| {
         let site = site.clone();
-        post(move |body: Body| std::future::ready(answer(body, |request| judge(&site, request))))
+        post(move |body: Body| {
+            let verdict = |request: &Request| judge(&site, request).review(&request.uid, &request.object);
+            std::future::ready(answer(body, verdict))
+        })
     };
-    let of_kueue = |judge: fn(Gates, &Request) -> Verdict| {
-        post(move |body: Body| std::future::ready(answer(body, |request| judge(gates, request))))
-    };
+    let fill = post(move |body: Body| {
+        let verdict =
+            |request: &Request| defaults::default(gates, request).review(&request.uid, &request.object);
+        std::future::ready(answer(body, verdict))
+    });
+    let validate = post(move |body: Body| {
+        let verdict =
+            |request: &Request<_>| validate::validate(gates, request).review(&request.uid, &Value::Null);
+        std::future::ready(answer(body, verdict))
+    });
     let convert = post(|body: Body| {
         let answer = body.map_or_else(
             |rejection| unread(&rejection, CONVERSION_LIMIT),
@@ -134,10 +145,10 @@ pub fn router(config: Arc<Configuration>, surroundings: watch::Receiver<Surround
             .route(&format!("/validate-{kind}"), handler(jobs::validate_any));
     }
     for kind in [paths::CLUSTER_QUEUE, paths::COHORT, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
-        router = router.route(&paths::validate(kind), of_kueue(validate::validate));
+        router = router.route(&paths::validate(kind), validate.clone());
     }
     for kind in [paths::CLUSTER_QUEUE, paths::RESOURCE_FLAVOR, paths::WORKLOAD] {
-        router = router.route(&paths::default(kind), of_kueue(defaults::default));
+        router = router.route(&paths::default(kind), fill.clone());
     }
     router
 }
@@ -153,13 +164,16 @@ fn unread(rejection: &BytesRejection, limit: usize) -> Response {
     (rejection.status(), words).into_response()
 }
 
-fn answer(body: Body, judge: impl FnOnce(&Request) -> Verdict) -> Response {
+fn answer<Object: DeserializeOwned + Default>(
+    body: Body,
+    judge: impl FnOnce(&Request<Object>) -> Vec<u8>,
+) -> Response {
     let body = match body {
         Ok(body) => body,
         Err(rejection) => return unread(&rejection, BODY_LIMIT),
     };
     match Request::parse(&body) {
-        Ok(request) => json(judge(&request).review(&request)),
+        Ok(request) => json(judge(&request)),
         Err(words) => (StatusCode::BAD_REQUEST, format!("{words}\n")).into_response(),
     }
 }

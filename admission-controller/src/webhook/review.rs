@@ -1,11 +1,15 @@
+use std::collections::HashMap;
+
 use base64_of_patch::encode;
 use crds::validation::FieldError;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// What the API server asks.
+/// What the API server asks about an object: that is a tree, which can be changed, or the text of one that is only judged.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
-    uid: String,
+pub(super) struct Request<Object = Value> {
+    pub(super) uid: String,
     /// `CREATE`, `UPDATE`, …
     pub(super) operation: String,
     /// The object's group.
@@ -15,31 +19,51 @@ pub(super) struct Request {
     /// The object's namespace; empty for cluster-scoped kinds.
     pub(super) namespace: String,
     /// The object as it would be stored.
-    pub(super) object: Value,
+    pub(super) object: Object,
     /// The object as it is stored; null on creation.
-    pub(super) old: Value,
+    pub(super) old: Object,
 }
 
-impl Request {
+impl<Object: DeserializeOwned + Default> Request<Object> {
     /// Reads an AdmissionReview; what is none is the sender's mistake.
     pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
-        let mut review: Value =
-            serde_json::from_slice(body).map_err(|error| format!("the body is no JSON: {error}"))?;
-        if review["kind"] != "AdmissionReview" || review["apiVersion"] != "admission.k8s.io/v1" {
-            return Err("the body is no AdmissionReview of admission.k8s.io/v1".to_owned());
+        const NOT_ONE: &str = "the body is no AdmissionReview of admission.k8s.io/v1";
+        let no_json = |error: serde_json::Error| format!("the body is no JSON: {error}");
+        let review: Fields<'_> = serde_json::from_slice(body)
+            .map_err(|error| if error.is_data() { NOT_ONE.to_owned() } else { no_json(error) })?;
+        if text(&review, "kind") != "AdmissionReview" || text(&review, "apiVersion") != "admission.k8s.io/v1"
+        {
+            return Err(NOT_ONE.to_owned());
         }
-        let mut request = review["request"].take();
-        let text =
-            |pointer: &str| request.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let uid = text("/uid");
+        let request = fields(&review, "request");
+        let uid = text(&request, "uid");
         if uid.is_empty() {
             return Err("the AdmissionReview has no request.uid".to_owned());
         }
-        let [operation, group, kind, namespace] =
-            ["/operation", "/kind/group", "/kind/kind", "/namespace"].map(text);
-        let [object, old] = ["object", "oldObject"].map(|field| request[field].take());
-        Ok(Self { uid, operation, group, kind, namespace, object, old })
+        let kind = fields(&request, "kind");
+        let object =
+            |field| request.get(field).map_or(Ok(Object::default()), |raw| serde_json::from_str(raw.get()));
+        Ok(Self {
+            uid,
+            operation: text(&request, "operation"),
+            group: text(&kind, "group"),
+            kind: text(&kind, "kind"),
+            namespace: text(&request, "namespace"),
+            object: object("object").map_err(no_json)?,
+            old: object("oldObject").map_err(no_json)?,
+        })
     }
+}
+
+/// An object whose fields nobody has read yet.
+type Fields<'a> = HashMap<String, &'a RawValue>;
+
+fn fields<'a>(of: &Fields<'a>, name: &str) -> Fields<'a> {
+    of.get(name).and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+}
+
+fn text(of: &Fields<'_>, name: &str) -> String {
+    of.get(name).and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
 
 /// The answer.
@@ -63,14 +87,14 @@ impl Verdict {
         if errors.is_empty() { Self::Allow } else { Self::Deny(errors) }
     }
 
-    /// As the API server wants it.
-    pub(super) fn review(self, request: &Request) -> Vec<u8> {
-        let mut response = json!({ "uid": request.uid, "allowed": true });
+    /// As the API server wants it. `object` is what it asked about: changes are told as a patch of that.
+    pub(super) fn review(self, uid: &str, object: &Value) -> Vec<u8> {
+        let mut response = json!({ "uid": uid, "allowed": true });
         match self {
             Self::Allow => {}
             Self::Warn(words) => response["warnings"] = json!([words]),
             Self::Change(changed) => {
-                let patch = json_patch::diff(&request.object, &changed);
+                let patch = json_patch::diff(object, &changed);
                 response["patchType"] = json!("JSONPatch");
                 response["patch"] = json!(encode(json!(patch).to_string().as_bytes()));
             }

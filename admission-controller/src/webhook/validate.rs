@@ -2,11 +2,12 @@ use crds::api::kueue::v1beta2::{ClusterQueue, Cohort, ResourceFlavor, Workload};
 use crds::names::kueue;
 use crds::validation::{self, FieldError, Gates, rules};
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use super::review::{Request, Verdict};
 
 /// Checks what the schema of `kueue.x-k8s.io` cannot.
-pub(super) fn validate(gates: Gates, request: &Request) -> Verdict {
+pub(super) fn validate(gates: Gates, request: &Request<Box<RawValue>>) -> Verdict {
     let is_update = match request.operation.as_str() {
         "CREATE" => false,
         "UPDATE" => true,
@@ -40,14 +41,14 @@ pub(super) fn validate(gates: Gates, request: &Request) -> Verdict {
 }
 
 fn judge<K: DeserializeOwned>(
-    request: &Request,
+    request: &Request<Box<RawValue>>,
     is_update: bool,
     check: impl FnOnce(Option<&K>, &K) -> Vec<FieldError>,
 ) -> Result<Vec<FieldError>, String> {
-    let new = K::deserialize(&request.object)
+    let new = serde_json::from_str::<K>(request.object.get())
         .map_err(|error| format!("the {} cannot be read: {error}", request.kind))?;
     // What is stored may be older than today's types; then the new object is judged by itself.
-    let old = is_update.then(|| K::deserialize(&request.old).ok()).flatten();
+    let old = is_update.then(|| serde_json::from_str::<K>(request.old.get()).ok()).flatten();
     Ok(check(old.as_ref(), &new))
 }
 
