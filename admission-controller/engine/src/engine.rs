@@ -157,7 +157,7 @@ impl Engine {
 
     pub(crate) fn reactivate(&mut self, queue: NodeId) {
         self.passed_over.remove(&queue);
-        self.queues[queue].generation += 1;
+        self.queues[queue].wakes += 1;
         for who in self.queues[queue].reactivate() {
             self.set_phase(who, Phase::Queued(queue));
         }

@@ -349,7 +349,7 @@ impl Engine {
         if !kept.passes {
             return (kept.charges, Vec::new());
         }
-        outrun.iter().for_each(|head| self.queues[head.queue].generation += 1);
+        outrun.iter().for_each(|head| self.queues[head.queue].wakes += 1);
         (kept.charges, kept.held_back)
     }
 

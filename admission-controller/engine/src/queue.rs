@@ -281,6 +281,8 @@ pub(crate) struct Queue {
     touched: bool,
     /// Goes up when its quota may have changed or some of it came back.
     pub(crate) generation: u64,
+    /// Goes up when whoever found nothing may find something.
+    pub(crate) wakes: u64,
 }
 
 impl Queue {
@@ -301,6 +303,7 @@ impl Queue {
             blocked: None,
             touched: false,
             generation: 0,
+            wakes: 0,
         }
     }
 

@@ -5,7 +5,7 @@ use model::ResourceName;
 
 use super::FlavorAssignment;
 use crate::engine::Engine;
-use crate::queue::Shape;
+use crate::queue::{Queue, Shape};
 use crate::tree::NodeId;
 use crate::workloads::WorkloadId;
 
@@ -23,10 +23,11 @@ pub(super) fn tried(found: &FlavorAssignment) -> Tried {
 #[derive(Clone, Debug)]
 pub struct Progress {
     queue: NodeId,
-    /// The queue's generation when the first of these searches began.
+    /// The queue's generation and the cycle of that search.
     generation: u64,
-    /// The cycle of the last one.
     cycle: u64,
+    /// How often the queue had been woken when the first of these searches began.
+    wakes: u64,
     shape: Shape,
     tried: Tried,
     /// How many searches in a row went on from the one before.
@@ -66,10 +67,10 @@ impl Engine {
         tried: &Tried,
         before: Option<&Progress>,
     ) {
-        let (now, cycle) = (self.queues[queue].generation, self.cycle_number);
-        let began = before.map_or(now, |one| one.generation);
+        let Queue { generation, wakes: now, .. } = self.queues[queue];
+        let began = before.map_or(now, |one| one.wakes);
         let Some(record) = self.workloads.get_mut(who) else { return };
-        let (generation, continued) = match tried.is_empty() {
+        let (wakes, continued) = match tried.is_empty() {
             false => (began, before.map_or(0, |one| one.continued + 1)),
             true if began != now => (now, 0),
             true => {
@@ -78,7 +79,8 @@ impl Engine {
             }
         };
         let shape = record.shape.clone();
-        let progress = Progress { queue, generation, cycle, shape, tried: tried.clone(), continued };
+        let (cycle, tried) = (self.cycle_number, tried.clone());
+        let progress = Progress { queue, generation, cycle, wakes, shape, tried, continued };
         record.progress = Some(Box::new(progress));
     }
 
