@@ -1,7 +1,7 @@
 //! What people read, and nobody's decision rests on: reasons to wait, and the counts of queues. Written late, so that what
 //! follows soon is merged, and at a bounded rate, so that decisions have the API server to themselves.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,7 +22,10 @@ const QUIET_AFTER: Duration = Duration::from_secs(2);
 /// Which units are due for such a write, and when the next may go.
 pub(super) struct Late {
     reasons: Line,
+    /// Queues that something happened to.
     counts: Line,
+    /// Those of them of which something is to be written, and whose turn has not come.
+    held: Held,
     /// When the last decision was on its way.
     decided_at: Option<Instant>,
     /// Decisions for which nothing was allowed yet.
@@ -84,9 +87,17 @@ impl Line {
     }
 }
 
+/// Who waits for a turn, in the order in which they came.
+#[derive(Default)]
+struct Held {
+    order: VecDeque<Unit>,
+    all: BTreeSet<Unit>,
+}
+
 impl Late {
     pub(super) fn new() -> Self {
-        Self { reasons: Line::new(), counts: Line::new(), decided_at: None, decided: 0 }
+        let (reasons, counts) = (Line::new(), Line::new());
+        Self { reasons, counts, held: Held::default(), decided_at: None, decided: 0 }
     }
 
     /// Due at this time, or when it was due before if that is sooner.
@@ -133,6 +144,24 @@ impl Late {
         self.counts.pop(now)
     }
 
+    /// A queue whose counts may be written now; there is no need to look at it once more for what happened to it meanwhile.
+    pub(super) fn next_held(&mut self, now: Instant) -> Option<Unit> {
+        if self.held.order.is_empty() || !self.allows_counts(now) {
+            return None;
+        }
+        let unit = self.held.order.pop_front()?;
+        self.held.all.remove(&unit);
+        self.counts.when.remove(&unit);
+        Some(unit)
+    }
+
+    /// Its counts are not what was written, and too many others were written just now: its turn will come.
+    pub(super) fn hold(&mut self, unit: &Unit) {
+        if self.held.all.insert(unit.clone()) {
+            self.held.order.push_back(unit.clone());
+        }
+    }
+
     /// Whether its counts may be written too.
     pub(super) fn allows_counts(&mut self, now: Instant) -> bool {
         let pause = self.pause(now);
@@ -141,14 +170,16 @@ impl Late {
 
     /// When there is something next.
     pub(super) fn due(&mut self) -> Option<Instant> {
-        let reason = self.reasons.first().map(|at| match (self.reasons.level, self.reasons.counted_at) {
-            (0, Some(counted_at)) => {
-                let quiet_at = self.decided_at.map_or(counted_at, |decided_at| decided_at + QUIET_AFTER);
-                at.max((counted_at + PAUSE_BUSY).min(quiet_at.max(counted_at + PAUSE_QUIET)))
-            }
-            _ => at,
-        });
-        reason.into_iter().chain(self.counts.first()).min()
+        let reason = self.reasons.first().map(|at| self.turn(&self.reasons).map_or(at, |turn| at.max(turn)));
+        let held = self.turn(&self.counts).filter(|_| !self.held.order.is_empty());
+        reason.into_iter().chain(held).chain(self.counts.first()).min()
+    }
+
+    /// When one more of a line may be written; `None` where it may be now.
+    fn turn(&self, line: &Line) -> Option<Instant> {
+        let counted_at = line.counted_at.filter(|_| line.level == 0)?;
+        let quiet_at = self.decided_at.map_or(counted_at, |decided_at| decided_at + QUIET_AFTER);
+        Some((counted_at + PAUSE_BUSY).min(quiet_at.max(counted_at + PAUSE_QUIET)))
     }
 
     fn pause(&self, now: Instant) -> Duration {
@@ -251,6 +282,29 @@ mod tests {
         assert_eq!(late.next_reason(later), Some(workload(0)));
         assert_eq!((late.next_reason(later), late.due()), (None, None));
         assert!(late.reasons.order.is_empty());
+    }
+
+    #[test]
+    fn counts_that_have_to_wait_have_turns_in_order() {
+        let start = kit::Clock::System.monotonic();
+        let mut late = Late::new();
+        assert!(late.allows_counts(start));
+        late.decided(start);
+        late.counts.level = 0;
+        for number in [0, 1, 0, 2] {
+            late.hold(&queue(number));
+        }
+        assert_eq!((late.next_held(start), late.due()), (None, Some(start + PAUSE_BUSY)));
+        late.schedule(queue(0), start + PAUSE_BUSY * 2);
+        let mut now = start;
+        for number in 0..3 {
+            now += PAUSE_BUSY;
+            assert_eq!(late.next_held(now), Some(queue(number)));
+            late.wrote(&queue(number));
+            assert_eq!(late.next_held(now), None);
+            assert!(!late.is_scheduled(&queue(0)), "it was looked at when it had its turn");
+        }
+        assert_eq!(late.due(), None);
     }
 
     #[test]

@@ -150,6 +150,9 @@ impl Controller {
                 self.pump_unit(unit);
             }
         }
+        while let Some(unit) = self.late.next_held(now) {
+            self.pump_unit(unit);
+        }
         while let Some(unit) = self.late.next_queue(now) {
             self.pump_unit(unit);
         }

@@ -134,7 +134,7 @@ impl Controller {
         }
     }
 
-    /// Sends a queue's status, unless it is due later anyhow, or too many others were written just now.
+    /// Sends a queue's status, unless it is due later anyhow; when its turn comes, where too many others were written just now.
     fn patch_counts<K>(
         &mut self,
         unit: &Unit,
@@ -151,7 +151,7 @@ impl Controller {
         if self.late.allows_counts(self.ctx.clock.monotonic()) {
             self.patch_queue(unit, api, target, body, Subresource::Status, answer);
         } else {
-            self.schedule(unit.clone(), super::STATUS_DELAY);
+            self.late.hold(unit);
         }
     }
 
