@@ -183,13 +183,12 @@ async fn certificates(
         service: trireme::ADMISSION_SERVICE.to_owned(),
     };
     let certificates = Certificates::start(ctx, settings).await?;
-    let converted = crds::definition::all().into_iter().filter(|crd| crd.spec.conversion.is_some());
     let targets = CaTargets {
         namespace: namespace.to_owned(),
         service: trireme::ADMISSION_SERVICE.to_owned(),
         validating: vec![webhook::CONFIGURATION.to_owned()],
         mutating: vec![webhook::CONFIGURATION.to_owned()],
-        crds: converted.filter_map(|crd| crd.metadata.name).collect(),
+        crds: crds::conversion::definition_names().into(),
         api_services: visibility::VERSIONS.map(visibility::api_service_name).into(),
     };
     ctx.tasks.spawn(keep_ca_bundle(ctx.clone(), leadership.clone(), certificates.clone(), targets));

@@ -40,6 +40,13 @@ fn checked_in_files_are_current() {
 }
 
 #[test]
+fn those_that_are_converted_are_known_by_name() {
+    let converted = DEFINITIONS.iter().filter(|definition| definition.spec.conversion.is_some());
+    let names: Vec<&str> = converted.filter_map(|definition| definition.metadata.name.as_deref()).collect();
+    assert_eq!(names, crds::conversion::definition_names());
+}
+
+#[test]
 fn definitions_fit_an_object() {
     // etcd refuses requests above 1.5 MiB; server-side apply keeps a second set of field names beside the object.
     for definition in &*DEFINITIONS {

@@ -12,17 +12,17 @@ use model::reasons::workload::{evicted, pods_ready, preempted};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DecisionId(pub u64);
 
-/// Something to be written.
+/// Something to be written. Reasons to wait may come by the hundred thousand at a time: what is larger is kept apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Give quota.
     Reserve(Reserve),
     /// Take a workload's pods away, and with them its quota.
-    Evict(Evict),
+    Evict(Box<Evict>),
     /// Finish a workload slice that another has replaced.
     Replace(Replace),
     /// Take quota back from a workload that was not admitted yet.
-    Withdraw(Withdraw),
+    Withdraw(Box<Withdraw>),
     /// Say why a workload waits.
     SetPending(SetPending),
     /// Say why a workload that has quota finds no places yet.

@@ -234,7 +234,8 @@ impl Story {
     fn judge_victims(&self, decisions: &[Decision]) {
         let mut by_preemptor: BTreeMap<Uid, Vec<Uid>> = BTreeMap::new();
         for decision in decisions {
-            if let Decision::Evict(Evict { victim, preemptor: Some(preemptor), .. }) = decision {
+            let Decision::Evict(evict) = decision else { continue };
+            if let Evict { victim, preemptor: Some(preemptor), .. } = &**evict {
                 by_preemptor.entry(preemptor.clone()).or_default().push(victim.clone());
             }
         }

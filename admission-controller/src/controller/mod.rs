@@ -359,14 +359,14 @@ impl Controller {
         for decision in decisions {
             match decision {
                 Decision::Reserve(reserve) => {
-                    self.mark(&reserve.workload.clone());
+                    self.mark(&reserve.workload);
                     if let Some(old) = self.reserves.insert(reserve.workload.clone(), reserve) {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }
                 Decision::Evict(evict) => {
-                    self.mark(&evict.victim.clone());
-                    if let Some(old) = self.evictions.insert(evict.victim.clone(), evict) {
+                    self.mark(&evict.victim);
+                    if let Some(old) = self.evictions.insert(evict.victim.clone(), *evict) {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }
@@ -380,8 +380,8 @@ impl Controller {
                     }
                 }
                 Decision::Withdraw(withdraw) => {
-                    self.mark(&withdraw.workload.clone());
-                    if let Some(old) = self.withdrawals.insert(withdraw.workload.clone(), withdraw) {
+                    self.mark(&withdraw.workload);
+                    if let Some(old) = self.withdrawals.insert(withdraw.workload.clone(), *withdraw) {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }

@@ -1,6 +1,6 @@
 //! Labels that series get from the objects they are about.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -43,42 +43,27 @@ impl CustomLabel {
     }
 }
 
-/// The labels, and their values by owner and its names.
+/// All such labels.
 #[derive(Debug, Default)]
-pub(super) struct Custom {
-    labels: Vec<CustomLabel>,
-    values: BTreeMap<(Owner, Vec<String>), Vec<String>>,
-}
+pub(super) struct Custom(Vec<CustomLabel>);
 
 impl Custom {
     pub(super) fn new(labels: &[CustomLabel]) -> Self {
-        Self { labels: labels.to_vec(), values: BTreeMap::new() }
+        Self(labels.to_vec())
     }
 
     fn of(&self, owner: Owner) -> impl Iterator<Item = &CustomLabel> {
-        self.labels.iter().filter(move |label| label.owner == owner)
+        self.0.iter().filter(move |label| label.owner == owner)
     }
 
-    pub(super) fn describe(&mut self, owner: Owner, names: &[&str], metadata: &ObjectMeta) {
-        let values: Vec<String> = self.of(owner).map(|label| label.value(metadata)).collect();
-        if !values.is_empty() {
-            self.values.insert(key(owner, names), values);
-        }
+    /// The values that an object has.
+    pub(super) fn values(&self, owner: Owner, metadata: &ObjectMeta) -> Box<[Box<str>]> {
+        self.of(owner).map(|label| label.value(metadata).into()).collect()
     }
 
-    pub(super) fn forget(&mut self, owner: Owner, names: &[&str]) {
-        self.values.remove(&key(owner, names));
+    /// Names and values for the series of an object; of one that is not known, they are empty.
+    pub(super) fn named<'a>(&'a self, owner: Owner, values: &'a [Box<str>]) -> Vec<(&'a str, &'a str)> {
+        let values = values.iter().map(|value| &**value).chain(std::iter::repeat(""));
+        self.of(owner).map(|label| label.name.as_str()).zip(values).collect()
     }
-
-    /// Names and values for a series with these labels, of which the owner's names are the first.
-    pub(super) fn of_series<'a>(&'a self, owner: Owner, labels: &[String]) -> Vec<(&'a str, &'a str)> {
-        let names = labels.iter().take(owner.names()).cloned().collect();
-        let values = if self.labels.is_empty() { None } else { self.values.get(&(owner, names)) };
-        let value = |index: usize| values.and_then(|values| values.get(index)).map_or("", String::as_str);
-        self.of(owner).enumerate().map(|(index, label)| (label.name.as_str(), value(index))).collect()
-    }
-}
-
-fn key(owner: Owner, names: &[&str]) -> (Owner, Vec<String>) {
-    (owner, names.iter().map(|&name| name.to_owned()).collect())
 }

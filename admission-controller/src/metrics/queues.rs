@@ -1,6 +1,6 @@
 //! Queues and cohorts as they are now.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use model::ResourceList;
 use model::selector::Labels;
@@ -57,12 +57,10 @@ impl QueueMetrics {
         for status in ["active", "pending", "terminating"] {
             series.set(&table::STATUS, &[queue, status], usize::from(status == is));
         }
-        let cohort = |cohort: Option<&CohortName>| cohort.map_or("", |name| name.as_str()).to_owned();
-        let place = vec![queue.to_owned(), cohort(cohorts.first()), cohort(cohorts.last())];
+        let place = vec![named(cohorts.first()), named(cohorts.last())];
         series.replace(&table::QUEUE_INFO, &[queue], [(place, Number::Whole(1))]);
-        let share = report.fair_share.as_ref().map(|share| {
-            (vec![queue.to_owned(), cohort(report.cohort.as_ref())], Number::Real(told_share(share)))
-        });
+        let share = report.fair_share.as_ref();
+        let share = share.map(|share| (vec![named(report.cohort.as_ref())], Number::Real(told_share(share))));
         series.replace(&table::SHARE, &[queue], share);
         if self.shown.resources {
             self.resources(queue, report, &waiting.asked);
@@ -76,11 +74,10 @@ impl QueueMetrics {
     }
 
     fn resources(&self, queue: &str, report: &ClusterQueueReport, asked: &ResourceList) {
-        let cohort = report.cohort.as_ref().map(ToString::to_string).unwrap_or_default();
-        let quotas = |metric: &Metric, value: &dyn Fn(&quota_engine::input::Quota) -> Option<i64>| {
+        let cohort = named(report.cohort.as_ref());
+        let quotas = |metric: &'static Metric, value: &dyn Fn(&quota_engine::input::Quota) -> Option<i64>| {
             let rows = report.quotas.iter().map(|(flavor, resource, quota)| {
-                let labels =
-                    vec![queue.to_owned(), cohort.clone(), flavor.to_string(), resource.as_str().to_owned()];
+                let labels = vec![cohort, flavor.as_str(), resource.as_str()];
                 let without_limit = Number::Real(f64::INFINITY);
                 (labels, value(quota).map_or(without_limit, |value| amount(resource, value)))
             });
@@ -92,14 +89,13 @@ impl QueueMetrics {
         let used =
             [(&table::RESOURCE_RESERVATION, &report.reservation), (&table::RESOURCE_USAGE, &report.usage)];
         for (metric, rows) in used {
-            self.series.replace(metric, &[queue], used_rows(rows, &[queue, &cohort]));
+            self.series.replace(metric, &[queue], used_rows(rows, &[cohort]));
         }
         let mut pending: ResourceList =
             report.quotas.iter().map(|(_, resource, _)| (resource.clone(), 0)).collect();
         pending.extend(asked.clone());
-        let rows = pending.iter().map(|(resource, asked)| {
-            (vec![queue.to_owned(), resource.as_str().to_owned()], amount(resource, *asked))
-        });
+        let rows =
+            pending.iter().map(|(resource, asked)| (vec![resource.as_str()], amount(resource, *asked)));
         self.series.replace(&table::RESOURCE_PENDING, &[queue], rows);
     }
 
@@ -139,18 +135,14 @@ impl QueueMetrics {
             (&table::LOCAL_RESOURCE_USAGE, &report.usage),
         ];
         for (metric, rows) in used {
-            series.replace(metric, &owner, used_rows(rows, &owner));
+            series.replace(metric, &owner, used_rows(rows, &[]));
         }
         let queue = report.cluster_queue.as_str();
-        let labels = vec![name.to_owned(), namespace.to_owned(), queue.to_owned()];
         let history = report.history.as_ref();
-        let used = history.map(|history| (labels.clone(), Number::Real(history.consumption.approximate())));
+        let used = history.map(|history| (vec![queue], Number::Real(history.consumption.approximate())));
         series.replace(&table::LOCAL_HISTORY, &owner, used);
-        let rows = counts.unadmitted.iter().map(|((reason, cause), count)| {
-            let mut labels = labels.clone();
-            labels.extend([reason.clone(), cause.clone()]);
-            (labels, Number::from(*count))
-        });
+        let rows = counts.unadmitted.iter();
+        let rows = rows.map(|((reason, cause), count)| (vec![queue, &**reason, cause], Number::from(*count)));
         series.replace(&table::LOCAL_UNADMITTED, &owner, rows);
     }
 
@@ -159,27 +151,27 @@ impl QueueMetrics {
         let Some(counts) = counts else { return };
         let queue = queue.as_str();
         self.series.set(&table::FINISHED_NOW, &[queue], counts.finished);
-        let rows = counts.unadmitted.iter().map(|((reason, cause), count)| {
-            (vec![queue.to_owned(), reason.clone(), cause.clone()], Number::from(*count))
-        });
+        let rows = counts.unadmitted.iter();
+        let rows = rows.map(|((reason, cause), count)| (vec![&**reason, cause], Number::from(*count)));
         self.series.replace(&table::UNADMITTED, &[queue], rows);
     }
 
     /// A cohort, be it that ClusterQueues only name it; `None` where there is none, or none that works.
     pub fn cohort(&self, name: &CohortName, share: Option<&FairShare>, report: Option<&CohortReport>) {
         let cohort = name.as_str();
-        let share = share.map(|share| (vec![cohort.to_owned()], Number::Real(told_share(share))));
+        let share = share.map(|share| (Vec::new(), Number::Real(told_share(share))));
         self.series.replace(&table::COHORT_SHARE, &[cohort], share);
         let Some(report) = report else {
             return self.forget(Owner::Cohort, &[cohort]);
         };
-        let parent = report.parent.as_ref().map_or("", |parent| parent.as_str());
-        let place = vec![cohort.to_owned(), parent.to_owned(), report.root.to_string()];
+        let place = vec![named(report.parent.as_ref()), report.root.as_str()];
         self.series.replace(&table::COHORT_INFO, &[cohort], [(place, Number::Whole(1))]);
         let quotas = report.quota.iter().filter(|(_, _, quota)| *quota > 0);
         let rows = quotas.map(|(flavor, resource, quota)| {
-            let labels = vec![cohort.to_owned(), flavor.to_string(), resource.as_str().to_owned()];
-            (labels, amount(resource, i64::try_from(*quota).unwrap_or(i64::MAX)))
+            (
+                vec![flavor.as_str(), resource.as_str()],
+                amount(resource, i64::try_from(*quota).unwrap_or(i64::MAX)),
+            )
         });
         self.series.replace(&table::COHORT_QUOTA, &[cohort], rows);
     }
@@ -187,29 +179,33 @@ impl QueueMetrics {
     /// What the ClusterQueues below a cohort come to.
     pub(super) fn tell_sums(&self, cohort: &CohortName) {
         let known = self.known();
-        let cohort_name = cohort.as_str();
-        let Some(below) = known.sums.below(cohort) else {
-            for metric in [&table::COHORT_ADMITTED_ACTIVE, &table::COHORT_RESERVATIONS] {
-                self.series.remove(metric, &[cohort_name]);
-            }
-            return;
-        };
-        self.series.set(&table::COHORT_ADMITTED_ACTIVE, &[cohort_name], below.admitted);
-        let rows = below.reserved.iter().map(|((flavor, resource), used)| {
-            let labels = vec![cohort_name.to_owned(), flavor.to_string(), resource.as_str().to_owned()];
-            (labels, amount(resource, i64::try_from(*used).unwrap_or(i64::MAX)))
+        let below = known.sums.below(cohort);
+        let admitted = below.map(|below| (Vec::new(), Number::from(below.admitted)));
+        self.series.replace(&table::COHORT_ADMITTED_ACTIVE, &[cohort.as_str()], admitted);
+        let rows = below.into_iter().flat_map(|below| &below.reserved).map(|((flavor, resource), used)| {
+            (
+                vec![flavor.as_str(), resource.as_str()],
+                amount(resource, i64::try_from(*used).unwrap_or(i64::MAX)),
+            )
         });
-        self.series.replace(&table::COHORT_RESERVATIONS, &[cohort_name], rows);
+        self.series.replace(&table::COHORT_RESERVATIONS, &[cohort.as_str()], rows);
     }
 }
 
-fn used_rows(rows: &[FlavorUsage], owner: &[&str]) -> BTreeMap<Vec<String>, Number> {
-    let row = |row: &FlavorUsage| {
-        let mut labels: Vec<String> = owner.iter().map(|&label| label.to_owned()).collect();
-        labels.extend([row.flavor.to_string(), row.resource.as_str().to_owned()]);
+/// A name as a label's value.
+fn named(cohort: Option<&CohortName>) -> &str {
+    cohort.map_or("", |name| name.as_str())
+}
+
+/// One row for each flavor and resource, its labels after those that it begins with.
+fn used_rows<'a>(
+    rows: &'a [FlavorUsage],
+    first: &'a [&'a str],
+) -> impl Iterator<Item = (Vec<&'a str>, Number)> {
+    rows.iter().map(move |row| {
+        let labels = [first, &[row.flavor.as_str(), row.resource.as_str()]].concat();
         (labels, amount(&row.resource, row.total))
-    };
-    rows.iter().map(row).collect()
+    })
 }
 
 fn told_share(share: &FairShare) -> f64 {

@@ -1,8 +1,8 @@
-//! Series by metric and labels, and how they go with what they are about.
+//! Series by what they are about, and how they go with it.
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
-use std::ops::Bound;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -30,141 +30,187 @@ impl From<usize> for Number {
 enum Value {
     Count(u64),
     Now(Number),
-    Spread { sum: f64, counts: Vec<u64> },
+    Spread(Box<Spread>),
 }
 
-/// The values of a metric's labels in the order of the table, those of its owner first.
-type Labels = Vec<String>;
+#[derive(Clone, Debug)]
+struct Spread {
+    sum: f64,
+    counts: Box<[u64]>,
+}
 
+/// The values of a metric's labels after those that name its owner.
+type Rest = Box<[Box<str>]>;
+
+/// One series of an owner. There are tens of thousands: each queue has dozens.
 #[derive(Debug)]
-struct Rows {
+struct Row {
     metric: &'static Metric,
-    by_labels: BTreeMap<Labels, Value>,
+    rest: Rest,
+    value: Value,
+}
+
+/// What series are about: the kind of object, and its names.
+type Subject = (Owner, Box<[Box<str>]>);
+
+/// What is told of it.
+#[derive(Debug, Default)]
+struct Told {
+    /// Values of custom labels.
+    custom: Box<[Box<str>]>,
+    /// In the order of their metrics' names, then of their labels.
+    rows: Vec<Row>,
 }
 
 /// All series of the metrics that are shown. What is said of any other metric is not kept.
 #[derive(Debug)]
 pub(super) struct Series {
     role: &'static str,
-    shown: Mutex<BTreeMap<&'static str, Rows>>,
-    /// Locked after `shown`, where both are.
-    custom: Mutex<Custom>,
+    /// By name.
+    shown: Vec<&'static Metric>,
+    custom: Custom,
+    told: Mutex<BTreeMap<Subject, Told>>,
 }
 
 impl Series {
     pub(super) fn new(role: &'static str, shown: impl Fn(&Metric) -> bool, custom: Custom) -> Self {
-        let rows = |metric: &&'static Metric| (metric.name, Rows { metric, by_labels: BTreeMap::new() });
-        let shown = ALL.iter().filter(|one| shown(one)).map(rows).collect();
-        Self { role, shown: Mutex::new(shown), custom: Mutex::new(custom) }
+        let mut shown: Vec<&Metric> = ALL.iter().copied().filter(|one| shown(one)).collect();
+        shown.sort_by_key(|metric| metric.name);
+        Self { role, shown, custom, told: Mutex::default() }
     }
 
     /// What an object says that its series are to show.
     pub(super) fn describe(&self, owner: Owner, names: &[&str], metadata: &ObjectMeta) {
-        self.custom().describe(owner, names, metadata);
+        let custom = self.custom.values(owner, metadata);
+        if !custom.is_empty() {
+            self.lock().entry((owner, kept(names))).or_default().custom = custom;
+        }
     }
 
-    pub(super) fn add(&self, metric: &Metric, labels: &[&str], count: u64) {
+    pub(super) fn add(&self, metric: &'static Metric, labels: &[&str], count: u64) {
         self.change(metric, labels, |value| match value {
             Value::Count(counted) => *counted = counted.saturating_add(count),
-            Value::Now(_) | Value::Spread { .. } => {}
+            Value::Now(_) | Value::Spread(_) => {}
         });
     }
 
-    pub(super) fn set(&self, metric: &Metric, labels: &[&str], number: impl Into<Number>) {
+    pub(super) fn set(&self, metric: &'static Metric, labels: &[&str], number: impl Into<Number>) {
         let number = number.into();
         self.change(metric, labels, |value| *value = Value::Now(number));
     }
 
-    pub(super) fn observe(&self, metric: &Metric, labels: &[&str], seconds: f64) {
+    pub(super) fn observe(&self, metric: &'static Metric, labels: &[&str], seconds: f64) {
         let Kind::Histogram(bounds) = metric.kind else { return };
         let bucket = bounds.iter().position(|bound| seconds <= *bound).unwrap_or(bounds.len());
         self.change(metric, labels, |value| {
-            if let Value::Spread { sum, counts } = value {
-                *sum += seconds;
-                counts[bucket] += 1;
+            if let Value::Spread(spread) = value {
+                spread.sum += seconds;
+                spread.counts[bucket] += 1;
             }
         });
     }
 
-    /// These are a gauge's series whose labels begin so, and no others.
-    pub(super) fn replace(
+    /// These are an owner's series of a gauge, by their other labels, and no others.
+    pub(super) fn replace<'a>(
         &self,
-        metric: &Metric,
+        metric: &'static Metric,
         owner: &[&str],
-        rows: impl IntoIterator<Item = (Vec<String>, Number)>,
+        rows: impl IntoIterator<Item = (Vec<&'a str>, Number)>,
     ) {
-        let mut shown = self.lock();
-        let Some(known) = shown.get_mut(metric.name) else { return };
-        remove(known, owner);
-        known.by_labels.extend(rows.into_iter().map(|(labels, number)| (labels, Value::Now(number))));
-    }
-
-    /// Removes the series of one metric whose labels begin so.
-    pub(super) fn remove(&self, metric: &Metric, labels: &[&str]) {
-        if let Some(rows) = self.lock().get_mut(metric.name) {
-            remove(rows, labels);
+        debug_assert_eq!(owner.len(), metric.owner.names(), "{}", metric.name);
+        if !self.shows(metric) {
+            return;
         }
+        let rows = rows.into_iter().map(|(rest, number)| Row {
+            metric,
+            rest: kept(&rest),
+            value: Value::Now(number),
+        });
+        let mut new: Vec<Row> = rows.collect();
+        new.sort_by(|a, b| a.rest.cmp(&b.rest));
+        let mut all = self.lock();
+        let rows = &mut all.entry((metric.owner, kept(owner))).or_default().rows;
+        rows.splice(of_metric(rows, metric), new);
     }
 
     /// An object is gone, and all its series with it.
     pub(super) fn forget(&self, owner: Owner, names: &[&str]) {
-        let mut shown = self.lock();
-        shown.values_mut().filter(|rows| rows.metric.owner == owner).for_each(|rows| remove(rows, names));
-        self.custom().forget(owner, names);
+        self.lock().remove(&(owner, kept(names)));
     }
 
     /// Removes what is as it is now, and keeps what was counted.
     pub(super) fn clear_gauges(&self) {
-        let mut shown = self.lock();
-        let passing =
-            |rows: &&mut Rows| rows.metric.kind == Kind::Gauge && rows.metric.owner != Owner::Program;
-        shown.values_mut().filter(passing).for_each(|rows| rows.by_labels.clear());
+        let mut all = self.lock();
+        for (_, told) in all.iter_mut().filter(|((owner, _), _)| *owner != Owner::Program) {
+            told.rows.retain(|row| row.metric.kind != Kind::Gauge);
+        }
     }
 
-    fn change(&self, metric: &Metric, labels: &[&str], change: impl FnOnce(&mut Value)) {
+    fn change(&self, metric: &'static Metric, labels: &[&str], change: impl FnOnce(&mut Value)) {
         debug_assert_eq!(labels.len(), metric.labels.len(), "{}", metric.name);
-        let mut shown = self.lock();
-        let Some(rows) = shown.get_mut(metric.name) else { return };
-        let labels = labels.iter().map(|&label| label.to_owned()).collect();
-        change(rows.by_labels.entry(labels).or_insert_with(|| match metric.kind {
-            Kind::Counter => Value::Count(0),
-            Kind::Gauge => Value::Now(Number::Whole(0)),
-            Kind::Histogram(bounds) => Value::Spread { sum: 0.0, counts: vec![0; bounds.len() + 1] },
-        }));
+        if !self.shows(metric) {
+            return;
+        }
+        let (names, rest) = labels.split_at(metric.owner.names());
+        let mut all = self.lock();
+        let rows = &mut all.entry((metric.owner, kept(names))).or_default().rows;
+        let at = rows.binary_search_by(|row| {
+            let labels = || row.rest.iter().map(|label| &**label).cmp(rest.iter().copied());
+            row.metric.name.cmp(metric.name).then_with(labels)
+        });
+        let at = at.unwrap_or_else(|at| {
+            rows.insert(at, Row { metric, rest: kept(rest), value: Value::none(metric.kind) });
+            at
+        });
+        change(&mut rows[at].value);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Rows>> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shows(&self, metric: &Metric) -> bool {
+        self.shown.iter().any(|shown| std::ptr::eq(*shown, metric))
     }
 
-    fn custom(&self) -> MutexGuard<'_, Custom> {
-        self.custom.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Subject, Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn remove(rows: &mut Rows, first: &[&str]) {
-    let from: Labels = first.iter().map(|&label| label.to_owned()).collect();
-    let begins = |labels: &Labels| labels.iter().zip(first).all(|(label, first)| label == first);
-    let range = rows.by_labels.range::<Labels, _>((Bound::Included(&from), Bound::Unbounded));
-    let gone: Vec<Labels> = range.map(|(labels, _)| labels.clone()).take_while(begins).collect();
-    for labels in gone {
-        rows.by_labels.remove(&labels);
+impl Value {
+    fn none(kind: Kind) -> Self {
+        match kind {
+            Kind::Counter => Self::Count(0),
+            Kind::Gauge => Self::Now(Number::Whole(0)),
+            Kind::Histogram(bounds) => {
+                Self::Spread(Box::new(Spread { sum: 0.0, counts: vec![0; bounds.len() + 1].into() }))
+            }
+        }
     }
+}
+
+/// Where the rows of one metric are.
+fn of_metric(rows: &[Row], metric: &Metric) -> Range<usize> {
+    let from = rows.partition_point(|row| row.metric.name < metric.name);
+    let until = rows.partition_point(|row| row.metric.name <= metric.name);
+    from..until
+}
+
+fn kept(labels: &[&str]) -> Box<[Box<str>]> {
+    labels.iter().map(|&label| label.into()).collect()
 }
 
 impl Collector for Series {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let shown = self.lock();
-        let custom = self.custom();
-        for Rows { metric, by_labels } in shown.values() {
-            let (name, kind) = open_metrics(metric, |name| shown.contains_key(name));
+        let all = self.lock();
+        for &metric in &self.shown {
+            let (name, kind) = open_metrics(metric, |name| self.shown.iter().any(|shown| shown.name == name));
             let mut family = encoder.encode_descriptor(name, metric.help, None, kind)?;
-            for (labels, value) in by_labels {
-                let values = labels.iter().map(String::as_str).chain([self.role]);
-                let custom = custom.of_series(metric.owner, labels);
-                let own = metric.all_labels().map(|name| -> &str { name });
-                let labels: Vec<(&str, &str)> = own.zip(values).chain(custom).collect();
-                encode(family.encode_family(&labels)?, metric, kind, value)?;
+            for ((_, names), told) in all.iter().filter(|((owner, _), _)| *owner == metric.owner) {
+                let custom = self.custom.named(metric.owner, &told.custom);
+                for row in &told.rows[of_metric(&told.rows, metric)] {
+                    let values = names.iter().chain(&row.rest).map(|value| &**value).chain([self.role]);
+                    let own = metric.all_labels().map(|name| -> &str { name });
+                    let labels: Vec<(&str, &str)> = own.zip(values).chain(custom.iter().copied()).collect();
+                    encode(family.encode_family(&labels)?, metric, kind, &row.value)?;
+                }
             }
         }
         Ok(())
@@ -188,11 +234,11 @@ fn encode(mut to: MetricEncoder<'_>, metric: &Metric, kind: MetricType, value: &
         Value::Count(count) => to.encode_counter::<NoLabelSet, _, u64>(count, None),
         Value::Now(Number::Whole(number)) => to.encode_gauge(number),
         Value::Now(Number::Real(number)) => to.encode_gauge(number),
-        Value::Spread { sum, counts } => {
+        Value::Spread(spread) => {
             let Kind::Histogram(bounds) = metric.kind else { return Ok(()) };
             let bounds = bounds.iter().copied().chain([f64::INFINITY]);
-            let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
-            to.encode_histogram::<NoLabelSet>(*sum, counts.iter().sum(), &buckets, None)
+            let buckets: Vec<(f64, u64)> = bounds.zip(spread.counts.iter().copied()).collect();
+            to.encode_histogram::<NoLabelSet>(spread.sum, spread.counts.iter().sum(), &buckets, None)
         }
     }
 }
@@ -256,14 +302,19 @@ mod tests {
         series.set(&table::LOCAL_RESERVING, &["a", "other"], 1);
         series.forget(Owner::ClusterQueue, &["a"]);
         series.forget(Owner::LocalQueue, &["a", "team"]);
-        let left = |metric: &Metric| -> Vec<Labels> {
-            series.lock()[metric.name].by_labels.keys().cloned().collect()
+        let left = |metric: &'static Metric| -> Vec<Vec<String>> {
+            let all = series.lock();
+            let rows = all.iter().flat_map(|((_, names), told)| {
+                told.rows[of_metric(&told.rows, metric)]
+                    .iter()
+                    .map(move |row| names.iter().chain(&row.rest).map(|label| label.to_string()).collect())
+            });
+            rows.collect()
         };
         assert_eq!(left(&table::ADMITTED), [["aa", ""], ["b", ""]]);
         assert_eq!(left(&table::PENDING), [["aa", "active"], ["b", "active"]]);
         assert_eq!(left(&table::LOCAL_RESERVING), [["a", "other"], ["aa", "team"], ["b", "team"]]);
-        let row = |queue: &str| (vec![queue.to_owned(), "inadmissible".to_owned()], Number::Whole(7));
-        series.replace(&table::PENDING, &["aa"], [row("aa")]);
+        series.replace(&table::PENDING, &["aa"], [(vec!["inadmissible"], Number::Whole(7))]);
         assert_eq!(left(&table::PENDING), [["aa", "inadmissible"], ["b", "active"]]);
         series.clear_gauges();
         assert_eq!((left(&table::PENDING).len(), left(&table::ADMITTED).len()), (0, 2));

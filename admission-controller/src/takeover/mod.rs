@@ -48,8 +48,7 @@ fn senders(take_over: &TakeOver) -> Vec<Sender> {
         of(admission, "MutatingWebhookConfiguration", configuration("mutating")),
         of(admission, "ValidatingWebhookConfiguration", configuration("validating")),
     ];
-    let converted = crds::definition::all().into_iter().filter(|crd| crd.spec.conversion.is_some());
-    let converted = converted.filter_map(|crd| crd.metadata.name);
+    let converted = crds::conversion::definition_names();
     all.extend(converted.map(|name| of("apiextensions.k8s.io", "CustomResourceDefinition", name)));
     let services = visibility::VERSIONS.map(visibility::api_service_name);
     all.extend(services.map(|name| of("apiregistration.k8s.io", "APIService", name)));

@@ -51,6 +51,11 @@ pub enum ConversionError {
 /// The kinds that [`convert`] knows.
 pub const KINDS: [&str; 5] = ["ClusterQueue", "Cohort", "LocalQueue", "MultiKueueCluster", "Workload"];
 
+/// The names of their definitions: those for which the API server asks the conversion webhook.
+pub fn definition_names() -> [String; 5] {
+    KINDS.map(|kind| format!("{}s.{}", kind.to_lowercase(), names::kueue::GROUP))
+}
+
 /// The two versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
