@@ -88,34 +88,22 @@ impl Engine {
                 self.look_again(queue, &order);
             }
             if !pass.progress && !self.step_aside(pass.outrun, &pass.kept, now_ms) {
-                break;
+                // Who took back what was not told yet may have left room for whom it was promised.
+                if !self.released || self.pods_are_awaited() {
+                    break;
+                }
+                self.keep_promises(now_ms);
             }
         }
         self.cut_short = looked_at >= HEADS_PER_CALL;
         if !self.cut_short {
             for who in std::mem::take(&mut self.unsaid) {
-                if let Some(queue) = self.waits_behind(who) {
-                    self.say(who, Some(queue), PendingReason::Behind);
+                if self.waits_behind(who) {
+                    self.say(who, PendingReason::Behind);
                 }
             }
         }
-        self.drop_outdated_reasons();
         self.tell()
-    }
-
-    /// A reason that a later cycle of the same call overtook is nobody's business.
-    fn drop_outdated_reasons(&mut self) {
-        let workloads = &self.workloads;
-        self.out.retain(|decision| match decision {
-            Decision::SetPending(set) => {
-                workloads.named(&set.workload).is_some_and(|record| record.said.as_ref() == Some(&set.reason))
-            }
-            Decision::Reserve(_)
-            | Decision::Evict(_)
-            | Decision::Replace(_)
-            | Decision::Withdraw(_)
-            | Decision::SetUnplaced(_) => true,
-        });
     }
 
     /// Whether the last call of [`Engine::decide`] stopped before everything was looked at.
@@ -123,11 +111,11 @@ impl Engine {
         self.cut_short
     }
 
-    /// The StrictFIFO queue in which it waits for its turn, not being the head that was looked at.
-    fn waits_behind(&self, who: WorkloadId) -> Option<NodeId> {
-        let Phase::Queued(queue) = self.workloads.get(who)?.phase else { return None };
-        let head = self.queues[queue].blocked.as_ref().map(|order| order.who);
-        (head != Some(who)).then_some(queue)
+    /// Whether it waits for its turn in a StrictFIFO queue, not being the head that was looked at.
+    fn waits_behind(&self, who: WorkloadId) -> bool {
+        let phase = self.workloads.get(who).map(|record| &record.phase);
+        let Some(Phase::Queued(queue)) = phase else { return false };
+        self.queues[*queue].blocked.as_ref().is_none_or(|head| head.who != who)
     }
 
     /// Gives room that came back to whom it was promised.
@@ -267,7 +255,7 @@ impl Engine {
             queue.active.remove(&order);
             queue.parked.insert(shape, order.clone());
             self.set_phase(order.who, Phase::Parked(id));
-            self.say(order.who, Some(id), reason);
+            self.say(order.who, reason);
         }
     }
 }

@@ -12,19 +12,17 @@ use model::reasons::workload::{evicted, pods_ready, preempted};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DecisionId(pub u64);
 
-/// Something to be written. Reasons to wait may come by the hundred thousand at a time: what is larger is kept apart.
+/// Something to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Give quota.
     Reserve(Reserve),
     /// Take a workload's pods away, and with them its quota.
-    Evict(Box<Evict>),
+    Evict(Evict),
     /// Finish a workload slice that another has replaced.
     Replace(Replace),
     /// Take quota back from a workload that was not admitted yet.
-    Withdraw(Box<Withdraw>),
-    /// Say why a workload waits.
-    SetPending(SetPending),
+    Withdraw(Withdraw),
     /// Say why a workload that has quota finds no places yet.
     SetUnplaced(SetUnplaced),
 }
@@ -162,9 +160,9 @@ pub struct Evict {
     pub victim_path: String,
 }
 
-/// A changed reason to wait.
+/// A reason to wait that has changed: see [`Engine::take_reasons`](crate::Engine::take_reasons).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetPending {
+pub struct NewReason {
     /// The workload.
     pub workload: Uid,
     /// The ClusterQueue it waits in, where it has one.

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use model::planted::{Bug, Planted};
@@ -6,7 +7,7 @@ use model::pool::Pool;
 use model::selector::Labels;
 
 use crate::alarms::Alarms;
-use crate::decision::{Decision, DecisionId, SetPending};
+use crate::decision::{Decision, DecisionId, NewReason};
 use crate::input::{Admission, AdmissionCheck, Cohort, Flavor, PodSet};
 use crate::local_queues::LocalQueues;
 use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName};
@@ -17,6 +18,7 @@ use crate::reason::PendingReason;
 use crate::settings::Settings;
 use crate::slices::WorkloadKey;
 use crate::tree::{NodeId, NodeName, Tree, Usage};
+use crate::uid::Uid;
 use crate::workloads::{WorkloadId, Workloads};
 
 /// All state of layer 1, owned by one task.
@@ -76,6 +78,10 @@ pub struct Engine {
     pub(crate) released: bool,
     /// Put into a StrictFIFO queue, or no longer its head, since the last decision: to be told that they wait behind others.
     pub(crate) unsaid: Vec<WorkloadId>,
+    /// Whose reason to wait is another than the one that was taken last.
+    pub(crate) unheard: BTreeSet<WorkloadId>,
+    /// Whose reason was taken last.
+    pub(crate) heard_last: WorkloadId,
     pub(crate) cut_short: bool,
     pub(crate) counts: CycleCounts,
     /// How many cycles there were.
@@ -177,23 +183,53 @@ impl Engine {
         found
     }
 
-    pub(crate) fn say(
-        &mut self,
-        who: WorkloadId,
-        queue: Option<NodeId>,
-        reason: impl Into<Arc<PendingReason>>,
-    ) {
+    pub(crate) fn say(&mut self, who: WorkloadId, reason: impl Into<Arc<PendingReason>>) {
         let reason = reason.into();
         let Some(record) = self.workloads.get_mut(who) else { return };
         if record.said.as_ref() != Some(&reason) {
-            record.said = Some(reason.clone());
-            let cluster_queue = queue.map(|queue| self.queues[queue].name.clone());
-            self.out.push(Decision::SetPending(SetPending {
-                workload: record.workload.uid.clone(),
-                cluster_queue,
-                reason,
-            }));
+            record.said = Some(reason);
+            self.unheard.insert(who);
         }
+    }
+
+    /// Whether there are reasons to wait that have changed since they were taken.
+    pub fn has_reasons(&self) -> bool {
+        !self.unheard.is_empty()
+    }
+
+    /// Whether a workload's reason to wait is still to be taken.
+    pub fn has_reason_of(&self, uid: &Uid) -> bool {
+        self.workloads.id(uid).is_some_and(|who| self.unheard.contains(&who))
+    }
+
+    /// Reasons to wait that have changed since they were taken, of at most so many workloads; the next call goes on with others.
+    /// Nothing is decided by them, and a change of quota may give a new one to every workload of a cluster: take as many
+    /// as can be written.
+    pub fn take_reasons(&mut self, at_most: usize) -> Vec<NewReason> {
+        let others = self.unheard.range((Bound::Excluded(self.heard_last), Bound::Unbounded));
+        let turns = others.chain(self.unheard.range(..=self.heard_last));
+        let turns: Vec<WorkloadId> = turns.copied().take(at_most).collect();
+        self.heard_last = turns.last().copied().unwrap_or(self.heard_last);
+        for who in &turns {
+            self.unheard.remove(who);
+        }
+        turns.into_iter().filter_map(|who| self.reason_told(who)).collect()
+    }
+
+    /// `None` where it no longer waits.
+    fn reason_told(&self, who: WorkloadId) -> Option<NewReason> {
+        let record = self.workloads.get(who)?;
+        let queue = match &record.phase {
+            Phase::Queued(queue) | Phase::Parked(queue) => Some(*queue),
+            Phase::Claiming(claim) => Some(claim.queue),
+            Phase::Aside(queue) => *queue,
+            Phase::Holding(_) | Phase::Finished => return None,
+        };
+        Some(NewReason {
+            workload: record.workload.uid.clone(),
+            cluster_queue: queue.map(|queue| self.queues[queue].name.clone()),
+            reason: record.said.clone()?,
+        })
     }
 
     pub(crate) fn set_phase(&mut self, who: WorkloadId, phase: Phase) {

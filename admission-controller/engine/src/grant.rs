@@ -171,7 +171,7 @@ impl Engine {
         self.second_pass.remove(&who);
         let victim_path = self.tree.path_text(queue);
         let evict = Evict { id, victim, based_on, reason, preemptor, preemptor_path, victim_path };
-        self.out.push(Decision::Evict(Box::new(evict)));
+        self.out.push(Decision::Evict(evict));
     }
 
     /// Takes the quota of a workload that was not admitted yet: nothing of it runs, so there is nothing to wait for.
@@ -186,7 +186,7 @@ impl Engine {
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
         self.charge(queue, &usage, &places, Ledger::Planned, -1);
         self.second_pass.remove(&who);
-        self.out.push(Decision::Withdraw(Box::new(Withdraw { id, workload, based_on, reason })));
+        self.out.push(Decision::Withdraw(Withdraw { id, workload, based_on, reason }));
     }
 
     fn next_id(&mut self, who: WorkloadId) -> DecisionId {

@@ -45,7 +45,7 @@ mod waiting;
 mod workloads;
 
 pub use decision::{
-    Decision, DecisionId, Evict, EvictReason, Outcome, PreemptionReason, Replace, Reserve, SetPending,
+    Decision, DecisionId, Evict, EvictReason, NewReason, Outcome, PreemptionReason, Replace, Reserve,
     SetUnplaced, Unready, Withdraw,
 };
 pub use engine::Engine;

@@ -191,7 +191,7 @@ impl Engine {
                     };
                     let would_wait = would_wait.map(|name| self.queue_named(&name));
                     self.put_apart(who, would_wait);
-                    self.say(who, would_wait, reason);
+                    self.say(who, reason);
                 }
             },
         }
@@ -201,7 +201,7 @@ impl Engine {
         let Some(record) = self.workloads.get(who) else { return };
         if let Some(words) = record.past.refused.clone() {
             self.put_apart(who, Some(id));
-            self.say(who, Some(id), PendingReason::AdmissionRefused(words.into()));
+            self.say(who, PendingReason::AdmissionRefused(words.into()));
             return;
         }
         let order = self.order_of(who, record);

@@ -94,7 +94,7 @@ impl Engine {
             Err(no_fit) => return self.does_not_fit(head, no_fit, kept, false),
         };
         let again = if self.settings.recompute_overlapping_targets && self.overlaps(&assignment.verdict) {
-            self.search_again(head, &assignment)
+            self.search_again(head, &assignment, kept)
         } else if self.settings.topology.recompute && self.lost_its_places(head, &assignment) {
             self.assign_again(head.who(), head.queue, &assignment.admission)
         } else {
@@ -138,8 +138,12 @@ impl Engine {
     }
 
     /// Searches anew among the same flavors, those who leave for others being gone.
-    fn search_again(&mut self, head: &Head, before: &Assignment) -> Result<Assignment, NoFit> {
+    /// Victims other than those that somebody else has taken. What is kept for a queue's blocked head is not in use: it must not
+    /// make a victim of who is within its quota.
+    fn search_again(&mut self, head: &Head, before: &Assignment, kept: &Kept) -> Result<Assignment, NoFit> {
+        self.charge_kept(&kept.charges, -1);
         let found = self.assign_again(head.who(), head.queue, &before.admission);
+        self.charge_kept(&kept.charges, 1);
         let result = match &found {
             Ok(Assignment { verdict: Verdict::Fit | Verdict::Wait, .. }) => Recomputation::DeferredFit,
             Ok(Assignment { verdict: Verdict::Preempt(targets), usage, places, .. })
@@ -308,7 +312,7 @@ impl Engine {
 
     pub(crate) fn say_waiting(&mut self, who: WorkloadId, queue: NodeId) {
         let victims = self.leaving_in_tree(queue);
-        self.say(who, Some(queue), PendingReason::WaitingForPreempted { victims });
+        self.say(who, PendingReason::WaitingForPreempted { victims });
     }
 
     fn leaving_in_tree(&self, queue: NodeId) -> usize {
@@ -401,7 +405,7 @@ impl Engine {
         if !self.settings.preserve_scan_progress {
             self.forget_progress(head.who());
         }
-        self.say(head.who(), Some(head.queue), reason);
+        self.say(head.who(), reason);
         Done::Outrun
     }
 
@@ -487,7 +491,7 @@ impl Engine {
             self.set_phase(head.who(), Phase::Parked(head.queue));
             Done::Something
         };
-        self.say(head.who(), Some(head.queue), reason);
+        self.say(head.who(), reason);
         done
     }
 }

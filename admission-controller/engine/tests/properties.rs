@@ -140,6 +140,7 @@ impl Story {
             }
         }
         assert!(self.world.engine.decide(self.now_ms).is_empty(), "does not come to rest");
+        self.world.take_reasons();
         self.judge_who_waits();
         self.judge_reports();
     }
@@ -234,8 +235,7 @@ impl Story {
     fn judge_victims(&self, decisions: &[Decision]) {
         let mut by_preemptor: BTreeMap<Uid, Vec<Uid>> = BTreeMap::new();
         for decision in decisions {
-            let Decision::Evict(evict) = decision else { continue };
-            if let Evict { victim, preemptor: Some(preemptor), .. } = &**evict {
+            if let Decision::Evict(Evict { victim, preemptor: Some(preemptor), .. }) = decision {
                 by_preemptor.entry(preemptor.clone()).or_default().push(victim.clone());
             }
         }

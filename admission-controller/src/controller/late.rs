@@ -10,6 +10,8 @@ use super::world::Unit;
 
 /// So many of each may be written at once after a while of silence: a team's jobs, or a few hundred queues.
 const BURST: u32 = 128;
+/// So many reasons may be due at a time: there may be as many as there are workloads, and they keep where they come from.
+const MAX_REASONS: usize = 1_024;
 /// While decisions are being written, one more of each may be written for so many of them,
 const PER_DECISIONS: u32 = 20;
 /// and one more after each such time.
@@ -103,6 +105,11 @@ impl Late {
     /// Due at this time, or when it was due before if that is sooner.
     pub(super) fn schedule(&mut self, unit: Unit, at: Instant) {
         self.line(&unit).schedule(unit, at);
+    }
+
+    /// How many reasons more may be scheduled.
+    pub(super) fn room_for_reasons(&self) -> usize {
+        MAX_REASONS.saturating_sub(self.reasons.when.len())
     }
 
     /// Whether something is to be written of it later.

@@ -233,7 +233,8 @@ impl Controller {
     }
 
     async fn wake(&mut self, feeds: &mut Feeds, asked: &mut mpsc::Receiver<Ask>) -> Wake {
-        if self.acts() && self.engine.has_more() {
+        let has_reasons = || self.engine.has_reasons() && self.late.room_for_reasons() > 0;
+        if self.acts() && (self.engine.has_more() || has_reasons()) {
             tokio::task::yield_now().await;
             return Wake::Due;
         }
@@ -366,7 +367,7 @@ impl Controller {
                 }
                 Decision::Evict(evict) => {
                     self.mark(&evict.victim);
-                    if let Some(old) = self.evictions.insert(evict.victim.clone(), *evict) {
+                    if let Some(old) = self.evictions.insert(evict.victim.clone(), evict) {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }
@@ -381,19 +382,17 @@ impl Controller {
                 }
                 Decision::Withdraw(withdraw) => {
                     self.mark(&withdraw.workload);
-                    if let Some(old) = self.withdrawals.insert(withdraw.workload.clone(), *withdraw) {
+                    if let Some(old) = self.withdrawals.insert(withdraw.workload.clone(), withdraw) {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }
-                Decision::SetPending(set) => {
-                    let delay = match self.says_the_like(&set.workload, &set.reason) {
-                        true => REFRESH_DELAY,
-                        false => PENDING_DELAY,
-                    };
-                    if let Some(unit) = self.world.unit_of_workload(&set.workload) {
-                        self.late.schedule(unit, begun + delay);
-                    }
-                }
+            }
+        }
+        for new in self.engine.take_reasons(self.late.room_for_reasons()) {
+            let like_before = self.says_the_like(&new.workload, &new.reason);
+            let delay = if like_before { REFRESH_DELAY } else { PENDING_DELAY };
+            if let Some(unit) = self.world.unit_of_workload(&new.workload) {
+                self.late.schedule(unit, begun + delay);
             }
         }
         self.counted.queues.cycles(&self.engine.take_cycle_counts(), took);

@@ -446,7 +446,7 @@ impl Controller {
         {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
         }
-        if self.provision(unit, workload) || self.late.is_scheduled(unit) {
+        if self.provision(unit, workload) || self.late.is_scheduled(unit) || self.engine.has_reason_of(&uid) {
             return;
         }
         // Until the object says it: the write may be shed, or meet a conflict.

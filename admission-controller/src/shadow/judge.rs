@@ -164,14 +164,14 @@ impl Judge {
                         self.hold(one.workload, one.id, Opinion::Admit(one.admission), now)
                     }
                     Decision::Evict(one) => self.hold(one.victim, one.id, Opinion::Evict(one.reason), now),
-                    Decision::SetPending(one) => {
-                        self.reasons_due.insert(one.workload, now + SETTLED);
-                    }
                     // Of what had only quota in a queue that is stopped, the running Kueue says what becomes.
                     Decision::Withdraw(one) => self.engine.written(one.id, Outcome::Unsettled),
                     // What follows from an admission, and where the pods go of what has quota: no decisions of their own.
                     Decision::Replace(_) | Decision::SetUnplaced(_) => {}
                 }
+            }
+            for new in self.engine.take_reasons(usize::MAX) {
+                self.reasons_due.insert(new.workload, now + SETTLED);
             }
             if !self.engine.has_more() {
                 return;

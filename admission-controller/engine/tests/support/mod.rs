@@ -167,6 +167,7 @@ impl World {
         for decision in self.engine.cycle(1_000) {
             self.carry_out(decision);
         }
+        self.take_reasons();
         self.engine.audit().unwrap();
     }
 
@@ -180,14 +181,22 @@ impl World {
         for _ in 0..100 {
             let decisions = self.engine.decide(now_ms);
             self.engine.audit().unwrap();
-            if decisions.is_empty() {
+            if decisions.is_empty() && !self.engine.has_reasons() {
                 return;
             }
             for decision in decisions {
                 self.carry_out(decision);
             }
+            self.take_reasons();
         }
         panic!("the engine does not come to rest");
+    }
+
+    /// Everyone's reason to wait is written.
+    pub fn take_reasons(&mut self) {
+        for new in self.engine.take_reasons(usize::MAX) {
+            self.pending.insert(new.workload, (*new.reason).clone());
+        }
     }
 
     pub fn carry_out(&mut self, decision: Decision) {
@@ -216,7 +225,7 @@ impl World {
                 };
                 *evicted = true;
                 self.engine.written(evict.id, Outcome::Written(version));
-                self.evictions.push(*evict);
+                self.evictions.push(evict);
             }
             Decision::Replace(replace) => {
                 let slice = replace.slice.to_string();
@@ -230,9 +239,6 @@ impl World {
                 workload.standing = Standing::Pending;
                 self.pending.insert(withdraw.workload.clone(), withdraw.reason);
                 self.engine.written(withdraw.id, Outcome::Written(version));
-            }
-            Decision::SetPending(set) => {
-                self.pending.insert(set.workload, (*set.reason).clone());
             }
         }
     }

@@ -9,7 +9,7 @@ use admission_controller::{input, news, status, topology, words};
 use crds::view::workload::Workload;
 use jiff::Timestamp;
 use kit::events::Severity;
-use quota_engine::{Decision, Evict, Outcome, PendingReason, Uid};
+use quota_engine::{Decision, Evict, NewReason, Outcome, PendingReason, Uid};
 use serde_json::{Map, Value, json};
 
 use super::world::{World, forget_nulls, key_of};
@@ -129,27 +129,35 @@ impl Cycle {
                 }
                 // Told by the controller of Workloads, not in a cycle.
                 Decision::Withdraw(_) => {}
-                // Of queues that do not run a cycle has no heads: Kueue tells their workloads elsewhere.
-                Decision::SetPending(set)
-                    if set.cluster_queue.is_none()
-                        || matches!(*set.reason, PendingReason::ClusterQueueInactive(..)) => {}
-                // Nor is one told here of which another like it, tried before, has shown that it does not fit.
-                Decision::SetPending(set)
-                    if matches!(*set.reason, PendingReason::NoFit(_)) && !heads.contains(&set.workload) => {}
-                Decision::SetPending(set) => {
-                    let view = self.view(&set.workload);
-                    let requests = self.world.engine.requests_of(&set.workload);
-                    let body = |view: &Workload| status::pending(view, &set.reason, &requests, self.now);
-                    if let Some(body) = body(&view)
-                        && self.write(&set.workload, &view, body, None) == Outcome::Unsettled
-                    {
-                        // The reason is kept until the object says it, and written on what is seen next.
-                        let view = self.view(&set.workload);
-                        let body = status::pending(&view, &set.reason, &requests, self.now).unwrap();
-                        self.write(&set.workload, &view, body, None);
-                    }
-                }
             }
+        }
+        for new in self.world.engine.take_reasons(usize::MAX) {
+            let is_head = heads.contains(&new.workload);
+            let told_by_a_cycle = match &*new.reason {
+                // Of queues that do not run a cycle has no heads: Kueue tells their workloads elsewhere.
+                PendingReason::ClusterQueueInactive(..) => false,
+                // Nor is one told of which another like it, tried before, has shown that it does not fit.
+                PendingReason::NoFit(_) => is_head,
+                _ => new.cluster_queue.is_some(),
+            };
+            if told_by_a_cycle {
+                self.write_reason(&new);
+            }
+        }
+    }
+
+    fn write_reason(&mut self, new: &NewReason) {
+        let uid = &new.workload;
+        let requests = self.world.engine.requests_of(uid);
+        let body = |view: &Workload, now| status::pending(view, &new.reason, &requests, now);
+        let view = self.view(uid);
+        if let Some(first) = body(&view, self.now)
+            && self.write(uid, &view, first, None) == Outcome::Unsettled
+        {
+            // The reason is kept until the object says it, and written on what is seen next.
+            let view = self.view(uid);
+            let again = body(&view, self.now).unwrap();
+            self.write(uid, &view, again, None);
         }
     }
 
