@@ -110,14 +110,26 @@ pub(crate) async fn set_up(ctx: &Context, plan: &Plan) -> Result<()> {
     let is_namespace = |object: &&Value| object["kind"] == "Namespace";
     for namespaces in [true, false] {
         let objects = plan.setup.iter().filter(|object| is_namespace(object) == namespaces);
-        let posts = objects
-            .map(|object| async { post(&ctx.clients.write, &collection(object)?, object).await.map(drop) });
+        let posts = objects.map(|object| async {
+            let path = collection(object)?;
+            post(&ctx.clients.write, &path, object).await?;
+            if object["kind"] == "Node" { open(&ctx.clients.write, &path, object).await } else { Ok(()) }
+        });
         let mut posts = futures::stream::iter(posts).buffer_unordered(IN_FLIGHT);
         while let Some(done) = posts.next().await {
             done?;
         }
     }
     Ok(())
+}
+
+/// The API server taints new nodes as not ready, and nobody runs here who would take that away.
+async fn open(client: &kube::Client, nodes: &str, node: &Value) -> Result<()> {
+    let path = format!("{nodes}/{}", node["metadata"]["name"].as_str().unwrap_or_default());
+    let request = http::Request::patch(path)
+        .header("content-type", "application/merge-patch+json")
+        .body(serde_json::to_vec(&json!({"spec": {"taints": null}}))?)?;
+    client.request::<Value>(request).await.map(drop).context("taking a node's taints away")
 }
 
 /// Runs the whole plan, or what of it comes to an end within the limit.
