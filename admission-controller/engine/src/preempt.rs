@@ -223,20 +223,28 @@ impl<'a> Search<'a> {
 
     /// Whether to try with borrowing, without, or both, and which first.
     fn attempts(&self, candidates: &[Candidate]) -> Vec<bool> {
-        let may_not_borrow = self.policy.borrow_within_cohort == BorrowWithinCohort::Never;
         let others = candidates.iter().any(|one| one.right != Right::SameQueue);
         let hierarchical = candidates.iter().any(|one| one.right == Right::Hierarchy);
-        let under_nominal = self.short.iter().all(|pair| {
-            self.engine.tree.used(self.queue, *pair, Ledger::Planned)
-                < self.engine.tree.nominal(self.queue, *pair)
-        });
-        if !others || (may_not_borrow && !under_nominal) {
+        if !others || self.must_borrow() {
             vec![true]
-        } else if may_not_borrow && !hierarchical {
+        } else if self.may_not_borrow() && !hierarchical {
             vec![false, true]
         } else {
             vec![true, false]
         }
+    }
+
+    fn may_not_borrow(&self) -> bool {
+        self.policy.borrow_within_cohort == BorrowWithinCohort::Never
+    }
+
+    /// Whether its queue has used up its quota, and takes nobody's place by borrowing.
+    fn must_borrow(&self) -> bool {
+        let tree = &self.engine.tree;
+        let is_under = |pair: &FlavorResource| {
+            tree.used(self.queue, *pair, Ledger::Planned) < tree.nominal(self.queue, *pair)
+        };
+        self.may_not_borrow() && !self.short.iter().all(is_under)
     }
 
     fn attempt(&mut self, candidates: &[Candidate], may_borrow: bool) -> Vec<Target> {
@@ -370,8 +378,12 @@ impl<'a> Search<'a> {
         let mut advantage = self.fits_within(self.queue, &mut rest);
         let mut below = self.queue;
         let ancestors: Vec<NodeId> = self.engine.tree.path(self.queue).skip(1).collect();
+        // Most heads that are blocked in a full cohort have used up their quota: nobody in it would do.
+        let needs_advantage = self.must_borrow();
         for ancestor in ancestors {
-            self.in_subtree(ancestor, below, advantage, found);
+            if advantage || !needs_advantage {
+                self.in_subtree(ancestor, below, advantage, found);
+            }
             advantage |= self.fits_within(ancestor, &mut rest);
             below = ancestor;
         }

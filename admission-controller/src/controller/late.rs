@@ -249,6 +249,21 @@ mod tests {
     }
 
     #[test]
+    fn no_more_reasons_are_taken_than_can_be_written_soon() {
+        let start = kit::Clock::System.monotonic();
+        let mut late = Late::new();
+        for number in 0..2_000 {
+            if late.room_for_reasons() > 0 {
+                late.schedule(workload(number), start);
+            }
+        }
+        assert_eq!((late.reasons.when.len(), late.room_for_reasons()), (MAX_REASONS, 0));
+        late.schedule(queue(1), start);
+        assert!(late.next_reason(start).is_some());
+        assert_eq!(late.room_for_reasons(), 1, "one has gone, and queues do not count");
+    }
+
+    #[test]
     fn decisions_and_silence_allow_more() {
         let start = kit::Clock::System.monotonic();
         let mut late = Late::new();
