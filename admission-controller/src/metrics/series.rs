@@ -110,7 +110,8 @@ impl Series {
         });
     }
 
-    /// These are an owner's series of a gauge, by their other labels, and no others.
+    /// These are an owner's series of a gauge, by their other labels, and no others. Of two with the same labels one is shown:
+    /// Prometheus reads no page that has both.
     pub(super) fn replace<'a>(
         &self,
         metric: &'static Metric,
@@ -128,6 +129,7 @@ impl Series {
         });
         let mut new: Vec<Row> = rows.collect();
         new.sort_by(|a, b| a.rest.cmp(&b.rest));
+        new.dedup_by(|a, b| a.rest == b.rest);
         let mut all = self.lock();
         let rows = &mut all.entry((metric.owner, kept(owner))).or_default().rows;
         rows.splice(of_metric(rows, metric), new);
@@ -314,7 +316,8 @@ mod tests {
         assert_eq!(left(&table::ADMITTED), [["aa", ""], ["b", ""]]);
         assert_eq!(left(&table::PENDING), [["aa", "active"], ["b", "active"]]);
         assert_eq!(left(&table::LOCAL_RESERVING), [["a", "other"], ["aa", "team"], ["b", "team"]]);
-        series.replace(&table::PENDING, &["aa"], [(vec!["inadmissible"], Number::Whole(7))]);
+        let row = (vec!["inadmissible"], Number::Whole(7));
+        series.replace(&table::PENDING, &["aa"], [row.clone(), row]);
         assert_eq!(left(&table::PENDING), [["aa", "inadmissible"], ["b", "active"]]);
         series.clear_gauges();
         assert_eq!((left(&table::PENDING).len(), left(&table::ADMITTED).len()), (0, 2));
