@@ -95,9 +95,6 @@ impl Engine {
                 self.keep_promises(now_ms);
             }
         }
-        if !self.taken_back.is_empty() {
-            self.spare_untold();
-        }
         self.cut_short = looked_at >= HEADS_PER_CALL;
         if !self.cut_short {
             for who in std::mem::take(&mut self.unsaid) {

@@ -78,7 +78,7 @@ pub struct Engine {
     pub(crate) released: bool,
     /// Put into a StrictFIFO queue, or no longer its head, since the last decision: to be told that they wait behind others.
     pub(crate) unsaid: Vec<WorkloadId>,
-    /// Whose reason to wait is another than the one that was taken last.
+    /// Whose reason to wait has changed since it was taken.
     pub(crate) unheard: BTreeSet<WorkloadId>,
     /// Whose reason was taken last.
     pub(crate) heard_last: WorkloadId,

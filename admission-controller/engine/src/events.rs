@@ -294,6 +294,7 @@ impl Engine {
         self.forget_slice(who);
         self.forget_member(who);
         self.alarms.set(who, None);
+        self.unheard.remove(&who);
         self.workloads.remove(who);
     }
 }

@@ -7,17 +7,16 @@ use model::planted::Bug;
 
 use crate::assign::{Assignment, NoFit, Verdict};
 use crate::cycle::Head;
-use crate::decision::{Decision, DecisionId, EvictReason, Outcome};
+use crate::decision::{Decision, DecisionId, EvictReason};
 use crate::engine::Engine;
 use crate::input::{Admission, ReclaimWithinCohort};
 use crate::names::ClusterQueueName;
 use crate::places::Places;
 use crate::preempt::Target;
-use crate::queue::{Claim, HoldState, Holding, Order, Phase};
+use crate::queue::{Claim, HoldState, Order, Phase};
 use crate::reason::PendingReason;
 use crate::topology::View;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
-use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 
 /// Whether the next cycle sees something new.
@@ -138,8 +137,8 @@ impl Engine {
         }
     }
 
-    /// Searches anew among the same flavors, those who leave for others being gone. What is kept for the blocked head of a queue
-    /// is not in use: by it no queue borrows, and nobody in it becomes a victim.
+    /// Searches anew among the same flavors, those who leave for others being gone. What is kept in this cycle is not in use: by
+    /// it no queue borrows, and nobody in it becomes a victim.
     fn search_again(&mut self, head: &Head, before: &Assignment, kept: &Kept) -> Result<Assignment, NoFit> {
         self.charge_kept(&kept.charges, -1);
         let found = self.assign_again(head.who(), head.queue, &before.admission);
@@ -221,24 +220,6 @@ impl Engine {
             self.displaces(head.who(), targets);
         }
         Done::Something
-    }
-
-    /// Who was to leave stays, as far as nobody was told and its own room is still free: others that were in the way were taken
-    /// back in the same call.
-    pub(crate) fn spare_untold(&mut self) {
-        let untold = self.out.iter().rev().filter_map(|decision| match decision {
-            Decision::Evict(evict) if evict.preemptor.is_some() => Some((evict.id, evict.victim.clone())),
-            _ => None,
-        });
-        let untold: Vec<(DecisionId, Uid)> = untold.collect();
-        for (id, victim) in untold {
-            let holding = self.workloads.id(&victim).and_then(|victim| self.holding(victim));
-            let Some(Holding { queue, usage, places, .. }) = holding.cloned() else { continue };
-            if self.fits_placed(queue, &usage, &places, Ledger::Planned) {
-                self.out.retain(|decision| !matches!(decision, Decision::Evict(evict) if evict.id == id));
-                self.written(id, Outcome::NotWritten);
-            }
-        }
     }
 
     /// Whether it is not known yet what became of its admission, of which the driver was told.

@@ -10,8 +10,9 @@ use super::world::Unit;
 
 /// So many of each may be written at once after a while of silence: a team's jobs, or a few hundred queues.
 const BURST: u32 = 128;
-/// So many reasons may be due at a time: there may be as many as there are workloads, and they keep where they come from.
-const MAX_REASONS: usize = 1_024;
+/// So many reasons may be due at a time, more than are written in a minute: there may be as many as there are workloads, and the
+/// others keep where they come from.
+const MAX_REASONS: usize = 8_192;
 /// While decisions are being written, one more of each may be written for so many of them,
 const PER_DECISIONS: u32 = 20;
 /// and one more after each such time.
@@ -28,6 +29,8 @@ pub(super) struct Late {
     counts: Line,
     /// Those of them of which something is to be written, and whose turn has not come.
     held: Held,
+    /// The unit whose reason is to be written now, be there a newer one than it was scheduled for.
+    in_turn: Option<Unit>,
     /// When the last decision was on its way.
     decided_at: Option<Instant>,
     /// Decisions for which nothing was allowed yet.
@@ -99,7 +102,7 @@ struct Held {
 impl Late {
     pub(super) fn new() -> Self {
         let (reasons, counts) = (Line::new(), Line::new());
-        Self { reasons, counts, held: Held::default(), decided_at: None, decided: 0 }
+        Self { reasons, counts, held: Held::default(), in_turn: None, decided_at: None, decided: 0 }
     }
 
     /// Due at this time, or when it was due before if that is sooner.
@@ -143,7 +146,13 @@ impl Late {
     /// A unit whose reason is due and may be written.
     pub(super) fn next_reason(&mut self, now: Instant) -> Option<Unit> {
         let pause = self.pause(now);
-        if self.reasons.allows(now, pause) { self.reasons.pop(now) } else { None }
+        self.in_turn = if self.reasons.allows(now, pause) { self.reasons.pop(now) } else { None };
+        self.in_turn.clone()
+    }
+
+    /// Whether it is this unit that was popped last.
+    pub(super) fn is_in_turn(&self, unit: &Unit) -> bool {
+        self.in_turn.as_ref() == Some(unit)
     }
 
     /// A queue that is to be looked at: what is measured of it is told in any case.
@@ -252,14 +261,15 @@ mod tests {
     fn no_more_reasons_are_taken_than_can_be_written_soon() {
         let start = kit::Clock::System.monotonic();
         let mut late = Late::new();
-        for number in 0..2_000 {
+        for number in 0..10_000 {
             if late.room_for_reasons() > 0 {
                 late.schedule(workload(number), start);
             }
         }
         assert_eq!((late.reasons.when.len(), late.room_for_reasons()), (MAX_REASONS, 0));
         late.schedule(queue(1), start);
-        assert!(late.next_reason(start).is_some());
+        let unit = late.next_reason(start).unwrap();
+        assert!(late.is_in_turn(&unit) && !late.is_in_turn(&workload(9_999)));
         assert_eq!(late.room_for_reasons(), 1, "one has gone, and queues do not count");
     }
 

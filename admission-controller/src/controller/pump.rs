@@ -446,7 +446,11 @@ impl Controller {
         {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
         }
-        if self.provision(unit, workload) || self.late.is_scheduled(unit) || self.engine.has_reason_of(&uid) {
+        if self.provision(unit, workload) {
+            return;
+        }
+        let is_due_later = self.late.is_scheduled(unit) || self.engine.has_reason_of(&uid);
+        if is_due_later && !self.late.is_in_turn(unit) {
             return;
         }
         // Until the object says it: the write may be shed, or meet a conflict.

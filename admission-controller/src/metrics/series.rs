@@ -131,7 +131,11 @@ impl Series {
         new.sort_by(|a, b| a.rest.cmp(&b.rest));
         new.dedup_by(|a, b| a.rest == b.rest);
         let mut all = self.lock();
-        let rows = &mut all.entry((metric.owner, kept(owner))).or_default().rows;
+        let subject = (metric.owner, kept(owner));
+        if new.is_empty() && !all.contains_key(&subject) {
+            return;
+        }
+        let rows = &mut all.entry(subject).or_default().rows;
         rows.splice(of_metric(rows, metric), new);
     }
 
