@@ -87,8 +87,11 @@ pub trait Oracle {
 }
 
 /// The engine's own search for victims.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct VictimSearch;
+#[derive(Clone, Debug, Default)]
+pub struct VictimSearch {
+    /// What was asked for last, and who would leave for it.
+    last: Option<(Usage, Vec<Target>)>,
+}
 
 impl Oracle for VictimSearch {
     fn simulate(&mut self, engine: &mut Engine, question: Question<'_>) -> Simulated {
@@ -114,6 +117,7 @@ impl Oracle for VictimSearch {
         } else {
             Possibility::Reclaim
         };
+        self.last = Some((single, targets));
         Simulated { possibility, height }
     }
 }
@@ -310,13 +314,13 @@ impl Engine {
         queue: NodeId,
         ask: Ask<'_>,
     ) -> Result<Assignment, NoFit> {
-        let Scanned { mut found, usage, wishes, placed, waits } =
-            self.scan(who, queue, ask, &mut VictimSearch);
+        let mut search = VictimSearch::default();
+        let Scanned { mut found, usage, wishes, placed, waits } = self.scan(who, queue, ask, &mut search);
         let (height, tried) = (found.height, progress::tried(&found));
         if found.mode() == Mode::NoFit {
             return Err(NoFit { obstacles: found.obstacles(), entitled_to: None, height, tried });
         }
-        match self.verdict((who, queue), &found, &usage, (&wishes, placed)) {
+        match self.verdict((who, queue), &found, &usage, (&wishes, placed), search) {
             Some(mut verdict) => {
                 if let Verdict::Preempt(targets) = &verdict {
                     self.place_without(&mut found, &wishes, targets);
@@ -345,13 +349,14 @@ impl Engine {
     }
 
     /// What it takes for the whole of `usage` to fit: single resources were judged one by one before. `wishes` are for places,
-    /// and whether all were found some.
+    /// and whether all were found some. `search` is that by which flavors were judged.
     fn verdict(
         &mut self,
         (who, queue): (WorkloadId, NodeId),
         found: &FlavorAssignment,
         usage: &Usage,
         (wishes, placed): (&Wishes, bool),
+        search: VictimSearch,
     ) -> Option<Verdict> {
         // What was judged last of a flavor's resource was judged with all that was found before.
         if placed && found.mode() == Mode::Fit {
@@ -361,7 +366,11 @@ impl Engine {
             return Some(if self.fits(queue, usage, Ledger::Held) { Verdict::Fit } else { Verdict::Wait });
         }
         let short = self.short_of(found);
-        let targets = Search::new(self, who, queue, usage, short, wishes).run();
+        let targets = match search.last {
+            // It was for the whole of it.
+            Some((asked, targets)) if asked == *usage && short.len() == 1 && wishes.is_empty() => targets,
+            _ => Search::new(self, who, queue, usage, short, wishes).run(),
+        };
         (!targets.is_empty()).then_some(Verdict::Preempt(targets))
     }
 

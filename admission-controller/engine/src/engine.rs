@@ -50,9 +50,11 @@ pub struct Engine {
     pub(crate) now_ms: i64,
     /// Who replaces whom, by the namespace and name of who is replaced.
     pub(crate) successors: BTreeMap<WorkloadKey, WorkloadId>,
-    /// Queues in which somebody was put aside for the sake of what may end without anything being released in the tree: a
-    /// victim whose own admission was not confirmed yet, or quota that was kept back for the blocked head of another queue.
+    /// Queues in which somebody was put aside for quota that was kept back for the blocked head of another queue, which may end
+    /// without anything being released in the tree.
     pub(crate) passed_over: BTreeSet<NodeId>,
+    /// Queues in which somebody was put aside until it is known what became of a possible victim's own admission, by victim.
+    pub(crate) awaited: BTreeMap<WorkloadId, BTreeSet<NodeId>>,
     /// Queues with something to look at.
     pub(crate) ready: BTreeSet<NodeId>,
     pub(crate) claims: BTreeSet<Order>,
@@ -139,8 +141,7 @@ impl Engine {
         }
     }
 
-    /// A workload has become a possible victim, or a head no longer has anything kept for it: whoever was put aside on
-    /// that account is looked at again.
+    /// A head no longer has anything kept for it: whoever was put aside on that account is looked at again.
     pub(crate) fn wake_who_passed_over(&mut self, queue: NodeId) {
         if self.passed_over.is_empty() {
             return;
@@ -150,6 +151,18 @@ impl Engine {
         let concerned = |member: &NodeId| self.tree.root(*member) == root || self.grounds.has_places();
         let members: Vec<NodeId> = self.passed_over.iter().copied().filter(concerned).collect();
         members.into_iter().for_each(|member| self.reactivate(member));
+    }
+
+    /// Somebody in `queue` is put aside until it is known what became of this one's admission.
+    pub(crate) fn await_outcome(&mut self, victim: WorkloadId, queue: NodeId) {
+        self.awaited.entry(victim).or_default().insert(queue);
+    }
+
+    /// It is known now what became of its admission.
+    pub(crate) fn wake_who_awaited(&mut self, victim: WorkloadId) {
+        for queue in self.awaited.remove(&victim).unwrap_or_default() {
+            self.reactivate(queue);
+        }
     }
 
     pub(crate) fn reactivate_tree(&mut self, queue: NodeId) {

@@ -129,7 +129,6 @@ impl Engine {
         let Some(record) = self.workloads.get_mut(who) else { return };
         let Phase::Holding(holding) = &mut record.phase else { return };
         holding.state = HoldState::Confirmed;
-        let queue = holding.queue;
         let vacated = holding.vacating.take();
         record.workload.version = record.workload.version.max(version);
         record.workload.standing = Standing::Reserved {
@@ -143,7 +142,7 @@ impl Engine {
             self.grounds.charge(&vacated, Ledger::Held, -1);
             self.places_freed(&vacated);
         }
-        self.wake_who_passed_over(queue);
+        self.wake_who_awaited(who);
         self.drain(who);
     }
 

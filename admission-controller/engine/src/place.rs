@@ -61,6 +61,7 @@ impl Engine {
         self.not_ready.remove(&who);
         self.queues.touch(queue);
         self.let_go(who, &holding);
+        self.wake_who_awaited(who);
         let stays = matches!(next, Standing::Reserved { evicted: false, .. });
         match holding.state {
             HoldState::Leaving { decision, preemptor, .. } => {

@@ -6,7 +6,7 @@
 mod fair;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use model::ResourceName;
@@ -130,21 +130,55 @@ enum Right {
     SameQueue,
 }
 
-#[derive(Clone, Debug)]
+/// Candidates are in the order in which they are taken: no two are of the same rank.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
-    target: Target,
+    rank: Rank,
+    who: WorkloadId,
+    queue: NodeId,
     right: Right,
     /// Up to which node, exclusive, everything above the candidate must be over its quota.
     common_ancestor: Option<NodeId>,
-    /// Who is leaving already comes first.
-    rank: (bool, Group, Reverse<Consumption>, i32, Reverse<i64>, Uid),
 }
+
+/// Who is leaving already comes first.
+type Rank = (bool, Group, Reverse<Consumption>, i32, Reverse<i64>, Uid);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     Hierarchy,
     Priority,
     SameQueue,
+}
+
+impl Candidate {
+    fn reason(&self) -> PreemptionReason {
+        match self.right {
+            Right::Hierarchy | Right::ReclaimWithoutBorrowing => PreemptionReason::InCohortReclamation,
+            Right::ReclaimWhileBorrowing => PreemptionReason::InCohortReclaimWhileBorrowing,
+            Right::SameQueue => PreemptionReason::InClusterQueue,
+        }
+    }
+}
+
+/// Candidates in their order. Mostly a few of very many will do, so no more of them are sorted than are asked for.
+struct Line {
+    first: Vec<Candidate>,
+    rest: BinaryHeap<Reverse<Candidate>>,
+}
+
+impl Line {
+    fn new(candidates: Vec<Candidate>) -> Self {
+        Self { first: Vec::new(), rest: candidates.into_iter().map(Reverse).collect() }
+    }
+
+    fn get(&mut self, index: usize) -> Option<&Candidate> {
+        while self.first.len() <= index {
+            let Reverse(next) = self.rest.pop()?;
+            self.first.push(next);
+        }
+        self.first.get(index)
+    }
 }
 
 /// One search for victims.
@@ -163,7 +197,8 @@ pub(crate) struct Search<'a> {
     trial: Option<(FlavorName, Trial)>,
     /// What others have to free.
     short: BTreeSet<FlavorResource>,
-    passed_over_assumed: bool,
+    /// Somebody whom the very cycle that is under way gave quota, and who is no candidate in it.
+    just_served: Option<WorkloadId>,
     /// Who is leaving is counted as if it stayed, and may be among the victims.
     leaving_stay: bool,
 }
@@ -190,7 +225,7 @@ impl<'a> Search<'a> {
             wishes,
             trial: None,
             short,
-            passed_over_assumed: false,
+            just_served: None,
             leaving_stay: false,
         }
     }
@@ -201,8 +236,8 @@ impl<'a> Search<'a> {
             None => self.classically(),
             Some(strategies) => self.fairly(strategies),
         };
-        if self.passed_over_assumed && victims.is_empty() {
-            self.engine.passed_over.insert(self.queue);
+        if let (Some(served), true) = (self.just_served, victims.is_empty()) {
+            self.engine.await_outcome(served, self.queue);
         }
         victims
     }
@@ -210,15 +245,10 @@ impl<'a> Search<'a> {
     fn classically(&mut self) -> Vec<Target> {
         let mut candidates = self.same_queue();
         self.elsewhere(&mut candidates);
-        candidates.sort_by(|a, b| a.rank.cmp(&b.rank));
-        let mut victims = Vec::new();
-        for may_borrow in self.attempts(&candidates) {
-            victims = self.attempt(&candidates, may_borrow);
-            if !victims.is_empty() {
-                break;
-            }
-        }
-        victims
+        let attempts = self.attempts(&candidates);
+        let mut line = Line::new(candidates);
+        let mut attempts = attempts.into_iter().map(|may_borrow| self.attempt(&mut line, may_borrow));
+        attempts.find(|victims| !victims.is_empty()).unwrap_or_default()
     }
 
     /// Whether to try with borrowing, without, or both, and which first.
@@ -247,17 +277,17 @@ impl<'a> Search<'a> {
         self.may_not_borrow() && !self.short.iter().all(is_under)
     }
 
-    fn attempt(&mut self, candidates: &[Candidate], may_borrow: bool) -> Vec<Target> {
+    fn attempt(&mut self, line: &mut Line, may_borrow: bool) -> Vec<Target> {
         let begun = self.engine.what_if();
         let mut victims: Vec<Target> = Vec::new();
         let mut found = false;
         let everybody = self.engine.planted.is(Bug::PreemptEverybody);
-        for candidate in candidates {
+        for index in 0.. {
+            let Some(candidate) = line.get(index) else { break };
             if !self.is_valid(candidate, may_borrow) {
                 continue;
             }
-            self.shift(&candidate.target, -1);
-            victims.push(candidate.target.clone());
+            victims.extend(self.take(candidate, candidate.reason()));
             if self.fits(may_borrow) {
                 found = true;
                 if !everybody {
@@ -285,6 +315,24 @@ impl<'a> Search<'a> {
                 self.shift(&victims[index].clone(), -1);
             }
         }
+    }
+
+    /// Takes a candidate's quota and places out of the plan. `None` where it has none.
+    fn take(&mut self, candidate: &Candidate, reason: PreemptionReason) -> Option<Target> {
+        let target = self.target(candidate, reason)?;
+        self.shift(&target, -1);
+        Some(target)
+    }
+
+    fn target(&self, candidate: &Candidate, reason: PreemptionReason) -> Option<Target> {
+        let Phase::Holding(holding) = &self.engine.workloads.get(candidate.who)?.phase else { return None };
+        Some(Target {
+            who: candidate.who,
+            queue: candidate.queue,
+            reason,
+            usage: Arc::clone(&holding.usage),
+            places: Arc::clone(holding.promised.as_ref().unwrap_or(&holding.places)),
+        })
     }
 
     fn shift(&mut self, target: &Target, sign: i64) {
@@ -336,7 +384,7 @@ impl<'a> Search<'a> {
         }
         self.engine
             .tree
-            .path(candidate.target.queue)
+            .path(candidate.queue)
             .take_while(|node| Some(*node) != candidate.common_ancestor)
             .all(|node| self.is_over(node))
     }
@@ -479,7 +527,7 @@ impl<'a> Search<'a> {
                 HoldState::Leaving { .. } if !self.leaving_stay => continue,
                 // What this very cycle gave is not taken into account by it.
                 HoldState::Assumed(id) if id > self.engine.cycle_began_at => {
-                    self.passed_over_assumed = true;
+                    self.just_served = Some(who);
                     continue;
                 }
                 HoldState::Assumed(_) | HoldState::Confirmed | HoldState::Leaving { .. } => {}
@@ -488,13 +536,10 @@ impl<'a> Search<'a> {
                 continue;
             }
             let right = right(&record.workload);
-            let (group, reason) = match right {
-                Right::Hierarchy => (Group::Hierarchy, PreemptionReason::InCohortReclamation),
-                Right::ReclaimWithoutBorrowing => (Group::Priority, PreemptionReason::InCohortReclamation),
-                Right::ReclaimWhileBorrowing => {
-                    (Group::Priority, PreemptionReason::InCohortReclaimWhileBorrowing)
-                }
-                Right::SameQueue => (Group::SameQueue, PreemptionReason::InClusterQueue),
+            let group = match right {
+                Right::Hierarchy => Group::Hierarchy,
+                Right::ReclaimWithoutBorrowing | Right::ReclaimWhileBorrowing => Group::Priority,
+                Right::SameQueue => Group::SameQueue,
             };
             found.push(Candidate {
                 rank: (
@@ -505,13 +550,8 @@ impl<'a> Search<'a> {
                     Reverse(holding.since_ms),
                     record.workload.uid.clone(),
                 ),
-                target: Target {
-                    who,
-                    queue,
-                    reason,
-                    usage: Arc::clone(&holding.usage),
-                    places: Arc::clone(holding.promised.as_ref().unwrap_or(&holding.places)),
-                },
+                who,
+                queue,
                 right,
                 common_ancestor,
             });

@@ -200,9 +200,11 @@ impl Engine {
             let reason = if taken { PendingReason::TargetsTaken } else { PendingReason::NoLongerFits };
             return self.outrun(head, reason);
         }
-        if targets.iter().any(|target| self.is_unsettled(target.who)) {
+        let unsettled = targets.iter().filter_map(|target| Some((self.unsettled(target.who)?, target.who)));
+        if let Some((_, last)) = unsettled.max() {
             // Others might do, but these are the ones that should go. As soon as it is known whether they are there, it goes on.
-            return self.put_aside(head, PendingReason::TargetsTaken, true);
+            self.await_outcome(last, head.queue);
+            return self.put_aside(head, PendingReason::TargetsTaken, false);
         }
         let mut leaving = false;
         for target in targets {
@@ -222,10 +224,10 @@ impl Engine {
         Done::Something
     }
 
-    /// Whether it is not known yet what became of its admission, of which the driver was told.
-    fn is_unsettled(&self, who: WorkloadId) -> bool {
-        !self.planted.is(Bug::PreemptAssumed)
-            && self.assumed(who).is_some_and(|id| id <= self.told_up_to || self.taken_back.contains(&who))
+    /// Its admission, of which the driver was told, where it is not known yet what became of it.
+    fn unsettled(&self, who: WorkloadId) -> Option<DecisionId> {
+        let told = |id: &DecisionId| *id <= self.told_up_to || self.taken_back.contains(&who);
+        self.assumed(who).filter(told).filter(|_| !self.planted.is(Bug::PreemptAssumed))
     }
 
     fn assumed(&self, who: WorkloadId) -> Option<DecisionId> {

@@ -30,7 +30,7 @@ impl Search<'_> {
     pub(super) fn fairly(&mut self, strategies: FairSharing) -> Vec<Target> {
         let mut candidates = self.same_queue();
         self.borrowers(&mut candidates);
-        candidates.sort_by(|a, b| a.rank.cmp(&b.rank));
+        candidates.sort_unstable();
         let (first, second) = match strategies {
             FairSharing::FinalThenInitialShare => (Strategy::FinalShare, Some(Strategy::InitialShare)),
             FairSharing::FinalShare => (Strategy::FinalShare, None),
@@ -109,7 +109,7 @@ impl Search<'_> {
             let (own_share, their_share) = (self.share(mine), self.share(theirs));
             while let Some(candidate) = contest.take(queue) {
                 let allowed = match strategy {
-                    Strategy::FinalShare => own_share <= self.share_without(theirs, &candidate.target),
+                    Strategy::FinalShare => own_share <= self.share_without(theirs, &candidate),
                     Strategy::InitialShare => own_share < their_share,
                 };
                 if !allowed {
@@ -149,9 +149,7 @@ impl Search<'_> {
         reason: PreemptionReason,
         victims: &mut Vec<Target>,
     ) -> bool {
-        let target = Target { reason, ..candidate.target };
-        self.shift(&target, -1);
-        victims.push(target);
+        victims.extend(self.take(&candidate, reason));
         self.engine.tree.charge(self.queue, self.requests, Ledger::Planned, -1);
         let fits = self.fits(true);
         self.engine.tree.charge(self.queue, self.requests, Ledger::Planned, 1);
@@ -162,9 +160,11 @@ impl Search<'_> {
         self.engine.tree.share(node, Ledger::Planned, &Usage::new())
     }
 
-    fn share_without(&mut self, node: NodeId, target: &Target) -> Share {
+    fn share_without(&mut self, node: NodeId, candidate: &Candidate) -> Share {
         let mark = self.engine.tree.mark();
-        target.leave(&mut self.engine.tree);
+        if let Some(target) = self.target(candidate, PreemptionReason::InCohortFairSharing) {
+            target.leave(&mut self.engine.tree);
+        }
         let share = self.share(node);
         self.engine.tree.rollback(mark);
         share
@@ -181,7 +181,7 @@ impl Contest {
             below: BTreeMap::new(),
         };
         for candidate in candidates {
-            let queue = candidate.target.queue;
+            let queue = candidate.queue;
             if !contest.candidates.contains_key(&queue) {
                 let path: Vec<NodeId> = tree.path(queue).collect();
                 for pair in path.windows(2) {
