@@ -1,9 +1,11 @@
 //! The workloads that the engine knows. From outside they come by uid; inside they have numbers.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
 use std::ops::Index;
 
 use foldhash::fast::FixedState;
+use hashbrown::HashTable;
 use slotmap::{SlotMap, new_key_type};
 
 use crate::queue::Record;
@@ -18,13 +20,14 @@ new_key_type! {
 /// that what is decided depends on what is there alone.
 #[derive(Debug, Default)]
 pub(crate) struct Workloads {
-    by_uid: HashMap<Uid, WorkloadId, FixedState>,
+    /// By uid, which stands in the record only: there are very many.
+    by_uid: HashTable<WorkloadId>,
     records: SlotMap<WorkloadId, Box<Record>>,
 }
 
 impl Workloads {
     pub(crate) fn id(&self, uid: &Uid) -> Option<WorkloadId> {
-        self.by_uid.get(uid).copied()
+        self.by_uid.find(hash(uid), |id| self.records[*id].workload.uid == *uid).copied()
     }
 
     pub(crate) fn named(&self, uid: &Uid) -> Option<&Record> {
@@ -46,15 +49,16 @@ impl Workloads {
             *self.records[id] = record;
             return id;
         }
-        let uid = record.workload.uid.clone();
+        let hash_of = hash(&record.workload.uid);
         let id = self.records.insert(Box::new(record));
-        self.by_uid.insert(uid, id);
+        self.by_uid.insert_unique(hash_of, id, |id| hash(&self.records[*id].workload.uid));
         id
     }
 
     pub(crate) fn remove(&mut self, id: WorkloadId) {
-        if let Some(record) = self.records.remove(id) {
-            self.by_uid.remove(&record.workload.uid);
+        let Some(record) = self.records.remove(id) else { return };
+        if let Ok(entry) = self.by_uid.find_entry(hash(&record.workload.uid), |known| *known == id) {
+            entry.remove();
         }
     }
 
@@ -99,6 +103,10 @@ impl Workloads {
     pub(crate) fn for_each_mut(&mut self, change: impl FnMut(&mut Record)) {
         self.records.values_mut().map(|record| &mut **record).for_each(change);
     }
+}
+
+fn hash(uid: &Uid) -> u64 {
+    FixedState::default().hash_one(uid)
 }
 
 impl Index<WorkloadId> for Workloads {

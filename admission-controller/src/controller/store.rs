@@ -1,8 +1,12 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use crds::names::kueue;
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kit::watch::Change;
 use quota_engine::Uid;
@@ -134,8 +138,8 @@ impl Object for StoredJob {
 /// What one watch says exists, by uid.
 #[derive(Debug)]
 pub(super) struct Store<V> {
-    /// Each by itself: they are large, and a map has room to spare.
-    items: BTreeMap<Uid, Arc<V>>,
+    /// Each by itself: they are large, and a table has room to spare. The uid stands in the object only: there are very many.
+    items: HashTable<Arc<V>>,
     /// During a list: what it has not named yet.
     unnamed: Option<BTreeSet<Uid>>,
     /// Objects gone not long ago: the answer to a write may come after the watch has told of the deletion (a patch that
@@ -197,7 +201,7 @@ pub(super) enum Delta<V> {
 
 impl<V> Default for Store<V> {
     fn default() -> Self {
-        Self { items: BTreeMap::new(), unnamed: None, buried: VecDeque::new(), synced: false }
+        Self { items: HashTable::new(), unnamed: None, buried: VecDeque::new(), synced: false }
     }
 }
 
@@ -213,35 +217,42 @@ impl<V: Object> Store<V> {
 
     /// The same, for whoever keeps it too.
     pub(super) fn shared(&self, uid: &Uid) -> Option<&Arc<V>> {
-        self.items.get(uid)
+        self.items.find(hash(uid), |item| item.uid() == *uid)
     }
 
     /// The same, to be changed; `None` too where somebody else keeps it.
     pub(super) fn get_mut(&mut self, uid: &Uid) -> Option<&mut V> {
-        self.items.get_mut(uid).and_then(Arc::get_mut)
+        self.items.find_mut(hash(uid), |item| item.uid() == *uid).and_then(Arc::get_mut)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Uid, &V)> {
-        self.items.iter().map(|(uid, item)| (uid, &**item))
+    /// All of them, by uid.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &V> {
+        let mut all: Vec<&V> = self.items.iter().map(|item| &**item).collect();
+        all.sort_by_cached_key(|item| item.uid());
+        all.into_iter()
+    }
+
+    pub(super) fn any(&self, is: impl Fn(&V) -> bool) -> bool {
+        self.items.iter().any(|item| is(item))
     }
 
     pub(super) fn take(&mut self, change: Change<V>) -> Vec<Delta<V>> {
         match change {
             Change::Restarted => {
-                self.unnamed = Some(self.items.keys().cloned().collect());
+                self.unnamed = Some(self.items.iter().map(|item| item.uid()).collect());
                 Vec::new()
             }
             Change::Applied(object) => self.put(object).into_iter().map(Delta::Upsert).collect(),
             Change::Deleted(object) => {
                 let uid = object.uid();
                 self.bury(uid.clone());
-                self.items.remove(&uid).into_iter().map(Delta::Gone).collect()
+                self.remove(&uid).into_iter().map(Delta::Gone).collect()
             }
             Change::Synced => {
                 self.synced = true;
                 let gone = self.unnamed.take().unwrap_or_default();
                 gone.iter().for_each(|uid| self.bury(uid.clone()));
-                gone.into_iter().filter_map(|uid| self.items.remove(&uid)).map(Delta::Gone).collect()
+                gone.iter().filter_map(|uid| self.remove(uid)).map(Delta::Gone).collect()
             }
         }
     }
@@ -264,12 +275,22 @@ impl<V: Object> Store<V> {
         if let Some(unnamed) = &mut self.unnamed {
             unnamed.remove(&uid);
         }
-        if self.items.get(&uid).is_some_and(|known| !object.says_more_than(known)) {
-            return None;
+        match self.items.entry(hash(&uid), |item| item.uid() == uid, |item| hash(&item.uid())) {
+            Entry::Occupied(known) if !object.says_more_than(known.get()) => return None,
+            Entry::Occupied(mut known) => *known.get_mut() = Arc::new(object),
+            Entry::Vacant(free) => drop(free.insert(Arc::new(object))),
         }
-        self.items.insert(uid.clone(), Arc::new(object));
         Some(uid)
     }
+
+    fn remove(&mut self, uid: &Uid) -> Option<Arc<V>> {
+        let entry = self.items.find_entry(hash(uid), |item| item.uid() == *uid).ok()?;
+        Some(entry.remove().0)
+    }
+}
+
+fn hash(uid: &Uid) -> u64 {
+    FixedState::default().hash_one(uid)
 }
 
 #[cfg(test)]

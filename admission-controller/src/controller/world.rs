@@ -38,7 +38,7 @@ use self::provisioning::Provisioning;
 use self::slices::SlicePods;
 use self::workloads::{Turn, Workloads};
 use super::feeds::Seen;
-use super::store::{Delta, Names, Store, StoredJob};
+use super::store::{Delta, Names, Object, Store, StoredJob};
 use crate::compose::Priorities;
 use crate::config::Configuration;
 use crate::defaults::PodDefaults;
@@ -232,13 +232,13 @@ impl World {
             }
             Seen::LimitRange(change) => {
                 if !self.limit_ranges.take(change).is_empty() {
-                    self.defaults.set_ranges(self.limit_ranges.iter().map(|(_, range)| range));
+                    self.defaults.set_ranges(self.limit_ranges.iter());
                     self.defaults_changed(engine);
                 }
             }
             Seen::RuntimeClass(change) => {
                 if !self.runtime_classes.take(change).is_empty() {
-                    self.defaults.set_classes(self.runtime_classes.iter().map(|(_, class)| class));
+                    self.defaults.set_classes(self.runtime_classes.iter());
                     self.defaults_changed(engine);
                 }
             }
@@ -409,8 +409,8 @@ impl World {
 
     pub(super) fn all_jobs_dirty(&mut self) {
         let jobs = self.jobs.values().flat_map(Store::iter);
-        let whole = jobs.filter(|(_, job)| matches!(job, StoredJob::Whole(_)));
-        self.dirty.extend(whole.map(|(uid, _)| Unit::Job(uid.clone())));
+        let whole = jobs.filter(|job| matches!(job, StoredJob::Whole(_)));
+        self.dirty.extend(whole.map(|job| Unit::Job(job.uid())));
         self.dirty.extend(self.members.units());
     }
 
@@ -476,10 +476,10 @@ impl World {
 }
 
 fn named<'a, V: 'a>(
-    items: impl Iterator<Item = (&'a Uid, &'a V)>,
+    items: impl Iterator<Item = &'a V>,
     metadata: fn(&V) -> &ObjectMeta,
 ) -> impl Iterator<Item = (String, &'a V)> {
-    items.map(move |(_, one)| (metadata(one).name.clone().unwrap_or_default(), one))
+    items.map(move |one| (metadata(one).name.clone().unwrap_or_default(), one))
 }
 
 /// The controller of this object, if it has one.

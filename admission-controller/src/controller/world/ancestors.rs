@@ -133,7 +133,7 @@ impl World {
                 && owner.api_version.split_once('/').is_some_and(|(group, _)| group == kind.group)
         });
         let Some(store) = kind.and_then(|kind| self.jobs.get(&kind.id())) else { return false };
-        !store.iter().any(|(_, job)| job.is_named(namespace, &owner.name))
+        !store.any(|job| job.is_named(namespace, &owner.name))
     }
 
     /// Takes note of whose part a job may be.

@@ -155,18 +155,18 @@ impl Ground {
 
     /// The Topology of this name.
     pub(in crate::controller) fn topology(&self, name: &str) -> Option<&Topology> {
-        self.topologies.iter().map(|(_, view)| view).find(|view| view.metadata.name.as_deref() == Some(name))
+        self.topologies.iter().find(|view| view.metadata.name.as_deref() == Some(name))
     }
 
     /// All of them.
     pub(super) fn topology_names(&self) -> impl Iterator<Item = String> {
-        self.topologies.iter().filter_map(|(_, view)| view.metadata.name.clone())
+        self.topologies.iter().filter_map(|view| view.metadata.name.clone())
     }
 
     /// Those that may have lost their last flavor.
     pub(super) fn going_topologies(&self) -> impl Iterator<Item = String> {
-        let going = self.topologies.iter().filter(|(_, view)| view.metadata.deletion_timestamp.is_some());
-        going.filter_map(|(_, view)| view.metadata.name.clone())
+        let going = self.topologies.iter().filter(|view| view.metadata.deletion_timestamp.is_some());
+        going.filter_map(|view| view.metadata.name.clone())
     }
 
     /// Takes the answer to a write of a Topology's finalizer.
@@ -188,8 +188,7 @@ impl Ground {
                 }
                 Delta::Gone(view) => {
                     let name = view.metadata.name.clone().unwrap_or_default();
-                    let again =
-                        self.topologies.iter().any(|(_, other)| other.metadata.name.as_ref() == Some(&name));
+                    let again = self.topologies.any(|other| other.metadata.name.as_ref() == Some(&name));
                     if !again {
                         engine.apply(Event::TopologyGone(name));
                     }

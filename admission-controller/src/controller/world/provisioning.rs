@@ -30,9 +30,9 @@ impl World {
         if self.provisioning.configs.take(change).is_empty() {
             return;
         }
-        let ours = self.checks.iter().filter(|(_, check)| provisioning::is_ours(check));
+        let ours = self.checks.iter().filter(|check| provisioning::is_ours(check));
         let names: Vec<CheckName> =
-            ours.map(|(_, check)| check.metadata.name.as_deref().unwrap_or_default().into()).collect();
+            ours.map(|check| check.metadata.name.as_deref().unwrap_or_default().into()).collect();
         for name in names {
             self.users_of_check_dirty(&name);
             self.dirty.insert(Unit::Check(name));
@@ -86,7 +86,7 @@ impl World {
         check: &AdmissionCheck,
     ) -> Result<&ProvisioningRequestConfig, String> {
         let name = provisioning::config_name(check)?;
-        let mut configs = self.provisioning.configs.iter().map(|(_, config)| config);
+        let mut configs = self.provisioning.configs.iter();
         let found = configs.find(|config| config.metadata.name.as_deref() == Some(name));
         found.ok_or_else(|| format!("ProvisioningRequestConfig {name} does not exist; create it"))
     }

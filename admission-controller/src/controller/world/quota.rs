@@ -77,12 +77,10 @@ impl World {
 
     /// Whether a ClusterQueue has quota of this flavor.
     pub(in crate::controller) fn uses_flavor(&self, name: &str) -> bool {
-        let mut named = self
-            .cluster_queues
-            .iter()
-            .flat_map(|(_, queue)| &queue.spec.resource_groups)
-            .flat_map(|group| &group.flavors);
-        named.any(|flavor| flavor.name == name)
+        self.cluster_queues.any(|queue| {
+            let mut named = queue.spec.resource_groups.iter().flat_map(|group| &group.flavors);
+            named.any(|flavor| flavor.name == name)
+        })
     }
 
     /// Whether a flavor has this topology.
@@ -131,8 +129,8 @@ impl World {
             true => self.check_rules.remove(&name),
             false => self.check_rules.insert(name, rules),
         };
-        let going = self.checks.iter().filter(|(_, check)| check.metadata.deletion_timestamp.is_some());
-        let names = going.map(|(_, check)| check.metadata.name.as_deref().unwrap_or_default().into());
+        let going = self.checks.iter().filter(|check| check.metadata.deletion_timestamp.is_some());
+        let names = going.map(|check| check.metadata.name.as_deref().unwrap_or_default().into());
         self.dirty.extend(names.map(Unit::Check));
     }
 

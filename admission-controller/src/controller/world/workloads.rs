@@ -85,7 +85,7 @@ impl Workloads {
 
     /// All of them, by uid.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Kept> {
-        self.store.iter().map(|(_, kept)| kept)
+        self.store.iter()
     }
 
     pub(super) fn take(&mut self, change: Change<Workload>) -> Vec<Turn> {
