@@ -229,6 +229,59 @@ fn without_a_second_search_who_shares_a_victim_is_left_for_the_next_cycle() {
     assert_eq!(token(&world, "of-b"), "WaitingForPreemptedWorkloads");
 }
 
+/// A driver that writes few at a time must come to everyone, however often the reasons of the first ones change.
+#[test]
+fn reasons_are_taken_in_turns() {
+    let quota = |nominal| queue("cq", "pool", nominal, Preemption::default());
+    let mut world = world(Settings::default(), vec![quota(1)]);
+    for name in ["a", "b", "c", "d"] {
+        world.put(workload(name, "cq", 2, 0));
+    }
+    let take = |world: &mut World, at_most: usize| -> Vec<String> {
+        world.engine.decide(0);
+        world.engine.take_reasons(at_most).iter().map(|new| new.workload.to_string()).collect()
+    };
+    assert_eq!(take(&mut world, 1).len(), 1);
+    let first = take(&mut world, 2);
+    // All of them get another reason; whoever has not had a turn is first.
+    quota(0).into_iter().for_each(|event| world.engine.apply(event));
+    let then = take(&mut world, 2);
+    assert!(first.iter().all(|name| !then.contains(name)), "{first:?}, then {then:?}");
+    assert!(world.engine.has_reasons());
+    // Who is admitted no longer waits for anything.
+    quota(8).into_iter().for_each(|event| world.engine.apply(event));
+    assert_eq!(world.engine.decide(0).len(), 4);
+    assert_eq!(world.engine.take_reasons(usize::MAX), []);
+    assert!(!world.engine.has_reasons());
+}
+
+/// Under load the admissions of very many are being written, and of most of them nobody who waits is to take the place.
+#[test]
+fn only_the_outcome_of_its_victims_own_admission_wakes_who_waits_for_that() {
+    let within =
+        Preemption { within_cluster_queue: WithinClusterQueue::LowerPriority, ..Preemption::default() };
+    let queues = vec![queue("a", "pool", 4, within), queue("b", "pool", 4, within)];
+    let mut world = world(Settings::default(), queues);
+    world.put(workload("low", "a", 4, 0));
+    world.put(workload("other", "b", 4, 0));
+    let (low, others): (Vec<Decision>, Vec<Decision>) = world.engine.decide(0).into_iter().partition(
+        |decision| matches!(decision, Decision::Reserve(reserve) if reserve.workload == Uid::from("low")),
+    );
+    world.put(workload("high", "a", 4, 9));
+    assert_eq!(world.engine.decide(0), []);
+    world.engine.take_cycle_counts();
+    let mut attempts_after = |decisions: Vec<Decision>| {
+        decisions.into_iter().for_each(|decision| world.carry_out(decision));
+        let decisions = world.engine.decide(0);
+        (world.engine.take_cycle_counts().attempts, decisions)
+    };
+    assert_eq!(attempts_after(others), (Attempts::default(), vec![]));
+    let (attempts, decisions) = attempts_after(low);
+    assert_eq!(attempts, Attempts { succeeded: 1, failed: 0 });
+    let [Decision::Evict(evict)] = &decisions[..] else { panic!("{decisions:?}") };
+    assert_eq!(evict.victim, "low".into());
+}
+
 #[test]
 fn what_an_admission_check_refused_waits_until_that_is_settled() {
     let mut world = world(Settings::default(), vec![queue("a", "pool", 4, Preemption::default())]);

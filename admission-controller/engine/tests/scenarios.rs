@@ -335,32 +335,6 @@ fn preempts_as_few_as_it_can_within_its_queue() {
     assert_eq!(world.victims(), [("a", "InClusterQueue"), ("c", "InClusterQueue")]);
 }
 
-/// A driver that writes few at a time must come to everyone, however often the reasons of the first ones change.
-#[test]
-fn reasons_are_taken_in_turns() {
-    let mut world = one_queue(1);
-    for name in ["a", "b", "c", "d"] {
-        world.put(workload(name, "cq", 2, 0));
-    }
-    let take = |world: &mut World, at_most: usize| -> Vec<String> {
-        world.engine.decide(0);
-        world.engine.take_reasons(at_most).iter().map(|new| new.workload.to_string()).collect()
-    };
-    assert_eq!(take(&mut world, 1).len(), 1);
-    let first = take(&mut world, 2);
-    // All of them get another reason; whoever has not had a turn is first.
-    let quota = |nominal| cluster_queue("cq", None, gpus(&[("a100", quota(nominal, None, None))]));
-    world.engine.apply(Event::ClusterQueue(quota(0)));
-    let then = take(&mut world, 2);
-    assert!(first.iter().all(|name| !then.contains(name)), "{first:?}, then {then:?}");
-    assert!(world.engine.has_reasons());
-    // Who is admitted no longer waits for anything.
-    world.engine.apply(Event::ClusterQueue(quota(8)));
-    assert_eq!(world.engine.decide(0).len(), 4);
-    assert_eq!(world.engine.take_reasons(usize::MAX), []);
-    assert!(!world.engine.has_reasons());
-}
-
 #[test]
 fn what_is_assumed_is_counted_and_is_no_victim() {
     let mut world = one_queue(4);
