@@ -1,9 +1,11 @@
 //! From bytes to objects, one bad object at a time.
+//!
+//! Whatever comes is read as text: a reader of every kind is made for each kind of input, and they are large.
 
 use kube::core::Status;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::de::{DeserializeOwned, Error as _};
+use serde_json::value::RawValue;
 
 /// Which object did not decode, and why.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -80,7 +82,7 @@ pub(super) fn page<K: DeserializeOwned>(text: &str) -> Result<Page<K>, serde_jso
     let (metadata, items) = match serde_json::from_str::<RawList<K>>(text) {
         Ok(list) => (list.metadata, list.items.unwrap_or_default().into_iter().map(Ok).collect()),
         Err(_) => {
-            let list: RawList<Value> = serde_json::from_str(text)?;
+            let list: RawList<Box<RawValue>> = serde_json::from_str(text)?;
             // The items of a list of built-in objects do not say what they are; the list does.
             let kind = list.kind.strip_suffix("List").unwrap_or_default();
             let of_list = |mut bad: Box<Named>| {
@@ -90,7 +92,7 @@ pub(super) fn page<K: DeserializeOwned>(text: &str) -> Result<Page<K>, serde_jso
                 bad
             };
             let items = list.items.unwrap_or_default().into_iter();
-            (list.metadata, items.map(|item| object(item).map_err(of_list)).collect())
+            (list.metadata, items.map(|item| object(item.get()).map_err(of_list)).collect())
         }
     };
     Ok(Page {
@@ -100,21 +102,31 @@ pub(super) fn page<K: DeserializeOwned>(text: &str) -> Result<Page<K>, serde_jso
     })
 }
 
-fn object<K: DeserializeOwned>(value: Value) -> Result<K, Box<Named>> {
-    // Decoded by reference, so that the name is still there when it fails.
-    K::deserialize(&value).map_err(|error| named(&value, &error))
+fn object<K: DeserializeOwned>(text: &str) -> Result<K, Box<Named>> {
+    serde_json::from_str(text).map_err(|error| named(text, &error))
 }
 
-fn named(value: &Value, error: &serde_json::Error) -> Box<Named> {
-    let field = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-    Box::new(Named {
-        api_version: field("/apiVersion"),
-        kind: field("/kind"),
-        namespace: field("/metadata/namespace"),
-        name: field("/metadata/name"),
-        uid: field("/metadata/uid"),
-        error: error.to_string(),
-    })
+fn named(text: &str, error: &serde_json::Error) -> Box<Named> {
+    let Name { api_version, kind, metadata } = serde_json::from_str(text).unwrap_or_default();
+    let NameMeta { namespace, name, uid } = metadata;
+    Box::new(Named { api_version, kind, namespace, name, uid, error: error.to_string() })
+}
+
+/// What tells which object it is. Nothing else is looked at: it may be nested deeper than anything can be read.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Name {
+    api_version: String,
+    kind: String,
+    metadata: NameMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NameMeta {
+    namespace: String,
+    name: String,
+    uid: String,
 }
 
 #[derive(Deserialize)]
@@ -139,21 +151,22 @@ struct VersionedMeta {
 
 /// Decodes one line of a watch.
 pub(super) fn line<K: DeserializeOwned>(line: &[u8]) -> Result<Line<K>, serde_json::Error> {
-    let head: RawLine<Versioned> = serde_json::from_slice(line)?;
+    let line = str::from_utf8(line).map_err(serde_json::Error::custom)?;
+    let head: RawLine<Versioned> = serde_json::from_str(line)?;
     let version = head.object.metadata.resource_version;
     let (added, deleted) = match head.r#type.as_str() {
         "ADDED" => (true, false),
         "MODIFIED" => (false, false),
         "DELETED" => (false, true),
         "BOOKMARK" => return Ok(Line::Bookmark { version }),
-        _ => return Ok(Line::Error(serde_json::from_slice::<RawLine<Box<Status>>>(line)?.object)),
+        _ => return Ok(Line::Error(serde_json::from_str::<RawLine<Box<Status>>>(line)?.object)),
     };
-    match serde_json::from_slice::<RawLine<K>>(line) {
+    match serde_json::from_str::<RawLine<K>>(line) {
         Ok(RawLine { object, .. }) if deleted => Ok(Line::Deleted { object, version }),
         Ok(RawLine { object, .. }) => Ok(Line::Applied { object, version }),
         Err(error) => {
-            let value: RawLine<Value> = serde_json::from_slice(line)?;
-            Ok(Line::Undecodable { bad: named(&value.object, &error), added, deleted, version })
+            let raw: RawLine<Box<RawValue>> = serde_json::from_str(line)?;
+            Ok(Line::Undecodable { bad: named(raw.object.get(), &error), added, deleted, version })
         }
     }
 }
@@ -165,6 +178,11 @@ mod tests {
     #[derive(Debug, Deserialize, PartialEq)]
     struct Strict {
         replicas: u32,
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Open {
+        anything: serde_json::Value,
     }
 
     #[test]
@@ -179,6 +197,21 @@ mod tests {
         assert_eq!((bad.namespace.as_str(), bad.name.as_str(), bad.uid.as_str()), ("a", "b", "u"));
         assert_eq!((bad.api_version.as_str(), bad.kind.as_str()), ("v1", "Thing"));
         assert!(bad.error.contains("invalid type"), "{}", bad.error);
+    }
+
+    /// Somebody may store such a thing in a field that takes anything, and all others would wait for ever.
+    #[test]
+    fn an_object_that_is_nested_deeper_than_can_be_read_spoils_no_other() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        let object = format!(r#"{{"anything":{deep},"metadata":{{"name":"deep","resourceVersion":"9"}}}}"#);
+        let list = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{object},{{"anything":1}}]}}"#);
+        let page = page::<Open>(&list).unwrap();
+        assert_eq!(page.items[0].as_ref().unwrap_err().name, "deep");
+        assert_eq!(page.items[1].as_ref().unwrap().anything, 1);
+        let line = line::<Open>(format!(r#"{{"type":"ADDED","object":{object}}}"#).as_bytes()).unwrap();
+        assert!(
+            matches!(line, Line::Undecodable { bad, version, .. } if bad.name == "deep" && version == "9")
+        );
     }
 
     #[test]
