@@ -61,6 +61,21 @@ const AHEAD: usize = 1_024;
 /// event holds one object.
 const MAX_LINE: u64 = 8 << 20;
 
+/// One page of a list, read as a watch reads it, with the token of the next page. Objects that cannot be decoded are left out; the
+/// watch of their kind tells of them.
+///
+/// # Errors
+/// Whatever the request fails with, and where the answer is no list.
+pub async fn list_page<K>(api: &Api<K>, params: &ListParams) -> Result<(Vec<K>, Option<String>), kube::Error>
+where
+    K: Resource + Clone + DeserializeOwned,
+{
+    let request = Request::new(api.resource_url()).list(params).map_err(kube::Error::BuildRequest)?;
+    let text = api.clone().into_client().request_text(request).await?;
+    let page = decode::page(&text).map_err(kube::Error::SerdeError)?;
+    Ok((page.items.into_iter().flatten().collect(), page.next))
+}
+
 /// Lists and watches a kind, for ever: see [`Watch`].
 ///
 /// `K` may be any struct with the kind's URL in its [`Resource`] implementation: a lean view decodes several times

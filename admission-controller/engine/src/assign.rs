@@ -89,7 +89,7 @@ pub trait Oracle {
 /// The engine's own search for victims.
 #[derive(Clone, Debug, Default)]
 pub struct VictimSearch {
-    /// What was asked for last, and who would leave for it.
+    /// What room was looked for last, of one flavor and resource, and who would leave for it.
     last: Option<(Usage, Vec<Target>)>,
 }
 
@@ -367,7 +367,7 @@ impl Engine {
         }
         let short = self.short_of(found);
         let targets = match search.last {
-            // It was for the whole of it.
+            // That is all it asks for, and it wants no places: the answer is the same.
             Some((asked, targets)) if asked == *usage && short.len() == 1 && wishes.is_empty() => targets,
             _ => Search::new(self, who, queue, usage, short, wishes).run(),
         };

@@ -50,8 +50,8 @@ pub struct Engine {
     pub(crate) now_ms: i64,
     /// Who replaces whom, by the namespace and name of who is replaced.
     pub(crate) successors: BTreeMap<WorkloadKey, WorkloadId>,
-    /// Queues in which somebody was put aside for quota that was kept back for the blocked head of another queue, which may end
-    /// without anything being released in the tree.
+    /// Queues in which somebody was put aside on account of what may end without anything being released in the tree: room
+    /// that was kept back for the blocked head of another queue.
     pub(crate) passed_over: BTreeSet<NodeId>,
     /// Queues in which somebody was put aside until it is known what became of a possible victim's own admission, by victim.
     pub(crate) awaited: BTreeMap<WorkloadId, BTreeSet<NodeId>>,
@@ -177,10 +177,15 @@ impl Engine {
     pub(crate) fn reactivate(&mut self, queue: NodeId) {
         self.passed_over.remove(&queue);
         self.queues[queue].wakes += 1;
+        let was_blocked = self.queues[queue].blocked.is_some();
         for who in self.queues[queue].reactivate() {
             self.set_phase(who, Phase::Queued(queue));
         }
         self.ready.insert(queue);
+        if was_blocked {
+            // If its head is gone before it is looked at again, nothing else tells that nothing is kept for it any more.
+            self.wake_who_passed_over(queue);
+        }
     }
 
     /// Every queue under the same root.

@@ -168,6 +168,7 @@ impl Engine {
         let usage = Arc::clone(&holding.usage);
         self.charge(queue, &usage, &places, Ledger::Planned, -1);
         self.second_pass.remove(&who);
+        self.wake_who_awaited(who);
         let victim_path = self.tree.path_text(queue);
         let evict = Evict { id, victim, based_on, reason, preemptor, preemptor_path, victim_path };
         self.out.push(Decision::Evict(evict));

@@ -162,12 +162,12 @@ impl Candidate {
 }
 
 /// Candidates in their order. Mostly a few of very many will do, so no more of them are sorted than are asked for.
-struct Line {
+struct Ranking {
     first: Vec<Candidate>,
     rest: BinaryHeap<Reverse<Candidate>>,
 }
 
-impl Line {
+impl Ranking {
     fn new(candidates: Vec<Candidate>) -> Self {
         Self { first: Vec::new(), rest: candidates.into_iter().map(Reverse).collect() }
     }
@@ -197,8 +197,8 @@ pub(crate) struct Search<'a> {
     trial: Option<(FlavorName, Trial)>,
     /// What others have to free.
     short: BTreeSet<FlavorResource>,
-    /// Somebody whom the very cycle that is under way gave quota, and who is no candidate in it.
-    just_served: Option<WorkloadId>,
+    /// Whom the very cycle that is under way gave quota, and who are no candidates in it.
+    just_served: BTreeSet<WorkloadId>,
     /// Who is leaving is counted as if it stayed, and may be among the victims.
     leaving_stay: bool,
 }
@@ -225,7 +225,7 @@ impl<'a> Search<'a> {
             wishes,
             trial: None,
             short,
-            just_served: None,
+            just_served: BTreeSet::new(),
             leaving_stay: false,
         }
     }
@@ -236,8 +236,10 @@ impl<'a> Search<'a> {
             None => self.classically(),
             Some(strategies) => self.fairly(strategies),
         };
-        if let (Some(served), true) = (self.just_served, victims.is_empty()) {
-            self.engine.await_outcome(served, self.queue);
+        if victims.is_empty() {
+            for served in self.just_served {
+                self.engine.await_outcome(served, self.queue);
+            }
         }
         victims
     }
@@ -246,8 +248,8 @@ impl<'a> Search<'a> {
         let mut candidates = self.same_queue();
         self.elsewhere(&mut candidates);
         let attempts = self.attempts(&candidates);
-        let mut line = Line::new(candidates);
-        let mut attempts = attempts.into_iter().map(|may_borrow| self.attempt(&mut line, may_borrow));
+        let mut ranking = Ranking::new(candidates);
+        let mut attempts = attempts.into_iter().map(|may_borrow| self.attempt(&mut ranking, may_borrow));
         attempts.find(|victims| !victims.is_empty()).unwrap_or_default()
     }
 
@@ -277,13 +279,13 @@ impl<'a> Search<'a> {
         self.may_not_borrow() && !self.short.iter().all(is_under)
     }
 
-    fn attempt(&mut self, line: &mut Line, may_borrow: bool) -> Vec<Target> {
+    fn attempt(&mut self, ranking: &mut Ranking, may_borrow: bool) -> Vec<Target> {
         let begun = self.engine.what_if();
         let mut victims: Vec<Target> = Vec::new();
         let mut found = false;
         let everybody = self.engine.planted.is(Bug::PreemptEverybody);
         for index in 0.. {
-            let Some(candidate) = line.get(index) else { break };
+            let Some(candidate) = ranking.get(index) else { break };
             if !self.is_valid(candidate, may_borrow) {
                 continue;
             }
@@ -527,7 +529,7 @@ impl<'a> Search<'a> {
                 HoldState::Leaving { .. } if !self.leaving_stay => continue,
                 // What this very cycle gave is not taken into account by it.
                 HoldState::Assumed(id) if id > self.engine.cycle_began_at => {
-                    self.just_served = Some(who);
+                    self.just_served.insert(who);
                     continue;
                 }
                 HoldState::Assumed(_) | HoldState::Confirmed | HoldState::Leaving { .. } => {}

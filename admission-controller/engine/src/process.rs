@@ -202,9 +202,10 @@ impl Engine {
         }
         let unsettled = targets.iter().filter_map(|target| Some((self.unsettled(target.who)?, target.who)));
         if let Some((_, last)) = unsettled.max() {
-            // Others might do, but these are the ones that should go. As soon as it is known whether they are there, it goes on.
+            // Others might do, but these are the ones that should go. It goes on when it is known whether the one that was given
+            // quota last is there, as the others mostly are by then; or when less is kept for others, and it may need nobody.
             self.await_outcome(last, head.queue);
-            return self.put_aside(head, PendingReason::TargetsTaken, false);
+            return self.put_aside(head, PendingReason::TargetsTaken, true);
         }
         let mut leaving = false;
         for target in targets {

@@ -282,6 +282,32 @@ fn only_the_outcome_of_its_victims_own_admission_wakes_who_waits_for_that() {
     assert_eq!(evict.victim, "low".into());
 }
 
+/// The head for which room is kept may go between the news that wakes it and the next look at it.
+#[test]
+fn who_stepped_aside_for_a_head_that_went_unseen_is_looked_at_again() {
+    let within =
+        Preemption { within_cluster_queue: WithinClusterQueue::LowerPriority, ..Preemption::default() };
+    let mut strict = cluster_queue("strict", Some("pool"), gpus(&[("a100", quota(6, Some(0), None))]));
+    (strict.strategy, strict.preemption) = (QueueingStrategy::StrictFifo, within);
+    let strict = vec![Event::ClusterQueue(strict), Event::LocalQueue(local_queue("strict"))];
+    let mut world = world(Settings::default(), vec![strict, queue("poor", "pool", 0, Preemption::default())]);
+    world.put(workload("firm", "strict", 3, 20));
+    world.settle();
+    world.put(workload("victim", "strict", 2, 0));
+    let unanswered = world.engine.decide(0);
+    world.put(workload("first", "strict", 3, 9));
+    world.engine.decide(0);
+    world.engine.apply(Event::WorkloadGone("first".into()));
+    world.put(workload("second", "strict", 4, 10));
+    world.engine.decide(0);
+    world.put(workload("small", "poor", 1, 0));
+    assert_eq!(world.engine.decide(0), [], "one is free, and kept for the head of the strict queue");
+    unanswered.into_iter().for_each(|decision| world.carry_out(decision));
+    world.engine.apply(Event::WorkloadGone("second".into()));
+    world.settle();
+    assert!(world.is_admitted("small"));
+}
+
 #[test]
 fn what_an_admission_check_refused_waits_until_that_is_settled() {
     let mut world = world(Settings::default(), vec![queue("a", "pool", 4, Preemption::default())]);

@@ -342,11 +342,11 @@ impl Controller {
         let api = Api::<Workload>::all(self.ctx.clients.write.clone());
         let mut params = ListParams::default().limit(PAGE);
         loop {
-            let page = api.list(&params).await?;
-            for view in page.items {
+            let (views, next) = kit::watch::list_page(&api, &params).await?;
+            for view in views {
                 self.world.take(&mut self.engine, Seen::Workload(Change::Applied(view)));
             }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            match next {
                 Some(token) => params.continue_token = Some(token),
                 None => return Ok(()),
             }

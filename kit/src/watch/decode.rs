@@ -1,6 +1,7 @@
 //! From bytes to objects, one bad object at a time.
 //!
-//! Whatever comes is read as text: a reader of every kind is made for each kind of input, and they are large.
+//! Objects are always read from a `&str`: the compiler makes a reader of every kind of object for each kind of input, and they
+//! are large.
 
 use kube::core::Status;
 use serde::Deserialize;
@@ -109,30 +110,38 @@ fn object<K: DeserializeOwned>(text: &str) -> Result<K, Box<Named>> {
 fn named(text: &str, error: &serde_json::Error) -> Box<Named> {
     let Name { api_version, kind, metadata } = serde_json::from_str(text).unwrap_or_default();
     let NameMeta { namespace, name, uid } = metadata;
-    Box::new(Named { api_version, kind, namespace, name, uid, error: error.to_string() })
+    Box::new(Named {
+        api_version: api_version.unwrap_or_default(),
+        kind: kind.unwrap_or_default(),
+        namespace: namespace.unwrap_or_default(),
+        name: name.unwrap_or_default(),
+        uid: uid.unwrap_or_default(),
+        error: error.to_string(),
+    })
 }
 
 /// What tells which object it is. Nothing else is looked at: it may be nested deeper than anything can be read.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Name {
-    api_version: String,
-    kind: String,
+    api_version: Option<String>,
+    kind: Option<String>,
     metadata: NameMeta,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct NameMeta {
-    namespace: String,
-    name: String,
-    uid: String,
+    namespace: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct RawLine<O> {
+struct RawLine<'a> {
     r#type: String,
-    object: O,
+    #[serde(borrow)]
+    object: &'a RawValue,
 }
 
 /// The little that every event is read for, whatever its object.
@@ -152,23 +161,21 @@ struct VersionedMeta {
 /// Decodes one line of a watch.
 pub(super) fn line<K: DeserializeOwned>(line: &[u8]) -> Result<Line<K>, serde_json::Error> {
     let line = str::from_utf8(line).map_err(serde_json::Error::custom)?;
-    let head: RawLine<Versioned> = serde_json::from_str(line)?;
-    let version = head.object.metadata.resource_version;
-    let (added, deleted) = match head.r#type.as_str() {
+    let RawLine { r#type, object: text } = serde_json::from_str(line)?;
+    let text = text.get();
+    let version = serde_json::from_str::<Versioned>(text)?.metadata.resource_version;
+    let (added, deleted) = match r#type.as_str() {
         "ADDED" => (true, false),
         "MODIFIED" => (false, false),
         "DELETED" => (false, true),
         "BOOKMARK" => return Ok(Line::Bookmark { version }),
-        _ => return Ok(Line::Error(serde_json::from_str::<RawLine<Box<Status>>>(line)?.object)),
+        _ => return Ok(Line::Error(serde_json::from_str(text)?)),
     };
-    match serde_json::from_str::<RawLine<K>>(line) {
-        Ok(RawLine { object, .. }) if deleted => Ok(Line::Deleted { object, version }),
-        Ok(RawLine { object, .. }) => Ok(Line::Applied { object, version }),
-        Err(error) => {
-            let raw: RawLine<Box<RawValue>> = serde_json::from_str(line)?;
-            Ok(Line::Undecodable { bad: named(raw.object.get(), &error), added, deleted, version })
-        }
-    }
+    Ok(match object(text) {
+        Ok(object) if deleted => Line::Deleted { object, version },
+        Ok(object) => Line::Applied { object, version },
+        Err(bad) => Line::Undecodable { bad, added, deleted, version },
+    })
 }
 
 #[cfg(test)]
