@@ -1,19 +1,30 @@
 //! LocalQueues, each with what is known of it and who names it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 use foldhash::fast::FixedState;
-use slotmap::{SlotMap, new_key_type};
+use slab::Slab;
 
 use crate::history::{Account, Amounts};
 use crate::input::{LocalQueue, Weight};
 use crate::names::LocalQueueKey;
 use crate::workloads::WorkloadId;
 
-new_key_type! {
-    /// A LocalQueue, by number: it keeps it as long as there is such an object, or a workload that names it.
-    pub(crate) struct LocalQueueId;
+/// A LocalQueue, by number: it keeps it as long as there is such an object, or a workload that names it. Every workload that waits
+/// has one with its place in the queue, so it is small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LocalQueueId(NonZeroU32);
+
+impl LocalQueueId {
+    fn at(index: usize) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)))
+    }
+
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
 }
 
 /// A LocalQueue, be there such an object or not.
@@ -41,7 +52,7 @@ impl LocalQueueRecord {
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues {
     by_key: HashMap<LocalQueueKey, LocalQueueId, FixedState>,
-    records: SlotMap<LocalQueueId, LocalQueueRecord>,
+    records: Slab<LocalQueueRecord>,
     touched: Vec<LocalQueueId>,
 }
 
@@ -56,7 +67,7 @@ impl LocalQueues {
         if let Some(id) = self.id(&key) {
             return id;
         }
-        let id = self.records.insert(LocalQueueRecord {
+        let index = self.records.insert(LocalQueueRecord {
             key: key.clone(),
             object: None,
             members: BTreeSet::new(),
@@ -64,30 +75,31 @@ impl LocalQueues {
             written: None,
             touched: false,
         });
+        let id = LocalQueueId::at(index);
         self.by_key.insert(key, id);
         id
     }
 
     /// The object of that name, if there is one.
     pub(crate) fn object(&self, key: &LocalQueueKey) -> Option<&LocalQueue> {
-        self.records[self.id(key)?].object.as_ref()
+        self[self.id(key)?].object.as_ref()
     }
 
     pub(crate) fn ids(&self) -> Vec<LocalQueueId> {
-        self.records.keys().collect()
+        self.iter().map(|(id, _)| id).collect()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LocalQueueId, &LocalQueueRecord)> {
-        self.records.iter()
+        self.records.iter().map(|(index, record)| (LocalQueueId::at(index), record))
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (LocalQueueId, &mut LocalQueueRecord)> {
-        self.records.iter_mut()
+        self.records.iter_mut().map(|(index, record)| (LocalQueueId::at(index), record))
     }
 
     /// Its report may have changed.
     pub(crate) fn touch(&mut self, id: LocalQueueId) {
-        if !std::mem::replace(&mut self.records[id].touched, true) {
+        if !std::mem::replace(&mut self[id].touched, true) {
             self.touched.push(id);
         }
     }
@@ -96,12 +108,12 @@ impl LocalQueues {
     pub(crate) fn take_touched(&mut self) -> Vec<LocalQueueKey> {
         let mut keys = Vec::with_capacity(self.touched.len());
         for id in std::mem::take(&mut self.touched) {
-            let record = &mut self.records[id];
+            let record = &mut self[id];
             record.touched = false;
             keys.push(record.key.clone());
             if record.object.is_none() && record.members.is_empty() {
-                self.by_key.remove(&self.records[id].key);
-                self.records.remove(id);
+                let gone = self.records.remove(id.index());
+                self.by_key.remove(&gone.key);
             }
         }
         keys.sort_unstable();
@@ -115,12 +127,12 @@ impl Index<LocalQueueId> for LocalQueues {
     /// # Panics
     /// Where it is gone.
     fn index(&self, id: LocalQueueId) -> &LocalQueueRecord {
-        &self.records[id]
+        &self.records[id.index()]
     }
 }
 
 impl IndexMut<LocalQueueId> for LocalQueues {
     fn index_mut(&mut self, id: LocalQueueId) -> &mut LocalQueueRecord {
-        &mut self.records[id]
+        &mut self.records[id.index()]
     }
 }

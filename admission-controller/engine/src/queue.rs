@@ -591,3 +591,14 @@ pub(crate) enum HoldState {
         withdrawn: bool,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There is one for every workload that waits.
+    #[test]
+    fn a_place_in_a_queue_is_small() {
+        assert_eq!(size_of::<Order>(), 40);
+    }
+}
