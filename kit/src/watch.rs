@@ -61,19 +61,31 @@ const AHEAD: usize = 1_024;
 /// event holds one object.
 const MAX_LINE: u64 = 8 << 20;
 
-/// One page of a list, read as a watch reads it, with the token of the next page. Objects that cannot be decoded are left out; the
-/// watch of their kind tells of them.
+/// One page of a list.
+#[derive(Clone, Debug)]
+pub struct ListPage<K> {
+    /// The objects that can be decoded.
+    pub items: Vec<K>,
+    /// How many cannot. The watch of their kind tells of them.
+    pub left_out: usize,
+    /// The token of the next page; `None` where this is the last.
+    pub next: Option<String>,
+}
+
+/// Asks for one page of a list. One object that cannot be decoded does not spoil it.
 ///
 /// # Errors
 /// Whatever the request fails with, and where the answer is no list.
-pub async fn list_page<K>(api: &Api<K>, params: &ListParams) -> Result<(Vec<K>, Option<String>), kube::Error>
+pub async fn list_page<K>(api: &Api<K>, params: &ListParams) -> Result<ListPage<K>, kube::Error>
 where
     K: Resource + Clone + DeserializeOwned,
 {
     let request = Request::new(api.resource_url()).list(params).map_err(kube::Error::BuildRequest)?;
     let text = api.clone().into_client().request_text(request).await?;
     let page = decode::page(&text).map_err(kube::Error::SerdeError)?;
-    Ok((page.items.into_iter().flatten().collect(), page.next))
+    let listed = page.items.len();
+    let items: Vec<K> = page.items.into_iter().flatten().collect();
+    Ok(ListPage { left_out: listed - items.len(), items, next: page.next })
 }
 
 /// Lists and watches a kind, for ever: see [`Watch`].

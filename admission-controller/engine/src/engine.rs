@@ -50,8 +50,8 @@ pub struct Engine {
     pub(crate) now_ms: i64,
     /// Who replaces whom, by the namespace and name of who is replaced.
     pub(crate) successors: BTreeMap<WorkloadKey, WorkloadId>,
-    /// Queues in which somebody was put aside on account of what may end without anything being released in the tree: room
-    /// that was kept back for the blocked head of another queue.
+    /// Queues in which somebody was put aside because of room that was kept for another queue's blocked head, which may end though
+    /// nothing is released in the tree.
     pub(crate) passed_over: BTreeSet<NodeId>,
     /// Queues in which somebody was put aside until it is known what became of a possible victim's own admission, by victim.
     pub(crate) awaited: BTreeMap<WorkloadId, BTreeSet<NodeId>>,
@@ -149,8 +149,10 @@ impl Engine {
         let root = self.tree.root(queue);
         // Places are kept from everybody, whatever the tree.
         let concerned = |member: &NodeId| self.tree.root(*member) == root || self.grounds.has_places();
-        let members: Vec<NodeId> = self.passed_over.iter().copied().filter(concerned).collect();
-        members.into_iter().for_each(|member| self.reactivate(member));
+        let (woken, others) = self.passed_over.iter().partition(|member| concerned(member));
+        self.passed_over = others;
+        let woken: BTreeSet<NodeId> = woken;
+        woken.into_iter().for_each(|member| self.reactivate(member));
     }
 
     /// Somebody in `queue` is put aside until it is known what became of this one's admission.

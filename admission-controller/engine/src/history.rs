@@ -238,16 +238,20 @@ impl Engine {
         if record.object.is_none() {
             record.written = None;
         }
-        let account = record.account.take();
-        if let Some(account) = &account {
-            self.queues[account.queue].consumptions.remove(&id);
-        }
+        let account = self.close_account(id);
         if let Some(queue) = leads_to {
             let mut account = account.unwrap_or_else(|| self.opened(id, queue));
             account.queue = queue;
             self.local_queues[id].account = Some(account);
             self.renew_consumption(id);
         }
+    }
+
+    /// From now on nobody's turn goes by it.
+    fn close_account(&mut self, id: LocalQueueId) -> Option<Account> {
+        let account = self.local_queues[id].account.take()?;
+        self.queues[account.queue].consumptions.remove(&id);
+        Some(account)
     }
 
     /// The account of a LocalQueue of which nothing is known but who has quota now.
@@ -298,7 +302,7 @@ impl Engine {
     pub(crate) fn forget_own_history(&mut self) {
         let had: Vec<LocalQueueId> = self.accounts().map(|(id, _)| id).collect();
         for id in had {
-            self.local_queues[id].account = None;
+            self.close_account(id);
             self.reopen_account(id);
         }
     }

@@ -101,7 +101,7 @@ impl Engine {
             Ok(assignment)
         };
         match again {
-            Ok(assignment) => self.take(head, assignment, now_ms),
+            Ok(assignment) => self.take(head, assignment, !kept.is_empty(), now_ms),
             Err(no_fit) => {
                 // What is kept for the heads before it is free again when the cycle ends.
                 let held_back = !kept.is_empty();
@@ -161,12 +161,13 @@ impl Engine {
         })
     }
 
-    /// Gives quota, or promises it and sends away whom it takes; unless those before it in the cycle have taken it.
-    fn take(&mut self, head: &Head, assignment: Assignment, now_ms: i64) -> Done {
+    /// Gives quota, or promises it and sends away whom it takes; unless those before it in the cycle have taken it. `held_back`:
+    /// what is kept for others is charged, and without it the assignment might be a better one.
+    fn take(&mut self, head: &Head, assignment: Assignment, held_back: bool, now_ms: i64) -> Done {
         let Assignment { admission, usage, places, verdict, .. } = assignment;
         let granted = Granted { admission, usage: Arc::new(usage), places };
         match verdict {
-            Verdict::Preempt(targets) => self.preempt(head, granted, &targets, now_ms),
+            Verdict::Preempt(targets) => self.preempt(head, granted, &targets, held_back, now_ms),
             Verdict::Fit | Verdict::Wait => self.take_room(head, granted, now_ms),
         }
     }
@@ -189,7 +190,14 @@ impl Engine {
         Done::Something
     }
 
-    fn preempt(&mut self, head: &Head, granted: Granted, targets: &[Target], now_ms: i64) -> Done {
+    fn preempt(
+        &mut self,
+        head: &Head,
+        granted: Granted,
+        targets: &[Target],
+        held_back: bool,
+        now_ms: i64,
+    ) -> Done {
         if self.is_gated(head.who()) {
             self.forget_progress(head.who());
             return self.put_aside(head, PendingReason::PreemptionGated, false);
@@ -203,9 +211,9 @@ impl Engine {
         let unsettled = targets.iter().filter_map(|target| Some((self.unsettled(target.who)?, target.who)));
         if let Some((_, last)) = unsettled.max() {
             // Others might do, but these are the ones that should go. It goes on when it is known whether the one that was given
-            // quota last is there, as the others mostly are by then; or when less is kept for others, and it may need nobody.
+            // quota last is there: the others mostly are by then.
             self.await_outcome(last, head.queue);
-            return self.put_aside(head, PendingReason::TargetsTaken, true);
+            return self.put_aside(head, PendingReason::TargetsTaken, held_back);
         }
         let mut leaving = false;
         for target in targets {
@@ -441,7 +449,7 @@ impl Engine {
             Verdict::Preempt(targets) => targets.iter().all(|target| target.queue == head.queue),
             Verdict::Fit | Verdict::Wait => false,
         };
-        let done = found.ok().filter(own).map(|assignment| self.take(head, assignment, now_ms));
+        let done = found.ok().filter(own).map(|assignment| self.take(head, assignment, true, now_ms));
         self.charge_kept(&kept, -1);
         matches!(done, Some(Done::Something))
     }
@@ -469,9 +477,6 @@ impl Engine {
         };
         let flavors_left = self.flavors_left(head.who());
         let blocks = self.planted.is(Bug::BlockBehindHead);
-        if held_back {
-            self.passed_over.insert(head.queue);
-        }
         let queue = &mut self.queues[head.queue];
         let strict = queue.is_strict() || blocks;
         let done = if flavors_left {
@@ -493,6 +498,9 @@ impl Engine {
             self.set_phase(head.who(), Phase::Parked(head.queue));
             Done::Something
         };
+        if held_back {
+            self.passed_over.insert(head.queue);
+        }
         self.say(head.who(), reason);
         done
     }

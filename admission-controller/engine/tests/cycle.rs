@@ -282,15 +282,21 @@ fn only_the_outcome_of_its_victims_own_admission_wakes_who_waits_for_that() {
     assert_eq!(evict.victim, "low".into());
 }
 
-/// The head for which room is kept may go between the news that wakes it and the next look at it.
-#[test]
-fn who_stepped_aside_for_a_head_that_went_unseen_is_looked_at_again() {
+/// A queue "strict" whose blocked head keeps the one place that is free, and a queue "poor" with nothing of its own. "victim",
+/// whose admission is not answered, is what one that is gone waited for in "strict".
+fn kept_for_a_blocked_head(poor: QueueingStrategy) -> (World, Vec<Decision>) {
     let within =
         Preemption { within_cluster_queue: WithinClusterQueue::LowerPriority, ..Preemption::default() };
-    let mut strict = cluster_queue("strict", Some("pool"), gpus(&[("a100", quota(6, Some(0), None))]));
-    (strict.strategy, strict.preemption) = (QueueingStrategy::StrictFifo, within);
-    let strict = vec![Event::ClusterQueue(strict), Event::LocalQueue(local_queue("strict"))];
-    let mut world = world(Settings::default(), vec![strict, queue("poor", "pool", 0, Preemption::default())]);
+    let strict_queue = |name: &str, nominal: Quota, preemption: Preemption, strategy: QueueingStrategy| {
+        let mut queue = cluster_queue(name, Some("pool"), gpus(&[("a100", nominal)]));
+        (queue.strategy, queue.preemption) = (strategy, preemption);
+        vec![Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]
+    };
+    let queues = vec![
+        strict_queue("strict", quota(6, Some(0), None), within, QueueingStrategy::StrictFifo),
+        strict_queue("poor", quota(0, None, None), Preemption::default(), poor),
+    ];
+    let mut world = world(Settings::default(), queues);
     world.put(workload("firm", "strict", 3, 20));
     world.settle();
     world.put(workload("victim", "strict", 2, 0));
@@ -300,12 +306,32 @@ fn who_stepped_aside_for_a_head_that_went_unseen_is_looked_at_again() {
     world.engine.apply(Event::WorkloadGone("first".into()));
     world.put(workload("second", "strict", 4, 10));
     world.engine.decide(0);
+    (world, unanswered)
+}
+
+/// The head for which room is kept may go between the news that wakes it and the next look at it.
+#[test]
+fn who_stepped_aside_for_a_head_that_went_unseen_is_looked_at_again() {
+    let (mut world, unanswered) = kept_for_a_blocked_head(QueueingStrategy::BestEffortFifo);
     world.put(workload("small", "poor", 1, 0));
     assert_eq!(world.engine.decide(0), [], "one is free, and kept for the head of the strict queue");
     unanswered.into_iter().for_each(|decision| world.carry_out(decision));
     world.engine.apply(Event::WorkloadGone("second".into()));
     world.settle();
     assert!(world.is_admitted("small"));
+}
+
+#[test]
+fn so_is_a_head_that_stepped_aside_in_place_of_another() {
+    let (mut world, _) = kept_for_a_blocked_head(QueueingStrategy::StrictFifo);
+    world.put(workload("large", "poor", 5, 0));
+    world.engine.decide(0);
+    world.put(workload("small", "poor", 1, 9));
+    assert_eq!(world.engine.decide(0), []);
+    world.engine.apply(Event::WorkloadGone("second".into()));
+    let decisions = world.engine.decide(0);
+    let [Decision::Reserve(reserve)] = &decisions[..] else { panic!("{decisions:?}") };
+    assert_eq!(reserve.workload, "small".into());
 }
 
 #[test]

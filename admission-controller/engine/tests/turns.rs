@@ -205,3 +205,17 @@ fn a_new_leader_begins_with_what_is_written() {
     world.cycle();
     assert_eq!(admitted(&world), ["b"]);
 }
+
+/// A replica that does not lead decides nothing, and hears of what changes all the same.
+#[test]
+fn a_new_leader_goes_by_nothing_that_was_used_where_turns_are_not_fair_any_more() {
+    let mut world = world(1, &[("a", ONE), ("b", ONE)], AdmissionMode::UsageBasedFairSharing);
+    used(&mut world, "a", 3);
+    let queue = cluster_queue("cq", None, gpus(&[("a100", quota(1, None, None))]));
+    world.engine.apply(Event::ClusterQueue(queue));
+    world.engine.forget_what_was_said();
+    submit(&mut world, "first", "a", 1);
+    submit(&mut world, "second", "b", 2);
+    world.cycle();
+    assert_eq!(admitted(&world), ["first"]);
+}

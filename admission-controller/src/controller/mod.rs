@@ -316,8 +316,9 @@ impl Controller {
         }
         while self.leadership.may_write() && !self.ctx.tasks.is_stopping() {
             match self.list_workloads().await {
-                Ok(()) => {
-                    for id in std::mem::take(&mut self.unsettled) {
+                Ok(left_out) => {
+                    // What became of a write to an object that cannot be read is not known: it stays assumed.
+                    for id in std::mem::take(&mut self.unsettled).into_iter().filter(|_| left_out == 0) {
                         self.engine.written(id, Outcome::NotWritten);
                     }
                     self.leads = true;
@@ -337,18 +338,20 @@ impl Controller {
         }
     }
 
-    /// Takes in what the API server has now, page by page.
-    async fn list_workloads(&mut self) -> Result<(), kube::Error> {
+    /// Takes in what the API server has now, page by page, and tells how many objects could not be read.
+    async fn list_workloads(&mut self) -> Result<usize, kube::Error> {
         let api = Api::<Workload>::all(self.ctx.clients.write.clone());
         let mut params = ListParams::default().limit(PAGE);
+        let mut left_out = 0;
         loop {
-            let (views, next) = kit::watch::list_page(&api, &params).await?;
-            for view in views {
+            let page = kit::watch::list_page(&api, &params).await?;
+            left_out += page.left_out;
+            for view in page.items {
                 self.world.take(&mut self.engine, Seen::Workload(Change::Applied(view)));
             }
-            match next {
+            match page.next {
                 Some(token) => params.continue_token = Some(token),
-                None => return Ok(()),
+                None => return Ok(left_out),
             }
         }
     }
