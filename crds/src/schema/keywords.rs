@@ -70,7 +70,8 @@ pub(crate) fn default_empty(schema: &mut Schema) {
 }
 
 /// A CEL rule and what a user reads who breaks it. Rules are evaluated in the order in which they are added.
-pub(crate) fn rule(cel: &'static str, message: &'static str) -> impl FnMut(&mut Schema) {
+pub(crate) fn rule(cel: impl Into<String>, message: &'static str) -> impl FnMut(&mut Schema) {
+    let cel = cel.into();
     move |schema| {
         let rules = schema.ensure_object().entry(RULES).or_insert_with(|| json!([]));
         rules
@@ -78,6 +79,26 @@ pub(crate) fn rule(cel: &'static str, message: &'static str) -> impl FnMut(&mut 
             .expect("only `rule` writes here")
             .push(json!({ "rule": cel, "message": message }));
     }
+}
+
+/// A rule that holds while all of these objects (`self`, `oldSelf`) have a condition: `kept` says in CEL that nothing was
+/// changed.
+///
+/// It comes first. The API server evaluates the rules of an object with every write, that of a status too; nearly always nothing
+/// was changed, and looking through conditions is what costs.
+pub(crate) fn rule_while(
+    condition: &str,
+    objects: &[&str],
+    kept: &str,
+    message: &'static str,
+) -> impl FnMut(&mut Schema) + use<> {
+    let lacks = |object: &&str| {
+        format!(
+            " || !has({object}.status) || !has({object}.status.conditions) || \
+             !{object}.status.conditions.exists(c, c.type == '{condition}' && c.status == 'True')"
+        )
+    };
+    rule(kept.to_owned() + &objects.iter().map(lacks).collect::<String>(), message)
 }
 
 /// The field is set once.

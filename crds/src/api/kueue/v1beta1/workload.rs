@@ -20,30 +20,33 @@ use crate::{
     names,
     schema::{
         ConditionSchema, DNS_LABEL, DNS_SUBDOMAIN, default, list_atomic, list_map, map_values, relax,
-        required, rule,
+        required, rule, rule_while,
     },
 };
 
 custom_resource! {
     /// The pods of one job, as the quota layer sees them.
     #[schemars(
-        transform = rule(
-            "has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True') && has(self.status.admission) ? size(self.spec.podSets) == size(self.status.admission.podSetAssignments) : true",
+        transform = rule_while(
+            "QuotaReserved",
+            &["self"],
+            v1beta2::ONE_ASSIGNMENT_A_POD_SET,
             "there must be one podSetAssignment a pod set",
         ),
-        transform = rule(
-            "(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True') && has(oldSelf.spec.priorityClassSource) && has(self.spec.priorityClassSource)) ? (oldSelf.spec.priorityClassSource == self.spec.priorityClassSource) : true",
+        transform = rule_while(
+            "QuotaReserved",
+            &["oldSelf"],
+            "!has(oldSelf.spec.priorityClassSource) || !has(self.spec.priorityClassSource) || oldSelf.spec.priorityClassSource == self.spec.priorityClassSource",
             "priorityClassSource cannot change while quota is reserved",
         ),
-        transform = rule(
-            "(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True') && has(oldSelf.spec.priorityClassSource) && has(self.spec.priorityClassSource) && (self.spec.priorityClassSource != 'kueue.x-k8s.io/workloadpriorityclass') && has(oldSelf.spec.priorityClassName) && has(self.spec.priorityClassName)) ? (oldSelf.spec.priorityClassName == self.spec.priorityClassName) : true",
+        transform = rule_while(
+            "QuotaReserved",
+            &["oldSelf"],
+            "!has(oldSelf.spec.priorityClassSource) || !has(self.spec.priorityClassSource) || self.spec.priorityClassSource == 'kueue.x-k8s.io/workloadpriorityclass' || !has(oldSelf.spec.priorityClassName) || !has(self.spec.priorityClassName) || oldSelf.spec.priorityClassName == self.spec.priorityClassName",
             "priorityClassName cannot change while quota is reserved, unless it names a WorkloadPriorityClass",
         ),
-        transform = rule(v1beta2::QUEUE_NAME_IMMUTABLE, "queueName cannot change while quota is reserved"),
-        transform = rule(
-            v1beta2::EXECUTION_TIME_IMMUTABLE,
-            "maximumExecutionTimeSeconds cannot change while admitted",
-        ),
+        transform = v1beta2::queue_name_is_kept,
+        transform = v1beta2::execution_time_is_kept,
     )]
     pub struct Workload(names::kueue::GROUP, "v1beta1", "workloads", NamespaceResourceScope) {
         /// What is asked.

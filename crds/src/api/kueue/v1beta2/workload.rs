@@ -1,40 +1,45 @@
 //! `Workload`: what is asked.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 use super::WorkloadStatus;
 use crate::{
     api::{kueue::PodTemplate, object::custom_resource},
     names,
-    schema::{DNS_LABEL, DNS_SUBDOMAIN, default, list_atomic, list_map, required, rule},
+    schema::{DNS_LABEL, DNS_SUBDOMAIN, default, list_atomic, list_map, required, rule, rule_while},
 };
 
 custom_resource! {
     /// The pods of one job, as the quota layer sees them.
     #[schemars(
-        transform = rule(
-            "has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True') && has(self.status.admission) ? size(self.spec.podSets) == size(self.status.admission.podSetAssignments) : true",
-            "there must be one podSetAssignment a pod set",
-        ),
-        transform = rule(
-            "(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True')) ? (!has(oldSelf.spec.priorityClassRef) && !has(self.spec.priorityClassRef)) || (has(oldSelf.spec.priorityClassRef) && has(self.spec.priorityClassRef)) : true",
+        transform = rule_while("QuotaReserved", &["self"], ONE_ASSIGNMENT_A_POD_SET, "there must be one podSetAssignment a pod set"),
+        transform = rule_while(
+            "QuotaReserved",
+            &["oldSelf"],
+            "has(oldSelf.spec.priorityClassRef) == has(self.spec.priorityClassRef)",
             "priorityClassRef cannot be set or unset while quota is reserved",
         ),
-        transform = rule(
-            "(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True') && has(oldSelf.spec.priorityClassRef) && has(self.spec.priorityClassRef)) ? oldSelf.spec.priorityClassRef.group == self.spec.priorityClassRef.group : true",
+        transform = rule_while(
+            "QuotaReserved",
+            &["oldSelf"],
+            "!has(oldSelf.spec.priorityClassRef) || !has(self.spec.priorityClassRef) || oldSelf.spec.priorityClassRef.group == self.spec.priorityClassRef.group",
             "priorityClassRef.group cannot change while quota is reserved",
         ),
-        transform = rule(
-            "(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True') && has(oldSelf.spec.priorityClassRef) && has(self.spec.priorityClassRef)) ? oldSelf.spec.priorityClassRef.kind == self.spec.priorityClassRef.kind : true",
+        transform = rule_while(
+            "QuotaReserved",
+            &["oldSelf"],
+            "!has(oldSelf.spec.priorityClassRef) || !has(self.spec.priorityClassRef) || oldSelf.spec.priorityClassRef.kind == self.spec.priorityClassRef.kind",
             "priorityClassRef.kind cannot change while quota is reserved",
         ),
-        transform = rule(
-            "(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True') && has(oldSelf.spec.priorityClassRef) && has(self.spec.priorityClassRef) && self.spec.priorityClassRef.group == 'scheduling.k8s.io' && self.spec.priorityClassRef.kind == 'PriorityClass') ? oldSelf.spec.priorityClassRef.name == self.spec.priorityClassRef.name : true",
+        transform = rule_while(
+            "QuotaReserved",
+            &["oldSelf"],
+            "!has(oldSelf.spec.priorityClassRef) || !has(self.spec.priorityClassRef) || self.spec.priorityClassRef.group != 'scheduling.k8s.io' || self.spec.priorityClassRef.kind != 'PriorityClass' || oldSelf.spec.priorityClassRef.name == self.spec.priorityClassRef.name",
             "the name of a PriorityClass cannot change while quota is reserved",
         ),
-        transform = rule(QUEUE_NAME_IMMUTABLE, "queueName cannot change while quota is reserved"),
-        transform = rule(EXECUTION_TIME_IMMUTABLE, "maximumExecutionTimeSeconds cannot change while admitted"),
+        transform = queue_name_is_kept,
+        transform = execution_time_is_kept,
     )]
     pub struct Workload(names::kueue::GROUP, "v1beta2", "workloads", NamespaceResourceScope) {
         /// What is asked.
@@ -46,10 +51,31 @@ custom_resource! {
     }
 }
 
+/// What is granted is granted to pod sets.
+pub(crate) const ONE_ASSIGNMENT_A_POD_SET: &str = "!has(self.status) || !has(self.status.admission) || size(self.spec.podSets) == size(self.status.admission.podSetAssignments)";
+
 /// Moving to another queue would carry the reservation along.
-pub(crate) const QUEUE_NAME_IMMUTABLE: &str = "((has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True')) && (has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True'))) ? ((has(oldSelf.spec.queueName) == has(self.spec.queueName)) && (!has(oldSelf.spec.queueName) || oldSelf.spec.queueName == self.spec.queueName)) : true";
+pub(crate) fn queue_name_is_kept(schema: &mut Schema) {
+    let kept = "has(oldSelf.spec.queueName) == has(self.spec.queueName) && (!has(self.spec.queueName) || oldSelf.spec.queueName == self.spec.queueName)";
+    rule_while(
+        "QuotaReserved",
+        &["oldSelf", "self"],
+        kept,
+        "queueName cannot change while quota is reserved",
+    )(schema);
+}
+
 /// The clock is running.
-pub(crate) const EXECUTION_TIME_IMMUTABLE: &str = "((has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Admitted' && c.status == 'True')) && (has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Admitted' && c.status == 'True')))?((has(oldSelf.spec.maximumExecutionTimeSeconds)?oldSelf.spec.maximumExecutionTimeSeconds:0) ==  (has(self.spec.maximumExecutionTimeSeconds)?self.spec.maximumExecutionTimeSeconds:0)):true";
+pub(crate) fn execution_time_is_kept(schema: &mut Schema) {
+    let kept = "(has(oldSelf.spec.maximumExecutionTimeSeconds) ? oldSelf.spec.maximumExecutionTimeSeconds : 0) == (has(self.spec.maximumExecutionTimeSeconds) ? self.spec.maximumExecutionTimeSeconds : 0)";
+    rule_while(
+        "Admitted",
+        &["oldSelf", "self"],
+        kept,
+        "maximumExecutionTimeSeconds cannot change while admitted",
+    )(schema);
+}
+
 /// Rule of a pod set.
 pub(crate) const MIN_COUNT_UP_TO_COUNT: &str = "has(self.minCount) ? self.minCount <= self.count : true";
 

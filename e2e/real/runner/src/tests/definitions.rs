@@ -1,5 +1,7 @@
 //! Our own CustomResourceDefinitions: the real server takes their schemas and their CEL rules.
 
+mod rules;
+
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
@@ -7,12 +9,12 @@ use anyhow::{Context as _, ensure};
 use crate::cluster::{documents, yaml_files};
 use crate::registry::{Outcome, Test, need};
 
-/// One test per definition in crds/generated.
+/// One test per definition in crds/generated, and those of their rules.
 pub(crate) fn all(repository: &Path) -> Vec<Test> {
     let files = yaml_files(&repository.join("crds/generated")).unwrap_or_default();
     let names = files.iter().filter_map(|file| documents(file).ok()).flatten();
     let names = names.filter_map(|definition| definition["metadata"]["name"].as_str().map(str::to_owned));
-    names.map(test).collect()
+    names.map(test).chain(rules::all()).collect()
 }
 
 fn test(name: String) -> Test {
