@@ -57,6 +57,9 @@ fn test(version: &'static str) -> Test {
     })
 }
 
+/// Workloads of one definition.
+type Peer = (Api<DynamicObject>, ApiResource);
+
 /// One version of a definition, in a group of its own: no webhook knows it and nothing is converted.
 async fn alone(
     world: &World,
@@ -64,7 +67,7 @@ async fn alone(
     file: &std::path::Path,
     whose: &str,
     version: &str,
-) -> Result<Api<DynamicObject>> {
+) -> Result<Peer> {
     let group = group(whose, version);
     let mut definition = documents(file)?.into_iter().next().context("no definition")?;
     let mut versions = definition["spec"]["versions"].take();
@@ -84,7 +87,7 @@ async fn alone(
         ensure!(outcome.is_ok(), "{name}: {outcome:?}");
     }
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, version, "Workload"));
-    Ok(Api::namespaced_with(client.clone(), "default", &kind))
+    Ok((Api::namespaced_with(client.clone(), "default", &kind), kind))
 }
 
 fn group(whose: &str, version: &str) -> String {
@@ -92,7 +95,6 @@ fn group(whose: &str, version: &str) -> String {
 }
 
 /// A Workload with a status, and what somebody changes of it.
-#[derive(Debug)]
 struct Case {
     name: String,
     spec: Value,
@@ -193,16 +195,14 @@ fn without(class: &Value) -> Value {
 }
 
 /// For each case and each change the fields that are complained of, none where the change is taken.
-async fn answers(api: &Api<DynamicObject>, cases: &[Case]) -> Result<Vec<Vec<Vec<String>>>> {
+async fn answers((api, kind): &Peer, cases: &[Case]) -> Result<Vec<Vec<Vec<String>>>> {
     let all = cases.iter().map(|case| async move {
-        let object = json!({"kind": "Workload", "metadata": {"name": case.name}, "spec": case.spec});
-        let object: DynamicObject = serde_json::from_value(object)?;
-        api.create(&PostParams::default(), &object).await.with_context(|| format!("creating {case:?}"))?;
+        let object = DynamicObject::new(&case.name, kind).data(json!({"spec": case.spec}));
+        let what = || format!("{}, {}", case.spec, case.status);
+        api.create(&PostParams::default(), &object).await.with_context(what)?;
         let status = json!({"status": case.status});
         let params = PatchParams::default();
-        api.patch_status(&case.name, &params, &Patch::Merge(&status))
-            .await
-            .with_context(|| format!("the status of {case:?}"))?;
+        api.patch_status(&case.name, &params, &Patch::Merge(&status)).await.with_context(what)?;
         let dry = PatchParams { dry_run: true, ..params };
         let mut answers = Vec::new();
         for change in &case.changes {
