@@ -68,8 +68,9 @@ fn while_active(view: &Workload, rules: &Rules) -> Option<(Timestamp, End)> {
     if view.holds(tokens::DEACTIVATION_TARGET) {
         return Some((Timestamp::MIN, End::Deactivate));
     }
-    // What a check said of one that is evicted is asked anew when its quota is back.
-    if view.holds(tokens::EVICTED) {
+    // One without quota loses nothing by a check: it waits until that says something else. What a check said of one that is
+    // evicted is asked anew when its quota is back.
+    if !view.holds(tokens::QUOTA_RESERVED) || view.holds(tokens::EVICTED) {
         return None;
     }
     let states = &view.status.admission_checks;
@@ -77,9 +78,6 @@ fn while_active(view: &Workload, rules: &Rules) -> Option<(Timestamp, End)> {
         let message = format!("admission checks reject it: {}", checks::told(states, CheckState::Rejected));
         let reason = tokens::deactivation_target::ADMISSION_CHECK;
         return Some((Timestamp::MIN, End::Target { reason, message }));
-    }
-    if !view.holds(tokens::QUOTA_RESERVED) {
-        return None;
     }
     let unready = rules.pods_ready().and_then(|pods_ready| pods_ready.gives_up_at(view)).map(|at| {
         let reason = tokens::deactivation_target::REQUEUING_LIMIT_EXCEEDED;

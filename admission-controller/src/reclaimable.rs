@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crds::view::workload::{PodSet, ReclaimablePod, Workload};
 
 use crate::requests::Rules;
+use crate::slices;
 
 /// Pods of each set that still need quota. A job that was scaled down can have had more pods that ended than it has now.
 pub fn remaining<'a>(view: &'a Workload, rules: &Rules) -> BTreeMap<&'a str, i64> {
@@ -38,16 +39,27 @@ pub fn same(a: &[ReclaimablePod], b: &[ReclaimablePod]) -> bool {
 }
 
 /// What is to be written of a job's report; `None` where the Workload says so already, or where its reservation forbids
-/// that numbers become smaller.
+/// that numbers become smaller. Where a job shrank that may be resized they are counted anew: what is left to be done may need
+/// all the pods that it still has.
 pub fn news(view: &Workload, reported: &[ReclaimablePod], reserved: bool) -> Option<Vec<ReclaimablePod>> {
     let said = &view.status.reclaimable_pods;
     let wanted = limited(reported, &view.spec.pod_sets);
-    let shrinks = said.iter().any(|before| {
-        let now = wanted.iter().find(|one| one.name == before.name).map_or(0, |one| one.count);
-        now < before.count
-    });
-    let settled = same(&wanted, said) || (reserved && shrinks);
+    let shrinks = |before: &&ReclaimablePod| {
+        let now = wanted.iter().find(|one| one.name == before.name);
+        now.is_none_or(|now| now.count < before.count)
+    };
+    let is_forbidden = reserved && said.iter().filter(shrinks).any(|one| !has_shrunk(view, &one.name));
+    let settled = same(&wanted, said) || is_forbidden;
     (!settled).then_some(wanted)
+}
+
+/// Whether a pod set of an elastic job has fewer pods than it was admitted with.
+fn has_shrunk(view: &Workload, name: &str) -> bool {
+    let mut granted = view.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    let granted = granted.find(|one| one.name == name).and_then(|one| one.count);
+    let set = view.spec.pod_sets.iter().find(|set| set.name == name);
+    let left = set.map_or(0, |set| set.count.unwrap_or(1));
+    slices::is_slice(view) && granted.is_some_and(|granted| granted > left)
 }
 
 #[cfg(test)]
@@ -103,5 +115,35 @@ mod tests {
         assert_eq!(remaining(&view, &Rules::default())["a"], 1);
         view.status.reclaimable_pods = pods(&[("a", 7)]);
         assert_eq!(remaining(&view, &Rules::default())["a"], 0);
+        view.status.reclaimable_pods = pods(&[("a", 0)]);
+        assert_eq!(news(&view, &[], true), None, "an entry stays, whatever it says");
+    }
+
+    #[test]
+    fn pods_of_an_elastic_job_that_shrank_are_counted_anew() {
+        let workload = |elastic: &str, granted: i64| -> Workload {
+            serde_json::from_value(serde_json::json!({
+                "metadata": { "annotations": { "kueue.x-k8s.io/elastic-job": elastic } },
+                "spec": { "podSets": [{ "name": "a", "count": 3 }, { "name": "b", "count": 5 }] },
+                "status": {
+                    "admission": { "clusterQueue": "cq", "podSetAssignments": [
+                        { "name": "a", "count": granted }, { "name": "b", "count": 5 },
+                    ]},
+                    "reclaimablePods": [{ "name": "a", "count": 2 }, { "name": "b", "count": 1 }],
+                },
+            }))
+            .unwrap()
+        };
+        let (all, less) = (pods(&[("b", 1)]), pods(&[]));
+        for (elastic, granted, reported, written) in [
+            ("true", 5, &all, Some(&all)),
+            // The other set has as many pods as it was given.
+            ("true", 5, &less, None),
+            ("true", 3, &all, None),
+            ("false", 5, &all, None),
+        ] {
+            let view = workload(elastic, granted);
+            assert_eq!(news(&view, reported, true).as_ref(), written, "{elastic} {granted} {reported:?}");
+        }
     }
 }

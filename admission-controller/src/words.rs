@@ -66,7 +66,10 @@ pub fn pending(reason: &PendingReason) -> String {
         PendingReason::KeptOut(KeptOut::NotRequeued(reason)) => {
             format!("its condition Requeued is False ({reason}); it is queued again when whoever wrote that makes it True")
         }
-        PendingReason::ChecksFailed => "an admission check has not let it pass".to_owned(),
+        PendingReason::ChecksFailed => {
+            "an admission check refuses it, or wants it to try again later; status.admissionChecks says why"
+                .to_owned()
+        }
         PendingReason::NoLongerFits => {
             "it fitted until workloads of other queues, whose turn came first, took the quota".to_owned()
         }
@@ -103,6 +106,8 @@ fn obstacle(obstacle: &Obstacle) -> String {
         Obstacle::NoLevel(flavor, level) => {
             format!("the topology of flavor {flavor} has no level {level}")
         }
+        Obstacle::LevelNotGiven(flavor) => format!("flavor {flavor}: {}", placement::LEVEL_NOT_GIVEN),
+        Obstacle::NotOneTopology(defect) => placement::defect(defect),
         Obstacle::FlavorNotAllowed(flavor) => {
             format!("the workload may not have flavor {flavor}")
         }

@@ -4,6 +4,10 @@
 
 mod support;
 
+use std::path::Path;
+use std::time::Duration;
+
+use admission_controller::{Config, Configuration};
 use serde_json::{Value, json};
 use support::{World, pytorch};
 
@@ -272,4 +276,66 @@ async fn pods_that_have_ended_give_their_quota_back_while_the_job_goes_on() {
     assert!(world.workload("second").unwrap()["status"].get("resourceRequests").is_none());
     let queue = world.get("kueue.x-k8s.io", "clusterqueues", "a").unwrap();
     assert_eq!(queue["status"]["flavorsUsage"][0]["resources"][0]["total"], "4");
+}
+
+/// With the gate for it, a workload says at once that it waits; without, it has its turn.
+#[tokio::test(start_paused = true)]
+async fn a_new_workload_says_at_once_that_it_waits_where_that_is_wanted() {
+    let mut waited = Vec::new();
+    for open in [true, false] {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+        let text = format!("featureGates:\n  UnadmittedWorkloadsExplicitStatus: {open}\n");
+        let file = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
+        assert!(file.notices.is_empty());
+        world.start_with("layer1", Config { file, ..Config::default() });
+        world.settle().await;
+        world.pytorch("llama", "a", 4).await;
+        let mut steps = 0;
+        while world.condition("llama", "QuotaReserved").is_none() {
+            world.sleep(Duration::from_millis(1)).await;
+            steps += 1;
+        }
+        waited.push(steps);
+        assert_eq!(world.condition("llama", "Admitted").unwrap().1, "NoReservation");
+        world.settle().await;
+        assert_eq!(world.condition("llama", "QuotaReserved").unwrap().1, "ExceedsMaxQuota");
+    }
+    assert!(waited[0] < waited[1], "{waited:?}");
+}
+
+/// The reason stays word for word, and is said of what the workload is now.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_workload_that_is_edited_says_for_what_it_waits_now() {
+    let world = World::new(false).await;
+    let group = "kueue.x-k8s.io";
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let nobody = |queue: &mut Value| {
+        queue["spec"]["namespaceSelector"] = json!({ "matchLabels": { "team": "nobody" } });
+    };
+    world.update(group, "clusterqueues", "a", false, nobody).await;
+    world.start("layer1");
+    world.settle().await;
+    let container = json!({ "name": "c", "image": "x", "resources": { "limits": { "nvidia.com/gpu": 1 } } });
+    let set = json!({ "name": "main", "count": 1, "template": { "spec": { "containers": [container] } } });
+    let workload = json!({
+        "metadata": { "name": "llama", "namespace": "team" }, "spec": { "queueName": "a", "podSets": [set] },
+    });
+    world.create(group, "workloads", workload).await;
+    let mut asked = Vec::new();
+    for count in [1, 2] {
+        let resize = |workload: &mut Value| workload["spec"]["podSets"][0]["count"] = json!(count);
+        world.update(group, "workloads", "llama", false, resize).await;
+        world.settle().await;
+        let workload = world.workload_named("llama").unwrap();
+        let conditions = workload["status"]["conditions"].as_array().unwrap();
+        assert_eq!(conditions[0]["reason"], "Misconfigured");
+        let is_current = |one: &Value| one["observedGeneration"] == workload["metadata"]["generation"];
+        assert!(conditions.iter().all(is_current), "{workload}");
+        asked.push(workload["status"]["resourceRequests"][0]["resources"]["nvidia.com/gpu"].clone());
+        let quiet = world.cluster.revision();
+        world.pass(120).await;
+        assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+    }
+    assert_eq!(asked, ["1", "2"]);
 }

@@ -252,9 +252,9 @@ async fn a_rejected_workload_is_deactivated_and_may_be_activated_again() {
     assert_eq!(said(&world, "llama", "Requeued"), pair("True", "Reactivated"));
 }
 
-/// As in Kueue: it need not have quota to be refused for good.
+/// As in Kueue: who has no quota loses nothing by a check, and gets none while that says no.
 #[tokio::test(start_paused = true)]
-async fn a_workload_that_waits_is_deactivated_when_a_check_rejects_it() {
+async fn a_workload_that_waits_goes_on_waiting_when_a_check_rejects_it() {
     let world = World::new(false).await;
     checked_queue(&world, json!([{ "name": "budget" }])).await;
     world.start("layer1");
@@ -264,19 +264,25 @@ async fn a_workload_that_waits_is_deactivated_when_a_check_rejects_it() {
     world.settle().await;
     assert!(!world.is("llama", "QuotaReserved"));
     let name = world.workload_name("llama");
-    let rejected = json!([{
-        "name": "budget", "state": "Rejected", "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }]);
-    world
-        .update(GROUP, "workloads", &name, true, |workload| {
-            workload["status"]["admissionChecks"] = rejected.clone()
-        })
-        .await;
+    let say = async |state: &'static str| {
+        let states = json!([{
+            "name": "budget", "state": state, "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
+        let change = |workload: &mut Value| workload["status"]["admissionChecks"] = states.clone();
+        world.update(GROUP, "workloads", &name, true, change).await;
+        world.settle().await;
+    };
+    say("Rejected").await;
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "PendingEvaluation"));
+    let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+    world.cluster.store("user").delete(&jobs, "team", "other", Default::default()).await.unwrap();
     world.settle().await;
-    assert_eq!(world.workload("llama").unwrap()["spec"]["active"], false);
-    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "Deactivated"));
-    assert_eq!(states(&world, "llama"), [pair("budget", "Pending")]);
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "PendingEvaluation"));
     assert_eq!(said(&world, "llama", "DeactivationTarget"), pair("", ""));
+    assert_ne!(world.workload("llama").unwrap()["spec"]["active"], false);
+    assert_eq!(states(&world, "llama"), [pair("budget", "Rejected")]);
+    say("Pending").await;
+    assert!(world.is("llama", "QuotaReserved"));
 }
 
 async fn activate(world: &World, job: &str) {

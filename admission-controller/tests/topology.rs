@@ -4,6 +4,9 @@
 
 mod support;
 
+use std::path::Path;
+
+use admission_controller::{Config, Configuration};
 use cluster_sim::GroupResource;
 use serde_json::{Value, json};
 use support::{World, pytorch};
@@ -209,6 +212,27 @@ async fn pods_of_others_take_room_and_a_failed_node_is_replaced() {
     let (status, reason, _) = world.condition("job", "Evicted").unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("True", "NodeFailures"));
     assert!(world.is_suspended("job"));
+}
+
+/// One failed node may be waited for, where the gate says so; when a second one fails, the whole starts anew.
+#[tokio::test(start_paused = true)]
+async fn who_loses_a_second_node_before_the_first_is_replaced_leaves() {
+    let world = world().await;
+    topology(&world).await;
+    let file = "featureGates: { TASFailedNodeReplacementFailFast: false }";
+    let file = Configuration::parse(Path::new("config.yaml"), file).unwrap();
+    world.start_with("one", Config { file, ..Config::default() });
+    world.create("kubeflow.org", "pytorchjobs", together("job", 6, RACK)).await;
+    world.settle().await;
+    assert_eq!(places(&world, "job"), [("n1".to_owned(), 4), ("n2".to_owned(), 2)]);
+    let evicted = || world.told().iter().any(|(_, reason)| reason == "EvictedDueToNodeFailures");
+    node_fails(&world, "n1").await;
+    world.settle().await;
+    assert!(world.is("job", "Admitted") && !evicted());
+    assert_eq!(world.workload("job").unwrap()["status"]["unhealthyNodes"], json!([{ "name": "n1" }]));
+    node_fails(&world, "n2").await;
+    world.settle().await;
+    assert!(evicted(), "{:?}", world.workload("job"));
 }
 
 /// Other places are no other grant: pods that have ended were granted, too.

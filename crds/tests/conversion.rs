@@ -177,6 +177,25 @@ fn bad_reviews_fail_with_a_sentence() {
 }
 
 #[test]
+fn an_assignment_without_domains_is_one() {
+    let placed = |topology: &Value| json!({ "status": { "admission": { "podSetAssignments": [{ "topologyAssignment": topology }] } } });
+    for (written, levels) in [
+        (json!({ "levels": ["a"] }), json!(["a"])),
+        (json!({ "levels": ["a"], "slices": null, "domains": null }), json!(["a"])),
+        (json!({ "levels": ["a"], "slices": [], "domains": [] }), json!(["a"])),
+        (json!({ "levels": null }), json!([])),
+        (json!({}), json!([])),
+    ] {
+        let (old, new) = (
+            placed(&json!({ "levels": levels, "domains": [] })),
+            placed(&json!({ "levels": levels, "slices": [] })),
+        );
+        assert_eq!(to_v1beta1("Workload", placed(&written)), old, "{written}");
+        assert_eq!(to_v1beta2("Workload", placed(&written)), new, "{written}");
+    }
+}
+
+#[test]
 fn common_parts_are_said_once() {
     let domains = ["node-a-1.x", "node-a-22.x", "node-a-3.x"]
         .map(|host| TopologyDomainAssignment { values: vec!["rack".into(), host.into()], count: 4 });

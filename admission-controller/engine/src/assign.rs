@@ -224,8 +224,9 @@ impl FlavorAssignment {
     fn into_admission(self, name: &ClusterQueueName) -> Arc<Admission> {
         let granted = |one: PodSetFlavors| {
             let PodSetFlavors { name, count, requests, flavors: choices, .. } = one;
-            let served = requests.into_iter().filter(|(resource, _)| choices.contains_key(resource));
-            let usage = served.collect();
+            // A leader that asks for nothing has a flavor all the same, of which it uses nothing.
+            let asked = |resource: &ResourceName| requests.get(resource).copied().unwrap_or(0);
+            let usage = choices.keys().map(|resource| (resource.clone(), asked(resource))).collect();
             let flavors = choices.into_iter().map(|(resource, choice)| (resource, choice.flavor)).collect();
             PodSetAssignment { name, flavors, usage, count, topology: one.topology, delayed: one.delayed }
         };
@@ -237,15 +238,15 @@ impl FlavorAssignment {
     /// What stands in the way. Where there was only nobody to displace, it waits for quota; what fits, or would if others
     /// left, is not to blame for what never does beside it.
     fn obstacles(&self) -> Vec<PodSetObstacles> {
-        self.pod_sets
-            .iter()
-            .filter(|one| !one.obstacles.is_empty())
-            .map(|one| PodSetObstacles {
-                pod_set: one.name.clone(),
-                obstacles: one.obstacles.clone(),
-                hindrance: one.hindrance.or(self.hindrance).unwrap_or(Hindrance::Quota),
-            })
-            .collect()
+        let blamed = self.pod_sets.iter().filter_map(|one| {
+            let (obstacles, otherwise) = match &one.topology_defect {
+                Some(defect) => (vec![Obstacle::NotOneTopology(defect.clone())], Hindrance::NoMatchingFlavor),
+                None => (one.obstacles.clone(), self.hindrance.unwrap_or(Hindrance::Quota)),
+            };
+            let (pod_set, hindrance) = (one.name.clone(), one.hindrance.unwrap_or(otherwise));
+            (!obstacles.is_empty()).then_some(PodSetObstacles { pod_set, obstacles, hindrance })
+        });
+        blamed.collect()
     }
 }
 

@@ -7,7 +7,7 @@
 use model::planted::Bug;
 
 use crate::assign::{Assignment, NoFit};
-use crate::decision::Decision;
+use crate::decision::{Decision, EvictReason};
 use crate::engine::Engine;
 use crate::fair::{Entrant, Turns};
 use crate::process::{Charge, Done, Kept};
@@ -89,7 +89,7 @@ impl Engine {
             }
             if !pass.progress && !self.step_aside(pass.outrun, &pass.kept, now_ms) {
                 // Who took back what was not told yet may have left room for whom it was promised.
-                if !self.released || self.pods_are_awaited() {
+                if !self.released {
                     break;
                 }
                 self.keep_promises(now_ms);
@@ -120,21 +120,24 @@ impl Engine {
 
     /// Gives room that came back to whom it was promised.
     fn keep_promises(&mut self, now_ms: i64) {
+        let released = std::mem::take(&mut self.released);
+        if released {
+            // Who has quota already, and needs places, does not wait for the pods of others: its own are among them.
+            self.second_pass.values_mut().for_each(|ready| *ready = true);
+        }
         if self.pods_are_awaited() {
-            self.waits_for_pods |= self.released;
+            self.waits_for_pods |= released;
             return;
         }
-        if !std::mem::take(&mut self.released) || self.planted.is(Bug::KeepNoPromise) {
+        if !released || self.planted.is(Bug::KeepNoPromise) {
             return;
         }
-        self.second_pass.values_mut().for_each(|ready| *ready = true);
         for order in self.claims.clone() {
             let Some(record) = self.workloads.get(order.who) else { continue };
             let Phase::Claiming(claim) = &record.phase else { continue };
             let claim = claim.clone();
             if self.pods_are_awaited() {
                 self.waits_for_pods = true;
-                self.released = true;
             } else if self.fits_placed(claim.queue, &claim.usage, &claim.places, Ledger::Held) {
                 self.reserve(order.who, claim.admission, claim.usage, claim.places, now_ms);
             } else if self.is_void(&claim) {
@@ -160,6 +163,7 @@ impl Engine {
     /// Looks at one head of every queue and does what can be done for it.
     fn pass(&mut self, now_ms: i64) -> Pass {
         let mut pass = Pass::default();
+        let decided = self.out.len();
         self.cycle_number += 1;
         self.cycle_began_at = self.last_id();
         let (heads, fresh) = self.heads();
@@ -187,7 +191,12 @@ impl Engine {
         for queue in std::mem::take(&mut self.freed) {
             self.reactivate_tree(queue);
         }
-        let succeeded = self.last_id() != self.cycle_began_at;
+        let succeeds = |decision: &Decision| match decision {
+            Decision::Reserve(_) => true,
+            Decision::Evict(evict) => evict.reason == EvictReason::NodeFailures,
+            Decision::Withdraw(_) | Decision::Replace(_) | Decision::SetUnplaced(_) => false,
+        };
+        let succeeded = self.out.get(decided..).is_some_and(|new| new.iter().any(succeeds));
         let attempts = &mut self.counts.attempts;
         *(if succeeded { &mut attempts.succeeded } else { &mut attempts.failed }) += 1;
         pass

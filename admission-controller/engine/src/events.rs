@@ -261,7 +261,10 @@ impl Engine {
         true
     }
 
-    fn change_requests(&mut self, who: WorkloadId, pod_sets: Arc<[PodSet]>, defect: Option<String>) {
+    fn change_requests(&mut self, who: WorkloadId, mut pod_sets: Arc<[PodSet]>, defect: Option<String>) {
+        if !self.settings.topology.enabled {
+            forget_wishes(&mut pod_sets);
+        }
         let Some(record) = self.workloads.get_mut(who) else { return };
         if record.workload.pod_sets == pod_sets && record.workload.seldom.defect == defect {
             return;
@@ -301,13 +304,17 @@ impl Engine {
 
 /// As if no topology was ever heard of.
 fn forget_topology(workload: &mut Workload) {
-    if workload.pod_sets.iter().any(|pod_set| pod_set.topology.is_some() || pod_set.group.is_some()) {
-        let pod_sets = Arc::make_mut(&mut workload.pod_sets);
-        pod_sets.iter_mut().for_each(|pod_set| (pod_set.topology, pod_set.group) = (None, None));
-    }
+    forget_wishes(&mut workload.pod_sets);
     if let Standing::Reserved { admission, .. } = &mut workload.standing {
         let pod_sets = &mut Arc::make_mut(admission).pod_sets;
         pod_sets.iter_mut().for_each(|held| (held.topology, held.delayed) = (None, None));
+    }
+}
+
+/// Pod sets of one group get the same flavors all the same.
+fn forget_wishes(pod_sets: &mut Arc<[PodSet]>) {
+    if pod_sets.iter().any(|pod_set| pod_set.topology.is_some()) {
+        Arc::make_mut(pod_sets).iter_mut().for_each(|pod_set| pod_set.topology = None);
     }
 }
 

@@ -326,16 +326,23 @@ impl Engine {
         changed.into_iter().for_each(|id| self.renew_consumption(id));
     }
 
-    /// A workload gets quota: what it will use counts before it is seen to use it.
+    /// A workload gets quota: what it asks for counts before it is seen to use it. That is all of it, be it admitted in part, and
+    /// not the number of its pods where a queue counts them.
     pub(crate) fn impose_penalty(&mut self, who: WorkloadId, admission: &Admission) {
         let Some(rules) = &self.settings.admission_fair_sharing else { return };
-        let Some(id) = self.workloads.get(who).and_then(|record| record.local_queue) else { return };
+        let Some(record) = self.workloads.get(who) else { return };
+        let Some(id) = record.local_queue else { return };
         let added =
             if rules.half_life_ms == 0 { 0 } else { ONE - kept(rules.sampling_ms, rules.half_life_ms) };
         let Some(account) = &mut self.local_queues[id].account else { return };
         let mut penalty = Amounts::new();
-        for (resource, amount) in admission.pod_sets.iter().flat_map(|one| &one.usage) {
-            add(&mut penalty, resource, part(resource.quantity(*amount).nanos(), added));
+        for set in record.workload.pod_sets.iter() {
+            for (resource, amount) in &set.requests {
+                if admission.pod_sets.iter().any(|given| given.usage.get(resource).is_some()) {
+                    let amount = resource.quantity(amount.saturating_mul(set.count)).nanos();
+                    add(&mut penalty, resource, part(amount, added));
+                }
+            }
         }
         account.owed.insert(who, penalty);
         self.renew_consumption(id);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::planted::Bug;
 
 use crate::engine::Engine;
-use crate::input::{KeptOut, Standing, StopPolicy};
+use crate::input::{ClusterQueue, KeptOut, Standing, StopPolicy};
 use crate::queue::{Claim, HoldState, Holding, Order, Phase, Record};
 use crate::reason::PendingReason;
 use crate::tree::{Ledger, NodeId};
@@ -282,22 +282,25 @@ impl Engine {
         if let Some(inactive) = &queue.inactive {
             return Err(PendingReason::ClusterQueueInactive(name, inactive.clone()));
         }
-        let labels = self.namespaces.get(&workload.namespace);
-        let selected = match (&spec.namespace_selector, labels) {
-            (Some(selector), Some(labels)) => selector.matches(labels),
-            _ => false,
-        };
         let put_off = workload.seldom.not_before_ms.filter(|until_ms| *until_ms > self.alarms.now_ms());
         match &workload.seldom.defect {
             _ if workload.checks_failed => Err(PendingReason::ChecksFailed),
             _ if put_off.is_some() => Err(PendingReason::PutOff { until_ms: put_off.unwrap_or_default() }),
-            _ if !selected => Err(PendingReason::NamespaceMismatch(name)),
+            _ if !self.serves(spec, &workload.namespace) => Err(PendingReason::NamespaceMismatch(name)),
             Some(defect) => Err(PendingReason::Defect(defect.clone())),
             None => match (&workload.seldom.gated_by, &workload.seldom.kept_out) {
                 (Some(by), _) => Err(PendingReason::AdmissionGated(Arc::clone(by))),
                 (None, Some(why)) => Err(PendingReason::KeptOut(why.clone())),
                 (None, None) => Ok(queue.node),
             },
+        }
+    }
+
+    /// Whether a queue is for workloads of this namespace.
+    pub(crate) fn serves(&self, queue: &ClusterQueue, namespace: &str) -> bool {
+        match (&queue.namespace_selector, self.namespaces.get(namespace)) {
+            (Some(selector), Some(labels)) => selector.matches(labels),
+            _ => false,
         }
     }
 }

@@ -439,12 +439,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether the subtree stays within its own quota with `rest` on top; `rest` shrinks to what it would take from above.
+    /// Whether the subtree stays within its own quota with `rest` on top; `rest` shrinks to what it would take from above. One that
+    /// is above its quota anyway does not, even where nothing is left to take.
     fn fits_within(&self, node: NodeId, rest: &mut Usage) -> bool {
         let tree = &self.engine.tree;
         let mut fits = true;
         for (pair, amount) in rest.iter_mut() {
-            if *amount > 0 && tree.borrows_with(node, *pair, Ledger::Planned, i128::from(*amount)) {
+            if tree.borrows_with(node, *pair, Ledger::Planned, i128::from(*amount)) {
                 fits = false;
             }
             let local = i64::try_from(tree.local_free(node, *pair, Ledger::Planned)).unwrap_or(i64::MAX);
@@ -517,6 +518,10 @@ impl<'a> Search<'a> {
         common_ancestor: Option<NodeId>,
     ) -> Vec<Candidate> {
         let mut found = Vec::new();
+        // What holds or stops a queue leaves alone what runs in it, and others with it.
+        if self.engine.queues[queue].inactive.is_some() {
+            return found;
+        }
         for who in self.engine.queues[queue].holding.iter().copied() {
             let Some(record) = self.engine.workloads.get(who) else { continue };
             let Phase::Holding(holding) = &record.phase else { continue };

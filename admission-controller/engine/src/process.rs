@@ -32,7 +32,7 @@ pub(crate) enum Done {
 /// What was counted in cycles, by ClusterQueue: Kueue's metrics of these names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CycleCounts {
-    /// `admission_attempts_total`: cycles, by whether anybody got quota or room was made.
+    /// `admission_attempts_total`: cycles, by whether anybody got quota, or lost it with a node.
     pub attempts: Attempts,
     /// `admission_cycle_preemption_skips`: heads that would have preempted, but others of the cycle were faster.
     pub preemption_skips: BTreeMap<ClusterQueueName, u64>,

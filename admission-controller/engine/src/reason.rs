@@ -8,6 +8,7 @@ use model::node::Taint;
 use model::reasons::queue::active;
 use model::reasons::workload::quota_reserved;
 
+use crate::assign::TopologyDefect;
 use crate::input::KeptOut;
 use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
 use crate::topology::TopologyReason;
@@ -27,6 +28,10 @@ pub enum Obstacle {
     NoTopology(FlavorName),
     /// The pods are to be placed by a level that the flavor's topology does not have.
     NoLevel(FlavorName, String),
+    /// The pods are to be placed by topology, and it is not said by which level.
+    LevelNotGiven(FlavorName),
+    /// The pods are to be placed by topology, and the flavors they got are not exactly one that has one.
+    NotOneTopology(TopologyDefect),
     /// The workload may not have this flavor.
     FlavorNotAllowed(FlavorName),
     /// The slice that it replaces has another flavor, or none, of which more cannot be added here.

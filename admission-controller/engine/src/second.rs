@@ -48,6 +48,11 @@ impl Engine {
     }
 
     fn nominate_second(&mut self, who: WorkloadId) -> Option<Second> {
+        if let Some(reason) = self.why_not_served(who) {
+            // It stays ready: that may end without room coming back.
+            self.say_unplaced(who, reason);
+            return None;
+        }
         self.second_pass.insert(who, false);
         let Phase::Holding(holding) = &self.workloads.get(who)?.phase else { return None };
         let (queue, before) = (holding.queue, Arc::clone(&holding.places));
@@ -63,6 +68,21 @@ impl Engine {
         Some(Second { who, queue, before, found })
     }
 
+    /// Why nothing is looked for, nor is it evicted for want of places: its queue does not run, or is not for it any more.
+    fn why_not_served(&self, who: WorkloadId) -> Option<PendingReason> {
+        let record = self.workloads.get(who)?;
+        let Phase::Holding(holding) = &record.phase else { return None };
+        let queue = &self.queues[holding.queue];
+        let name = || queue.name.clone();
+        match (&queue.inactive, &queue.spec) {
+            _ if record.workload.checks_failed => Some(PendingReason::ChecksFailed),
+            (Some(inactive), _) => Some(PendingReason::ClusterQueueInactive(name(), inactive.clone())),
+            (None, None) => Some(PendingReason::ClusterQueueMissing(name())),
+            (None, Some(spec)) => (!self.serves(spec, &record.workload.namespace))
+                .then(|| PendingReason::NamespaceMismatch(name())),
+        }
+    }
+
     fn place_held(&mut self, who: WorkloadId, queue: NodeId) -> Result<Assignment, NoFit> {
         let held = match self.workloads.get(who).map(|record| &record.phase) {
             Some(Phase::Holding(holding)) => Arc::clone(&holding.admission),
@@ -75,9 +95,6 @@ impl Engine {
     pub(crate) fn process_second(&mut self, second: Second, kept: &mut Kept, now_ms: i64) -> bool {
         let Second { who, queue, before, found } = second;
         let found = match found {
-            Ok(_) if self.has_lost_several(who) => {
-                Err(NoFit { obstacles: Vec::new(), entitled_to: None, height: 0, tried: Vec::new() })
-            }
             Ok(found) if self.is_outrun(who, &found, &before) => self.place_held(who, queue),
             found => found,
         };
@@ -99,7 +116,7 @@ impl Engine {
                 Err(PendingReason::NoFit(no_fit.obstacles.into()))
             }
         };
-        if self.has_lost_a_node(who) && (self.settings.topology.fail_fast || self.has_lost_several(who)) {
+        if self.settings.topology.fail_fast && self.has_lost_a_node(who) {
             self.redeem(who);
             self.evict(who, EvictReason::NodeFailures, None);
             if let Some(record) = self.workloads.get_mut(who) {
@@ -174,11 +191,6 @@ impl Engine {
         let places = Arc::clone(&holding.places);
         self.grounds.charge(&promised, Ledger::Planned, -1);
         self.grounds.charge(&places, Ledger::Planned, 1);
-    }
-
-    /// Only one failed node at a time is replaced.
-    fn has_lost_several(&self, who: WorkloadId) -> bool {
-        self.workloads.get(who).is_some_and(|record| record.workload.seldom.unhealthy_nodes.len() > 1)
     }
 
     fn has_lost_a_node(&self, who: WorkloadId) -> bool {

@@ -4,6 +4,7 @@
 
 mod support;
 
+use model::ResourceName;
 use quota_engine::input::*;
 use quota_engine::*;
 use support::*;
@@ -277,7 +278,7 @@ fn only_the_outcome_of_its_victims_own_admission_wakes_who_waits_for_that() {
     };
     assert_eq!(attempts_after(others), (Attempts::default(), vec![]));
     let (attempts, decisions) = attempts_after(low);
-    assert_eq!(attempts, Attempts { succeeded: 1, failed: 0 });
+    assert_eq!(attempts, Attempts { succeeded: 0, failed: 1 }, "room is made, nobody has quota yet");
     let [Decision::Evict(evict)] = &decisions[..] else { panic!("{decisions:?}") };
     assert_eq!(evict.victim, "low".into());
 }
@@ -347,4 +348,76 @@ fn what_an_admission_check_refused_waits_until_that_is_settled() {
     world.put(one);
     world.settle();
     assert!(world.is_admitted("one"));
+}
+
+/// A queue on hold keeps what runs in it, and what it has borrowed is borrowed still.
+#[test]
+fn nobody_is_displaced_in_a_queue_that_is_not_active() {
+    for fair_sharing in [None, Some(FairSharing::default())] {
+        let settings = Settings { fair_sharing, ..Settings::default() };
+        let queue = |name: &str, nominal: i64| {
+            let mut queue = cluster_queue(name, Some("pool"), gpus(&[("f", quota(nominal, None, None))]));
+            queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+            queue
+        };
+        let mut events = vec![Event::Flavor(flavor("f"))];
+        for (name, nominal) in [("owner", 4), ("guest", 0)] {
+            events.extend([Event::ClusterQueue(queue(name, nominal)), Event::LocalQueue(local_queue(name))]);
+        }
+        let mut world = World::with(settings, events);
+        world.put(workload("running", "guest", 4, 0));
+        world.settle();
+        let held = ClusterQueue { stop: StopPolicy::Hold, ..queue("guest", 0) };
+        world.engine.apply(Event::ClusterQueue(held));
+        world.put(workload("waiting", "owner", 4, 0));
+        world.settle();
+        assert_eq!((world.victims(), world.reason("waiting").token()), (vec![], "WaitingForQuota"));
+        world.engine.apply(Event::ClusterQueue(queue("guest", 0)));
+        world.settle();
+        assert_eq!(world.victims().len(), 1, "{fair_sharing:?}");
+    }
+}
+
+/// What a queue asks for of one resource stays within what only it may use; of that resource its cohort is above its quota all
+/// the same, and has no right to get back more.
+#[test]
+fn a_cohort_above_its_quota_has_no_advantage_where_nothing_is_left_to_take() {
+    let (first, second) = (ResourceName::from("example.com/a"), ResourceName::from("example.com/b"));
+    let groups = |a: Quota, b: Quota| {
+        let resources = [(first.clone(), a), (second.clone(), b)].into();
+        let flavors = vec![FlavorQuotas { flavor: "f".into(), resources }];
+        vec![ResourceGroup { covered: vec![first.clone(), second.clone()], flavors }]
+    };
+    let nothing = || quota(0, None, None);
+    let cohort = |name: &str, parent: Option<&str>, groups: Vec<ResourceGroup>| {
+        let (name, uid, parent) = (name.into(), name.into(), parent.map(Into::into));
+        Event::Cohort(Cohort { name, uid, parent, groups, weight: Weight::default() })
+    };
+    for (borrowed, wanted) in [(5, 0), (0, 1)] {
+        let mut events = vec![
+            Event::Flavor(flavor("f")),
+            cohort("root", None, groups(quota(10, None, None), nothing())),
+            cohort("branch", Some("root"), groups(nothing(), quota(4, None, None))),
+        ];
+        for (name, parent, a) in [
+            ("asks", "branch", quota(2, None, Some(0))),
+            ("borrows", "branch", nothing()),
+            ("above", "root", nothing()),
+        ] {
+            let mut queue = cluster_queue(name, Some(parent), groups(a, nothing()));
+            queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+            events.extend([Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]);
+        }
+        let mut world = World::new(events);
+        for (name, a, b) in [("borrows", borrowed, 0), ("above", 0, 4), ("asks", 1, 2)] {
+            let mut one = workload(name, name, 1, 0);
+            let requests = [(first.clone(), a), (second.clone(), b)];
+            pod_set(&mut one).requests = requests.into_iter().filter(|(_, amount)| *amount > 0).collect();
+            if !pod_set(&mut one).requests.is_empty() {
+                world.put(one);
+            }
+            world.settle();
+        }
+        assert_eq!(world.victims().len(), wanted, "{borrowed} borrowed");
+    }
 }

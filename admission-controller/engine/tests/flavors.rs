@@ -12,12 +12,21 @@ use quota_engine::*;
 use support::*;
 
 fn world(groups: Vec<ResourceGroup>, flavors: Vec<Flavor>, change: impl FnOnce(&mut ClusterQueue)) -> World {
+    world_with(Settings::default(), groups, flavors, change)
+}
+
+fn world_with(
+    settings: Settings,
+    groups: Vec<ResourceGroup>,
+    flavors: Vec<Flavor>,
+    change: impl FnOnce(&mut ClusterQueue),
+) -> World {
     let mut queue = cluster_queue("cq", Some("pool"), groups);
     change(&mut queue);
     let mut events: Vec<Event> = flavors.into_iter().map(Event::Flavor).collect();
     events.push(Event::ClusterQueue(queue));
     events.push(Event::LocalQueue(local_queue("cq")));
-    World::new(events)
+    World::with(settings, events)
 }
 
 #[test]
@@ -100,11 +109,18 @@ fn where_nobody_can_be_displaced_the_next_flavor_is_borrowed() {
     assert!(world.is_admitted("next"), "{:?}", world.reason("next"));
 }
 
+/// Whether pods are placed by topology or not.
 #[test]
 fn pod_sets_of_one_group_get_one_flavor() {
-    for (group, wanted) in [(None, ["a100", "h100"]), (Some("gang".to_owned()), ["h100", "h100"])] {
+    for (enabled, group, wanted) in [
+        (true, None, ["a100", "h100"]),
+        (true, Some("gang".to_owned()), ["h100", "h100"]),
+        (false, Some("gang".to_owned()), ["h100", "h100"]),
+    ] {
+        let topology = TopologySettings { enabled, ..TopologySettings::default() };
+        let settings = Settings { topology, ..Settings::default() };
         let flavors = gpus(&[("a100", quota(4, None, None)), ("h100", quota(9, None, None))]);
-        let mut world = world(flavors, vec![flavor("a100"), flavor("h100")], |_| ());
+        let mut world = world_with(settings, flavors, vec![flavor("a100"), flavor("h100")], |_| ());
         let mut one = workload("one", "cq", 1, 0);
         let worker = PodSet { name: "worker".into(), count: 6, ..one.pod_sets[0].clone() };
         add_pod_set(&mut one, worker);
@@ -117,6 +133,32 @@ fn pod_sets_of_one_group_get_one_flavor() {
         let given: Vec<&str> =
             admission.pod_sets.iter().map(|set| set.flavors.values().next().unwrap().as_str()).collect();
         assert_eq!(given, wanted);
+    }
+}
+
+/// The first flavor has no memory, so the second is found for that; cpu is there in the first, and the second is not looked at.
+#[test]
+fn a_flavor_that_was_not_reached_for_all_resources_does_not_serve() {
+    let group = |resource: &str, of_first: i64| {
+        let resource = ResourceName::from(resource);
+        let flavors = [("a100", of_first), ("h100", 4)].map(|(flavor, nominal)| FlavorQuotas {
+            flavor: flavor.into(),
+            resources: [(resource.clone(), quota(nominal, None, None))].into(),
+        });
+        ResourceGroup { covered: vec![resource.clone()], flavors: flavors.into() }
+    };
+    let groups = vec![group("cpu", 4), group("memory", 0)];
+    let mut world = world(groups, vec![flavor("a100"), flavor("h100")], |_| ());
+    let mut one = workload("one", "cq", 2, 0);
+    pod_set(&mut one).requests = ["cpu", "memory"].map(|resource| (ResourceName::from(resource), 1)).into();
+    world.put(one);
+    let ask = assign::Ask::default();
+    let mut search = assign::VictimSearch::default();
+    let found = world.engine.find_flavors(&"one".into(), &"cq".into(), ask, &mut search);
+    assert_eq!(found.mode(), assign::Mode::Fit);
+    for (flavor, hindrance) in [("a100", Hindrance::MaxQuota), ("h100", Hindrance::NoMatchingFlavor)] {
+        let attempt = found.pod_sets[0].attempts.get(&FlavorName::from(flavor)).unwrap();
+        assert_eq!((attempt.mode, attempt.hindrance), (assign::Mode::NoFit, Some(hindrance)), "{flavor}");
     }
 }
 

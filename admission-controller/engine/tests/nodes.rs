@@ -8,7 +8,7 @@ mod support;
 use std::sync::Arc;
 
 use model::ResourceName;
-use model::selector::Labels;
+use model::selector::{LabelSelector, Labels};
 use quota_engine::input::*;
 use quota_engine::topology::{Assignment, DomainPods, HOSTNAME, Node, Spread};
 use quota_engine::*;
@@ -29,6 +29,10 @@ fn node(name: &str) -> Event {
 
 /// These nodes, and queues of this much quota each, all in one cohort, in which nobody displaces anybody.
 fn world(nodes: &[&str], queues: &[(&str, i64)]) -> World {
+    world_with(Settings::default(), nodes, queues)
+}
+
+fn world_with(settings: Settings, nodes: &[&str], queues: &[(&str, i64)]) -> World {
     let hosts = Flavor { topology: Some("hosts".into()), node_labels: Labels::new(), ..flavor("f") };
     let topology = Event::Topology("hosts".into(), vec![HOSTNAME.to_owned()]);
     let mut events = vec![Event::Flavor(hosts), topology];
@@ -37,7 +41,7 @@ fn world(nodes: &[&str], queues: &[(&str, i64)]) -> World {
         let queue = cluster_queue(name, Some("pool"), gpus(&[("f", quota(*nominal, None, None))]));
         events.extend([Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]);
     }
-    World::new(events)
+    World::with(settings, events)
 }
 
 /// So many pods of so many GPUs each.
@@ -187,4 +191,119 @@ fn places_are_kept_for_who_has_quota_and_may_displace_nobody() {
     world.cycle();
     assert_eq!(hosts_of(&world, "whole"), [""; 0]);
     assert_eq!(hosts_of(&world, "part"), ["n2"]);
+}
+
+/// Where admission waits for pods, its own are among those that are awaited: they come when it has places.
+#[test]
+fn who_has_quota_and_needs_places_does_not_wait_for_pods() {
+    let settings = Settings { block_admission: true, ..Settings::default() };
+    let mut world = world_with(settings, &[], &[("a", 4)]);
+    let mut one = job("one", "a", [pods("main", 4, 1, on_one_host())]);
+    one.standing = holds(&one, "a", None);
+    one.checks_passed = true;
+    world.put(one);
+    world.settle();
+    assert_eq!(hosts_of(&world, "one"), [""; 0]);
+    world.engine.apply(node("n1"));
+    world.settle();
+    assert_eq!(hosts_of(&world, "one"), ["n1"]);
+}
+
+/// What its queue may not decide now is put off: there is neither another place nor an eviction.
+#[test]
+fn who_lost_a_node_keeps_its_place_while_its_queue_does_not_serve_it() {
+    let queue = |stop, namespace_selector| {
+        let groups = gpus(&[("f", quota(4, None, None))]);
+        let queue = cluster_queue("a", Some("pool"), groups);
+        Event::ClusterQueue(ClusterQueue { stop, namespace_selector, ..queue })
+    };
+    let all = Some(LabelSelector::default());
+    for (stop, selector, token) in
+        [(StopPolicy::Hold, all.clone(), "Suspended"), (StopPolicy::None, None, "Misconfigured")]
+    {
+        let mut world = world(&["n1", "n2"], &[("a", 4)]);
+        let mut moved = job("moved", "a", [pods("main", 4, 1, on_one_host())]);
+        moved.standing = holds(&moved, "a", Some(at(&[("n1", 4)])));
+        moved.seldom.unhealthy_nodes = vec!["n1".into()];
+        world.engine.apply(queue(stop, selector));
+        world.put(moved);
+        let told = world.engine.decide(0);
+        assert!(matches!(&told[..], [Decision::SetUnplaced(one)] if one.reason.token() == token), "{told:?}");
+        assert!(world.engine.decide(0).is_empty(), "it is told once");
+        world.engine.apply(queue(StopPolicy::None, all.clone()));
+        world.settle();
+        assert_eq!(hosts_of(&world, "moved"), ["n2"], "{token}");
+    }
+}
+
+/// The first of the nodes that failed is replaced where the other places are there still. Nodes: n2 and n3; n1 and n9 are gone.
+#[test]
+fn of_several_failed_nodes_one_is_replaced_unless_its_other_places_are_gone() {
+    let both_gone = [("n1", 2), ("n9", 2)];
+    for (held, failed, fail_fast, hosts, evictions) in [
+        (&[("n1", 4)][..], ["n1", "n9"], true, &["n2"][..], 0),
+        (&[("n1", 2), ("n3", 4)], ["n1", "n3"], true, &["n2", "n3"], 0),
+        (&both_gone, ["n1", "n9"], true, &["n1", "n9"], 1),
+        (&both_gone, ["n1", "n9"], false, &["n1", "n9"], 0),
+    ] {
+        let topology = TopologySettings { fail_fast, ..TopologySettings::default() };
+        let settings = Settings { topology, ..Settings::default() };
+        let mut world = world_with(settings, &["n2", "n3"], &[("a", 8)]);
+        let count = held.iter().map(|(_, pods)| pods).sum();
+        let mut moved = job("moved", "a", [pods("main", count, 1, Spread::Unconstrained)]);
+        moved.standing = holds(&moved, "a", Some(at(held)));
+        moved.seldom.unhealthy_nodes = failed.iter().map(|name| (*name).into()).collect();
+        world.put(moved);
+        world.settle();
+        assert_eq!(hosts_of(&world, "moved"), hosts, "{held:?} {failed:?}");
+        assert_eq!(world.evictions.len(), evictions, "{held:?} {failed:?}");
+    }
+}
+
+#[test]
+fn a_leader_that_asks_for_nothing_uses_nothing_of_its_workers_flavor() {
+    let mut world = world(&["n1"], &[("a", 4)]);
+    let workers = PodSet { group: Some("g".into()), ..pods("workers", 2, 1, on_one_host()) };
+    let (name, requests, pod_requests) = ("leader".to_owned(), Default::default(), Arc::default());
+    let leader = PodSet { name, count: 1, requests, pod_requests, ..workers.clone() };
+    world.put(job("job", "a", [leader, workers]));
+    world.settle();
+    let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("job")].standing else { panic!() };
+    let used: Vec<i64> = admission.pod_sets.iter().map(|one| one.usage[GPU]).collect();
+    assert_eq!(used, [0, 2]);
+}
+
+/// There is no flavor to place them by: that is not to be waited for.
+#[test]
+fn who_is_to_be_placed_and_finds_no_topology_or_names_no_level_is_told_so() {
+    let mut world = world(&["n1"], &[("a", 4)]);
+    let (requests, pod_requests) = (Default::default(), Arc::default());
+    let asks_nothing = PodSet { requests, pod_requests, ..pods("main", 1, 1, on_one_host()) };
+    world.put(job("nothing", "a", [asks_nothing]));
+    world.put(job("unsaid", "a", [pods("main", 1, 1, Spread::Unsaid)]));
+    world.settle();
+    for (uid, obstacle) in [
+        ("nothing", Obstacle::NotOneTopology(assign::TopologyDefect::NoFlavor)),
+        ("unsaid", Obstacle::LevelNotGiven("f".into())),
+    ] {
+        let reason = world.reason(uid);
+        assert_eq!(reason.token(), "NoMatchingFlavor", "{uid}");
+        let PendingReason::NoFit(pod_sets) = reason else { panic!("{reason:?}") };
+        assert_eq!(pod_sets[0].obstacles, [obstacle]);
+    }
+}
+
+/// What the namespace's LimitRange makes of its requests is told anew; that topologies are not heeded stays so.
+#[test]
+fn requests_that_change_bring_no_wishes_back() {
+    let topology = TopologySettings { enabled: false, ..TopologySettings::default() };
+    let settings = Settings { topology, ..Settings::default() };
+    let mut world = world_with(settings, &[], &[("a", 4)]);
+    world.put(job("one", "a", [pods("main", 5, 1, on_one_host())]));
+    world.settle();
+    assert_eq!(world.reason("one").token(), "ExceedsMaxQuota");
+    let fewer = job("one", "a", [pods("main", 4, 1, on_one_host())]);
+    world.engine.apply(Event::Requests("one".into(), fewer.pod_sets, None));
+    world.settle();
+    assert!(world.is_admitted("one"));
 }

@@ -258,6 +258,7 @@ impl Story {
                 Spread::Required(level) if &**level == HOSTNAME => hosts.max().unwrap_or(0),
                 Spread::Required(_) | Spread::SlicesOnly => racks.into_iter().max().unwrap_or(0),
                 Spread::Preferred(_) | Spread::Unconstrained => hosts.sum(),
+                Spread::Unsaid => 0,
             };
             let state = self.world.engine.explain(&one.uid).unwrap().state;
             let waits = !matches!(state, WorkloadState::Claiming(_));

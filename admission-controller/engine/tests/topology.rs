@@ -480,7 +480,10 @@ fn of_a_running_workload_only_the_failed_node_is_replaced() {
     assert_eq!(place(&[with(Some(Previous::Kept(on("h1"))))]), [Some(Ok(on("h1")))], "it cannot move");
     let gone = Assignment { domains: [on("h1").domains, on("gone").domains].concat(), ..on("h1") };
     let stale = TopologyReason::StaleAssignment { domain: vec!["gone".into()] };
-    assert_eq!(place(&[with(failed(gone)), wish.clone()]), [Some(Err(stale)), None]);
+    assert_eq!(place(&[with(failed(gone)), wish.clone()]), [Some(Err(stale.clone())), None]);
+    assert_eq!(place(&[with(failed(on("gone")))]), [Some(Err(stale))], "that is not the one to replace");
+    let unsaid = PodSetRequest { spread: Spread::Unsaid, ..wish.clone() };
+    assert_eq!(place(&[unsaid]), [Some(Err(TopologyReason::LevelNotGiven))]);
 }
 
 #[test]

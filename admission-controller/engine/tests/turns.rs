@@ -219,3 +219,56 @@ fn a_new_leader_goes_by_nothing_that_was_used_where_turns_are_not_fair_any_more(
     world.cycle();
     assert_eq!(admitted(&world), ["first"]);
 }
+
+/// Two ClusterQueues with nothing of their own and two LocalQueues each, and one that may have it all back.
+fn lenders(settings: Settings) -> World {
+    let turns = AdmissionFairSharing { half_life_ms: HALF_LIFE_MS, sampling_ms: 1_000, weights: [].into() };
+    let settings = Settings { admission_fair_sharing: Some(turns), ..settings };
+    let mut events = vec![Event::Flavor(flavor("f"))];
+    for (name, nominal) in [("owner", 4), ("b", 0), ("c", 0)] {
+        let mut queue = cluster_queue(name, Some("pool"), gpus(&[("f", quota(nominal, None, None))]));
+        queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+        queue.admission_mode = AdmissionMode::UsageBasedFairSharing;
+        events.push(Event::ClusterQueue(queue));
+        events.extend(["much", "little"].map(|use_of| {
+            let key = key(&format!("{name}-{use_of}"));
+            Event::LocalQueue(LocalQueue { key, cluster_queue: name.into(), ..local_queue(name) })
+        }));
+    }
+    let mut world = World::with(settings, events);
+    for name in ["b", "c"] {
+        used(&mut world, &format!("{name}-much"), 100);
+    }
+    world
+}
+
+fn victims(world: &mut World, running: &[(&str, i32)], count: i64) -> Vec<String> {
+    for (queue, priority) in running {
+        world.put(workload(queue, queue, 1, *priority));
+        world.settle();
+    }
+    world.put(workload("owner", "owner-little", count, 0));
+    world.settle();
+    world.victims().into_iter().map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Where both have the same share, what their LocalQueues have used is not compared.
+#[test]
+fn between_cluster_queues_with_equal_shares_priorities_decide() {
+    let settings = Settings { fair_sharing: Some(FairSharing::default()), ..Settings::default() };
+    assert_eq!(victims(&mut lenders(settings), &[("b-much", 5), ("c-little", 0)], 3), ["c-little"]);
+}
+
+#[test]
+fn who_is_let_in_with_fewer_pods_owes_for_all() {
+    let owed = |min_count: Option<i64>, quota: i64| {
+        let mut world = world(quota, &[("a", ONE)], AdmissionMode::UsageBasedFairSharing);
+        let mut one = workload("a", "a", 4, 0);
+        pod_set(&mut one).min_count = min_count;
+        world.put(one);
+        let decisions = world.engine.decide(0);
+        assert!(matches!(decisions[..], [Decision::Reserve(_)]), "{decisions:?}");
+        gpus_of(&world.engine.history(&key("a")).unwrap().penalty)
+    };
+    assert_eq!(owed(Some(2), 2), owed(None, 4));
+}

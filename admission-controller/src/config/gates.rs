@@ -71,6 +71,9 @@ pub struct FeatureGates {
     /// `SchedulingEquivalenceHashing`: here, whether it is told how many kinds of workloads wait. Those of one kind are always
     /// judged together.
     pub scheduling_equivalence_hashing: bool,
+    /// `UnadmittedWorkloadsExplicitStatus`: a new Workload says at once that it waits. Without it, that is said with the reason,
+    /// when there is one.
+    pub unadmitted_workloads_explicit_status: bool,
     /// Any other; those that change a rule of validation are in [`Gates`].
     #[serde(flatten)]
     pub others: BTreeMap<String, bool>,
@@ -125,6 +128,7 @@ impl Default for FeatureGates {
             metrics_for_cohorts: true,
             metric_for_workload_creation_latency: true,
             scheduling_equivalence_hashing: true,
+            unadmitted_workloads_explicit_status: false,
             others: BTreeMap::new(),
         }
     }

@@ -34,7 +34,6 @@ const ALWAYS: &[(&str, bool)] = &[
     ("PrioritizePreemptorWorkloads", true),
     ("RemoveFinalizersWithStrictPatch", true),
     ("TASHandleOverlappingFlavors", true),
-    ("UnadmittedWorkloadsExplicitStatus", true),
     ("UnadmittedWorkloadsObservability", true),
     ("WorkloadIdentifierAnnotations", true),
 ];

@@ -96,7 +96,7 @@ impl Controller {
         }
         let (seen, now) = (&workload.status.admission_checks, self.ctx.clock.now());
         if !workload.holds(tokens::QUOTA_RESERVED) {
-            return self.put_off(workload);
+            return self.put_off(workload).or_else(|| self.introduced(workload));
         }
         let admission = workload.status.admission.as_ref()?;
         let queue = self.world.cluster_queue(&admission.cluster_queue.as_str().into())?;
@@ -106,6 +106,19 @@ impl Controller {
         }
         let admitted = workload.holds(tokens::ADMITTED);
         (!listed.is_empty() && !admitted).then(|| status::synced(workload, now)).flatten()
+    }
+
+    /// That a new one waits, and why if that is known: where it is to be said at once, and not when it is the reason's turn.
+    fn introduced(&self, workload: &Workload) -> Option<Value> {
+        let is_explicit = self.config.file.feature_gates.unadmitted_workloads_explicit_status;
+        if !is_explicit || workload.condition(tokens::QUOTA_RESERVED).is_some() {
+            return None;
+        }
+        let (uid, now) = (input::uid(&workload.metadata), self.ctx.clock.now());
+        match self.engine.last_reason(&uid) {
+            Some(reason) => status::pending(workload, reason, &self.engine.requests_of(&uid), now),
+            None => status::introduced(workload, now),
+        }
     }
 
     /// Of one without quota: states of checks that its queue no longer asks for go, it is put off for as long as a check wants

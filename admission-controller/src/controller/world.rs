@@ -27,7 +27,10 @@ use crds::view::placed_pod::PlacedPod;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use quota_engine::{CheckName, ClusterQueueName, CohortName, Engine, Event, FlavorName, LocalQueueKey, Uid};
+use quota_engine::input::Leave;
+use quota_engine::{
+    CheckName, ClusterQueueName, CohortName, Engine, Event, EvictReason, FlavorName, LocalQueueKey, Uid,
+};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -322,9 +325,15 @@ impl World {
         }
     }
 
-    /// A Workload in the engine's terms.
+    /// A Workload in the engine's terms. One that lost a second node before the first was replaced is not helped with one
+    /// place more: it leaves.
     fn read(&self, kept: &Kept, view: &Workload) -> quota_engine::input::Workload {
-        input::workload(kept.texts(), view, &self.rules, &self.defaults, &self.priorities)
+        let mut told = input::workload(kept.texts(), view, &self.rules, &self.defaults, &self.priorities);
+        let has_lost_several = told.seldom.unhealthy_nodes.len() > 1;
+        if has_lost_several && told.seldom.leave.is_none_or(|leave| leave.at_ms > 0) {
+            told.seldom.leave = Some(Leave { at_ms: 0, reason: EvictReason::NodeFailures });
+        }
+        told
     }
 
     /// Takes the answer to a write, which is as good as an event.

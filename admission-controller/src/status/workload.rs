@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use crds::reasons::workload as tokens;
-use crds::view::workload::{AdmissionCheckState, ReclaimablePod, Workload};
+use crds::view::workload::{AdmissionCheckState, ReclaimablePod, Requested, Workload};
 use jiff::Timestamp;
 use model::resources::{self, ResourceList, ResourceName};
 use quota_engine::PendingReason;
@@ -164,8 +164,29 @@ fn quantities<'a>(amounts: impl IntoIterator<Item = (&'a ResourceName, &'a i64)>
 /// Condition Admitted as quota, checks and places have it now; `None` where the status says so already. Words of others are
 /// as good as ours. The time for which it was admitted is kept when it no longer is.
 pub fn synced(view: &Workload, now: Timestamp) -> Option<Value> {
+    synced_as(view, false, now)
+}
+
+/// The same. `explicit` tells whether it is said, too, of one of which nothing was said before.
+pub fn synced_as(view: &Workload, explicit: bool, now: Timestamp) -> Option<Value> {
+    let change = admission_news(view, explicit)?;
+    Some(with_execution_time(patch(view, std::slice::from_ref(&change), now), view, &change, now))
+}
+
+/// Of a new workload: that it waits and is not admitted. `None` where something was said of its quota.
+pub fn introduced(view: &Workload, now: Timestamp) -> Option<Value> {
+    if view.condition(tokens::QUOTA_RESERVED).is_some() {
+        return None;
+    }
+    let reason = tokens::quota_reserved::PENDING_EVALUATION;
+    let waits = Change::new(tokens::QUOTA_RESERVED, false, reason, "it has not been looked at yet");
+    let changes: Vec<Change> = [waits].into_iter().chain(admission_news(view, true)).collect();
+    Some(patch(view, &changes, now))
+}
+
+fn admission_news(view: &Workload, explicit: bool) -> Option<Change> {
     let seen = view.condition(tokens::ADMITTED);
-    if seen.is_none() && view.condition(tokens::QUOTA_RESERVED).is_none() {
+    if !explicit && seen.is_none() && view.condition(tokens::QUOTA_RESERVED).is_none() {
         return None;
     }
     let reserved = view.holds(tokens::QUOTA_RESERVED);
@@ -177,7 +198,7 @@ pub fn synced(view: &Workload, now: Timestamp) -> Option<Value> {
             && one.observed_generation == view.metadata.generation
             && !one.message.is_empty()
     });
-    (!said).then(|| with_execution_time(patch(view, std::slice::from_ref(&change), now), view, &change, now))
+    (!said).then_some(change)
 }
 
 pub(super) fn with_execution_time(
@@ -226,7 +247,45 @@ fn requeued(view: &Workload, now: Timestamp) -> Option<Change> {
     Some(Change::new(tokens::REQUEUED, true, reason, words::requeued(reason)))
 }
 
-/// Why it waits, and for what its pod sets ask; `None` where its status gives that reason already.
+/// Whether the status says just that, of the object as it is now.
+fn is_said(view: &Workload, change: &Change) -> bool {
+    view.condition(change.kind).is_some_and(|one| {
+        (one.status == "True") == change.status
+            && one.reason == change.reason
+            && one.message == change.message
+            && one.observed_generation == view.metadata.generation
+    })
+}
+
+/// Whether that is told with what its pod sets ask for: it had its turn in a cycle of its queue, which weighed that. What
+/// keeps it from having one is no matter of requests, nor is it when nobody is admitted.
+fn is_weighed(reason: &PendingReason) -> bool {
+    match reason {
+        PendingReason::NoFit(_)
+        | PendingReason::NoLongerFits
+        | PendingReason::TargetsTaken
+        | PendingReason::PreemptionGated
+        | PendingReason::WaitingForPreempted { .. }
+        | PendingReason::ChecksFailed
+        | PendingReason::NamespaceMismatch(_)
+        | PendingReason::Defect(_)
+        | PendingReason::AdmissionRefused(_) => true,
+        PendingReason::Behind
+        | PendingReason::Deactivated
+        | PendingReason::NoQueueName
+        | PendingReason::LocalQueueMissing(_)
+        | PendingReason::LocalQueueStopped(_)
+        | PendingReason::ClusterQueueMissing(_)
+        | PendingReason::ClusterQueueInactive(..)
+        | PendingReason::PutOff { .. }
+        | PendingReason::KeptOut(_)
+        | PendingReason::PodsNotReady
+        | PendingReason::AdmissionGated(_) => false,
+    }
+}
+
+/// Why it waits, and for what its pod sets ask where that was looked at; `None` where its status says so already, of the
+/// workload as it is now.
 pub fn pending(
     view: &Workload,
     reason: &PendingReason,
@@ -234,10 +293,11 @@ pub fn pending(
     now: Timestamp,
 ) -> Option<Value> {
     let (token, message) = (reason.token(), words::pending(reason));
-    let said = view
-        .condition(tokens::QUOTA_RESERVED)
-        .is_some_and(|one| one.status == "False" && one.reason == token && one.message == message);
     let put_off = matches!(reason, PendingReason::PutOff { .. });
+    // That it was put off is said where it was evicted, and until when in its requeueState.
+    if put_off && view.condition(tokens::QUOTA_RESERVED).is_some_and(|one| one.reason == token) {
+        return None;
+    }
     let stopped = put_off
         || [
             tokens::quota_reserved::SUSPENDED,
@@ -246,26 +306,29 @@ pub fn pending(
         ]
         .contains(&token);
     let requeued = requeued(view, now).filter(|_| !stopped);
-    // That it was put off is said where it was evicted, and until when in its requeueState.
-    let evicted = put_off && view.condition(tokens::QUOTA_RESERVED).is_some_and(|one| one.reason == token);
     let mut changes = vec![Change::new(tokens::QUOTA_RESERVED, false, token, message.clone())];
     if *reason == PendingReason::PreemptionGated {
         let gated = tokens::blocked_on_preemption_gates::PREEMPTION_GATED;
         changes.push(Change::new(tokens::BLOCKED_ON_PREEMPTION_GATES, true, gated, message));
     }
-    if (said && requeued.is_none()) || evicted {
+    changes.push(checks::admitted(false, true, false));
+    let requests = if is_weighed(reason) { requests } else { &[] };
+    // They may change without the object: with a LimitRange, a RuntimeClass, the configuration.
+    let is_asked = requests.is_empty() || view.status.resource_requests == Some(Requested::of(requests));
+    if is_asked && requeued.is_none() && changes.iter().all(|change| is_said(view, change)) {
         return None;
     }
     let is_requeued = requeued.is_some();
     changes.extend(requeued);
-    changes.push(checks::admitted(false, true, false));
     let mut body = patch(view, &changes, now);
     if is_requeued {
         without_backoff(&mut body, view);
     }
-    let asked =
-        requests.iter().map(|(name, amounts)| json!({ "name": name, "resources": quantities(amounts) }));
-    body["status"]["resourceRequests"] = asked.collect();
+    if !requests.is_empty() {
+        let asked =
+            requests.iter().map(|(name, amounts)| json!({ "name": name, "resources": quantities(amounts) }));
+        body["status"]["resourceRequests"] = asked.collect();
+    }
     Some(body)
 }
 
@@ -280,4 +343,119 @@ pub fn replaced(view: &Workload, by: &Workload, now: Timestamp) -> Value {
     let name = by.metadata.name.as_deref().unwrap_or_default();
     let message = format!("Workload {name} of the same job has its quota, and takes its place");
     finished(view, tokens::finished::WORKLOAD_SLICE_REPLACED, &message, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use quota_engine::input::KeptOut;
+    use quota_engine::{Inactive, LocalQueueKey};
+
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:00Z".parse().unwrap()
+    }
+
+    fn waiting() -> Value {
+        json!({ "metadata": { "generation": 1 }, "spec": {}, "status": {} })
+    }
+
+    fn read(object: &Value) -> Workload {
+        serde_json::from_value(object.clone()).unwrap()
+    }
+
+    /// Writes it, if anything is to be written.
+    fn wrote(object: &mut Value, body: Option<Value>) -> bool {
+        for (field, value) in body.iter().filter_map(|body| body["status"].as_object()).flatten() {
+            object["status"][field] = value.clone();
+        }
+        body.is_some()
+    }
+
+    fn told(object: &mut Value, reason: &PendingReason, gpus: i64) -> bool {
+        // The least that there can be is not read as it is written.
+        let amounts = ResourceList::from([("nvidia.com/gpu".into(), gpus), ("memory".into(), i64::MIN)]);
+        let body = pending(&read(object), reason, &[("main".to_owned(), amounts)], now());
+        wrote(object, body)
+    }
+
+    fn generations(object: &Value) -> Vec<(String, Option<i64>)> {
+        let conditions = read(object).status.conditions;
+        conditions.into_iter().map(|one| (one.type_, one.observed_generation)).collect()
+    }
+
+    #[test]
+    fn a_reason_is_told_once_of_what_the_workload_is_and_asks_for() {
+        let mut object = waiting();
+        let reason = PendingReason::NamespaceMismatch("cq".into());
+        let twice = |object: &mut Value, gpus| [told(object, &reason, gpus), told(object, &reason, gpus)];
+        assert_eq!(twice(&mut object, 1), [true, false]);
+        object["metadata"]["generation"] = json!(2);
+        assert_eq!(twice(&mut object, 1), [true, false], "it was edited");
+        let both = ["QuotaReserved", "Admitted"].map(|kind| (kind.to_owned(), Some(2_i64)));
+        assert_eq!(generations(&object), both);
+        assert_eq!(twice(&mut object, 2), [true, false], "a LimitRange was");
+        assert_eq!(object["status"]["resourceRequests"][0]["resources"]["nvidia.com/gpu"], "2");
+        // Written otherwise, it is the same.
+        object["status"]["resourceRequests"][0]["resources"]["nvidia.com/gpu"] = json!("2000m");
+        assert_eq!(twice(&mut object, 2), [false, false]);
+    }
+
+    #[test]
+    fn a_closed_gate_is_told_of_each_generation() {
+        let mut object = waiting();
+        assert!(told(&mut object, &PendingReason::PreemptionGated, 1));
+        object["metadata"]["generation"] = json!(2);
+        assert!(told(&mut object, &PendingReason::PreemptionGated, 1));
+        assert!(!told(&mut object, &PendingReason::PreemptionGated, 1));
+        assert_eq!(generations(&object).len(), 3);
+        assert!(generations(&object).iter().all(|(_, seen)| *seen == Some(2)));
+    }
+
+    #[test]
+    fn requests_are_told_with_reasons_of_a_cycle_only() {
+        for (reason, is_told) in [
+            (PendingReason::NoLongerFits, true),
+            (PendingReason::TargetsTaken, true),
+            (PendingReason::ChecksFailed, true),
+            (PendingReason::WaitingForPreempted { victims: 1 }, true),
+            (PendingReason::Defect("wrong".to_owned()), true),
+            (PendingReason::Behind, false),
+            (PendingReason::Deactivated, false),
+            (PendingReason::LocalQueueMissing(LocalQueueKey::new("team", "lq")), false),
+            (PendingReason::LocalQueueStopped(LocalQueueKey::new("team", "lq")), false),
+            (PendingReason::ClusterQueueMissing("cq".into()), false),
+            (PendingReason::ClusterQueueInactive("cq".into(), Inactive::Stopped), false),
+            (PendingReason::AdmissionGated("someone".into()), false),
+            (PendingReason::KeptOut(KeptOut::ReplacementPods), false),
+            (PendingReason::PodsNotReady, false),
+        ] {
+            let mut object = waiting();
+            assert!(told(&mut object, &reason, 1) && !told(&mut object, &reason, 1), "{reason:?}");
+            assert_eq!(object["status"].get("resourceRequests").is_some(), is_told, "{reason:?}");
+        }
+        // What an earlier cycle weighed stays written.
+        let mut object = waiting();
+        told(&mut object, &PendingReason::NoLongerFits, 1);
+        assert!(told(&mut object, &PendingReason::Deactivated, 2));
+        assert_eq!(object["status"]["resourceRequests"][0]["resources"]["nvidia.com/gpu"], "1");
+    }
+
+    #[test]
+    fn of_a_new_workload_nothing_is_said_unless_that_is_wanted() {
+        let mut object = waiting();
+        assert_eq!(synced(&read(&object), now()), None);
+        let mut alone = object.clone();
+        let body = synced_as(&read(&alone), true, now());
+        assert!(wrote(&mut alone, body));
+        assert_eq!(generations(&alone), [("Admitted".to_owned(), Some(1))]);
+        assert_eq!(synced_as(&read(&alone), true, now()), None);
+
+        let body = introduced(&read(&object), now());
+        assert!(wrote(&mut object, body));
+        let said: Vec<_> = read(&object).status.conditions.iter().map(|one| one.reason.clone()).collect();
+        assert_eq!(said, ["PendingEvaluation", "NoReservation"]);
+        assert_eq!(introduced(&read(&object), now()), None);
+        assert_eq!(synced(&read(&object), now()), None);
+    }
 }

@@ -77,23 +77,28 @@ pub fn spread(request: Option<&v1beta2::PodSetTopologyRequest>) -> (Spread, Vec<
         (Some(level), _) => Spread::Required(level.as_str().into()),
         (None, Some(level)) => Spread::Preferred(level.as_str().into()),
         (None, None) if !layers.is_empty() => Spread::SlicesOnly,
-        (None, None) => Spread::Unconstrained,
+        (None, None) if request.unconstrained == Some(true) || !asks(request) => Spread::Unconstrained,
+        // `unconstrained: false` or the size of slices says no more than that there is a wish.
+        (None, None) => Spread::Unsaid,
     };
     (spread, layers)
 }
 
 /// What a pod set wishes; `None` where it asks for no topology. The name of a group alone is no wish.
 pub fn wish(request: &v1beta2::PodSetTopologyRequest) -> Option<TopologyWish> {
-    let asks = request.required.is_some()
+    asks(request).then(|| {
+        let (spread, layers) = spread(Some(request));
+        TopologyWish { spread, layers }
+    })
+}
+
+fn asks(request: &v1beta2::PodSetTopologyRequest) -> bool {
+    request.required.is_some()
         || request.preferred.is_some()
         || request.unconstrained.is_some()
         || request.pod_set_slice_required_topology.is_some()
         || request.pod_set_slice_size.is_some()
-        || !request.pod_set_slice_required_topology_constraints.is_empty();
-    asks.then(|| {
-        let (spread, layers) = spread(Some(request));
-        TopologyWish { spread, layers }
-    })
+        || !request.pod_set_slice_required_topology_constraints.is_empty()
 }
 
 /// An assignment as written.
@@ -178,7 +183,11 @@ mod tests {
             (json!({}), Spread::Unconstrained, vec![]),
             (json!({ "required": "rack" }), Spread::Required("rack".into()), vec![]),
             (json!({ "preferred": "rack", "podSetSliceSize": 2 }), Spread::Preferred("rack".into()), vec![]),
+            (json!({ "podSetGroupName": "g" }), Spread::Unconstrained, vec![]),
             (json!({ "unconstrained": true }), Spread::Unconstrained, vec![]),
+            (json!({ "unconstrained": true, "podSetSliceSize": 2 }), Spread::Unconstrained, vec![]),
+            (json!({ "unconstrained": false }), Spread::Unsaid, vec![]),
+            (json!({ "podSetSliceSize": 2 }), Spread::Unsaid, vec![]),
             (
                 json!({ "podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2 }),
                 Spread::SlicesOnly,

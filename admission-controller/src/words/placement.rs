@@ -1,11 +1,18 @@
 //! Words for why pods find no places.
 
+use quota_engine::assign::TopologyDefect;
 use quota_engine::topology::{Exclusions, TopologyReason};
+
+/// What to do where a topology request names no level.
+pub(super) const LEVEL_NOT_GIVEN: &str = "the topology request names no level; set the annotation \
+    kueue.x-k8s.io/podset-required-topology or kueue.x-k8s.io/podset-preferred-topology to one, or \
+    kueue.x-k8s.io/podset-unconstrained-topology to \"true\"";
 
 /// Why the pods of a pod set get no places.
 pub(super) fn reason(reason: &TopologyReason) -> String {
     match reason {
         TopologyReason::UnknownLevel(level) => format!("the topology has no level {level}"),
+        TopologyReason::LevelNotGiven => LEVEL_NOT_GIVEN.to_owned(),
         TopologyReason::SliceSizeMissing => {
             "a level for slices is given, but not how many pods a slice has".to_owned()
         }
@@ -54,6 +61,26 @@ pub(super) fn reason(reason: &TopologyReason) -> String {
         }
         TopologyReason::StaleAssignment { domain } => {
             format!("another of its places is gone as well: {}", domain.join("/"))
+        }
+    }
+}
+
+/// Why pods cannot be placed on the flavors that they got.
+pub(super) fn defect(defect: &TopologyDefect) -> String {
+    match defect {
+        TopologyDefect::NoTopology => {
+            "the pods are to be placed by topology, and no flavor of the ClusterQueue has one".to_owned()
+        }
+        TopologyDefect::NoFlavor => {
+            "the pods are to be placed by topology, and ask for nothing that a flavor with one provides"
+                .to_owned()
+        }
+        TopologyDefect::ManyFlavors(flavors) => {
+            let names: Vec<&str> = flavors.iter().map(|name| name.as_str()).collect();
+            format!(
+                "the pods would be placed by the topologies of several flavors: {}; they can be in one only",
+                names.join(", ")
+            )
         }
     }
 }

@@ -90,6 +90,11 @@ fn convert_topology(admission: &mut Map<String, Value>, to: Version) -> Result<(
     Ok(())
 }
 
+/// Of a list without entries Go writes null, or nothing.
 fn decode<T: DeserializeOwned>(value: &mut Value) -> Result<T, TopologyError> {
-    serde_json::from_value(value.take()).map_err(|error| TopologyError::Malformed(error.to_string()))
+    let mut written = value.take();
+    if let Some(fields) = written.as_object_mut() {
+        fields.retain(|_, field| !field.is_null());
+    }
+    serde_json::from_value(written).map_err(|error| TopologyError::Malformed(error.to_string()))
 }

@@ -1,6 +1,7 @@
 //! Workload, as admission-controller reads it.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -8,6 +9,7 @@ use model::ResourceName;
 use model::node::{NodeSelector, NodeSelectorTerm, Toleration};
 use model::pod::{ContainerResources, PodResources, Requirements};
 use model::quantity::Written;
+use model::resources::{self, ResourceList};
 use model::selector::Labels;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -261,8 +263,9 @@ pub struct WorkloadStatus {
     pub cluster_name: Option<IgnoredAny>,
     /// `nominatedClusterNames`: only whether they are there.
     pub nominated_cluster_names: Option<IgnoredAny>,
-    /// `resourceRequests`: only whether they are there.
-    pub resource_requests: Option<IgnoredAny>,
+    /// `resourceRequests`.
+    #[serde(deserialize_with = "requested")]
+    pub resource_requests: Option<Requested>,
     /// `unhealthyNodes`: nodes that failed under it.
     #[serde(deserialize_with = "model::null_as_default")]
     pub unhealthy_nodes: Vec<UnhealthyNode>,
@@ -275,6 +278,48 @@ impl WorkloadStatus {
     pub fn is_offered(&self) -> bool {
         self.cluster_name.is_some() || self.nominated_cluster_names.is_some()
     }
+}
+
+/// `status.resourceRequests`, of which only matters whether they are those that would be written: every workload that waits
+/// has them, so they are kept as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Requested(u64);
+
+impl Requested {
+    /// What these pod sets ask for, in base units.
+    pub fn of(pod_sets: &[(String, ResourceList)]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        for (name, amounts) in pod_sets {
+            name.hash(&mut hasher);
+            amounts.len().hash(&mut hasher);
+            for (resource, amount) in amounts {
+                // No quantity is below that, so this is what the very least reads as.
+                (resource, (*amount).max(-i64::MAX)).hash(&mut hasher);
+            }
+        }
+        Self(hasher.finish())
+    }
+}
+
+/// `status.resourceRequests[]`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PodSetRequest {
+    name: String,
+    #[serde(deserialize_with = "model::null_as_default")]
+    resources: BTreeMap<ResourceName, Written>,
+}
+
+fn requested<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Requested>, D::Error> {
+    let written = Option::<Vec<PodSetRequest>>::deserialize(deserializer)?;
+    let read = |one: PodSetRequest| -> (String, ResourceList) {
+        let amounts = one.resources.into_iter().map(|(resource, written)| {
+            let (amount, _) = resources::read(&resource, &written);
+            (resource, amount)
+        });
+        (one.name, amounts.collect())
+    };
+    Ok(written.map(|list| Requested::of(&list.into_iter().map(read).collect::<Vec<_>>())))
 }
 
 /// `status.reclaimablePods[]`.

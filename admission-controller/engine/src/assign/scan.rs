@@ -278,6 +278,7 @@ impl<'a> Scan<'a> {
         attempts: &mut Few<FlavorName, Attempt>,
     ) -> (Few<ResourceName, FlavorChoice>, Vec<Obstacle>) {
         let (mut flavors, mut obstacles) = (Few::new(), Vec::new());
+        let (others_were_tried, mut reached) = (!attempts.is_empty(), Vec::<&FlavorName>::new());
         let mut best = Grade { way: Way::NoFit, height: u32::MAX };
         let mut last = None;
         let preference = self.queue.fungibility.preference;
@@ -288,6 +289,7 @@ impl<'a> Scan<'a> {
                 obstacles.push(obstacle);
                 continue;
             }
+            reached.extend(others_were_tried.then_some(flavor));
             if let Some(obstacle) = self.unsuitable(members, flavor, group) {
                 obstacles.push(obstacle.clone());
                 merge(attempts, flavor, Attempt::unsuitable(obstacle));
@@ -303,6 +305,9 @@ impl<'a> Scan<'a> {
             if stop {
                 break;
             }
+        }
+        if !reached.is_empty() {
+            leave_out(attempts, group, &reached);
         }
         let tried = last.filter(|index| index + 1 < group.flavors.len());
         for choice in flavors.values_mut() {
@@ -521,4 +526,14 @@ fn merge(attempts: &mut Few<FlavorName, Attempt>, flavor: &FlavorName, attempt: 
     known.obstacles.sort();
     known.obstacles.dedup();
     known.hindrance = known.hindrance.max(attempt.hindrance);
+}
+
+/// A flavor of this group that was tried for another one, and that this search did not get to, does not serve both.
+fn leave_out(attempts: &mut Few<FlavorName, Attempt>, group: &ResourceGroup, reached: &[&FlavorName]) {
+    let flavors = group.flavors.iter().map(|quotas| &quotas.flavor);
+    for flavor in flavors.filter(|flavor| !reached.contains(flavor)) {
+        if let Some(attempt) = attempts.get_mut(flavor) {
+            (attempt.mode, attempt.hindrance) = (Mode::NoFit, Some(Hindrance::NoMatchingFlavor));
+        }
+    }
 }

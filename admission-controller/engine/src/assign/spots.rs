@@ -154,6 +154,7 @@ impl Scan<'_> {
             tolerations.extend(update.tolerations.iter().cloned());
         }
         let fixed = !workload.movable && self.engine.settings.topology.keep_single_pods;
+        // One failed node at a time is replaced.
         let previous =
             workload.seldom.unhealthy_nodes.first().zip(found.topology.as_ref()).map(|(node, places)| {
                 let assignment = (**places).clone();

@@ -9,6 +9,7 @@ use model::selector::Labels;
 use crate::input::{Flavor, PodSet};
 use crate::names::FlavorName;
 use crate::reason::Obstacle;
+use crate::topology::Spread;
 
 /// Why a pod set that asks for a topology cannot be placed on the flavors it got.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +65,9 @@ fn wrong_topology(
         return provides.then(|| Obstacle::NoTopology(name()));
     };
     let Some(levels) = topologies.get(topology) else { return Some(Obstacle::NoTopology(name())) };
+    if wanted.spread == Spread::Unsaid {
+        return Some(Obstacle::LevelNotGiven(name()));
+    }
     let missing = wanted.levels().find(|wanted| !levels.iter().any(|level| level == wanted));
     missing.map(|level| Obstacle::NoLevel(name(), level.to_owned()))
 }

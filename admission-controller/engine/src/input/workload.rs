@@ -57,7 +57,7 @@ impl TopologyWish {
     pub fn levels(&self) -> impl Iterator<Item = &str> {
         let whole = match &self.spread {
             Spread::Required(level) | Spread::Preferred(level) => Some(&**level),
-            Spread::SlicesOnly | Spread::Unconstrained => None,
+            Spread::SlicesOnly | Spread::Unconstrained | Spread::Unsaid => None,
         };
         whole.into_iter().chain(self.layers.iter().map(|layer| &*layer.level))
     }

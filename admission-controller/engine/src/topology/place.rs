@@ -220,6 +220,7 @@ impl TopologyIndex {
             Spread::Required(level) | Spread::Preferred(level) => self.level(level)?,
             Spread::SlicesOnly => 0,
             Spread::Unconstrained => lowest,
+            Spread::Unsaid => return Err(TopologyReason::LevelNotGiven),
         };
         let slice_level = task.layers.first().map_or(Ok(lowest), |layer| self.level(&layer.level))?;
         let key = |level: usize| Arc::clone(&self.level_keys[level]);

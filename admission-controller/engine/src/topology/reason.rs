@@ -37,6 +37,8 @@ pub struct LayerRoom {
 pub enum TopologyReason {
     /// The topology has no such level.
     UnknownLevel(Arc<str>),
+    /// It is not said how near to one another the pods must be.
+    LevelNotGiven,
     /// A level for slices is named, but no size of a slice.
     SliceSizeMissing,
     /// Slices are to lie in domains larger than that of the whole pod set.

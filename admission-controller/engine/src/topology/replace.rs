@@ -30,10 +30,10 @@ impl TopologyIndex {
         let mut rest = assignment.clone();
         rest.domains.retain(|domain| domain.values.last() != Some(node));
         let missing = assignment.pods() - rest.pods();
+        let kept = self.places(&rest)?;
         if missing == 0 {
             return Ok((rest, Places::new()));
         }
-        let kept = self.places(&rest)?;
         let within = self.replacement_domain(set, missing, &kept);
         let layers = match within {
             Some(_) => remaining_layers(&set.layers, missing),

@@ -17,6 +17,8 @@ pub enum Spread {
     SlicesOnly,
     /// Anywhere. Also the wish of a pod set that has none, in a flavor with a topology.
     Unconstrained,
+    /// They are to be placed, and it is not said how: nothing can be found for them.
+    Unsaid,
 }
 
 /// Pods in groups of this size, each in one domain of this level.

@@ -9,6 +9,7 @@ use admission_controller::{input, news, status, topology, words};
 use crds::view::workload::Workload;
 use jiff::Timestamp;
 use kit::events::Severity;
+use model::Quantity;
 use quota_engine::{Decision, Evict, NewReason, Outcome, PendingReason, Uid};
 use serde_json::{Map, Value, json};
 
@@ -17,20 +18,22 @@ use super::world::{World, forget_nulls, key_of};
 /// Who waits, by ClusterQueue: the keys of those who are looked at, and of those who are not.
 type Waiting = BTreeMap<String, Vec<String>>;
 
-/// Kueue's configuration file with the gates as a case has them. A gate that cannot be as the case has it is an error.
+/// Kueue's configuration file with the gates as a case has them. Whether it matters that one cannot be as the case has it, see
+/// [`fixed_gates`], the outcome tells.
 pub(crate) fn file(tc: &Value, mut file: Value) -> Configuration {
     // A cycle of the scheduler is all there is: nobody watches whether pods get ready.
     file["featureGates"]["DisableWaitForPodsReady"] = json!(true);
     for (gate, open) in tc["featureGates"].as_object().into_iter().flatten() {
         file["featureGates"][gate] = open.clone();
     }
-    let config =
-        Configuration::parse(Path::new("case"), &file.to_string()).unwrap_or_else(|error| panic!("{error}"));
-    let refused = |notice: &&Notice| notice.unsupported && notice.field.starts_with("featureGates.");
-    if let Some(notice) = config.notices.iter().find(refused) {
-        panic!("{}: {}", notice.field, notice.words);
-    }
-    config
+    Configuration::parse(Path::new("case"), &file.to_string()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The gates that cannot be as a case has them, in words.
+pub(crate) fn fixed_gates(tc: &Value) -> Vec<String> {
+    let is_fixed = |notice: &&Notice| notice.unsupported && notice.field.starts_with("featureGates.");
+    let notices = gates(tc).notices;
+    notices.iter().filter(is_fixed).map(|notice| format!("{}: {}", notice.field, notice.words)).collect()
 }
 
 /// The same, with nothing but gates.
@@ -98,15 +101,19 @@ impl Cycle {
         self.world.workloads(&Value::Array(objects));
     }
 
-    fn carry_out(&mut self, decisions: Vec<Decision>, heads: &[Uid]) {
+    fn carry_out(&mut self, mut decisions: Vec<Decision>, heads: &[Uid]) {
+        // Who found nothing is told so when a cycle ends.
+        decisions.sort_by_key(|decision| matches!(decision, Decision::SetUnplaced(_)));
         for decision in decisions {
             match decision {
                 Decision::Reserve(reserve) => {
                     let view = self.view(&reserve.workload);
-                    let body = {
-                        // Which checks there are somebody else has written already.
+                    let body = if self.world.lists_checks(&view, &reserve.admission) {
                         let checks = &view.status.admission_checks;
                         status::reserved(&view, &reserve.admission, checks, false, self.now)
+                    } else {
+                        // What is to be checked Kueue lists in another write, and whether that is an admission it says there.
+                        status::reservation(&view, &reserve.admission, self.now)
                     };
                     let outcome = self.write(&reserve.workload, &view, body, None);
                     self.world.engine.written(reserve.id, outcome);
@@ -340,7 +347,7 @@ fn wanted_events(tc: &Value) -> Vec<(String, &'static str, String)> {
 }
 
 /// Compressed assignments, anywhere in it, written out.
-fn plain_places(value: &mut Value) {
+pub(crate) fn plain_places(value: &mut Value) {
     match value {
         Value::Object(map) => {
             if let Some(places) = map.get_mut("topologyAssignment").filter(|one| !one.is_null()) {
@@ -388,7 +395,7 @@ fn merge(object: &mut Value, patch: &Value) {
 }
 
 /// The object without what is not compared: messages, versions, creation, what is empty, the order of conditions.
-fn comparable(object: &Value) -> Value {
+pub(crate) fn comparable(object: &Value) -> Value {
     let mut object = object.clone();
     plain_places(&mut object);
     for field in ["resourceVersion", "creationTimestamp"] {
@@ -441,6 +448,27 @@ fn compare(path: &str, wanted: &Value, given: &Value, found: &mut Vec<String>) {
             }
         }
         _ if wanted == given => {}
+        _ if path.contains(".resourceUsage.") && same_amount(wanted, given) => {}
         _ => found.push(format!("{path} is {given}, wanted {wanted}")),
+    }
+}
+
+/// Whether two quantities are equal, in whatever notation.
+fn same_amount(a: &Value, b: &Value) -> bool {
+    let amount = |value: &Value| value.as_str()?.parse::<Quantity>().ok();
+    amount(a).is_some_and(|a| Some(a) == amount(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_compared_by_value() {
+        let used = |memory: &str| json!({ "resourceUsage": { "memory": memory } });
+        assert!(differences("admission", &used("1G"), &used("1000000000")).is_ok());
+        assert!(differences("admission", &used("1G"), &used("1Gi")).is_err());
+        let flavor = |name: &str| json!({ "flavors": { "memory": name } });
+        assert!(differences("admission", &flavor("1k"), &flavor("1000")).is_err());
     }
 }

@@ -18,7 +18,7 @@ pub(super) const TESTS: &[(&str, Runner)] = &[
 
 fn shares(case: &Case) -> Verdict {
     let tc = case.tc();
-    let mut world = World::new();
+    let mut world = World::under(&gates(tc));
     world.flavors(&["default", "on-demand", "spot"].map(|name| json!({ "metadata": { "name": name } })));
     let queues = [&tc["clusterQueue"], &tc["lendingClusterQueue"]];
     let queues: Vec<&Value> = queues.into_iter().filter(|queue| !queue.is_null()).collect();
@@ -38,12 +38,12 @@ fn shares(case: &Case) -> Verdict {
         .collect();
     let wanted: BTreeMap<(bool, String), (i64, String, bool)> = tc["want"]
         .as_array()
-        .unwrap()
-        .iter()
+        .into_iter()
+        .flatten()
         .map(|want| {
             let text = |field: &str| want[field].as_str().unwrap_or_default().to_owned();
             let flag = |field: &str| want[field].as_bool().unwrap_or_default();
-            let share = (want["DrValue"].as_i64().unwrap(), text("DrName"), flag("Borrowing"));
+            let share = (want["DrValue"].as_i64().unwrap_or(0), text("DrName"), flag("Borrowing"));
             ((flag("NodeType"), text("Name")), share)
         })
         .collect();
@@ -66,7 +66,7 @@ fn displaces(case: &Case) -> Verdict {
     let fair_sharing = Some(strategies(&tc["strategies"]));
     let mut world = World::with(Settings { fair_sharing, ..gates(tc).settings() });
     let flavors = if tc["flavors"].is_null() { case.shared("flavors") } else { &tc["flavors"] };
-    world.flavors(flavors.as_array().unwrap());
+    world.flavors(flavors.as_array().map_or(&[], Vec::as_slice));
     world.queues(tc);
     world.workloads(&tc["admitted"]);
     world.local_queue("incoming", tc["targetCQ"].as_str().unwrap());

@@ -97,11 +97,11 @@ const FIELDS: &[(&str, &[&str])] = &[
     ),
     (
         "scheduler.TestAvailable",
-        &["clusterQueues", "cohorts", "usage", "wantAvailable", "wantPotentiallyAvailable"],
+        &["clusterQueues", "cohorts", "featureGates", "usage", "wantAvailable", "wantPotentiallyAvailable"],
     ),
     (
         "scheduler.TestDominantResourceShare",
-        &["clusterQueue", "cohorts", "flvResQ", "lendingClusterQueue", "usage", "want"],
+        &["clusterQueue", "cohorts", "featureGates", "flvResQ", "lendingClusterQueue", "usage", "want"],
     ),
     (
         "scheduler.TestFindTopologyAssignments",
@@ -184,7 +184,8 @@ const FIELDS: &[(&str, &[&str])] = &[
         ],
     ),
     ("scheduler.TestSchedulerWhenWorkloadModifiedConcurrently", &["wantEvents", "wantWorkloads", "workload"]),
-    ("v1beta1.", &["expected", "input", "v1beta1Obj", "v1beta2Obj"]),
+    // The one gate that a conversion looks at says how places are cut, which is not compared.
+    ("v1beta1.", &["expected", "featureGates", "input", "v1beta1Obj", "v1beta2Obj"]),
     (
         "webhooks.",
         &[

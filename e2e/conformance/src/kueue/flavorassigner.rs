@@ -12,7 +12,7 @@ use quota_engine::{Engine, FlavorName, Hindrance};
 use serde_json::{Value, json};
 
 use super::cycle::{file, gates};
-use super::world::World;
+use super::world::{World, amounts};
 use crate::case::{Case, Runner, Verdict};
 
 pub(super) const TESTS: &[(&str, Runner)] = &[
@@ -96,22 +96,17 @@ fn values(map: &Value) -> Vec<Value> {
 
 /// The admission of the slice that a case replaces.
 fn replaced(slice: &Value) -> Option<Admission> {
-    let sets = slice["TotalRequests"].as_array()?.iter().map(|set| {
-        let used = set["Requests"]["value"].as_array().into_iter().flatten();
-        PodSetAssignment {
-            name: set["Name"].as_str().unwrap().to_owned(),
-            flavors: set["Flavors"]
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(resource, flavor)| (resource.as_str().into(), flavor.as_str().unwrap().into()))
-                .collect(),
-            usage: used
-                .map(|one| (one["name"].as_str().unwrap().into(), one["value"].as_i64().unwrap_or(0)))
-                .collect(),
-            count: set["Count"].as_i64().unwrap_or(0),
-            ..PodSetAssignment::default()
-        }
+    let sets = slice["TotalRequests"].as_array()?.iter().map(|set| PodSetAssignment {
+        name: set["Name"].as_str().unwrap().to_owned(),
+        flavors: set["Flavors"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(resource, flavor)| (resource.as_str().into(), flavor.as_str().unwrap().into()))
+            .collect(),
+        usage: amounts(&set["Requests"]).collect(),
+        count: set["Count"].as_i64().unwrap_or(0),
+        ..PodSetAssignment::default()
     });
     Some(Admission { cluster_queue: "".into(), pod_sets: sets.collect() })
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use admission_controller::{status, words};
 use crds::view::workload::Workload;
 use quota_engine::{Chosen, EvictReason, FlavorName};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::cycle::gates;
+use super::cycle::{comparable, differences, gates};
 use super::world::{self, World};
 use crate::case::{Case, Runner, Verdict};
 
@@ -18,7 +18,7 @@ fn displaces(case: &Case) -> Verdict {
     let tc = case.tc();
     let mut world = World::under(&gates(tc));
     let flavors = if tc["flavors"].is_null() { case.shared("flavors") } else { &tc["flavors"] };
-    world.flavors(flavors.as_array().unwrap());
+    world.flavors(flavors.as_array().map_or(&[], Vec::as_slice));
     world.queues(tc);
     world.workloads(&tc["admitted"]);
     let target = tc["targetCQ"].as_str().unwrap();
@@ -27,7 +27,8 @@ fn displaces(case: &Case) -> Verdict {
     incoming["metadata"]["namespace"] = json!("default");
     incoming["spec"]["queueName"] = json!("incoming");
     world.workloads(&json!([incoming]));
-    let chosen: Vec<Chosen> = tc["assignment"]["PodSets"].as_array().unwrap().iter().map(chosen).collect();
+    let chosen: Vec<Chosen> =
+        tc["assignment"]["PodSets"].as_array().into_iter().flatten().map(chosen).collect();
     let uid = world.uid(&world::key_of(&incoming));
     let victims = world.engine.find_victims(&uid, &target.into(), &chosen);
     // It was a question only.
@@ -54,10 +55,8 @@ fn displaces(case: &Case) -> Verdict {
     }
     let wanted = by_name(&tc["wantWorkloads"]);
     for (name, wanted) in &wanted {
-        let (given, wanted) = (given.get(name).map(comparable), comparable(wanted));
-        if given.as_ref() != Some(&wanted) {
-            return Err(format!("{name}: {}, wanted {wanted}", given.unwrap_or_default()));
-        }
+        let given = given.get(name).map(comparable).unwrap_or_default();
+        differences(name, &comparable(wanted), &given)?;
     }
     if given.len() == wanted.len() { Ok(()) } else { Err("not the same workloads".to_owned()) }
 }
@@ -73,23 +72,4 @@ fn chosen(set: &Value) -> Chosen {
 fn by_name(workloads: &Value) -> BTreeMap<String, Value> {
     let workloads = workloads.as_array().into_iter().flatten();
     workloads.map(|object| (world::key_of(object), object.clone())).collect()
-}
-
-/// Without what the table does not fix: the order and words of conditions, the resourceVersion.
-fn comparable(workload: &Value) -> Value {
-    let mut workload = workload.clone();
-    world::forget_nulls(&mut workload);
-    if let Some(metadata) = workload["metadata"].as_object_mut() {
-        metadata.remove("resourceVersion");
-    }
-    if let Some(conditions) = workload.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
-        for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
-            condition.remove("message");
-        }
-        conditions.sort_by_key(|one| one["type"].as_str().unwrap_or_default().to_owned());
-    }
-    if workload["status"].as_object().is_some_and(Map::is_empty) {
-        workload["status"] = Value::Null;
-    }
-    workload
 }

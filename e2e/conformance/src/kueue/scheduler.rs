@@ -18,13 +18,13 @@ fn available(case: &Case) -> Verdict {
     let tc = case.tc();
     for (wanted, used) in [("wantPotentiallyAvailable", false), ("wantAvailable", true)] {
         for (queue, amounts) in tc[wanted].as_object().into_iter().flatten() {
-            for (pair, amount) in amounts.as_object().unwrap() {
+            for (pair, amount) in amounts.as_object().into_iter().flatten() {
                 let pair: Value = serde_json::from_str(pair).unwrap();
                 let (flavor, resource) =
                     (pair["Flavor"].as_str().unwrap(), pair["Resource"].as_str().unwrap());
-                let amount = amount["value"].as_i64().unwrap_or(0);
+                let amount = amount["value"].as_i64().or(amount.as_i64()).unwrap_or(0);
                 let fits = |amount: i64| {
-                    let mut world = World::new();
+                    let mut world = World::under(&cycle::gates(tc));
                     world.flavors(&["red", "blue"].map(|name| json!({ "metadata": { "name": name } })));
                     world.queues(tc);
                     if used {
@@ -35,7 +35,7 @@ fn available(case: &Case) -> Verdict {
                 if amount > 0 && !fits(amount) {
                     return Err(format!("{wanted}: {queue} cannot take {amount} {resource} of {flavor}"));
                 }
-                if fits(amount.max(0) + 1) {
+                if amount.max(0).checked_add(1).is_some_and(fits) {
                     return Err(format!("{wanted}: {queue} takes more than {amount} {resource} of {flavor}"));
                 }
             }

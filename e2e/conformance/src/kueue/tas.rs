@@ -157,3 +157,71 @@ fn configuration(tc: &Value) -> Configuration {
     }
     cycle::file(tc, file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2026-01-01T00:00:00Z";
+
+    fn workload(status: &Value) -> Value {
+        let container = json!({ "name": "c", "resources": { "requests": { "cpu": "1" } } });
+        let set =
+            json!({ "name": "main", "count": 1, "template": { "spec": { "containers": [container] } } });
+        json!({
+            "metadata": { "name": "w", "namespace": "default", "creationTimestamp": NOW },
+            "spec": { "queueName": "lq", "podSets": [set] },
+            "status": status,
+        })
+    }
+
+    /// One Workload in a queue that asks for a check, with these states of checks: the conditions and events that come of it.
+    fn judged(states: &Value, conditions: &[Value], events: &[&str]) -> Verdict {
+        let quota = json!({ "name": "f", "resources": [{ "name": "cpu", "nominalQuota": "4" }] });
+        let queue = json!({ "metadata": { "name": "cq" }, "spec": {
+            "namespaceSelector": {},
+            "resourceGroups": [{ "coveredResources": ["cpu"], "flavors": [quota] }],
+            "admissionChecksStrategy": { "admissionChecks": [{ "name": "check" }] },
+        }});
+        let check = json!({
+            "metadata": { "name": "check" },
+            "spec": { "controllerName": "example.com/controller" },
+            "status": { "conditions": [{ "type": "Active", "status": "True" }] },
+        });
+        let admission = json!({ "clusterQueue": "cq", "podSetAssignments": [
+            { "name": "main", "count": 1, "flavors": { "cpu": "f" }, "resourceUsage": { "cpu": "1" } },
+        ]});
+        let after = json!({ "admission": admission, "admissionChecks": states, "conditions": conditions });
+        let key = json!({ "Namespace": "default", "Name": "w" });
+        let event = |reason: &&str| json!({ "Key": key, "EventType": "Normal", "Reason": reason });
+        let events: Vec<Value> = events.iter().map(event).collect();
+        let tc = json!({
+            "resourceFlavors": [{ "metadata": { "name": "f" } }],
+            "admissionChecks": [check],
+            "clusterQueues": [queue],
+            "workloads": [workload(&json!({ "admissionChecks": states }))],
+            "wantNewAssignments": { "default/w": admission },
+            "wantWorkloads": [workload(&after)],
+            "wantEvents": events,
+        });
+        let queue =
+            json!({ "metadata": { "name": "lq", "namespace": "default" }, "spec": { "clusterQueue": "cq" } });
+        let line = json!({ "tc": tc, "ctx_cfg": { "queues": [queue], "now": NOW } });
+        in_cohorts(&Case { file: String::new(), name: String::new(), line })
+    }
+
+    #[test]
+    fn who_lacks_the_state_of_a_check_is_told_of_quota_only() {
+        let state = |state: &str| json!([{ "name": "check", "state": state, "message": "", "lastTransitionTime": NOW }]);
+        let condition = |kind: &str, status: &str, reason: &str| json!({ "type": kind, "status": status, "reason": reason, "lastTransitionTime": NOW });
+        let reserved = condition("QuotaReserved", "True", "QuotaReserved");
+        let waits = condition("Admitted", "False", "UnsatisfiedAdmissionChecks");
+        let admitted = condition("Admitted", "True", "Admitted");
+        let alone = [reserved.clone()];
+        assert_eq!(judged(&Value::Null, &alone, &["QuotaReserved"]), Ok(()));
+        let first = [reserved.clone(), waits];
+        assert_eq!(judged(&state("Pending"), &first, &["QuotaReserved"]), Ok(()));
+        let both = [reserved, admitted];
+        assert_eq!(judged(&state("Ready"), &both, &["QuotaReserved", "Admitted"]), Ok(()));
+    }
+}

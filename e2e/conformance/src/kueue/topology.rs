@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::cycle::gates;
+use super::world::amounts;
 use crate::case::{Case, Runner, Verdict};
 
 pub(super) const TESTS: &[(&str, Runner)] = &[
@@ -99,13 +100,9 @@ fn index(tc: &Value) -> TopologyIndex {
         }
     }
     for usage in ["priorOwnUsage", "priorFlavorUsage"].iter().flat_map(|key| tc[key].as_array()).flatten() {
-        let per_pod = usage["SinglePodRequests"]["value"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|one| (one["name"].as_str().unwrap().into(), one["value"].as_i64().unwrap_or(0)));
+        let per_pod = amounts(&usage["SinglePodRequests"]).collect();
         let held = Assignment { levels: Vec::new(), domains: vec![domain(usage)] };
-        index.charge(&held, &per_pod.collect());
+        index.charge(&held, &per_pod);
     }
     index
 }

@@ -108,7 +108,17 @@ fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
 /// Fields of a few words: none of them is how Go writes none.
 const ENUMS: [&str; 5] = ["mode", "policy", "queueingStrategy", "state", "stopPolicy"];
 
-/// Go's zero values of required fields, by the list they are in.
+/// Go's zero values of required fields of an object, by its name.
+fn zero_fields(object: &str) -> Value {
+    match object {
+        "admissionChecksStrategy" => json!({ "admissionChecks": [] }),
+        "admissionScope" => json!({ "admissionMode": "NoAdmissionFairSharing" }),
+        "concurrentAdmissionPolicy" => json!({ "migration": {} }),
+        _ => json!({}),
+    }
+}
+
+/// The same of the objects in a list, by the list's name.
 fn zero_values(list: &str) -> Value {
     let no_time = "0001-01-01T00:00:00Z";
     match list {
@@ -127,6 +137,7 @@ fn zero_values(list: &str) -> Value {
         "podsetSliceRequiredTopologyConstraints" => json!({ "topology": "", "size": 0 }),
         "nodeTaints" => json!({ "key": "", "effect": "" }),
         "matchExpressions" => json!({ "key": "", "operator": "" }),
+        "preemptionGates" => json!({ "name": "", "position": "Closed", "lastTransitionTime": no_time }),
         _ => json!({}),
     }
 }
@@ -138,8 +149,11 @@ fn fill_in(value: &mut Value) {
             map.retain(|key, value| !(value.is_null() || value == "" && ENUMS.contains(&key.as_str())));
             for (key, child) in map.iter_mut().filter(|(key, _)| *key != "template") {
                 fill_in(child);
-                let zero = zero_values(key);
-                for item in child.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+                let (zero, objects): (Value, Vec<&mut Value>) = match child {
+                    Value::Array(items) => (zero_values(key), items.iter_mut().collect()),
+                    object => (zero_fields(key), vec![object]),
+                };
+                for item in objects.into_iter().filter_map(Value::as_object_mut) {
                     for (key, value) in zero.as_object().unwrap() {
                         item.entry(key).or_insert(value.clone());
                     }
@@ -194,4 +208,23 @@ fn names_a_field(text: &str) -> bool {
 /// Of `path: kind: value: sentence` what is compared.
 fn place_and_kind(text: &str) -> String {
     text.splitn(3, ": ").take(2).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_go_leaves_out_can_be_read() {
+        let queue = json!({ "spec": {
+            "admissionChecksStrategy": {}, "admissionScope": {}, "concurrentAdmissionPolicy": {},
+            "resourceGroups": [{ "flavors": [{ "name": "f" }] }],
+        }});
+        decode::<ClusterQueue>(&queue).unwrap();
+        let workload = json!({
+            "spec": { "podSets": [{ "template": {} }], "preemptionGates": [{ "name": "g" }] },
+            "status": { "preemptionGates": [{ "name": "g" }], "admissionChecks": [{ "name": "c", "state": "" }] },
+        });
+        decode::<Workload>(&workload).unwrap();
+    }
 }

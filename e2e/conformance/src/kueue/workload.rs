@@ -1,23 +1,21 @@
 //! Facts about one Workload.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
 
 use admission_controller::bounds::{self, Violation};
 use admission_controller::compose::{self, Priorities};
-use admission_controller::config::Configuration;
 use admission_controller::defaults::PodDefaults;
 use admission_controller::input::{self, QueueOrder};
 use admission_controller::phase::{self, Phase};
 use admission_controller::requests::Rules;
 use admission_controller::{checks, reclaimable, requeue, status};
 use crds::view::cluster_queue::ClusterQueue;
-use crds::view::workload::{AdmissionCheckState, ReclaimablePod, Workload};
+use crds::view::workload::{AdmissionCheckState, ReclaimablePod, Workload, WorkloadSpec};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use model::pod::PodResources;
-use model::resources::ResourceList;
 use quota_engine::input::Standing;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -35,14 +33,12 @@ pub(super) const TESTS: &[(&str, Runner)] = &[
     ("workload.TestGetQueueOrderTimestamp", queue_order),
     ("workload.TestIsOnHold", on_hold),
     ("workload.TestLimitReclaimablePodsToPodSetSizes", limit_reclaimable),
-    ("workload.TestNewInfo", quota_request),
     ("workload.TestReclaimablePodsAreEqual", same_reclaimable),
     ("workload.TestSetQuotaReservation", reservation),
     ("workload.TestSetRequeueState", requeue_state),
     ("workload.TestSyncAdmittedCondition", sync_admitted),
     ("workload.TestTotalExecutionTime", execution_time),
     ("workload.TestUpdateReclaimablePods", update_reclaimable),
-    ("workload.TestValidateLimitRange", validate_limit_range),
     ("workload.TestValidateResources", validate_resources),
     ("workload.TestWorkloadPriorityClassChanged", revalued),
 ];
@@ -51,7 +47,7 @@ pub(super) const TESTS: &[(&str, Runner)] = &[
 const NOW: &str = "2026-01-01T00:00:00Z";
 
 /// An object as the program sees it. What Go leaves out or writes as null of a time is the beginning of time.
-fn seen<K: DeserializeOwned>(object: &Value) -> K {
+pub(super) fn seen<K: DeserializeOwned>(object: &Value) -> K {
     let mut object = whole(object);
     let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten() {
@@ -62,14 +58,16 @@ fn seen<K: DeserializeOwned>(object: &Value) -> K {
     serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"))
 }
 
-/// Without what says nothing: null, and empty lists.
+/// Without what says nothing: null, empty lists, and the state of a check that has none.
 fn whole(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            let says =
-                |value: &Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
+            let says = |key: &str, value: &Value| {
+                let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+                !is_empty && !(key == "state" && value == "")
+            };
             map.iter()
-                .filter(|(_, value)| says(value))
+                .filter(|(key, value)| says(key, value))
                 .map(|(key, value)| (key.clone(), whole(value)))
                 .collect()
         }
@@ -86,7 +84,7 @@ fn time(value: &Value) -> Option<Timestamp> {
     value.as_str().map(|text| text.parse().unwrap())
 }
 
-fn text(value: &Value) -> &str {
+pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
@@ -94,7 +92,7 @@ fn is(value: &Value) -> bool {
     value.as_bool().unwrap_or(false)
 }
 
-fn equal<T: PartialEq + std::fmt::Debug>(given: &T, wanted: &T) -> Verdict {
+pub(super) fn equal<T: PartialEq + std::fmt::Debug>(given: &T, wanted: &T) -> Verdict {
     if given == wanted { Ok(()) } else { Err(format!("  given {given:?}\n wanted {wanted:?}")) }
 }
 
@@ -105,7 +103,7 @@ fn adjust_resources(case: &Case) -> Verdict {
     equal(&adjusted(&defaults, &before), &pods(&wanted))
 }
 
-fn defaults(ranges: &Value, classes: &Value) -> PodDefaults {
+pub(super) fn defaults(ranges: &Value, classes: &Value) -> PodDefaults {
     let mut defaults = PodDefaults::default();
     defaults.set_ranges(list(ranges).iter());
     defaults.set_classes(list(classes).iter());
@@ -130,17 +128,8 @@ fn validate_resources(case: &Case) -> Verdict {
     judge_violations(case.tc(), &view, bounds::above_limits)
 }
 
-fn validate_limit_range(case: &Case) -> Verdict {
-    let view: Workload = seen(&case.tc()["workload"]);
-    let ranges: Vec<Value> =
-        [&case.tc()["limitRange"]].into_iter().filter(|one| !one.is_null()).cloned().collect();
-    let defaults = defaults(&json!(ranges), &Value::Null);
-    let namespace = view.metadata.namespace.clone().unwrap_or_default();
-    judge_violations(case.tc(), &view, |pod, path| defaults.range_violations(&namespace, pod, path))
-}
-
 /// Every violation is an invalid value of its field.
-fn judge_violations(
+pub(super) fn judge_violations(
     tc: &Value,
     view: &Workload,
     find: impl Fn(&PodResources, &str) -> Vec<Violation>,
@@ -155,130 +144,6 @@ fn judge_violations(
     let wanted: Vec<String> =
         errors.map(|error| error.splitn(3, ": ").take(2).collect::<Vec<_>>().join(": ")).collect();
     equal(&given, &wanted)
-}
-
-/// Pod set, pods, what they ask for together, and the flavors they were given.
-type Total = (String, i64, ResourceList, BTreeMap<String, String>);
-
-fn quota_request(case: &Case) -> Verdict {
-    let tc = case.tc();
-    let view: Workload = seen(&tc["workload"]);
-    let config = configuration(&case.name, &tc["featureGates"]);
-    let told = input::workload(
-        (&view).into(),
-        &view,
-        &Rules::of(&config),
-        &PodDefaults::default(),
-        &Priorities::default(),
-    );
-    let given: Vec<Total> = match told.standing {
-        Standing::Reserved { admission, .. } => {
-            let sets = admission.pod_sets.iter();
-            sets.map(|set| {
-                let flavors = set.flavors.iter();
-                let flavors = flavors.map(|(resource, flavor)| (resource.to_string(), flavor.to_string()));
-                (set.name.clone(), set.count, set.usage.clone().into_iter().collect(), flavors.collect())
-            })
-            .collect()
-        }
-        _ => {
-            let sets = told.pod_sets.iter();
-            sets.map(|set| (set.name.clone(), set.count, set.total(), BTreeMap::new())).collect()
-        }
-    };
-    let wanted = tc["wantInfo"]["TotalRequests"].as_array().into_iter().flatten();
-    let wanted: Vec<Total> = wanted
-        .map(|set| {
-            let requests = set["Requests"]["value"].as_array().into_iter().flatten();
-            let requests = requests.map(|one| (text(&one["name"]).into(), one["value"].as_i64().unwrap()));
-            let flavors = set["Flavors"].as_object().into_iter().flatten();
-            let flavors = flavors.map(|(resource, flavor)| (resource.clone(), text(flavor).to_owned()));
-            let count = set["Count"].as_i64().unwrap_or(0);
-            (text(&set["Name"]).to_owned(), count, requests.collect(), flavors.collect())
-        })
-        .collect();
-    equal(&given, &wanted)
-}
-
-/// What the cases were run with, which the tables do not hold: their description says it.
-fn configuration(case: &str, gates: &Value) -> Configuration {
-    let one = |input: &str, strategy: &str, outputs: Value| json!({ "input": input, "strategy": strategy, "outputs": outputs });
-    let multiplied = |input: &str, strategy: &str, by: &str, outputs: Value| json!({ "input": input, "strategy": strategy, "multiplyBy": by, "outputs": outputs });
-    let transformations = match case {
-        "transformResources" => json!([
-            one(
-                "nvidia.com/mig-1g.5gb",
-                "Replace",
-                json!({ "example.com/accelerator-memory": "5Ki", "example.com/credits": "10" })
-            ),
-            one(
-                "nvidia.com/mig-2g.10gb",
-                "Replace",
-                json!({ "example.com/accelerator-memory": "10Ki", "example.com/credits": "15" })
-            ),
-            one(
-                "nvidia.com/gpu",
-                "Retain",
-                json!({ "example.com/accelerator-memory": "40Ki", "example.com/credits": "100" })
-            ),
-            multiplied(
-                "nvidia.com/vgpucores",
-                "Replace",
-                "nvidia.com/vgpu",
-                json!({ "nvidia.com/total-vgpucores": "1" })
-            ),
-            multiplied(
-                "nvidia.com/vgpumem",
-                "Replace",
-                "nvidia.com/vgpu",
-                json!({ "nvidia.com/total-vgpumem": "1" })
-            ),
-        ]),
-        "transformAllowanceUnderIt" => json!([
-            multiplied(
-                "nvidia.com/gpumem",
-                "Replace",
-                "nvidia.com/gpu",
-                json!({ "quota.example.com/gpu-memory-overage": "1" })
-            ),
-            one("nvidia.com/gpu", "Retain", json!({ "quota.example.com/gpu-memory-overage": "-1024" })),
-        ]),
-        "transformAllowanceDoesNotReachADirectRequest" => {
-            json!([one("example.com/credit", "Replace", json!({ "example.com/gpu": "-1" }))])
-        }
-        "transformOutputSharingANameWithItsRetainedInputIsAddedToTheAmountRequested" => {
-            json!([multiplied(
-                "example.com/gpu",
-                "Retain",
-                "example.com/node",
-                json!({ "example.com/gpu": "1" })
-            )])
-        }
-        "transformProductPastTheRangeIsNotFlooredAway" => {
-            json!([one("example.com/credit", "Replace", json!({ "example.com/gpu": "10000000000" }))])
-        }
-        "transformRetainWithMultiplyBy" => json!([multiplied(
-            "example.com/gpumem",
-            "Retain",
-            "example.com/gpu",
-            json!({ "example.com/gpumem-quota": "1" })
-        ),]),
-        "transformRetainWithMultiplyByUnderOne" => json!([
-            { "input": "example.com/gpumem", "multiplyBy": "cpu", "outputs": { "example.com/gpumem-quota": "1" } },
-        ]),
-        _ => json!([]),
-    };
-    let excluded = match case {
-        "filterResources" => json!(["dummyPrefix", "networking.example.com/"]),
-        _ => json!([]),
-    };
-    let gates = if gates.is_null() { json!({}) } else { gates.clone() };
-    let file = json!({
-        "resources": { "excludeResourcePrefixes": excluded, "transformations": transformations },
-        "featureGates": gates,
-    });
-    // JSON is YAML.
-    Configuration::parse(Path::new(case), &file.to_string()).unwrap()
 }
 
 fn checks_of_workload(case: &Case) -> Verdict {
@@ -324,7 +189,8 @@ fn sync_admitted(case: &Case) -> Verdict {
     // What was admitted was so for a second.
     let admitted = view.condition("Admitted").map(|one| one.last_transition_time.0);
     let now = admitted.unwrap_or(NOW.parse().unwrap()) + jiff::SignedDuration::from_secs(1);
-    let patch = status::synced(&view, now);
+    let explicit = is(&tc["featureGates"]["UnadmittedWorkloadsExplicitStatus"]);
+    let patch = status::synced_as(&view, explicit, now);
     equal(&patch.is_some(), &is(&tc["wantChange"]))?;
     let after = write::merged(&before, patch.as_ref());
     equal(
@@ -339,14 +205,20 @@ fn sync_admitted(case: &Case) -> Verdict {
     }
 }
 
-fn reservation(case: &Case) -> Verdict {
-    let (args, wanted) = (&case.tc()["args"], &case.tc()["want"]);
-    let now = time(case.shared("now")).unwrap();
-    let mut holder = args["workload"].clone();
-    holder["status"]["admission"] = args["admission"].clone();
+/// A Workload whose admission, which it has, counts.
+pub(super) fn with_reservation(workload: &Value) -> Value {
+    let mut holder = workload.clone();
     holder["status"]["conditions"] = json!([
         { "type": "QuotaReserved", "status": "True", "reason": "", "message": "", "lastTransitionTime": NOW },
     ]);
+    holder
+}
+
+fn reservation(case: &Case) -> Verdict {
+    let (args, wanted) = (&case.tc()["args"], &case.tc()["want"]);
+    let now = time(case.shared("now")).unwrap();
+    let mut holder = with_reservation(&args["workload"]);
+    holder["status"]["admission"] = args["admission"].clone();
     let holder: Workload = seen(&holder);
     // The admission in the engine's terms.
     let holder = input::workload(
@@ -386,13 +258,15 @@ fn retry_time(case: &Case) -> Verdict {
     equal(&checks::retry_at(&list::<AdmissionCheckState>(&tc["checkStates"])), &time(&tc["wantRetryTime"]))
 }
 
+/// A time is written in whole seconds, so less than one is not compared.
 fn queue_order(case: &Case) -> Verdict {
     let tc = case.tc();
     let view: Workload = seen(&tc["wl"]);
     let priority_sorting = Rules::of(&gates(tc)).order().priority_sorting;
     for (order, wanted) in tc["want"].as_object().into_iter().flatten() {
-        let order = QueueOrder { unready_to_the_back: order != "{Creation}", priority_sorting };
-        equal(&input::queued_at(&view, order), &time(wanted).unwrap().as_millisecond())?;
+        let order = QueueOrder { unready_to_the_back: order == "{Eviction}", priority_sorting };
+        let given = input::queued_at(&view, order).div_euclid(1000);
+        equal(&given, &time(wanted).map_or(0, Timestamp::as_second))?;
     }
     Ok(())
 }
@@ -403,15 +277,17 @@ fn on_hold(case: &Case) -> Verdict {
 
 fn fell_back(case: &Case) -> Verdict {
     let tc = case.tc();
-    let phase = |field: &str| -> Phase { seen(&tc[field]) };
-    equal(&phase("prev").fell_back_to(phase("new")), &is(&tc["want"]))
+    // A word that is no phase is none that a Workload comes from or to.
+    let phase = |field: &str| Phase::deserialize(&tc[field]).ok();
+    let fell_back = phase("prev").zip(phase("new")).is_some_and(|(before, after)| before.fell_back_to(after));
+    equal(&fell_back, &is(&tc["want"]))
 }
 
 fn eviction_latency(case: &Case) -> Verdict {
     let tc = case.tc();
     let view = |field: &str| -> Option<Workload> { Some(&tc[field]).filter(|one| !one.is_null()).map(seen) };
     let (before, after) = (view("oldWl"), view("newWl"));
-    let now = time(&tc["now"]).unwrap();
+    let now = time(&tc["now"]).or_else(|| time(case.shared("now"))).unwrap();
     let both = before.as_ref().zip(after.as_ref());
     let done = both.and_then(|(before, after)| phase::eviction_done(before, after, now));
     let given = done.map(|one| (one.cluster_queue.to_owned(), one.reason.to_owned(), one.took.as_nanos()));
@@ -453,10 +329,17 @@ fn update_reclaimable(case: &Case) -> Verdict {
     equal(&whole(&after["status"]), &whole(&tc["wantStatus"]))
 }
 
+/// What a Workload is worth is what it counts with in the queue: an annotation may add to what its spec says.
 fn revalued(case: &Case) -> Verdict {
     let tc = case.tc();
-    let (before, after): (Workload, Workload) = (seen(&tc["oldWorkload"]), seen(&tc["newWorkload"]));
-    equal(&compose::is_revalued(&before.spec, &after.spec), &is(&tc["wantChanged"]))
+    let rules = Rules::of(&gates(tc));
+    let spec = |field: &str| {
+        let view: Workload = seen(&tc[field]);
+        let (defaults, priorities) = (PodDefaults::default(), Priorities::default());
+        let counted = input::workload((&view).into(), &view, &rules, &defaults, &priorities);
+        WorkloadSpec { priority: Some(counted.priority), ..view.spec }
+    };
+    equal(&compose::is_revalued(&spec("oldWorkload"), &spec("newWorkload")), &is(&tc["wantChanged"]))
 }
 
 #[cfg(test)]
@@ -470,5 +353,63 @@ mod tests {
         };
         assert!(equal(&pods("1Gi"), &pods("1024Mi")).is_ok());
         assert!(equal(&pods("1Gi"), &pods("1G")).is_err());
+    }
+
+    fn judged(test: &str, tc: Value) -> Verdict {
+        let case = Case { file: format!("workload.{test}"), name: String::new(), line: json!({ "tc": tc }) };
+        super::super::run(&case).unwrap()
+    }
+
+    #[test]
+    fn less_than_a_second_is_not_compared() {
+        let preempted = |wanted: &str| {
+            judged(
+                "TestGetQueueOrderTimestamp",
+                json!({
+                    "featureGates": { "PrioritySortingWithinCohort": false },
+                    "wl": { "metadata": { "creationTimestamp": "2026-01-01T00:00:00Z" }, "status": { "conditions": [
+                        { "type": "Preempted", "status": "True", "reason": "InCohortReclaimWhileBorrowing", "message": "",
+                          "lastTransitionTime": "2026-01-01T00:01:00Z" },
+                    ]}},
+                    "want": { "{Creation}": wanted, "{Eviction}": wanted, "{}": wanted },
+                }),
+            )
+        };
+        assert_eq!(preempted("2026-01-01T00:01:00Z"), Ok(()));
+        assert!(preempted("2026-01-01T00:00:00Z").is_err());
+    }
+
+    #[test]
+    fn an_annotation_adds_to_what_a_workload_is_worth() {
+        let workload = |boost: &str| {
+            json!({
+                "metadata": { "annotations": { "kueue.x-k8s.io/priority-boost": boost } },
+                "spec": { "priority": 5, "priorityClassRef": {
+                    "group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "class",
+                }},
+            })
+        };
+        for (open, boosts, changed) in
+            [(true, ["1", "2"], true), (true, ["0", ""], false), (false, ["1", "2"], false)]
+        {
+            let [before, after] = boosts.map(workload);
+            let tc = json!({
+                "featureGates": { "PriorityBoost": open },
+                "oldWorkload": before, "newWorkload": after, "wantChanged": changed,
+            });
+            assert_eq!(judged("TestWorkloadPriorityClassChanged", tc), Ok(()), "{open} {boosts:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_phase_is_none() {
+        for (before, after, wanted) in [
+            (json!("admitted"), json!("pending"), true),
+            (json!(""), json!("pending"), false),
+            (Value::Null, json!("pending"), false),
+        ] {
+            let tc = json!({ "prev": before, "new": after, "want": wanted });
+            assert_eq!(judged("TestFromQuotaReservedOrAdmittedToPending", tc), Ok(()), "{before}");
+        }
     }
 }

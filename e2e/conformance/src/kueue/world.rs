@@ -7,10 +7,12 @@ use admission_controller::compose::Priorities;
 use admission_controller::config::Configuration;
 use admission_controller::defaults::PodDefaults;
 use admission_controller::requests::Rules;
-use admission_controller::{input, topology};
+use admission_controller::{checks, input, topology};
 use crds::view;
-use crds::view::limits::LimitRange;
+use crds::view::cluster_queue::ClusterQueue;
+use crds::view::limits::{LimitRange, RuntimeClass};
 use crds::view::workload::Workload;
+use model::ResourceName;
 use quota_engine::input::Admission;
 use quota_engine::{Decision, Engine, Event, FairShare, LocalQueueKey, Settings, Uid};
 use serde::de::DeserializeOwned;
@@ -24,12 +26,22 @@ pub(crate) struct World {
     rules: Rules,
     defaults: PodDefaults,
     keys: BTreeMap<Uid, String>,
+    cluster_queues: BTreeMap<String, ClusterQueue>,
     next: u64,
 }
 
 pub(crate) fn key_of(object: &Value) -> String {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     format!("{}/{}", text("namespace"), text("name"))
+}
+
+/// Amounts as one of Kueue's types has them: a list of names and values, or a map.
+pub(crate) fn amounts(requests: &Value) -> impl Iterator<Item = (ResourceName, i64)> {
+    let listed = requests["value"].as_array().into_iter().flatten();
+    let listed = listed.map(|one| (one["name"].as_str().unwrap_or_default(), &one["value"]));
+    let mapped = requests["value"].as_object().into_iter().flatten();
+    let mapped = mapped.map(|(name, amount)| (name.as_str(), amount));
+    listed.chain(mapped).map(|(name, amount)| (name.into(), amount.as_i64().unwrap_or(0)))
 }
 
 pub(crate) fn flavors_of(admission: &Admission) -> Flavors {
@@ -64,8 +76,8 @@ impl World {
             let labels = [("dep".to_owned(), dep.to_owned())].into_iter().filter(|(_, dep)| !dep.is_empty());
             engine.apply(Event::Namespace(name.into(), labels.collect()));
         }
-        let (rules, defaults, keys) = Default::default();
-        Self { engine, rules, defaults, keys, next: 0 }
+        let (rules, defaults, keys, cluster_queues) = Default::default();
+        Self { engine, rules, defaults, keys, cluster_queues, next: 0 }
     }
 
     /// As a configuration file has it.
@@ -75,14 +87,15 @@ impl World {
 
     /// `tc.objects`: what else there is in the cluster.
     pub(crate) fn objects(&mut self, objects: &Value) {
-        let ranges: Vec<LimitRange> = objects
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter(|one| one["$type"] == "v1.LimitRange")
-            .map(|one| self.stored(&one["value"]))
-            .collect();
+        let of = |kind: &str| -> Vec<&Value> {
+            let objects = objects.as_array().into_iter().flatten();
+            objects.filter(|one| one["$type"] == kind).map(|one| &one["value"]).collect()
+        };
+        let ranges: Vec<LimitRange> = of("v1.LimitRange").into_iter().map(|one| self.stored(one)).collect();
         self.defaults.set_ranges(ranges.iter());
+        let classes: Vec<RuntimeClass> =
+            of("v1.RuntimeClass").into_iter().map(|one| self.stored(one)).collect();
+        self.defaults.set_classes(classes.iter());
     }
 
     /// The object as the API server would store it.
@@ -170,8 +183,9 @@ impl World {
                     ]);
                 }
             }
-            let view = self.stored(&queue);
+            let view: ClusterQueue = self.stored(&queue);
             self.engine.apply(Event::ClusterQueue(input::cluster_queue(&view, &self.rules)));
+            self.cluster_queues.insert(view.metadata.name.clone().unwrap_or_default(), view);
         }
         for cohort in case["cohorts"].as_array().into_iter().flatten() {
             let view = self.stored(cohort);
@@ -263,6 +277,15 @@ impl World {
     pub(crate) fn heads(&self) -> Vec<Uid> {
         let queues = self.engine.cluster_queues();
         queues.iter().filter_map(|queue| self.engine.waiting_in(&queue.name).0.into_iter().next()).collect()
+    }
+
+    /// Whether a Workload has a state of every check that this admission has to pass.
+    pub(crate) fn lists_checks(&self, view: &Workload, admission: &Admission) -> bool {
+        let Some(queue) = self.cluster_queues.get(admission.cluster_queue.as_str()) else { return true };
+        let flavors = admission.pod_sets.iter().flat_map(|set| set.flavors.values());
+        let flavors = flavors.map(|flavor| flavor.as_str()).collect();
+        let listed = &view.status.admission_checks;
+        checks::on_flavors(queue, &flavors).iter().all(|name| listed.iter().any(|state| state.name == *name))
     }
 
     /// The uid of `namespace/name`.

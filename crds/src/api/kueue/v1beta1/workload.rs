@@ -278,9 +278,10 @@ pub struct PodSetAssignment {
 
 /// How many pods go to which domains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = required(&["domains"]))]
+#[schemars(transform = required(&["levels", "domains"]))]
 pub struct TopologyAssignment {
     /// Node labels that name the domains, outermost first.
+    #[serde(default)]
     #[schemars(length(min = 1, max = 16), transform = list_atomic)]
     pub levels: Vec<String>,
     /// The domains, in order of rank.

@@ -6,19 +6,24 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema::{list_atomic, rule};
+use crate::schema::{list_atomic, required, rule};
 
 /// How many pods go to which domains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = rule(
-    "self.slices.all(x, size(x.valuesPerLevel) == size(self.levels))",
-    "valuesPerLevel must have one entry a level",
-))]
+#[schemars(
+    transform = required(&["levels", "slices"]),
+    transform = rule(
+        "self.slices.all(x, size(x.valuesPerLevel) == size(self.levels))",
+        "valuesPerLevel must have one entry a level",
+    ),
+)]
 pub struct TopologyAssignment {
     /// Node labels that name the domains, outermost first. Only the hostname, where the topology ends in it.
+    #[serde(default)]
     #[schemars(length(min = 1, max = 16), inner(length(max = 317)), transform = list_atomic)]
     pub levels: Vec<String>,
     /// The domains, in order of rank.
+    #[serde(default)]
     #[schemars(length(max = 1000), transform = list_atomic)]
     pub slices: Vec<TopologyAssignmentSlice>,
 }
