@@ -163,7 +163,6 @@ impl Engine {
     /// Looks at one head of every queue and does what can be done for it.
     fn pass(&mut self, now_ms: i64) -> Pass {
         let mut pass = Pass::default();
-        let decided = self.out.len();
         self.cycle_number += 1;
         self.cycle_began_at = self.last_id();
         let (heads, fresh) = self.heads();
@@ -191,15 +190,26 @@ impl Engine {
         for queue in std::mem::take(&mut self.freed) {
             self.reactivate_tree(queue);
         }
-        let succeeds = |decision: &Decision| match decision {
-            Decision::Reserve(_) => true,
-            Decision::Evict(evict) => evict.reason == EvictReason::NodeFailures,
-            Decision::Withdraw(_) | Decision::Replace(_) | Decision::SetUnplaced(_) => false,
-        };
-        let succeeded = self.out.get(decided..).is_some_and(|new| new.iter().any(succeeds));
+        let succeeded = self.succeeded();
         let attempts = &mut self.counts.attempts;
         *(if succeeded { &mut attempts.succeeded } else { &mut attempts.failed }) += 1;
         pass
+    }
+
+    /// Whether in this cycle anybody got quota or places, or lost them with a node.
+    fn succeeded(&self) -> bool {
+        let began = self.cycle_began_at;
+        let mut new = self.out.iter().rev().take_while(|decision| match decision {
+            Decision::Reserve(one) => one.id > began,
+            Decision::Evict(one) => one.id > began,
+            Decision::Withdraw(one) => one.id > began,
+            Decision::Replace(_) | Decision::SetUnplaced(_) => true,
+        });
+        new.any(|decision| match decision {
+            Decision::Reserve(_) => true,
+            Decision::Evict(one) => one.reason == EvictReason::NodeFailures,
+            Decision::Withdraw(_) | Decision::Replace(_) | Decision::SetUnplaced(_) => false,
+        })
     }
 
     /// The order of the heads: who borrows less, or where sharing is fair, who has the smaller share.

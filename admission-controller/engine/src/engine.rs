@@ -217,6 +217,19 @@ impl Engine {
         !self.unheard.is_empty()
     }
 
+    /// A workload's reason to wait is to be taken once more, be it the same: what is told with it has changed.
+    pub fn tell_again(&mut self, uid: &Uid) {
+        if let Some(who) = self.workloads.id(uid) {
+            self.say_again(who);
+        }
+    }
+
+    pub(crate) fn say_again(&mut self, who: WorkloadId) {
+        if self.workloads.get(who).is_some_and(|record| record.said.is_some()) {
+            self.unheard.insert(who);
+        }
+    }
+
     /// Whether a workload's reason to wait is still to be taken.
     pub fn has_reason_of(&self, uid: &Uid) -> bool {
         self.workloads.id(uid).is_some_and(|who| self.unheard.contains(&who))

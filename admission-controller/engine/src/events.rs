@@ -280,6 +280,7 @@ impl Engine {
         record.shape = Shape::of(&record.workload, &mut self.shapes);
         if waits {
             self.place(who);
+            self.say_again(who);
         }
     }
 

@@ -49,7 +49,11 @@ impl Engine {
 
     fn nominate_second(&mut self, who: WorkloadId) -> Option<Second> {
         if let Some(reason) = self.why_not_served(who) {
-            // It stays ready: that may end without room coming back.
+            // It stays ready: that may end without room coming back. Meanwhile nobody waits for what it was promised.
+            if let Some(promised) = self.promised_to(who) {
+                self.redeem(who);
+                self.places_freed(&promised);
+            }
             self.say_unplaced(who, reason);
             return None;
         }

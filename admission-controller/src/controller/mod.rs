@@ -416,7 +416,7 @@ impl Controller {
     }
 
     /// Whether a workload's status gives this kind of reason already, with other numbers perhaps.
-    fn says_the_like(&self, workload: &Uid, reason: &PendingReason) -> bool {
+    pub(super) fn says_the_like(&self, workload: &Uid, reason: &PendingReason) -> bool {
         self.world.workloads.says(workload, tokens::QUOTA_RESERVED, "False", reason.token())
     }
 

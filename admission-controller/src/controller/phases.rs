@@ -122,8 +122,9 @@ impl Controller {
     }
 
     /// Of one without quota: states of checks that its queue no longer asks for go, it is put off for as long as a check wants
-    /// it, and a check that wants a retry is asked anew. As a rule the eviction has done so; one that spoke up while it was
-    /// under way, be it to refuse the workload for good, would keep it waiting for ever (Kueue #3543).
+    /// it, and a check that wants a retry is asked anew. As a rule the eviction has done so; one that spoke up while that was
+    /// under way, be it to refuse the workload for good, would keep it waiting for ever (Kueue #3543). What refuses one that was
+    /// not evicted keeps it waiting, as in Kueue.
     fn put_off(&self, workload: &Workload) -> Option<Value> {
         let (seen, now) = (&workload.status.admission_checks, self.ctx.clock.now());
         if seen.is_empty() || workload.holds(tokens::FINISHED) || workload.holds(tokens::QUOTA_RESERVED) {

@@ -450,23 +450,23 @@ impl Controller {
             return;
         }
         let is_due_later = self.late.is_scheduled(unit) || self.engine.has_reason_of(&uid);
-        if is_due_later && !self.late.is_in_turn(unit) {
+        let in_turn = self.late.is_in_turn(unit);
+        if is_due_later && !in_turn {
             return;
         }
         // Until the object says it: the write may be shed, or meet a conflict.
         let says_nothing = self.config.planted.is(Bug::SayNothing);
-        let reason = self.engine.last_reason(&uid).filter(|_| waits && !says_nothing);
-        let body = reason.map(|reason| {
-            let requests = self.engine.requests_of(&uid);
-            status::pending(workload, reason, &requests, now)
-        });
-        match body.flatten() {
-            None => {}
-            Some(_) if self.is_refused(unit, &self.versions_of(unit, workload)) => {}
-            Some(body) => {
-                self.patch_workload(unit, workload, body, Subresource::Status, Priority::Status, None);
-            }
+        let Some(reason) = self.engine.last_reason(&uid).filter(|_| waits && !says_nothing) else { return };
+        let requests = self.engine.requests_of(&uid);
+        let Some(body) = status::pending(workload, reason, &requests, now) else { return };
+        if self.is_refused(unit, &self.versions_of(unit, workload)) {
+            return;
         }
+        if !in_turn && self.says_the_like(&uid, reason) {
+            // A class of priorities may have been edited, and with it every workload that waits.
+            return self.engine.tell_again(&uid);
+        }
+        self.patch_workload(unit, workload, body, Subresource::Status, Priority::Status, None);
     }
 }
 

@@ -329,8 +329,7 @@ impl World {
     /// place more: it leaves.
     fn read(&self, kept: &Kept, view: &Workload) -> quota_engine::input::Workload {
         let mut told = input::workload(kept.texts(), view, &self.rules, &self.defaults, &self.priorities);
-        let has_lost_several = told.seldom.unhealthy_nodes.len() > 1;
-        if has_lost_several && told.seldom.leave.is_none_or(|leave| leave.at_ms > 0) {
+        if has_lost_several(&told) && told.seldom.leave.is_none_or(|leave| leave.at_ms > 0) {
             told.seldom.leave = Some(Leave { at_ms: 0, reason: EvictReason::NodeFailures });
         }
         told
@@ -494,4 +493,14 @@ fn named<'a, V: 'a>(
 /// The controller of this object, if it has one.
 pub(super) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// Whether several of the nodes that its pods are on have failed.
+fn has_lost_several(workload: &quota_engine::input::Workload) -> bool {
+    let failed = &workload.seldom.unhealthy_nodes;
+    let quota_engine::input::Standing::Reserved { admission, .. } = &workload.standing else { return false };
+    let places = admission.pod_sets.iter().filter_map(|one| one.topology.as_ref());
+    let nodes = places.flat_map(|places| &places.domains).filter_map(|domain| domain.values.last());
+    let nodes: Vec<&Arc<str>> = if failed.len() > 1 { nodes.collect() } else { Vec::new() };
+    failed.iter().filter(|node| nodes.contains(node)).count() > 1
 }
