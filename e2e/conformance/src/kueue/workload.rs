@@ -64,7 +64,7 @@ fn whole(value: &Value) -> Value {
         Value::Object(map) => {
             let says = |key: &str, value: &Value| {
                 let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
-                !is_empty && !(key == "state" && value == "")
+                !(is_empty || key == "state" && value == "")
             };
             map.iter()
                 .filter(|(key, value)| says(key, value))
