@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -283,7 +284,7 @@ impl WorkloadStatus {
 /// `status.resourceRequests`, of which only matters whether they are those that would be written: every workload that waits
 /// has them, so they are kept as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Requested(u64);
+pub struct Requested(NonZeroU64);
 
 impl Requested {
     /// What these pod sets ask for, in base units.
@@ -297,7 +298,7 @@ impl Requested {
                 (resource, (*amount).max(-i64::MAX)).hash(&mut hasher);
             }
         }
-        Self(hasher.finish())
+        Self(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN))
     }
 }
 

@@ -6,7 +6,7 @@ use std::num::NonZeroI64;
 use std::sync::Arc;
 
 use crds::names::kueue;
-use crds::view::workload::{Admission, PodSet, PriorityClassRef, Workload};
+use crds::view::workload::{Admission, PodSet, PriorityClassRef, Requested, Workload};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
 use model::pool::Pool;
@@ -36,6 +36,7 @@ struct Alike {
     priority: Option<i32>,
     class: Option<PriorityClassRef>,
     pod_sets: Arc<[PodSet]>,
+    requested: Option<Requested>,
 }
 
 /// A Workload without its labels, which decide nothing; but for the one that tells of which job an orphan is.
@@ -113,6 +114,7 @@ impl Kept {
             priority: view.spec.priority.take(),
             class: view.spec.priority_class_ref.take(),
             pod_sets: shared.pod_sets.share(std::mem::take(&mut view.spec.pod_sets)),
+            requested: view.status.resource_requests.take(),
         };
         let kept = Self {
             uid,
@@ -151,6 +153,7 @@ impl Kept {
         view.spec.priority = self.alike.priority;
         view.spec.priority_class_ref.clone_from(&self.alike.class);
         view.spec.active = self.alike.active;
+        view.status.resource_requests = self.alike.requested;
         view.status.admission = self.admission.as_deref().cloned();
         view.status.conditions = self.conditions.iter().map(Said::condition).collect();
         view
@@ -317,9 +320,14 @@ mod tests {
         special["metadata"]["annotations"] = json!({"a": "b"});
         special["spec"]["maximumExecutionTimeSeconds"] = json!(60);
         special["status"]["requeueState"] = json!({"count": 1});
+        let mut waits = plain();
+        waits["status"] = json!({
+            "conditions": waits["status"]["conditions"],
+            "resourceRequests": [{"name": "main", "resources": {"cpu": "2"}}],
+        });
         let bare = json!({"metadata": {}});
         let orphan = json!({"metadata": {"labels": {"kueue.x-k8s.io/job-uid": "j"}}});
-        for (object, has_rest) in [(plain(), false), (special, true), (bare, false), (orphan, true)] {
+        for (object, has_rest) in [(plain(), false), (waits, false), (special, true), (bare, false), (orphan, true)] {
             let view = read(&object);
             let kept = Kept::of(view.clone(), &mut Shared::default());
             assert_eq!(kept.view(), view, "{object}");

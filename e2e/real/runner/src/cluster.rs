@@ -168,7 +168,7 @@ impl Applier {
     }
 }
 
-/// Applies the definitions in these files and waits until each is established. A second definition of a name is left out.
+/// Applies the definitions in these files and waits until each is served. A second definition of a name is left out.
 /// Returns what came of each name: an error text for those that were refused.
 pub(crate) async fn install_definitions(
     client: &Client,
@@ -191,14 +191,34 @@ pub(crate) async fn install_definitions(
         }
     }
     for (name, _) in installed.iter().filter(|(_, outcome)| outcome.is_ok()) {
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-        wait(&format!("{name} to be established"), Duration::from_secs(30), async || {
-            let definition: Value = client.request(http::Request::get(&path).body(Vec::new())?).await?;
-            Ok(condition(&definition, "Established").is_some_and(|found| found["status"] == "True"))
-        })
-        .await?;
+        wait(&format!("{name} to be served"), Duration::from_secs(30), async || served(client, name).await)
+            .await?;
     }
     Ok(installed)
+}
+
+/// Whether each served version of a definition can be listed. A definition that says it is established is not there yet: the
+/// handlers of the server learn of it later, and answer 404 until then.
+async fn served(client: &Client, name: &str) -> Result<bool> {
+    let ask = async |path: &str| client.request(http::Request::get(path).body(Vec::new())?).await;
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+    let definition: Value = ask(&path).await?;
+    if !condition(&definition, "Established").is_some_and(|found| found["status"] == "True") {
+        return Ok(false);
+    }
+    let spec = &definition["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    for version in versions.filter(|version| version["served"] == true) {
+        let path = format!("/apis/{group}/{}/{plural}?limit=1", text(&version["name"]));
+        match ask(&path).await {
+            Ok::<Value, _>(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
 }
 
 /// A condition of an object, by type.
