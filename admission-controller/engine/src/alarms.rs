@@ -8,8 +8,9 @@ use model::planted::Bug;
 use crate::decision::EvictReason;
 use crate::engine::Engine;
 use crate::input::{Standing, StopPolicy};
-use crate::queue::{HoldState, Phase, Queue, Record};
+use crate::queue::Queue;
 use crate::reason::{Inactive, PendingReason};
+use crate::record::{HoldState, Phase, Record};
 use crate::tree::NodeId;
 use crate::workloads::WorkloadId;
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::Engine;
-use crate::queue::{HoldState, Phase};
+use crate::record::{HoldState, Phase};
 use crate::tree::{Ledger, NodeId, Usage};
 
 impl Engine {

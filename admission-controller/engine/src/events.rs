@@ -7,8 +7,9 @@ use model::planted::Bug;
 
 use crate::engine::Engine;
 use crate::input::{ClusterQueue, Cohort, Event, Flavor, LocalQueue, PodSet, Standing, Weight, Workload};
+use crate::line::Shape;
 use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey};
-use crate::queue::{HoldState, Phase, Record, Shape};
+use crate::record::{HoldState, Phase, Record};
 use crate::slices::replaced_key;
 use crate::tree::NodeName;
 use crate::uid::Uid;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::input::Admission;
 use crate::names::{ClusterQueueName, LocalQueueKey};
-use crate::queue::{HoldState, Phase, Record};
 use crate::reason::PendingReason;
+use crate::record::{HoldState, Phase, Record};
 use crate::report::ClusterQueueReport;
 use crate::uid::Uid;
 

@@ -8,8 +8,8 @@ use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve
 use crate::engine::Engine;
 use crate::input::{Admission, DelayedTopology, Standing};
 use crate::places::{Places, more_than};
-use crate::queue::{HoldState, Holding, Phase};
 use crate::reason::PendingReason;
+use crate::record::{HoldState, Holding, Phase};
 use crate::tree::{Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
 

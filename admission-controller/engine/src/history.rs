@@ -15,9 +15,10 @@ use model::ResourceName;
 
 use crate::engine::Engine;
 use crate::input::{Admission, AdmissionMode, Weight};
+use crate::line::Order;
 use crate::local_queues::LocalQueueId;
 use crate::names::LocalQueueKey;
-use crate::queue::{Holding, Order, Record};
+use crate::record::{Holding, Record};
 use crate::tree::NodeId;
 use crate::workloads::WorkloadId;
 

@@ -6,8 +6,9 @@ use model::planted::Bug;
 
 use crate::engine::Engine;
 use crate::input::{ClusterQueue, KeptOut, Standing, StopPolicy};
-use crate::queue::{Claim, HoldState, Holding, Order, Phase, Record};
+use crate::line::Order;
 use crate::reason::PendingReason;
+use crate::record::{Claim, HoldState, Holding, Phase, Record};
 use crate::tree::{Ledger, NodeId};
 use crate::workloads::WorkloadId;
 

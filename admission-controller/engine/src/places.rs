@@ -14,7 +14,8 @@ use crate::engine::Engine;
 use crate::few::Few;
 use crate::input::{Admission, Flavor, PodSet};
 use crate::names::FlavorName;
-use crate::queue::{HoldState, Phase, Queue};
+use crate::queue::Queue;
+use crate::record::{HoldState, Phase};
 use crate::topology::{
     Assignment, DomainPods, HOSTNAME, Node, PodSetRequest, Rules, TopologyIndex, TopologyReason, Trial,
     UsageByPlace, View,

@@ -18,7 +18,7 @@ use crate::history::Consumption;
 use crate::input::{BorrowWithinCohort, Preemption, ReclaimWithinCohort, WithinClusterQueue, Workload};
 use crate::names::{ClusterQueueName, FlavorName};
 use crate::places::{Places, Wishes};
-use crate::queue::{HoldState, Phase, Record};
+use crate::record::{HoldState, Phase, Record};
 use crate::topology::{Chance, Trial, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Tree, Usage};
 use crate::uid::Uid;

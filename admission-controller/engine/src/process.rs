@@ -10,11 +10,12 @@ use crate::cycle::Head;
 use crate::decision::{Decision, DecisionId, EvictReason};
 use crate::engine::Engine;
 use crate::input::{Admission, ReclaimWithinCohort};
+use crate::line::Order;
 use crate::names::ClusterQueueName;
 use crate::places::Places;
 use crate::preempt::Target;
-use crate::queue::{Claim, HoldState, Order, Phase};
 use crate::reason::PendingReason;
+use crate::record::{Claim, HoldState, Phase};
 use crate::topology::View;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
@@ -100,13 +101,11 @@ impl Engine {
         } else {
             Ok(assignment)
         };
+        let held_back = !kept.is_empty();
         match again {
-            Ok(assignment) => self.take(head, assignment, !kept.is_empty(), now_ms),
-            Err(no_fit) => {
-                // What is kept for the heads before it is free again when the cycle ends.
-                let held_back = !kept.is_empty();
-                self.does_not_fit(head, no_fit, kept, held_back)
-            }
+            Ok(assignment) => self.take(head, assignment, held_back, now_ms),
+            // What is kept for the heads before it is free again when the cycle ends.
+            Err(no_fit) => self.does_not_fit(head, no_fit, kept, held_back),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::decision::{Decision, Replace};
 use crate::engine::Engine;
 use crate::input::{Admission, Workload};
-use crate::queue::HoldState;
+use crate::record::HoldState;
 use crate::tree::{Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
 
@@ -98,7 +98,7 @@ impl Engine {
 
     fn set_usage(&mut self, who: WorkloadId, usage: Usage) {
         if let Some(record) = self.workloads.get_mut(who)
-            && let crate::queue::Phase::Holding(holding) = &mut record.phase
+            && let crate::record::Phase::Holding(holding) = &mut record.phase
         {
             holding.usage = Arc::new(usage);
         }

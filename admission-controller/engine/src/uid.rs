@@ -1,7 +1,10 @@
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::BuildHasher as _;
 use std::num::NonZeroU8;
 use std::sync::Arc;
+
+use foldhash::fast::FixedState;
 
 /// `metadata.uid`: what a decision is about. Names are reused, uids are not.
 ///
@@ -25,6 +28,11 @@ impl Uid {
     /// From its text.
     pub fn new(text: &str) -> Self {
         Self(bytes(text.as_bytes()).unwrap_or_else(|| Form::Text(Arc::new(text.to_owned()))))
+    }
+
+    /// Its hash in tables that look uids up in what they keep, and so have no keys of their own.
+    pub fn hash_in_table(&self) -> u64 {
+        FixedState::default().hash_one(self)
     }
 }
 

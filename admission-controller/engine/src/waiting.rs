@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::engine::Engine;
+use crate::line::Line;
 use crate::names::{ClusterQueueName, LocalQueueKey};
-use crate::queue::Line;
 use crate::uid::Uid;
 
 /// One that waits.

@@ -1,14 +1,12 @@
 //! The workloads that the engine knows. From outside they come by uid; inside they have numbers.
 
 use std::collections::BTreeSet;
-use std::hash::BuildHasher;
 use std::ops::Index;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use slotmap::{SlotMap, new_key_type};
 
-use crate::queue::Record;
+use crate::record::Record;
 use crate::uid::Uid;
 
 new_key_type! {
@@ -27,7 +25,7 @@ pub(crate) struct Workloads {
 
 impl Workloads {
     pub(crate) fn id(&self, uid: &Uid) -> Option<WorkloadId> {
-        self.by_uid.find(hash(uid), |id| self.records[*id].workload.uid == *uid).copied()
+        self.by_uid.find(uid.hash_in_table(), |id| self.records[*id].workload.uid == *uid).copied()
     }
 
     pub(crate) fn named(&self, uid: &Uid) -> Option<&Record> {
@@ -49,15 +47,15 @@ impl Workloads {
             *self.records[id] = record;
             return id;
         }
-        let hash_of = hash(&record.workload.uid);
+        let hash_of = record.workload.uid.hash_in_table();
         let id = self.records.insert(Box::new(record));
-        self.by_uid.insert_unique(hash_of, id, |id| hash(&self.records[*id].workload.uid));
+        self.by_uid.insert_unique(hash_of, id, |id| self.records[*id].workload.uid.hash_in_table());
         id
     }
 
     pub(crate) fn remove(&mut self, id: WorkloadId) {
         let Some(record) = self.records.remove(id) else { return };
-        if let Ok(entry) = self.by_uid.find_entry(hash(&record.workload.uid), |known| *known == id) {
+        if let Ok(entry) = self.by_uid.find_entry(record.workload.uid.hash_in_table(), |known| *known == id) {
             entry.remove();
         }
     }
@@ -103,10 +101,6 @@ impl Workloads {
     pub(crate) fn for_each_mut(&mut self, change: impl FnMut(&mut Record)) {
         self.records.values_mut().map(|record| &mut **record).for_each(change);
     }
-}
-
-fn hash(uid: &Uid) -> u64 {
-    FixedState::default().hash_one(uid)
 }
 
 impl Index<WorkloadId> for Workloads {

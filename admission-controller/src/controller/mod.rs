@@ -318,15 +318,17 @@ impl Controller {
             match self.list_workloads().await {
                 Ok(left_out) => {
                     // What became of a write to an object that cannot be read is not known: it stays assumed.
-                    for id in std::mem::take(&mut self.unsettled).into_iter().filter(|_| left_out == 0) {
-                        self.engine.written(id, Outcome::NotWritten);
+                    if left_out == 0 {
+                        for id in std::mem::take(&mut self.unsettled) {
+                            self.engine.written(id, Outcome::NotWritten);
+                        }
                     }
                     self.leads = true;
                     self.refused.clear();
                     self.world.all_dirty();
                     self.engine.forget_what_was_said();
                     self.counted.watches.repeat();
-                    tracing::info!("this replica leads");
+                    tracing::info!(left_out, "this replica leads");
                     return;
                 }
                 Err(error) => {

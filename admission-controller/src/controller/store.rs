@@ -1,10 +1,8 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use crds::names::kueue;
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -217,12 +215,12 @@ impl<V: Object> Store<V> {
 
     /// The same, for whoever keeps it too.
     pub(super) fn shared(&self, uid: &Uid) -> Option<&Arc<V>> {
-        self.items.find(hash(uid), |item| item.uid() == *uid)
+        self.items.find(uid.hash_in_table(), |item| item.uid() == *uid)
     }
 
     /// The same, to be changed; `None` too where somebody else keeps it.
     pub(super) fn get_mut(&mut self, uid: &Uid) -> Option<&mut V> {
-        self.items.find_mut(hash(uid), |item| item.uid() == *uid).and_then(Arc::get_mut)
+        self.items.find_mut(uid.hash_in_table(), |item| item.uid() == *uid).and_then(Arc::get_mut)
     }
 
     /// All of them, by uid.
@@ -275,7 +273,11 @@ impl<V: Object> Store<V> {
         if let Some(unnamed) = &mut self.unnamed {
             unnamed.remove(&uid);
         }
-        match self.items.entry(hash(&uid), |item| item.uid() == uid, |item| hash(&item.uid())) {
+        match self.items.entry(
+            uid.hash_in_table(),
+            |item| item.uid() == uid,
+            |item| item.uid().hash_in_table(),
+        ) {
             Entry::Occupied(known) if !object.says_more_than(known.get()) => return None,
             Entry::Occupied(mut known) => *known.get_mut() = Arc::new(object),
             Entry::Vacant(free) => drop(free.insert(Arc::new(object))),
@@ -284,13 +286,9 @@ impl<V: Object> Store<V> {
     }
 
     fn remove(&mut self, uid: &Uid) -> Option<Arc<V>> {
-        let entry = self.items.find_entry(hash(uid), |item| item.uid() == *uid).ok()?;
+        let entry = self.items.find_entry(uid.hash_in_table(), |item| item.uid() == *uid).ok()?;
         Some(entry.remove().0)
     }
-}
-
-fn hash(uid: &Uid) -> u64 {
-    FixedState::default().hash_one(uid)
 }
 
 #[cfg(test)]

@@ -283,7 +283,7 @@ impl WorkloadStatus {
 
 /// `status.resourceRequests`, of which only matters whether they are those that would be written: every workload that waits
 /// has them, so they are kept as a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requested(NonZeroU64);
 
 impl Requested {

@@ -5,7 +5,8 @@ use model::ResourceName;
 
 use super::FlavorAssignment;
 use crate::engine::Engine;
-use crate::queue::{Queue, Shape};
+use crate::line::Shape;
+use crate::queue::Queue;
 use crate::tree::NodeId;
 use crate::workloads::WorkloadId;
 

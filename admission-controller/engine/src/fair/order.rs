@@ -2,7 +2,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Share;
-use crate::queue::Order;
+use crate::line::Order;
 use crate::tree::{Ledger, NodeId, Tree, Usage};
 
 /// One workload that wants its turn.

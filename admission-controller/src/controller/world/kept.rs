@@ -327,7 +327,9 @@ mod tests {
         });
         let bare = json!({"metadata": {}});
         let orphan = json!({"metadata": {"labels": {"kueue.x-k8s.io/job-uid": "j"}}});
-        for (object, has_rest) in [(plain(), false), (waits, false), (special, true), (bare, false), (orphan, true)] {
+        for (object, has_rest) in
+            [(plain(), false), (waits, false), (special, true), (bare, false), (orphan, true)]
+        {
             let view = read(&object);
             let kept = Kept::of(view.clone(), &mut Shared::default());
             assert_eq!(kept.view(), view, "{object}");

@@ -1,0 +1,166 @@
+//! Workloads, with what the engine made of them.
+
+use std::sync::Arc;
+
+use model::rare::{Plain, Rare};
+
+use crate::assign::Progress;
+use crate::decision::DecisionId;
+use crate::input::{Admission, Workload};
+use crate::line::Shape;
+use crate::local_queues::LocalQueueId;
+use crate::places::Places;
+use crate::reason::PendingReason;
+use crate::tree::{NodeId, Usage};
+use crate::uid::Uid;
+use crate::workloads::WorkloadId;
+
+/// A workload with what the engine made of it.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) workload: Workload,
+    pub(crate) shape: Shape,
+    /// The one that it names.
+    pub(crate) local_queue: Option<LocalQueueId>,
+    pub(crate) phase: Phase,
+    /// The reason last given for waiting.
+    pub(crate) said: Option<Arc<PendingReason>>,
+    /// How far its search of flavors came.
+    pub(crate) progress: Option<Box<Progress>>,
+    /// What few have behind them.
+    pub(crate) past: Rare<Past>,
+}
+
+/// What happened to a workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Past {
+    /// The API server refused its admission; kept until its spec changes.
+    pub(crate) refused: Option<Box<str>>,
+    /// Why it is evicted rather than given other places.
+    pub(crate) unplaced: Option<PendingReason>,
+    /// The API server refused its eviction at this version.
+    pub(crate) eviction_refused_at: Option<u64>,
+    /// It has quota, and the API server refused its places at this version.
+    pub(crate) places_refused_at: Option<u64>,
+    /// Who left so that it could have what it was promised last, each with its priority then.
+    pub(crate) displaced: Vec<(WorkloadId, i32)>,
+}
+
+impl Plain for Past {
+    fn plain() -> &'static Self {
+        static PLAIN: Past = Past {
+            refused: None,
+            unplaced: None,
+            eviction_refused_at: None,
+            places_refused_at: None,
+            displaced: Vec::new(),
+        };
+        &PLAIN
+    }
+}
+
+impl Record {
+    /// One of which nothing but itself is known yet.
+    pub(crate) fn new(workload: Workload, shape: Shape, local_queue: Option<LocalQueueId>) -> Self {
+        Self {
+            workload,
+            shape,
+            local_queue,
+            phase: Phase::Aside(None),
+            said: None,
+            progress: None,
+            past: Rare::default(),
+        }
+    }
+
+    /// Takes over what was known of the workload as it was before, as far as that still holds.
+    pub(crate) fn inherit(&mut self, before: &mut Self) {
+        let (now, then) = (&self.workload, &before.workload);
+        let same_worth = now.priority == then.priority;
+        let same_spec = same_worth && now.pod_sets == then.pod_sets && now.queue == then.queue;
+        self.said = before.said.take();
+        self.progress = before.progress.take();
+        let Past { refused, displaced, .. } = std::mem::take(&mut before.past).into_inner();
+        let displaced = if same_worth { displaced } else { Vec::new() };
+        self.past = Past { refused: refused.filter(|_| same_spec), displaced, ..Past::default() }.into();
+    }
+
+    /// Whether what it holds it has because this one left for it.
+    pub(crate) fn has_displaced(&self, who: WorkloadId, priority: i32) -> bool {
+        self.past.displaced.contains(&(who, priority))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// Nothing can be decided about it; `said` tells why. It counts as pending in the queue it would wait in.
+    Aside(Option<NodeId>),
+    /// In `active` of this queue.
+    Queued(NodeId),
+    /// In `parked` of this queue.
+    Parked(NodeId),
+    /// Promised room that others have still to leave: charged to the plan only.
+    Claiming(Box<Claim>),
+    /// Charged to what is held.
+    Holding(Box<Holding>),
+    Finished,
+}
+
+impl Phase {
+    /// Whether it waits, and needs a change before it is looked at again.
+    pub(crate) fn is_put_back(&self) -> bool {
+        matches!(self, Self::Aside(_) | Self::Parked(_))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) queue: NodeId,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) usage: Arc<Usage>,
+    pub(crate) places: Places,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    pub(crate) queue: NodeId,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) usage: Arc<Usage>,
+    pub(crate) places: Places,
+    /// Places that it was promised instead, when others have left.
+    pub(crate) promised: Option<Places>,
+    /// Places that it gives up when its new ones are written.
+    pub(crate) vacating: Option<Places>,
+    pub(crate) admitted: bool,
+    pub(crate) since_ms: i64,
+    pub(crate) state: HoldState,
+}
+
+impl Holding {
+    /// Whether it was told to leave.
+    pub(crate) fn is_leaving(&self) -> bool {
+        matches!(self.state, HoldState::Leaving { .. })
+    }
+
+    /// Whether its own status says that its admission is complete.
+    pub(crate) fn is_admitted(&self) -> bool {
+        self.admitted && !matches!(self.state, HoldState::Assumed(_))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HoldState {
+    /// Its admission is on its way to the API server.
+    Assumed(DecisionId),
+    /// Its own status says so.
+    Confirmed,
+    /// It was told to leave, and is out of the plan.
+    Leaving {
+        /// The eviction that is not confirmed yet.
+        decision: Option<DecisionId>,
+        /// For whom.
+        preemptor: Option<Uid>,
+        /// Its quota is free as soon as that is written: it was not admitted yet.
+        withdrawn: bool,
+    },
+}
