@@ -99,9 +99,9 @@ fn is_of(spec: &WorkloadSpec, group: &str, kind: &str) -> bool {
 pub fn is_revalued(before: &WorkloadSpec, after: &WorkloadSpec) -> bool {
     let name = |spec: &WorkloadSpec| spec.priority_class_ref.as_ref().map(|class| class.name.clone());
     let value = |spec: &WorkloadSpec| spec.priority.unwrap_or(0);
-    !is_of_pod_class(before)
-        && is_of_workload_class(after)
-        && (name(before) != name(after) || value(before) != value(after))
+    let named = name(after).filter(|name| !name.is_empty());
+    let is_renamed = named.is_some() && named != name(before);
+    !is_of_pod_class(before) && is_of_workload_class(after) && (is_renamed || value(before) != value(after))
 }
 
 /// The Workload of a job, ready to be created.

@@ -15,7 +15,7 @@ use crds::view::workload::{AdmissionCheckState, CheckState, PodSet, PodSetAssign
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use model::ResourceName;
 use model::quantity::{Quantity, Written};
-use model::resources::ResourceList;
+use model::resources::{self, ResourceList};
 use quota_engine::input;
 use quota_engine::topology::Preference;
 use quota_engine::{Amounts, ClusterQueueName, EvictReason, Few, FlavorName, LocalQueueKey, Uid};
@@ -471,7 +471,7 @@ fn standing(view: &Workload, remaining: &BTreeMap<&str, i64>) -> input::Standing
                 .iter()
                 .map(|one| {
                     let set = view.spec.pod_sets.iter().find(|set| set.name == one.name);
-                    assignment(one, set, remaining.get(one.name.as_str()).copied())
+                    assignment(one, set, remaining.get(one.name.as_str()).copied().unwrap_or(0))
                 })
                 .collect(),
         }),
@@ -482,16 +482,12 @@ fn standing(view: &Workload, remaining: &BTreeMap<&str, i64>) -> input::Standing
 }
 
 /// What a pod set holds. Where pods have ended since it was admitted, what they held is free; a set that was admitted with
-/// fewer pods than it has keeps what it was given.
-fn assignment(
-    view: &PodSetAssignment,
-    pod_set: Option<&PodSet>,
-    remaining: Option<i64>,
-) -> input::PodSetAssignment {
+/// fewer pods than it has keeps what it was given. One that the spec lacks has no pods.
+fn assignment(view: &PodSetAssignment, pod_set: Option<&PodSet>, remaining: i64) -> input::PodSetAssignment {
     let flavors = view.flavors.iter();
     let granted = view.count.or_else(|| pod_set.map(|set| set.count.unwrap_or(1))).unwrap_or(0);
     let mut usage = usage(&view.resource_usage);
-    let count = remaining.map_or(granted, |remaining| remaining.min(granted));
+    let count = remaining.min(granted);
     if count < granted {
         usage.values_mut().for_each(|amount| *amount = (*amount / granted).saturating_mul(count));
     }
@@ -510,12 +506,10 @@ fn assignment(
     }
 }
 
-/// What is held according to a status: what cannot be read there, which nobody but an administrator can write, is nothing.
+/// What is held according to a status: what cannot be read there, which nobody but an administrator can write, is nothing,
+/// and what is beyond 64 bits the most that they hold.
 fn usage(written: &BTreeMap<ResourceName, Written>) -> Few<ResourceName, i64> {
-    written
-        .iter()
-        .filter_map(|(resource, amount)| Some((resource.clone(), resource.amount(&amount.quantity().ok()?)?)))
-        .collect()
+    written.iter().map(|(resource, amount)| (resource.clone(), resources::read(resource, amount).0)).collect()
 }
 
 /// What each pod of a set asks of its node, and what is wrong with that, in words.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 /// How far a Workload has come, by its conditions; Kueue's words for it.
@@ -64,18 +64,14 @@ pub fn eviction_done<'a>(
     Some(EvictionDone {
         cluster_queue: &admission.cluster_queue,
         reason: &evicted.reason,
-        took: between(evicted.last_transition_time.0, now),
+        took: Duration::try_from(now.duration_since(evicted.last_transition_time.0)).unwrap_or_default(),
     })
 }
 
 /// For how long a workload that ended was admitted, all in all; `None` where it has not ended or was not admitted then.
-pub fn execution_time(view: &Workload) -> Option<Duration> {
+pub fn execution_time(view: &Workload) -> Option<SignedDuration> {
     let since = |kind: &str| view.true_condition(kind).map(|one| one.last_transition_time.0);
-    let last = between(since(tokens::ADMITTED)?, since(tokens::FINISHED)?);
+    let last = since(tokens::FINISHED)?.duration_since(since(tokens::ADMITTED)?);
     let earlier = view.status.accumulated_past_execution_time_seconds.unwrap_or(0);
-    Some(last + Duration::from_secs(u64::try_from(earlier).unwrap_or(0)))
-}
-
-fn between(start: Timestamp, end: Timestamp) -> Duration {
-    Duration::try_from(end.duration_since(start)).unwrap_or(Duration::ZERO)
+    Some(last + SignedDuration::from_secs(earlier.into()))
 }

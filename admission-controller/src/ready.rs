@@ -127,6 +127,6 @@ impl PodsReady {
         let times = seen.and_then(|state| state.count).unwrap_or(0).saturating_add(1);
         let wait = requeue::backoff(self.base, self.longest, times);
         let until = whole_second(now.checked_add(wait).unwrap_or(Timestamp::MAX)).0;
-        requeue::put_off(seen, until, true).unwrap_or_default()
+        requeue::put_off(seen, Some(until), true).unwrap_or_default()
     }
 }

@@ -1,7 +1,7 @@
 //! What a workload asks of quota: what its pods ask for, without what is excluded, transformed as the administrator says
 //! (`resources` of Kueue's Configuration; KEP-2937).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crds::validation::Gates;
 use model::ResourceName;
@@ -12,6 +12,27 @@ use crate::config::{Configuration, Strategy, Transformation};
 use crate::input::QueueOrder;
 use crate::lifetime::Retention;
 use crate::ready::PodsReady;
+
+/// What the resource claims of a pod count as (Kueue's KEP-2941). Nothing here resolves claims yet, so a Workload that has one is
+/// inadmissible; this is what its quota will be asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Devices {
+    /// Resources by which the devices of its claims are counted.
+    pub counted: ResourceList,
+    /// Extended resources that the cluster serves by claims: those are counted instead.
+    pub replaced: BTreeSet<ResourceName>,
+}
+
+impl Devices {
+    /// Changes what a pod asks of quota.
+    pub fn count_in(&self, asked: &mut ResourceList) {
+        asked.retain(|resource, _| !self.replaced.contains(resource));
+        for (resource, amount) in &self.counted {
+            let sum = asked.entry(resource.clone()).or_insert(0);
+            *sum = sum.saturating_add(*amount).max(0);
+        }
+    }
+}
 
 /// What of pods counts, and as what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -244,6 +265,17 @@ mod tests {
         let rules = rules("  excludeResourcePrefixes: [example.com/net]");
         let asked = [("cpu", -5), ("example.com/network", 3), ("example.com/gpu", 1)];
         assert_eq!(counted(&rules, &asked), [("cpu".into(), 0), ("example.com/gpu".into(), 1)]);
+    }
+
+    #[test]
+    fn devices_of_claims_count_instead_of_what_they_replace() {
+        let devices = Devices {
+            counted: [("x/a100".into(), 2), ("cpu".into(), 500)].into(),
+            replaced: ["x/gpu".into()].into(),
+        };
+        let mut asked = ResourceList::from([("cpu".into(), 1000), ("x/gpu".into(), 2)]);
+        devices.count_in(&mut asked);
+        assert_eq!(asked, ResourceList::from([("cpu".into(), 1500), ("x/a100".into(), 2)]));
     }
 
     #[test]

@@ -32,12 +32,10 @@ pub fn backoff(base: SignedDuration, longest: SignedDuration, times: i32) -> Sig
 
 /// The state after the workload was put off until then, counted or not; `None` where that changes nothing. Whoever puts it
 /// off longest is heeded.
-pub fn put_off(seen: Option<&RequeueState>, until: Timestamp, counted: bool) -> Option<RequeueState> {
+pub fn put_off(seen: Option<&RequeueState>, until: Option<Timestamp>, counted: bool) -> Option<RequeueState> {
     let seen = seen.cloned().unwrap_or_default();
     let mut state = seen.clone();
-    if state.requeue_at.as_ref().is_none_or(|at| at.0 < until) {
-        state.requeue_at = Some(Time(until));
-    }
+    state.requeue_at = state.requeue_at.max(until.map(Time));
     if counted {
         state.count = Some(state.count.unwrap_or(0).saturating_add(1));
     }

@@ -62,7 +62,8 @@ impl Requirements {
     /// such pods, but not always the job that describes them.
     pub fn effective(&self) -> Result<ResourceList, AmountError> {
         let mut numbers = Numbers::default();
-        let amounts = numbers.of_container(self);
+        let exact = numbers.of_container(self);
+        let amounts = numbers.rounded(exact);
         numbers.error.map_or(Ok(amounts), Err)
     }
 }
@@ -97,13 +98,13 @@ impl PodResources {
     /// The same where some number cannot be meant: what there is to say of the others, and what is wrong.
     pub fn tally(&self) -> Tally {
         let mut numbers = Numbers::default();
-        let mut running = ResourceList::new();
+        let mut running = Exact::new();
         for container in &self.containers {
             let asked = numbers.of_container(&container.resources);
             numbers.add(&mut running, &asked);
         }
-        let mut sidecars = ResourceList::new();
-        let mut starting = ResourceList::new();
+        let mut sidecars = Exact::new();
+        let mut starting = Exact::new();
         for container in &self.init_containers {
             let mut needed = numbers.of_container(&container.resources);
             if container.is_sidecar() {
@@ -121,9 +122,12 @@ impl PodResources {
         }
         let overhead = numbers.read(&self.overhead);
         numbers.add(&mut running, &overhead);
-        Tally { requests: running, error: numbers.error }
+        Tally { requests: numbers.rounded(running), error: numbers.error }
     }
 }
+
+/// Amounts in billionths of a unit: containers are summed before anything is rounded.
+type Exact = BTreeMap<ResourceName, i128>;
 
 /// Reads and adds numbers; remembers the first that is wrong.
 #[derive(Default)]
@@ -139,18 +143,18 @@ impl Numbers {
         }
     }
 
-    fn read(&mut self, written: &BTreeMap<ResourceName, Written>) -> ResourceList {
-        let mut list = ResourceList::new();
+    fn read(&mut self, written: &BTreeMap<ResourceName, Written>) -> Exact {
+        let mut list = Exact::new();
         for (resource, written) in written {
-            let (amount, error) = resources::read(resource, written);
+            let (_, error) = resources::read(resource, written);
             self.error = self.error.take().or(error);
-            list.insert(resource.clone(), amount);
+            list.insert(resource.clone(), written.quantity().map_or(0, |quantity| quantity.nanos()));
         }
         list
     }
 
     /// Requests, with limits standing in for requests that were not written.
-    fn of_container(&mut self, written: &Requirements) -> ResourceList {
+    fn of_container(&mut self, written: &Requirements) -> Exact {
         let mut amounts = self.read(&written.limits);
         amounts.extend(self.read(&written.requests));
         for (resource, limit) in &written.limits {
@@ -166,18 +170,28 @@ impl Numbers {
         amounts
     }
 
-    fn add(&mut self, total: &mut ResourceList, more: &ResourceList) {
+    fn add(&self, total: &mut Exact, more: &Exact) {
         for (resource, amount) in more {
             let sum = total.entry(resource.clone()).or_insert(0);
-            if sum.checked_add(*amount).is_none() {
-                self.note(AmountError::Sum { resource: resource.clone() });
-            }
             *sum = sum.saturating_add(*amount);
         }
     }
 
+    /// In base units; what begins one counts whole.
+    fn rounded(&mut self, exact: Exact) -> ResourceList {
+        let mut rounded = ResourceList::new();
+        for (resource, nanos) in exact {
+            let amount = resource.base_units(nanos);
+            if amount.is_none() {
+                self.note(AmountError::Sum { resource: resource.clone() });
+            }
+            rounded.insert(resource, amount.unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX }));
+        }
+        rounded
+    }
+
     /// A pod-level request replaces the containers' sum; a pod-level limit stands in only where nothing was requested.
-    fn apply_budget(&mut self, budget: &Requirements, total: &mut ResourceList) {
+    fn apply_budget(&mut self, budget: &Requirements, total: &mut Exact) {
         let budgeted = |name: &ResourceName| {
             matches!(name.as_str(), ResourceName::CPU | ResourceName::MEMORY)
                 || name.as_str().starts_with("hugepages-")
@@ -213,6 +227,12 @@ mod tests {
                 r#"{"containers":[{"name":"a","resources":{"requests":{"cpu":"500m"},"limits":{"cpu":2,"nvidia.com/gpu":1}}},
                     {"name":"b","resources":{"limits":{"nvidia.com/gpu":"2"}}}]}"#,
                 vec![("cpu", 500), ("nvidia.com/gpu", 3)],
+            ),
+            (
+                "parts are summed before they are rounded",
+                r#"{"containers":[{"resources":{"requests":{"memory":"1.1Gi","cpu":"100500u"}}},
+                    {"resources":{"requests":{"memory":"1.1Gi","cpu":"100500u"}}}]}"#,
+                vec![("cpu", 201), ("memory", 2_362_232_013)],
             ),
             (
                 "the largest init container counts, not their sum",

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-const NANO: i128 = 1_000_000_000;
+pub(crate) const NANO: i128 = 1_000_000_000;
 /// The largest quantity Kubernetes keeps: 2^63-1 units, in nano-units.
 const MAX_NANOS: i128 = (i64::MAX as i128) * NANO;
 /// Longer texts are refused before they are read: the API server's own request limit allows megabytes of digits.
@@ -133,7 +133,7 @@ impl Quantity {
     }
 }
 
-fn div_away_from_zero(a: i128, b: i128) -> i128 {
+pub(crate) fn div_away_from_zero(a: i128, b: i128) -> i128 {
     let quotient = a / b;
     if a % b == 0 { quotient } else { quotient + a.signum() }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::{Quantity, Written};
+use crate::quantity::{NANO, Quantity, Written, div_away_from_zero};
 
 /// The name of a resource: `cpu`, `memory`, `nvidia.com/gpu`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -44,7 +44,13 @@ impl ResourceName {
     ///
     /// `None` when it does not fit 64 bits.
     pub fn amount(&self, quantity: &Quantity) -> Option<i64> {
-        if self.as_str() == Self::CPU { quantity.milli_value() } else { Some(quantity.value()) }
+        self.base_units(quantity.nanos())
+    }
+
+    /// The same of an amount in billionths of a unit.
+    pub fn base_units(&self, nanos: i128) -> Option<i64> {
+        let unit = if self.as_str() == Self::CPU { NANO / 1000 } else { NANO };
+        i64::try_from(div_away_from_zero(nanos, unit)).ok()
     }
 
     /// Base units of this resource as a quantity, in the notation users expect for it.
@@ -239,7 +245,7 @@ pub fn checked_scale(each: &ResourceList, count: i64) -> Result<ResourceList, Am
 }
 
 /// Raises `floor` to `other`, resource by resource.
-pub fn raise_to(floor: &mut ResourceList, other: &ResourceList) {
+pub fn raise_to<V: Copy + Ord>(floor: &mut BTreeMap<ResourceName, V>, other: &BTreeMap<ResourceName, V>) {
     for (resource, amount) in other {
         let current = floor.entry(resource.clone()).or_insert(*amount);
         *current = (*current).max(*amount);

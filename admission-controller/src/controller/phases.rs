@@ -138,8 +138,7 @@ impl Controller {
             }
         }
         let until = checks::retry_at(seen).filter(|at| *at > now);
-        let state =
-            until.and_then(|until| requeue::put_off(workload.status.requeue_state.as_ref(), until, false));
+        let state = requeue::put_off(workload.status.requeue_state.as_ref(), until, false);
         match state {
             Some(state) => Some(status::put_off(&state)),
             None => {

@@ -81,7 +81,7 @@ pub fn evicted(
     } else {
         let seen = backoff.as_ref().or(state);
         let retry = checks::retry_at(&view.status.admission_checks).filter(|at| *at > now);
-        let later = retry.and_then(|at| requeue::put_off(seen, at, false));
+        let later = requeue::put_off(seen, retry, false);
         if let Some(state) = later.or(backoff) {
             status["requeueState"] = put_off(&state)["status"]["requeueState"].take();
         }

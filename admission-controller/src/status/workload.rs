@@ -110,8 +110,11 @@ fn reservation_changes(view: &Workload, admission: &Admission) -> Vec<Change> {
 
 /// Who has quota already gets places only: pods that have ended since are not counted by `admission`, but were granted.
 fn with_admission(mut body: Value, view: &Workload, admission: &Admission) -> Value {
+    let held = view.status.admission.as_ref().filter(|held| {
+        view.holds(tokens::QUOTA_RESERVED) && held.cluster_queue == admission.cluster_queue.as_str()
+    });
     let before = |name: &str| {
-        let mut sets = view.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+        let mut sets = held.iter().flat_map(|held| &held.pod_set_assignments);
         sets.find(|one| one.name == name)
     };
     let assignments: Vec<Value> = admission

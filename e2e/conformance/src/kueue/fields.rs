@@ -243,6 +243,10 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("workload.TestValidateLimitRange", &["limitRange", "wantError", "workload"]),
     ("workload.TestValidateResources", &["wantError", "workloadInfo"]),
     (
+        "workload.TestWithPreprocessedDRAResources",
+        &["draResources", "featureGates", "replacedExtendedResources", "wantInfo", "wl", "workload"],
+    ),
+    (
         "workload.TestWorkloadPriorityClassChanged",
         &["featureGates", "newWorkload", "oldWorkload", "wantChanged"],
     ),

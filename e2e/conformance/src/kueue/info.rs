@@ -8,10 +8,12 @@ use admission_controller::compose::Priorities;
 use admission_controller::config::Configuration;
 use admission_controller::defaults::PodDefaults;
 use admission_controller::input;
-use admission_controller::requests::Rules;
+use admission_controller::requests::{Devices, Rules};
 use crds::view::workload::{PodSet, Workload};
+use model::ResourceName;
 use model::pod::PodResources;
-use model::resources::ResourceList;
+use model::quantity::Written;
+use model::resources::{self, ResourceList};
 use quota_engine::input::Standing;
 use serde_json::{Value, json};
 
@@ -19,8 +21,12 @@ use super::workload::{defaults, equal, judge_violations, seen, text, with_reserv
 use super::world::amounts;
 use crate::case::{Case, Runner, Verdict};
 
-pub(super) const TESTS: &[(&str, Runner)] =
-    &[("workload.TestNewInfo", quota_request), ("workload.TestValidateLimitRange", validate_limit_range)];
+pub(super) const TESTS: &[(&str, Runner)] = &[
+    ("workload.TestNewInfo", quota_request),
+    ("workload.TestValidateLimitRange", validate_limit_range),
+    ("workload.TestWithPreprocessedDRAResources", quota_request),
+    ("workload.TestWithPreprocessedDRAResourcesReplacesExtendedResources", quota_request),
+];
 
 /// The same without limits.
 fn bare(pod: &PodResources) -> PodResources {
@@ -50,10 +56,11 @@ type Total = (String, i64, ResourceList, BTreeMap<String, String>);
 
 fn quota_request(case: &Case) -> Verdict {
     let tc = case.tc();
-    let mut view: Workload = match tc["workload"]["status"]["admission"] {
-        Value::Null => seen(&tc["workload"]),
+    let workload = if tc["workload"].is_null() { &tc["wl"] } else { &tc["workload"] };
+    let mut view: Workload = match workload["status"]["admission"] {
+        Value::Null => seen(workload),
         // Kueue's function goes by the admission alone.
-        _ => seen(&with_reservation(&tc["workload"])),
+        _ => seen(&with_reservation(workload)),
     };
     view.spec.pod_sets = view.spec.pod_sets.iter().map(requesting).collect();
     let config = configuration(&case.name, &tc["featureGates"]);
@@ -76,7 +83,12 @@ fn quota_request(case: &Case) -> Verdict {
         }
         _ => {
             let sets = told.pod_sets.iter();
-            sets.map(|set| (set.name.clone(), set.count, set.total(), BTreeMap::new())).collect()
+            sets.map(|set| {
+                let mut set = set.clone();
+                devices(tc, &set.name).count_in(&mut set.requests);
+                (set.name.clone(), set.count, set.total(), BTreeMap::new())
+            })
+            .collect()
         }
     };
     let wanted = tc["wantInfo"]["TotalRequests"].as_array().into_iter().flatten();
@@ -89,6 +101,24 @@ fn quota_request(case: &Case) -> Verdict {
         })
         .collect();
     equal(&given, &wanted)
+}
+
+/// What the case says that the claims of a pod set stand for.
+fn devices(tc: &Value, pod_set: &str) -> Devices {
+    if tc["draResources"].is_null() || tc["featureGates"]["KueueDRAIntegration"] == false {
+        return Devices::default();
+    }
+    let counted = &tc["draResources"][pod_set];
+    let written: BTreeMap<ResourceName, Written> =
+        serde_json::from_value(counted.clone()).unwrap_or_default();
+    let quantities = written.iter().map(|(name, amount)| (name.clone(), resources::read(name, amount).0));
+    let replaced = &tc["replacedExtendedResources"][pod_set];
+    let keys = replaced.as_object().into_iter().flat_map(|set| set.keys().map(String::as_str));
+    let items = replaced.as_array().into_iter().flatten().filter_map(Value::as_str);
+    Devices {
+        counted: quantities.chain(amounts(counted)).collect(),
+        replaced: keys.chain(items).map(ResourceName::from).collect(),
+    }
 }
 
 /// A pod set with what it requests, and no limits.
@@ -207,6 +237,25 @@ mod tests {
             let tc = json!({ "workload": workload, "limitRange": range, "wantError": errors });
             assert_eq!(judged(validate_limit_range, tc), Ok(()), "{kind}");
         }
+    }
+
+    #[test]
+    fn devices_of_claims_are_counted() {
+        let tc = |gate: bool, wanted: Value| {
+            json!({
+                "workload": { "metadata": { "name": "w" }, "spec": { "podSets": [
+                    { "name": "main", "count": 2, "template": { "spec": { "containers": [
+                        { "name": "c", "resources": { "requests": { "cpu": "1", "x/gpu": "1" } } },
+                    ]}}},
+                ]}},
+                "draResources": { "main": { "x/a100": "3" } },
+                "replacedExtendedResources": { "main": { "x/gpu": {} } },
+                "featureGates": { "KueueDRAIntegration": gate },
+                "wantInfo": { "TotalRequests": [{ "Name": "main", "Count": 2, "Requests": { "value": wanted } }] },
+            })
+        };
+        assert_eq!(judged(quota_request, tc(true, json!({ "cpu": 2000, "x/a100": 6 }))), Ok(()));
+        assert_eq!(judged(quota_request, tc(false, json!({ "cpu": 2000, "x/gpu": 2 }))), Ok(()));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::cycle::gates;
+use super::cycle::{differences, gates};
 use super::write;
 use crate::case::{Case, Runner, Verdict};
 
@@ -237,13 +237,13 @@ fn reservation(case: &Case) -> Verdict {
         object["status"]["conditions"].take();
         object
     };
-    equal(&plain(&after), &plain(wanted))
+    differences("workload", &plain(wanted), &plain(&after))
 }
 
 fn requeue_state(case: &Case) -> Verdict {
     let tc = case.tc();
     let view: Workload = seen(&tc["workload"]);
-    let until = time(&tc["waitUntil"]).unwrap();
+    let until = time(&tc["waitUntil"]);
     let state = requeue::put_off(view.status.requeue_state.as_ref(), until, is(&tc["incrementCount"]));
     equal(&state.is_some(), &is(&tc["wantUpdated"]))?;
     let patch = state.as_ref().map(status::put_off);
@@ -301,7 +301,7 @@ fn eviction_latency(case: &Case) -> Verdict {
 fn execution_time(case: &Case) -> Verdict {
     let tc = case.tc();
     let given = phase::execution_time(&seen(&tc["wl"])).map(|took| took.as_nanos());
-    equal(&given, &tc["want"].as_u64().map(u128::from))
+    equal(&given, &tc["want"].as_i64().map(i128::from))
 }
 
 fn same_reclaimable(case: &Case) -> Verdict {

@@ -200,9 +200,9 @@ pub(crate) async fn install_definitions(
 /// Whether each served version of a definition can be listed. A definition that says it is established is not there yet: the
 /// handlers of the server learn of it later, and answer 404 until then.
 async fn served(client: &Client, name: &str) -> Result<bool> {
-    let ask = async |path: &str| client.request(http::Request::get(path).body(Vec::new())?).await;
+    let asking = |path: &str| http::Request::get(path).body(Vec::new());
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-    let definition: Value = ask(&path).await?;
+    let definition: Value = client.request(asking(&path)?).await?;
     if !condition(&definition, "Established").is_some_and(|found| found["status"] == "True") {
         return Ok(false);
     }
@@ -212,8 +212,8 @@ async fn served(client: &Client, name: &str) -> Result<bool> {
     let versions = spec["versions"].as_array().into_iter().flatten();
     for version in versions.filter(|version| version["served"] == true) {
         let path = format!("/apis/{group}/{}/{plural}?limit=1", text(&version["name"]));
-        match ask(&path).await {
-            Ok::<Value, _>(_) => {}
+        match client.request::<Value>(asking(&path)?).await {
+            Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
             Err(error) => return Err(error.into()),
         }

@@ -19,8 +19,8 @@ use crate::{
     },
     names,
     schema::{
-        ConditionSchema, DNS_LABEL, DNS_SUBDOMAIN, default, list_atomic, list_map, map_values, relax,
-        required, rule, rule_while,
+        ConditionSchema, DNS_LABEL, DNS_SUBDOMAIN, default, items_atomic, list_atomic, list_map, map_atomic,
+        map_values, relax, required, rule, rule_while,
     },
 };
 
@@ -185,13 +185,14 @@ pub struct PodSetTopologyRequest {
 pub struct WorkloadStatus {
     /// The quota it holds.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = map_atomic)]
     pub admission: Option<Admission>,
     /// How often it was requeued, and until when it backs off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requeue_state: Option<RequeueState>,
     /// Where it stands; see [`crate::reasons::workload`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<ConditionSchema>", transform = list_map(&["type"]))]
+    #[schemars(with = "Vec<ConditionSchema>", transform = list_map(&["type"]), transform = items_atomic)]
     pub conditions: Vec<Condition>,
     /// Pods whose quota is no longer needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

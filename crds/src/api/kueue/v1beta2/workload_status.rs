@@ -11,8 +11,8 @@ use crate::{
     api::{Condition, Quantity, Time},
     names,
     schema::{
-        ConditionSchema, DNS_LABEL, DNS_SUBDOMAIN, Embedded, default, list_atomic, list_map, map_values,
-        rule, toleration_rules,
+        ConditionSchema, DNS_LABEL, DNS_SUBDOMAIN, Embedded, default, items_atomic, list_atomic, list_map,
+        map_atomic, map_values, rule, toleration_rules,
     },
 };
 
@@ -26,10 +26,11 @@ use crate::{
 pub struct WorkloadStatus {
     /// Where it stands; see [`crate::reasons::workload`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<ConditionSchema>", length(max = 16), transform = list_map(&["type"]))]
+    #[schemars(with = "Vec<ConditionSchema>", length(max = 16), transform = list_map(&["type"]), transform = items_atomic)]
     pub conditions: Vec<Condition>,
     /// The quota it holds.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = map_atomic)]
     pub admission: Option<Admission>,
     /// How often it was requeued, and until when it backs off.
     #[serde(skip_serializing_if = "Option::is_none")]
