@@ -74,6 +74,19 @@ fn a_priority_class_is_known_by_group_and_kind() {
 }
 
 #[test]
+fn a_priority_class_without_a_name_keeps_its_kind() {
+    let source = json!({ "spec": { "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass" } });
+    let class = json!({ "spec": { "priorityClassRef": { "group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass" } } });
+    assert_eq!(to_v1beta2("Workload", source.clone()), class);
+    assert_eq!(to_v1beta1("Workload", class.clone()), source);
+    let [mut unnamed_source, mut unnamed_class] = [source.clone(), class.clone()];
+    unnamed_source["spec"]["priorityClassName"] = json!("");
+    unnamed_class["spec"]["priorityClassRef"]["name"] = json!("");
+    assert_eq!(to_v1beta2("Workload", unnamed_source), class);
+    assert_eq!(to_v1beta1("Workload", unnamed_class), source);
+}
+
+#[test]
 fn old_fungibility_names() {
     let old = json!({ "spec": { "flavorFungibility": { "whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt" } } });
     let new = json!({ "spec": { "flavorFungibility": { "whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch" } } });
@@ -144,6 +157,17 @@ fn bad_reviews_fail_with_a_sentence() {
             "status": { "admission": { "podSetAssignments": [{ "topologyAssignment": topology }] } },
         })
     };
+    let plain = |domain: Value| {
+        let topology = json!({ "levels": ["host"], "domains": [domain] });
+        json!({
+            "apiVersion": V1BETA1, "kind": "Workload",
+            "status": { "admission": { "podSetAssignments": [{ "topologyAssignment": topology }] } },
+        })
+    };
+    let without_values = json!({ "domainCount": 1, "valuesPerLevel": [], "podCounts": { "universal": 1 } });
+    let few_roots = json!({
+        "domainCount": 2, "valuesPerLevel": [{ "individual": { "roots": ["a"] } }], "podCounts": { "universal": 1 },
+    });
     let one = |counts: Value| json!({ "domainCount": 2, "valuesPerLevel": [{ "universal": "x" }], "podCounts": counts });
     let many = json!({ "domainCount": 2_000_000_000, "valuesPerLevel": [{ "universal": "x" }], "podCounts": { "universal": 1 } });
     let wrong_kind = json!({ "apiVersion": "v1", "kind": "Pod", "request": { "uid": "u", "desiredAPIVersion": "", "objects": [] } });
@@ -164,7 +188,19 @@ fn bad_reviews_fail_with_a_sentence() {
             "(Workload ns/w): status.admission.podSetAssignments[0].topologyAssignment: slices[0].podCounts.individual has 1 entries for 2 domains",
         ),
         (review(json!([packed(one(json!({})))]), V1BETA1), "slices[0].podCounts needs either"),
-        (review(json!([packed(many)]), V1BETA1), "more than 100000 domains"),
+        (
+            review(json!([packed(without_values)]), V1BETA1),
+            "slices[0].valuesPerLevel has 0 values for 1 levels",
+        ),
+        (
+            review(json!([packed(few_roots)]), V1BETA1),
+            "slices[0].valuesPerLevel[].individual.roots has 1 entries for 2 domains",
+        ),
+        (
+            review(json!([plain(json!({ "values": [], "count": 1 }))]), V1BETA2),
+            "domains[0] has 0 values for 1 levels",
+        ),
+        (review(json!([packed(many)]), V1BETA1), "more than 250000 domains"),
         (review(json!([packed(json!({}))]), V1BETA1), "missing field"),
     ] {
         let response = answer(&serde_json::to_vec(&body).unwrap());
@@ -193,6 +229,52 @@ fn an_assignment_without_domains_is_one() {
         assert_eq!(to_v1beta1("Workload", placed(&written)), old, "{written}");
         assert_eq!(to_v1beta2("Workload", placed(&written)), new, "{written}");
     }
+}
+
+/// Kueue reads what it needs of an assignment and no more.
+#[test]
+fn an_assignment_with_more_than_it_needs_can_be_read() {
+    let placed = |topology: Value| json!({ "status": { "admission": { "podSetAssignments": [{ "topologyAssignment": topology }] } } });
+    let universal = |value: &str| json!({ "universal": value });
+    let individual = |roots: Value| json!({ "individual": { "prefix": "n", "roots": roots } });
+    let (one, both) = (json!({ "universal": 1 }), json!({ "universal": "a", "individual": { "roots": [] } }));
+    let of = |values: &[&str], counts: &[i32]| -> Value {
+        let domains = values.iter().zip(counts);
+        domains.map(|(value, count)| json!({ "values": [value], "count": count })).collect()
+    };
+    for (count, values, counts, domains) in [
+        (1, json!([universal("a"), universal("b")]), one.clone(), of(&["a"], &[1])),
+        (1, json!([both]), one.clone(), of(&["a"], &[1])),
+        (2, json!([individual(json!(["1", "2", "3"]))]), one.clone(), of(&["n1", "n2"], &[1, 1])),
+        (1, json!([universal("a")]), json!({ "universal": 3, "individual": [1] }), of(&["a"], &[3])),
+        (
+            2,
+            json!([individual(json!(["1", "2"]))]),
+            json!({ "individual": [1, 2, 3] }),
+            of(&["n1", "n2"], &[1, 2]),
+        ),
+        (0, json!([]), json!({}), json!([])),
+    ] {
+        let slice = json!({ "domainCount": count, "valuesPerLevel": values, "podCounts": counts });
+        let packed = placed(json!({ "levels": ["host"], "slices": [slice] }));
+        let plain = placed(json!({ "levels": ["host"], "domains": domains }));
+        assert_eq!(to_v1beta1("Workload", packed), plain, "{slice}");
+    }
+    let more_values = json!({ "levels": ["host"], "domains": [{ "values": ["a", "b"], "count": 1 }] });
+    let slice = json!({ "domainCount": 1, "valuesPerLevel": [universal("a")], "podCounts": one });
+    let packed = json!({ "levels": ["host"], "slices": [slice] });
+    assert_eq!(to_v1beta2("Workload", placed(more_values)), placed(packed));
+}
+
+#[test]
+fn a_slice_has_as_many_domains_as_its_schema_takes() {
+    let domain = |n: i32| TopologyDomainAssignment { values: vec![format!("node-{n}")], count: 1 };
+    let domains = (0..=100_000).map(domain).collect();
+    let assignment = TopologyAssignment { levels: vec!["host".into()], domains };
+    let packed = topology::pack(&assignment).unwrap();
+    let counts: Vec<i32> = packed.slices.iter().map(|slice| slice.domain_count).collect();
+    assert_eq!(counts, [100_000, 1]);
+    assert!(topology::unpack(&packed).unwrap() == assignment, "unpacked, they are what they were");
 }
 
 #[test]

@@ -147,6 +147,12 @@ fn concurrent_admission() {
         let changed = validation::cluster_queue_update(&ClusterQueue::default(), &queue, Gates::default());
         assert_eq!(found(&changed), ["spec.concurrentAdmissionPolicy: Invalid value"]);
     }
+    // A mode that is not said is the default, and saying so is a change.
+    let unsaid = queue(json!({ "constraints": {} }));
+    assert_eq!(found(&validation::cluster_queue(&unsaid, gates("ConcurrentAdmission"))), [""; 0]);
+    let said = queue(json!({ "mode": "TryPreferredFlavors", "constraints": {} }));
+    let changed = validation::cluster_queue_update(&unsaid, &said, Gates::default());
+    assert_eq!(found(&changed), ["spec.concurrentAdmissionPolicy: Invalid value"]);
 }
 
 #[test]
@@ -187,7 +193,7 @@ fn resource_flavors() {
         ]
     );
     assert_eq!(
-        found(&rules::resource_flavor(&flavor)),
+        found(&rules::resource_flavor(None, &flavor)),
         [
             "spec.nodeTaints[3].effect: Unsupported value",
             "spec.tolerations[0].operator: Invalid value",
@@ -195,6 +201,76 @@ fn resource_flavors() {
             "spec.tolerations[2].effect: Invalid value",
         ]
     );
+}
+
+#[test]
+fn an_empty_key_of_a_toleration_is_a_key() {
+    let flavor = |toleration: Value| {
+        let flavor = json!({ "spec": { "tolerations": [toleration] } });
+        found(&rules::resource_flavor(None, &serde_json::from_value(flavor).unwrap()))
+    };
+    assert_eq!(flavor(json!({ "key": "", "operator": "Equal", "value": "x" })), [""; 0]);
+    let at = |field: &str, kind: &str| vec![format!("spec.tolerations[0].{field}: {kind}")];
+    assert_eq!(flavor(json!({ "operator": "Equal", "value": "x" })), at("operator", "Invalid value"));
+    assert_eq!(flavor(json!({ "operator": "Exists", "value": "" })), at("operator", "Invalid value"));
+    assert_eq!(flavor(json!({ "key": "a", "effect": "" })), at("effect", "Unsupported value"));
+}
+
+/// As an API server does: who can no longer be created can still be deleted.
+#[test]
+fn rules_judge_what_changes() {
+    let wrong = json!({
+        "topologyName": "t",
+        "nodeTaints": [{ "key": "a", "effect": "Never" }],
+        "tolerations": [{ "operator": "Equal" }],
+    });
+    let with = |field: &str, value: Value| {
+        let mut spec = wrong.clone();
+        spec[field] = value;
+        spec
+    };
+    let flavor = |spec: &Value| -> ResourceFlavor {
+        serde_json::from_value(json!({ "metadata": { "finalizers": ["f"] }, "spec": spec })).unwrap()
+    };
+    let old = flavor(&wrong);
+    let mut without_finalizer = old.clone();
+    without_finalizer.metadata.finalizers = None;
+    assert_eq!(found(&rules::resource_flavor(Some(&old), &without_finalizer)), [""; 0]);
+    let labels = "spec.nodeLabels: Required value".to_owned();
+    for (field, value, wanted) in [
+        (
+            "nodeTaints",
+            json!([{ "key": "b", "effect": "Never" }]),
+            "spec.nodeTaints[0].effect: Unsupported value",
+        ),
+        (
+            "tolerations",
+            json!([{ "operator": "Equal", "value": "x" }]),
+            "spec.tolerations[0].operator: Invalid value",
+        ),
+    ] {
+        let new = flavor(&with(field, value));
+        // The rule on labels is one of the spec as a whole, which changed with its field.
+        assert_eq!(found(&rules::resource_flavor(Some(&old), &new)), [labels.clone(), wanted.to_owned()]);
+    }
+
+    let checked = |toleration: Value, message: &str| {
+        let check = json!({
+            "name": "c", "state": "Ready", "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "podSetUpdates": [{ "name": "main", "tolerations": [toleration] }],
+        });
+        workload(json!({}), json!({ "admissionChecks": [check] }), json!({}))
+    };
+    let old = checked(json!({ "operator": "Equal" }), "before");
+    assert_eq!(
+        found(&rules::workload(Some(&old), &checked(json!({ "operator": "Equal" }), "after"))),
+        [""; 0]
+    );
+    let field = "status.admissionChecks[0].podSetUpdates[0].tolerations[0].operator";
+    let wanted = [format!("{field}: Invalid value")];
+    assert_eq!(found(&rules::workload(None, &old)), wanted);
+    let changed = checked(json!({ "operator": "Equal", "value": "x" }), "before");
+    assert_eq!(found(&rules::workload(Some(&old), &changed)), wanted);
 }
 
 fn workload(spec: Value, status: Value, annotations: Value) -> Workload {
@@ -325,6 +401,52 @@ fn an_admission_is_looked_at_while_quota_is_reserved() {
         with("True"),
         [format!("{path}.name: Not found"), format!("{path}.resourceUsage[cpu]: Invalid value")]
     );
+}
+
+/// 64 bits count thousandths of a processor up to 2^63 - 1, which seven pods can share, and down to -2^63, which two can.
+#[test]
+fn an_amount_beyond_counting_is_the_largest_that_can_be_counted() {
+    let shared = |cpu: &str, count: i32| {
+        let assignment = json!({ "name": "main", "count": count, "resourceUsage": { "cpu": cpu } });
+        let status =
+            json!({ "conditions": [reserved("True")], "admission": { "podSetAssignments": [assignment] } });
+        let spec = json!({ "podSets": [{ "name": "main", "count": count }] });
+        validation::workload(&workload(spec, status, json!({})), Gates::default()).is_empty()
+    };
+    for (cpu, count, allowed) in [
+        ("1E", 1, true),
+        ("1E", 7, true),
+        ("1E", 2, false),
+        ("-1E", 2, true),
+        ("-1E", 7, false),
+        ("1x", 1, false),
+    ] {
+        assert_eq!(shared(cpu, count), allowed, "{cpu} for {count}");
+    }
+}
+
+#[test]
+fn an_empty_text_is_none() {
+    let workload = |queue: Value, toleration: Value| {
+        let check = json!({
+            "name": "c", "state": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "podSetUpdates": [{ "name": "main", "tolerations": [toleration] }],
+        });
+        let status = json!({ "admission": { "clusterQueue": queue }, "admissionChecks": [check] });
+        workload(json!({ "podSets": [{}] }), status, json!({}))
+    };
+    let update = |old: &Workload, new: &Workload| {
+        [(old, new), (new, old)]
+            .map(|(old, new)| found(&validation::workload_update(old, new, Gates::default())))
+    };
+    let plain = workload(Value::Null, json!({ "operator": "Exists" }));
+    let texts = json!({ "key": "", "operator": "Exists", "value": "", "effect": "" });
+    assert_eq!(update(&plain, &workload(json!(""), texts)), [[""; 0]; 2]);
+    let keyed = workload(Value::Null, json!({ "key": "a", "operator": "Exists" }));
+    let field = "status.admissionChecks[0].podSetUpdates: Invalid value";
+    assert_eq!(update(&plain, &keyed), [[field]; 2]);
+    let elsewhere = workload(json!("q"), json!({ "operator": "Exists" }));
+    assert_eq!(update(&plain, &elsewhere), [["status.admission: Invalid value"]; 2]);
 }
 
 #[test]

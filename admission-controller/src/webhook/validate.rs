@@ -22,9 +22,9 @@ pub(super) fn validate(gates: Gates, request: &Request<Box<RawValue>>) -> Verdic
             None => validation::cluster_queue(new, gates),
         }),
         "Cohort" => judge::<Cohort>(request, false, |_, new| validation::cohort(new)),
-        "ResourceFlavor" => judge::<ResourceFlavor>(request, false, |_, new| {
+        "ResourceFlavor" => judge::<ResourceFlavor>(request, is_update, |old, new| {
             let mut found = validation::resource_flavor(new);
-            found.extend(rules::resource_flavor(new));
+            found.extend(rules::resource_flavor(old, new));
             found
         }),
         "Workload" => judge::<Workload>(request, is_update, |old, new| {
@@ -121,5 +121,18 @@ mod tests {
             json!({ "spec": { "topologyName": "racks", "nodeTaints": [{ "key": "a", "effect": "Never" }] } });
         let denied = verdict("ResourceFlavor", flavor, Value::Null);
         assert_eq!(fields(denied), ["spec.nodeLabels", "spec.nodeTaints[0].effect"]);
+    }
+
+    #[test]
+    fn a_flavor_from_before_a_rule_can_lose_its_finalizer() {
+        let flavor = |finalizers: Value| {
+            json!({
+                "metadata": { "name": "f", "finalizers": finalizers },
+                "spec": { "tolerations": [{ "operator": "Equal" }] },
+            })
+        };
+        let (held, free) = (flavor(json!(["kueue.x-k8s.io/resource-in-use"])), flavor(json!([])));
+        assert_eq!(verdict("ResourceFlavor", free.clone(), held), Verdict::Allow);
+        assert_eq!(fields(verdict("ResourceFlavor", free, Value::Null)), ["spec.tolerations[0].operator"]);
     }
 }

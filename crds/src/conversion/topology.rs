@@ -11,9 +11,11 @@ use crate::api::kueue::{
     },
 };
 
-/// Domains in an assignment at most: v1beta2's bound on a slice's roots, six times the nodes of the largest clusters and more
-/// than an object etcd takes can list. It keeps `domainCount: 2000000000`, which the schema allows, from becoming as many strings.
-const MAX_DOMAINS: usize = 100_000;
+/// Domains in a slice at most: v1beta2's bound on its roots (`pkg/util/tas/tas_assignment.go`).
+const MAX_SLICE: usize = 100_000;
+/// Domains in an assignment at most: more than any cluster has nodes. It keeps `domainCount: 2000000000`, which the schema allows,
+/// from becoming as many strings.
+const MAX_DOMAINS: usize = 250_000;
 
 /// Why a topology assignment means nothing.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -21,7 +23,7 @@ pub enum TopologyError {
     /// It does not have the shape its version demands.
     #[error("{0}")]
     Malformed(String),
-    /// Values and levels do not match.
+    /// There are fewer values than levels.
     #[error("{place} has {found} values for {levels} levels")]
     LevelCount {
         /// Which domain or slice.
@@ -31,7 +33,7 @@ pub enum TopologyError {
         /// How many levels there are.
         levels: usize,
     },
-    /// A slice gives fewer or more values than it has domains.
+    /// A slice gives fewer values than it has domains.
     #[error("slices[{slice}].{field} has {found} entries for {domains} domains")]
     EntryCount {
         /// Index of the slice.
@@ -43,12 +45,12 @@ pub enum TopologyError {
         /// `domainCount`.
         domains: usize,
     },
-    /// Neither or both of `universal` and `individual`.
+    /// Neither `universal` nor `individual`.
     #[error("slices[{slice}].{field} needs either universal or individual")]
-    NotOneOf {
+    Neither {
         /// Index of the slice.
         slice: usize,
-        /// The field that has both or neither.
+        /// The field that has neither.
         field: &'static str,
     },
     /// Too many domains.
@@ -56,25 +58,22 @@ pub enum TopologyError {
     TooManyDomains,
 }
 
-/// v1beta1 → v1beta2.
+/// v1beta1 → v1beta2. Values beyond the levels mean nothing, and are dropped.
 ///
 /// # Errors
-/// When a domain has not one value a level, or there are too many domains.
+/// When a domain has fewer values than there are levels, or there are too many domains.
 pub fn pack(assignment: &v1beta1::TopologyAssignment) -> Result<TopologyAssignment, TopologyError> {
     let levels = assignment.levels.len();
     if assignment.domains.len() > MAX_DOMAINS {
         return Err(TopologyError::TooManyDomains);
     }
     if let Some((index, domain)) =
-        assignment.domains.iter().enumerate().find(|(_, d)| d.values.len() != levels)
+        assignment.domains.iter().enumerate().find(|(_, d)| d.values.len() < levels)
     {
         let place = format!("domains[{index}]");
         return Err(TopologyError::LevelCount { place, found: domain.values.len(), levels });
     }
-    let slices = match assignment.domains.as_slice() {
-        [] => Vec::new(),
-        domains => vec![pack_slice(domains, levels)],
-    };
+    let slices = assignment.domains.chunks(MAX_SLICE).map(|domains| pack_slice(domains, levels)).collect();
     Ok(TopologyAssignment { levels: assignment.levels.clone(), slices })
 }
 
@@ -89,7 +88,7 @@ fn pack_slice(domains: &[TopologyDomainAssignment], levels: usize) -> TopologyAs
         Some(&count) => TopologyAssignmentSlicePodCounts { universal: Some(count), individual: Vec::new() },
         None => TopologyAssignmentSlicePodCounts { universal: None, individual: counts },
     };
-    let domain_count = i32::try_from(domains.len()).expect("a slice has at most MAX_DOMAINS domains");
+    let domain_count = i32::try_from(domains.len()).expect("a slice has at most MAX_SLICE domains");
     TopologyAssignmentSlice { domain_count, values_per_level, pod_counts }
 }
 
@@ -129,10 +128,11 @@ fn all_equal<T: PartialEq>(items: &[T]) -> Option<&T> {
     others.iter().all(|other| other == first).then_some(first)
 }
 
-/// v1beta2 → v1beta1.
+/// v1beta2 → v1beta1. As Kueue does, only what is needed is looked at: `universal` comes before `individual`, and what lists have
+/// beyond the levels or `domainCount` means nothing. One odd object must not keep a list of all from being read.
 ///
 /// # Errors
-/// When the lists of a slice do not match its `domainCount` or the levels, or there are too many domains.
+/// When the lists of a slice are shorter than its `domainCount` or the levels, or there are too many domains.
 pub fn unpack(assignment: &TopologyAssignment) -> Result<v1beta1::TopologyAssignment, TopologyError> {
     let mut domains = Vec::new();
     for (index, slice) in assignment.slices.iter().enumerate() {
@@ -148,45 +148,56 @@ fn unpack_slice(
     domains: &mut Vec<TopologyDomainAssignment>,
 ) -> Result<(), TopologyError> {
     let count = usize::try_from(slice.domain_count).unwrap_or(0);
+    if count == 0 {
+        return Ok(());
+    }
     if domains.len() + count > MAX_DOMAINS {
         return Err(TopologyError::TooManyDomains);
     }
-    if slice.values_per_level.len() != levels {
+    if slice.values_per_level.len() < levels {
         let place = format!("slices[{index}].valuesPerLevel");
         return Err(TopologyError::LevelCount { place, found: slice.values_per_level.len(), levels });
     }
-    check_slice(slice, index, count)?;
+    let values_per_level = &slice.values_per_level[..levels];
+    check_slice(values_per_level, &slice.pod_counts, index, count)?;
     domains.extend((0..count).map(|domain| TopologyDomainAssignment {
-        values: slice.values_per_level.iter().map(|values| value_of(values, domain)).collect(),
+        values: values_per_level.iter().map(|values| value_of(values, domain)).collect(),
         count: slice.pod_counts.universal.unwrap_or_else(|| slice.pod_counts.individual[domain]),
     }));
     Ok(())
 }
 
-fn check_slice(slice: &TopologyAssignmentSlice, index: usize, domains: usize) -> Result<(), TopologyError> {
-    let entries = |field, found| match found == domains {
-        true => Ok(()),
-        false => Err(TopologyError::EntryCount { slice: index, field, found, domains }),
+fn check_slice(
+    values_per_level: &[TopologyAssignmentSliceLevelValues],
+    pod_counts: &TopologyAssignmentSlicePodCounts,
+    index: usize,
+    domains: usize,
+) -> Result<(), TopologyError> {
+    let entries = |field, found| match found < domains {
+        true => Err(TopologyError::EntryCount { slice: index, field, found, domains }),
+        false => Ok(()),
     };
-    for values in &slice.values_per_level {
+    for values in values_per_level {
         match (&values.universal, &values.individual) {
-            (Some(_), None) => {}
+            (Some(_), _) => {}
             (None, Some(individual)) => entries("valuesPerLevel[].individual.roots", individual.roots.len())?,
-            _ => return Err(TopologyError::NotOneOf { slice: index, field: "valuesPerLevel[]" }),
+            (None, None) => return Err(TopologyError::Neither { slice: index, field: "valuesPerLevel[]" }),
         }
     }
-    match (slice.pod_counts.universal, slice.pod_counts.individual.len()) {
-        (Some(_), 0) => Ok(()),
-        (None, found) if found > 0 => entries("podCounts.individual", found),
-        _ => Err(TopologyError::NotOneOf { slice: index, field: "podCounts" }),
+    match (pod_counts.universal, pod_counts.individual.len()) {
+        (Some(_), _) => Ok(()),
+        (None, 0) => Err(TopologyError::Neither { slice: index, field: "podCounts" }),
+        (None, found) => entries("podCounts.individual", found),
     }
 }
 
 /// The value of one domain. The slice was checked.
 fn value_of(values: &TopologyAssignmentSliceLevelValues, domain: usize) -> String {
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
-    match &values.individual {
-        None => part(&values.universal),
-        Some(individual) => part(&individual.prefix) + &individual.roots[domain] + &part(&individual.suffix),
+    match (&values.universal, &values.individual) {
+        (None, Some(individual)) => {
+            part(&individual.prefix) + &individual.roots[domain] + &part(&individual.suffix)
+        }
+        (universal, _) => part(universal),
     }
 }

@@ -45,12 +45,17 @@ const CLASSES: [(&str, &str, &str); 2] = [
     (POD_PRIORITY_CLASS_SOURCE, "scheduling.k8s.io", "PriorityClass"),
 ];
 
-/// v1beta1 names a class and says in a token of its own which kind it is; without the token it is a name for people.
+/// v1beta1 names a class and says in a token of its own which kind it is; without the token it is a name for people, and without
+/// the name still a kind.
 fn to_priority_class_ref(spec: &mut Map<String, Value>) {
-    let name = spec.remove("priorityClassName").filter(Value::is_string).unwrap_or_else(|| json!(""));
+    let name = spec.remove("priorityClassName").filter(is_name);
     let source = spec.remove("priorityClassSource").unwrap_or_default();
     if let Some((_, group, kind)) = CLASSES.iter().find(|(token, ..)| source == *token) {
-        spec.insert("priorityClassRef".into(), json!({ "group": group, "kind": kind, "name": name }));
+        let mut class = Map::new();
+        class.insert("group".into(), (*group).into());
+        class.insert("kind".into(), (*kind).into());
+        class.extend(name.map(|name| ("name".into(), name)));
+        spec.insert("priorityClassRef".into(), class.into());
     }
 }
 
@@ -60,12 +65,14 @@ fn from_priority_class_ref(spec: &mut Map<String, Value>) {
         [class.get("group"), class.get("kind")].map(|text| text.and_then(Value::as_str))
             == [Some(*group), Some(*kind)]
     });
-    if let Some((token, ..)) = known
-        && let Some(name) = class.remove("name")
-    {
-        spec.insert("priorityClassName".into(), name);
+    if let Some((token, ..)) = known {
         spec.insert("priorityClassSource".into(), (*token).into());
+        spec.extend(class.remove("name").filter(is_name).map(|name| ("priorityClassName".into(), name)));
     }
+}
+
+fn is_name(value: &Value) -> bool {
+    value.as_str().is_some_and(|name| !name.is_empty())
 }
 
 /// What v1beta1 has no word for.

@@ -105,7 +105,7 @@ fn concurrent_admission(spec: &ClusterQueueSpec, at: &Path<'_>, findings: &mut F
     }
     let Some(constraints) = &policy.migration.constraints else { return };
     let at = at.field("concurrentAdmissionPolicy.migration.constraints");
-    if policy.migration.mode != MigrationMode::TryPreferredFlavors {
+    if policy.migration.mode.is_some_and(|mode| mode != MigrationMode::TryPreferredFlavors) {
         findings.forbidden(&at, "needs mode TryPreferredFlavors");
     } else if let Some(flavor) = &constraints.last_acceptable_flavor_name
         && !flavors_of(spec).contains(flavor.as_str())

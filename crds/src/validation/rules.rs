@@ -1,27 +1,31 @@
 //! What the schemas say in CEL and no webhook of Kueue's repeats. A real API server has refused it before any webhook is asked;
-//! one that evaluates no CEL has not.
+//! one that evaluates no CEL has not. Like that server, they pass what stays as it was: an object from before a rule can still be
+//! changed otherwise, and lose its finalizer.
 
-use k8s_openapi::api::core::v1::Toleration;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use super::{FieldError, Findings, Path, workload_status::is_reserved};
-use crate::api::kueue::v1beta2::{ResourceFlavor, Workload};
+use crate::api::kueue::v1beta2::{AdmissionCheckState, ResourceFlavor, Workload};
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+const OPERATORS: [&str; 2] = ["Equal", "Exists"];
 
-/// Rules of a ResourceFlavor, new or changed.
-pub fn resource_flavor(flavor: &ResourceFlavor) -> Vec<FieldError> {
+/// Rules of a ResourceFlavor; `old` is absent for a new one.
+pub fn resource_flavor(old: Option<&ResourceFlavor>, new: &ResourceFlavor) -> Vec<FieldError> {
     let mut findings = Findings::default();
-    let (spec, at) = (&flavor.spec, Path::root("spec"));
-    if spec.topology_name.is_some() && spec.node_labels.is_empty() {
+    let (spec, at) = (&new.spec, Path::root("spec"));
+    let old = old.map(|old| &old.spec);
+    if old != Some(spec) && spec.topology_name.is_some() && spec.node_labels.is_empty() {
         findings.required(&at.field("nodeLabels"), "a flavor with a topology says which nodes it has");
     }
-    let taints = at.field("nodeTaints");
-    for (index, taint) in spec.node_taints.iter().enumerate() {
-        if !EFFECTS.contains(&taint.effect.as_str()) {
-            findings.not_supported(&taints.index(index).field("effect"), taint.effect.as_str(), EFFECTS);
-        }
+    if old.is_none_or(|old| old.node_taints != spec.node_taints) {
+        taints(&spec.node_taints, &at.field("nodeTaints"), &mut findings);
     }
-    tolerations(&spec.tolerations, &at.field("tolerations"), &mut findings);
+    if old.is_none_or(|old| old.tolerations != spec.tolerations) {
+        tolerations(&spec.tolerations, &at.field("tolerations"), &mut findings);
+    }
     findings.into_errors()
 }
 
@@ -34,9 +38,15 @@ pub fn workload(old: Option<&Workload>, new: &Workload) -> Vec<FieldError> {
         let queue = new.spec.queue_name.as_deref().unwrap_or_default();
         findings.invalid(&Path::root("spec.queueName"), queue, "stays what it was while quota is reserved");
     }
-    let checks = Path::root("status.admissionChecks");
-    for (index, check) in new.status.iter().flat_map(|status| &status.admission_checks).enumerate() {
-        let check_at = checks.index(index);
+    let before: BTreeMap<&str, &AdmissionCheckState> =
+        old.into_iter().flat_map(checks).map(|check| (check.name.as_str(), check)).collect();
+    let list = Path::root("status.admissionChecks");
+    for (index, check) in checks(new).enumerate() {
+        let before = before.get(check.name.as_str());
+        if before.is_some_and(|before| before.pod_set_updates == check.pod_set_updates) {
+            continue;
+        }
+        let check_at = list.index(index);
         let updates = check_at.field("podSetUpdates");
         for (index, update) in check.pod_set_updates.iter().enumerate() {
             tolerations(&update.tolerations, &updates.index(index).field("tolerations"), &mut findings);
@@ -45,25 +55,45 @@ pub fn workload(old: Option<&Workload>, new: &Workload) -> Vec<FieldError> {
     findings.into_errors()
 }
 
+fn checks(workload: &Workload) -> impl Iterator<Item = &AdmissionCheckState> {
+    workload.status.iter().flat_map(|status| &status.admission_checks)
+}
+
+fn taints(taints: &[Taint], at: &Path<'_>, findings: &mut Findings) {
+    for (index, taint) in taints.iter().enumerate() {
+        if !EFFECTS.contains(&taint.effect.as_str()) {
+            findings.not_supported(&at.index(index).field("effect"), taint.effect.as_str(), EFFECTS);
+        }
+    }
+}
+
+/// To CEL a field that is there and empty is there.
 fn tolerations(tolerations: &[Toleration], at: &Path<'_>, findings: &mut Findings) {
-    let text = |text: &'_ Option<String>| text.clone().unwrap_or_default();
     for (index, toleration) in tolerations.iter().enumerate() {
         let at = at.index(index);
-        let (operator, effect) = (text(&toleration.operator), text(&toleration.effect));
+        let (operator, effect) = (toleration.operator.as_deref(), toleration.effect.as_deref());
         let (at_operator, at_effect) = (at.field("operator"), at.field("effect"));
-        if text(&toleration.key).is_empty() && operator != "Exists" {
-            findings.invalid(&at_operator, operator.as_str(), "must be Exists, for there is no key");
+        if toleration.key.is_none() && operator != Some("Exists") {
+            findings.invalid(
+                &at_operator,
+                operator.unwrap_or_default(),
+                "must be Exists, for there is no key",
+            );
         }
-        if operator == "Exists" && !text(&toleration.value).is_empty() {
-            findings.invalid(&at_operator, operator.as_str(), "takes no value");
+        if operator == Some("Exists") && toleration.value.is_some() {
+            findings.invalid(&at_operator, "Exists", "takes no value");
         }
-        if !["", "Equal", "Exists"].contains(&operator.as_str()) {
-            findings.not_supported(&at_operator, operator, ["Equal", "Exists"]);
+        if let Some(operator) = operator.filter(|operator| !OPERATORS.contains(operator)) {
+            findings.not_supported(&at_operator, operator, OPERATORS);
         }
-        if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
-            findings.invalid(&at_effect, effect.as_str(), "must be NoExecute, for tolerationSeconds");
+        if toleration.toleration_seconds.is_some() && effect != Some("NoExecute") {
+            findings.invalid(
+                &at_effect,
+                effect.unwrap_or_default(),
+                "must be NoExecute, for tolerationSeconds",
+            );
         }
-        if !effect.is_empty() && !EFFECTS.contains(&effect.as_str()) {
+        if let Some(effect) = effect.filter(|effect| !EFFECTS.contains(effect)) {
             findings.not_supported(&at_effect, effect, EFFECTS);
         }
     }

@@ -42,7 +42,7 @@ pub(super) fn admission(
     }
 }
 
-/// Equal pods get equal parts.
+/// Equal pods get equal parts. An amount that 64 bits cannot count is taken for the largest that they can, as in Kueue.
 fn assignment(assignment: &PodSetAssignment, names: &BTreeSet<&str>, at: &Path<'_>, findings: &mut Findings) {
     if !names.contains(assignment.name.as_str()) {
         findings.not_found(&at.field("name"), assignment.name.as_str(), "must be a pod set");
@@ -52,7 +52,10 @@ fn assignment(assignment: &PodSetAssignment, names: &BTreeSet<&str>, at: &Path<'
     for (name, quantity) in &assignment.resource_usage {
         let resource = ResourceName::from(name.as_str());
         let read = quantity.0.parse::<Quantity>().ok();
-        let amount = read.as_ref().and_then(|quantity| resource.amount(quantity));
+        let amount = read.as_ref().map(|quantity| {
+            let bound = if quantity.is_negative() { i64::MIN } else { i64::MAX };
+            resource.amount(quantity).unwrap_or(bound)
+        });
         if amount.is_none_or(|amount| amount % count != 0) {
             let detail = format!("must be a quantity that {count} pods can share equally");
             let written = read.map_or_else(|| quantity.0.clone(), |quantity| quantity.to_string());

@@ -11,7 +11,7 @@ use super::{
     workload_status::is_reserved,
 };
 use crate::{
-    api::kueue::v1beta2::{Admission, CheckState, PodSet, Workload, WorkloadStatus},
+    api::kueue::v1beta2::{Admission, CheckState, PodSet, PodSetUpdate, Workload, WorkloadStatus},
     names::kueue::{ADMISSION_GATED_BY, WORKLOAD_SLICE_REPLACEMENT_FOR},
 };
 
@@ -121,6 +121,7 @@ fn reclaimable_only_grow(
 /// A grant with its amounts as such: "1" and "1000m" are the same. Where the pods go is no part of it if that may be decided later.
 fn grant(admission: &Admission, gates: Gates) -> (Admission, Vec<BTreeMap<String, Option<Quantity>>>) {
     let mut admission = admission.clone();
+    forget_empty(&mut admission.cluster_queue);
     let amounts = admission.pod_set_assignments.iter_mut().map(|assignment| {
         if gates.topology {
             assignment.topology_assignment = None;
@@ -141,11 +142,30 @@ fn pod_set_updates(old: &WorkloadStatus, new: &WorkloadStatus, findings: &mut Fi
     for (index, before) in old.admission_checks.iter().enumerate() {
         if let Some(check) = now.get(before.name.as_str())
             && [before.state, check.state] == [CheckState::Ready; 2]
-            && before.pod_set_updates != check.pod_set_updates
+            && said(&before.pod_set_updates) != said(&check.pod_set_updates)
         {
             let detail = "stays what it was while the check is Ready";
             findings.invalid_whole(&list.index(index).field("podSetUpdates"), detail);
         }
+    }
+}
+
+/// What a check adds, without what a client may write or leave out.
+fn said(updates: &[PodSetUpdate]) -> Vec<PodSetUpdate> {
+    let mut updates = updates.to_vec();
+    for toleration in updates.iter_mut().flat_map(|update| &mut update.tolerations) {
+        forget_empty(&mut toleration.key);
+        forget_empty(&mut toleration.operator);
+        forget_empty(&mut toleration.value);
+        forget_empty(&mut toleration.effect);
+    }
+    updates
+}
+
+/// Go's clients leave out a text that is empty: the two are the same.
+fn forget_empty(text: &mut Option<String>) {
+    if text.as_deref() == Some("") {
+        *text = None;
     }
 }
 

@@ -28,7 +28,7 @@ pub const KNOWN_DIFFERENCES: &str = include_str!("../../known-differences.md");
 
 /// Runs a case; `None` where no runner knows its test.
 pub fn run(case: &Case) -> Option<Verdict> {
-    let run = runner(&case.file)?;
+    let run = runner(&case.file).or_else(|| webhooks::runner(case))?;
     let verdict = fields::are_known(case).and_then(|()| run(case));
     // A gate that is otherwise than the case has it may be why.
     Some(verdict.map_err(|difference| [vec![difference], cycle::fixed_gates(case.tc())].concat().join("\n")))

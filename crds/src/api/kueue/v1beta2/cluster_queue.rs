@@ -247,9 +247,9 @@ pub struct ConcurrentAdmissionPolicy {
 #[schemars(transform = required(&["mode"]))]
 pub struct ConcurrentAdmissionMigration {
     /// Whether to move at all.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 253))]
-    pub mode: MigrationMode,
+    pub mode: Option<MigrationMode>,
     /// Which moves are worth it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constraints: Option<MigrationConstraints>,
