@@ -7,6 +7,7 @@ mod support;
 use std::time::Duration;
 
 use admission_controller::config::TakeOver;
+use admission_controller::names::workload_name;
 use admission_controller::{Config, Configuration, takeover};
 use cluster_sim::GroupResource;
 use kit::{Clients, Context, Identity};
@@ -33,6 +34,8 @@ async fn kueue(world: &World) {
         "webhooks": [
             webhook("mpytorchjob.kb.io", "/mutate-kubeflow-org-v1-pytorchjob", "kubeflow.org", "pytorchjobs"),
             webhook("mdeployment.kb.io", "/mutate-apps-v1-deployment", "apps", "deployments"),
+            webhook("mstatefulset.kb.io", "/mutate-apps-v1-statefulset", "apps", "statefulsets"),
+            webhook("mpod.kb.io", "/mutate--v1-pod", "", "pods"),
         ],
     });
     world.create(ADMISSION, "mutatingwebhookconfigurations", mutating).await;
@@ -201,4 +204,93 @@ async fn kinds_that_are_not_managed_are_let_through_with_a_warning() {
     assert_eq!(response.status().as_u16(), 201);
     let warning = response.headers()["warning"].to_str().unwrap();
     assert!(warning.contains("Deployment is not managed"), "{warning}");
+}
+
+/// A StatefulSet from Kueue's time: its webhook left an annotation in the template, and no label.
+async fn stateful_set(world: &World) -> Value {
+    let gpu = json!({ "limits": { "nvidia.com/gpu": 1 }, "requests": { "nvidia.com/gpu": 1 } });
+    let set = json!({
+        "metadata": { "name": "db", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": {
+            "replicas": 1, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } },
+            "template": {
+                "metadata": {
+                    "labels": { "app": "db" },
+                    "annotations": { "kueue.x-k8s.io/pod-suspending-parent": "statefulset" },
+                },
+                "spec": { "containers": [{ "name": "c", "image": "x", "resources": gpu }] },
+            },
+        },
+    });
+    world.create("apps", "statefulsets", set).await.value().clone()
+}
+
+/// A pod as the set's controller makes it.
+fn pod_of(set: &Value) -> Value {
+    let mut pod = set["spec"]["template"].clone();
+    pod["metadata"]["name"] = json!("db-0");
+    pod["metadata"]["namespace"] = json!("team");
+    pod["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": set["metadata"]["uid"], "controller": true,
+    }]);
+    pod
+}
+
+/// Which group the pod has joined, if it may be scheduled.
+fn joined(world: &World) -> Option<String> {
+    let pod = world.get("", "pods", "db-0").unwrap();
+    let is_gated = pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
+    let group = pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-name"].as_str();
+    group.filter(|_| !is_gated).map(str::to_owned)
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_pods_of_a_stateful_set_join_it_and_an_edit_makes_none_anew() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    let set = stateful_set(&world).await;
+    kueue(&world).await;
+    lease(&world, "").await;
+    start(&world);
+    world.sleep(Duration::from_secs(30)).await;
+    world.create("", "pods", pod_of(&set)).await;
+    world.settle().await;
+    assert_eq!(joined(&world), Some(world.workload_name("db")), "{:?}", world.get("", "pods", "db-0"));
+
+    let note = |set: &mut Value| set["metadata"]["annotations"] = json!({ "note": "edited" });
+    world.update("apps", "statefulsets", "db", false, note).await;
+    let edited = world.get("apps", "statefulsets", "db").unwrap();
+    assert_eq!(edited["spec"]["template"], set["spec"]["template"]);
+}
+
+/// An older Kueue left the uid of a StatefulSet out of its Workload's name.
+#[tokio::test(start_paused = true)]
+async fn a_workload_by_an_older_name_is_kept() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    let set = stateful_set(&world).await;
+    let name = workload_name("apps", "StatefulSet", "db", "");
+    let uid = &set["metadata"]["uid"];
+    let owner = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": uid });
+    let template = json!({ "spec": set["spec"]["template"]["spec"] });
+    let workload = json!({
+        "metadata": {
+            "name": name, "namespace": "team", "ownerReferences": [owner],
+            "annotations": { "kueue.x-k8s.io/is-group-workload": "true" },
+        },
+        "spec": { "queueName": "a", "podSets": [{ "name": "main", "count": 1, "template": template }] },
+    });
+    world.create("kueue.x-k8s.io", "workloads", workload).await;
+    world.start("layer1");
+    world.settle().await;
+    let mut pod = pod_of(&set);
+    pod["metadata"]["labels"]["kueue.x-k8s.io/managed"] = json!("true");
+    pod["spec"]["schedulingGates"] = json!([{ "name": "kueue.x-k8s.io/admission" }]);
+    world.create("", "pods", pod).await;
+    world.settle().await;
+    assert_eq!(joined(&world), Some(name.clone()), "{:?}", world.get("", "pods", "db-0"));
+    let all =
+        world.cluster.store("reader").list(&GroupResource::new("kueue.x-k8s.io", "workloads"), Some("team"));
+    let names: Vec<&Value> = all.iter().map(|one| &one.value()["metadata"]["name"]).collect();
+    assert_eq!(names, [&json!(name)]);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kit::config::ConfigError;
 use serde::Deserialize;
 
@@ -146,18 +146,30 @@ impl Configuration {
         if self.kinds().any(is_this) || external() {
             return Owning::Managed;
         }
-        let between = || (group, owner.kind.as_str()) == ("apps", "ReplicaSet");
         match TABLE.iter().chain(through_pods).find(|one| is_this(one)) {
             Some(kind) if self.integrations.has(kind.framework) => Owning::Managed,
             Some(_) => Owning::Between,
-            None if between() => Owning::Between,
+            None if is_replica_set(owner) => Owning::Between,
             None => Owning::Unknown,
         }
     }
 
-    /// Whether what has this owner is part of what is managed instead of it, as far as the kinds tell.
-    pub fn is_part_of(&self, owner: &OwnerReference) -> bool {
-        owner.controller == Some(true) && self.owning(owner) == Owning::Managed
+    /// Whether an object is part of what is managed instead of it, as far as it tells itself.
+    pub fn is_part(&self, metadata: &ObjectMeta) -> bool {
+        let mut owners = metadata.owner_references.iter().flatten();
+        owners.find(|owner| owner.controller == Some(true)).is_some_and(|owner| {
+            self.owning(owner) == Owning::Managed || self.is_of_deployment(owner, metadata)
+        })
+    }
+
+    /// Whether a managed Deployment made the ReplicaSet that a pod is of, where Deployments need no queue to be managed. Its
+    /// pods have the label of its controller, unlike those of a ReplicaSet that nobody owns.
+    fn is_of_deployment(&self, owner: &OwnerReference, pod: &ObjectMeta) -> bool {
+        const HASH: &str = "pod-template-hash";
+        self.manage_jobs_without_queue_name
+            && self.integrations.has(table::DEPLOYMENT.framework)
+            && is_replica_set(owner)
+            && pod.labels.as_ref().is_some_and(|labels| labels.contains_key(HASH))
     }
 
     /// The kinds that are managed through their pods.
@@ -178,6 +190,10 @@ impl Configuration {
 
 fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+fn is_replica_set(owner: &OwnerReference) -> bool {
+    (group_of(&owner.api_version), owner.kind.as_str()) == ("apps", "ReplicaSet")
 }
 
 /// The kinds that Kueue has an integration for, by its names.

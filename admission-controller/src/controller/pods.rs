@@ -259,19 +259,17 @@ impl Controller {
         let Some((owner, object)) = self.world.pod_owner(uid) else { return };
         let namespace = text(object.metadata.namespace.as_ref());
         let leaving = object.metadata.deletion_timestamp.is_some();
-        let is_part =
-            object.metadata.owner_references.iter().flatten().any(|one| self.config.file.is_part_of(one));
-        let top = owner.is_top_level(object) && !is_part;
+        let top = owner.is_top_level(object) && !self.config.file.is_part(&object.metadata);
         if leaving || !top || !self.world.manages(&namespace, object.queue()) {
             return;
         }
         let job =
             Job { kind: owner.kind, object: object.clone(), view: crate::jobs::read(owner.kind, object) };
-        for (pod, body) in self.world.joins(owner, &job.object) {
+        let made: Vec<Workload> = self.world.workloads_made_from(uid);
+        for (pod, body) in self.world.joins(owner, &job.object, &made) {
             self.patch_pod(&pod, "join", body, Subresource::Main);
         }
-        let made: Vec<Workload> = self.world.workloads_made_from(uid);
-        let parts = owner.parts(&job.object);
+        let parts = owner.parts(&job.object, &made);
         for part in &parts {
             match made.iter().find(|one| one.metadata.name.as_ref() == Some(&part.name)) {
                 None if PodOwner::replicas(&job.object) == 0 => {}

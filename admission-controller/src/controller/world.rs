@@ -404,15 +404,26 @@ impl World {
                 let Some(view) = self.namespaces.get(&uid) else { return };
                 let (name, labels) = (name(&view.metadata), view.metadata.labels.clone());
                 self.namespaces_by_name.insert(Arc::clone(&name), uid);
+                self.tell_namespace(&name);
                 engine.apply(Event::Namespace(name, labels.unwrap_or_default()));
             }
             Delta::Gone(view) => {
                 let name = name(&view.metadata);
                 if self.namespaces_by_name.remove(&name, &input::uid(&view.metadata)) {
+                    self.tell_namespace(&name);
                     engine.apply(Event::NamespaceGone(name));
                 }
             }
         }
+    }
+
+    /// Tells webhooks whether objects of a namespace are left alone; of one that is gone nothing.
+    fn tell_namespace(&self, name: &str) {
+        let is_unselected = self.namespaces_by_name.get(name).is_some() && !self.is_selected(name);
+        self.surroundings.send_if_modified(|told| match is_unselected {
+            true => told.unselected.insert(name.to_owned()),
+            false => told.unselected.remove(name),
+        });
     }
 
     pub(super) fn all_jobs_dirty(&mut self) {

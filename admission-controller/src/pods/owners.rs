@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crds::names::{kueue, trireme};
+use crds::view::workload::Workload;
 use serde_json::{Value, json};
 
 use super::Member;
@@ -144,13 +145,13 @@ impl PodOwner {
         }
     }
 
-    /// The Workloads that the object is to have. One that is scaled to nothing keeps its only one.
-    pub fn parts(&self, object: &JobObject) -> Vec<Part> {
+    /// The Workloads that the object is to have; these were made from it. One that is scaled to nothing keeps its only one.
+    pub fn parts(&self, object: &JobObject, made: &[Workload]) -> Vec<Part> {
         match self.shape {
             Shape::EachPod => Vec::new(),
-            Shape::OneGroup => vec![self.part(object, None)],
+            Shape::OneGroup => vec![self.only_part(object, made)],
             Shape::GroupPerReplica { .. } => {
-                (0..Self::wanted_groups(object)).map(|index| self.part(object, Some(index))).collect()
+                (0..Self::wanted_groups(object)).map(|index| self.replica(object, index)).collect()
             }
         }
     }
@@ -165,10 +166,21 @@ impl PodOwner {
         if is_rolling { number("/status/replicas").clamp(replicas, MAX_REPLICAS) } else { replicas }
     }
 
-    fn part(&self, object: &JobObject, index: Option<i64>) -> Part {
+    /// The Workload of all pods. An older Kueue left the uid out of its name: one that was made by such a name keeps it, for its
+    /// pods run as its group (`statefulset_reconciler.go`, `findWorkload`).
+    fn only_part(&self, object: &JobObject, made: &[Workload]) -> Part {
         let name = object.metadata.name.as_deref().unwrap_or_default();
-        let name = index.map_or_else(|| name.to_owned(), |index| format!("{name}-{index}"));
-        Part { name: workload_name(self.kind.group, self.kind.kind, &name, object.uid()), index }
+        let named = |uid: &str| workload_name(self.kind.group, self.kind.kind, name, uid);
+        let is_made = |name: &str| made.iter().any(|one| one.metadata.name.as_deref() == Some(name));
+        let (name, old_name) = (named(object.uid()), named(""));
+        let is_old = !is_made(&name) && is_made(&old_name);
+        Part { name: if is_old { old_name } else { name }, index: None }
+    }
+
+    fn replica(&self, object: &JobObject, index: i64) -> Part {
+        let name = format!("{}-{index}", object.metadata.name.as_deref().unwrap_or_default());
+        let name = workload_name(self.kind.group, self.kind.kind, &name, object.uid());
+        Part { name, index: Some(index) }
     }
 
     /// The object that a pod was made for: its kind and name.
@@ -190,14 +202,15 @@ impl PodOwner {
         Some((owner, name))
     }
 
-    /// The merge patch with which a pod joins its group; `None` where it has, or where it is not known yet which.
-    pub fn join(&self, object: &JobObject, pod: &JobObject) -> Option<Value> {
+    /// The merge patch with which a pod joins its group, that of one of these Workloads if they are there; `None` where it has,
+    /// or where it is not known yet which.
+    pub fn join(&self, object: &JobObject, pod: &JobObject, made: &[Workload]) -> Option<Value> {
         if pod.is_terminated() || pod.is_leaving() || pod.group_name().is_some() {
             return None;
         }
         let (part, total, role) = match &self.shape {
             Shape::EachPod => return None,
-            Shape::OneGroup => (self.part(object, None), Self::replicas(object), kueue::DEFAULT_PODSET),
+            Shape::OneGroup => (self.only_part(object, made), Self::replicas(object), kueue::DEFAULT_PODSET),
             Shape::GroupPerReplica { index, led, size, .. } => {
                 let index = pod.label(index)?.parse().ok()?;
                 let size = object.at(size).and_then(Value::as_i64).unwrap_or(1);
@@ -206,7 +219,7 @@ impl PodOwner {
                     (true, "") => "leader",
                     (true, _) => "worker",
                 };
-                (self.part(object, Some(index)), size, role)
+                (self.replica(object, index), size, role)
             }
         };
         let mut labels = BTreeMap::from([(kueue::MANAGED, "true")]);
@@ -313,5 +326,44 @@ fn without_own_keys(map: &mut Value) {
     const DOMAIN: &str = "leaderworkerset.sigs.k8s.io/";
     if let Some(map) = map.as_object_mut() {
         map.retain(|key, _| !key.starts_with(DOMAIN) || key == "leaderworkerset.sigs.k8s.io/name");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(object: Value) -> JobObject {
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn made(names: &[&str]) -> Vec<Workload> {
+        let workload = |name: &&str| serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+        names.iter().map(workload).collect()
+    }
+
+    #[test]
+    fn a_workload_by_the_name_that_an_older_kueue_gave_it_is_the_sets() {
+        let set = read(json!({ "metadata": { "name": "db", "uid": "u" }, "spec": { "replicas": 2 } }));
+        let pod = read(json!({ "metadata": { "name": "db-0" } }));
+        let owner = of_kind("apps", "StatefulSet").unwrap();
+        let [new, old] = ["u", ""].map(|uid| workload_name("apps", "StatefulSet", "db", uid));
+        let (new, old) = (new.as_str(), old.as_str());
+        for (names, wanted) in [(vec![], new), (vec![old], old), (vec![old, new], new), (vec!["x"], new)] {
+            let made = made(&names);
+            let parts: Vec<String> = owner.parts(&set, &made).into_iter().map(|part| part.name).collect();
+            assert_eq!(parts, [wanted], "{names:?}");
+            let joined = owner.join(&set, &pod, &made).unwrap();
+            assert_eq!(joined["metadata"]["annotations"][kueue::POD_GROUP_NAME], wanted, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn replicas_never_had_such_names() {
+        let set = read(json!({ "metadata": { "name": "lws", "uid": "u" }, "spec": { "replicas": 1 } }));
+        let owner = of_kind("leaderworkerset.x-k8s.io", "LeaderWorkerSet").unwrap();
+        let [new, old] =
+            ["u", ""].map(|uid| workload_name("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "lws-0", uid));
+        assert_eq!(owner.parts(&set, &made(&[old.as_str()])), [Part { name: new, index: Some(0) }]);
     }
 }

@@ -2,7 +2,6 @@
 //! `ApplyDefaultWorkloadPriorityClass`.
 
 use crds::names::kueue;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
 use super::Site;
@@ -31,15 +30,14 @@ fn escaped(key: &str) -> String {
 pub(super) fn in_labels(site: &Site, request: &Request) -> Value {
     let mut object = request.object.clone();
     let Ok(read) = serde_json::from_value::<JobObject>(object.clone()) else { return object };
-    let is_part = |owner: &OwnerReference| site.config.is_part_of(owner);
-    if request.operation != "CREATE" || read.metadata.owner_references.iter().flatten().any(is_part) {
+    if request.operation != "CREATE" || site.config.is_part(&read.metadata) {
         return object;
     }
+    let mut is_managed = site.manages(&request.namespace, read.queue());
     let around = site.surroundings.borrow();
     let mut set = |key: &str| {
         set_existing_parent(&mut object, &format!("/metadata/labels/{}", escaped(key)), json!(DEFAULT));
     };
-    let mut is_managed = site.config.manages(&request.namespace, read.queue());
     if read.queue().is_none() && around.has_queue(&request.namespace) {
         set(kueue::QUEUE_NAME);
         is_managed = true;

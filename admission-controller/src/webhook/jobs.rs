@@ -33,9 +33,9 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     }
     let filled = filled::in_labels(site, request);
     let Some((kind, object, view)) = parsed(config, request, &filled) else { return Verdict::Allow };
-    let owned = object.metadata.owner_references.iter().flatten().any(|owner| config.is_part_of(owner));
+    let owned = config.is_part(&object.metadata);
     let elsewhere = object.runs_elsewhere(kind);
-    if owned || elsewhere || !config.manages(&request.namespace, view.queue.as_deref()) {
+    if owned || elsewhere || !site.manages(&request.namespace, view.queue.as_deref()) {
         return Verdict::Allow;
     }
     let mut changed = filled;
@@ -123,13 +123,13 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let Some((kind, object, view)) = parsed(config, request, &request.object) else { return Verdict::Allow };
     let new = Subject::new(config, kind, &object, view.suspended);
     if request.operation != "UPDATE" {
-        let mut errors = lasting(config, request, &new, &view);
+        let mut errors = lasting(site, request, &new, &view);
         errors.extend(rules::fewer_pods(&new));
         return Verdict::of(errors);
     }
     let Some((_, before, old)) = parsed(config, request, &request.old) else { return Verdict::Allow };
-    if !config.manages(&request.namespace, old.queue.as_deref())
-        && !config.manages(&request.namespace, view.queue.as_deref())
+    if !site.manages(&request.namespace, old.queue.as_deref())
+        && !site.manages(&request.namespace, view.queue.as_deref())
     {
         return Verdict::Allow;
     }
@@ -137,8 +137,8 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let mut errors = rules::on_update(&before, &new);
     errors.extend(rules::gates_go(config, before.object, new.object));
     // What was wrong before does not keep an object from being finished with.
-    let known = lasting(config, request, &before, &old);
-    let found = lasting(config, request, &new, &view);
+    let known = lasting(site, request, &before, &old);
+    let found = lasting(site, request, &new, &view);
     errors.extend(found.into_iter().filter(|error| !known.contains(error)));
     let has_default = site.surroundings.borrow().has_queue(&request.namespace);
     errors.extend(rules::queue_stays(before.object, new.object, has_default));
@@ -146,8 +146,9 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
 }
 
 /// The rules that hold for a job whenever it is written.
-fn lasting(config: &Configuration, request: &Request, job: &Subject<'_>, view: &JobView) -> Vec<FieldError> {
-    let is_managed = config.manages(&request.namespace, view.queue.as_deref());
+fn lasting(site: &Site, request: &Request, job: &Subject<'_>, view: &JobView) -> Vec<FieldError> {
+    let config = &site.config;
+    let is_managed = site.manages(&request.namespace, view.queue.as_deref());
     if is_managed && job.object.runs_elsewhere(job.kind) {
         return rules::elsewhere(job);
     }
@@ -325,7 +326,8 @@ mod tests {
 
     #[test]
     fn who_names_no_queue_gets_that_of_its_namespace() {
-        let site = site_in(Surroundings { queues: ["by-default".to_owned()].into(), class: true });
+        let queues = ["by-default".to_owned()].into();
+        let site = site_in(Surroundings { queues, class: true, ..Surroundings::default() });
         let of = |namespace: &str, job: Value| within(namespace, request("CREATE", job, Value::Null));
         let labels = |namespace: &str, job: Value| match mutate(&site, &of(namespace, job)) {
             Verdict::Change(changed) => changed["metadata"]["labels"].clone(),
@@ -352,6 +354,25 @@ mod tests {
             "it would only come back"
         );
         assert_eq!(validate(&site, &update("team-a")), Verdict::Allow);
+    }
+
+    /// Kueue's webhook configurations send reviews of more namespaces than are selected.
+    #[test]
+    fn jobs_of_namespaces_that_are_not_selected_stay_as_they_are() {
+        let free = || ["free".to_owned()].into();
+        let site = site_in(Surroundings { queues: free(), unselected: free(), class: true });
+        let all = Configuration { manage_jobs_without_queue_name: true, ..Configuration::default() };
+        let everything = Site { config: all.into(), surroundings: site.surroundings.clone() };
+        for (site, queue) in [(&site, "q"), (&site, ""), (&everything, "q"), (&everything, "")] {
+            let asked = within("free", request("CREATE", job(queue, Some(false), ""), Value::Null));
+            assert_eq!(mutate(site, &asked), Verdict::Allow, "{queue:?}");
+        }
+        let suspended = mutate(&site, &request("CREATE", job("q", Some(false), ""), Value::Null));
+        assert!(matches!(suspended, Verdict::Change(_)), "others do not");
+        let (old, new) = (job("a", Some(false), ""), job("b", Some(false), ""));
+        let moved = |namespace: &str| within(namespace, request("UPDATE", new.clone(), old.clone()));
+        assert_eq!(validate(&site, &moved("free")), Verdict::Allow);
+        assert!(matches!(validate(&site, &moved("team-a")), Verdict::Deny(_)));
     }
 
     fn judged(kind: (&str, &str), operation: &str, object: Value, old: Value) -> Vec<String> {

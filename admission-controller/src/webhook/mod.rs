@@ -100,6 +100,13 @@ struct Site {
     surroundings: watch::Receiver<Surroundings>,
 }
 
+impl Site {
+    /// Whether what names this queue in this namespace is managed.
+    fn manages(&self, namespace: &str, queue: Option<&str>) -> bool {
+        self.config.manages(namespace, queue) && !self.surroundings.borrow().leaves_alone(namespace)
+    }
+}
+
 /// A ConversionReview holds a whole list, as somebody reads it: `kubectl` asks for 500 objects at a time.
 const CONVERSION_LIMIT: usize = 64 << 20;
 

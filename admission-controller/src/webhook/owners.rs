@@ -21,33 +21,61 @@ fn parsed(request: &Request, object: &Value) -> Option<(&'static PodOwner, JobOb
 pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let (config, filled) = (&site.config, filled::in_labels(site, request));
     let Some((owner, object)) = parsed(request, &filled) else { return Verdict::Allow };
-    let owned = is_part(config, &object);
-    if owned || !config.manages(&request.namespace, object.queue()) {
+    if config.is_part(&object.metadata) || !site.manages(&request.namespace, object.queue()) {
         return Verdict::Allow;
     }
     let mut changed = filled;
-    for template in owner.templates.iter().filter(|at| object.at(at).is_some_and(Value::is_object)) {
-        let mut set = |part: &str, key: &str, value: &str| {
-            let at = format!("{template}/metadata/{part}/{}", key.replace('/', "~1"));
-            set_existing_parent(&mut changed, &at, json!(value));
-        };
-        set("annotations", kueue::POD_SUSPENDING_PARENT, owner.kind.framework);
-        for (key, value) in owner.annotations {
-            set("annotations", key, value);
-        }
-        set("labels", kueue::MANAGED, "true");
-        let of_queue =
-            [kueue::QUEUE_NAME, kueue::PRIORITY_CLASS].into_iter().filter(|_| owner.labels_templates);
-        for key in of_queue {
-            if let Some(value) = object.label(key).filter(|value| !value.is_empty()) {
-                set("labels", key, value);
-            }
-        }
+    let templates = || owner.templates.iter().filter(|at| object.at(at).is_some_and(Value::is_object));
+    for template in templates() {
+        mark(owner, &object, &mut changed, template);
     }
     if config.feature_gates.topology_aware_scheduling {
         filled::in_ranks(owner.kind, &mut changed);
     }
+    for template in templates() {
+        if is_labelled(config, owner, &request.old, &changed, template) {
+            set_existing_parent(&mut changed, &key_at(template, "labels", kueue::MANAGED), json!("true"));
+        }
+    }
     if changed == request.object { Verdict::Allow } else { Verdict::Change(changed) }
+}
+
+/// Says in a template what Kueue says in it.
+fn mark(owner: &PodOwner, object: &JobObject, changed: &mut Value, template: &str) {
+    let mut set = |part: &str, key: &str, value: &str| {
+        set_existing_parent(changed, &key_at(template, part, key), json!(value));
+    };
+    set("annotations", kueue::POD_SUSPENDING_PARENT, owner.kind.framework);
+    for (key, value) in owner.annotations {
+        set("annotations", key, value);
+    }
+    let of_queue = [kueue::QUEUE_NAME, kueue::PRIORITY_CLASS].into_iter().filter(|_| owner.labels_templates);
+    for key in of_queue {
+        if let Some(value) = object.label(key).filter(|value| !value.is_empty()) {
+            set("labels", key, value);
+        }
+    }
+}
+
+/// Whether the pods of a template get the label for managed pods from it. Kueue gives it to those of Deployments. Others have
+/// it from the webhook for pods, and from their template only where it makes our webhook configurations send them there, that
+/// is, where it names no queue. Kueue's send every pod, and after a way back Kueue takes a replica's pod that has the label for
+/// one that has joined. A template from before is not changed for it, as all its pods would be made anew.
+fn is_labelled(
+    config: &Configuration,
+    owner: &PodOwner,
+    old: &Value,
+    changed: &Value,
+    template: &str,
+) -> bool {
+    let has = |object: &Value, key: &str| object.pointer(&key_at(template, "labels", key)).is_some();
+    let is_sent = config.take_over.is_some() || has(changed, kueue::QUEUE_NAME);
+    let is_new = old.pointer(template) != changed.pointer(template);
+    !owner.makes_workloads() || has(old, kueue::MANAGED) || (is_new && !is_sent)
+}
+
+fn key_at(template: &str, part: &str, key: &str) -> String {
+    format!("{template}/metadata/{part}/{}", key.replace('/', "~1"))
 }
 
 /// What the templates of a replica ask of the topology.
@@ -75,10 +103,6 @@ fn placed(config: &Configuration, owner: &PodOwner, object: &JobObject) -> Vec<F
     errors
 }
 
-fn is_part(config: &Configuration, object: &JobObject) -> bool {
-    object.metadata.owner_references.iter().flatten().any(|owner| config.is_part_of(owner))
-}
-
 /// What was admitted stays as it is: the queue while pods are ready, and what decides about quota.
 pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let config = &site.config;
@@ -96,7 +120,7 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     if let Some(old) = &old {
         errors.extend(on_update(old, &new));
         errors.extend(rules::gates_go(config, old, &new));
-        if config.manages(&request.namespace, new.queue()) {
+        if site.manages(&request.namespace, new.queue()) {
             errors.extend(stays(owner, old, &new));
         }
     }
@@ -158,4 +182,113 @@ fn stays(owner: &PodOwner, old: &JobObject, new: &JobObject) -> Vec<FieldError> 
         Shape::OneGroup | Shape::EachPod => {}
     }
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TakeOver;
+    use crate::surroundings::Surroundings;
+
+    const SET: (&str, &str, &str) = ("apps", "StatefulSet", "/spec/template");
+    const DEPLOYMENT: (&str, &str, &str) = ("apps", "Deployment", "/spec/template");
+    const GROUPS: (&str, &str, &str) =
+        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "/spec/leaderWorkerTemplate/workerTemplate");
+
+    fn ours() -> Configuration {
+        Configuration::default()
+    }
+
+    fn kueues() -> Configuration {
+        Configuration { take_over: Some(TakeOver::default()), ..ours() }
+    }
+
+    fn all(config: Configuration) -> Configuration {
+        Configuration { manage_jobs_without_queue_name: true, ..config }
+    }
+
+    /// An object of a kind with one template.
+    fn object((group, kind, template): (&str, &str, &str), queue: &str) -> Value {
+        let version = format!("{group}/v1");
+        let mut object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "x" } });
+        if !queue.is_empty() {
+            object["metadata"]["labels"] = json!({ kueue::QUEUE_NAME: queue });
+        }
+        set_existing_parent(&mut object, template, json!({ "spec": { "containers": [] } }));
+        object
+    }
+
+    /// The object as it is stored.
+    fn stored(
+        config: &Configuration,
+        (group, kind, _): (&str, &str, &str),
+        old: &Value,
+        new: &Value,
+    ) -> Value {
+        let (_, surroundings) = tokio::sync::watch::channel(Surroundings::default());
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "u", "operation": if old.is_null() { "CREATE" } else { "UPDATE" }, "namespace": "team",
+                "kind": { "group": group, "version": "v1", "kind": kind }, "object": new, "oldObject": old,
+            },
+        });
+        let site = Site { config: config.clone().into(), surroundings };
+        match mutate(&site, &Request::parse(review.to_string().as_bytes()).unwrap()) {
+            Verdict::Allow => new.clone(),
+            Verdict::Change(changed) => changed,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn has_label(object: &Value, template: &str) -> bool {
+        object.pointer(&key_at(template, "labels", kueue::MANAGED)) == Some(&json!("true"))
+    }
+
+    #[test]
+    fn a_template_is_labelled_where_its_pods_would_not_be_seen_otherwise() {
+        for (config, kind, queue, wanted) in [
+            (ours(), SET, "a", true),
+            (ours(), GROUPS, "a", false),
+            (all(ours()), GROUPS, "", true),
+            (ours(), DEPLOYMENT, "a", true),
+            (kueues(), SET, "a", false),
+            (all(kueues()), GROUPS, "", false),
+            (kueues(), DEPLOYMENT, "a", true),
+        ] {
+            let made = stored(&config, kind, &Value::Null, &object(kind, queue));
+            let parent = key_at(kind.2, "annotations", kueue::POD_SUSPENDING_PARENT);
+            assert!(made.pointer(&parent).is_some(), "{made}");
+            assert_eq!(has_label(&made, kind.2), wanted, "{made}");
+        }
+    }
+
+    /// Every pod would be made anew.
+    #[test]
+    fn an_edit_leaves_the_template_as_it_was() {
+        let annotated = |object: &Value| {
+            let mut object = object.clone();
+            object["metadata"]["annotations"] = json!({ "a": "b" });
+            object
+        };
+        for kind in [SET, GROUPS] {
+            // As Kueue left it; under its webhook configurations, and under our own.
+            let before = stored(&kueues(), kind, &Value::Null, &object(kind, "a"));
+            for config in [kueues(), ours()] {
+                let after = stored(&config, kind, &before, &annotated(&before));
+                assert_eq!(after, annotated(&before));
+            }
+            // A template with the label keeps it, even from who writes the whole object.
+            let mut labelled = before.clone();
+            let at = key_at(kind.2, "labels", kueue::MANAGED);
+            set_existing_parent(&mut labelled, &at, json!("true"));
+            for config in [kueues(), ours()] {
+                assert_eq!(stored(&config, kind, &labelled, &before), labelled);
+            }
+        }
+        let before = stored(&kueues(), SET, &Value::Null, &object(SET, "a"));
+        let mut restarted = before.clone();
+        restarted["spec"]["template"]["metadata"]["annotations"]["at"] = json!("noon");
+        assert!(has_label(&stored(&ours(), SET, &before, &restarted), SET.2), "its pods are made anew");
+    }
 }

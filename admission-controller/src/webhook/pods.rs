@@ -21,7 +21,7 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     if request.operation != "CREATE" {
         return Verdict::Allow;
     }
-    let is_managed = is_managed(config, request, &pod);
+    let is_managed = is_managed(site, request, &pod);
     if is_managed {
         gate(config, &mut changed, &pod);
     }
@@ -32,9 +32,12 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
 }
 
 /// Pods of a job that is managed are none by themselves; nor are those that nobody submits to a queue.
-fn is_managed(config: &Configuration, request: &Request, pod: &JobObject) -> bool {
-    let owned = || pod.metadata.owner_references.iter().flatten().any(|owner| config.is_part_of(owner));
-    has_parent(pod) || (config.manages_pods() && config.manages(&request.namespace, pod.queue()) && !owned())
+fn is_managed(site: &Site, request: &Request, pod: &JobObject) -> bool {
+    let by_itself = || {
+        let is_wanted = site.config.manages_pods() && site.manages(&request.namespace, pod.queue());
+        is_wanted && !site.config.is_part(&pod.metadata)
+    };
+    has_parent(pod) || by_itself()
 }
 
 fn has_parent(pod: &JobObject) -> bool {
@@ -53,8 +56,9 @@ fn gate(config: &Configuration, changed: &mut Value, pod: &JobObject) {
     if let Some(rank) = rank {
         set("labels", kueue::POD_GROUP_POD_INDEX, rank);
     }
+    // By this label it is seen, whatever its template says: without, it would never join its group.
+    set("labels", kueue::MANAGED, "true");
     if !has_parent(pod) {
-        set("labels", kueue::MANAGED, "true");
         let mut finalizers = pod.metadata.finalizers.clone().unwrap_or_default();
         if !finalizers.iter().any(|one| one == kueue::MANAGED) {
             finalizers.push(kueue::MANAGED.to_owned());
@@ -157,4 +161,94 @@ fn group(pod: &JobObject) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::surroundings::Surroundings;
+
+    fn site(config: Configuration) -> Site {
+        let surroundings = Surroundings { unselected: ["free".to_owned()].into(), ..Surroundings::default() };
+        let (_, surroundings) = tokio::sync::watch::channel(surroundings);
+        Site { config: config.into(), surroundings }
+    }
+
+    /// All pods and Deployments are managed, with a queue or without.
+    fn everything() -> Configuration {
+        Configuration { manage_jobs_without_queue_name: true, ..Configuration::default() }
+    }
+
+    /// A pod as it is created, if it is changed.
+    fn created(config: Configuration, namespace: &str, metadata: Value) -> Option<Value> {
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "u", "operation": "CREATE", "namespace": namespace,
+                "kind": { "group": "", "version": "v1", "kind": "Pod" },
+                "object": { "metadata": metadata, "spec": { "containers": [] } },
+            },
+        });
+        match mutate(&site(config), &Request::parse(review.to_string().as_bytes()).unwrap()) {
+            Verdict::Allow => None,
+            Verdict::Change(pod) => Some(pod),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn queued() -> Value {
+        json!({ "name": "p", "labels": { kueue::QUEUE_NAME: "q" } })
+    }
+
+    fn of_replica_set(labels: Value) -> Value {
+        let owner = json!({
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true,
+        });
+        json!({ "name": "p", "labels": labels, "ownerReferences": [owner] })
+    }
+
+    /// Kueue labels such a pod when it joins its group, and no template.
+    #[test]
+    fn whatever_is_gated_says_that_it_is_managed() {
+        const PARENT: &str = kueue::POD_SUSPENDING_PARENT;
+        let marked = |framework: &str| json!({ "name": "p", "annotations": { PARENT: framework } });
+        for (metadata, is_held) in [
+            (queued(), true),
+            (marked("statefulset"), false),
+            (marked("leaderworkerset.x-k8s.io/leaderworkerset"), false),
+            (marked("deployment"), false),
+        ] {
+            let pod = created(Configuration::default(), "team", metadata).unwrap();
+            assert_eq!(pod["metadata"]["labels"][kueue::MANAGED], "true", "{pod}");
+            assert_eq!(pod["spec"]["schedulingGates"][0]["name"], kueue::ADMISSION_GATE, "{pod}");
+            assert_eq!(pod["metadata"]["finalizers"].is_array(), is_held, "{pod}");
+        }
+    }
+
+    #[test]
+    fn pods_of_a_deployment_that_was_there_before_are_left_to_it() {
+        let only_pods = Configuration::parse(
+            std::path::Path::new("f"),
+            "manageJobsWithoutQueueName: true\nintegrations:\n  frameworks: [pod]\n",
+        )
+        .unwrap();
+        let hash = || json!({ "pod-template-hash": "5c8f" });
+        for (config, labels, is_gated) in
+            [(everything(), hash(), false), (everything(), json!({}), true), (only_pods, hash(), true)]
+        {
+            let pod = created(config, "team", of_replica_set(labels));
+            assert_eq!(pod.is_some(), is_gated, "{pod:?}");
+        }
+    }
+
+    /// Kueue's webhook configurations send reviews of more namespaces than are selected.
+    #[test]
+    fn pods_of_namespaces_that_are_not_selected_stay_as_they_are() {
+        for (config, metadata) in
+            [(Configuration::default(), queued()), (everything(), queued()), (everything(), json!({}))]
+        {
+            assert_eq!(created(config.clone(), "free", metadata.clone()), None, "{metadata}");
+            assert!(created(config, "team", metadata).is_some());
+        }
+    }
 }

@@ -205,7 +205,8 @@ impl World {
         Group::new(key.clone(), pods.filter(|pod| self.is_managed_pod(pod)))
     }
 
-    /// Plain pods may be left alone, and those of Deployments managed; one whose owner is managed is part of that.
+    /// Plain pods may be left alone, and those of Deployments managed. Who owns a pod does not matter: only those are kept here
+    /// that the webhook gave the label, and Kueue's gave it also to pods whose owner, of a managed kind, names no queue.
     fn is_managed_pod(&self, pod: &JobObject) -> bool {
         if pod.group_name().is_none() && PodOwner::of_pod(pod).is_some() {
             // It joins its group first.
@@ -213,9 +214,7 @@ impl World {
         }
         let has_parent = !pod.annotation(kueue::POD_SUSPENDING_PARENT).is_empty();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let is_part =
-            || pod.metadata.owner_references.iter().flatten().any(|one| self.config.is_part_of(one));
-        has_parent || (self.config.manages_pods() && !is_part() && self.is_selected(namespace))
+        has_parent || (self.config.manages_pods() && self.is_selected(namespace))
     }
 
     pub(in crate::controller) fn pod(&self, uid: &Uid) -> Option<&JobObject> {
@@ -256,14 +255,15 @@ impl World {
         uids.into_iter().flatten().filter_map(|uid| self.workloads.get(uid)).collect()
     }
 
-    /// The pods that have to join a group of an object, and the patches with which they do.
+    /// The pods that have to join a group of an object that has these Workloads, and the patches with which they do.
     pub(in crate::controller) fn joins(
         &self,
         owner: &PodOwner,
         object: &JobObject,
+        made: &[Workload],
     ) -> Vec<(Uid, serde_json::Value)> {
         let waiting = self.members.to_join.get(&name_of(owner.kind.id(), object));
-        let join = |uid: &Uid| Some((uid.clone(), owner.join(object, self.pod(uid)?)?));
+        let join = |uid: &Uid| Some((uid.clone(), owner.join(object, self.pod(uid)?, made)?));
         waiting.into_iter().flatten().filter_map(join).collect()
     }
 }
@@ -277,4 +277,35 @@ fn name_of(id: KindId, object: &JobObject) -> OwnerName {
 fn owner_name(pod: &JobObject) -> Option<OwnerName> {
     let (owner, name) = PodOwner::of_pod(pod)?;
     Some((owner.kind.id(), pod.metadata.namespace.clone().unwrap_or_default(), name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A Job that names no queue owns it: Kueue queues such a pod by itself, and gives it the label.
+    #[test]
+    fn a_pod_that_was_taken_is_managed_whoever_owns_it() {
+        for (file, is_managed) in [
+            ("{}", true),
+            ("integrations:\n  frameworks: [batch/job, deployment]\n", false),
+            ("managedJobsNamespaceSelector:\n  matchLabels: { quota: counted }\n", false),
+        ] {
+            let mut world = World::new(&Configuration::parse(Path::new("f"), file).unwrap());
+            let owner = json!({
+                "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true,
+            });
+            let pod = json!({ "metadata": {
+                "name": "p", "namespace": "team", "uid": "p", "resourceVersion": "1",
+                "labels": { kueue::MANAGED: "true", kueue::QUEUE_NAME: "a" },
+                "finalizers": [kueue::MANAGED], "ownerReferences": [owner],
+            }});
+            world.take_pods(Change::Applied(serde_json::from_value(pod).unwrap()));
+            assert_eq!(world.group(&PodsKey::One("p".into())).is_some(), is_managed, "{file}");
+        }
+    }
 }

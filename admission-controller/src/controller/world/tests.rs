@@ -223,3 +223,22 @@ fn a_workload_that_is_given_to_another_job_is_the_firsts_no_more() {
     let has = |uid: &str| told.world.has_workload(&Uid::from(uid));
     assert_eq!((has("u"), has("x")), (false, true));
 }
+
+#[test]
+fn webhooks_are_told_of_namespaces_that_are_left_alone() {
+    let file = "managedJobsNamespaceSelector:\n  matchLabels: { quota: counted }\n";
+    let config = Configuration::parse(std::path::Path::new("f"), file).unwrap();
+    let (sender, seen) = watch::channel(Surroundings::default());
+    let mut told = Told { world: World::new(&config).telling(sender), ..told() };
+    let mut is_left_alone = |change: fn(Namespace) -> Change<Namespace>, version: u32, labels: Value| {
+        let version = version.to_string();
+        let metadata = json!({ "name": "team", "uid": "n", "resourceVersion": version, "labels": labels });
+        let namespace = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        told.world.take(&mut told.engine, Seen::Namespace(change(namespace)));
+        seen.borrow().leaves_alone("team")
+    };
+    assert!(is_left_alone(Change::Applied, 1, json!({})));
+    assert!(!is_left_alone(Change::Applied, 2, json!({ "quota": "counted" })));
+    assert!(is_left_alone(Change::Applied, 3, json!({ "quota": "free" })));
+    assert!(!is_left_alone(Change::Deleted, 4, json!({ "quota": "free" })), "its name is free");
+}
