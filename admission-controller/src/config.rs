@@ -38,6 +38,9 @@ pub use times::{
     ObjectRetentionPolicies, RequeuingStrategy, RequeuingTimestamp, WaitForPodsReady, WorkloadRetention,
 };
 
+/// The namespace of what Kubernetes itself consists of.
+const KUBE_SYSTEM: &str = "kube-system";
+
 /// What the program is started with.
 #[derive(Clone)]
 pub struct Config {
@@ -243,7 +246,9 @@ impl Configuration {
     }
 
     fn of(path: &Path, mut file: Value) -> Result<Self, ConfigError> {
-        let notices = fields::sift(path, &mut file)?;
+        let default = Integrations::fill_in(&mut file);
+        let mut notices = fields::sift(path, &mut file)?;
+        notices.extend(default);
         // JSON is YAML: what is left is decoded with the same messages.
         let mut configuration: Self = config::parse(path, &file.to_string())?;
         configuration.notices = notices;
@@ -279,6 +284,14 @@ impl Configuration {
             self.notices.push(Notice { field, words, unsupported: false });
         }
         self.notice_gates();
+        self.check_namespaces(path)?;
+        if self.resources.quota_check_strategy == QuotaCheckStrategy::IgnoreUndeclared
+            && !self.resources.exclude_resource_prefixes.is_empty()
+            && self.is_open(meanings::QUOTA_CHECK_STRATEGY, true)
+        {
+            let reason = "IgnoreUndeclared cannot be had with excludeResourcePrefixes; remove one of them";
+            return Err(ConfigError::invalid(path, "resources.quotaCheckStrategy", reason));
+        }
         let mut inputs = BTreeSet::new();
         for (index, one) in self.resources.transformations.iter().enumerate() {
             if !inputs.insert(&one.input) {
@@ -290,6 +303,19 @@ impl Configuration {
         Ok(self)
     }
 
+    /// Kubernetes' own jobs are nobody's to suspend.
+    fn check_namespaces(&self, path: &Path) -> Result<(), ConfigError> {
+        let name = ("kubernetes.io/metadata.name".to_owned(), KUBE_SYSTEM.to_owned());
+        let selector = &self.managed_jobs_namespace_selector;
+        if selector.as_ref().is_some_and(|selector| selector.matches(&[name].into())) {
+            let reason = format!(
+                "it must not match the namespace {KUBE_SYSTEM}; leave that out by kubernetes.io/metadata.name"
+            );
+            return Err(ConfigError::invalid(path, "managedJobsNamespaceSelector", reason));
+        }
+        Ok(())
+    }
+
     /// Gates that are not gone by.
     fn notice_gates(&mut self) {
         let notice = |(name, wanted): (&String, &bool)| {
@@ -297,6 +323,9 @@ impl Configuration {
                 Meaning::Heeded => return None,
                 Meaning::Always(open) if open == *wanted => return None,
                 Meaning::Always(open) => (format!("it is {open} here and cannot be changed"), true),
+                Meaning::Unsupported(_) if !wanted => return None,
+                Meaning::Unsupported(why) => (format!("it is not supported: {why}"), true),
+                Meaning::Many => ("it is not supported: name each gate".to_owned(), true),
                 Meaning::Nothing => ("it has no effect here: nothing depends on it".to_owned(), false),
                 Meaning::Unknown => ("Kueue has no such gate".to_owned(), true),
             };
@@ -410,7 +439,7 @@ impl Configuration {
     pub fn manages(&self, namespace: &str, queue: Option<&str>) -> bool {
         queue.is_some()
             || (self.manage_jobs_without_queue_name
-                && namespace != "kube-system"
+                && namespace != KUBE_SYSTEM
                 && namespace != self.namespace)
     }
 }
@@ -484,6 +513,15 @@ mod tests {
                 "resources.transformations[1].input",
             ),
             ("resources:\n  transformations: [{ input: a, strategy: Double }]", "Double"),
+            (
+                "resources:\n  quotaCheckStrategy: IgnoreUndeclared\n  excludeResourcePrefixes: [a]",
+                "resources.quotaCheckStrategy",
+            ),
+            ("managedJobsNamespaceSelector: {}", "managedJobsNamespaceSelector"),
+            (
+                "managedJobsNamespaceSelector: { matchExpressions: [{ key: team, operator: DoesNotExist }] }",
+                "kube-system",
+            ),
             ("resources:\n  transformations: [{ input: a, outputs: { b: much } }]", "much"),
         ] {
             let error = Configuration::parse(path, text).unwrap_err().to_string();

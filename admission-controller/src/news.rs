@@ -112,9 +112,19 @@ fn is_gated(workload: &Workload) -> bool {
         && !workload.holds(tokens::BLOCKED_ON_PREEMPTION_GATES)
 }
 
-/// That it waits, if it does for another reason than before.
+/// That it waits, if it does for another reason than before. Who was not looked at has a reason, too, but that is no news: Kueue
+/// tells of those at whom a cycle has looked (`pkg/scheduler/scheduler.go`, `requeueAndUpdate`).
 fn waits<'a>(before: Option<&Workload>, after: &'a Workload) -> Option<News<'a>> {
+    let not_looked_at = [
+        quota_reserved::PENDING_EVALUATION,
+        quota_reserved::SUSPENDED,
+        quota_reserved::DEACTIVATED,
+        quota_reserved::ON_HOLD,
+    ];
     let waits = after.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False")?;
+    if not_looked_at.contains(&waits.reason.as_str()) {
+        return None;
+    }
     let waited = before.and_then(|before| before.condition(tokens::QUOTA_RESERVED));
     if waited.is_some_and(|waited| waited.reason == waits.reason) {
         return None;
@@ -123,4 +133,37 @@ fn waits<'a>(before: Option<&Workload>, after: &'a Workload) -> Option<News<'a>>
     let severity = if is_gated(after) { Severity::Normal } else { Severity::Warning };
     let reason = Cow::Owned(waits.reason.clone());
     Some(News { severity, reason, ..normal(after, "", waits.message.clone()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_was_not_looked_at_is_not_warned() {
+        let waits = |reason: &str| -> Workload {
+            let condition = json!({
+                "type": "QuotaReserved", "status": "False", "reason": reason, "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            serde_json::from_value(json!({ "status": { "conditions": [condition] } })).unwrap()
+        };
+        for (reason, told) in [
+            ("WaitingForQuota", true),
+            ("Misconfigured", true),
+            ("PendingEvaluation", false),
+            ("Suspended", false),
+            ("Deactivated", false),
+            ("OnHold", false),
+        ] {
+            let after = waits(reason);
+            let news = written(None, &after, None);
+            let reasons: Vec<&str> = news.iter().map(|one| &*one.reason).collect();
+            assert_eq!(reasons, if told { vec![reason] } else { Vec::new() });
+            assert!(news.iter().all(|one| one.severity == Severity::Warning), "{reason}");
+            assert!(written(Some(&after), &after, None).is_empty(), "{reason}: it says so already");
+        }
+    }
 }

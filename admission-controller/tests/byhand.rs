@@ -596,3 +596,27 @@ async fn a_job_that_lost_its_queue_is_stopped_by_a_replica_that_never_saw_it_hav
     assert_eq!(selects(&world, "llama"), Value::Null, "as its user wrote it");
     assert_eq!(world.condition("llama", "QuotaReserved").unwrap().0, "False");
 }
+
+/// Whoever waits for the condition of a queue that was edited (`kubectl wait`) is not kept waiting, be it an edit that changes
+/// nothing.
+#[tokio::test(start_paused = true)]
+async fn an_edit_of_a_queue_is_acknowledged() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.settle().await;
+    for (resource, namespace) in [("clusterqueues", ""), ("localqueues", "team")] {
+        let id = GroupResource::new("kueue.x-k8s.io", resource);
+        let edit = |queue: &mut Value| {
+            queue["spec"]["fairSharing"] = json!({ "weight": "1" });
+            Ok(())
+        };
+        let part = cluster_sim::Part::Main;
+        world.cluster.store("user").update(&id, namespace, "a", part, edit).await.unwrap();
+        world.settle().await;
+        let queue = world.get("kueue.x-k8s.io", resource, "a").unwrap();
+        let active = &queue["status"]["conditions"][0];
+        assert_eq!(queue["metadata"]["generation"], 2, "{resource}");
+        assert_eq!((&active["status"], &active["observedGeneration"]), (&json!("True"), &json!(2)));
+    }
+}

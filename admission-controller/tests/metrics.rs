@@ -122,6 +122,18 @@ async fn shares_are_told_where_sharing_is_fair() {
     ] {
         assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
     }
+    for (resource, name) in [("cohorts", "team"), ("clusterqueues", "a")] {
+        let worth = |object: &mut serde_json::Value| object["spec"]["fairSharing"] = json!({ "weight": "0" });
+        world.update("kueue.x-k8s.io", resource, name, false, worth).await;
+    }
+    world.settle().await;
+    says(
+        &world.metrics().await,
+        &[
+            r#"kueue_cohort_weighted_share{cohort="team",replica_role="leader"} inf"#,
+            r#"kueue_cluster_queue_weighted_share{cluster_queue="a",cohort="team",replica_role="leader"} NaN"#,
+        ],
+    );
     let id = GroupResource::new("kueue.x-k8s.io", "cohorts");
     world.cluster.store("user").delete(&id, "", "team", Default::default()).await.unwrap();
     world.settle().await;

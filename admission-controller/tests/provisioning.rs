@@ -12,7 +12,10 @@ const GROUP: &str = "kueue.x-k8s.io";
 const AUTOSCALING: &str = "autoscaling.x-k8s.io";
 
 async fn world(config: Value) -> World {
-    let world = World::new(false).await;
+    with(World::new(false).await, config).await
+}
+
+async fn with(world: World, config: Value) -> World {
     world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
     let check = json!({ "metadata": { "name": "nodes" }, "spec": {
         "controllerName": "kueue.x-k8s.io/provisioning-request",
@@ -207,4 +210,41 @@ async fn a_request_that_cannot_be_made_is_told_in_the_state_of_its_check() {
     world.pass(120).await;
     assert_eq!(requests(&world).len(), 1);
     assert_eq!(check(&world, "message"), "", "what was said of the failure holds no more");
+}
+
+/// Without an autoscaler there is no such kind. That is said once, and what happened before is not counted again with every try.
+#[tokio::test(start_paused = true)]
+async fn where_requests_are_not_served_the_check_says_so() {
+    let world = World::new(false).await;
+    let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+    let name = "provisioningrequests.autoscaling.x-k8s.io";
+    world.cluster.store("user").delete(&definitions, "", name, Default::default()).await.unwrap();
+    let world = with(world, json!({ "provisioningClassName": "queued.example.com" })).await;
+    world.pytorch("llama", "a", 2).await;
+    world.pass(150).await;
+    assert!(world.is("llama", "QuotaReserved") && !world.is("llama", "Admitted"));
+    let message = check(&world, "message");
+    assert!(message.as_str().unwrap().contains("are not served"), "{message}");
+    let line = r#"kueue_quota_reserved_workloads_total{cluster_queue="a",priority_class="",replica_role="leader"} 1"#;
+    let text = world.metrics().await;
+    assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+    let quiet = world.writes("layer1", 0).len();
+    world.pass(120).await;
+    assert_eq!(world.writes("layer1", 0).len(), quiet);
+}
+
+/// Whoever waits for the condition of a check that was edited (`kubectl wait`) is not kept waiting.
+#[tokio::test(start_paused = true)]
+async fn an_edit_of_a_check_is_acknowledged() {
+    let config = json!({ "provisioningClassName": "queued.example.com" });
+    let world = world(config.clone()).await;
+    let spare = json!({ "metadata": { "name": "spare" }, "spec": config });
+    world.create(GROUP, "provisioningrequestconfigs", spare).await;
+    let change = |check: &mut Value| check["spec"]["parameters"]["name"] = json!("spare");
+    world.update(GROUP, "admissionchecks", "nodes", false, change).await;
+    world.settle().await;
+    let check = world.get(GROUP, "admissionchecks", "nodes").unwrap();
+    let active = &check["status"]["conditions"][0];
+    assert_eq!(check["metadata"]["generation"], 2);
+    assert_eq!((&active["status"], &active["observedGeneration"]), (&json!("True"), &json!(2)));
 }

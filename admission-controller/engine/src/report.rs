@@ -71,9 +71,9 @@ pub struct LocalQueueReport {
     pub reserving: usize,
     /// Workloads that are admitted.
     pub admitted: usize,
-    /// Use by workloads with quota.
+    /// Use by workloads with quota, in the rows of the ClusterQueue; none where that does not exist.
     pub reservation: Vec<FlavorUsage>,
-    /// Use by admitted workloads.
+    /// Use by admitted workloads, likewise.
     pub usage: Vec<FlavorUsage>,
     /// What it has used so far, where its turns go by it.
     pub history: Option<History>,
@@ -109,23 +109,9 @@ impl Engine {
         let spec = queue.spec.as_ref()?;
         let holdings: Vec<&Holding> = queue.holding.iter().filter_map(|who| self.holding(*who)).collect();
         let (reservation, usage, admitted) = sums(&holdings);
-        let shown = |sums: &Sums| {
-            let mut rows: Vec<FlavorUsage> = spec
-                .groups
-                .iter()
-                .flat_map(|group| &group.flavors)
-                .flat_map(|quotas| {
-                    quotas.resources.iter().map(|(resource, quota)| (&quotas.flavor, resource, quota))
-                })
-                .map(|(flavor, resource, quota)| {
-                    let total = self.known_pair(flavor, resource).and_then(|pair| sums.get(&pair)).copied();
-                    let total = total.unwrap_or(0);
-                    let borrowed = if spec.cohort.is_some() { (total - quota.nominal).max(0) } else { 0 };
-                    FlavorUsage { flavor: flavor.clone(), resource: resource.clone(), total, borrowed }
-                })
-                .collect();
-            rows.dedup();
-            rows
+        let borrowed = |quota: &Quota, total: i64| match spec.cohort {
+            Some(_) => (total - quota.nominal).max(0),
+            None => 0,
         };
         Some(ClusterQueueReport {
             cohort: spec.cohort.clone(),
@@ -135,8 +121,8 @@ impl Engine {
             inadmissible: queue.inadmissible(),
             reserving: holdings.len(),
             admitted,
-            reservation: shown(&reservation),
-            usage: shown(&usage),
+            reservation: self.rows(spec, &reservation, borrowed),
+            usage: self.rows(spec, &usage, borrowed),
             quotas: quotas(spec),
         })
     }
@@ -160,17 +146,9 @@ impl Engine {
             inadmissible += usize::from(waits(record) && record.phase.is_put_back());
         }
         let (reservation, usage, admitted) = sums(&holdings);
-        let shown = |sums: &Sums| {
-            let mut rows: Vec<FlavorUsage> = sums
-                .iter()
-                .map(|(pair, total)| {
-                    let (flavor, resource) = self.tree.pair_name(*pair).clone();
-                    FlavorUsage { flavor, resource, total: *total, borrowed: 0 }
-                })
-                .collect();
-            rows.sort_by(|a, b| (&a.flavor, &a.resource).cmp(&(&b.flavor, &b.resource)));
-            rows
-        };
+        // Where there is no ClusterQueue there is no quota to be used.
+        let spec = queue.and_then(|queue| queue.spec.as_deref());
+        let shown = |sums: &Sums| spec.map_or_else(Vec::new, |spec| self.rows(spec, sums, |_, _| 0));
         Some(LocalQueueReport {
             cluster_queue: local_queue.cluster_queue.clone(),
             stopped,
@@ -184,6 +162,24 @@ impl Engine {
             usage: shown(&usage),
             history: self.history(key),
         })
+    }
+
+    /// One row for each flavor and resource in the order of a ClusterQueue's spec, be anything used of it or not. What is used
+    /// of any other is not shown. Rules: Kueue `pkg/cache/scheduler/cache.go` (`getUsage`, `filterLocalQueueUsage`).
+    fn rows(
+        &self,
+        spec: &ClusterQueue,
+        sums: &Sums,
+        borrowed: impl Fn(&Quota, i64) -> i64,
+    ) -> Vec<FlavorUsage> {
+        let row = |(flavor, resource, quota): (FlavorName, ResourceName, Quota)| {
+            let total = self.known_pair(&flavor, &resource).and_then(|pair| sums.get(&pair)).copied();
+            let total = total.unwrap_or(0);
+            FlavorUsage { flavor, resource, total, borrowed: borrowed(&quota, total) }
+        };
+        let mut rows: Vec<FlavorUsage> = quotas(spec).into_iter().map(row).collect();
+        rows.dedup();
+        rows
     }
 
     /// The report of a cohort, be it that ClusterQueues or cohorts only name it; `None` when there is none, or it is part of a

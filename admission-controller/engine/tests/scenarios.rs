@@ -598,3 +598,38 @@ fn who_does_not_want_quota_waits_in_no_queue_and_nobody_waits_in_a_stopped_one()
     let key = LocalQueueKey::new("ns", "cq");
     assert_eq!(world.engine.local_queue_report(&key).unwrap().pending, 1, "it waits for a ClusterQueue");
 }
+
+/// A LocalQueue has the rows of its ClusterQueue, which are those of its spec, be anything used of them or not.
+#[test]
+fn use_is_told_of_every_quota_in_the_order_of_the_spec() {
+    let spec = |flavors: &[&str]| {
+        let quotas: Vec<_> = flavors.iter().map(|name| (*name, quota(4, None, None))).collect();
+        Event::ClusterQueue(cluster_queue("cq", None, gpus(&quotas)))
+    };
+    let flavors = ["h100", "a100", "l4"].map(|name| Event::Flavor(flavor(name)));
+    let mut world = World::new(flavors);
+    world.engine.apply(spec(&["h100", "a100"]));
+    world.engine.apply(Event::LocalQueue(local_queue("cq")));
+    world.put(workload("one", "cq", 3, 0));
+    world.settle();
+    let key = LocalQueueKey::new("ns", "cq");
+    let told = |world: &World| {
+        let report = world.engine.local_queue_report(&key).unwrap();
+        let of_queue = world.engine.cluster_queue_report(&"cq".into()).map(|queue| queue.usage);
+        assert_eq!(of_queue.unwrap_or_default(), report.usage, "nothing is borrowed");
+        let rows = report.reservation.iter().map(|row| (row.flavor.as_str().to_owned(), row.total));
+        rows.collect::<Vec<_>>()
+    };
+    let rows = |rows: &[(&str, i64)]| -> Vec<(String, i64)> {
+        rows.iter().map(|(flavor, total)| ((*flavor).to_owned(), *total)).collect()
+    };
+    assert_eq!(told(&world), rows(&[("h100", 3), ("a100", 0)]));
+    world.engine.take_touched();
+    world.engine.apply(spec(&["l4", "h100"]));
+    world.settle();
+    assert_eq!(world.engine.take_touched().1, [key.clone()]);
+    assert_eq!(told(&world), rows(&[("l4", 0), ("h100", 3)]));
+    world.engine.apply(Event::ClusterQueueGone("cq".into(), "cq".into()));
+    world.settle();
+    assert_eq!(told(&world), rows(&[]));
+}

@@ -292,7 +292,7 @@ mod tests {
 
     const RUN: &str = "
 integrations:
-  frameworks: []
+  frameworks: [pod]
   externalFrameworks: [Workflow.v1alpha1.argoproj.io]
   kinds:
     - name: TrainingRun.v1.example.com
@@ -367,14 +367,14 @@ integrations:
             ("name: leader,", "name: The Leader,", "integrations.kinds[0].podSets[0].name"),
             ("status.phase", "spec.phase", "integrations.kinds[0].finished.text.path"),
             ("Workflow.v1alpha1.argoproj.io", "Workflow", "integrations.externalFrameworks[0]"),
-            ("frameworks: []", "frameworks: [batch/job]\n  unheard: 1", "integrations.unheard"),
+            ("frameworks: [pod]", "frameworks: [batch/job]\n  unheard: 1", "integrations.unheard"),
         ] {
             let error = parse(&RUN.replacen(before, after, 1)).unwrap_err();
             assert!(error.contains(words), "{after}: {error}");
         }
         let left_alone = RUN.replace("Workflow.v1alpha1.argoproj.io", "Job.v1.batch");
         assert!(parse(&left_alone).is_ok(), "it is not among the frameworks");
-        let built_in = RUN.replace("frameworks: []", "frameworks: [jobset.x-k8s.io/jobset]");
+        let built_in = RUN.replace("frameworks: [pod]", "frameworks: [jobset.x-k8s.io/jobset]");
         let built_in = built_in.replace("Workflow.v1alpha1.argoproj.io", "JobSet.v1alpha2.jobset.x-k8s.io");
         assert!(parse(&built_in).unwrap_err().contains("managed already"));
     }

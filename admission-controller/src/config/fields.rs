@@ -172,7 +172,11 @@ fn sift_level(
         let field = format!("{at}{key}");
         let inside = format!("{field}.");
         let entry = FIELDS.iter().find(|(name, known, _)| *name == field && is_in(*known, version));
+        let is_section =
+            || FIELDS.iter().any(|(name, known, _)| name.starts_with(&inside) && is_in(*known, version));
         match entry {
+            // What is null is as good as absent, as in Kueue: a section all of whose fields are commented out, say.
+            _ if value.is_null() && (entry.is_some() || is_section()) => moot.push(key.clone()),
             Some((_, _, Honoured)) => {}
             Some((_, _, support)) => {
                 if let Some(notice) = noticed(field, *support, value) {
@@ -180,13 +184,7 @@ fn sift_level(
                 }
                 moot.push(key.clone());
             }
-            None if FIELDS
-                .iter()
-                .any(|(name, known, _)| name.starts_with(&inside) && is_in(*known, version)) =>
-            {
-                if value.is_null() {
-                    continue;
-                }
+            None if is_section() => {
                 sift_level(path, version, &inside, value, notices)?;
                 // What stays empty was all taken out; but an empty object may mean something of its own (`fairSharing: {}`).
                 let honours = |(name, _, support): &(&str, In, Support)| {
@@ -226,7 +224,7 @@ fn noticed(field: String, support: Support, value: &Value) -> Option<Notice> {
         Honoured => return None,
         Only(only) => {
             let said = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            if said == only || value.is_null() {
+            if said == only {
                 return None;
             }
             (format!("only {only} is supported"), true)
@@ -241,6 +239,7 @@ fn noticed(field: String, support: Support, value: &Value) -> Option<Notice> {
 mod tests {
     use serde_json::json;
 
+    use super::super::Configuration;
     use super::*;
 
     /// Every field of `apis/config/VERSION/configuration_types.go`, by its JSON name, down to where a kind of value begins.
@@ -353,5 +352,33 @@ mod tests {
         assert_eq!(notices.iter().map(|one| one.field.as_str()).collect::<Vec<_>>(), ["tls.minVersion"]);
         assert!(file["fairSharing"].is_object(), "an empty object may mean something");
         assert_eq!(sift(Path::new("f"), &mut Value::Null).unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_null_is_as_good_as_absent() {
+        let read = |text: &str| Configuration::parse(Path::new("f"), text).unwrap();
+        for name in [
+            "internalCertManagement",
+            "controller",
+            "health",
+            "clientConnection",
+            "tls",
+            "multiKueue",
+            "visibilityServer",
+            "metrics",
+            "resources",
+            "leaderElection",
+            "featureGates",
+            "fairSharing",
+            "waitForPodsReady",
+            "namespace",
+            "pprofBindAddress",
+        ] {
+            let text = format!("{name}:\n  # nothing: said\n");
+            assert_eq!(read(&text), read("{}"), "{name}");
+        }
+        assert_eq!(read("tls:\n  minVersion:\nmetrics:\n  localQueueMetrics:\n"), read("{}"));
+        let error = Configuration::parse(Path::new("f"), "unheard:\n").unwrap_err().to_string();
+        assert!(error.contains("unknown field unheard"), "{error}");
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kit::config::ConfigError;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::declared::{DeclaredKind, parse_name};
 use super::{Configuration, Notice};
@@ -51,6 +52,19 @@ impl Integrations {
         }
     }
 
+    /// A list that names none means what it means to Kueue, which is not what an absent one means here.
+    pub(super) fn fill_in(file: &mut Value) -> Option<Notice> {
+        let list = file.pointer_mut("/integrations/frameworks")?;
+        if !list.is_null() && list.as_array().is_none_or(|names| !names.is_empty()) {
+            return None;
+        }
+        *list = json!([KUEUES_DEFAULT]);
+        let words = format!(
+            "it names none: only {KUEUES_DEFAULT} is managed, as by Kueue; without the list, all kinds are"
+        );
+        Some(Notice { field: "integrations.frameworks".to_owned(), words, unsupported: false })
+    }
+
     /// Makes entries of what is declared, and refuses what cannot be one.
     pub(super) fn check(&mut self, path: &Path) -> Result<Vec<Notice>, ConfigError> {
         let notices = self.check_frameworks(path)?;
@@ -87,6 +101,9 @@ impl Integrations {
         let mut notices = Vec::new();
         for (index, name) in self.frameworks.iter().enumerate() {
             let field = format!("integrations.frameworks[{index}]");
+            if self.frameworks[..index].contains(name) {
+                return Err(ConfigError::invalid(path, &field, format!("{name} is named twice")));
+            }
             if known.contains(&name.as_str()) {
                 continue;
             }
@@ -196,6 +213,9 @@ fn is_replica_set(owner: &OwnerReference) -> bool {
     (group_of(&owner.api_version), owner.kind.as_str()) == ("apps", "ReplicaSet")
 }
 
+/// What Kueue manages where its file names nothing.
+const KUEUES_DEFAULT: &str = "batch/job";
+
 /// The kinds that Kueue has an integration for, by its names.
 const KUEUES_FRAMEWORKS: [&str; 18] = [
     "batch/job",
@@ -225,4 +245,34 @@ fn frameworks() -> Vec<&'static str> {
     names.push(pods::FRAMEWORK);
     names.extend(OWNERS.iter().map(|owner| owner.kind.framework));
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Configuration, String> {
+        Configuration::parse(Path::new("f"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_list_that_names_none_is_kueues_default() {
+        for list in ["[]", "null", ""] {
+            let config = read(&format!("integrations:\n  frameworks: {list}\n")).unwrap();
+            assert_eq!(config.kinds().map(|kind| kind.kind).collect::<Vec<_>>(), ["Job"], "{list:?}");
+            assert!(!config.watches_pods(), "{list:?}");
+            let told: Vec<&str> = config.notices.iter().map(|one| one.field.as_str()).collect();
+            assert_eq!(told, ["integrations.frameworks"], "{list:?}");
+        }
+        for all in ["integrations:\n", "integrations:\n  labelKeysToCopy: [a]\n"] {
+            let config = read(all).unwrap();
+            assert!(config.kinds().count() > 1 && config.notices.is_empty(), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn a_kind_is_named_once() {
+        let error = read("integrations:\n  frameworks: [batch/job, pod, batch/job]\n").unwrap_err();
+        assert!(error.contains("integrations.frameworks[2]: batch/job is named twice"), "{error}");
+    }
 }

@@ -59,11 +59,12 @@ impl SourceKind {
 }
 
 impl CustomLabel {
+    /// Where its value is, with the field that says so.
     fn key(&self) -> (&'static str, &str) {
         match (self.source_annotation_key.as_str(), self.source_label_key.as_str()) {
-            ("", "") => ("name", &self.name),
-            ("", key) => ("sourceLabelKey", key),
-            (key, _) => ("sourceAnnotationKey", key),
+            ("", "") => (".name", &self.name),
+            ("", key) => (".sourceLabelKey", key),
+            (key, _) => (".sourceAnnotationKey", key),
         }
     }
 
@@ -83,15 +84,16 @@ impl CustomLabel {
         })
     }
 
+    /// The field that is wrong, and how; of what is wrong as a whole, none.
     fn wrong(&self) -> Option<(&'static str, String)> {
         let mut letters = self.name.chars();
         let is_name = letters.next().is_some_and(|first| first.is_ascii_alphabetic())
             && letters.all(|one| one.is_ascii_alphanumeric() || one == '_');
         if !is_name {
-            return Some(("name", "it must be letters, digits and _, a letter first".to_owned()));
+            return Some((".name", "it must be letters, digits and _, a letter first".to_owned()));
         }
         if !self.source_label_key.is_empty() && !self.source_annotation_key.is_empty() {
-            return Some(("sourceAnnotationKey", "there is a sourceLabelKey already".to_owned()));
+            return Some(("", "there can be either sourceLabelKey or sourceAnnotationKey".to_owned()));
         }
         let (field, key) = self.key();
         if !is_qualified_name(key) {
@@ -99,7 +101,7 @@ impl CustomLabel {
         }
         let values: BTreeSet<&String> = self.tracked_values.iter().collect();
         if values.len() > MOST_VALUES || values.len() < self.tracked_values.len() {
-            return Some(("trackedValues", format!("there may be {MOST_VALUES}, each of them once")));
+            return Some((".trackedValues", format!("there may be {MOST_VALUES}, each of them once")));
         }
         None
     }
@@ -115,7 +117,7 @@ pub(super) fn check(labels: &[CustomLabel], path: &Path) -> Result<Vec<Notice>, 
     let mut notices = Vec::new();
     for (index, label) in labels.iter().enumerate() {
         if let Some((field, reason)) = label.wrong() {
-            return refuse(&format!("{FIELD}[{index}].{field}"), reason);
+            return refuse(&format!("{FIELD}[{index}]{field}"), reason);
         }
         if !names.insert(&label.name) {
             return refuse(&format!("{FIELD}[{index}].name"), format!("there is a {} already", label.name));
@@ -164,7 +166,7 @@ mod tests {
             ("[{ name: 1a }]", "metrics.customLabels[0].name"),
             ("[{ name: a }, { name: a }]", "metrics.customLabels[1].name"),
             ("[{ name: a, sourceLabelKey: 'no key' }]", "metrics.customLabels[0].sourceLabelKey"),
-            ("[{ name: a, sourceLabelKey: b, sourceAnnotationKey: c }]", "sourceAnnotationKey"),
+            ("[{ name: a, sourceLabelKey: b, sourceAnnotationKey: c }]", "metrics.customLabels[0]: "),
             ("[{ name: a, trackedValues: [x, x] }]", "metrics.customLabels[0].trackedValues"),
             ("[{ name: a, sourceKind: Pod }]", "Pod"),
             (

@@ -12,6 +12,10 @@ pub(super) enum Meaning {
     Heeded,
     /// Things are always as with this gate open, or closed.
     Always(bool),
+    /// It is gone by, but open it asks for what is not done, for this reason.
+    Unsupported(&'static str),
+    /// It stands for many gates at once.
+    Many,
     /// What it is about does not exist here, or makes no difference that anybody could see.
     Nothing,
     /// Kueue has no such gate.
@@ -28,11 +32,14 @@ const LOOKED_UP: [&str; 4] =
 
 /// Gates of which only one position can be had.
 const ALWAYS: &[(&str, bool)] = &[
+    ("FailureRecoveryPolicy", false),
+    ("FastQuotaReleaseInPodIntegration", false),
     ("FlavorFungibility", true),
     ("KueueDRAIntegration", false),
     ("MultiKueue", false),
     ("PrioritizePreemptorWorkloads", true),
     ("RemoveFinalizersWithStrictPatch", true),
+    ("ShortWorkloadNames", false),
     ("TASHandleOverlappingFlavors", true),
     ("UnadmittedWorkloadsObservability", true),
     ("WorkloadIdentifierAnnotations", true),
@@ -43,8 +50,6 @@ const NOTHING: &[&str] = &[
     "AssignQueueLabelsForPods",
     "CleanupProvisioningRequestsOnEviction",
     "DeferRayServiceFinalizationForRedisCleanup",
-    "FailureRecoveryPolicy",
-    "FastQuotaReleaseInPodIntegration",
     "KueueDRAIntegrationConsumableCapacity",
     "KueueDRAIntegrationExtendedResource",
     "KueueDRAIntegrationPartitionableDevices",
@@ -60,7 +65,6 @@ const NOTHING: &[&str] = &[
     "MultiKueueRemoteSpecSync",
     "PodIntegrationValidateGroupOwner",
     "SchedulerLibraryIntegration",
-    "ShortWorkloadNames",
     "SkipAncestorCheckForDeletedWorkloads",
     "SparkApplicationIntegration",
     "TASAssignmentsEncodingByHostnamePrefix",
@@ -76,6 +80,14 @@ const NOTHING: &[&str] = &[
 
 /// What the gate of this name means.
 pub(super) fn meaning(name: &str) -> Meaning {
+    match name {
+        "ConcurrentAdmission" => {
+            return Meaning::Unsupported("a ClusterQueue with a concurrentAdmissionPolicy admits nothing");
+        }
+        // Those of Kubernetes, for all gates of one stage.
+        "AllAlpha" | "AllBeta" => return Meaning::Many,
+        _ => {}
+    }
     if times::is_gate(name) || LOOKED_UP.contains(&name) || Gates::default().set(name, true) {
         return Meaning::Heeded;
     }
@@ -83,5 +95,35 @@ pub(super) fn meaning(name: &str) -> Meaning {
         Some((_, open)) => Meaning::Always(*open),
         None if NOTHING.contains(&name) => Meaning::Nothing,
         None => Meaning::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::Configuration;
+
+    #[test]
+    fn a_gate_in_a_position_that_cannot_be_had_is_told() {
+        for (gate, words) in [
+            ("AllAlpha: true", "name each gate"),
+            ("AllBeta: false", "name each gate"),
+            ("ConcurrentAdmission: true", "concurrentAdmissionPolicy"),
+            ("FailureRecoveryPolicy: true", "it is false here"),
+            ("FastQuotaReleaseInPodIntegration: true", "it is false here"),
+            ("ShortWorkloadNames: true", "it is false here"),
+            ("ConcurrentAdmission: false", ""),
+            ("FailureRecoveryPolicy: false", ""),
+        ] {
+            let text = format!("featureGates: {{ {gate} }}");
+            let file = Configuration::parse(Path::new("f"), &text).unwrap();
+            let told: Vec<&str> = file.notices.iter().map(|one| one.words.as_str()).collect();
+            match words {
+                "" => assert!(told.is_empty(), "{gate}: {told:?}"),
+                words => assert!(told.len() == 1 && told[0].contains(words), "{gate}: {told:?}"),
+            }
+            assert!(file.notices.iter().all(|one| one.unsupported), "{gate}");
+        }
     }
 }

@@ -11,11 +11,13 @@ use kit::events::Severity;
 use kit::patch::{self, Subresource, Target, WriteError};
 use kit::writes::Priority;
 use kube::Api;
+use kube::core::Status;
+use kube::core::response::reason;
 use quota_engine::Uid;
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::pump::{About, Answer, Op, target, text};
+use super::pump::{About, Answer, Before, Op, target, text};
 use super::world::Unit;
 use crate::provisioning::{self, Submission};
 use crate::status::{self, Change};
@@ -151,7 +153,8 @@ impl Controller {
             name: text(workload.metadata.name.as_ref()),
             check: check.map(str::to_owned),
         };
-        Op::new(about, self.versions_of(unit, workload))
+        let before = Before::Workload(Box::new(workload.clone()));
+        Op { before, ..Op::new(about, self.versions_of(unit, workload)) }
     }
 
     /// Tells the owner of a workload that no nodes can be asked for, and says so in the state of the check that asks.
@@ -178,12 +181,12 @@ impl Controller {
             Ok(_) => Change::new(ACTIVE, true, "Active", "nodes are asked of an autoscaler"),
             Err(words) => Change::new(ACTIVE, false, "BadParametersRef", words),
         };
+        let (generation, now) = (check.metadata.generation, self.ctx.clock.now());
         let said = check.status.conditions.iter().find(|one| one.type_ == ACTIVE);
         let wanted = if change.status { "True" } else { "False" };
-        if said.is_some_and(|one| one.status == wanted) {
+        if said.is_some_and(|one| one.status == wanted && one.observed_generation == generation) {
             return None;
         }
-        let (generation, now) = (check.metadata.generation, self.ctx.clock.now());
         let conditions = status::merged(&check.status.conditions, &[change], generation, now);
         Some(json!({ "status": { "conditions": conditions } }))
     }
@@ -196,7 +199,8 @@ async fn submit(client: kube::Client, namespace: &str, asked: &Submission) -> Re
     for template in &asked.templates {
         made.push(create_or_get(&templates, template).await?);
     }
-    let request: ProvisioningRequest = create_or_get(&requests, &asked.request).await?;
+    let request: ProvisioningRequest =
+        create_or_get(&requests, &asked.request).await.map_err(refused_if_not_served)?;
     let owner = json!({ "metadata": { "ownerReferences": [{
         "apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest",
         "name": request.metadata.name, "uid": request.metadata.uid,
@@ -208,6 +212,18 @@ async fn submit(client: kube::Client, namespace: &str, asked: &Submission) -> Re
             patch::merge(&templates, &target, owner.clone(), Subresource::Main).await?;
     }
     Ok(Answer::Request(Box::new(request)))
+}
+
+/// The Workload and the namespace were there a moment ago: what is not there is the kind, and the Workload need not be read again.
+fn refused_if_not_served(error: WriteError) -> WriteError {
+    match error {
+        WriteError::Gone => {
+            let words =
+                "ProvisioningRequests (autoscaling.x-k8s.io/v1) are not served; install their definition";
+            WriteError::Refused(Status::failure(words, reason::NOT_FOUND).with_code(404).boxed())
+        }
+        error => error,
+    }
 }
 
 /// What is there already was made by an earlier try.

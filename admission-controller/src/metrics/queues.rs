@@ -60,7 +60,9 @@ impl QueueMetrics {
         let place = vec![named(cohorts.first()), named(cohorts.last())];
         series.replace(&table::QUEUE_INFO, &[queue], [(place, Number::Whole(1))]);
         let share = report.fair_share.as_ref();
-        let share = share.map(|share| (vec![named(report.cohort.as_ref())], Number::Real(told_share(share))));
+        // Kueue's `pkg/controller/core/clusterqueue_controller.go`; of cohorts it tells infinity.
+        let told = |share: &FairShare| if share.exact.is_finite() { share.exact } else { f64::NAN };
+        let share = share.map(|share| (vec![named(report.cohort.as_ref())], Number::Real(told(share))));
         series.replace(&table::SHARE, &[queue], share);
         if self.shown.resources {
             self.resources(queue, report, &waiting.asked);
@@ -159,7 +161,7 @@ impl QueueMetrics {
     /// A cohort, be it that ClusterQueues only name it; `None` where there is none, or none that works.
     pub fn cohort(&self, name: &CohortName, share: Option<&FairShare>, report: Option<&CohortReport>) {
         let cohort = name.as_str();
-        let share = share.map(|share| (Vec::new(), Number::Real(told_share(share))));
+        let share = share.map(|share| (Vec::new(), Number::Real(share.exact)));
         self.series.replace(&table::COHORT_SHARE, &[cohort], share);
         let Some(report) = report else {
             return self.forget(Owner::Cohort, &[cohort]);
@@ -206,8 +208,4 @@ fn used_rows<'a>(
         let labels = [first, &[row.flavor.as_str(), row.resource.as_str()]].concat();
         (labels, amount(&row.resource, row.total))
     })
-}
-
-fn told_share(share: &FairShare) -> f64 {
-    if share.exact.is_finite() { share.exact } else { f64::NAN }
 }

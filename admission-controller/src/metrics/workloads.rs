@@ -66,6 +66,9 @@ impl QueueMetrics {
         // Who is evicted may have lost it with the same write.
         let Some(admission) = after.status.admission.as_ref().or_else(|| before?.status.admission.as_ref())
         else {
+            if became(tokens::FINISHED) {
+                finished(&self.places(after, "", written.local_queue), after);
+            }
             return;
         };
         let places = self.places(after, &admission.cluster_queue, written.local_queue);
@@ -87,10 +90,7 @@ impl QueueMetrics {
             ready(&places, after, queued);
         }
         if became(tokens::FINISHED) {
-            places.add(&Pair(&table::FINISHED, &table::LOCAL_FINISHED));
-            if let Some(took) = phase::execution_time(after) {
-                places.observe(&Pair(&table::EXECUTED, &table::LOCAL_EXECUTED), took.as_secs_f64());
-            }
+            finished(&places, after);
             let said = after.condition(tokens::FINISHED);
             if said.is_some_and(|said| said.reason == tokens::finished::WORKLOAD_SLICE_REPLACED) {
                 self.series.add(&table::REPLACED, &[places.queue], 1);
@@ -162,6 +162,14 @@ impl QueueMetrics {
     }
 }
 
+/// It has ended: in no ClusterQueue, where it had no quota.
+fn finished(places: &Places<'_>, after: &Workload) {
+    places.add(&Pair(&table::FINISHED, &table::LOCAL_FINISHED));
+    if let Some(took) = phase::execution_time(after) {
+        places.observe(&Pair(&table::EXECUTED, &table::LOCAL_EXECUTED), took.as_secs_f64());
+    }
+}
+
 /// All its pods became ready; `queued` is since it was queued. Counted once an admission.
 fn ready(places: &Places<'_>, after: &Workload, queued: f64) {
     let said = after.condition(tokens::PODS_READY);
@@ -204,5 +212,49 @@ fn seconds_between(view: &Workload, from: &str, to: &str) -> f64 {
     match (since(from), since(to)) {
         (Some(from), Some(to)) => to.duration_since(from).as_secs_f64().max(0.0),
         _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+    use serde_json::{Value, json};
+
+    use super::super::Shown;
+    use super::*;
+
+    fn workload(status: Value) -> Workload {
+        serde_json::from_value(json!({ "metadata": { "name": "w", "namespace": "team" }, "status": status }))
+            .unwrap()
+    }
+
+    #[test]
+    fn who_ends_without_quota_is_counted_in_no_cluster_queue() {
+        let metrics = QueueMetrics::new(true, Shown::default());
+        let queue = json!({ "metadata": { "name": "a", "namespace": "team" } });
+        let queue: LocalQueue = serde_json::from_value(queue).unwrap();
+        let over = json!([{
+            "type": "Finished", "status": "True", "reason": "OutOfSync", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
+        let (waits, ended) = (workload(json!({})), workload(json!({ "conditions": over })));
+        for (before, after) in [(&waits, &ended), (&ended, &ended)] {
+            let now = Timestamp::UNIX_EPOCH;
+            let local_queue = Some(&queue);
+            let written = Written { before: Some(before), after, preemptor: None, local_queue, now };
+            metrics.written(&written, |_| Vec::new());
+        }
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"kueue_finished_workloads_total{cluster_queue="",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_local_queue_finished_workloads_total{name="a",namespace="team",priority_class="",replica_role="leader"} 1"#,
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("execution_time_seconds_count"), "{text}");
     }
 }

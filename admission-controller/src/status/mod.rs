@@ -11,7 +11,7 @@ pub use eviction::{
     deactivation_target, evicted, forgotten, inactive, put_off, released, with_release, withdrawn,
 };
 pub use gates::gates;
-pub use queues::{cluster_queue, cohort, local_queue};
+pub use queues::{cluster_queue, cohort, is_current, local_queue};
 pub use workload::{
     finished, introduced, listed, on_hold, pending, pods_ready, reclaimable, replaced, reservation, reserved,
     synced, synced_as, with_condition,

@@ -84,16 +84,25 @@ fn history(history: &History) -> Value {
     })
 }
 
+/// In the order of the rows, where those of one flavor stand together.
 fn flavors(rows: &[FlavorUsage], with_borrowed: bool) -> Value {
-    let mut by_flavor: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
-    for row in rows {
+    let entry = |row: &FlavorUsage| {
         let mut entry = json!({ "name": row.resource.as_str(), "total": row.resource.quantity(row.total) });
         if with_borrowed {
             entry["borrowed"] = json!(row.resource.quantity(row.borrowed));
         }
-        by_flavor.entry(row.flavor.as_str()).or_default().push(entry);
-    }
-    by_flavor.into_iter().map(|(name, resources)| json!({ "name": name, "resources": resources })).collect()
+        entry
+    };
+    let flavor = |rows: &[FlavorUsage]| {
+        let resources: Vec<Value> = rows.iter().map(entry).collect();
+        json!({ "name": rows[0].flavor.as_str(), "resources": resources })
+    };
+    rows.chunk_by(|one, next| one.flavor == next.flavor).map(flavor).collect()
+}
+
+/// Whether the condition `Active` was written of the object as it is now. Who waits for it waits for that (`kubectl wait`).
+pub fn is_current(seen: &QueueStatus, generation: Option<i64>) -> bool {
+    seen.conditions.iter().any(|one| one.type_ == tokens::ACTIVE && one.observed_generation == generation)
 }
 
 /// A patch of the fields that differ.
@@ -118,9 +127,73 @@ fn changed(
             && one.status == status
             && one.reason == active.reason
             && one.message == active.message
+            && one.observed_generation == generation
     });
     if !said {
         patch.insert("conditions".to_owned(), json!(merged(&seen.conditions, &[active], generation, now)));
     }
     (!patch.is_empty()).then(|| json!({ "status": patch }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> LocalQueueReport {
+        let row = |flavor: &str, resource: &str, total: i64| FlavorUsage {
+            flavor: flavor.into(),
+            resource: resource.into(),
+            total,
+            borrowed: 0,
+        };
+        let rows = vec![row("h100", "cpu", 500), row("h100", "nvidia.com/gpu", 0), row("a100", "cpu", 0)];
+        LocalQueueReport {
+            cluster_queue: "cq".into(),
+            stopped: false,
+            cluster_queue_exists: true,
+            cluster_queue_active: true,
+            pending: 0,
+            inadmissible: 0,
+            reserving: 1,
+            admitted: 1,
+            reservation: rows.clone(),
+            usage: rows,
+            history: None,
+        }
+    }
+
+    fn seen(generation: i64, status: Value) -> LocalQueue {
+        serde_json::from_value(json!({ "metadata": { "generation": generation }, "status": status })).unwrap()
+    }
+
+    #[test]
+    fn flavors_keep_their_order_and_those_without_use_are_there() {
+        let patch = local_queue(&seen(1, json!({})), &report(), Timestamp::UNIX_EPOCH).unwrap();
+        let wanted = json!([
+            { "name": "h100", "resources": [
+                { "name": "cpu", "total": "500m" }, { "name": "nvidia.com/gpu", "total": "0" },
+            ]},
+            { "name": "a100", "resources": [{ "name": "cpu", "total": "0" }] },
+        ]);
+        assert_eq!(patch["status"]["flavorsUsage"], wanted);
+        assert_eq!(patch["status"]["flavorsReservation"], wanted);
+    }
+
+    /// An edit that changes nothing of what is told is seen all the same.
+    #[test]
+    fn the_condition_is_of_the_object_as_it_is() {
+        let first = local_queue(&seen(1, json!({})), &report(), Timestamp::UNIX_EPOCH).unwrap();
+        let written = &first["status"];
+        let (same, edited) = (seen(1, written.clone()), seen(2, written.clone()));
+        assert!(is_current(&same.status, Some(1)) && !is_current(&edited.status, Some(2)));
+        assert_eq!(local_queue(&same, &report(), Timestamp::MAX), None);
+        let mut conditions = written["conditions"].clone();
+        conditions[0]["observedGeneration"] = json!(2);
+        let wanted = json!({ "status": { "conditions": conditions } });
+        assert_eq!(
+            local_queue(&edited, &report(), Timestamp::MAX),
+            Some(wanted),
+            "nothing else, not even the time"
+        );
+    }
 }

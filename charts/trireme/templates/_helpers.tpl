@@ -26,7 +26,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
 {{/*
-The kinds that admission-controller manages, as a YAML list: those of config.integrations.frameworks, or all. The argument is
+The kinds that admission-controller manages, as a YAML list: those of config.integrations.frameworks (Jobs, where it names none), or all. The argument is
 (dict "root" $ "through" …): "job" for those with a suspend field of their own (those that config.integrations.kinds declares, too), "owner" for those whose pods are gated, "pod" for
 pods themselves. The same tables as the program's; e2e compares the webhooks that are made of them. The schema knows the names.
 */}}
@@ -51,6 +51,9 @@ pods themselves. The same tables as the program's; e2e compares the webhooks tha
   (dict "framework" "statefulset" "group" "apps" "version" "v1" "plural" "statefulsets" "through" "owner")
   (dict "framework" "leaderworkerset.x-k8s.io/leaderworkerset" "group" "leaderworkerset.x-k8s.io" "version" "v1" "plural" "leaderworkersets" "through" "owner") -}}
 {{- $wanted := dig "integrations" "frameworks" nil .root.Values.admissionController.config -}}
+{{- if and (kindIs "slice" $wanted) (empty $wanted) -}}
+{{- $wanted = list "batch/job" -}}
+{{- end -}}
 {{- $through := .through -}}
 {{- $kinds := list -}}
 {{- range $table -}}

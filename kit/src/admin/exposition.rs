@@ -1,7 +1,8 @@
-//! OpenMetrics text made readable for what knows Prometheus' older text format only.
+//! The encoder's OpenMetrics text in Prometheus' older text format, which is what the peers serve.
 
 /// The same samples in the format `0.0.4`: a counter's family is named as its sample (`_total`), an info's `_info`,
-/// types the old format lacks become their nearest, exemplars, units and the end mark go.
+/// types the old format lacks become their nearest, exemplars, units and the end mark go, and bounds of buckets are written as
+/// Prometheus' clients for it do.
 pub(super) fn prometheus(open_metrics: &str) -> String {
     let mut old = String::with_capacity(open_metrics.len());
     // The help comes before the type that says what the family is called.
@@ -26,7 +27,8 @@ pub(super) fn prometheus(open_metrics: &str) -> String {
             }
             old.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
         } else if !line.starts_with('#') {
-            old.push_str(without_exemplar(line));
+            let line = without_exemplar(line);
+            old.push_str(plain_bound(line).as_deref().unwrap_or(line));
             old.push('\n');
         }
     }
@@ -48,6 +50,14 @@ fn without_exemplar(line: &str) -> &str {
     line
 }
 
+/// The sample of a bucket whose bound is a whole number. It is `le="10"`, and so people ask for it; OpenMetrics has `le="10.0"`.
+fn plain_bound(line: &str) -> Option<String> {
+    let (name, labels) = line.split_once('{').filter(|(name, _)| name.ends_with("_bucket"))?;
+    let (bound, rest) = labels.strip_prefix("le=\"")?.split_once('"')?;
+    let whole = bound.strip_suffix(".0")?;
+    Some(format!("{name}{{le=\"{whole}\"{rest}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::prometheus;
@@ -65,6 +75,11 @@ b 2
 c_info{v="1"} 1
 # TYPE a_b_total unknown
 a_b_total 3
+# TYPE d histogram
+d_sum{x="le"} 10.0
+d_bucket{le="0.5",x="1.0"} 1
+d_bucket{le="320.0",x="1.0"} 2 # {trace="t"} 1.0
+d_bucket{le="+Inf",x="1.0"} 2
 # EOF
 "##;
         let old = r##"# HELP a_total Help of a.
@@ -77,6 +92,11 @@ b 2
 c_info{v="1"} 1
 # TYPE a_b_total counter
 a_b_total 3
+# TYPE d histogram
+d_sum{x="le"} 10.0
+d_bucket{le="0.5",x="1.0"} 1
+d_bucket{le="320",x="1.0"} 2
+d_bucket{le="+Inf",x="1.0"} 2
 "##;
         assert_eq!(prometheus(open), old);
     }

@@ -9,7 +9,7 @@ use quota_engine::{CheckName, ClusterQueueName, CohortName, Engine, Event, Local
 
 use super::{Unit, World};
 use crate::controller::store::Delta;
-use crate::{input, surroundings};
+use crate::{input, status, surroundings};
 
 impl World {
     /// Tells webhooks of a LocalQueue by the default name that is there or gone.
@@ -102,7 +102,10 @@ impl World {
                 let (name, rules) =
                     (spec.name.clone(), view.spec.admission_checks_strategy.admission_checks.clone());
                 self.queues_by_name.insert(name.clone(), uid);
-                self.dirty.extend(self.config.shows_labels().then(|| Unit::ClusterQueue(name.clone())));
+                // An edit that is none to the engine is to be acknowledged all the same.
+                let is_news =
+                    self.config.shows_labels() || !status::is_current(&view.status, view.metadata.generation);
+                self.dirty.extend(is_news.then(|| Unit::ClusterQueue(name.clone())));
                 engine.apply(Event::ClusterQueue(spec));
                 self.check_rules_changed(name, rules);
             }
@@ -175,7 +178,9 @@ impl World {
                 let queue = input::local_queue(view);
                 let key = queue.key.clone();
                 self.local_queues_by_key.insert(key.clone(), uid);
-                self.dirty.extend(self.config.shows_labels().then(|| Unit::LocalQueue(key.clone().into())));
+                let is_news =
+                    self.config.shows_labels() || !status::is_current(&view.status, view.metadata.generation);
+                self.dirty.extend(is_news.then(|| Unit::LocalQueue(key.clone().into())));
                 self.tell_default_queue(&key);
                 let history = input::history(view);
                 engine.apply(Event::LocalQueue(queue));
