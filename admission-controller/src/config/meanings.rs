@@ -33,7 +33,6 @@ const ALWAYS: &[(&str, bool)] = &[
     ("MultiKueue", false),
     ("PrioritizePreemptorWorkloads", true),
     ("RemoveFinalizersWithStrictPatch", true),
-    ("TASHandleOverlappingFlavors", true),
     ("UnadmittedWorkloadsObservability", true),
     ("WorkloadIdentifierAnnotations", true),
 ];
