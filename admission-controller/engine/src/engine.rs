@@ -96,7 +96,8 @@ pub struct Engine {
 impl Engine {
     /// An engine that knows nothing.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, ..Self::default() }
+        let grounds = Grounds::new(settings.topology.shared_nodes);
+        Self { settings, grounds, ..Self::default() }
     }
 
     /// With a deliberate bug switched on, for testing the fuzzer.

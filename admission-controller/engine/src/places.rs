@@ -33,9 +33,10 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Whether it counts among the nodes of this flavor: it is of the flavor, or the two tell nodes by their names.
-    fn counts_for(&self, flavor: &FlavorName, index: &TopologyIndex) -> bool {
-        self.flavors.contains(flavor) || (index.ends_in_hosts() && self.tells_hosts())
+    /// Whether it counts among the nodes of this flavor: it is of the flavor, or the two tell nodes by their names and are not
+    /// kept `apart`.
+    fn counts_for(&self, flavor: &FlavorName, index: &TopologyIndex, apart: bool) -> bool {
+        self.flavors.contains(flavor) || (!apart && index.ends_in_hosts() && self.tells_hosts())
     }
 
     fn tells_hosts(&self) -> bool {
@@ -60,6 +61,8 @@ pub(crate) struct Unplaced {
 /// The nodes of all flavors.
 #[derive(Default)]
 pub(crate) struct Grounds {
+    /// What is used of a node counts for the flavor alone by which it was given, not for others that have the node.
+    apart: bool,
     nodes: BTreeMap<Arc<str>, Node>,
     /// Pods that were not placed here: their node and what they take of it.
     pods: BTreeMap<Uid, (Arc<str>, Arc<ResourceList>)>,
@@ -77,6 +80,11 @@ impl fmt::Debug for Grounds {
 }
 
 impl Grounds {
+    /// Without nodes. `shared`: what is used of a node counts for every flavor that has it.
+    pub(crate) fn new(shared: bool) -> Self {
+        Self { apart: !shared, ..Self::default() }
+    }
+
     /// A node is there, or has changed. Returns the flavors to which that may give room.
     pub(crate) fn upsert_node(&mut self, node: Node) -> Vec<FlavorName> {
         if self.nodes.get(&node.name) == Some(&node) {
@@ -155,7 +163,7 @@ impl Grounds {
     }
 
     /// Adds these places to one of the books or, negative, takes them out. Where nodes are leaves, other flavors that have the
-    /// same nodes are told.
+    /// same nodes are told, unless they are kept apart.
     pub(crate) fn charge(&mut self, places: &Places, ledger: Ledger, sign: i64) {
         if places.is_empty() {
             return;
@@ -165,7 +173,7 @@ impl Grounds {
         }
         for placed in places.iter() {
             for (flavor, index) in &mut self.indexes {
-                if placed.counts_for(flavor, index) {
+                if placed.counts_for(flavor, index, self.apart) {
                     index.change(&placed.assignment, &placed.per_pod, ledger, sign);
                 }
             }
@@ -180,8 +188,9 @@ impl Grounds {
     /// The flavors among whose nodes these places count. On a node that is gone or not ready nothing is free.
     fn concerned(&self, places: &Places) -> Vec<FlavorName> {
         let counts = |flavor: &FlavorName, index: &TopologyIndex| {
-            let counts =
-                |placed: &Placed| placed.counts_for(flavor, index) && index.has_any_of(&placed.assignment);
+            let counts = |placed: &Placed| {
+                placed.counts_for(flavor, index, self.apart) && index.has_any_of(&placed.assignment)
+            };
             places.iter().any(counts)
         };
         let concerned = self.indexes.iter().filter(|(flavor, index)| counts(flavor, index));
@@ -216,7 +225,7 @@ impl Grounds {
                 break;
             }
             for (flavor, index) in &mut self.indexes {
-                if placed.counts_for(flavor, index) {
+                if placed.counts_for(flavor, index, self.apart) {
                     index.assume_foreign(&placed.assignment, &placed.per_pod);
                 }
             }
@@ -242,7 +251,7 @@ impl Grounds {
         for (flavor, sets) in wishes {
             let Some(index) = self.indexes.get_mut(flavor) else { continue };
             let requests: Vec<PodSetRequest> = sets.iter().map(|(_, request)| request.clone()).collect();
-            let shared = index.ends_in_hosts() && wishes.len() > 1;
+            let shared = !self.apart && index.ends_in_hosts() && wishes.len() > 1;
             for (at, outcome) in index.place(&requests, rules, view).pod_sets.into_iter().enumerate() {
                 match outcome {
                     None => {}
@@ -285,7 +294,7 @@ impl Grounds {
     pub(crate) fn update_trial(&self, (flavor, trial): &mut (FlavorName, Trial), places: &Places) {
         let Some(index) = self.indexes.get(flavor) else { return };
         for placed in places.iter() {
-            if placed.counts_for(flavor, index) {
+            if placed.counts_for(flavor, index, self.apart) {
                 index.update_trial(trial, &placed.assignment);
             }
         }
@@ -466,6 +475,7 @@ impl Engine {
         let mut counted = Grounds {
             nodes: self.grounds.nodes.clone(),
             pods: self.grounds.pods.clone(),
+            apart: self.grounds.apart,
             ..Grounds::default()
         };
         for name in self.grounds.indexes.keys() {

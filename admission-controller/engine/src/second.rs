@@ -2,7 +2,8 @@
 //! nodes has failed.
 //!
 //! Rules: Kueue's second pass (`pkg/cache/queue/second_pass_queue.go`, `NeedsSecondPass` of `pkg/workload`). Kueue tries
-//! again after a while; here it is when room has come back or nodes have changed.
+//! again after a while; here it is when room has come back or nodes have changed, and in the next cycle where others of the
+//! cycle were faster and it may not look for other places at once.
 
 use std::sync::Arc;
 
@@ -99,8 +100,9 @@ impl Engine {
     /// Gives places to one that has quota; tells whether anything has come of it. `kept` are charges that end with the cycle.
     pub(crate) fn process_second(&mut self, second: Second, kept: &mut Kept, now_ms: i64) -> bool {
         let Second { who, queue, before, found } = second;
+        let recomputes = self.settings.topology.recompute;
         let found = match found {
-            Ok(found) if self.is_outrun(who, &found, &before) => self.place_held(who, queue),
+            Ok(found) if recomputes && self.is_outrun(who, &found, &before) => self.place_held(who, queue),
             found => found,
         };
         let places = match found {
@@ -111,6 +113,13 @@ impl Engine {
                     let usage = Arc::new(self.usage_of(&admission));
                     self.reserve(who, admission, usage, places, now_ms);
                     return true;
+                }
+                if !recomputes {
+                    // Others of the cycle were faster, and it looks for other places in the next one. It is not known yet that
+                    // there are none, for which it would be evicted.
+                    self.second_pass.insert(who, true);
+                    self.say_unplaced(who, PendingReason::NoLongerFits);
+                    return false;
                 }
                 Err(PendingReason::NoLongerFits)
             }

@@ -53,6 +53,9 @@ pub struct TopologySettings {
     pub fail_fast: bool,
     /// Feature gate `SkipReassignmentForPodOwnedWorkloads`: a workload that is one pod keeps its place when the node fails.
     pub keep_single_pods: bool,
+    /// Feature gate `TASHandleOverlappingFlavors`: what is used of a node counts for every flavor that has the node, where
+    /// their topologies end in the host name. Without it, for the flavor alone that it was given by.
+    pub shared_nodes: bool,
 }
 
 impl Default for TopologySettings {
@@ -64,6 +67,7 @@ impl Default for TopologySettings {
             recompute: true,
             fail_fast: true,
             keep_single_pods: true,
+            shared_nodes: true,
         }
     }
 }

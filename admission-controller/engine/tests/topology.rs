@@ -33,6 +33,12 @@ fn gpus(amount: i64) -> ResourceList {
     [("gpu".into(), amount)].into()
 }
 
+/// Pods on hosts.
+fn on(places: &[(&str, i64)]) -> Assignment {
+    let domain = |(host, pods): &(&str, i64)| DomainPods { values: vec![(*host).into()], pods: *pods };
+    Assignment { levels: vec![HOSTNAME.into()], domains: places.iter().map(domain).collect() }
+}
+
 fn request(count: i64, gpu: i64, spread: Spread) -> PodSetRequest {
     PodSetRequest {
         count,
@@ -41,6 +47,7 @@ fn request(count: i64, gpu: i64, spread: Spread) -> PodSetRequest {
         layers: Vec::new(),
         group: None,
         node_selector: BTreeMap::new(),
+        conflict: None,
         affinity: None,
         preferences: Vec::new(),
         tolerations: Vec::new(),
@@ -465,18 +472,18 @@ fn of_a_running_workload_only_the_failed_node_is_replaced() {
     let mut rng = fastrand::Rng::with_seed(1);
     let host = |name: &str| Host { path: ["b".into(), "r".into(), name.into()], gpus: 4, pods: 9 };
     let mut index = Cluster { hosts: vec![host("h1"), host("h2"), host("h3")] }.index(&mut rng);
-    let on = |host: &str| Assignment {
-        levels: vec![HOSTNAME.into()],
-        domains: vec![DomainPods { values: vec![host.into()], pods: 2 }],
-    };
+    let on = |host: &str| on(&[(host, 2)]);
     let wish = request(2, 1, Spread::Required(HOSTNAME.into()));
     let with = |previous| PodSetRequest { previous, ..wish.clone() };
     index.remove_node("node-h1");
     let failed = |assignment| Some(Previous::Failed { assignment, node: "h1".into() });
     let mut place = |sets: &[PodSetRequest]| index.place(sets, Rules::default(), View::Now).pod_sets;
 
-    let moved = place(&[with(failed(on("h1"))), with(failed(on("h3"))), with(None)]);
-    assert_eq!(moved, [Some(Ok(on("h2"))), Some(Ok(on("h3"))), None]);
+    let moved = place(&[with(failed(on("h1"))), with(None)]);
+    assert_eq!(moved, [Some(Ok(on("h2"))), None]);
+    let elsewhere = place(&[with(failed(on("h1"))), with(failed(on("h3"))), with(None)]);
+    let not_there = TopologyReason::NotOnNode { node: "h1".into() };
+    assert_eq!(elsewhere, [Some(Ok(on("h2"))), Some(Err(not_there)), None], "it lost another node");
     assert_eq!(place(&[with(Some(Previous::Kept(on("h1"))))]), [Some(Ok(on("h1")))], "it cannot move");
     let gone = Assignment { domains: [on("h1").domains, on("gone").domains].concat(), ..on("h1") };
     let stale = TopologyReason::StaleAssignment { domain: vec!["gone".into()] };
@@ -491,13 +498,6 @@ fn a_growing_job_keeps_its_places_and_a_shrinking_one_gives_back_the_last() {
     let mut rng = fastrand::Rng::with_seed(1);
     let host = |name: &str| Host { path: ["b".into(), "r".into(), name.into()], gpus: 4, pods: 9 };
     let mut index = Cluster { hosts: vec![host("h1"), host("h2")] }.index(&mut rng);
-    let on = |places: &[(&str, i64)]| Assignment {
-        levels: vec![HOSTNAME.into()],
-        domains: places
-            .iter()
-            .map(|(host, pods)| DomainPods { values: vec![(*host).into()], pods: *pods })
-            .collect(),
-    };
     let rules = Rules { elastic: true, ..Rules::default() };
     for (before, count, after) in [
         (on(&[("h2", 3)]), 5, Some(on(&[("h1", 2), ("h2", 3)]))),
@@ -511,5 +511,100 @@ fn a_growing_job_keeps_its_places_and_a_shrinking_one_gives_back_the_last() {
         let given =
             index.place(&[wish], rules, View::Now).into_assignments().ok().map(|mut all| all.remove(0));
         assert_eq!(given, after, "{before:?} to {count}");
+    }
+}
+
+/// Free GPUs of hosts, by block and rack.
+fn cluster(hosts: &[(&str, &str, &str, i64)]) -> Cluster {
+    let host = |(block, rack, name, gpus): &(&str, &str, &str, i64)| Host {
+        path: [*block, *rack, *name].map(str::to_owned),
+        gpus: *gpus,
+        pods: 20,
+    };
+    Cluster { hosts: hosts.iter().map(host).collect() }
+}
+
+/// Slices of four in a rack, each of pairs on a host.
+#[test]
+fn balanced_slices_within_slices_go_where_fewest_pods_are_to_spare() {
+    for (hosts, places) in [
+        // Of two blocks that hold two slices each, the one with room for ten pods, not for twelve.
+        (
+            &[
+                ("a", "a1", "h1", 3),
+                ("a", "a1", "h2", 3),
+                ("a", "a2", "h3", 3),
+                ("a", "a2", "h4", 3),
+                ("b", "b1", "h5", 5),
+                ("b", "b2", "h6", 5),
+            ][..],
+            &[("h5", 4), ("h6", 4)][..],
+        ),
+        // By single pods a rack would hold two slices. It does not, and they are placed without balance.
+        (
+            &[
+                ("a", "a1", "h1", 3),
+                ("a", "a1", "h2", 3),
+                ("a", "a1", "h3", 3),
+                ("a", "a2", "h4", 3),
+                ("a", "a2", "h5", 3),
+                ("a", "a2", "h6", 3),
+            ],
+            &[("h1", 2), ("h2", 2), ("h4", 2), ("h5", 2)],
+        ),
+    ] {
+        let mut index = cluster(hosts).index(&mut fastrand::Rng::with_seed(1));
+        let layer = |level: &str, size| SliceLayer { level: level.into(), size };
+        let wish = PodSetRequest {
+            layers: vec![layer("rack", 4), layer(HOSTNAME, 2)],
+            ..request(8, 1, Spread::Preferred("block".into()))
+        };
+        let rules = Rules { balanced: true, ..Rules::default() };
+        let given = index.place(&[wish], rules, View::Now).into_assignments();
+        assert_eq!(given, Ok(vec![on(places)]), "{hosts:?}");
+    }
+}
+
+/// One of two pods of a slice has lost its host.
+#[test]
+fn a_broken_slice_is_mended_where_the_request_says_more_than_its_slices() {
+    let layer = |level: &str, size| SliceLayer { level: level.into(), size };
+    for (spread, layers, mended) in [
+        (Spread::SlicesOnly, vec![layer("rack", 2)], false),
+        (Spread::SlicesOnly, vec![layer("rack", 2), layer(HOSTNAME, 1)], true),
+        (Spread::Unconstrained, vec![layer("rack", 2)], true),
+        (Spread::Preferred("block".into()), vec![layer("rack", 2)], true),
+        (Spread::Required("rack".into()), vec![layer("rack", 2)], true),
+    ] {
+        let hosts = [("b", "r", "h1", 1), ("b", "r", "h2", 1), ("b", "r", "h3", 1)];
+        let mut index = cluster(&hosts).index(&mut fastrand::Rng::with_seed(1));
+        let wish = PodSetRequest { layers, ..request(2, 1, spread) };
+        let before = on(&[("h1", 1), ("h2", 1)]);
+        index.charge(&before, &wish.per_pod);
+        index.remove_node("node-h1");
+        let previous = Some(Previous::Failed { assignment: before, node: "h1".into() });
+        let again = PodSetRequest { previous, ..wish };
+        let after = index.place(std::slice::from_ref(&again), Rules::default(), View::Now).pod_sets;
+        let wanted =
+            if mended { Ok(on(&[("h2", 1), ("h3", 1)])) } else { Err(TopologyReason::LevelNotGiven) };
+        assert_eq!(after, [Some(wanted)], "{again:?}");
+    }
+}
+
+#[test]
+fn a_flavors_label_without_a_value_selects_nodes_without_the_label() {
+    let labels = BTreeMap::from([("dedicated".to_owned(), String::new())]);
+    for (label, taken) in [(None, true), (Some(""), true), (Some("gpu"), false)] {
+        let mut index = TopologyIndex::new(vec![HOSTNAME.into()], labels.clone(), Vec::new());
+        let own = label.map(|value| ("dedicated".to_owned(), value.to_owned()));
+        index.upsert_node(Node {
+            name: "h1".into(),
+            labels: [(HOSTNAME.to_owned(), "h1".to_owned())].into_iter().chain(own).collect(),
+            taints: Vec::new(),
+            allocatable: [("gpu".into(), 1), ("pods".into(), 1)].into(),
+            ready: true,
+        });
+        let given = index.place(&[request(1, 1, Spread::Unconstrained)], Rules::default(), View::Now);
+        assert_eq!(given.into_assignments().is_ok(), taken, "{label:?}");
     }
 }

@@ -49,6 +49,9 @@ pub struct FeatureGates {
     /// `TASReplaceNodeOnNodeTaints`: a node has failed, too, that has a taint which the pods on it do not tolerate.
     #[serde(rename = "TASReplaceNodeOnNodeTaints")]
     pub tas_replace_on_taints: bool,
+    /// `TASHandleOverlappingFlavors`: what is used of a node counts for every flavor that has the node.
+    #[serde(rename = "TASHandleOverlappingFlavors")]
+    pub tas_overlapping_flavors: bool,
     /// `SkipReassignmentForPodOwnedWorkloads`.
     pub skip_reassignment_for_pod_owned_workloads: bool,
     /// `FinishOrphanedWorkloads`: a Workload that has lost the job it was made for ends, and its quota is free.
@@ -93,6 +96,7 @@ impl FeatureGates {
             recompute: self.tas_recompute,
             fail_fast: self.tas_fail_fast,
             keep_single_pods: self.skip_reassignment_for_pod_owned_workloads,
+            shared_nodes: self.tas_overlapping_flavors,
         }
     }
 }
@@ -112,6 +116,7 @@ impl Default for FeatureGates {
             tas_fail_fast: placement.fail_fast,
             tas_replace_on_pod_termination: true,
             tas_replace_on_taints: true,
+            tas_overlapping_flavors: placement.shared_nodes,
             skip_reassignment_for_pod_owned_workloads: placement.keep_single_pods,
             partial_admission: kueues.partial_admission,
             multi_kueue_orchestrated_preemption: kueues.preemption_gates,

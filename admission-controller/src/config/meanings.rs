@@ -40,7 +40,6 @@ const ALWAYS: &[(&str, bool)] = &[
     ("PrioritizePreemptorWorkloads", true),
     ("RemoveFinalizersWithStrictPatch", true),
     ("ShortWorkloadNames", false),
-    ("TASHandleOverlappingFlavors", true),
     ("UnadmittedWorkloadsObservability", true),
     ("WorkloadIdentifierAnnotations", true),
 ];

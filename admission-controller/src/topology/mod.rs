@@ -76,8 +76,8 @@ pub fn spread(request: Option<&v1beta2::PodSetTopologyRequest>) -> (Spread, Vec<
     let spread = match (&request.required, &request.preferred) {
         (Some(level), _) => Spread::Required(level.as_str().into()),
         (None, Some(level)) => Spread::Preferred(level.as_str().into()),
-        (None, None) if !layers.is_empty() => Spread::SlicesOnly,
         (None, None) if request.unconstrained == Some(true) || !asks(request) => Spread::Unconstrained,
+        (None, None) if !layers.is_empty() => Spread::SlicesOnly,
         // `unconstrained: false` or the size of slices says no more than that there is a wish.
         (None, None) => Spread::Unsaid,
     };
@@ -191,6 +191,11 @@ mod tests {
             (
                 json!({ "podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2 }),
                 Spread::SlicesOnly,
+                vec![layer("rack", 2)],
+            ),
+            (
+                json!({ "unconstrained": true, "podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2 }),
+                Spread::Unconstrained,
                 vec![layer("rack", 2)],
             ),
             (

@@ -1,7 +1,7 @@
 //! Words for why pods find no places.
 
 use quota_engine::assign::TopologyDefect;
-use quota_engine::topology::{Exclusions, TopologyReason};
+use quota_engine::topology::{Exclusions, SelectorConflict, TopologyReason};
 
 /// What to do where a topology request names no level.
 pub(super) const LEVEL_NOT_GIVEN: &str = "the topology request names no level; set the annotation \
@@ -13,6 +13,13 @@ pub(super) fn reason(reason: &TopologyReason) -> String {
     match reason {
         TopologyReason::UnknownLevel(level) => format!("the topology has no level {level}"),
         TopologyReason::LevelNotGiven => LEVEL_NOT_GIVEN.to_owned(),
+        TopologyReason::SelectorConflict(SelectorConflict { label, given, wanted }) => {
+            format!(
+                "an admission check wants nodes with {label}={wanted}, and the pods or another check nodes with \
+                {label}={given}; podSetUpdates in status.admissionChecks must agree with the pod template and with \
+                one another"
+            )
+        }
         TopologyReason::SliceSizeMissing => {
             "a level for slices is given, but not how many pods a slice has".to_owned()
         }
@@ -61,6 +68,11 @@ pub(super) fn reason(reason: &TopologyReason) -> String {
         }
         TopologyReason::StaleAssignment { domain } => {
             format!("another of its places is gone as well: {}", domain.join("/"))
+        }
+        TopologyReason::NotOnNode { node } => {
+            format!(
+                "it has lost a node, but node {node}, where it has no pods, failed first and is replaced first"
+            )
         }
     }
 }

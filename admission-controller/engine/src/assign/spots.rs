@@ -5,6 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use model::selector::Labels;
+
 use super::scan::Scan;
 use super::{FlavorAssignment, FlavorChoice, Mode, PodSetFlavors, TopologyDefect};
 use crate::engine::Engine;
@@ -14,7 +16,7 @@ use crate::names::FlavorName;
 use crate::places::{Unplaced, Wishes};
 use crate::preempt::Target;
 use crate::reason::{Hindrance, Obstacle};
-use crate::topology::{PodSetRequest, Previous, Spread, View};
+use crate::topology::{PodSetRequest, Previous, SelectorConflict, Spread, View};
 use crate::tree::{Ledger, NodeId};
 
 impl Engine {
@@ -149,7 +151,9 @@ impl Scan<'_> {
         };
         let mut node_selector = pod_set.node_selector.clone();
         let mut tolerations = pod_set.tolerations.clone();
+        let mut conflict = None;
         for update in workload.seldom.updates.iter().filter(|update| update.name == pod_set.name) {
+            conflict = conflict.or_else(|| contradiction(&node_selector, &update.node_selector));
             node_selector.extend(update.node_selector.clone());
             tolerations.extend(update.tolerations.iter().cloned());
         }
@@ -170,6 +174,7 @@ impl Scan<'_> {
             layers,
             group: pod_set.group.as_deref().map(Arc::from),
             node_selector,
+            conflict,
             affinity: pod_set.affinity.clone(),
             preferences: pod_set.preferences.clone(),
             tolerations,
@@ -255,4 +260,13 @@ impl Scan<'_> {
         }
         Ok(())
     }
+}
+
+/// The first label that is to have one value already, and is wanted to have another.
+fn contradiction(selector: &Labels, more: &Labels) -> Option<SelectorConflict> {
+    more.iter().find_map(|(label, wanted)| {
+        let given = selector.get(label).filter(|given| *given != wanted)?;
+        let text = |text: &String| Arc::<str>::from(text.as_str());
+        Some(SelectorConflict { label: text(label), given: text(given), wanted: text(wanted) })
+    })
 }

@@ -183,7 +183,8 @@ impl Search<'_> {
         }
     }
 
-    /// Adds up the rooms below a domain anew.
+    /// Adds up the rooms below a domain anew. As in Kueue single pods count now, also of children that are to hold slices within
+    /// slices whole: of two choices the tighter one has fewer pods to spare.
     fn sum_up(&mut self, level: usize, domain: u32) {
         let lowest = self.tree.lowest();
         if lowest == self.plan.slice_level {
@@ -196,7 +197,7 @@ impl Search<'_> {
                 let children = self.tree.children(at, one);
                 let (above, below) = self.rooms.split_at_mut(at + 1);
                 let children = &below[0][children.start as usize..children.end as usize];
-                room::sum(&mut above[at][one as usize], children, at, self.plan);
+                room::sum(&mut above[at][one as usize], children, at, self.plan, None);
             }
         }
     }

@@ -157,7 +157,7 @@ impl Ground {
 /// The nodes of one flavor as a tree of domains, and what is free on them.
 ///
 /// Usage is remembered by place, not by node: a node that comes back finds what was placed on it. Two flavors that share
-/// nodes and end in the host name are each told of the other's usage.
+/// nodes and end in the host name are each told of the other's usage, if the settings have it so.
 pub struct TopologyIndex {
     pub(super) level_keys: Vec<Arc<str>>,
     node_labels: Labels,
@@ -229,8 +229,10 @@ impl TopologyIndex {
         self.nodes.contains_key(name)
     }
 
+    /// As in Kueue, nodes without a label have it where the flavor wants it to be empty.
     fn selects(&self, labels: &Labels) -> bool {
-        self.node_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+        let value_of = |key: &String| labels.get(key).map_or("", String::as_str);
+        self.node_labels.iter().all(|(key, value)| value_of(key) == value)
             && self.level_keys.iter().all(|level| labels.contains_key(&**level))
     }
 

@@ -35,7 +35,7 @@ pub(crate) use index::UsageByPlace;
 pub use index::{Node, TopologyIndex, View};
 pub use place::Outcome;
 pub use reason::{Exclusions, LayerRoom, TopologyReason};
-pub use request::{PodSetRequest, Preference, Previous, Rules, SliceLayer, Spread};
+pub use request::{PodSetRequest, Preference, Previous, Rules, SelectorConflict, SliceLayer, Spread};
 pub(crate) use trial::{Chance, Trial};
 
 /// The label that holds a node's host name. As the lowest level it makes every leaf one node.

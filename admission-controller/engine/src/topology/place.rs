@@ -195,22 +195,30 @@ impl TopologyIndex {
             return Err(TopologyReason::NoNodes);
         }
         let filter = Filter::new(task.set, &self.tolerations, rules);
-        let exclusions = fill(&self.ground, &mut self.rooms, task, &plan, &filter, view);
+        let mut exclusions = fill(&self.ground, &mut self.rooms, task, &plan, &filter, view);
+        if rules.balanced && !plan.required && !plan.unconstrained {
+            let mut search = Search { tree: &self.ground.tree, rooms: &mut self.rooms, plan: &plan };
+            match search.balance().map(|(level, domains)| search.descend(level, domains, true)) {
+                Some(Ok(found)) => return Ok(found),
+                // Even shares need not leave slices within slices whole, and rooms are shares now.
+                Some(Err(_)) => exclusions = fill(&self.ground, &mut self.rooms, task, &plan, &filter, view),
+                None => {}
+            }
+        }
         let mut search = Search { tree: &self.ground.tree, rooms: &mut self.rooms, plan: &plan };
-        let balanced = rules.balanced && !plan.required && !plan.unconstrained;
-        let (level, domains, even) = match balanced.then(|| search.balance()).flatten() {
-            Some((level, domains)) => (level, domains, true),
-            None => match search.choose(plan.level) {
-                Ok((level, domains)) => (level, domains, false),
-                Err(miss) => return Err(self.reason(&plan, miss, exclusions)),
-            },
+        let (level, domains) = match search.choose(plan.level) {
+            Ok(chosen) => chosen,
+            Err(miss) => return Err(self.reason(&plan, miss, exclusions)),
         };
         search
-            .descend(level, domains, even)
+            .descend(level, domains, false)
             .map_err(|level| TopologyReason::CannotDivide { level: Arc::clone(&self.level_keys[level]) })
     }
 
     pub(super) fn plan(&self, task: &Task<'_>, rules: Rules) -> Result<Plan, TopologyReason> {
+        if let Some(conflict) = &task.set.conflict {
+            return Err(TopologyReason::SelectorConflict(conflict.clone()));
+        }
         let lowest = self.level_keys.len() - 1;
         let slice_size = task.layers.first().map_or(1, |layer| layer.size);
         if slice_size <= 0 {
@@ -218,9 +226,9 @@ impl TopologyIndex {
         }
         let level = match &task.set.spread {
             Spread::Required(level) | Spread::Preferred(level) => self.level(level)?,
-            Spread::SlicesOnly => 0,
+            Spread::SlicesOnly | Spread::Unconstrained if !task.layers.is_empty() => 0,
             Spread::Unconstrained => lowest,
-            Spread::Unsaid => return Err(TopologyReason::LevelNotGiven),
+            Spread::SlicesOnly | Spread::Unsaid => return Err(TopologyReason::LevelNotGiven),
         };
         let slice_level = task.layers.first().map_or(Ok(lowest), |layer| self.level(&layer.level))?;
         let key = |level: usize| Arc::clone(&self.level_keys[level]);

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use model::ResourceName;
 use model::node::Taint;
 
+use super::SelectorConflict;
+
 /// Nodes that take no pod of the pod set, by what is in the way. Each counts once, for the first thing found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exclusions {
@@ -39,6 +41,8 @@ pub enum TopologyReason {
     UnknownLevel(Arc<str>),
     /// It is not said how near to one another the pods must be.
     LevelNotGiven,
+    /// An admission check wants other nodes than the pods, or a check before it, do.
+    SelectorConflict(SelectorConflict),
     /// A level for slices is named, but no size of a slice.
     SliceSizeMissing,
     /// Slices are to lie in domains larger than that of the whole pod set.
@@ -109,5 +113,10 @@ pub enum TopologyReason {
     StaleAssignment {
         /// Values of the domain that is gone.
         domain: Vec<Arc<str>>,
+    },
+    /// The pod set has lost a node, but not the one that is replaced: the first of those that failed under the workload.
+    NotOnNode {
+        /// The node that is replaced.
+        node: Arc<str>,
     },
 }

@@ -18,7 +18,7 @@ impl TopologyIndex {
     /// is to be, and the new places in it.
     ///
     /// # Errors
-    /// Another place of the assignment is gone as well, or there is no room.
+    /// Another place of the assignment is gone as well, the node has none of its pods, or there is no room.
     pub(super) fn replace(
         &mut self,
         set: &PodSetRequest,
@@ -32,7 +32,7 @@ impl TopologyIndex {
         let missing = assignment.pods() - rest.pods();
         let kept = self.places(&rest)?;
         if missing == 0 {
-            return Ok((rest, Places::new()));
+            return Err(TopologyReason::NotOnNode { node: Arc::clone(node) });
         }
         let within = self.replacement_domain(set, missing, &kept);
         let layers = match within {

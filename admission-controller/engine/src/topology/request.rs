@@ -13,9 +13,9 @@ pub enum Spread {
     Required(Arc<str>),
     /// In one domain of this level; else in one of the nearest level above that holds them; else in several.
     Preferred(Arc<str>),
-    /// Only the slices are bound: the whole may lie anywhere.
+    /// Only the slices are bound: the whole may lie anywhere. Of pods that are no whole slices it says nothing.
     SlicesOnly,
-    /// Anywhere. Also the wish of a pod set that has none, in a flavor with a topology.
+    /// Anywhere, in slices or not. Also the wish of a pod set that has none, in a flavor with a topology.
     Unconstrained,
     /// They are to be placed, and it is not said how: nothing can be found for them.
     Unsaid,
@@ -55,6 +55,17 @@ pub enum Previous {
     Kept(Assignment),
 }
 
+/// Two values that the nodes' label should have, so that no node will do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SelectorConflict {
+    /// The label.
+    pub label: Arc<str>,
+    /// What the pods, or the checks before, want it to be.
+    pub given: Arc<str>,
+    /// What an admission check wants it to be.
+    pub wanted: Arc<str>,
+}
+
 /// Pods of one shape that are placed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSetRequest {
@@ -70,6 +81,8 @@ pub struct PodSetRequest {
     pub group: Option<Arc<str>>,
     /// Labels their nodes must have.
     pub node_selector: BTreeMap<String, String>,
+    /// Where admission checks contradict them: then there is no place.
+    pub conflict: Option<SelectorConflict>,
     /// Required node affinity.
     pub affinity: Option<NodeSelector>,
     /// Preferred node affinity.

@@ -99,7 +99,8 @@ pub(super) fn fill(
         let (above, below) = rooms.split_at_mut(level + 1);
         for (domain, room) in above[level].iter_mut().enumerate() {
             let children = ground.tree.children(level, domain as u32);
-            sum(room, &below[0][children.start as usize..children.end as usize], level, plan);
+            let children = &below[0][children.start as usize..children.end as usize];
+            sum(room, children, level, plan, plan.inner_size(level + 1));
         }
     }
     exclusions
@@ -165,14 +166,14 @@ pub(super) fn slice(room: &mut Room, size: i64) {
     room.slices_beside = room.pods_beside / size;
 }
 
-/// A domain's room from that of its children.
-pub(super) fn sum(room: &mut Room, children: &[Room], level: usize, plan: &Plan) {
+/// A domain's room from that of its children. `inner` is the size of the slices that the children have to hold whole, if any.
+pub(super) fn sum(room: &mut Room, children: &[Room], level: usize, plan: &Plan, inner: Option<i64>) {
     let mut total = Room::default();
     // What putting the leader into the child where it costs least takes away.
     let (mut pods_lost, mut slices_lost) = (None::<i64>, None::<i64>);
     for child in children {
         // Of a child that slices within slices are bound to, only whole ones count.
-        let whole = |pods: i64| plan.inner_size(level + 1).map_or(pods, |size| pods / size * size);
+        let whole = |pods: i64| inner.map_or(pods, |size| pods / size * size);
         let (pods, beside) = (whole(child.pods), whole(child.pods_beside));
         total.pods += pods;
         total.slices += child.slices;

@@ -104,7 +104,8 @@ impl TopologyIndex {
             let children = self.ground.tree.children(level, domain);
             let (above, below) = trial.rooms.split_at_mut(level + 1);
             let children = &below[0][children.start as usize..children.end as usize];
-            room::sum(&mut above[level][domain as usize], children, level, &trial.plan);
+            let inner = trial.plan.inner_size(level + 1);
+            room::sum(&mut above[level][domain as usize], children, level, &trial.plan, inner);
         }
     }
 }

@@ -99,7 +99,9 @@ fn index(tc: &Value) -> TopologyIndex {
             index.charge_node(node, &asked);
         }
     }
-    for usage in ["priorOwnUsage", "priorFlavorUsage"].iter().flat_map(|key| tc[key].as_array()).flatten() {
+    let shared = gates(tc).settings().topology.shared_nodes && index.ends_in_hosts();
+    let of_others = shared.then_some("priorFlavorUsage");
+    for usage in ["priorOwnUsage"].into_iter().chain(of_others).flat_map(|key| tc[key].as_array()).flatten() {
         let per_pod = amounts(&usage["SinglePodRequests"]).collect();
         let held = Assignment { levels: Vec::new(), domains: vec![domain(usage)] };
         index.charge(&held, &per_pod);
@@ -131,6 +133,7 @@ fn request(set: &Value, tc: &Value) -> PodSetRequest {
         layers,
         group: set["podSetGroupName"].as_str().map(Arc::from),
         node_selector: typed::<BTreeMap<String, String>>(&set["nodeSelector"]),
+        conflict: None,
         affinity: typed::<Option<NodeSelector>>(required),
         preferences: preferred
             .into_iter()
@@ -147,14 +150,14 @@ fn previous(set: &Value, tc: &Value) -> Option<Previous> {
     if let Some(node) = workload["status"]["unhealthyNodes"][0]["name"].as_str() {
         let sets = workload["status"]["admission"]["podSetAssignments"].as_array()?;
         let held = sets.iter().find(|one| one["name"] == set["podSetName"])?;
-        let assignment = written(&held["topologyAssignment"]);
+        let assignment = written(held.get("topologyAssignment").filter(|places| !places.is_null())?);
         let fixed = gates(tc).settings().topology.keep_single_pods;
         return Some(match fixed && !topology::can_move(&typed(&workload["metadata"])) {
             true => Previous::Kept(assignment),
             false => Previous::Failed { assignment, node: node.into() },
         });
     }
-    let held = set.get("previousAssignment")?;
+    let held = set.get("previousAssignment").filter(|places| !places.is_null())?;
     Some(Previous::Slice(written(held)))
 }
 
@@ -181,4 +184,44 @@ fn typed<T: DeserializeOwned>(value: &Value) -> T {
     let zero = || value.is_null().then(|| [json!([]), json!({})]).into_iter().flatten();
     read.or_else(|error| zero().find_map(|zero| serde_json::from_value(zero).ok()).ok_or(error))
         .unwrap_or_else(|error| panic!("{error}: {value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_no_places_has_none_to_keep() {
+        for held in [json!({ "name": "main" }), json!({ "name": "main", "topologyAssignment": null })] {
+            let status = json!({
+                "unhealthyNodes": [{ "name": "n1" }],
+                "admission": { "podSetAssignments": [held] },
+            });
+            let tc = json!({ "workload": { "metadata": {}, "status": status } });
+            assert_eq!(previous(&json!({ "podSetName": "main" }), &tc), None, "{tc}");
+        }
+        assert_eq!(previous(&json!({ "previousAssignment": null }), &json!({})), None);
+    }
+
+    #[test]
+    fn what_other_flavors_use_counts_on_hosts_while_the_gate_is_open() {
+        const HOST: &str = "kubernetes.io/hostname";
+        for (level, open, has_room) in [(HOST, true, false), (HOST, false, true), ("rack", true, true)] {
+            let one_cpu = json!({ "value": { "cpu": 1000 } });
+            let status = json!({
+                "allocatable": { "cpu": "1", "pods": "9" },
+                "conditions": [{ "type": "Ready", "status": "True" }],
+            });
+            let mut index = index(&json!({
+                "featureGates": { "TASHandleOverlappingFlavors": open },
+                "levels": [level],
+                "nodes": [{ "metadata": { "name": "n1", "labels": { (level): "n1" } }, "status": status }],
+                "priorFlavorUsage": [{ "Count": 1, "SinglePodRequests": one_cpu, "Values": ["n1"] }],
+            }));
+            let place = DomainPods { values: vec!["n1".into()], pods: 1 };
+            let place = Assignment { levels: vec![level.into()], domains: vec![place] };
+            let asked = amounts(&one_cpu).collect();
+            assert_eq!(index.fits(&place, &asked, View::Now), has_room, "{level} {open}");
+        }
+    }
 }
