@@ -1,5 +1,6 @@
 //! A job, described as a Workload.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crds::names::{kueue, trireme};
@@ -7,7 +8,7 @@ use crds::view::workload::WorkloadSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-use crate::jobs::JobObject;
+use crate::jobs::{JobKind, JobObject};
 use crate::names::workload_name;
 use crate::reconcile::Job;
 use crate::{input, jobs, topology};
@@ -114,7 +115,8 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
     let (name, job_uid) = (metadata.name.as_deref().unwrap_or_default(), job.object.uid());
     let mut pod_sets = Vec::new();
     for set in sets {
-        let template = set.template_in(&job.object).cloned().unwrap_or_default();
+        let mut template = set.template_in(&job.object).cloned().unwrap_or_default();
+        drop_own_labels(&mut template, job.kind);
         let mut pod_set = json!({ "name": set.name, "count": set.count, "template": template });
         let wish = topology::request(&annotations_of(&template), &jobs::ranks(job.kind, &job.object, set))?;
         if let Some(wish) = wish {
@@ -142,12 +144,7 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
         },
         "spec": spec,
     });
-    for (key, value) in metadata.annotations.iter().flatten() {
-        if key.starts_with(kueue::PROVISIONING_PREFIX) {
-            workload["metadata"]["annotations"][key] = json!(value);
-        }
-    }
-    take_gates(&mut workload, metadata);
+    take_annotations(&mut workload, metadata);
     if jobs::comes_in_stages(job.kind, &job.object) {
         workload["metadata"]["annotations"][trireme::GANG] = json!(trireme::GANG_OF_POD_SET);
     }
@@ -184,8 +181,13 @@ pub(crate) fn copy_labels<'a>(
     Ok(())
 }
 
-/// Who holds the job back holds its Workload back.
-pub(crate) fn take_gates(workload: &mut Value, metadata: &ObjectMeta) {
+/// Gives a new Workload what annotations of its job mean for it: what is asked of an autoscaler for it, and who holds it back.
+pub(crate) fn take_annotations(workload: &mut Value, metadata: &ObjectMeta) {
+    for (key, value) in metadata.annotations.iter().flatten() {
+        if key.starts_with(kueue::PROVISIONING_PREFIX) {
+            workload["metadata"]["annotations"][key] = json!(value);
+        }
+    }
     if let Some(gates) = input::gated_by(metadata) {
         workload["metadata"]["annotations"][kueue::ADMISSION_GATED_BY] = json!(gates);
     }
@@ -207,7 +209,8 @@ pub fn controller(job: &Job) -> Value {
 ///
 /// # Errors
 /// Why the job cannot be described, in words for its owner.
-pub(crate) fn spec(job: &Job, pod_sets: Vec<Value>, priorities: &Priorities) -> Result<Value, String> {
+pub(crate) fn spec(job: &Job, mut pod_sets: Vec<Value>, priorities: &Priorities) -> Result<Value, String> {
+    pod_sets.iter_mut().for_each(drop_hidden_variables);
     let priority = priorities.of(job)?;
     let mut spec = json!({ "podSets": pod_sets, "priority": priority.value });
     if let Some(queue) = &job.view.queue {
@@ -216,16 +219,49 @@ pub(crate) fn spec(job: &Job, pod_sets: Vec<Value>, priorities: &Priorities) -> 
     if priority.class.is_some() {
         spec["priorityClassRef"] = priority.class_ref();
     }
-    if let Some(seconds) = job.object.label(kueue::MAX_EXEC_TIME_SECONDS) {
-        let seconds: i32 = seconds.parse().map_err(|_| {
-            format!(
-                "label {} is {seconds:?}, which is no whole number of seconds",
-                kueue::MAX_EXEC_TIME_SECONDS
-            )
-        })?;
+    if let Some(seconds) = max_seconds(&job.object) {
         spec["maximumExecutionTimeSeconds"] = json!(seconds);
     }
     Ok(spec)
+}
+
+/// For how many seconds a job says that it may run. Anything but a positive number of 32 bits says nothing, as with Kueue.
+pub(crate) fn max_seconds(object: &JobObject) -> Option<i32> {
+    let written = object.label(kueue::MAX_EXEC_TIME_SECONDS)?;
+    written.parse::<i32>().ok().filter(|seconds| *seconds > 0)
+}
+
+/// Takes off a template what the kind's own controller wrote there and Kueue does not describe.
+fn drop_own_labels(template: &mut Value, kind: &JobKind) {
+    let labels = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
+    let Some(labels) = labels else { return };
+    for (key, _) in kind.own_labels.iter().filter(|(_, is_described)| !is_described) {
+        labels.remove(*key);
+    }
+}
+
+/// Of variables of one name in a container the last one counts, and a Workload can have only one: in the place of the first, as
+/// with Kueue.
+fn drop_hidden_variables(pod_set: &mut Value) {
+    for list in ["containers", "initContainers"] {
+        let containers = pod_set.pointer_mut(&format!("/template/spec/{list}")).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let Some(variables) = container.get_mut("env").and_then(Value::as_array_mut) else { continue };
+            let mut places: BTreeMap<String, usize> = BTreeMap::new();
+            let mut kept: Vec<Value> = Vec::with_capacity(variables.len());
+            for variable in variables.drain(..) {
+                let name = variable["name"].as_str().unwrap_or_default().to_owned();
+                match places.entry(name) {
+                    Entry::Occupied(place) => kept[*place.get()] = variable,
+                    Entry::Vacant(place) => {
+                        place.insert(kept.len());
+                        kept.push(variable);
+                    }
+                }
+            }
+            *variables = kept;
+        }
+    }
 }
 
 /// The annotations of a pod template.

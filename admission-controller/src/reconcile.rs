@@ -53,6 +53,10 @@ pub enum Step {
     Reclaim(Vec<ReclaimablePod>),
     /// Give the evicted workload's quota back.
     Release,
+    /// Give quota back and be queued no more: the job will not run as it is written, in these words.
+    Hold(String),
+    /// Be queued again: the job can run now.
+    EndHold,
     /// Make the job own the Workload that somebody else made for it.
     Adopt,
     /// Delete the Workload: it describes another job than the job is now.
@@ -86,7 +90,7 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
     let leaving = job.object.metadata.deletion_timestamp.is_some();
     let is_prebuilt = prebuilt(&job.object).is_some();
     let Some(workload) = workload else {
-        return if view.finished.is_some() || leaving {
+        return if view.finished.is_some() || leaving || view.on_hold.is_some() {
             Step::Nothing
         } else if !view.suspended {
             Step::Stop
@@ -121,6 +125,10 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
     }
     if leaving {
         return Step::Nothing;
+    }
+    if let Some(words) = &view.on_hold {
+        let reserved = workload.holds(tokens::QUOTA_RESERVED);
+        return if reserved { Step::Hold(words.clone()) } else { Step::Nothing };
     }
     match unfinished(job, workload, known) {
         Step::Nothing => reclaim(job, workload, known),
@@ -195,6 +203,9 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     if !view.suspended {
         return Step::Stop;
     }
+    if input::is_on_hold(workload) {
+        return Step::EndHold;
+    }
     match &view.queue {
         Some(queue) if !reserved && workload.spec.queue_name.as_ref() != Some(queue) => {
             return Step::ChangeQueue(queue.clone());
@@ -244,15 +255,28 @@ fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> S
 /// Whether the user changed what decides about flavors since the Workload was made. Templates that an admission changed
 /// and that could not be given back tell nothing.
 fn was_edited(job: &Job, workload: &Workload) -> bool {
-    let seconds = job.object.label(kueue::MAX_EXEC_TIME_SECONDS).and_then(|seconds| seconds.parse().ok());
     let Ok(sets) = &job.view.pod_sets else { return false };
-    seconds != workload.spec.maximum_execution_time_seconds
+    compose::max_seconds(&job.object) != workload.spec.maximum_execution_time_seconds
         || workload.spec.pod_sets.iter().zip(sets).any(|(written, set)| {
             let template = set.template_in(&job.object).and_then(|one| PodTemplate::deserialize(one).ok());
             written.min_count != set.min_count
                 || (!jobs::is_marked(&job.object, set)
-                    && template.is_some_and(|template| template != written.template))
+                    && template.is_some_and(|template| !is_alike(job.kind, &template, &written.template)))
         })
+}
+
+/// Whether two templates are the same but for labels that the kind's own controller writes, which not every Workload has.
+fn is_alike(kind: &JobKind, one: &PodTemplate, other: &PodTemplate) -> bool {
+    one.spec == other.spec
+        && one.metadata.annotations == other.metadata.annotations
+        && users_labels(kind, one).eq(users_labels(kind, other))
+}
+
+fn users_labels<'a>(
+    kind: &'a JobKind,
+    template: &'a PodTemplate,
+) -> impl Iterator<Item = (&'a String, &'a String)> {
+    template.metadata.labels.iter().filter(move |(key, _)| !kind.owns_label(key))
 }
 
 /// Whether the Workload asks for what the job asks for: the same pod sets with as many pods, each as large. Selectors and

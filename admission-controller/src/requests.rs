@@ -41,6 +41,7 @@ pub struct Rules {
     transformations: BTreeMap<ResourceName, Transformation>,
     ignores_reclaimable: bool,
     keeps_single_pods: bool,
+    names_queues: bool,
     gates: Gates,
     order: QueueOrder,
     pods_ready: Option<PodsReady>,
@@ -56,6 +57,7 @@ impl Rules {
             transformations: transformations.map(|one| (one.input.clone(), one.clone())).collect(),
             ignores_reclaimable: !config.feature_gates.reclaimable_pods,
             keeps_single_pods: config.feature_gates.skip_reassignment_for_pod_owned_workloads,
+            names_queues: config.feature_gates.assign_queue_labels_for_pods,
             gates: config.gates(),
             order: QueueOrder {
                 priority_sorting: config.feature_gates.priority_sorting_within_cohort,
@@ -111,6 +113,11 @@ impl Rules {
     /// Whether pods that have ended are counted all the same (feature gate `ReclaimablePods` is off).
     pub fn ignores_reclaimable(&self) -> bool {
         self.ignores_reclaimable
+    }
+
+    /// Whether admitted pods are labelled with the queues they came through (feature gate `AssignQueueLabelsForPods`).
+    pub fn names_queues(&self) -> bool {
+        self.names_queues
     }
 
     /// What one pod asks of quota that asks so much of a node. Nothing of it is negative.

@@ -36,7 +36,16 @@ async fn a_job_is_wrapped_admitted_and_started_with_three_writes() {
     assert!(!world.is_suspended("llama"));
     let template = world.job("llama")["spec"]["pytorchReplicaSpecs"]["Worker"]["template"].clone();
     assert_eq!(template["spec"]["nodeSelector"], json!({ "gpu": "a100" }));
-    assert_eq!(template["metadata"]["labels"], json!({ "kueue.x-k8s.io/podset": "worker" }));
+    let marks = json!({
+        "kueue.x-k8s.io/podset": "worker",
+        "kueue.x-k8s.io/local-queue-name": "a",
+        "kueue.x-k8s.io/cluster-queue-name": "a",
+    });
+    assert_eq!(template["metadata"]["labels"], marks);
+    assert_eq!(
+        template["metadata"]["annotations"]["kueue.x-k8s.io/workload"],
+        world.workload_name("llama").as_str()
+    );
     assert_eq!(
         world.writes("layer1", before),
         ["Create workloads/", "Patch workloads/status", "Patch pytorchjobs/"]
@@ -129,6 +138,7 @@ async fn a_borrower_is_reclaimed_and_comes_back() {
     assert!(world.is_suspended("borrower"), "the evicted job is stopped");
     let template = world.job("borrower")["spec"]["pytorchReplicaSpecs"]["Worker"]["template"].clone();
     assert_eq!(template["spec"].get("nodeSelector"), None, "and is as the user wrote it");
+    assert_eq!(template.get("metadata"), None, "without marks");
     assert!(world.is("borrower", "QuotaReserved"), "its pods still run, so it holds its quota");
     assert_eq!(world.condition("owner", "QuotaReserved").unwrap().1, "WaitingForPreemptedWorkloads");
 
@@ -302,6 +312,63 @@ async fn a_new_workload_says_at_once_that_it_waits_where_that_is_wanted() {
         assert_eq!(world.condition("llama", "QuotaReserved").unwrap().1, "ExceedsMaxQuota");
     }
     assert!(waited[0] < waited[1], "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_do_not_name_their_queues_where_the_gate_for_it_is_closed() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let text = "featureGates:\n  AssignQueueLabelsForPods: false\n";
+    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
+    assert!(file.notices.is_empty());
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    let template = world.job("llama")["spec"]["pytorchReplicaSpecs"]["Worker"]["template"].clone();
+    assert_eq!(template["metadata"]["labels"], json!({ "kueue.x-k8s.io/podset": "worker" }));
+}
+
+/// KubeRay says of a RayJob that it is not valid, and later that it is.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_cannot_run_as_it_is_written_has_no_quota_until_it_can() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    world.start("layer1");
+    let container =
+        json!({ "name": "ray", "image": "ray", "resources": { "limits": { "nvidia.com/gpu": 1 } } });
+    let cluster = json!({ "headGroupSpec": { "template": { "spec": { "containers": [container] } } } });
+    let job = json!({
+        "metadata": { "name": "ray", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": { "suspend": true, "submissionMode": "HTTPMode", "rayClusterSpec": cluster },
+    });
+    world.create("ray.io", "rayjobs", job).await;
+    world.settle().await;
+    world.pytorch("next", "a", 1).await;
+    world.settle().await;
+    assert!(world.is("ray", "Admitted") && !world.is("next", "Admitted"));
+    let says = async |status: Value| {
+        world.update("ray.io", "rayjobs", "ray", true, |job| job["status"] = status.clone()).await;
+        world.settle().await;
+    };
+    let is_suspended = || world.get("ray.io", "rayjobs", "ray").unwrap()["spec"]["suspend"] == true;
+
+    says(json!({ "jobDeploymentStatus": "ValidationFailed", "message": "no entrypoint" })).await;
+    let (status, reason, message) = world.condition("ray", "QuotaReserved").unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "OnHold"));
+    assert!(message.contains("status.jobDeploymentStatus is ValidationFailed: no entrypoint"), "{message}");
+    assert!(!world.is("ray", "Admitted") && world.is("next", "Admitted"));
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+
+    says(json!({ "jobDeploymentStatus": "Initializing" })).await;
+    assert!(is_suspended(), "it has no quota yet");
+    says(json!({ "jobDeploymentStatus": "Suspended" })).await;
+    assert_eq!(world.condition("ray", "QuotaReserved").unwrap().1, "WaitingForQuota");
+    let done = json!({ "conditions": [{ "type": "Succeeded", "status": "True" }] });
+    world.update("kubeflow.org", "pytorchjobs", "next", true, |job| job["status"] = done.clone()).await;
+    world.settle().await;
+    assert!(world.is("ray", "Admitted") && !is_suspended());
 }
 
 /// The reason stays word for word, and is said of what the workload is now.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use admission_controller::compose::{Priorities, compose};
 use admission_controller::jobs::table::Added;
-use admission_controller::jobs::{JobKind, JobObject, KindId, TABLE, read, restore, start, stop};
+use admission_controller::jobs::{JobKind, JobObject, KindId, TABLE, Terms, read, restore, start, stop};
 use admission_controller::reconcile::{Job, Known, Step, describes, next};
 use crds::view::flavor::ResourceFlavor;
 use crds::view::workload::Workload;
@@ -181,7 +181,7 @@ fn ray_cluster() -> Value {
     json!({
         "headGroupSpec": { "template": template() },
         "workerGroupSpecs": [
-            { "groupName": "Small", "replicas": 3, "template": template() },
+            { "groupName": "Small", "replicas": 3, "numOfHosts": 0, "template": template() },
             { "groupName": "hosts", "replicas": 2, "numOfHosts": 4, "template": template() },
         ],
     })
@@ -230,6 +230,10 @@ fn flavors() -> BTreeMap<String, ResourceFlavor> {
     [("a100".to_owned(), serde_json::from_value(flavor).unwrap())].into()
 }
 
+fn terms(flavors: &BTreeMap<String, ResourceFlavor>) -> Terms<'_> {
+    Terms { flavors, names_queues: true }
+}
+
 fn patched(job: &Job, patch: &Value) -> JobObject {
     let mut spec = json!({ "spec": job.object.spec });
     json_patch::merge(&mut spec, patch);
@@ -256,11 +260,11 @@ fn kinds_are_read_described_started_and_stopped() {
         assert_eq!(workload.spec.priority, Some(1000), "{:?}", case.id);
         assert!(describes(&workload, &job.object, &sets), "{:?}", case.id);
 
-        let patch = start(kind, &job.object, &sets, &workload, &flavors()).unwrap().unwrap();
+        let patch = start(kind, &job.object, &sets, &workload, terms(&flavors())).unwrap().unwrap();
         let mut started = patched(&job, &patch);
         if matches!(kind.added, Added::RuntimePatches) {
             assert_eq!(started.at(kind.suspend), Some(&json!(true)), "the patches come first");
-            let patch = start(kind, &started, &sets, &workload, &flavors()).unwrap().unwrap();
+            let patch = start(kind, &started, &sets, &workload, terms(&flavors())).unwrap().unwrap();
             started = patched(&Job { object: started, ..job.clone() }, &patch);
         }
         assert_eq!(started.at(kind.suspend), Some(&json!(false)), "{:?}", case.id);
@@ -301,6 +305,8 @@ fn kinds_are_read_described_started_and_stopped() {
             assert_eq!(selector, &wanted, "{:?}", case.id);
             assert_eq!(tolerations, &json!([{ "key": "gpu", "operator": "Exists" }]));
             assert_eq!(labels["kueue.x-k8s.io/podset"], json!(set.name));
+            assert_eq!(labels["kueue.x-k8s.io/local-queue-name"], "q", "{:?}", case.id);
+            assert_eq!(labels["kueue.x-k8s.io/cluster-queue-name"], "cq", "{:?}", case.id);
         }
         assert!(describes(&workload, &started, &sets), "{:?}: starting changes no size", case.id);
 
@@ -339,8 +345,111 @@ fn a_flavor_that_contradicts_the_pods_cannot_start_them() {
     case.object["spec"]["template"]["spec"]["nodeSelector"] = json!({ "gpu": "h100" });
     let job = job(&TABLE[0], case.object, json!({}));
     let sets = job.view.pod_sets.clone().unwrap();
-    let conflict = start(&TABLE[0], &job.object, &sets, &admitted(&job), &flavors()).unwrap_err();
+    let conflict = start(&TABLE[0], &job.object, &sets, &admitted(&job), terms(&flavors())).unwrap_err();
     assert!(conflict.to_string().contains("gpu=h100"), "{conflict}");
+}
+
+/// A queue is named where its name can be a label's value, and where that is wanted.
+#[test]
+fn admitted_pods_say_whose_they_are() {
+    let kind = &TABLE[0];
+    let job = job(kind, cases().remove(0).object, json!({}));
+    let sets = job.view.pod_sets.clone().unwrap();
+    let long = "q".repeat(64);
+    for (names_queues, queue, cluster_queue, named) in [
+        (true, "q", "cq", vec![("local", "q"), ("cluster", "cq")]),
+        (true, long.as_str(), "cq.example.com", vec![]),
+        (false, "q", "cq", vec![]),
+    ] {
+        let mut workload = admitted(&job);
+        workload.spec.queue_name = Some(queue.to_owned());
+        workload.status.admission.as_mut().unwrap().cluster_queue = cluster_queue.to_owned();
+        let flavors = flavors();
+        let terms = Terms { flavors: &flavors, names_queues };
+        let patch = start(kind, &job.object, &sets, &workload, terms).unwrap().unwrap();
+        let metadata = &patch["spec"]["template"]["metadata"];
+        let mut labels = json!({ "kueue.x-k8s.io/podset": "main" });
+        for (which, name) in named {
+            labels[format!("kueue.x-k8s.io/{which}-queue-name")] = json!(name);
+        }
+        assert_eq!(metadata["labels"], labels);
+        assert_eq!(metadata["annotations"], json!({ "kueue.x-k8s.io/workload": workload.metadata.name }));
+    }
+}
+
+/// Kubernetes selects the pods of a Job by labels of its own, which Kueue leaves out of Workloads.
+#[test]
+fn labels_that_a_job_was_given_stay_and_are_no_edit() {
+    let kind = &TABLE[0];
+    let mut all = json!({
+        "batch.kubernetes.io/controller-uid": "job-1", "batch.kubernetes.io/job-name": "sample",
+        "controller-uid": "job-1", "job-name": "sample", "app": "llama",
+    });
+    let mut object = cases().remove(0).object;
+    object["spec"]["template"]["metadata"] = json!({ "labels": all });
+    let job = job(kind, object, json!({}));
+    let composed = compose(&job, &priorities()).unwrap();
+    let described = &composed["spec"]["podSets"][0]["template"]["metadata"]["labels"];
+    assert_eq!(described, &json!({ "batch.kubernetes.io/job-name": "sample", "app": "llama" }));
+
+    let (sets, workload) = (job.view.pod_sets.clone().unwrap(), admitted(&job));
+    let patch = start(kind, &job.object, &sets, &workload, terms(&flavors())).unwrap().unwrap();
+    let started = patched(&job, &patch);
+    for (key, value) in all.as_object().unwrap() {
+        assert_eq!(started.spec["template"]["metadata"]["labels"][key], *value, "{key}");
+    }
+    let patch = restore(kind, &started, &sets, &workload).unwrap();
+    let restored = patched(&Job { object: started, ..job.clone() }, &patch);
+    assert_eq!(restored.spec["template"], job.object.spec["template"], "as it was before");
+
+    let step = |labels: &Value| {
+        let mut waiting = composed.clone();
+        waiting["spec"]["podSets"][0]["template"]["metadata"]["labels"] = labels.clone();
+        next(&job, Some(&serde_json::from_value(waiting).unwrap()), Known::default())
+    };
+    assert_eq!(step(&all), Step::Nothing);
+    assert_eq!(step(&json!({ "app": "llama" })), Step::Nothing);
+    all["app"] = json!("bert");
+    assert_eq!(step(&all), Step::UpdateWorkload);
+}
+
+/// A Workload holds one variable of a name: the one that counts.
+#[test]
+fn of_variables_with_one_name_the_last_is_described() {
+    let mut object = cases().remove(0).object;
+    let variable = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let written = [variable("A", "1"), variable("B", "2"), variable("A", "3")];
+    let counted = json!([variable("A", "3"), variable("B", "2")]);
+    let spec = &mut object["spec"]["template"]["spec"];
+    spec["initContainers"] = json!([{ "name": "first", "env": written }, { "name": "second" }]);
+    spec["containers"][0]["env"] = json!(written);
+    let composed = compose(&job(&TABLE[0], object, json!({})), &priorities()).unwrap();
+    let described = &composed["spec"]["podSets"][0]["template"]["spec"];
+    assert_eq!(described["containers"][0]["env"], counted);
+    assert_eq!(
+        described["initContainers"],
+        json!([{ "name": "first", "env": counted }, { "name": "second" }])
+    );
+}
+
+/// As Kueue reads it; the webhook refuses what is no number above 0.
+#[test]
+fn a_time_that_is_none_limits_nothing() {
+    for (written, seconds) in [
+        ("600", json!(600)),
+        ("3000000000", Value::Null),
+        ("0", Value::Null),
+        ("-5", Value::Null),
+        ("1h", Value::Null),
+    ] {
+        let mut job = job(&TABLE[0], cases().remove(0).object, json!({}));
+        let label = ("kueue.x-k8s.io/max-exec-time-seconds".to_owned(), written.to_owned());
+        job.object.metadata.labels.as_mut().unwrap().extend([label]);
+        let composed = compose(&job, &priorities()).unwrap();
+        assert_eq!(composed["spec"]["maximumExecutionTimeSeconds"], seconds, "{written}");
+        let workload = serde_json::from_value(composed).unwrap();
+        assert_eq!(next(&job, Some(&workload), Known::default()), Step::Nothing, "{written}");
+    }
 }
 
 #[test]
@@ -430,7 +539,7 @@ fn who_accepts_fewer_pods_is_started_with_as_many_as_were_granted() {
     given.object.metadata.annotations = Some(
         [
             ("kueue.x-k8s.io/job-min-parallelism".to_owned(), "2".to_owned()),
-            ("kueue.x-k8s.io/job-completions-equal-parallelism".to_owned(), "true".to_owned()),
+            ("kueue.x-k8s.io/job-completions-equal-parallelism".to_owned(), "True".to_owned()),
         ]
         .into(),
     );
@@ -440,7 +549,7 @@ fn who_accepts_fewer_pods_is_started_with_as_many_as_were_granted() {
     let sets = given.view.pod_sets.clone().unwrap();
     let mut workload = admitted(&given);
     workload.status.admission.as_mut().unwrap().pod_set_assignments[0].count = Some(2);
-    let patch = start(kind, &given.object, &sets, &workload, &flavors()).unwrap().unwrap();
+    let patch = start(kind, &given.object, &sets, &workload, terms(&flavors())).unwrap().unwrap();
     let started = patched(&given, &patch);
     assert_eq!((&started.spec["parallelism"], &started.spec["completions"]), (&json!(2), &json!(2)));
     let sets = read(kind, &started).pod_sets.unwrap();

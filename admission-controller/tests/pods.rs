@@ -119,6 +119,10 @@ async fn a_pod_waits_behind_its_gate_and_is_let_go_at_its_end() {
     world.settle().await;
     assert_eq!(condition(&world.workload("solo").unwrap(), "Finished"), said("True", "Succeeded"));
     assert!(!world.is_held("solo"));
+    let told = world.told_of("Pod", "solo");
+    for reason in ["CreatedWorkload", "FinishedWorkload"] {
+        assert!(told.contains(&reason.into()), "{reason} in {told:?}");
+    }
     let quiet = world.cluster.revision();
     world.settle().await;
     assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
@@ -490,6 +494,44 @@ async fn each_replica_of_a_leader_worker_set_is_admitted_by_itself() {
     for name in ["leader", "worker"] {
         assert!(!world.is_gated(name), "{:?}", world.pod(name));
         assert_eq!(world.pod(name).unwrap()["metadata"]["labels"]["kueue.x-k8s.io/podset"], name);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_of_pods_has_their_class_and_what_an_autoscaler_is_asked_for_them() {
+    let world = world(4).await;
+    let class = json!({ "metadata": { "name": "urgent" }, "value": 7 });
+    world.create("scheduling.k8s.io", "priorityclasses", class).await;
+    world.settle().await;
+    let (asks, asked) = ("provreq.kueue.x-k8s.io/valid-until", "600");
+    let metadata = |name: &str| {
+        let labels = json!({ "kueue.x-k8s.io/queue-name": "a" });
+        json!({ "name": name, "namespace": "team", "labels": labels, "annotations": { asks: asked } })
+    };
+    let any = pod("", 1, json!({}), json!({}))["spec"].clone();
+    let mut urgent = any.clone();
+    urgent["priorityClassName"] = json!("urgent");
+    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": urgent });
+    let set = json!({
+        "metadata": metadata("db"),
+        "spec": { "replicas": 1, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } }, "template": template },
+    });
+    world.create("apps", "statefulsets", set).await;
+    let groups = json!({
+        "metadata": metadata("lws"),
+        "spec": { "replicas": 1, "leaderWorkerTemplate": {
+            "size": 2, "leaderTemplate": { "spec": any }, "workerTemplate": { "spec": urgent },
+        }},
+    });
+    world.create("leaderworkerset.x-k8s.io", "leaderworkersets", groups).await;
+    world.create("", "pods", json!({ "metadata": metadata("solo"), "spec": urgent })).await;
+    world.settle().await;
+    for (kind, name) in [("StatefulSet", "db"), ("LeaderWorkerSet", "lws"), ("Pod", "solo")] {
+        let workload = world.workload(name).unwrap();
+        assert_eq!(workload["spec"]["priority"], 7, "{name}");
+        assert_eq!(workload["spec"]["priorityClassRef"]["name"], "urgent", "{name}");
+        assert_eq!(workload["metadata"]["annotations"][asks], asked, "{name}");
+        assert!(world.told_of(kind, name).contains(&"CreatedWorkload".into()), "{name}");
     }
 }
 

@@ -113,7 +113,9 @@ async fn nodes_are_asked_for_and_the_pods_go_there() {
     let template = &job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
     assert_eq!(template["spec"]["nodeSelector"], json!({ "gpu": "a100", "pool": "pool-7" }));
     let mut annotations = template["metadata"]["annotations"].clone();
-    annotations.as_object_mut().unwrap().remove("trireme.dev/workload-version");
+    for mark in ["trireme.dev/workload-version", "kueue.x-k8s.io/workload"] {
+        assert!(annotations.as_object_mut().unwrap().remove(mark).is_some(), "{mark}");
+    }
     assert_eq!(
         annotations,
         json!({

@@ -83,10 +83,9 @@ pub mod workload {
             WAITING_FOR_PODS_READY = "WaitingForPodsReady";
             /// Nobody has looked at it yet.
             PENDING_EVALUATION = "PendingEvaluation";
+            /// Its job can have no pods for now, and so wants no quota.
+            ON_HOLD = "OnHold";
         }
-
-        /// Kueue's: the job itself wants no quota for now. It is understood and not written.
-        pub const ON_HOLD: &str = "OnHold";
     }
 
     /// Reasons of `Admitted`.

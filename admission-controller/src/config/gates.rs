@@ -58,6 +58,8 @@ pub struct FeatureGates {
     pub finish_orphaned_workloads: bool,
     /// `ReclaimablePods`: quota of pods that have ended is given back before the job ends.
     pub reclaimable_pods: bool,
+    /// `AssignQueueLabelsForPods`: admitted pods are labelled with the queues they came through.
+    pub assign_queue_labels_for_pods: bool,
     /// `WorkloadPriorityClassDefaulting`: jobs that name no WorkloadPriorityClass get the one called `default`, if there is one.
     pub workload_priority_class_defaulting: bool,
     /// `TASMultiLayerTopology`: slices within slices may be asked for.
@@ -126,6 +128,7 @@ impl Default for FeatureGates {
             admission_fair_sharing: true,
             finish_orphaned_workloads: true,
             reclaimable_pods: true,
+            assign_queue_labels_for_pods: true,
             tas_multi_layer: true,
             workload_priority_class_defaulting: true,
             visibility_on_demand: true,

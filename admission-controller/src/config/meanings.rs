@@ -46,7 +46,6 @@ const ALWAYS: &[(&str, bool)] = &[
 
 /// Gates that say how Kueue works, not what it does, and those of what is not supported at all.
 const NOTHING: &[&str] = &[
-    "AssignQueueLabelsForPods",
     "CleanupProvisioningRequestsOnEviction",
     "DeferRayServiceFinalizationForRedisCleanup",
     "KueueDRAIntegrationConsumableCapacity",

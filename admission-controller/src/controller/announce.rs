@@ -55,11 +55,18 @@ impl Controller {
     }
 
     fn about_job_of(&self, workload: &Workload, reason: &'static str, note: &str) {
-        let job = controller_of(&workload.metadata)
-            .and_then(|owner| self.world.job(&Uid::from(owner.uid.as_str())));
-        if let Some(job) = job {
-            self.about_job(job, Severity::Normal, reason, note);
-        }
+        // Of pods that have one together none controls it: the first that owns it hears of it.
+        let mut owners = workload.metadata.owner_references.iter().flatten();
+        let Some(owner) = controller_of(&workload.metadata).or_else(|| owners.next()) else { return };
+        let regarding = Regarding {
+            api_version: owner.api_version.clone().into(),
+            kind: owner.kind.clone().into(),
+            namespace: workload.metadata.namespace.clone().unwrap_or_default(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        };
+        let (severity, reason, note) = (Severity::Normal, reason.into(), note.to_owned());
+        self.events.publish(Event { regarding, severity, reason, note });
     }
 
     /// Tells why a workload that has quota finds no places for its pods yet.

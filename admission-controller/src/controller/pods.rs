@@ -23,7 +23,7 @@ use crate::pods::{
     compose, start,
 };
 use crate::reconcile::{Job, Step, upkeep};
-use crate::status::{self, Change};
+use crate::status;
 
 impl Controller {
     /// What happened to a pod is looked at with the pods it is managed with.
@@ -193,7 +193,7 @@ impl Controller {
             let words = format!("it is admitted to ResourceFlavor {flavor}, which does not exist; create it");
             return self.tell(unit, &job, reasons::FLAVOR_NOT_FOUND, &words);
         }
-        match start(pod, is_group, workload, &self.world.flavors_by_name) {
+        match start(pod, is_group, workload, self.terms()) {
             Ok(body) => {
                 let before = Before::Gated { workload: crate::input::uid(&workload.metadata), is_group };
                 self.patch_pod_after(uid, "start", before, body, Subresource::Main);
@@ -320,14 +320,12 @@ impl Controller {
         let (reserved, on_hold) = (workload.holds(tokens::QUOTA_RESERVED), input::is_on_hold(workload));
         let now = self.ctx.clock.now();
         if !owner.is_per_replica() && !wanted && reserved {
-            let body = status::on_hold(workload, now);
+            let body = status::on_hold(workload, "its job is scaled to nothing", now);
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
             return true;
         }
         if !owner.is_per_replica() && wanted && on_hold {
-            let reason = tokens::quota_reserved::PENDING_EVALUATION;
-            let change = Change::new(tokens::QUOTA_RESERVED, false, reason, "it is scaled up again");
-            let body = status::with_condition(workload, &change, now);
+            let body = status::off_hold(workload, "it is scaled up again", now);
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
             return true;
         }

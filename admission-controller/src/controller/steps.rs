@@ -17,7 +17,7 @@ use super::Controller;
 use super::pump::text;
 use super::world::Unit;
 use crate::compose::{self, compose};
-use crate::jobs::{self, start, stop};
+use crate::jobs::{self, Terms, start, stop};
 use crate::pods::{Member, prebuilt};
 use crate::reconcile::{Job, Step};
 use crate::{slices, status, topology};
@@ -63,6 +63,14 @@ impl Controller {
             (Step::Release, _, Some(workload)) => {
                 let body = status::released(workload, self.comes_back(workload), now);
                 self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
+            }
+            (Step::Hold(words), _, Some(workload)) => {
+                let body = status::on_hold(workload, &words, now);
+                self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
+            }
+            (Step::EndHold, _, Some(workload)) => {
+                let body = status::off_hold(workload, "its job can run again", now);
+                self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
             }
             (Step::RemoveFinalizer, _, Some(workload)) => {
                 let kept: Vec<&String> = workload
@@ -155,13 +163,18 @@ impl Controller {
         self.patch_workload(unit, &workload, body, Subresource::Main, Priority::Normal, None);
     }
 
+    /// What decides besides an admission about what pods get with it.
+    pub(super) fn terms(&self) -> Terms<'_> {
+        Terms { flavors: &self.world.flavors_by_name, names_queues: self.world.rules.names_queues() }
+    }
+
     fn start_job(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
         if let Some(flavor) = jobs::missing_flavor(workload, &self.world.flavors_by_name) {
             let words = format!("it is admitted to ResourceFlavor {flavor}, which does not exist; create it");
             return self.tell(unit, job, reasons::FLAVOR_NOT_FOUND, &words);
         }
         let sets = job.view.pod_sets.clone().unwrap_or_default();
-        match start(job.kind, &job.object, &sets, workload, &self.world.flavors_by_name) {
+        match start(job.kind, &job.object, &sets, workload, self.terms()) {
             Ok(Some(body)) => self.patch_job(unit, job, Some(workload), body, Subresource::Main),
             Ok(None) => {}
             Err(conflict) => {

@@ -18,6 +18,7 @@ mod submitter;
 pub mod table;
 
 pub(crate) use added::begin_runtime_patches;
+pub(crate) use object::is_true;
 pub use object::{JobObject, JobResource};
 pub use patch::merge_diff;
 pub use ranks::{Ranks, ranks};
@@ -27,7 +28,7 @@ pub use read::{
 pub use ready::are_ready;
 pub(crate) use start::set;
 pub use start::{
-    Conflict, Fields, add_gate, additions, as_written, granted, is_marked, marks, missing_flavor, restore,
-    start, stop, version_mark,
+    Conflict, Fields, Terms, add_gate, additions, as_written, granted, is_marked, is_placed, missing_flavor,
+    restore, start, stop,
 };
 pub use table::{JobKind, KindId, TABLE};

@@ -74,6 +74,15 @@ impl JobObject {
     }
 }
 
+/// What Go takes for a truth value.
+pub(crate) fn is_true(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
 /// Which kind an [`Api`](kube::Api) of jobs is about.
 #[derive(Clone, Copy, Debug)]
 pub struct JobResource {

@@ -2,9 +2,9 @@ use crds::names::kueue;
 use crds::view::workload::ReclaimablePod;
 use serde_json::{Map, Value, json};
 
-use super::table::{Active, ChildSays, Finished, PodSets, Stages};
+use super::table::{Active, ChildSays, Finished, OnHold, PodSets, Stages};
 use super::{JobKind, JobObject, components, declared, ended, head, submitter};
-use crate::pods::Member;
+use crate::pods::{self, Member};
 
 /// The API server's bound on `podSets` of a Workload.
 pub const MAX_POD_SETS: usize = 18;
@@ -18,6 +18,8 @@ pub struct JobView {
     pub active: bool,
     /// How it ended, if it has.
     pub finished: Option<Finish>,
+    /// Why it will not run as it is written, in words, if it says so.
+    pub on_hold: Option<String>,
     /// The LocalQueue it was submitted to.
     pub queue: Option<String>,
     /// The WorkloadPriorityClass it asks for.
@@ -65,22 +67,25 @@ impl JobPodSet {
 /// Reads a job.
 pub fn read(kind: &JobKind, object: &JobObject) -> JobView {
     let pod_sets = pod_sets(kind, object);
-    let class_at = |pointer: &str| {
-        object.at(pointer).and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned)
+    let class_in = |name: Option<&Value>| {
+        name.and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned)
     };
-    let pod_priority_class = kind.priority_class.iter().find_map(|pointer| class_at(pointer)).or_else(|| {
-        let sets = pod_sets.as_ref().ok()?;
-        let class = |set: &JobPodSet| {
-            let class = set.template_in(object)?.pointer("/spec/priorityClassName")?.as_str()?;
-            (!class.is_empty()).then(|| class.to_owned())
-        };
-        sets.iter().find_map(class)
-    });
+    let class_of = |template: Option<&Value>| class_in(template?.pointer("/spec/priorityClassName"));
+    let of_sets = || pod_sets.iter().flatten().find_map(|set| class_of(set.template_in(object)));
+    // Kinds that are managed through their pods have no pod sets here.
+    let of_owner = || {
+        let owner = pods::of_kind(kind.group, kind.kind)?;
+        owner.templates.iter().find_map(|template| class_of(object.at(template)))
+    };
+    let of_job = kind.priority_class.iter().find_map(|pointer| class_in(object.at(pointer)));
+    let pod_priority_class = of_job.or_else(of_sets).or_else(of_owner);
+    let on_hold = on_hold(kind, object);
     let label = |name: &str| object.label(name).filter(|value| !value.is_empty()).map(str::to_owned);
     JobView {
         suspended: object.at(kind.suspend).and_then(Value::as_bool).unwrap_or(false),
-        active: is_active(kind, object),
+        active: on_hold.is_none() && is_active(kind, object),
         finished: finish(kind, object),
+        on_hold,
         queue: object.queue().map(str::to_owned),
         workload_priority_class: label(kueue::PRIORITY_CLASS),
         pod_priority_class,
@@ -126,6 +131,11 @@ fn finish(kind: &JobKind, object: &JobObject) -> Option<Finish> {
             ended.then(|| Finish { succeeded, message: object.text(message).to_owned() })
         }
     }
+}
+
+fn on_hold(kind: &JobKind, object: &JobObject) -> Option<String> {
+    let OnHold { at, value, message } = kind.on_hold.as_ref()?;
+    (object.text(at) == *value).then(|| format!("its {} is {value}: {}", field(at), object.text(message)))
 }
 
 /// Where the job has pod templates, whatever else is wrong with it, as JSON pointers.
@@ -208,7 +218,8 @@ pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodS
                 && object.at(&format!("{cluster}/enableInTreeAutoscaling")) == Some(&Value::Bool(true));
             let groups = (0..length.min(MAX_POD_SETS)).map(|index| {
                 let here = |rest: &str| format!("{at}/{index}{rest}");
-                let pods = count(object, &here(pods_each))?.unwrap_or(1);
+                // None is one to KubeRay.
+                let pods = count(object, &here(pods_each))?.unwrap_or(1).max(1);
                 let group = object.text(&here(name)).to_lowercase();
                 let now = if is_scaled {
                     count(object, &format!("/child/groups/{}", escaped(&group)))?

@@ -33,6 +33,10 @@ pub struct JobKind {
     pub ready: Ready,
     /// Where it says that it has ended, and how.
     pub finished: Finished,
+    /// Where it says that it will not run as it is written, and so wants no quota.
+    pub on_hold: Option<OnHold>,
+    /// Labels of its pod templates that its own controller writes; and whether its Workload has them, too.
+    pub own_labels: &'static [(&'static str, bool)],
     /// Where the job itself, before its templates, names a PriorityClass.
     pub priority_class: &'static [&'static str],
     /// Whether templates may change in the write that suspends the job. Kubernetes lets those of a batch Job change
@@ -70,6 +74,11 @@ impl JobKind {
     /// What of it owner references, of whatever version, name.
     pub fn group_kind(&self) -> (&'static str, &'static str) {
         (self.group, self.kind)
+    }
+
+    /// Whether its own controller writes this label of its pod templates.
+    pub fn owns_label(&self, key: &str) -> bool {
+        self.own_labels.iter().any(|(own, _)| *own == key)
     }
 
     /// Whether an object of this kind may be managed: not by those who make Workloads elsewhere, nor if it uses what others run.
@@ -149,6 +158,17 @@ pub enum Finished {
         /// A condition that, while it is True, says that what ended badly is not gone yet.
         not_while: Option<&'static str>,
     },
+}
+
+/// How a kind says that it will not run as it is written.
+#[derive(Debug)]
+pub struct OnHold {
+    /// The place.
+    pub at: &'static str,
+    /// The text that is there then.
+    pub value: &'static str,
+    /// Where it says why.
+    pub message: &'static str,
 }
 
 /// How an object says that its pods come in stages.

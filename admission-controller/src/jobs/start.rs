@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::added::{self, Addition};
 use super::table::{Added, PodSets};
-use super::{JobKind, JobObject, JobPodSet, merge_diff};
+use super::{JobKind, JobObject, JobPodSet, is_true, merge_diff};
 use crate::pods::Member;
 use crate::slices;
 
@@ -46,9 +46,18 @@ pub enum Conflict {
     },
 }
 
+/// What decides besides an admission about what pods get with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// The ResourceFlavors, by name.
+    pub flavors: &'a BTreeMap<String, ResourceFlavor>,
+    /// Whether pods are labelled with the queues they came through (feature gate `AssignQueueLabelsForPods`).
+    pub names_queues: bool,
+}
+
 /// The merge patch that starts an admitted job: unsuspended, with each pod set's flavors as node selectors and
-/// tolerations, and with what its admission checks add (`podSetUpdates`). Templates are made from the Workload's, which are as the user wrote them, so what an earlier admission
-/// added is gone.
+/// tolerations, with what its admission checks add (`podSetUpdates`), and with marks that tell whose its pods are. Templates
+/// are made from the Workload's, which are as the user wrote them, so what an earlier admission added is gone.
 ///
 /// # Errors
 /// See [`Conflict`].
@@ -57,17 +66,17 @@ pub fn start(
     job: &JobObject,
     pod_sets: &[JobPodSet],
     workload: &Workload,
-    flavors: &BTreeMap<String, ResourceFlavor>,
+    terms: Terms<'_>,
 ) -> Result<Option<Value>, Conflict> {
     let before = json!({ "spec": job.spec });
     let mut spec = before.clone();
     match kind.added {
-        Added::Templates => start_templates(&mut spec, kind, job, pod_sets, workload, flavors)?,
+        Added::Templates => start_templates(&mut spec, kind, job, pod_sets, workload, terms)?,
         Added::PodSetInfos => {
-            added::pod_set_infos(&mut spec, &all_additions(pod_sets, workload, flavors)?);
+            added::pod_set_infos(&mut spec, &all_additions(pod_sets, workload, terms)?);
         }
         Added::RuntimePatches => {
-            added::runtime_patches(&mut spec, &all_additions(pod_sets, workload, flavors)?);
+            added::runtime_patches(&mut spec, &all_additions(pod_sets, workload, terms)?);
             // They may be changed while it is suspended only.
             if let Some(patch) = merge_diff(&before, &spec) {
                 return Ok(Some(patch));
@@ -81,22 +90,14 @@ pub fn start(
 fn all_additions(
     pod_sets: &[JobPodSet],
     workload: &Workload,
-    flavors: &BTreeMap<String, ResourceFlavor>,
+    terms: Terms<'_>,
 ) -> Result<Vec<Addition>, Conflict> {
     let addition = |pod_set: &JobPodSet| {
         let written = template_of(workload, &pod_set.name);
         let wanted = written.map(|template| template.spec.node_selector.clone()).unwrap_or_default();
-        let mut fields = additions(workload, &pod_set.name, flavors, wanted.clone())?;
+        let mut fields = additions(workload, &pod_set.name, terms, wanted.clone())?;
         fields.selector.retain(|key, _| !wanted.contains_key(key));
-        fields.labels.extend(marks(workload, &pod_set.name));
-        fields
-            .annotations
-            .extend(workload.metadata.name.clone().map(|name| (kueue::WORKLOAD.to_owned(), name)));
-        fields.annotations.extend(version_mark(workload));
         let placed = is_placed(workload, &pod_set.name);
-        if placed && !asks_for_topology(workload, &pod_set.name) {
-            fields.annotations.insert(kueue::PODSET_UNCONSTRAINED_TOPOLOGY.to_owned(), "true".to_owned());
-        }
         Ok(Addition {
             gates: if placed { json!([{ "name": kueue::TOPOLOGY_GATE }]) } else { Value::Null },
             name: pod_set.name.clone(),
@@ -116,24 +117,25 @@ fn start_templates(
     job: &JobObject,
     pod_sets: &[JobPodSet],
     workload: &Workload,
-    flavors: &BTreeMap<String, ResourceFlavor>,
+    terms: Terms<'_>,
 ) -> Result<(), Conflict> {
     for pod_set in pod_sets {
         let Some(template) = template_of(workload, &pod_set.name) else { continue };
         if let (None, Some(given)) = (spec.pointer(&pod_set.template), &pod_set.given) {
             set(spec, &pod_set.template, given.clone());
         }
-        let mut fields = Fields::of(template);
-        fields.labels.insert(kueue::PODSET.to_owned(), pod_set.name.clone());
-        fields.admit(workload, &pod_set.name, flavors)?;
-        fields.annotations.extend(version_mark(workload));
+        let mut fields = Fields::of(template, kind, job, pod_set);
+        fields.admit(workload, &pod_set.name, terms)?;
         if slices::is_slice(workload) {
             let chain = slices::chain(workload).to_owned();
             fields.annotations.insert(kueue::WORKLOAD_SLICE_NAME.to_owned(), chain);
             add_gate(spec, &pod_set.template, kueue::ELASTIC_GATE);
         }
         rewrite(spec, &pod_set.template, &fields);
-        gate(spec, pod_set, workload);
+        // Where each of its pods goes is told when they are there.
+        if is_placed(workload, &pod_set.name) {
+            add_gate(spec, &pod_set.template, kueue::TOPOLOGY_GATE);
+        }
         if let Some(granted) = granted(workload, &pod_set.name).filter(|_| pod_set.min_count.is_some()) {
             set_count(spec, kind, job, granted);
         }
@@ -153,30 +155,35 @@ fn set_count(spec: &mut Value, kind: &JobKind, job: &JobObject, count: i64) {
         return;
     };
     set(spec, parallelism, json!(count));
-    if job.annotation(follows) == "true" {
+    if is_true(job.annotation(follows)) == Some(true) {
         set(spec, completions, json!(count));
     }
 }
 
-/// What an admission adds to the pods of a set that select nodes so: what of them its flavors and its checks change.
+/// What an admission adds to the pods of a set that select nodes so: its marks, and what its flavors and its checks change.
 ///
 /// # Errors
 /// See [`Conflict`].
 pub fn additions(
     workload: &Workload,
     pod_set: &str,
-    flavors: &BTreeMap<String, ResourceFlavor>,
+    terms: Terms<'_>,
     selector: Labels,
 ) -> Result<Fields, Conflict> {
     let mut fields = Fields { selector, ..Fields::default() };
-    fields.admit(workload, pod_set, flavors)?;
+    fields.admit(workload, pod_set, terms)?;
     Ok(fields)
 }
 
-/// The labels of an admitted pod: its pod set, and the queues it came through. A ClusterQueue's name may be too long for one.
-pub fn marks(workload: &Workload, pod_set: &str) -> Labels {
+/// The labels of an admitted pod: its pod set, and the queues it came through. A queue whose name is no label's value is left
+/// out; Kueue leaves out ClusterQueues with a dot in their name, too.
+fn labels(workload: &Workload, pod_set: &str, names_queues: bool) -> Labels {
     let mut labels = Labels::from([(kueue::PODSET.to_owned(), pod_set.to_owned())]);
-    if let Some(queue) = &workload.spec.queue_name {
+    if !names_queues {
+        return labels;
+    }
+    let local = workload.spec.queue_name.as_ref();
+    if let Some(queue) = local.filter(|name| name.len() <= MAX_LABEL) {
         labels.insert(kueue::LOCAL_QUEUE_NAME.to_owned(), queue.clone());
     }
     let queue = workload.status.admission.as_ref().map(|admission| &admission.cluster_queue);
@@ -186,9 +193,19 @@ pub fn marks(workload: &Workload, pod_set: &str) -> Labels {
     labels
 }
 
+/// The annotations of an admitted pod: its Workload, and that it is placed though nobody asked for it.
+fn annotations(workload: &Workload, pod_set: &str) -> BTreeMap<String, String> {
+    let name = workload.metadata.name.clone().map(|name| (kueue::WORKLOAD.to_owned(), name));
+    let mut annotations: BTreeMap<String, String> = name.into_iter().chain(version_mark(workload)).collect();
+    if is_placed(workload, pod_set) && !asks_for_topology(workload, pod_set) {
+        annotations.insert(kueue::PODSET_UNCONSTRAINED_TOPOLOGY.to_owned(), "true".to_owned());
+    }
+    annotations
+}
+
 /// The annotation that tells a scheduler which admission a pod stands on: an older version of its Workload, or another of that
 /// name, may have granted another number of pods.
-pub fn version_mark(workload: &Workload) -> Option<(String, String)> {
+fn version_mark(workload: &Workload) -> Option<(String, String)> {
     let version = workload.metadata.resource_version.clone()?;
     Some((trireme::WORKLOAD_VERSION.to_owned(), version))
 }
@@ -216,24 +233,30 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// As the user wrote them.
-    fn of(template: &PodTemplate) -> Self {
+    /// As the user wrote them: as the Workload has them. Labels that the kind's own controller writes stay as the job has
+    /// them, since they may be what it selects its pods by; not every Workload has them.
+    fn of(template: &PodTemplate, kind: &JobKind, job: &JobObject, pod_set: &JobPodSet) -> Self {
+        let mut labels = template.metadata.labels.clone();
+        let now = job.at(&format!("{}/metadata/labels", pod_set.template));
+        for (key, _) in kind.own_labels {
+            match now.and_then(|now| now.get(*key)?.as_str()) {
+                Some(value) => labels.insert((*key).to_owned(), value.to_owned()),
+                None => labels.remove(*key),
+            };
+        }
         Self {
             selector: template.spec.node_selector.clone(),
             tolerations: template.spec.tolerations.clone(),
-            labels: template.metadata.labels.clone(),
+            labels,
             annotations: template.metadata.annotations.clone(),
         }
     }
 
-    /// With what the flavors of a pod set and the checks of its workload add.
-    fn admit(
-        &mut self,
-        workload: &Workload,
-        pod_set: &str,
-        flavors: &BTreeMap<String, ResourceFlavor>,
-    ) -> Result<(), Conflict> {
-        for flavor in flavors_of(workload, pod_set).filter_map(|name| flavors.get(name)) {
+    /// With the marks of an admission, and with what the flavors of a pod set and the checks of its workload add.
+    fn admit(&mut self, workload: &Workload, pod_set: &str, terms: Terms<'_>) -> Result<(), Conflict> {
+        self.labels.extend(labels(workload, pod_set, terms.names_queues));
+        self.annotations.extend(annotations(workload, pod_set));
+        for flavor in flavors_of(workload, pod_set).filter_map(|name| terms.flavors.get(name)) {
             let source = format!("its flavor {:?}", flavor.metadata.name.as_deref().unwrap_or_default());
             self.select(&flavor.spec.node_labels, pod_set, &source)?;
             self.tolerate(&flavor.spec.tolerations);
@@ -311,29 +334,13 @@ fn give_back(spec: &mut Value, kind: &JobKind, job: &JobObject, pod_sets: &[JobP
     }
     for pod_set in pod_sets.iter().filter(|pod_set| is_marked(job, pod_set)) {
         let Some(template) = template_of(workload, &pod_set.name) else { continue };
-        rewrite(spec, &pod_set.template, &Fields::of(template));
-        ungate(spec, pod_set, workload);
+        rewrite(spec, &pod_set.template, &Fields::of(template, kind, job, pod_set));
+        ungate(spec, pod_set);
         let written = workload.spec.pod_sets.iter().find(|one| one.name == pod_set.name);
         if let Some(count) = written.and_then(|one| one.count).filter(|_| pod_set.min_count.is_some()) {
             set_count(spec, kind, job, count);
         }
     }
-}
-
-/// Pods that are placed by topology are made behind a gate, and say whose they are: where each of them goes is told when they
-/// are there.
-fn gate(root: &mut Value, pod_set: &JobPodSet, workload: &Workload) {
-    if !is_placed(workload, &pod_set.name) {
-        return;
-    }
-    add_gate(root, &pod_set.template, kueue::TOPOLOGY_GATE);
-    let pointer = format!("{}/metadata/annotations", pod_set.template);
-    let mut annotations = root.pointer(&pointer).cloned().unwrap_or_else(|| json!({}));
-    annotations[kueue::WORKLOAD] = json!(workload.metadata.name);
-    if !asks_for_topology(workload, &pod_set.name) {
-        annotations[kueue::PODSET_UNCONSTRAINED_TOPOLOGY] = json!("true");
-    }
-    set(root, &pointer, annotations);
 }
 
 /// Puts a gate into a pod template, unless it is there.
@@ -347,13 +354,13 @@ pub fn add_gate(root: &mut Value, template: &str, name: &str) {
 }
 
 /// Whether each pod of a set was given a domain of a topology.
-fn is_placed(workload: &Workload, pod_set: &str) -> bool {
+pub fn is_placed(workload: &Workload, pod_set: &str) -> bool {
     let mut sets = workload.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
     sets.any(|held| held.name == pod_set && held.topology_assignment.is_some())
 }
 
-/// Takes back what [`gate`] does.
-fn ungate(root: &mut Value, pod_set: &JobPodSet, workload: &Workload) {
+/// Takes the gate of pods that are placed by topology away.
+fn ungate(root: &mut Value, pod_set: &JobPodSet) {
     let pointer = format!("{}/spec/schedulingGates", pod_set.template);
     let mut gates = list(root, &pointer);
     let before = gates.len();
@@ -365,15 +372,6 @@ fn ungate(root: &mut Value, pod_set: &JobPodSet, workload: &Workload) {
         remove(root, &pointer);
     } else {
         set(root, &pointer, json!(gates));
-    }
-    let pointer = format!("{}/metadata/annotations", pod_set.template);
-    let Some(Value::Object(annotations)) = root.pointer_mut(&pointer) else { return };
-    annotations.remove(kueue::WORKLOAD);
-    if !asks_for_topology(workload, &pod_set.name) {
-        annotations.remove(kueue::PODSET_UNCONSTRAINED_TOPOLOGY);
-    }
-    if annotations.is_empty() {
-        remove(root, &pointer);
     }
 }
 

@@ -3,8 +3,8 @@
 use crds::names::kueue;
 
 pub use super::shape::{
-    Active, Added, Child, ChildSays, DeclaredSet, Ended, Finished, Follows, JobKind, KindId, PodSets, Ready,
-    SetName, Stages, Submitter,
+    Active, Added, Child, ChildSays, DeclaredSet, Ended, Finished, Follows, JobKind, KindId, OnHold, PodSets,
+    Ready, SetName, Stages, Submitter,
 };
 use crate::config::for_ever;
 
@@ -24,6 +24,8 @@ pub(crate) const BASE: JobKind = JobKind {
     ended: Ended::Unknown,
     ready: Ready::Condition("Ready"),
     finished: Finished::Conditions(&[]),
+    on_hold: None,
+    own_labels: &[],
     priority_class: &[],
     restores_at_stop: true,
     started_at: None,
@@ -35,6 +37,14 @@ pub(crate) const BASE: JobKind = JobKind {
     prebuilt: true,
     has_slices: false,
 };
+
+/// What Kubernetes labels the pods of a Job with, and selects them by. Kueue leaves all but the first out of Workloads.
+const JOB_LABELS: &[(&str, bool)] = &[
+    ("batch.kubernetes.io/job-name", true),
+    ("job-name", false),
+    ("batch.kubernetes.io/controller-uid", false),
+    ("controller-uid", false),
+];
 
 /// A kind of Kubeflow's training operator: roles under one field, one way to suspend, to count and to end.
 const fn kubeflow(
@@ -166,6 +176,7 @@ pub static TABLE: &[JobKind] = &[
             names: &["/status/uncountedTerminatedPods/succeeded"],
         },
         finished: Finished::Conditions(&[("Complete", true), ("Failed", false)]),
+        own_labels: JOB_LABELS,
         restores_at_stop: false,
         started_at: Some("/status/startTime"),
         has_slices: true,
@@ -243,6 +254,11 @@ pub static TABLE: &[JobKind] = &[
             message: "/status/message",
             not_while: None,
         },
+        on_hold: Some(OnHold {
+            at: "/status/jobDeploymentStatus",
+            value: "ValidationFailed",
+            message: "/status/message",
+        }),
         refused: &[("/spec/rayClusterSpec/enableInTreeAutoscaling", NO_AUTOSCALING)],
         demanded: &[("/spec/shutdownAfterJobFinishes", "a cluster that stays keeps its quota")],
         ..RAY

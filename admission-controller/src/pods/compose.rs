@@ -51,7 +51,7 @@ pub fn compose(group: &Group<'_>, job: &Job, priorities: &Priorities) -> Result<
     } else {
         workload["metadata"]["labels"] = json!({ kueue::JOB_UID: uid });
     }
-    compose::take_gates(&mut workload, metadata);
+    compose::take_annotations(&mut workload, metadata);
     Ok(workload)
 }
 

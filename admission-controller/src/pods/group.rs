@@ -122,6 +122,7 @@ impl<'a> Group<'a> {
             suspended: self.is_suspended(),
             active: self.is_active(now),
             finished: self.finished(),
+            on_hold: None,
             queue: object.queue().map(str::to_owned),
             workload_priority_class: label(kueue::PRIORITY_CLASS),
             pod_priority_class: self.pods.iter().find_map(class),

@@ -273,7 +273,7 @@ impl PodOwner {
             },
             "spec": compose::spec(job, self.pod_sets(object)?, priorities)?,
         });
-        compose::take_gates(&mut workload, &object.metadata);
+        compose::take_annotations(&mut workload, &object.metadata);
         Ok(workload)
     }
 

@@ -15,7 +15,7 @@ use quota_engine::Uid;
 
 use super::group::is_suspended;
 use super::{Group, Member};
-use crate::compose::Priority;
+use crate::compose::{Priority, max_seconds};
 use crate::jobs::JobObject;
 use crate::reclaimable;
 use crate::reconcile::{Step, let_go, upkeep};
@@ -237,10 +237,8 @@ struct Fit<'a> {
 
 /// How the pods fill the places of the Workload; `None` where it describes others.
 fn fit<'a>(group: &Group<'a>, workload: &Workload, known: Known<'_>) -> Option<Fit<'a>> {
-    let seconds =
-        |pod: &JobObject| pod.label(kueue::MAX_EXEC_TIME_SECONDS).and_then(|text| text.parse().ok());
     let is_prebuilt = group.first().prebuilt().is_some();
-    if !is_prebuilt && workload.spec.maximum_execution_time_seconds != seconds(group.first()) {
+    if !is_prebuilt && workload.spec.maximum_execution_time_seconds != max_seconds(group.first()) {
         return None;
     }
     let (active, inactive) = partition(&group.pods);

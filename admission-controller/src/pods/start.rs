@@ -1,14 +1,12 @@
 use std::collections::BTreeMap;
 
 use crds::names::kueue;
-use crds::view::flavor::ResourceFlavor;
 use crds::view::workload::Workload;
 use model::node::Toleration;
 use serde_json::{Value, json};
 
 use super::Member;
-use crate::jobs::{Conflict, JobObject, additions, marks, version_mark};
-use crate::topology;
+use crate::jobs::{Conflict, JobObject, Terms, additions, is_placed};
 
 /// The gates a pod gets when it is created: those it has, and ours. Whether it is placed by topology is known once it is
 /// admitted, and no gate can be added then: where there may be topologies it gets that one, too.
@@ -30,33 +28,21 @@ pub fn start(
     pod: &JobObject,
     is_group: bool,
     workload: &Workload,
-    flavors: &BTreeMap<String, ResourceFlavor>,
+    terms: Terms<'_>,
 ) -> Result<Value, Conflict> {
     let set = if is_group { pod.role() } else { kueue::DEFAULT_PODSET.to_owned() };
     let mut selector = BTreeMap::new();
     if let Some(written) = pod.at("/spec/nodeSelector") {
         selector = serde_json::from_value(written.clone()).unwrap_or_default();
     }
-    let mut added = additions(workload, &set, flavors, selector)?;
-    added.labels.extend(marks(workload, &set));
-    let name = workload.metadata.name.clone().unwrap_or_default();
-    added.annotations.insert(kueue::WORKLOAD.to_owned(), name);
-    added.annotations.extend(version_mark(workload));
+    let added = additions(workload, &set, terms, selector)?;
     let mut tolerations = pod.at("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
     let known: Vec<Toleration> =
         tolerations.iter().filter_map(|one| serde_json::from_value(one.clone()).ok()).collect();
     tolerations.extend(added.tolerations.iter().filter(|one| !known.contains(one)).map(|one| json!(one)));
     let gates = pod.at("/spec/schedulingGates").and_then(Value::as_array).into_iter().flatten();
     // Who has no domain of a topology has nobody else to wait for.
-    let is_placed = workload
-        .status
-        .admission
-        .iter()
-        .flat_map(|one| &one.pod_set_assignments)
-        .any(|one| one.name == set && one.topology_assignment.is_some());
-    if is_placed && !topology::wishes(pod.metadata.annotations.as_ref()) {
-        added.annotations.insert(kueue::PODSET_UNCONSTRAINED_TOPOLOGY.to_owned(), "true".to_owned());
-    }
+    let is_placed = is_placed(workload, &set);
     let is_over = |gate: &&Value| {
         gate["name"] != kueue::ADMISSION_GATE && (is_placed || gate["name"] != kueue::TOPOLOGY_GATE)
     };

@@ -13,6 +13,6 @@ pub use eviction::{
 pub use gates::gates;
 pub use queues::{cluster_queue, cohort, is_current, local_queue};
 pub use workload::{
-    finished, introduced, listed, on_hold, pending, pods_ready, reclaimable, replaced, reservation, reserved,
-    synced, synced_as, with_condition,
+    finished, introduced, listed, off_hold, on_hold, pending, pods_ready, reclaimable, replaced, reservation,
+    reserved, synced, synced_as, with_condition,
 };

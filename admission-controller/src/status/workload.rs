@@ -226,9 +226,8 @@ pub fn with_condition(view: &Workload, change: &Change, now: Timestamp) -> Value
     patch(view, std::slice::from_ref(change), now)
 }
 
-/// Without quota, and not to be queued until somebody says so: its job is there and wants no pods.
-pub fn on_hold(view: &Workload, now: Timestamp) -> Value {
-    let words = "its job is scaled to nothing";
+/// Without quota, and not to be queued until [`off_hold`]: its job is there and can have no pods, in these words.
+pub fn on_hold(view: &Workload, words: &str, now: Timestamp) -> Value {
     let admitted = checks::admitted(false, true, false);
     let changes = [
         Change::new(tokens::QUOTA_RESERVED, false, tokens::quota_reserved::ON_HOLD, words),
@@ -237,6 +236,12 @@ pub fn on_hold(view: &Workload, now: Timestamp) -> Value {
     let mut body = with_execution_time(patch(view, &changes, now), view, &admitted, now);
     body["status"]["admission"] = Value::Null;
     body
+}
+
+/// Queued again after [`on_hold`].
+pub fn off_hold(view: &Workload, words: &str, now: Timestamp) -> Value {
+    let reason = tokens::quota_reserved::PENDING_EVALUATION;
+    with_condition(view, &Change::new(tokens::QUOTA_RESERVED, false, reason, words), now)
 }
 
 /// What kept it from being requeued is over.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crds::api::kueue::v1beta2::{PodSetSliceTopologyConstraint, PodSetTopologyRequest};
 use crds::names::kueue;
 
-use crate::jobs::Ranks;
+use crate::jobs::{Ranks, is_true};
 
 /// Most layers of slices within slices.
 const MAX_LAYERS: usize = 3;
@@ -58,16 +58,13 @@ pub fn request(
     }))
 }
 
-/// What Go takes for a truth value.
 fn truth(written: &str) -> Result<bool, String> {
-    match written {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(format!(
+    is_true(written).ok_or_else(|| {
+        format!(
             "annotation {} is {written:?}; it must be true or false",
             kueue::PODSET_UNCONSTRAINED_TOPOLOGY
-        )),
-    }
+        )
+    })
 }
 
 fn number(written: &str) -> Result<i32, String> {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::config::Configuration;
 use crate::jobs::table::PodSets;
-use crate::jobs::{self, JobKind, JobObject, MAX_POD_SETS, field};
+use crate::jobs::{self, JobKind, JobObject, MAX_POD_SETS, field, is_true};
 use crate::pods::{Member, prebuilt};
 
 /// What apimachinery says of a field that must stay.
@@ -108,15 +108,6 @@ fn follows(job: &Subject<'_>) -> Vec<FieldError> {
         errors.push(invalid_number(completions, job.object, detail));
     }
     errors
-}
-
-/// What Go takes for a truth value.
-pub(super) fn is_true(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 /// While it runs, who may have been given fewer pods does not change how many.

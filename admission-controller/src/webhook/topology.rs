@@ -8,10 +8,10 @@ use crds::validation::{ErrorKind, FieldError, is_qualified_name};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::rules::{Subject, forbidden, invalid, is_true, required};
+use super::rules::{Subject, forbidden, invalid, required};
 use crate::compose::annotations_of;
 use crate::jobs::table::PodSets;
-use crate::jobs::{JobPodSet, Ranks, field, templates};
+use crate::jobs::{JobPodSet, Ranks, field, is_true, templates};
 use crate::topology::request;
 
 type Annotations = BTreeMap<String, String>;

@@ -305,6 +305,18 @@ impl World {
         events.iter().map(|event| (text(event.value(), "type"), text(event.value(), "reason"))).collect()
     }
 
+    /// Reasons of the events about an object in the namespace of the jobs.
+    pub(crate) fn told_of(&self, kind: &str, name: &str) -> Vec<String> {
+        let id = GroupResource::new("", "events");
+        let events = self.cluster.store("reader").list(&id, Some("team"));
+        let about = |event: &&Arc<Object>| {
+            let object = &event.value()["involvedObject"];
+            object["kind"] == kind && object["name"] == name
+        };
+        let reason = |event: &Arc<Object>| event.value()["reason"].as_str().unwrap_or_default().to_owned();
+        events.iter().filter(about).map(reason).collect()
+    }
+
     async fn page(&self, path: &str) -> String {
         let name = crds::names::trireme::ADMISSION_SERVICE;
         let service = self.services.resolve("trireme-system", name).remove(0);
