@@ -504,15 +504,23 @@ fn pod_sets_that_come_in_steps_are_gangs_of_their_own() {
     for (name, workload, gang) in job_sets {
         assert_eq!(workload["metadata"]["annotations"]["trireme.dev/gang"], gang, "{name}");
     }
-    let mpi_job = |policy: &str| {
-        let case = cases().into_iter().find(|case| case.id == ("kubeflow.org/mpijob", "v2beta1")).unwrap();
+    let gang = |id: (&'static str, &'static str), field: &str, value: Value| {
+        let case = cases().into_iter().find(|case| case.id == id).unwrap();
         let mut object = case.object;
-        object["spec"]["launcherCreationPolicy"] = json!(policy);
+        object["spec"][field] = value;
         let kind = TABLE.iter().find(|kind| kind.id() == case.id).unwrap();
         compose(&job(kind, object, json!({})), &priorities()).unwrap()["metadata"]["annotations"]["trireme.dev/gang"].clone()
     };
-    assert_eq!(mpi_job("AtStartup"), Value::Null);
-    assert_eq!(mpi_job("WaitForWorkersReady"), json!("pod-set"));
+    let (mpi, ray) = (("kubeflow.org/mpijob", "v2beta1"), ("ray.io/rayjob", "v1"));
+    for (kind, field, value, wanted) in [
+        (mpi, "launcherCreationPolicy", json!("AtStartup"), Value::Null),
+        (mpi, "launcherCreationPolicy", json!("WaitForWorkersReady"), json!("pod-set")),
+        (ray, "submissionMode", Value::Null, json!("pod-set")),
+        (ray, "submissionMode", json!("K8sJobMode"), json!("pod-set")),
+        (ray, "submissionMode", json!("HTTPMode"), Value::Null),
+    ] {
+        assert_eq!(gang(kind, field, value.clone()), wanted, "{field}: {value}");
+    }
 }
 
 #[test]

@@ -261,6 +261,11 @@ pub static TABLE: &[JobKind] = &[
         }),
         refused: &[("/spec/rayClusterSpec/enableInTreeAutoscaling", NO_AUTOSCALING)],
         demanded: &[("/spec/shutdownAfterJobFinishes", "a cluster that stays keeps its quota")],
+        // The submitter comes when the cluster runs, and it is a pod of its own unless something else is said.
+        stages: &[
+            Stages::Says { at: "/spec/submissionMode", value: "K8sJobMode" },
+            Stages::Says { at: "/spec/submissionMode", value: "" },
+        ],
         ..RAY
     },
     JobKind {
