@@ -627,7 +627,7 @@ fn use_is_told_of_every_quota_in_the_order_of_the_spec() {
     world.engine.take_touched();
     world.engine.apply(spec(&["l4", "h100"]));
     world.settle();
-    assert_eq!(world.engine.take_touched().1, [key.clone()]);
+    assert_eq!(world.engine.take_touched().1, std::slice::from_ref(&key));
     assert_eq!(told(&world), rows(&[("l4", 0), ("h100", 3)]));
     world.engine.apply(Event::ClusterQueueGone("cq".into(), "cq".into()));
     world.settle();

@@ -300,7 +300,12 @@ impl Load {
             Todo::Finish => item.runs_since.is_some_and(|since| since + item.runtime <= now),
             Todo::Clear => item.holds("Evicted") && item.holds("QuotaReserved"),
         };
-        if item.finished || item.writing.is_some() || !wanted {
+        if item.finished || !wanted {
+            return None;
+        }
+        if item.writing.is_some() {
+            // It was evicted while its end was on the way: one of the two fails, and then the other is still to be done.
+            self.due.insert((now + AGAIN, key.clone(), todo));
             return None;
         }
         item.writing = Some(item.version.clone());
