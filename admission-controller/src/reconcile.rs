@@ -1,7 +1,7 @@
 //! What a job and its Workload need next: a pure step function. One step at a time; the next is worked out from what the
 //! API server answers to it, so a crash between any two steps loses nothing.
 
-use crds::names::kueue;
+use crds::names::{kueue, trireme};
 use crds::reasons::workload as tokens;
 use crds::view::workload::{PodSet, PodTemplate, PriorityClassRef, ReclaimablePod, Workload, WorkloadSpec};
 use model::pod::PodResources;
@@ -256,7 +256,9 @@ fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> S
 /// and that could not be given back tell nothing.
 fn was_edited(job: &Job, workload: &Workload) -> bool {
     let Ok(sets) = &job.view.pod_sets else { return false };
+    let is_staged = workload.metadata.annotations.iter().flatten().any(|(key, _)| key == trireme::GANG);
     compose::max_seconds(&job.object) != workload.spec.maximum_execution_time_seconds
+        || jobs::comes_in_stages(job.kind, &job.object) != is_staged
         || workload.spec.pod_sets.iter().zip(sets).any(|(written, set)| {
             let template = set.template_in(&job.object).and_then(|one| PodTemplate::deserialize(one).ok());
             written.min_count != set.min_count

@@ -328,6 +328,43 @@ async fn pods_do_not_name_their_queues_where_the_gate_for_it_is_closed() {
     assert_eq!(template["metadata"]["labels"], json!({ "kueue.x-k8s.io/podset": "worker" }));
 }
 
+/// A pod that comes when the others run is not waited for with them, however the Workload was made.
+#[tokio::test(start_paused = true)]
+async fn what_waits_says_whether_its_pods_come_in_steps() {
+    let world = World::new(false).await;
+    world.start("layer1");
+    let container =
+        json!({ "name": "ray", "image": "ray", "resources": { "limits": { "nvidia.com/gpu": 1 } } });
+    let cluster = json!({ "headGroupSpec": { "template": { "spec": { "containers": [container] } } } });
+    let job = json!({
+        "metadata": { "name": "ray", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": { "suspend": true, "submissionMode": "HTTPMode", "rayClusterSpec": cluster },
+    });
+    world.create("ray.io", "rayjobs", job).await;
+    world.settle().await;
+    let said = || world.workload("ray").unwrap()["metadata"]["annotations"]["trireme.dev/gang"].clone();
+    assert_eq!(said(), Value::Null);
+    for (mode, wanted) in [("K8sJobMode", json!("pod-set")), ("HTTPMode", Value::Null)] {
+        let change = |job: &mut Value| job["spec"]["submissionMode"] = json!(mode);
+        world.update("ray.io", "rayjobs", "ray", false, change).await;
+        world.settle().await;
+        assert_eq!(said(), wanted, "{mode}");
+    }
+    // As an earlier version or Kueue made it.
+    world
+        .update("ray.io", "rayjobs", "ray", false, |job| job["spec"]["submissionMode"] = json!("K8sJobMode"))
+        .await;
+    world.settle().await;
+    let name = world.workload_name("ray");
+    world
+        .update("kueue.x-k8s.io", "workloads", &name, false, |one| {
+            one["metadata"]["annotations"] = Value::Null
+        })
+        .await;
+    world.settle().await;
+    assert_eq!(said(), json!("pod-set"));
+}
+
 /// KubeRay says of a RayJob that it is not valid, and later that it is.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_cannot_run_as_it_is_written_has_no_quota_until_it_can() {

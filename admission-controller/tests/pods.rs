@@ -535,6 +535,44 @@ async fn a_workload_of_pods_has_their_class_and_what_an_autoscaler_is_asked_for_
     }
 }
 
+/// An admission plugin may give a pod another class than its template has, and templates may be edited.
+#[tokio::test(start_paused = true)]
+async fn a_set_that_waits_is_worth_what_it_says_and_not_what_its_pods_say() {
+    let world = world(1).await;
+    for (name, value) in [("urgent", 7), ("plain", 3)] {
+        let class = json!({ "metadata": { "name": name }, "value": value });
+        world.create("scheduling.k8s.io", "priorityclasses", class).await;
+    }
+    let mut urgent = pod("", 1, json!({}), json!({}))["spec"].clone();
+    urgent["priorityClassName"] = json!("urgent");
+    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": urgent });
+    let set = json!({
+        "metadata": { "name": "db", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": { "replicas": 2, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } }, "template": template },
+    });
+    let set = world.create("apps", "statefulsets", set).await.value().clone();
+    let uid = &set["metadata"]["uid"];
+    let owner = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": uid, "controller": true });
+    for name in ["db-0", "db-1"] {
+        let mut pod = of_set(&set["spec"]["template"], name, &json!({}), owner.clone());
+        pod["spec"]["priorityClassName"] = json!("plain");
+        world.create("", "pods", pod).await;
+    }
+    world.settle().await;
+    let workload = world.workload("db").unwrap();
+    assert!(!world.is("db", "QuotaReserved"));
+    assert_eq!(workload["spec"]["priority"], 7);
+    let group = &world.pod("db-0").unwrap()["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-name"];
+    assert_eq!(*group, workload["metadata"]["name"], "its pods have joined");
+    let generation = &workload["metadata"]["generation"];
+    world.pass(60).await;
+    assert_eq!(
+        world.workload("db").unwrap()["metadata"]["generation"],
+        *generation,
+        "nobody writes it again"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_group_is_ready_when_each_of_its_pods_is() {
     let world = World::new(true).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crds::names::kueue;
+use crds::names::{kueue, trireme};
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
@@ -199,10 +199,15 @@ impl Controller {
 
     /// The queue and the priority have steps of their own.
     fn update_workload(&mut self, unit: &Unit, job: &Job, workload: &Workload, composed: &Value) {
-        let body = json!({ "spec": {
-            "podSets": composed["spec"]["podSets"],
-            "maximumExecutionTimeSeconds": composed["spec"]["maximumExecutionTimeSeconds"],
-        }});
+        let body = json!({
+            "metadata": { "annotations": {
+                trireme::GANG: composed["metadata"]["annotations"][trireme::GANG],
+            }},
+            "spec": {
+                "podSets": composed["spec"]["podSets"],
+                "maximumExecutionTimeSeconds": composed["spec"]["maximumExecutionTimeSeconds"],
+            },
+        });
         let note = "its Workload was brought in line with it";
         self.about_job(job, Severity::Normal, reasons::UPDATED_WORKLOAD, note);
         self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use quota_engine::Uid;
 
 use super::group::is_suspended;
-use super::{Group, Member};
+use super::{Group, Member, PodOwner};
 use crate::compose::{Priority, max_seconds};
 use crate::jobs::JobObject;
 use crate::reclaimable;
@@ -195,7 +195,9 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         return Plan { workload: PodsStep::Job(step), pods };
     }
     let job = group.as_job(known.now);
-    let worth = || PodsStep::Job(upkeep(&job, workload, known.priority));
+    // A Workload that an owner of its pods made is worth what the owner says: pods may say something else each.
+    let priority = known.priority.filter(|_| PodOwner::of_pod(group.first()).is_none());
+    let worth = || PodsStep::Job(upkeep(&job, workload, priority));
     let admitted = reserved && workload.holds(tokens::ADMITTED);
     match (group.is_suspended(), admitted) {
         (true, true) => {

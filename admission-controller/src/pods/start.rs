@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Member;
 use crate::jobs::{Conflict, JobObject, Terms, additions, is_placed};
+use crate::topology;
 
 /// The gates a pod gets when it is created: those it has, and ours. Whether it is placed by topology is known once it is
 /// admitted, and no gate can be added then: where there may be topologies it gets that one, too.
@@ -35,7 +36,7 @@ pub fn start(
     if let Some(written) = pod.at("/spec/nodeSelector") {
         selector = serde_json::from_value(written.clone()).unwrap_or_default();
     }
-    let added = additions(workload, &set, terms, selector)?;
+    let mut added = additions(workload, &set, terms, selector)?;
     let mut tolerations = pod.at("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
     let known: Vec<Toleration> =
         tolerations.iter().filter_map(|one| serde_json::from_value(one.clone()).ok()).collect();
@@ -43,6 +44,10 @@ pub fn start(
     let gates = pod.at("/spec/schedulingGates").and_then(Value::as_array).into_iter().flatten();
     // Who has no domain of a topology has nobody else to wait for.
     let is_placed = is_placed(workload, &set);
+    // Others of its role may ask for places where it does not; it is placed with them.
+    if is_placed && !topology::wishes(pod.metadata.annotations.as_ref()) {
+        added.annotations.insert(kueue::PODSET_UNCONSTRAINED_TOPOLOGY.to_owned(), "true".to_owned());
+    }
     let is_over = |gate: &&Value| {
         gate["name"] != kueue::ADMISSION_GATE && (is_placed || gate["name"] != kueue::TOPOLOGY_GATE)
     };
@@ -54,4 +59,32 @@ pub fn start(
         },
         "spec": { "schedulingGates": gates, "nodeSelector": added.selector, "tolerations": tolerations },
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Annotations are no part of a role: the wish of one pod is that of all, and who is placed has to say so itself.
+    #[test]
+    fn a_placed_pod_asks_for_places_if_only_for_any() {
+        let workload: Workload = serde_json::from_value(json!({
+            "metadata": { "name": "w" },
+            "spec": { "podSets": [{ "name": "main", "topologyRequest": { "required": "rack" } }] },
+            "status": { "admission": { "clusterQueue": "q", "podSetAssignments": [{
+                "name": "main", "count": 1, "topologyAssignment": { "levels": ["rack"], "slices": [] },
+            }]}},
+        }))
+        .unwrap();
+        let flavors = BTreeMap::new();
+        let terms = Terms { flavors: &flavors, names_queues: true };
+        for (annotations, added) in [
+            (json!({ kueue::PODSET_REQUIRED_TOPOLOGY: "rack" }), Value::Null),
+            (json!({ "example.com/note": "none" }), json!("true")),
+        ] {
+            let pod = json!({ "metadata": { "annotations": annotations }, "spec": {} });
+            let patch = start(&serde_json::from_value(pod).unwrap(), false, &workload, terms).unwrap();
+            assert_eq!(patch["metadata"]["annotations"][kueue::PODSET_UNCONSTRAINED_TOPOLOGY], added);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod request;
 mod ungate;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crds::api::kueue::{v1beta1, v1beta2};
@@ -45,6 +46,11 @@ pub fn usage_of(pod: &PlacedPod) -> Option<(&str, ResourceList)> {
 
 /// Whether a pod is placed by topology: then its Workload's admission counts for it.
 pub fn is_placed(pod: &PlacedPod) -> bool {
+    wishes(pod.metadata.annotations.as_ref())
+}
+
+/// Whether annotations ask for places.
+pub fn wishes(annotations: Option<&BTreeMap<String, String>>) -> bool {
     let wishes = [
         kueue::PODSET_REQUIRED_TOPOLOGY,
         kueue::PODSET_PREFERRED_TOPOLOGY,
@@ -52,7 +58,6 @@ pub fn is_placed(pod: &PlacedPod) -> bool {
         kueue::PODSET_SLICE_REQUIRED_TOPOLOGY,
         kueue::PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS,
     ];
-    let annotations = pod.metadata.annotations.as_ref();
     annotations.is_some_and(|annotations| wishes.iter().any(|wish| annotations.contains_key(*wish)))
 }
 

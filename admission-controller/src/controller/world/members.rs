@@ -205,8 +205,8 @@ impl World {
         Group::new(key.clone(), pods.filter(|pod| self.is_managed_pod(pod)))
     }
 
-    /// Plain pods may be left alone, and those of Deployments managed. Who owns a pod does not matter: only those are kept here
-    /// that the webhook gave the label, and Kueue's gave it also to pods whose owner, of a managed kind, names no queue.
+    /// Plain pods may be left alone, and those of Deployments managed. Who owns a pod does not matter where the webhook took it:
+    /// Kueue's took also pods whose owner, of a managed kind, names no queue. A label alone may be copied.
     fn is_managed_pod(&self, pod: &JobObject) -> bool {
         if pod.group_name().is_none() && PodOwner::of_pod(pod).is_some() {
             // It joins its group first.
@@ -214,7 +214,12 @@ impl World {
         }
         let has_parent = !pod.annotation(kueue::POD_SUSPENDING_PARENT).is_empty();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        has_parent || (self.config.manages_pods() && self.is_selected(namespace))
+        let was_taken = || {
+            let mut finalizers = pod.metadata.finalizers.iter().flatten();
+            finalizers.any(|one| one == kueue::MANAGED) || pod.has_gate(kueue::ADMISSION_GATE)
+        };
+        let is_own = || was_taken() || !self.config.is_part(&pod.metadata);
+        has_parent || (self.config.manages_pods() && self.is_selected(namespace) && is_own())
     }
 
     pub(in crate::controller) fn pod(&self, uid: &Uid) -> Option<&JobObject> {

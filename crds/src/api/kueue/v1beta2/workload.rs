@@ -226,6 +226,7 @@ pub struct PodSetSliceTopologyConstraint {
 /// Where a priority comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(
+    transform = required(&["name"]),
     transform = rule(
         "(self.group == 'scheduling.k8s.io') ? self.kind == 'PriorityClass' : true",
         "group scheduling.k8s.io has only PriorityClass",
@@ -241,6 +242,8 @@ pub struct PriorityClassRef {
     /// Kind of the class.
     pub kind: PriorityClassKind,
     /// Name of the class.
+    // v1beta1 may say of which kind a class is and not which.
+    #[serde(default)]
     #[schemars(length(min = 1, max = 253), regex(pattern = DNS_SUBDOMAIN))]
     pub name: String,
 }
