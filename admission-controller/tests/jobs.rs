@@ -328,19 +328,23 @@ async fn pods_do_not_name_their_queues_where_the_gate_for_it_is_closed() {
     assert_eq!(template["metadata"]["labels"], json!({ "kueue.x-k8s.io/podset": "worker" }));
 }
 
+/// A RayJob of one pod.
+fn ray_job() -> Value {
+    let container =
+        json!({ "name": "ray", "image": "ray", "resources": { "limits": { "nvidia.com/gpu": 1 } } });
+    let cluster = json!({ "headGroupSpec": { "template": { "spec": { "containers": [container] } } } });
+    json!({
+        "metadata": { "name": "ray", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": { "suspend": true, "submissionMode": "HTTPMode", "rayClusterSpec": cluster },
+    })
+}
+
 /// A pod that comes when the others run is not waited for with them, however the Workload was made.
 #[tokio::test(start_paused = true)]
 async fn what_waits_says_whether_its_pods_come_in_steps() {
     let world = World::new(false).await;
     world.start("layer1");
-    let container =
-        json!({ "name": "ray", "image": "ray", "resources": { "limits": { "nvidia.com/gpu": 1 } } });
-    let cluster = json!({ "headGroupSpec": { "template": { "spec": { "containers": [container] } } } });
-    let job = json!({
-        "metadata": { "name": "ray", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
-        "spec": { "suspend": true, "submissionMode": "HTTPMode", "rayClusterSpec": cluster },
-    });
-    world.create("ray.io", "rayjobs", job).await;
+    world.create("ray.io", "rayjobs", ray_job()).await;
     world.settle().await;
     let said = || world.workload("ray").unwrap()["metadata"]["annotations"]["trireme.dev/gang"].clone();
     assert_eq!(said(), Value::Null);
@@ -371,14 +375,7 @@ async fn a_job_that_cannot_run_as_it_is_written_has_no_quota_until_it_can() {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
     world.start("layer1");
-    let container =
-        json!({ "name": "ray", "image": "ray", "resources": { "limits": { "nvidia.com/gpu": 1 } } });
-    let cluster = json!({ "headGroupSpec": { "template": { "spec": { "containers": [container] } } } });
-    let job = json!({
-        "metadata": { "name": "ray", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
-        "spec": { "suspend": true, "submissionMode": "HTTPMode", "rayClusterSpec": cluster },
-    });
-    world.create("ray.io", "rayjobs", job).await;
+    world.create("ray.io", "rayjobs", ray_job()).await;
     world.settle().await;
     world.pytorch("next", "a", 1).await;
     world.settle().await;

@@ -68,11 +68,18 @@ pub(crate) struct Applier {
 }
 
 impl Applier {
-    /// Asks the server for its kinds.
+    /// Asks the server for its kinds, again where it fails: a definition that another test adds or removes at that moment is
+    /// listed and not served.
     pub(crate) async fn new(client: Client) -> Result<Self> {
-        // While the program that serves this one is not there, asking for it fails, and with it the whole.
-        let kinds = Discovery::new(client.clone()).exclude(&["visibility.kueue.x-k8s.io"]).run().await?;
-        Ok(Self { client, kinds: std::sync::Arc::new(kinds) })
+        let mut kinds = None;
+        wait("the server to tell its kinds", Duration::from_secs(10), async || {
+            // While the program that serves this one is not there, asking for it fails, and with it the whole.
+            let asked = Discovery::new(client.clone()).exclude(&["visibility.kueue.x-k8s.io"]);
+            kinds = Some(asked.run().await?);
+            Ok(true)
+        })
+        .await?;
+        Ok(Self { client, kinds: std::sync::Arc::new(kinds.context("it has none")?) })
     }
 
     /// Whether a kind was installed.
