@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::Written;
-use crate::resources::{self, AmountError, ResourceList, ResourceName};
+use crate::resources::{self, AmountError, ResourceList, ResourceName, capped};
 
 /// The parts of a pod's spec that say what it asks for; shaped so that a view can flatten it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -185,7 +185,7 @@ impl Numbers {
             if amount.is_none() {
                 self.note(AmountError::Sum { resource: resource.clone() });
             }
-            rounded.insert(resource, amount.unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX }));
+            rounded.insert(resource, amount.unwrap_or_else(|| capped(nanos < 0)));
         }
         rounded
     }

@@ -190,6 +190,11 @@ pub fn amounts(quantities: &BTreeMap<ResourceName, Written>) -> Result<ResourceL
         .collect()
 }
 
+/// What stands for an amount that is beyond 64 bits: the least or the most that they hold.
+pub fn capped(is_negative: bool) -> i64 {
+    if is_negative { i64::MIN } else { i64::MAX }
+}
+
 /// Reads a user-written quantity, whatever it is: what is no quantity counts as nothing, what is beyond 64 bits as the
 /// most or least they hold. With it, what is wrong with it.
 pub fn read(resource: &ResourceName, written: &Written) -> (i64, Option<AmountError>) {
@@ -201,7 +206,6 @@ pub fn read(resource: &ResourceName, written: &Written) -> (i64, Option<AmountEr
         }
     };
     let resource = || resource.clone();
-    let capped = if quantity.is_negative() { i64::MIN } else { i64::MAX };
     let amount = resource().amount(&quantity);
     let error = if quantity.is_negative() {
         Some(AmountError::Negative { resource: resource(), quantity })
@@ -212,7 +216,7 @@ pub fn read(resource: &ResourceName, written: &Written) -> (i64, Option<AmountEr
     } else {
         None
     };
-    (amount.unwrap_or(capped), error)
+    (amount.unwrap_or_else(|| capped(quantity.is_negative())), error)
 }
 
 /// Adds `more` to `total`, resource by resource.

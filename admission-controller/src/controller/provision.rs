@@ -182,9 +182,7 @@ impl Controller {
             Err(words) => Change::new(ACTIVE, false, "BadParametersRef", words),
         };
         let (generation, now) = (check.metadata.generation, self.ctx.clock.now());
-        let said = check.status.conditions.iter().find(|one| one.type_ == ACTIVE);
-        let wanted = if change.status { "True" } else { "False" };
-        if said.is_some_and(|one| one.status == wanted && one.observed_generation == generation) {
+        if status::is_said(&check.status.conditions, &change, generation) {
             return None;
         }
         let conditions = status::merged(&check.status.conditions, &[change], generation, now);

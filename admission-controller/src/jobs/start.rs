@@ -95,7 +95,8 @@ fn all_additions(
     let addition = |pod_set: &JobPodSet| {
         let written = template_of(workload, &pod_set.name);
         let wanted = written.map(|template| template.spec.node_selector.clone()).unwrap_or_default();
-        let mut fields = additions(workload, &pod_set.name, terms, wanted.clone())?;
+        let asks = asks_for_topology(workload, &pod_set.name);
+        let mut fields = additions(workload, &pod_set.name, terms, wanted.clone(), asks)?;
         fields.selector.retain(|key, _| !wanted.contains_key(key));
         let placed = is_placed(workload, &pod_set.name);
         Ok(Addition {
@@ -125,7 +126,7 @@ fn start_templates(
             set(spec, &pod_set.template, given.clone());
         }
         let mut fields = Fields::of(template, kind, job, pod_set);
-        fields.admit(workload, &pod_set.name, terms)?;
+        fields.admit(workload, &pod_set.name, terms, asks_for_topology(workload, &pod_set.name))?;
         if slices::is_slice(workload) {
             let chain = slices::chain(workload).to_owned();
             fields.annotations.insert(kueue::WORKLOAD_SLICE_NAME.to_owned(), chain);
@@ -161,6 +162,7 @@ fn set_count(spec: &mut Value, kind: &JobKind, job: &JobObject, count: i64) {
 }
 
 /// What an admission adds to the pods of a set that select nodes so: its marks, and what its flavors and its checks change.
+/// `asks`: whether these pods ask for places of a topology.
 ///
 /// # Errors
 /// See [`Conflict`].
@@ -169,9 +171,10 @@ pub fn additions(
     pod_set: &str,
     terms: Terms<'_>,
     selector: Labels,
+    asks: bool,
 ) -> Result<Fields, Conflict> {
     let mut fields = Fields { selector, ..Fields::default() };
-    fields.admit(workload, pod_set, terms)?;
+    fields.admit(workload, pod_set, terms, asks)?;
     Ok(fields)
 }
 
@@ -193,11 +196,11 @@ fn labels(workload: &Workload, pod_set: &str, names_queues: bool) -> Labels {
     labels
 }
 
-/// The annotations of an admitted pod: its Workload, and that it is placed though nobody asked for it.
-fn annotations(workload: &Workload, pod_set: &str) -> BTreeMap<String, String> {
+/// The annotations of an admitted pod: its Workload, and, where it is placed and does not ask for it, that any place will do.
+fn annotations(workload: &Workload, pod_set: &str, asks: bool) -> BTreeMap<String, String> {
     let name = workload.metadata.name.clone().map(|name| (kueue::WORKLOAD.to_owned(), name));
     let mut annotations: BTreeMap<String, String> = name.into_iter().chain(version_mark(workload)).collect();
-    if is_placed(workload, pod_set) && !asks_for_topology(workload, pod_set) {
+    if is_placed(workload, pod_set) && !asks {
         annotations.insert(kueue::PODSET_UNCONSTRAINED_TOPOLOGY.to_owned(), "true".to_owned());
     }
     annotations
@@ -253,9 +256,15 @@ impl Fields {
     }
 
     /// With the marks of an admission, and with what the flavors of a pod set and the checks of its workload add.
-    fn admit(&mut self, workload: &Workload, pod_set: &str, terms: Terms<'_>) -> Result<(), Conflict> {
+    fn admit(
+        &mut self,
+        workload: &Workload,
+        pod_set: &str,
+        terms: Terms<'_>,
+        asks: bool,
+    ) -> Result<(), Conflict> {
         self.labels.extend(labels(workload, pod_set, terms.names_queues));
-        self.annotations.extend(annotations(workload, pod_set));
+        self.annotations.extend(annotations(workload, pod_set, asks));
         for flavor in flavors_of(workload, pod_set).filter_map(|name| terms.flavors.get(name)) {
             let source = format!("its flavor {:?}", flavor.metadata.name.as_deref().unwrap_or_default());
             self.select(&flavor.spec.node_labels, pod_set, &source)?;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Owner;
+use super::series::Labels;
 
 /// What is shown of a value that is not told apart. Kueue's.
 const UNTRACKED: &str = "kueue.x-k8s.io/_UNTRACKED_VALUE_";
@@ -57,7 +58,7 @@ impl Custom {
     }
 
     /// The values that an object has.
-    pub(super) fn values(&self, owner: Owner, metadata: &ObjectMeta) -> Box<[Box<str>]> {
+    pub(super) fn values(&self, owner: Owner, metadata: &ObjectMeta) -> Labels {
         self.of(owner).map(|label| label.value(metadata).into()).collect()
     }
 

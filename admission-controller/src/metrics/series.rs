@@ -39,25 +39,26 @@ struct Spread {
     counts: Box<[u64]>,
 }
 
-/// The values of a metric's labels after those that name its owner.
-type Rest = Box<[Box<str>]>;
+/// Values of labels: there are many of them, and none grows.
+pub(super) type Labels = Box<[Box<str>]>;
 
 /// One series of an owner. There are tens of thousands: each queue has dozens.
 #[derive(Debug)]
 struct Row {
     metric: &'static Metric,
-    rest: Rest,
+    /// After those that name its owner.
+    rest: Labels,
     value: Value,
 }
 
 /// What series are about: the kind of object, and its names.
-type Subject = (Owner, Box<[Box<str>]>);
+type Subject = (Owner, Labels);
 
 /// What is told of it.
 #[derive(Debug, Default)]
 struct Told {
     /// Values of custom labels.
-    custom: Box<[Box<str>]>,
+    custom: Labels,
     /// In the order of their metrics' names, then of their labels.
     rows: Vec<Row>,
 }
@@ -199,7 +200,7 @@ fn of_metric(rows: &[Row], metric: &Metric) -> Range<usize> {
     from..until
 }
 
-fn kept(labels: &[&str]) -> Box<[Box<str>]> {
+fn kept(labels: &[&str]) -> Labels {
     labels.iter().map(|&label| label.into()).collect()
 }
 

@@ -36,7 +36,9 @@ pub fn start(
     if let Some(written) = pod.at("/spec/nodeSelector") {
         selector = serde_json::from_value(written.clone()).unwrap_or_default();
     }
-    let mut added = additions(workload, &set, terms, selector)?;
+    // Others of its role may ask for places where it does not; it is placed with them.
+    let asks = topology::wishes(pod.metadata.annotations.as_ref());
+    let added = additions(workload, &set, terms, selector, asks)?;
     let mut tolerations = pod.at("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
     let known: Vec<Toleration> =
         tolerations.iter().filter_map(|one| serde_json::from_value(one.clone()).ok()).collect();
@@ -44,10 +46,6 @@ pub fn start(
     let gates = pod.at("/spec/schedulingGates").and_then(Value::as_array).into_iter().flatten();
     // Who has no domain of a topology has nobody else to wait for.
     let is_placed = is_placed(workload, &set);
-    // Others of its role may ask for places where it does not; it is placed with them.
-    if is_placed && !topology::wishes(pod.metadata.annotations.as_ref()) {
-        added.annotations.insert(kueue::PODSET_UNCONSTRAINED_TOPOLOGY.to_owned(), "true".to_owned());
-    }
     let is_over = |gate: &&Value| {
         gate["name"] != kueue::ADMISSION_GATE && (is_placed || gate["name"] != kueue::TOPOLOGY_GATE)
     };

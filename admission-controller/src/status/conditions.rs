@@ -24,6 +24,22 @@ impl Change {
     ) -> Self {
         Self { kind, status, reason: reason.into(), message: message.into() }
     }
+
+    /// Its status as the API writes it.
+    fn word(&self) -> &'static str {
+        if self.status { "True" } else { "False" }
+    }
+}
+
+/// Whether the list says that already, word for word, of this generation.
+pub fn is_said(seen: &[Condition], change: &Change, generation: Option<i64>) -> bool {
+    seen.iter().any(|one| {
+        one.type_ == change.kind
+            && one.status == change.word()
+            && one.reason == change.reason
+            && one.message == change.message
+            && one.observed_generation == generation
+    })
 }
 
 /// The list as last seen with these changes. Conditions of others stay as they are, word for word; the time changes with
@@ -36,7 +52,7 @@ pub fn merged(
 ) -> Vec<Condition> {
     let mut list = seen.to_vec();
     for change in changes {
-        let status = if change.status { "True" } else { "False" };
+        let status = change.word();
         let before = list.iter().position(|one| one.type_ == change.kind);
         let since = before
             .map(|index| &list[index])

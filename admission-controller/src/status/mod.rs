@@ -6,7 +6,7 @@ mod gates;
 mod queues;
 mod workload;
 
-pub use conditions::{Change, merged, whole_second};
+pub use conditions::{Change, is_said, merged, whole_second};
 pub use eviction::{
     deactivation_target, evicted, forgotten, inactive, put_off, released, with_release, withdrawn,
 };

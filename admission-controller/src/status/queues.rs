@@ -9,7 +9,7 @@ use model::quantity::Quantity;
 use quota_engine::{ClusterQueueReport, FairShare, FlavorUsage, History, LocalQueueReport};
 use serde_json::{Map, Value, json};
 
-use super::{Change, merged};
+use super::{Change, is_said, merged};
 use crate::words;
 
 /// The status of a ClusterQueue; `None` where it says so already.
@@ -121,15 +121,7 @@ fn changed(
             }
         }
     }
-    let status = if active.status { "True" } else { "False" };
-    let said = seen.conditions.iter().any(|one| {
-        one.type_ == active.kind
-            && one.status == status
-            && one.reason == active.reason
-            && one.message == active.message
-            && one.observed_generation == generation
-    });
-    if !said {
+    if !is_said(&seen.conditions, &active, generation) {
         patch.insert("conditions".to_owned(), json!(merged(&seen.conditions, &[active], generation, now)));
     }
     (!patch.is_empty()).then(|| json!({ "status": patch }))

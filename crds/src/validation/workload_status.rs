@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::resources::capped;
 use model::{Quantity, ResourceName};
 
 use super::{
@@ -53,8 +54,7 @@ fn assignment(assignment: &PodSetAssignment, names: &BTreeSet<&str>, at: &Path<'
         let resource = ResourceName::from(name.as_str());
         let read = quantity.0.parse::<Quantity>().ok();
         let amount = read.as_ref().map(|quantity| {
-            let bound = if quantity.is_negative() { i64::MIN } else { i64::MAX };
-            resource.amount(quantity).unwrap_or(bound)
+            resource.amount(quantity).unwrap_or_else(|| capped(quantity.is_negative()))
         });
         if amount.is_none_or(|amount| amount % count != 0) {
             let detail = format!("must be a quantity that {count} pods can share equally");
