@@ -161,6 +161,18 @@ impl Candidate {
     }
 }
 
+/// What LocalQueues have used cannot be compared where a group has candidates of several ClusterQueues.
+fn compare_within_queues(candidates: &mut [Candidate]) {
+    for group in [Group::Hierarchy, Group::Priority] {
+        let of_group = || candidates.iter().filter(|one| one.rank.1 == group);
+        let is_mixed = of_group().zip(of_group().skip(1)).any(|(one, next)| one.queue != next.queue);
+        if is_mixed {
+            let of_group = candidates.iter_mut().filter(|one| one.rank.1 == group);
+            of_group.for_each(|one| one.rank.2 = Reverse(Consumption::default()));
+        }
+    }
+}
+
 /// Candidates in their order. Mostly a few of very many will do, so no more of them are sorted than are asked for.
 struct Ranking {
     first: Vec<Candidate>,
@@ -247,6 +259,7 @@ impl<'a> Search<'a> {
     fn classically(&mut self) -> Vec<Target> {
         let mut candidates = self.same_queue();
         self.elsewhere(&mut candidates);
+        compare_within_queues(&mut candidates);
         let attempts = self.attempts(&candidates);
         let mut ranking = Ranking::new(candidates);
         let mut attempts = attempts.into_iter().map(|may_borrow| self.attempt(&mut ranking, may_borrow));
@@ -424,7 +437,9 @@ impl<'a> Search<'a> {
         ) {
             return;
         }
+        // What nothing is asked of is above its quota without the preemptor.
         let mut rest = self.requests.clone();
+        rest.retain(|_, amount| *amount != 0);
         let mut advantage = self.fits_within(self.queue, &mut rest);
         let mut below = self.queue;
         let ancestors: Vec<NodeId> = self.engine.tree.path(self.queue).skip(1).collect();
@@ -494,10 +509,9 @@ impl<'a> Search<'a> {
         self.candidates_of(queue, allowed, right, Some(top))
     }
 
-    /// Whose LocalQueue has used more goes first, if it matters; among those of several queues it cannot be compared.
+    /// Whose LocalQueue has used more goes first, if it matters.
     fn consumption(&self, queue: NodeId, record: &Record) -> Consumption {
-        let compared = queue == self.queue || self.engine.settings.fair_sharing.is_some();
-        self.engine.consumption_of(queue, record).filter(|_| compared).unwrap_or_default()
+        self.engine.consumption_of(queue, record).unwrap_or_default()
     }
 
     /// Whether one has its place because the preemptor left, so that it shall not take it back. Within a queue priorities rule,
@@ -525,7 +539,8 @@ impl<'a> Search<'a> {
         for who in self.engine.queues[queue].holding.iter().copied() {
             let Some(record) = self.engine.workloads.get(who) else { continue };
             let Phase::Holding(holding) = &record.phase else { continue };
-            let uses = self.short.iter().any(|pair| holding.usage.get(pair).is_some_and(|used| *used > 0));
+            // Who was given a flavor counts, though it may use nothing of it any more: who is of no use is given back.
+            let uses = self.short.iter().any(|pair| holding.usage.contains_key(pair));
             if !uses || !allowed(&record.workload) || self.came_by_it(queue, who, record) {
                 continue;
             }

@@ -421,3 +421,66 @@ fn a_cohort_above_its_quota_has_no_advantage_where_nothing_is_left_to_take() {
         assert_eq!(world.victims().len(), wanted, "{borrowed} borrowed");
     }
 }
+
+/// Its cohort is above its quota of a resource of which it asks for nothing: it may get back the other one all the same.
+#[test]
+fn what_is_not_asked_for_takes_no_right_away() {
+    let (first, second) = (ResourceName::from("example.com/a"), ResourceName::from("example.com/b"));
+    let groups = |a: i64, b: i64| {
+        let resources =
+            [(first.clone(), quota(a, None, None)), (second.clone(), quota(b, None, None))].into();
+        let flavors = vec![FlavorQuotas { flavor: "f".into(), resources }];
+        vec![ResourceGroup { covered: vec![first.clone(), second.clone()], flavors }]
+    };
+    let cohort = |name: &str, parent: Option<&str>| {
+        let (name, uid, parent) = (name.into(), name.into(), parent.map(Into::into));
+        Event::Cohort(Cohort { name, uid, parent, groups: Vec::new(), weight: Weight::default() })
+    };
+    let mut events = vec![Event::Flavor(flavor("f")), cohort("root", None), cohort("branch", Some("root"))];
+    for (name, parent, a, b) in [("asks", "branch", 0, 0), ("above", "branch", 6, 3), ("other", "root", 6, 3)] {
+        let mut queue = cluster_queue(name, Some(parent), groups(a, b));
+        queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+        events.extend([Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]);
+    }
+    let mut world = World::new(events);
+    for (name, queue, a, b) in
+        [("4", "above", 0, 4), ("6", "other", 6, 0), ("12", "other", 6, 0), ("asks", "asks", 6, 0)]
+    {
+        let mut one = workload(name, queue, 1, 0);
+        let asked = [(first.clone(), a), (second.clone(), b)];
+        let is_named = |(_, amount): &(ResourceName, i64)| *amount > 0 || name == "asks";
+        pod_set(&mut one).requests = asked.into_iter().filter(is_named).collect();
+        world.put(one);
+        world.settle();
+    }
+    assert_eq!(world.victims().iter().map(|(_, why)| *why).collect::<Vec<_>>(), ["InCohortReclamation"]);
+}
+
+/// Whoever was given a flavor may be displaced for it, so that it is first tried without borrowing; who frees nothing stays.
+#[test]
+fn one_that_uses_nothing_of_its_flavor_any_more_is_a_candidate_still() {
+    for (given_back, wanted) in [(false, 2), (true, 2)] {
+        let mut events = vec![Event::Flavor(flavor("f"))];
+        for (name, nominal) in [("own", 10), ("other", 4), ("idle", 6)] {
+            let mut queue = cluster_queue(name, Some("pool"), gpus(&[("f", quota(nominal, None, None))]));
+            queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+            queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+            events.extend([Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]);
+        }
+        let mut world = World::new(events);
+        for (name, queue, count, priority) in
+            [("a1", "own", 4, 0), ("a2", "own", 4, 0), ("b1", "other", 8, 100), ("b2", "other", 1, 0)]
+        {
+            world.put(workload(name, queue, count, priority));
+            world.settle();
+        }
+        if given_back {
+            let mut done = world.workloads[&Uid::from("b2")].clone();
+            (pod_set(&mut done).count, pod_set(&mut done).done) = (0, 1);
+            world.put(done);
+        }
+        world.put(workload("asks", "own", 8, 10));
+        world.settle();
+        assert_eq!(world.victims().len(), wanted, "{given_back}: {:?}", world.victims());
+    }
+}

@@ -272,3 +272,38 @@ fn who_is_let_in_with_fewer_pods_owes_for_all() {
     };
     assert_eq!(owed(Some(2), 2), owed(None, 4));
 }
+
+/// Among candidates of one other queue it counts what their LocalQueues have used; of several it cannot be compared.
+#[test]
+fn of_another_queue_who_has_used_more_leaves_first() {
+    for (other_guests, wanted) in [(0, "much"), (1, "little")] {
+        let settings = Settings {
+            admission_fair_sharing: Some(AdmissionFairSharing {
+                half_life_ms: HALF_LIFE_MS,
+                sampling_ms: 1_000,
+                weights: [].into(),
+            }),
+            ..Settings::default()
+        };
+        let mut events = vec![Event::Flavor(flavor("f"))];
+        for (name, nominal) in [("owner", 5), ("guest", 0), ("third", 0)] {
+            let mut queue = cluster_queue(name, Some("pool"), gpus(&[("f", quota(nominal, None, None))]));
+            queue.admission_mode = AdmissionMode::UsageBasedFairSharing;
+            queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+            events.push(Event::ClusterQueue(queue));
+        }
+        for (name, queue) in [("owner", "owner"), ("much", "guest"), ("little", "guest"), ("third", "third")] {
+            events.push(Event::LocalQueue(LocalQueue { cluster_queue: queue.into(), ..local_queue(name) }));
+        }
+        let mut world = World::with(settings, events);
+        used(&mut world, "much", 9);
+        let guests = [("much", 2, 10), ("little", 2, 0), ("third", other_guests, 50)];
+        for (name, count, priority) in guests.into_iter().filter(|(_, count, _)| *count > 0) {
+            world.put(workload(name, name, count, priority));
+            world.settle();
+        }
+        world.put(workload("owner", "owner", 3 - other_guests, 0));
+        world.settle();
+        assert_eq!(world.victims(), [(wanted, "InCohortReclamation")], "{other_guests} others");
+    }
+}

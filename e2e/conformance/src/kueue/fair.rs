@@ -64,7 +64,8 @@ fn strategies(written: &Value) -> FairSharing {
 fn displaces(case: &Case) -> Verdict {
     let tc = case.tc();
     let fair_sharing = Some(strategies(&tc["strategies"]));
-    let mut world = World::with(Settings { fair_sharing, ..gates(tc).settings() });
+    let config = gates(tc);
+    let mut world = World::with(&config, Settings { fair_sharing, ..config.settings() });
     let flavors = if tc["flavors"].is_null() { case.shared("flavors") } else { &tc["flavors"] };
     world.flavors(flavors.as_array().map_or(&[], Vec::as_slice));
     world.queues(tc);

@@ -58,11 +58,11 @@ pub(crate) fn flavors_of(admission: &Admission) -> Flavors {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::with(Settings::default())
+        Self::with(&Configuration::default(), Settings::default())
     }
 
-    /// As the gates of a case have it.
-    pub(crate) fn with(settings: Settings) -> Self {
+    /// As a configuration file and these settings have it.
+    pub(crate) fn with(config: &Configuration, settings: Settings) -> Self {
         let mut engine = Engine::new(settings);
         for (name, dep) in [
             ("default", ""),
@@ -76,13 +76,13 @@ impl World {
             let labels = [("dep".to_owned(), dep.to_owned())].into_iter().filter(|(_, dep)| !dep.is_empty());
             engine.apply(Event::Namespace(name.into(), labels.collect()));
         }
-        let (rules, defaults, keys, cluster_queues) = Default::default();
-        Self { engine, rules, defaults, keys, cluster_queues, next: 0 }
+        let (defaults, keys, cluster_queues) = Default::default();
+        Self { engine, rules: Rules::of(config), defaults, keys, cluster_queues, next: 0 }
     }
 
     /// As a configuration file has it.
     pub(crate) fn under(config: &Configuration) -> Self {
-        Self { rules: Rules::of(config), ..Self::with(config.settings()) }
+        Self::with(config, config.settings())
     }
 
     /// `tc.objects`: what else there is in the cluster.
@@ -170,6 +170,9 @@ impl World {
     pub(crate) fn queues(&mut self, case: &Value) {
         for queue in case["clusterQueues"].as_array().into_iter().flatten() {
             let mut queue = queue.clone();
+            if queue["spec"]["preemption"].is_null() {
+                queue["spec"]["preemption"] = json!({ "reclaimWithinCohort": "Never" });
+            }
             if queue["spec"]["resourceGroups"].is_null() {
                 queue["spec"]["resourceGroups"] = json!([{ "flavors": [{ "name": "default" }] }]);
             }
