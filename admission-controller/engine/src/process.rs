@@ -207,7 +207,13 @@ impl Engine {
             let reason = if taken { PendingReason::TargetsTaken } else { PendingReason::NoLongerFits };
             return self.outrun(head, reason);
         }
-        let unsettled = targets.iter().filter_map(|target| Some((self.unsettled(target.who)?, target.who)));
+        // Who leaves another queue does so for what that queue uses: then nothing of it is taken back.
+        let elsewhere = |target: &Target| target.queue != head.queue;
+        let drives_out = targets.iter().any(|target| elsewhere(target) && !self.is_untold(target.who));
+        let unsettled = targets.iter().filter_map(|target| {
+            let is_told = drives_out && elsewhere(target);
+            Some((self.unsettled(target.who, is_told)?, target.who))
+        });
         if let Some((_, last)) = unsettled.max() {
             // Others might do, but these are the ones that should go. It goes on when it is known whether the one that was given
             // quota last is there: the others mostly are by then.
@@ -232,10 +238,33 @@ impl Engine {
         Done::Something
     }
 
-    /// Its admission, of which the driver was told, where it is not known yet what became of it.
-    fn unsettled(&self, who: WorkloadId) -> Option<DecisionId> {
-        let told = |id: &DecisionId| *id <= self.told_up_to || self.taken_back.contains(&who);
-        self.assumed(who).filter(told).filter(|_| !self.planted.is(Bug::PreemptAssumed))
+    /// Its admission, where it stands until it is known what became of it: the driver was told, or is told because others leave
+    /// for what it uses.
+    fn unsettled(&self, who: WorkloadId, is_told: bool) -> Option<DecisionId> {
+        let stands = |id: &DecisionId| {
+            let is_told = is_told || !self.is_untold(who) || self.has_driven_out(who, *id);
+            is_told || self.taken_back.contains(&who)
+        };
+        self.assumed(who).filter(stands).filter(|_| !self.planted.is(Bug::PreemptAssumed))
+    }
+
+    /// Whether the driver knows nothing of its admission yet.
+    fn is_untold(&self, who: WorkloadId) -> bool {
+        self.assumed(who).is_some_and(|id| id > self.told_up_to)
+    }
+
+    /// Whether somebody of its tree was told to leave since it was admitted: what they may keep rests on what it uses.
+    fn has_driven_out(&self, who: WorkloadId, admission: DecisionId) -> bool {
+        let root = |who: WorkloadId| match &self.workloads.get(who)?.phase {
+            Phase::Holding(holding) => Some(self.tree.root(holding.queue)),
+            _ => None,
+        };
+        let own = root(who);
+        let mut evictions = self.out.iter().filter_map(|decision| match decision {
+            Decision::Evict(evict) if evict.id > admission => Some(evict),
+            _ => None,
+        });
+        evictions.any(|evict| self.workloads.id(&evict.victim).and_then(root) == own)
     }
 
     fn assumed(&self, who: WorkloadId) -> Option<DecisionId> {

@@ -437,7 +437,8 @@ fn what_is_not_asked_for_takes_no_right_away() {
         Event::Cohort(Cohort { name, uid, parent, groups: Vec::new(), weight: Weight::default() })
     };
     let mut events = vec![Event::Flavor(flavor("f")), cohort("root", None), cohort("branch", Some("root"))];
-    for (name, parent, a, b) in [("asks", "branch", 0, 0), ("above", "branch", 6, 3), ("other", "root", 6, 3)] {
+    for (name, parent, a, b) in [("asks", "branch", 0, 0), ("above", "branch", 6, 3), ("other", "root", 6, 3)]
+    {
         let mut queue = cluster_queue(name, Some(parent), groups(a, b));
         queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
         events.extend([Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]);

@@ -476,3 +476,23 @@ fn a_promise_does_not_outlive_the_end_of_its_queue() {
     assert!(world.is_admitted("next"));
     assert_eq!(hosts_of(&world, "moved"), ["n1"]);
 }
+
+/// Pods that ask for nothing that counts have no flavor, and so no nodes on which they could get places: the scheduler finds them
+/// some.
+#[test]
+fn pods_that_ask_only_for_what_is_not_counted_get_no_places() {
+    let cpu = ResourceName::from("cpu");
+    for (undeclared, wanted) in [(Undeclared::Ignore, true), (Undeclared::Block, false)] {
+        let settings = Settings { undeclared, ..Settings::default() };
+        let mut world = world_with(settings, &["a"], &[("q", 4)]);
+        let mut one = pods("main", 1, 1, Spread::Unconstrained);
+        one.requests = [(cpu.clone(), 1)].into();
+        one.pod_requests = Arc::new(one.requests.clone());
+        for (name, topology) in [("asks", one.topology.clone()), ("asks-not", None)] {
+            world.put(job(name, "q", [PodSet { topology, ..one.clone() }]));
+            world.settle();
+            assert_eq!(world.is_admitted(name), wanted, "{name}, {undeclared:?}");
+            assert!(hosts_of(&world, name).is_empty());
+        }
+    }
+}

@@ -10,7 +10,7 @@ use quota_engine::input::*;
 use quota_engine::*;
 use support::*;
 
-const STORIES: u64 = 600;
+const STORIES: u64 = 2_000;
 const STEPS: usize = 60;
 
 /// One flat cohort of queues with one flavor: small enough to judge by hand.

@@ -292,7 +292,8 @@ fn of_another_queue_who_has_used_more_leaves_first() {
             queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
             events.push(Event::ClusterQueue(queue));
         }
-        for (name, queue) in [("owner", "owner"), ("much", "guest"), ("little", "guest"), ("third", "third")] {
+        for (name, queue) in [("owner", "owner"), ("much", "guest"), ("little", "guest"), ("third", "third")]
+        {
             events.push(Event::LocalQueue(LocalQueue { cluster_queue: queue.into(), ..local_queue(name) }));
         }
         let mut world = World::with(settings, events);

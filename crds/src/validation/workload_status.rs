@@ -53,9 +53,9 @@ fn assignment(assignment: &PodSetAssignment, names: &BTreeSet<&str>, at: &Path<'
     for (name, quantity) in &assignment.resource_usage {
         let resource = ResourceName::from(name.as_str());
         let read = quantity.0.parse::<Quantity>().ok();
-        let amount = read.as_ref().map(|quantity| {
-            resource.amount(quantity).unwrap_or_else(|| capped(quantity.is_negative()))
-        });
+        let amount = read
+            .as_ref()
+            .map(|quantity| resource.amount(quantity).unwrap_or_else(|| capped(quantity.is_negative())));
         if amount.is_none_or(|amount| amount % count != 0) {
             let detail = format!("must be a quantity that {count} pods can share equally");
             let written = read.map_or_else(|| quantity.0.clone(), |quantity| quantity.to_string());

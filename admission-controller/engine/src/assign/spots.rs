@@ -109,7 +109,9 @@ impl Scan<'_> {
                 let hosts = places.domains.iter().filter_map(|domain| domain.values.last());
                 !hosts.into_iter().any(|host| workload.seldom.unhealthy_nodes.contains(host))
             });
-            if found.count == 0 || settled {
+            // What it asks for counts nowhere: then it has no flavor, and no nodes of one.
+            let is_uncounted = found.flavors.is_empty() && !found.requests.is_empty();
+            if found.count == 0 || settled || is_uncounted {
                 continue;
             }
             let flavor = match self.only_flavor(found) {

@@ -1,6 +1,7 @@
 //! One scheduling cycle with the API server's part in it: what is decided is written by the program's own composers, and what
 //! is told of it is told by the program.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -18,12 +19,32 @@ use super::world::{World, forget_nulls, key_of};
 /// Who waits, by ClusterQueue: the keys of those who are looked at, and of those who are not.
 type Waiting = BTreeMap<String, Vec<String>>;
 
+/// Gates of Kueue's that are open without being named, and those without which they are not (`pkg/features`).
+const DEPENDENTS: &[(&str, &[&str])] = &[
+    ("TASFailedNodeReplacement", &["TopologyAwareScheduling"]),
+    ("TASFailedNodeReplacementFailFast", &["TopologyAwareScheduling", "TASFailedNodeReplacement"]),
+    ("TASReplaceNodeOnPodTermination", &["TopologyAwareScheduling", "TASFailedNodeReplacement"]),
+    ("TASReplaceNodeOnNodeTaints", &["TopologyAwareScheduling"]),
+    ("TASProfileMixed", &["TopologyAwareScheduling"]),
+    ("TASMultiLayerTopology", &["TopologyAwareScheduling"]),
+    ("TASRecomputeAssignmentWithinSchedulingCycle", &["TopologyAwareScheduling"]),
+];
+
 /// Kueue's configuration file with the gates as a case has them. Whether it matters that one cannot be as the case has it, see
 /// [`fixed_gates`], the outcome tells.
 pub(crate) fn file(tc: &Value, mut file: Value) -> Configuration {
     // A cycle of the scheduler is all there is: nobody watches whether pods get ready.
     file["featureGates"]["DisableWaitForPodsReady"] = json!(true);
-    for (gate, open) in tc["featureGates"].as_object().into_iter().flatten() {
+    let written = &tc["featureGates"];
+    for (gate, open) in written.as_object().into_iter().flatten() {
+        if open == false {
+            // What rests on a closed gate is closed, too.
+            for (dependent, _) in DEPENDENTS.iter().filter(|(_, gates)| gates.contains(&gate.as_str())) {
+                file["featureGates"][dependent] = json!(false);
+            }
+        }
+    }
+    for (gate, open) in written.as_object().into_iter().flatten() {
         file["featureGates"][gate] = open.clone();
     }
     Configuration::parse(Path::new("case"), &file.to_string()).unwrap_or_else(|error| panic!("{error}"))
@@ -138,7 +159,15 @@ impl Cycle {
                 Decision::Withdraw(_) => {}
             }
         }
-        for new in self.world.engine.take_reasons(usize::MAX) {
+        let mut reasons = self.world.engine.take_reasons(usize::MAX);
+        // Kueue tells of heads in the order in which they had their turns.
+        reasons.sort_by_key(|new| {
+            let object = &self.objects[&new.workload];
+            let created = object["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
+            let priority = object["spec"]["priority"].as_i64().unwrap_or(0);
+            (!heads.contains(&new.workload), Reverse(priority), created)
+        });
+        for new in reasons {
             let is_head = heads.contains(&new.workload);
             let told_by_a_cycle = match &*new.reason {
                 // Of queues that do not run a cycle has no heads: Kueue tells their workloads elsewhere.

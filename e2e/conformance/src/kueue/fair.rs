@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::cycle::gates;
 use super::scheduler::schedule;
-use super::world::{World, key_of};
+use super::world::{World, key_of, with_quotas};
 use crate::case::{Case, Runner, Verdict};
 
 pub(super) const TESTS: &[(&str, Runner)] = &[
@@ -68,7 +68,7 @@ fn displaces(case: &Case) -> Verdict {
     let mut world = World::with(&config, Settings { fair_sharing, ..config.settings() });
     let flavors = if tc["flavors"].is_null() { case.shared("flavors") } else { &tc["flavors"] };
     world.flavors(flavors.as_array().map_or(&[], Vec::as_slice));
-    world.queues(tc);
+    world.queues(&with_quotas(tc));
     world.workloads(&tc["admitted"]);
     world.local_queue("incoming", tc["targetCQ"].as_str().unwrap());
     let mut incoming = tc["incoming"].clone();

@@ -19,7 +19,7 @@ fn displaces(case: &Case) -> Verdict {
     let mut world = World::under(&gates(tc));
     let flavors = if tc["flavors"].is_null() { case.shared("flavors") } else { &tc["flavors"] };
     world.flavors(flavors.as_array().map_or(&[], Vec::as_slice));
-    world.queues(tc);
+    world.queues(&world::with_quotas(tc));
     world.workloads(&tc["admitted"]);
     let target = tc["targetCQ"].as_str().unwrap();
     world.local_queue("incoming", target);

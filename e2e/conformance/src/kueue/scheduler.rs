@@ -25,7 +25,7 @@ fn available(case: &Case) -> Verdict {
                 let amount = amount["value"].as_i64().or(amount.as_i64()).unwrap_or(0);
                 let fits = |amount: i64| {
                     let mut world = World::under(&cycle::gates(tc));
-                    world.flavors(&["red", "blue"].map(|name| json!({ "metadata": { "name": name } })));
+                    world.named_flavors(&["red", "blue"]);
                     world.queues(tc);
                     if used {
                         world.usage(&tc["usage"]);

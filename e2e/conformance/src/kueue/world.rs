@@ -18,6 +18,9 @@ use quota_engine::{Decision, Engine, Event, FairShare, LocalQueueKey, Settings, 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+/// Nodes of a flavor of [`World::named_flavors`] say its name.
+const FLAVOR_LABEL: &str = "example.com/flavor";
+
 /// Pod set, resource → flavor.
 pub(crate) type Flavors = BTreeMap<(String, String), String>;
 
@@ -173,19 +176,6 @@ impl World {
             if queue["spec"]["preemption"].is_null() {
                 queue["spec"]["preemption"] = json!({ "reclaimWithinCohort": "Never" });
             }
-            if queue["spec"]["resourceGroups"].is_null() {
-                queue["spec"]["resourceGroups"] = json!([{ "flavors": [{ "name": "default" }] }]);
-            }
-            let groups = queue.pointer_mut("/spec/resourceGroups").and_then(Value::as_array_mut);
-            for group in groups.into_iter().flatten().filter(|group| group["coveredResources"].is_null()) {
-                // Kueue's tables take what its API would not: a flavor without a word of its resources.
-                group["coveredResources"] = json!(["cpu", "memory"]);
-                for flavor in group["flavors"].as_array_mut().into_iter().flatten() {
-                    flavor["resources"] = json!([
-                        { "name": "cpu", "nominalQuota": "0" }, { "name": "memory", "nominalQuota": "0" },
-                    ]);
-                }
-            }
             let view: ClusterQueue = self.stored(&queue);
             self.engine.apply(Event::ClusterQueue(input::cluster_queue(&view, &self.rules)));
             self.cluster_queues.insert(view.metadata.name.clone().unwrap_or_default(), view);
@@ -246,7 +236,14 @@ impl World {
         }
     }
 
-    /// Whether a workload that asks for so much is admitted. Every flavor but the one named is forbidden to it.
+    /// Flavors of these names, each with nodes of its own.
+    pub(crate) fn named_flavors(&mut self, names: &[&str]) {
+        let flavor = |name: &&str| json!({ "metadata": { "name": name }, "spec": { "nodeLabels": { FLAVOR_LABEL: name } } });
+        self.flavors(&names.iter().map(flavor).collect::<Vec<_>>());
+    }
+
+    /// Whether a workload that asks for so much is admitted. Every flavor but the one named is forbidden to it; they are
+    /// [`World::named_flavors`].
     pub(crate) fn probe(&mut self, queue: &str, flavor: &str, resource: &str, amount: i64) -> bool {
         self.local_queue("probe", queue);
         let written = if resource == "cpu" { format!("{amount}m") } else { amount.to_string() };
@@ -254,6 +251,7 @@ impl World {
             "metadata": { "name": "probe", "namespace": "default" },
             "spec": { "queueName": "probe", "podSets": [{ "name": "main", "count": 1, "template": { "spec": {
                 "containers": [{ "name": "c", "resources": { "requests": { resource: written } } }],
+                "nodeSelector": { FLAVOR_LABEL: flavor },
             }}}]},
         }]));
         self.decide().iter().any(|one| match one {
@@ -306,7 +304,8 @@ impl World {
                 let pair: Value = serde_json::from_str(pair).unwrap();
                 let (flavor, resource) =
                     (pair["Flavor"].as_str().unwrap(), pair["Resource"].as_str().unwrap());
-                (flavor.into(), resource.into(), amount["value"].as_i64().unwrap())
+                let amount = amount["value"].as_i64().or(amount.as_i64()).unwrap_or(0);
+                (flavor.into(), resource.into(), amount)
             })
             .collect();
         // The sums are renewed by it.
@@ -317,6 +316,27 @@ impl World {
     pub(crate) fn key(&self, uid: &Uid) -> String {
         self.keys[uid].clone()
     }
+}
+
+/// The `clusterQueues` and `cohorts` of a case, with quotas of nothing where it has a queue, or a flavor, without a word of
+/// resources: those who hold some of it can be told to leave.
+pub(crate) fn with_quotas(case: &Value) -> Value {
+    let mut queues = case["clusterQueues"].clone();
+    for queue in queues.as_array_mut().into_iter().flatten() {
+        if queue["spec"]["resourceGroups"].is_null() {
+            queue["spec"]["resourceGroups"] = json!([{ "flavors": [{ "name": "default" }] }]);
+        }
+        let groups = queue.pointer_mut("/spec/resourceGroups").and_then(Value::as_array_mut);
+        for group in groups.into_iter().flatten().filter(|group| group["coveredResources"].is_null()) {
+            group["coveredResources"] = json!(["cpu", "memory"]);
+            for flavor in group["flavors"].as_array_mut().into_iter().flatten() {
+                flavor["resources"] = json!([
+                    { "name": "cpu", "nominalQuota": "0" }, { "name": "memory", "nominalQuota": "0" },
+                ]);
+            }
+        }
+    }
+    json!({ "clusterQueues": queues, "cohorts": case["cohorts"] })
 }
 
 pub(crate) fn forget_nulls(value: &mut Value) {
