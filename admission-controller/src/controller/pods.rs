@@ -66,21 +66,15 @@ impl Controller {
         let plan = pods::plan(&group, workload.as_ref(), known);
         let composed =
             (plan.workload == PodsStep::Job(Step::CreateWorkload)).then(|| self.compose_pods(&group, &job));
-        let (is_group, ready) = (group.is_group(), group.is_ready());
+        let is_group = group.is_group();
         for (uid, step) in plan.pods {
             self.begin_pod_step(unit, &uid, is_group, &step, workload.as_ref());
         }
         if self.busy.contains_key(unit) {
             return;
         }
-        if let Some(workload) = &workload
-            && plan.workload == PodsStep::Job(Step::Nothing)
-            && self.tell_pods(unit, ready, workload)
-        {
-            return;
-        }
         let rests = plan.workload == PodsStep::Job(Step::Nothing);
-        if let Some(workload) = workload.as_ref().filter(|_| rests)
+        if let (Some(workload), Some(ready)) = (workload.as_ref().filter(|_| rests), plan.ready)
             && self.tell_pods(unit, ready, workload)
         {
             return;

@@ -81,6 +81,14 @@ pub struct Plan {
     pub workload: PodsStep,
     /// With pods.
     pub pods: Vec<(Uid, PodStep)>,
+    /// Whether those that count are ready; `None` where no Workload describes them.
+    pub ready: Option<bool>,
+}
+
+impl Plan {
+    fn of(workload: PodsStep, pods: Vec<(Uid, PodStep)>) -> Self {
+        Self { workload, pods, ready: None }
+    }
 }
 
 /// What decides besides the pods and their Workload.
@@ -103,23 +111,28 @@ pub fn plan(group: &Group<'_>, workload: Option<&Workload>, known: Known<'_>) ->
     if !group.is_group() && group.first().is_leaving() {
         let step = workload.filter(|one| one.metadata.deletion_timestamp.is_some()).map(let_go);
         let workload = PodsStep::Job(step.unwrap_or(Step::Nothing));
-        return Plan { workload, pods: let_all_go(&group.pods) };
+        return Plan::of(workload, let_all_go(&group.pods));
     }
     if known.is_name_taken {
-        return Plan { workload: PodsStep::NameConflict, pods: let_all_go(&partition(&group.pods).1) };
+        return Plan::of(PodsStep::NameConflict, let_all_go(&partition(&group.pods).1));
     }
     match (workload, group.is_group()) {
         (None, _) => without_workload(group, known),
-        (Some(workload), false) => follow(group, workload, 0, known),
+        (Some(workload), false) => {
+            Plan { ready: Some(group.is_ready()), ..follow(group, workload, 0, known) }
+        }
         (Some(workload), true) => match fit(group, workload, known) {
             None => replace_workload(group, workload, known),
             Some(fit) => {
-                let mut plan = follow(&group.with(fit.kept), workload, fit.absent, known);
-                // Who makes the pods of somebody else's Workload knows which are too many: they wait.
-                if group.first().prebuilt().is_none() {
-                    plan.pods.extend(remove(&fit.excess));
-                    plan.pods.extend(let_all_go(&fit.replaced));
+                let kept = group.with(fit.kept);
+                let mut plan = follow(&kept, workload, fit.absent, known);
+                // Who makes the pods of somebody else's Workload knows which are too many: they wait, and count.
+                if group.first().prebuilt().is_some() {
+                    return Plan { ready: Some(group.is_ready()), ..plan };
                 }
+                plan.ready = Some(kept.is_ready());
+                plan.pods.extend(remove(&fit.excess));
+                plan.pods.extend(let_all_go(&fit.replaced));
                 plan
             }
         },
@@ -128,26 +141,26 @@ pub fn plan(group: &Group<'_>, workload: Option<&Workload>, known: Known<'_>) ->
 
 fn without_workload(group: &Group<'_>, known: Known<'_>) -> Plan {
     if group.finished().is_some() {
-        return Plan { workload: NOTHING, pods: let_all_go(&group.pods) };
+        return Plan::of(NOTHING, let_all_go(&group.pods));
     }
     let (mut active, inactive) = partition(&group.pods);
     let mut pods = let_all_go(if group.is_group() { &inactive } else { &[] });
     if !group.is_suspended() {
         pods.extend(stop(&group.pods, Stop::NoMatchingWorkload, "they have no Workload"));
-        return Plan { workload: NOTHING, pods };
+        return Plan::of(NOTHING, pods);
     }
     if group.is_active(known.now) {
-        return Plan { workload: NOTHING, pods };
+        return Plan::of(NOTHING, pods);
     }
     if group.first().prebuilt().is_some() {
         // Somebody else makes it.
-        return Plan { workload: NOTHING, pods };
+        return Plan::of(NOTHING, pods);
     }
     if let (true, Ok(total)) = (group.is_group(), group.total()) {
         keepers_first(&mut active);
         pods.extend(remove(&active.split_off(active.len().min(total))));
     }
-    Plan { workload: PodsStep::Job(Step::CreateWorkload), pods }
+    Plan::of(PodsStep::Job(Step::CreateWorkload), pods)
 }
 
 /// The Workload describes other pods than there are: it goes, once none of them runs on its quota.
@@ -161,7 +174,7 @@ fn replace_workload(group: &Group<'_>, workload: &Workload, known: Known<'_>) ->
         Some(_) => Vec::new(),
         None => stop(&group.pods, Stop::NoMatchingWorkload, "their Workload describes other pods"),
     };
-    Plan { workload: PodsStep::Job(step), pods }
+    Plan::of(PodsStep::Job(step), pods)
 }
 
 fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_>) -> Plan {
@@ -171,28 +184,28 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
     }
     let strangers = strangers(group, workload);
     if !strangers.is_empty() {
-        return Plan { workload: PodsStep::AddOwners(strangers), pods: Vec::new() };
+        return Plan::of(PodsStep::AddOwners(strangers), Vec::new());
     }
     if let Some(change) = replacements(group, workload, absent) {
-        return Plan { workload: PodsStep::Replacements(change), pods: Vec::new() };
+        return Plan::of(PodsStep::Replacements(change), Vec::new());
     }
     if workload.holds(tokens::FINISHED) {
-        return Plan { workload: NOTHING, pods: let_all_go(&group.pods) };
+        return Plan::of(NOTHING, let_all_go(&group.pods));
     }
     if let Some(finish) = group.finished() {
         let reason = if finish.succeeded { tokens::finished::SUCCEEDED } else { tokens::finished::FAILED };
         let step = Step::Finish { reason, message: finish.message };
-        return Plan { workload: PodsStep::Job(step), pods: let_all_go(&group.pods) };
+        return Plan::of(PodsStep::Job(step), let_all_go(&group.pods));
     }
     let reserved = workload.holds(tokens::QUOTA_RESERVED);
     let ended = group.reclaimable();
     if let Some(news) = reclaimable::news(workload, &ended, reserved).filter(|_| known.reclaims) {
-        return Plan { workload: PodsStep::Job(Step::Reclaim(news)), pods: Vec::new() };
+        return Plan::of(PodsStep::Job(Step::Reclaim(news)), Vec::new());
     }
     if let Some(evicted) = evicted {
         let step = if reserved && !group.is_active(known.now) { Step::Release } else { Step::Nothing };
         let pods = stop(&group.pods, Stop::WorkloadEvicted, &evicted.message);
-        return Plan { workload: PodsStep::Job(step), pods };
+        return Plan::of(PodsStep::Job(step), pods);
     }
     let job = group.as_job(known.now);
     // A Workload that an owner of its pods made is worth what the owner says: pods may say something else each.
@@ -203,18 +216,18 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         (true, true) => {
             let gated =
                 group.pods.iter().filter(|pod| pod.has_gate(kueue::ADMISSION_GATE) && !pod.is_leaving());
-            Plan { workload: worth(), pods: gated.map(|pod| (pod.uid().into(), PodStep::Start)).collect() }
+            Plan::of(worth(), gated.map(|pod| (pod.uid().into(), PodStep::Start)).collect())
         }
         (true, false) => {
             let queue = job.view.queue.clone().filter(|_| !group.is_serving() && !reserved);
             let moved = queue.filter(|queue| workload.spec.queue_name.as_ref() != Some(queue));
             let step = moved.map_or_else(worth, |queue| PodsStep::Job(Step::ChangeQueue(queue)));
-            Plan { workload: step, pods: Vec::new() }
+            Plan::of(step, Vec::new())
         }
-        (false, true) => Plan { workload: worth(), pods: Vec::new() },
+        (false, true) => Plan::of(worth(), Vec::new()),
         (false, false) => {
             let pods = stop(&group.pods, Stop::NotAdmitted, "their Workload is not admitted");
-            Plan { workload: worth(), pods }
+            Plan::of(worth(), pods)
         }
     }
 }
@@ -225,7 +238,7 @@ fn after_deletion(group: &Group<'_>, workload: &Workload, known: Known<'_>) -> P
     let step = if group.is_active(known.now) { Step::Nothing } else { let_go(workload) };
     let leaving: Vec<&JobObject> = group.pods.iter().filter(|pod| pod.is_leaving()).copied().collect();
     pods.extend(let_all_go(&leaving));
-    Plan { workload: PodsStep::Job(step), pods }
+    Plan::of(PodsStep::Job(step), pods)
 }
 
 /// The pods that go on, and those that do not.
