@@ -149,7 +149,7 @@ impl Controller {
                 self.patch_pod(uid, "let go", body, Subresource::Main);
             }
             PodStep::Mark(why, message) => {
-                let body = self.termination_target(pod, *why, message);
+                let body = self.termination_target(pod, why, message);
                 self.patch_pod(uid, "mark", body, Subresource::Status);
             }
             PodStep::Delete => self.delete_pod(uid, reasons::STOPPED, "deleted until it is admitted"),
@@ -164,7 +164,7 @@ impl Controller {
         }
     }
 
-    fn termination_target(&self, pod: &JobObject, why: Stop, message: &str) -> Value {
+    fn termination_target(&self, pod: &JobObject, why: &Stop, message: &str) -> Value {
         let now = self.ctx.clock.now();
         let now = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now);
         let conditions = pod.at("/status/conditions").and_then(Value::as_array).into_iter().flatten();

@@ -3,6 +3,7 @@
 //! The rules are those of Kueue's pod integration (`pkg/controller/jobs/pod/pod_controller.go`): excess pods of a role go,
 //! the youngest first; failed ones are kept until others have taken their places.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -37,12 +38,12 @@ pub enum PodStep {
 }
 
 /// Why pods are stopped. The tokens are Kueue's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// Their Workload was deleted.
     WorkloadDeleted,
-    /// Their Workload was evicted.
-    WorkloadEvicted,
+    /// Their Workload was evicted, for this reason.
+    WorkloadEvicted(String),
     /// They have none, or it describes other pods.
     NoMatchingWorkload,
     /// Their Workload is not admitted.
@@ -51,12 +52,12 @@ pub enum Stop {
 
 impl Stop {
     /// The reason of the condition.
-    pub fn token(self) -> &'static str {
+    pub fn token(&self) -> Cow<'static, str> {
         match self {
-            Self::WorkloadDeleted => "WorkloadDeleted",
-            Self::WorkloadEvicted => "WorkloadEvicted",
-            Self::NoMatchingWorkload => "NoMatchingWorkload",
-            Self::NotAdmitted => "NotAdmitted",
+            Self::WorkloadDeleted => "WorkloadDeleted".into(),
+            Self::WorkloadEvicted(reason) => format!("WorkloadEvictedDueTo{reason}").into(),
+            Self::NoMatchingWorkload => "NoMatchingWorkload".into(),
+            Self::NotAdmitted => "NotAdmitted".into(),
         }
     }
 }
@@ -146,7 +147,7 @@ fn without_workload(group: &Group<'_>, known: Known<'_>) -> Plan {
     let (mut active, inactive) = partition(&group.pods);
     let mut pods = let_all_go(if group.is_group() { &inactive } else { &[] });
     if !group.is_suspended() {
-        pods.extend(stop(&group.pods, Stop::NoMatchingWorkload, "they have no Workload"));
+        pods.extend(stop(&group.pods, &Stop::NoMatchingWorkload, "they have no Workload"));
         return Plan::of(NOTHING, pods);
     }
     if group.is_active(known.now) {
@@ -172,7 +173,7 @@ fn replace_workload(group: &Group<'_>, workload: &Workload, known: Known<'_>) ->
     };
     let pods = match group.finished() {
         Some(_) => Vec::new(),
-        None => stop(&group.pods, Stop::NoMatchingWorkload, "their Workload describes other pods"),
+        None => stop(&group.pods, &Stop::NoMatchingWorkload, "their Workload describes other pods"),
     };
     Plan::of(PodsStep::Job(step), pods)
 }
@@ -204,7 +205,8 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
     }
     if let Some(evicted) = evicted {
         let step = if reserved && !group.is_active(known.now) { Step::Release } else { Step::Nothing };
-        let pods = stop(&group.pods, Stop::WorkloadEvicted, &evicted.message);
+        let why = Stop::WorkloadEvicted(evicted.reason.clone());
+        let pods = stop(&group.pods, &why, &evicted.message);
         return Plan::of(PodsStep::Job(step), pods);
     }
     let job = group.as_job(known.now);
@@ -226,7 +228,7 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         }
         (false, true) => Plan::of(worth(), Vec::new()),
         (false, false) => {
-            let pods = stop(&group.pods, Stop::NotAdmitted, "their Workload is not admitted");
+            let pods = stop(&group.pods, &Stop::NotAdmitted, "their Workload is not admitted");
             Plan::of(worth(), pods)
         }
     }
@@ -234,7 +236,7 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
 
 /// Whose Workload is deleted has no quota: even what has ended goes. The Workload is kept while anything runs.
 fn after_deletion(group: &Group<'_>, workload: &Workload, known: Known<'_>) -> Plan {
-    let mut pods = stop(&group.pods, Stop::WorkloadDeleted, "their Workload was deleted");
+    let mut pods = stop(&group.pods, &Stop::WorkloadDeleted, "their Workload was deleted");
     let step = if group.is_active(known.now) { Step::Nothing } else { let_go(workload) };
     let leaving: Vec<&JobObject> = group.pods.iter().filter(|pod| pod.is_leaving()).copied().collect();
     pods.extend(let_all_go(&leaving));
@@ -329,11 +331,11 @@ fn remove(pods: &[&JobObject]) -> Vec<(Uid, PodStep)> {
     pods.iter().filter_map(step).collect()
 }
 
-fn stop(pods: &[&JobObject], why: Stop, message: &str) -> Vec<(Uid, PodStep)> {
-    let runs = |pod: &&&JobObject| !pod.is_leaving() && (why == Stop::WorkloadDeleted || !is_suspended(pod));
+fn stop(pods: &[&JobObject], why: &Stop, message: &str) -> Vec<(Uid, PodStep)> {
+    let runs = |pod: &&&JobObject| !pod.is_leaving() && (*why == Stop::WorkloadDeleted || !is_suspended(pod));
     let step = |pod: &&JobObject| match pod.is_termination_target() {
         true => PodStep::Delete,
-        false => PodStep::Mark(why, message.to_owned()),
+        false => PodStep::Mark(why.clone(), message.to_owned()),
     };
     pods.iter().filter(runs).map(|pod| (pod.uid().into(), step(pod))).collect()
 }
