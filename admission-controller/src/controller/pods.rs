@@ -55,7 +55,7 @@ impl Controller {
             }
             return;
         };
-        let job = group.as_job(now);
+        let job = group.as_job(workload.as_ref(), now);
         let priority = self.world.priorities.of(&job).ok();
         let known = Known {
             priority: priority.as_ref(),

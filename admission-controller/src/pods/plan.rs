@@ -209,7 +209,7 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         let pods = stop(&group.pods, &why, &evicted.message);
         return Plan::of(PodsStep::Job(step), pods);
     }
-    let job = group.as_job(known.now);
+    let job = group.as_job(Some(workload), known.now);
     // A Workload that an owner of its pods made is worth what the owner says: pods may say something else each.
     let priority = known.priority.filter(|_| PodOwner::of_pod(group.first()).is_none());
     let worth = || PodsStep::Job(upkeep(&job, workload, priority));
