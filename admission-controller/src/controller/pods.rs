@@ -64,8 +64,8 @@ impl Controller {
             now,
         };
         let plan = pods::plan(&group, workload.as_ref(), known);
-        let composed =
-            (plan.workload == PodsStep::Job(Step::CreateWorkload)).then(|| self.compose_pods(&group, &job));
+        let composed = matches!(plan.workload, PodsStep::Job(Step::CreateWorkload | Step::UpdateWorkload))
+            .then(|| self.compose_pods(&group, &job));
         let is_group = group.is_group();
         for (uid, step) in plan.pods {
             self.begin_pod_step(unit, &uid, is_group, &step, workload.as_ref());
@@ -106,10 +106,21 @@ impl Controller {
                 let words = "a Workload of this group's name was made for something else; give the group another name";
                 self.tell(unit, job, reasons::WORKLOAD_NAME_CONFLICT, words);
             }
+            (PodsStep::Job(step), Some(workload)) if is_refused => {
+                self.decide_all_the_same(unit, workload, &step);
+            }
             _ if is_refused => {}
             (PodsStep::Job(Step::CreateWorkload), None) => match composed {
                 Some(Ok(body)) => self.create_workload_for(unit, job, body, versions),
                 Some(Err(words)) => self.cannot_compose(unit, job, &words),
+                None => {}
+            },
+            (PodsStep::Job(Step::UpdateWorkload), Some(workload)) => match composed {
+                Some(Ok(body)) => self.update_workload(unit, job, workload, &body),
+                Some(Err(words)) => {
+                    self.cannot_compose(unit, job, &words);
+                    self.delete_workload(unit, workload);
+                }
                 None => {}
             },
             (PodsStep::Job(step), workload) => self.begin_step(unit, Some(job), workload, step),

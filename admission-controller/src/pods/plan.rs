@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use crds::names::kueue;
 use crds::reasons::workload as tokens;
 use crds::reasons::workload::waiting_for_replacement_pods as replacement;
-use crds::view::workload::Workload;
+use crds::view::workload::{PodSpec, Workload};
 use jiff::Timestamp;
 use quota_engine::Uid;
+use serde::Deserialize;
 
 use super::group::is_suspended;
 use super::{Group, Member, PodOwner};
@@ -144,7 +145,7 @@ fn without_workload(group: &Group<'_>, known: Known<'_>) -> Plan {
     if group.finished().is_some() {
         return Plan::of(NOTHING, let_all_go(&group.pods));
     }
-    let (mut active, inactive) = partition(&group.pods);
+    let (_, inactive) = partition(&group.pods);
     let mut pods = let_all_go(if group.is_group() { &inactive } else { &[] });
     if !group.is_suspended() {
         pods.extend(stop(&group.pods, &Stop::NoMatchingWorkload, "they have no Workload"));
@@ -157,29 +158,72 @@ fn without_workload(group: &Group<'_>, known: Known<'_>) -> Plan {
         // Somebody else makes it.
         return Plan::of(NOTHING, pods);
     }
-    if let (true, Ok(total)) = (group.is_group(), group.total()) {
-        keepers_first(&mut active);
-        pods.extend(remove(&active.split_off(active.len().min(total))));
-    }
+    pods.extend(remove(&too_many(group)));
     Plan::of(PodsStep::Job(Step::CreateWorkload), pods)
 }
 
-/// The Workload describes other pods than there are: it goes, once none of them runs on its quota.
+/// Pods of a group beyond those that its Workload is made of.
+fn too_many<'a>(group: &Group<'a>) -> Vec<&'a JobObject> {
+    let (true, Ok(total)) = (group.is_group(), group.total()) else { return Vec::new() };
+    let (mut active, _) = partition(&group.pods);
+    keepers_first(&mut active);
+    active.split_off(active.len().min(total))
+}
+
+/// The Workload describes other pods than there are. One that waits is brought in line with them and keeps its place in the
+/// queue; another goes, once none of them runs on its quota.
 fn replace_workload(group: &Group<'_>, workload: &Workload, known: Known<'_>) -> Plan {
+    let has_run = workload.holds(tokens::QUOTA_RESERVED) || workload.holds(tokens::FINISHED);
+    let waits = group.is_suspended() && !has_run && group.first().prebuilt().is_none();
     let step = match workload.metadata.deletion_timestamp {
         Some(_) => let_go(workload),
         None if group.is_active(known.now) => Step::Nothing,
+        None if waits => Step::UpdateWorkload,
         None => Step::DeleteWorkload,
     };
-    let pods = match group.finished() {
+    let mut pods = match group.finished() {
         Some(_) => Vec::new(),
         None => stop(&group.pods, &Stop::NoMatchingWorkload, "their Workload describes other pods"),
     };
+    if step == Step::UpdateWorkload {
+        pods.extend(let_all_go(&partition(&group.pods).1));
+        pods.extend(remove(&too_many(group)));
+    }
     Plan::of(PodsStep::Job(step), pods)
+}
+
+/// What follows for the Workload of one pod that was edited behind its gate. With quota it is made anew; the pod stays, though
+/// its Workload is deleted.
+fn after_edit(group: &Group<'_>, workload: &Workload) -> Option<Step> {
+    let pod = group.first();
+    let is_gated = !group.is_group() && pod.has_gate(kueue::ADMISSION_GATE) && pod.prebuilt().is_none();
+    let is_late = workload.holds(tokens::ADMITTED) || workload.holds(tokens::FINISHED);
+    if !is_gated || is_late || !was_edited(pod, workload) {
+        return None;
+    }
+    if workload.metadata.deletion_timestamp.is_some() {
+        return Some(let_go(workload));
+    }
+    match (workload.holds(tokens::QUOTA_RESERVED), workload.holds(tokens::EVICTED)) {
+        (false, _) => Some(Step::UpdateWorkload),
+        (true, false) => Some(Step::DeleteWorkload),
+        // It gives its quota back first.
+        (true, true) => None,
+    }
+}
+
+/// Whether the user changed what decides about a pod's flavors, or for how long it may run, since its Workload was made.
+fn was_edited(pod: &JobObject, workload: &Workload) -> bool {
+    let spec = PodSpec::deserialize(&pod.spec).ok();
+    let differs = |spec: &PodSpec| workload.spec.pod_sets.iter().any(|set| set.template.spec != *spec);
+    max_seconds(pod) != workload.spec.maximum_execution_time_seconds || spec.as_ref().is_some_and(differs)
 }
 
 fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_>) -> Plan {
     let evicted = workload.true_condition(tokens::EVICTED);
+    if let Some(step) = after_edit(group, workload) {
+        return Plan::of(PodsStep::Job(step), Vec::new());
+    }
     if workload.metadata.deletion_timestamp.is_some() {
         return after_deletion(group, workload, known);
     }
@@ -371,5 +415,99 @@ fn replacements(group: &Group<'_>, workload: &Workload, absent: usize) -> Option
         None => (!holds).then(|| {
             Change::new(KIND, true, replacement::PODS_FAILED, "pods that have failed are to be replaced")
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::pods::PodsKey;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+    const TIME: &str = "1970-01-01T00:00:00Z";
+
+    fn read<T: DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// A pod behind its gate that may run for so many seconds, in a group of one if it is to be in a group.
+    fn gated(seconds: &str) -> JobObject {
+        read(json!({
+            "metadata": {
+                "name": "p", "uid": "p",
+                "labels": { kueue::MAX_EXEC_TIME_SECONDS: seconds },
+                "annotations": { kueue::ROLE_HASH: "main", kueue::POD_GROUP_TOTAL_COUNT: "1" },
+            },
+            "spec": { "schedulingGates": [{ "name": kueue::ADMISSION_GATE }] },
+        }))
+    }
+
+    /// A Workload of such a pod that may run for a minute, of which this is true.
+    fn of_a_minute(holds: &[&str]) -> Workload {
+        let said = |kind: &&str| {
+            let (status, reason) = ("True", "Test");
+            json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": TIME })
+        };
+        let conditions: Vec<Value> = holds.iter().map(said).collect();
+        read(json!({
+            "metadata": { "name": "w", "finalizers": [kueue::FINALIZER_RESOURCE_IN_USE] },
+            "spec": {
+                "maximumExecutionTimeSeconds": 60,
+                "podSets": [{ "name": "main", "count": 1, "template": { "spec": {} } }],
+            },
+            "status": { "conditions": conditions },
+        }))
+    }
+
+    fn planned(key: PodsKey, pod: &JobObject, workload: &Workload) -> Plan {
+        let known = Known { priority: None, is_name_taken: false, reclaims: true, now: NOW };
+        plan(&Group::new(key, [pod]).unwrap(), Some(workload), known)
+    }
+
+    #[test]
+    fn an_edit_behind_the_gate_is_followed_before_the_pod_is_let_go() {
+        const RESERVED: &str = tokens::QUOTA_RESERVED;
+        for (seconds, holds, wanted) in [
+            ("60", &[][..], Step::Nothing),
+            ("60", &[RESERVED], Step::Nothing),
+            ("90", &[], Step::UpdateWorkload),
+            ("90", &[tokens::EVICTED], Step::UpdateWorkload),
+            ("90", &[RESERVED], Step::DeleteWorkload),
+            ("90", &[RESERVED, tokens::EVICTED], Step::Release),
+            ("90", &[RESERVED, tokens::ADMITTED], Step::Nothing),
+            ("90", &[tokens::FINISHED], Step::Nothing),
+        ] {
+            let plan = planned(PodsKey::One("p".into()), &gated(seconds), &of_a_minute(holds));
+            assert_eq!(plan.workload, PodsStep::Job(wanted), "{seconds} {holds:?}");
+            let stays = plan.pods.iter().all(|(_, step)| *step == PodStep::Start);
+            assert!(stays, "{seconds} {holds:?}: {:?}", plan.pods);
+        }
+    }
+
+    #[test]
+    fn a_pod_does_not_go_with_a_workload_that_was_deleted_for_an_edit() {
+        let mut workload = of_a_minute(&[tokens::QUOTA_RESERVED]);
+        workload.metadata.deletion_timestamp = Some(read(json!(TIME)));
+        for (seconds, goes) in [("60", true), ("90", false)] {
+            let plan = planned(PodsKey::One("p".into()), &gated(seconds), &workload);
+            assert_eq!(plan.workload, PodsStep::Job(Step::RemoveFinalizer));
+            assert_eq!(!plan.pods.is_empty(), goes, "{:?}", plan.pods);
+        }
+    }
+
+    #[test]
+    fn a_group_that_waits_keeps_its_workload_when_it_changes() {
+        for (holds, wanted) in [
+            (&[][..], Step::UpdateWorkload),
+            (&[tokens::EVICTED], Step::UpdateWorkload),
+            (&[tokens::QUOTA_RESERVED], Step::DeleteWorkload),
+            (&[tokens::FINISHED], Step::DeleteWorkload),
+        ] {
+            let plan = planned(PodsKey::group("team", "ring"), &gated("90"), &of_a_minute(holds));
+            assert_eq!(plan.workload, PodsStep::Job(wanted), "{holds:?}");
+        }
     }
 }
