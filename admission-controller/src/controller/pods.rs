@@ -299,7 +299,10 @@ impl Controller {
             return;
         }
         let composed = owner.compose(part, job, &self.world.priorities).and_then(|mut body| {
-            copy_labels(&mut body, self.copied_labels(), [&job.object])?;
+            // Kueue copies none to that of a StatefulSet.
+            if owner.is_per_replica() {
+                copy_labels(&mut body, self.copied_labels(), [&job.object])?;
+            }
             Ok(body)
         });
         match composed {
