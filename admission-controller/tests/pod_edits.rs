@@ -1,4 +1,4 @@
-//! Pods that are edited while they wait, and what becomes of their Workloads.
+//! Pods that are edited while they wait, or whose set is, and what becomes of them and their Workloads.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use support::World;
 
 const GROUP: &str = "kueue.x-k8s.io";
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
 /// Queue `a` with so many GPUs, webhooks, and a replica.
 async fn world(gpus: i64) -> World {
@@ -23,7 +24,7 @@ async fn world(gpus: i64) -> World {
 fn pod(name: &str) -> Value {
     let gpu = json!({ "nvidia.com/gpu": 1 });
     json!({
-        "metadata": { "name": name, "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "metadata": { "name": name, "namespace": "team", "labels": { QUEUE: "a" } },
         "spec": { "containers": [{
             "name": "c", "image": "x", "resources": { "requests": gpu, "limits": gpu },
         }] },
@@ -46,6 +47,15 @@ fn is_gated(world: &World, name: &str) -> bool {
     let pod = seen(world, name);
     let gates = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
     gates.iter().any(|gate| gate["name"] == "kueue.x-k8s.io/admission")
+}
+
+/// A StatefulSet of one such pod.
+fn set(labels: Value) -> Value {
+    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": pod("")["spec"] });
+    json!({
+        "metadata": { "name": "db", "namespace": "team", "labels": labels },
+        "spec": { "replicas": 1, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } }, "template": template },
+    })
 }
 
 async fn may_run_for(world: &World, name: &str, seconds: &str) {
@@ -129,4 +139,30 @@ async fn a_group_that_waits_keeps_its_workload_when_it_is_given_more_time() {
     assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
     assert_eq!(after["spec"]["maximumExecutionTimeSeconds"], 600);
     assert_eq!(before["spec"]["podSets"], after["spec"]["podSets"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_wait_follow_their_set_to_another_queue() {
+    let world = world(0).await;
+    world.queue("b", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    let set = world.create("apps", "statefulsets", set(json!({ QUEUE: "a" }))).await.value().clone();
+    let mut pod = set["spec"]["template"].clone();
+    pod["metadata"]["name"] = json!("db-0");
+    pod["metadata"]["namespace"] = json!("team");
+    pod["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": set["metadata"]["uid"], "controller": true,
+    }]);
+    world.create("", "pods", pod).await;
+    world.settle().await;
+    let queue = || seen(&world, "db-0")["metadata"]["labels"][QUEUE].clone();
+    assert_eq!(queue(), "a");
+    let moved = |set: &mut Value| set["metadata"]["labels"][QUEUE] = json!("b");
+    world.update("apps", "statefulsets", "db", false, moved).await;
+    world.settle().await;
+    assert_eq!(queue(), "b");
+    assert_eq!(world.workload("db").unwrap()["spec"]["queueName"], "b");
+    let written = || seen(&world, "db-0")["metadata"]["resourceVersion"].clone();
+    let before = written();
+    world.pass(120).await;
+    assert_eq!(written(), before, "nobody writes it again");
 }
