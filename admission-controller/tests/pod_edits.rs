@@ -9,6 +9,7 @@ use support::World;
 
 const GROUP: &str = "kueue.x-k8s.io";
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+const CLASS: &str = "kueue.x-k8s.io/priority-class";
 
 /// Queue `a` with so many GPUs, webhooks, and a replica.
 async fn world(gpus: i64) -> World {
@@ -165,4 +166,21 @@ async fn pods_that_wait_follow_their_set_to_another_queue() {
     let before = written();
     world.pass(120).await;
     assert_eq!(written(), before, "nobody writes it again");
+}
+
+/// Of the kinds that are managed through their pods, Kueue does so for LeaderWorkerSets alone.
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_that_waits_is_worth_what_its_new_class_says() {
+    let world = world(0).await;
+    for (name, value) in [("low", 1), ("high", 9)] {
+        let class = json!({ "metadata": { "name": name }, "value": value });
+        world.create(GROUP, "workloadpriorityclasses", class).await;
+    }
+    world.create("apps", "statefulsets", set(json!({ QUEUE: "a", CLASS: "low" }))).await;
+    world.settle().await;
+    assert_eq!(world.workload("db").unwrap()["spec"]["priority"], 1);
+    let raise = |set: &mut Value| set["metadata"]["labels"][CLASS] = json!("high");
+    world.update("apps", "statefulsets", "db", false, raise).await;
+    world.settle().await;
+    assert_eq!(world.workload("db").unwrap()["spec"]["priority"], 9);
 }
