@@ -152,3 +152,32 @@ async fn pods_of_a_group_agree_on_what_is_copied() {
     assert_eq!(world.workload_named("agree").unwrap()["metadata"]["labels"]["team"], "vision");
     assert!(world.workload_named("differ").is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn labels_are_copied_from_a_leader_worker_set_and_not_from_a_stateful_set() {
+    let text = "integrations:\n  labelKeysToCopy: [team]\n";
+    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
+    let world = World::new(true).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.settle().await;
+    let metadata = |name: &str| {
+        let labels = json!({ "kueue.x-k8s.io/queue-name": "a", "team": "vision" });
+        json!({ "name": name, "namespace": "team", "labels": labels })
+    };
+    let containers = template()["spec"]["containers"].clone();
+    let pods = json!({ "metadata": { "labels": { "app": "db" } }, "spec": { "containers": containers } });
+    let set = json!({
+        "metadata": metadata("db"),
+        "spec": { "replicas": 1, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } }, "template": pods },
+    });
+    world.create("apps", "statefulsets", set).await;
+    let groups = json!({
+        "metadata": metadata("lws"),
+        "spec": { "replicas": 1, "leaderWorkerTemplate": { "size": 1, "workerTemplate": pods } },
+    });
+    world.create("leaderworkerset.x-k8s.io", "leaderworkersets", groups).await;
+    world.settle().await;
+    let team = |name: &str| world.workload(name).unwrap()["metadata"]["labels"]["team"].clone();
+    assert_eq!((team("lws"), team("db")), (json!("vision"), Value::Null));
+}

@@ -201,13 +201,9 @@ async fn an_evicted_group_is_deleted_and_its_quota_comes_back() {
     urgent["spec"]["priorityClassName"] = json!("high");
     world.create("", "pods", urgent).await;
     world.settle().await;
-    let gone = world.pod("r0");
-    if let Some(pod) = &gone {
-        assert!(pod["metadata"]["deletionTimestamp"].is_string());
-        let conditions = pod["status"]["conditions"].as_array().unwrap();
-        let target = conditions.iter().find(|one| one["type"] == "TerminationTarget").unwrap();
-        assert_eq!((&target["status"], &target["reason"]), (&json!("True"), &json!("WorkloadEvicted")));
-    }
+    let gone = world.pod("r0").unwrap();
+    assert!(gone["metadata"]["deletionTimestamp"].is_string(), "it is held until another takes its place");
+    assert_eq!(condition(&gone, "TerminationTarget"), said("True", "WorkloadEvictedDueToPreempted"));
     for name in ["r0", "r1"] {
         if world.pod(name).is_some() {
             world.phase(name, "Failed").await;
@@ -573,11 +569,11 @@ async fn a_set_that_waits_is_worth_what_it_says_and_not_what_its_pods_say() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_group_is_ready_when_each_of_its_pods_is() {
+/// A group of two that was admitted, and whose pods get so long to be ready.
+async fn awaited(times: &str) -> World {
     let world = World::new(true).await;
-    let text = "waitForPodsReady:\n  timeout: 10m\n";
-    let file = Configuration::parse(std::path::Path::new("config.yaml"), text).unwrap();
+    let text = format!("waitForPodsReady: {times}\n");
+    let file = Configuration::parse(std::path::Path::new("config.yaml"), &text).unwrap();
     world.start_with("layer1", Config { file, ..Config::default() });
     world.settle().await;
     world.queue("a", "", json!({ "nominalQuota": 2 }), json!({})).await;
@@ -585,14 +581,47 @@ async fn a_group_is_ready_when_each_of_its_pods_is() {
         world.create("", "pods", member(name, 1, "2")).await;
     }
     world.settle().await;
+    world
+}
+
+/// What a kubelet says of a pod.
+async fn report(world: &World, name: &str, phase: &str, ready: &str) {
+    let status = json!({ "phase": phase, "conditions": [{ "type": "Ready", "status": ready }] });
+    world.update("", "pods", name, true, |pod| pod["status"] = status.clone()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_is_ready_when_each_of_its_pods_is() {
+    let world = awaited("{ timeout: 10m }").await;
     let ring = || world.workload_named("ring").unwrap();
     assert_eq!(condition(&ring(), "PodsReady"), said("False", "WaitForStart"));
     for name in ["r0", "r1"] {
-        let ready = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
-        world.update("", "pods", name, true, |pod| pod["status"] = ready.clone()).await;
+        report(&world, name, "Running", "True").await;
     }
     world.settle().await;
     assert_eq!(condition(&ring(), "PodsReady"), said("True", "Started"));
+}
+
+/// The failed pod is there still, and will never be ready.
+#[tokio::test(start_paused = true)]
+async fn a_group_is_ready_without_the_pods_that_were_replaced() {
+    let world = awaited("{ timeout: 10m, recoveryTimeout: 3m }").await;
+    for name in ["r0", "r1"] {
+        report(&world, name, "Running", "True").await;
+    }
+    world.settle().await;
+    report(&world, "r0", "Failed", "False").await;
+    world.settle().await;
+    let ring = || world.workload_named("ring").unwrap();
+    assert_eq!(condition(&ring(), "PodsReady"), said("False", "WaitForRecovery"));
+    world.create("", "pods", member("r2", 1, "2")).await;
+    world.settle().await;
+    report(&world, "r2", "Running", "True").await;
+    world.settle().await;
+    assert!(world.pod("r0").is_some());
+    assert_eq!(condition(&ring(), "PodsReady"), said("True", "Recovered"));
+    world.pass(600).await;
+    assert_eq!(condition(&ring(), "Evicted"), None);
 }
 
 #[tokio::test(start_paused = true)]

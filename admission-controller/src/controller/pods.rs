@@ -55,7 +55,7 @@ impl Controller {
             }
             return;
         };
-        let job = group.as_job(now);
+        let job = group.as_job(workload.as_ref(), now);
         let priority = self.world.priorities.of(&job).ok();
         let known = Known {
             priority: priority.as_ref(),
@@ -64,23 +64,17 @@ impl Controller {
             now,
         };
         let plan = pods::plan(&group, workload.as_ref(), known);
-        let composed =
-            (plan.workload == PodsStep::Job(Step::CreateWorkload)).then(|| self.compose_pods(&group, &job));
-        let (is_group, ready) = (group.is_group(), group.is_ready());
+        let composed = matches!(plan.workload, PodsStep::Job(Step::CreateWorkload | Step::UpdateWorkload))
+            .then(|| self.compose_pods(&group, &job));
+        let is_group = group.is_group();
         for (uid, step) in plan.pods {
             self.begin_pod_step(unit, &uid, is_group, &step, workload.as_ref());
         }
         if self.busy.contains_key(unit) {
             return;
         }
-        if let Some(workload) = &workload
-            && plan.workload == PodsStep::Job(Step::Nothing)
-            && self.tell_pods(unit, ready, workload)
-        {
-            return;
-        }
         let rests = plan.workload == PodsStep::Job(Step::Nothing);
-        if let Some(workload) = workload.as_ref().filter(|_| rests)
+        if let (Some(workload), Some(ready)) = (workload.as_ref().filter(|_| rests), plan.ready)
             && self.tell_pods(unit, ready, workload)
         {
             return;
@@ -112,10 +106,21 @@ impl Controller {
                 let words = "a Workload of this group's name was made for something else; give the group another name";
                 self.tell(unit, job, reasons::WORKLOAD_NAME_CONFLICT, words);
             }
+            (PodsStep::Job(step), Some(workload)) if is_refused => {
+                self.decide_all_the_same(unit, workload, &step);
+            }
             _ if is_refused => {}
             (PodsStep::Job(Step::CreateWorkload), None) => match composed {
                 Some(Ok(body)) => self.create_workload_for(unit, job, body, versions),
                 Some(Err(words)) => self.cannot_compose(unit, job, &words),
+                None => {}
+            },
+            (PodsStep::Job(Step::UpdateWorkload), Some(workload)) => match composed {
+                Some(Ok(body)) => self.update_workload(unit, job, workload, &body),
+                Some(Err(words)) => {
+                    self.cannot_compose(unit, job, &words);
+                    self.delete_workload(unit, workload);
+                }
                 None => {}
             },
             (PodsStep::Job(step), workload) => self.begin_step(unit, Some(job), workload, step),
@@ -155,7 +160,7 @@ impl Controller {
                 self.patch_pod(uid, "let go", body, Subresource::Main);
             }
             PodStep::Mark(why, message) => {
-                let body = self.termination_target(pod, *why, message);
+                let body = self.termination_target(pod, why, message);
                 self.patch_pod(uid, "mark", body, Subresource::Status);
             }
             PodStep::Delete => self.delete_pod(uid, reasons::STOPPED, "deleted until it is admitted"),
@@ -170,7 +175,7 @@ impl Controller {
         }
     }
 
-    fn termination_target(&self, pod: &JobObject, why: Stop, message: &str) -> Value {
+    fn termination_target(&self, pod: &JobObject, why: &Stop, message: &str) -> Value {
         let now = self.ctx.clock.now();
         let now = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now);
         let conditions = pod.at("/status/conditions").and_then(Value::as_array).into_iter().flatten();
@@ -294,7 +299,10 @@ impl Controller {
             return;
         }
         let composed = owner.compose(part, job, &self.world.priorities).and_then(|mut body| {
-            copy_labels(&mut body, self.copied_labels(), [&job.object])?;
+            // Kueue copies none to that of a StatefulSet.
+            if owner.is_per_replica() {
+                copy_labels(&mut body, self.copied_labels(), [&job.object])?;
+            }
             Ok(body)
         });
         match composed {

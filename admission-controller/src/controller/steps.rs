@@ -198,7 +198,7 @@ impl Controller {
     }
 
     /// The queue and the priority have steps of their own.
-    fn update_workload(&mut self, unit: &Unit, job: &Job, workload: &Workload, composed: &Value) {
+    pub(super) fn update_workload(&mut self, unit: &Unit, job: &Job, workload: &Workload, composed: &Value) {
         let body = json!({
             "metadata": { "annotations": {
                 trireme::GANG: composed["metadata"]["annotations"][trireme::GANG],

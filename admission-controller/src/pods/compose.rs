@@ -3,7 +3,6 @@ use std::collections::BTreeMap;
 use crds::names::kueue;
 use serde_json::{Value, json};
 
-use super::plan::{keepers_first, partition};
 use super::{Group, Member, PodsKey};
 use crate::compose::{self, Priorities};
 use crate::jobs::{JobObject, Ranks};
@@ -32,7 +31,7 @@ pub fn compose(group: &Group<'_>, job: &Job, priorities: &Priorities) -> Result<
         PodsKey::Group(known) => {
             let members = members(group)?;
             let owners = members.iter().map(|pod| owner(pod)).collect();
-            (known.name.clone(), roles(group, &members)?, owners)
+            (known.name.clone(), roles(group)?, owners)
         }
     };
     let mut workload = json!({
@@ -58,8 +57,8 @@ pub fn compose(group: &Group<'_>, job: &Job, priorities: &Priorities) -> Result<
 /// The pods of a complete group, as many as it is to have.
 fn members<'a>(group: &Group<'a>) -> Result<Vec<&'a JobObject>, String> {
     let total = group.total()?;
-    let (mut active, _) = partition(&group.pods);
-    if !group.is_fast() && active.len() < total {
+    let members = group.members();
+    if !group.is_fast() && members.len() < total {
         return Err(format!("the group has fewer pods that can run than the {total} it is to have"));
     }
     let first = group.first();
@@ -75,9 +74,7 @@ fn members<'a>(group: &Group<'a>) -> Result<Vec<&'a JobObject>, String> {
         }
         check_rank(pod, total)?;
     }
-    keepers_first(&mut active);
-    active.truncate(total);
-    Ok(active)
+    Ok(members)
 }
 
 fn check_rank(pod: &JobObject, total: usize) -> Result<(), String> {
@@ -89,22 +86,18 @@ fn check_rank(pod: &JobObject, total: usize) -> Result<(), String> {
     }
 }
 
-/// One pod set for each role, in the order of their names. In a fast group the first pod speaks for all.
-fn roles(group: &Group<'_>, members: &[&JobObject]) -> Result<Vec<Value>, String> {
-    if group.is_fast() {
-        let Some(pod) = members.first() else { return Err("no pod of the group can run".to_owned()) };
-        return Ok(vec![pod_set(&pod.role(), group.total()?, pod)?]);
+/// One pod set for each role.
+fn roles(group: &Group<'_>) -> Result<Vec<Value>, String> {
+    let roles = group.roles();
+    if roles.is_empty() {
+        return Err("no pod of the group can run".to_owned());
     }
-    let mut by_role: BTreeMap<String, (&JobObject, usize)> = BTreeMap::new();
-    for pod in members {
-        by_role.entry(pod.role()).or_insert((pod, 0)).1 += 1;
-    }
-    if by_role.len() > MAX_ROLES {
+    if roles.len() > MAX_ROLES {
         return Err(format!(
             "the group has pods of more than {MAX_ROLES} shapes, which a Workload cannot hold"
         ));
     }
-    by_role.iter().map(|(role, (pod, count))| pod_set(role, *count, pod)).collect()
+    roles.iter().map(|(role, (pod, count))| pod_set(role, *count, pod)).collect()
 }
 
 fn pod_set(name: &str, count: usize, pod: &JobObject) -> Result<Value, String> {

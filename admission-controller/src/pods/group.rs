@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
 use crds::names::kueue;
-use crds::view::workload::ReclaimablePod;
+use crds::view::workload::{ReclaimablePod, Workload};
 use jiff::Timestamp;
-use serde_json::Value;
 
+use super::plan::{keepers_first, partition};
 use super::{Member, POD, PodsKey};
 use crate::jobs::{Finish, JobObject, JobPodSet, JobView};
 use crate::reconcile::Job;
@@ -74,6 +74,42 @@ impl<'a> Group<'a> {
         total(self.first())
     }
 
+    /// The pods that its Workload is made of: no more than it is to have, those first that are kept first.
+    pub(super) fn members(&self) -> Vec<&'a JobObject> {
+        let (mut active, _) = partition(&self.pods);
+        keepers_first(&mut active);
+        active.truncate(self.total().unwrap_or(usize::MAX));
+        active
+    }
+
+    /// One pod of each role, and how many they are, in the order of a Workload's pod sets. In a fast group the first pod speaks
+    /// for all.
+    pub(super) fn roles(&self) -> BTreeMap<String, (&'a JobObject, usize)> {
+        let mut members = self.members().into_iter();
+        if self.is_fast() {
+            let all = self.total().unwrap_or(1);
+            return members.next().map(|pod| (pod.role(), (pod, all))).into_iter().collect();
+        }
+        let mut roles: BTreeMap<String, (&JobObject, usize)> = BTreeMap::new();
+        for pod in members {
+            roles.entry(pod.role()).or_insert((pod, 0)).1 += 1;
+        }
+        roles
+    }
+
+    /// The PriorityClass of the first pod set that names one: of its Workload, or of the one that it would have. Pods that come
+    /// later do not change what it is worth.
+    fn pod_class(&self, workload: Option<&Workload>) -> Option<String> {
+        let Some(workload) = workload else {
+            let roles = self.roles();
+            let mut classes = roles.values().map(|(pod, _)| pod.text("/spec/priorityClassName"));
+            return classes.find(|name| !name.is_empty()).map(str::to_owned);
+        };
+        let sets = workload.spec.pod_sets.iter();
+        let mut classes = sets.filter_map(|set| set.template.spec.priority_class_name.as_ref());
+        classes.find(|name| !name.is_empty()).cloned()
+    }
+
     /// How it ended, if it has.
     pub fn finished(&self) -> Option<Finish> {
         if self.is_serving() {
@@ -108,16 +144,10 @@ impl<'a> Group<'a> {
         ended.into_iter().map(|(name, count)| ReclaimablePod { name, count }).collect()
     }
 
-    /// The pods as a job: whom events are about, and what its priority is.
-    pub fn as_job(&self, now: Timestamp) -> Job {
+    /// The pods as a job with this Workload: whom events are about, and what its priority is.
+    pub fn as_job(&self, workload: Option<&Workload>, now: Timestamp) -> Job {
         let object = self.first().clone();
         let label = |name: &str| object.label(name).filter(|value| !value.is_empty()).map(str::to_owned);
-        let class = |pod: &&JobObject| {
-            pod.at("/spec/priorityClassName")
-                .and_then(Value::as_str)
-                .filter(|name| !name.is_empty())
-                .map(str::to_owned)
-        };
         let view = JobView {
             suspended: self.is_suspended(),
             active: self.is_active(now),
@@ -125,7 +155,7 @@ impl<'a> Group<'a> {
             on_hold: None,
             queue: object.queue().map(str::to_owned),
             workload_priority_class: label(kueue::PRIORITY_CLASS),
-            pod_priority_class: self.pods.iter().find_map(class),
+            pod_priority_class: self.pod_class(workload),
             pod_sets: Ok(Vec::<JobPodSet>::new()),
             reclaimable: Some(self.reclaimable()),
         };
@@ -147,5 +177,81 @@ pub(super) fn total(pod: &JobObject) -> Result<usize, String> {
         text => text.parse().ok().filter(|total| (1..=i32::MAX as usize).contains(total)).ok_or_else(|| {
             format!("annotation {ANNOTATION} of pod {name} is {text:?}; it must be a whole number above 0")
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A pod of a group of two, made in this second.
+    fn pod(second: u8, role: &str, phase: &str, class: &str) -> JobObject {
+        let annotations = json!({ kueue::ROLE_HASH: role, kueue::POD_GROUP_TOTAL_COUNT: "2" });
+        read(json!({
+            "metadata": {
+                "name": format!("p{second}"), "uid": format!("p{second}"), "annotations": annotations,
+                "creationTimestamp": format!("2026-01-01T00:00:0{second}Z"),
+            },
+            "spec": { "priorityClassName": class },
+            "status": { "phase": phase },
+        }))
+    }
+
+    fn read<T: DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn class_of(pods: &[JobObject], workload: Option<&Workload>) -> Option<String> {
+        let group = Group::new(PodsKey::group("team", "ring"), pods).unwrap();
+        group.as_job(workload, Timestamp::UNIX_EPOCH).view.pod_priority_class
+    }
+
+    #[test]
+    fn a_group_is_worth_what_its_first_pod_set_says_that_names_a_class() {
+        for (pods, wanted) in [
+            (vec![pod(0, "b", "Pending", "old"), pod(1, "a", "Pending", "young")], Some("young")),
+            (vec![pod(0, "b", "Pending", "old"), pod(1, "a", "Pending", "")], Some("old")),
+            (vec![pod(0, "a", "Failed", "gone"), pod(1, "b", "Pending", "kept")], Some("kept")),
+            (
+                vec![
+                    pod(0, "c", "Pending", "c"),
+                    pod(1, "b", "Pending", "b"),
+                    pod(2, "a", "Pending", "too many"),
+                ],
+                Some("b"),
+            ),
+            (vec![pod(0, "a", "Pending", ""), pod(1, "b", "Pending", "")], None),
+        ] {
+            assert_eq!(class_of(&pods, None).as_deref(), wanted);
+        }
+    }
+
+    #[test]
+    fn pods_that_come_later_do_not_change_what_a_group_is_worth() {
+        let set = |name: &str, class: &str| {
+            let spec = json!({ "priorityClassName": class });
+            json!({ "name": name, "template": { "spec": spec } })
+        };
+        let workload: Workload =
+            read(json!({ "spec": { "podSets": [set("a", ""), set("b", "first"), set("c", "second")] } }));
+        let pods = [pod(0, "a", "Pending", "late"), pod(1, "c", "Pending", "second")];
+        assert_eq!(class_of(&pods, Some(&workload)).as_deref(), Some("first"));
+    }
+
+    #[test]
+    fn in_a_fast_group_the_first_pod_speaks_for_all() {
+        let mut pods = [pod(0, "b", "Pending", ""), pod(1, "a", "Pending", "other")];
+        for pod in &mut pods {
+            let annotations = pod.metadata.annotations.as_mut().unwrap();
+            annotations.insert(kueue::POD_GROUP_FAST_ADMISSION.to_owned(), "true".to_owned());
+        }
+        assert_eq!(class_of(&pods, None), None);
+        let group = Group::new(PodsKey::group("team", "ring"), &pods).unwrap();
+        let roles = group.roles();
+        let counts: Vec<_> = roles.iter().map(|(role, (_, count))| (role.as_str(), *count)).collect();
+        assert_eq!(counts, [("b", 2)]);
     }
 }

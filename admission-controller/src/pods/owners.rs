@@ -239,6 +239,14 @@ impl PodOwner {
         Some(json!({ "metadata": { "labels": labels, "annotations": annotations } }))
     }
 
+    /// The merge patch that gives a pod behind its gate the queue that its object names now; `None` where it has it. Who was let
+    /// go keeps the queue that it was admitted from.
+    pub fn follow_queue(object: &JobObject, pod: &JobObject) -> Option<Value> {
+        let queue = object.queue().filter(|queue| pod.queue() != Some(*queue))?;
+        let waits = pod.has_gate(kueue::ADMISSION_GATE) && !pod.is_leaving();
+        waits.then(|| json!({ "metadata": { "labels": { kueue::QUEUE_NAME: queue } } }))
+    }
+
     /// A Workload of the object, ready to be created.
     ///
     /// # Errors

@@ -3,15 +3,17 @@
 //! The rules are those of Kueue's pod integration (`pkg/controller/jobs/pod/pod_controller.go`): excess pods of a role go,
 //! the youngest first; failed ones are kept until others have taken their places.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crds::names::kueue;
 use crds::reasons::workload as tokens;
 use crds::reasons::workload::waiting_for_replacement_pods as replacement;
-use crds::view::workload::Workload;
+use crds::view::workload::{PodSpec, Workload};
 use jiff::Timestamp;
 use quota_engine::Uid;
+use serde::Deserialize;
 
 use super::group::is_suspended;
 use super::{Group, Member, PodOwner};
@@ -37,12 +39,12 @@ pub enum PodStep {
 }
 
 /// Why pods are stopped. The tokens are Kueue's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// Their Workload was deleted.
     WorkloadDeleted,
-    /// Their Workload was evicted.
-    WorkloadEvicted,
+    /// Their Workload was evicted, for this reason.
+    WorkloadEvicted(String),
     /// They have none, or it describes other pods.
     NoMatchingWorkload,
     /// Their Workload is not admitted.
@@ -51,12 +53,12 @@ pub enum Stop {
 
 impl Stop {
     /// The reason of the condition.
-    pub fn token(self) -> &'static str {
+    pub fn token(&self) -> Cow<'static, str> {
         match self {
-            Self::WorkloadDeleted => "WorkloadDeleted",
-            Self::WorkloadEvicted => "WorkloadEvicted",
-            Self::NoMatchingWorkload => "NoMatchingWorkload",
-            Self::NotAdmitted => "NotAdmitted",
+            Self::WorkloadDeleted => "WorkloadDeleted".into(),
+            Self::WorkloadEvicted(reason) => format!("WorkloadEvictedDueTo{reason}").into(),
+            Self::NoMatchingWorkload => "NoMatchingWorkload".into(),
+            Self::NotAdmitted => "NotAdmitted".into(),
         }
     }
 }
@@ -81,6 +83,14 @@ pub struct Plan {
     pub workload: PodsStep,
     /// With pods.
     pub pods: Vec<(Uid, PodStep)>,
+    /// Whether those that count are ready; `None` where no Workload describes them.
+    pub ready: Option<bool>,
+}
+
+impl Plan {
+    fn of(workload: PodsStep, pods: Vec<(Uid, PodStep)>) -> Self {
+        Self { workload, pods, ready: None }
+    }
 }
 
 /// What decides besides the pods and their Workload.
@@ -103,23 +113,28 @@ pub fn plan(group: &Group<'_>, workload: Option<&Workload>, known: Known<'_>) ->
     if !group.is_group() && group.first().is_leaving() {
         let step = workload.filter(|one| one.metadata.deletion_timestamp.is_some()).map(let_go);
         let workload = PodsStep::Job(step.unwrap_or(Step::Nothing));
-        return Plan { workload, pods: let_all_go(&group.pods) };
+        return Plan::of(workload, let_all_go(&group.pods));
     }
     if known.is_name_taken {
-        return Plan { workload: PodsStep::NameConflict, pods: let_all_go(&partition(&group.pods).1) };
+        return Plan::of(PodsStep::NameConflict, let_all_go(&partition(&group.pods).1));
     }
     match (workload, group.is_group()) {
         (None, _) => without_workload(group, known),
-        (Some(workload), false) => follow(group, workload, 0, known),
+        (Some(workload), false) => {
+            Plan { ready: Some(group.is_ready()), ..follow(group, workload, 0, known) }
+        }
         (Some(workload), true) => match fit(group, workload, known) {
             None => replace_workload(group, workload, known),
             Some(fit) => {
-                let mut plan = follow(&group.with(fit.kept), workload, fit.absent, known);
-                // Who makes the pods of somebody else's Workload knows which are too many: they wait.
-                if group.first().prebuilt().is_none() {
-                    plan.pods.extend(remove(&fit.excess));
-                    plan.pods.extend(let_all_go(&fit.replaced));
+                let kept = group.with(fit.kept);
+                let mut plan = follow(&kept, workload, fit.absent, known);
+                // Who makes the pods of somebody else's Workload knows which are too many: they wait, and count.
+                if group.first().prebuilt().is_some() {
+                    return Plan { ready: Some(group.is_ready()), ..plan };
                 }
+                plan.ready = Some(kept.is_ready());
+                plan.pods.extend(remove(&fit.excess));
+                plan.pods.extend(let_all_go(&fit.replaced));
                 plan
             }
         },
@@ -128,73 +143,117 @@ pub fn plan(group: &Group<'_>, workload: Option<&Workload>, known: Known<'_>) ->
 
 fn without_workload(group: &Group<'_>, known: Known<'_>) -> Plan {
     if group.finished().is_some() {
-        return Plan { workload: NOTHING, pods: let_all_go(&group.pods) };
+        return Plan::of(NOTHING, let_all_go(&group.pods));
     }
-    let (mut active, inactive) = partition(&group.pods);
+    let (_, inactive) = partition(&group.pods);
     let mut pods = let_all_go(if group.is_group() { &inactive } else { &[] });
     if !group.is_suspended() {
-        pods.extend(stop(&group.pods, Stop::NoMatchingWorkload, "they have no Workload"));
-        return Plan { workload: NOTHING, pods };
+        pods.extend(stop(&group.pods, &Stop::NoMatchingWorkload, "they have no Workload"));
+        return Plan::of(NOTHING, pods);
     }
     if group.is_active(known.now) {
-        return Plan { workload: NOTHING, pods };
+        return Plan::of(NOTHING, pods);
     }
     if group.first().prebuilt().is_some() {
         // Somebody else makes it.
-        return Plan { workload: NOTHING, pods };
+        return Plan::of(NOTHING, pods);
     }
-    if let (true, Ok(total)) = (group.is_group(), group.total()) {
-        keepers_first(&mut active);
-        pods.extend(remove(&active.split_off(active.len().min(total))));
-    }
-    Plan { workload: PodsStep::Job(Step::CreateWorkload), pods }
+    pods.extend(remove(&too_many(group)));
+    Plan::of(PodsStep::Job(Step::CreateWorkload), pods)
 }
 
-/// The Workload describes other pods than there are: it goes, once none of them runs on its quota.
+/// Pods of a group beyond those that its Workload is made of.
+fn too_many<'a>(group: &Group<'a>) -> Vec<&'a JobObject> {
+    let (true, Ok(total)) = (group.is_group(), group.total()) else { return Vec::new() };
+    let (mut active, _) = partition(&group.pods);
+    keepers_first(&mut active);
+    active.split_off(active.len().min(total))
+}
+
+/// The Workload describes other pods than there are. One that waits is brought in line with them and keeps its place in the
+/// queue; another goes, once none of them runs on its quota.
 fn replace_workload(group: &Group<'_>, workload: &Workload, known: Known<'_>) -> Plan {
+    let has_run = workload.holds(tokens::QUOTA_RESERVED) || workload.holds(tokens::FINISHED);
+    let waits = group.is_suspended() && !has_run && group.first().prebuilt().is_none();
     let step = match workload.metadata.deletion_timestamp {
         Some(_) => let_go(workload),
         None if group.is_active(known.now) => Step::Nothing,
+        None if waits => Step::UpdateWorkload,
         None => Step::DeleteWorkload,
     };
-    let pods = match group.finished() {
+    let mut pods = match group.finished() {
         Some(_) => Vec::new(),
-        None => stop(&group.pods, Stop::NoMatchingWorkload, "their Workload describes other pods"),
+        None => stop(&group.pods, &Stop::NoMatchingWorkload, "their Workload describes other pods"),
     };
-    Plan { workload: PodsStep::Job(step), pods }
+    if step == Step::UpdateWorkload {
+        pods.extend(let_all_go(&partition(&group.pods).1));
+        pods.extend(remove(&too_many(group)));
+    }
+    Plan::of(PodsStep::Job(step), pods)
+}
+
+/// What follows for the Workload of one pod that was edited behind its gate. With quota it is made anew; the pod stays, though
+/// its Workload is deleted.
+fn after_edit(group: &Group<'_>, workload: &Workload) -> Option<Step> {
+    let pod = group.first();
+    let is_gated = !group.is_group() && pod.has_gate(kueue::ADMISSION_GATE) && pod.prebuilt().is_none();
+    let is_late = workload.holds(tokens::ADMITTED) || workload.holds(tokens::FINISHED);
+    if !is_gated || is_late || !was_edited(pod, workload) {
+        return None;
+    }
+    if workload.metadata.deletion_timestamp.is_some() {
+        return Some(let_go(workload));
+    }
+    match (workload.holds(tokens::QUOTA_RESERVED), workload.holds(tokens::EVICTED)) {
+        (false, _) => Some(Step::UpdateWorkload),
+        (true, false) => Some(Step::DeleteWorkload),
+        // It gives its quota back first.
+        (true, true) => None,
+    }
+}
+
+/// Whether the user changed what decides about a pod's flavors, or for how long it may run, since its Workload was made.
+fn was_edited(pod: &JobObject, workload: &Workload) -> bool {
+    let spec = PodSpec::deserialize(&pod.spec).ok();
+    let differs = |spec: &PodSpec| workload.spec.pod_sets.iter().any(|set| set.template.spec != *spec);
+    max_seconds(pod) != workload.spec.maximum_execution_time_seconds || spec.as_ref().is_some_and(differs)
 }
 
 fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_>) -> Plan {
     let evicted = workload.true_condition(tokens::EVICTED);
+    if let Some(step) = after_edit(group, workload) {
+        return Plan::of(PodsStep::Job(step), Vec::new());
+    }
     if workload.metadata.deletion_timestamp.is_some() {
         return after_deletion(group, workload, known);
     }
     let strangers = strangers(group, workload);
     if !strangers.is_empty() {
-        return Plan { workload: PodsStep::AddOwners(strangers), pods: Vec::new() };
+        return Plan::of(PodsStep::AddOwners(strangers), Vec::new());
     }
     if let Some(change) = replacements(group, workload, absent) {
-        return Plan { workload: PodsStep::Replacements(change), pods: Vec::new() };
+        return Plan::of(PodsStep::Replacements(change), Vec::new());
     }
     if workload.holds(tokens::FINISHED) {
-        return Plan { workload: NOTHING, pods: let_all_go(&group.pods) };
+        return Plan::of(NOTHING, let_all_go(&group.pods));
     }
     if let Some(finish) = group.finished() {
         let reason = if finish.succeeded { tokens::finished::SUCCEEDED } else { tokens::finished::FAILED };
         let step = Step::Finish { reason, message: finish.message };
-        return Plan { workload: PodsStep::Job(step), pods: let_all_go(&group.pods) };
+        return Plan::of(PodsStep::Job(step), let_all_go(&group.pods));
     }
     let reserved = workload.holds(tokens::QUOTA_RESERVED);
     let ended = group.reclaimable();
     if let Some(news) = reclaimable::news(workload, &ended, reserved).filter(|_| known.reclaims) {
-        return Plan { workload: PodsStep::Job(Step::Reclaim(news)), pods: Vec::new() };
+        return Plan::of(PodsStep::Job(Step::Reclaim(news)), Vec::new());
     }
     if let Some(evicted) = evicted {
         let step = if reserved && !group.is_active(known.now) { Step::Release } else { Step::Nothing };
-        let pods = stop(&group.pods, Stop::WorkloadEvicted, &evicted.message);
-        return Plan { workload: PodsStep::Job(step), pods };
+        let why = Stop::WorkloadEvicted(evicted.reason.clone());
+        let pods = stop(&group.pods, &why, &evicted.message);
+        return Plan::of(PodsStep::Job(step), pods);
     }
-    let job = group.as_job(known.now);
+    let job = group.as_job(Some(workload), known.now);
     // A Workload that an owner of its pods made is worth what the owner says: pods may say something else each.
     let priority = known.priority.filter(|_| PodOwner::of_pod(group.first()).is_none());
     let worth = || PodsStep::Job(upkeep(&job, workload, priority));
@@ -203,29 +262,29 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         (true, true) => {
             let gated =
                 group.pods.iter().filter(|pod| pod.has_gate(kueue::ADMISSION_GATE) && !pod.is_leaving());
-            Plan { workload: worth(), pods: gated.map(|pod| (pod.uid().into(), PodStep::Start)).collect() }
+            Plan::of(worth(), gated.map(|pod| (pod.uid().into(), PodStep::Start)).collect())
         }
         (true, false) => {
             let queue = job.view.queue.clone().filter(|_| !group.is_serving() && !reserved);
             let moved = queue.filter(|queue| workload.spec.queue_name.as_ref() != Some(queue));
             let step = moved.map_or_else(worth, |queue| PodsStep::Job(Step::ChangeQueue(queue)));
-            Plan { workload: step, pods: Vec::new() }
+            Plan::of(step, Vec::new())
         }
-        (false, true) => Plan { workload: worth(), pods: Vec::new() },
+        (false, true) => Plan::of(worth(), Vec::new()),
         (false, false) => {
-            let pods = stop(&group.pods, Stop::NotAdmitted, "their Workload is not admitted");
-            Plan { workload: worth(), pods }
+            let pods = stop(&group.pods, &Stop::NotAdmitted, "their Workload is not admitted");
+            Plan::of(worth(), pods)
         }
     }
 }
 
 /// Whose Workload is deleted has no quota: even what has ended goes. The Workload is kept while anything runs.
 fn after_deletion(group: &Group<'_>, workload: &Workload, known: Known<'_>) -> Plan {
-    let mut pods = stop(&group.pods, Stop::WorkloadDeleted, "their Workload was deleted");
+    let mut pods = stop(&group.pods, &Stop::WorkloadDeleted, "their Workload was deleted");
     let step = if group.is_active(known.now) { Step::Nothing } else { let_go(workload) };
     let leaving: Vec<&JobObject> = group.pods.iter().filter(|pod| pod.is_leaving()).copied().collect();
     pods.extend(let_all_go(&leaving));
-    Plan { workload: PodsStep::Job(step), pods }
+    Plan::of(PodsStep::Job(step), pods)
 }
 
 /// The pods that go on, and those that do not.
@@ -316,11 +375,11 @@ fn remove(pods: &[&JobObject]) -> Vec<(Uid, PodStep)> {
     pods.iter().filter_map(step).collect()
 }
 
-fn stop(pods: &[&JobObject], why: Stop, message: &str) -> Vec<(Uid, PodStep)> {
-    let runs = |pod: &&&JobObject| !pod.is_leaving() && (why == Stop::WorkloadDeleted || !is_suspended(pod));
+fn stop(pods: &[&JobObject], why: &Stop, message: &str) -> Vec<(Uid, PodStep)> {
+    let runs = |pod: &&&JobObject| !pod.is_leaving() && (*why == Stop::WorkloadDeleted || !is_suspended(pod));
     let step = |pod: &&JobObject| match pod.is_termination_target() {
         true => PodStep::Delete,
-        false => PodStep::Mark(why, message.to_owned()),
+        false => PodStep::Mark(why.clone(), message.to_owned()),
     };
     pods.iter().filter(runs).map(|pod| (pod.uid().into(), step(pod))).collect()
 }
@@ -356,5 +415,99 @@ fn replacements(group: &Group<'_>, workload: &Workload, absent: usize) -> Option
         None => (!holds).then(|| {
             Change::new(KIND, true, replacement::PODS_FAILED, "pods that have failed are to be replaced")
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::pods::PodsKey;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+    const TIME: &str = "1970-01-01T00:00:00Z";
+
+    fn read<T: DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// A pod behind its gate that may run for so many seconds, in a group of one if it is to be in a group.
+    fn gated(seconds: &str) -> JobObject {
+        read(json!({
+            "metadata": {
+                "name": "p", "uid": "p",
+                "labels": { kueue::MAX_EXEC_TIME_SECONDS: seconds },
+                "annotations": { kueue::ROLE_HASH: "main", kueue::POD_GROUP_TOTAL_COUNT: "1" },
+            },
+            "spec": { "schedulingGates": [{ "name": kueue::ADMISSION_GATE }] },
+        }))
+    }
+
+    /// A Workload of such a pod that may run for a minute, of which this is true.
+    fn of_a_minute(holds: &[&str]) -> Workload {
+        let said = |kind: &&str| {
+            let (status, reason) = ("True", "Test");
+            json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": TIME })
+        };
+        let conditions: Vec<Value> = holds.iter().map(said).collect();
+        read(json!({
+            "metadata": { "name": "w", "finalizers": [kueue::FINALIZER_RESOURCE_IN_USE] },
+            "spec": {
+                "maximumExecutionTimeSeconds": 60,
+                "podSets": [{ "name": "main", "count": 1, "template": { "spec": {} } }],
+            },
+            "status": { "conditions": conditions },
+        }))
+    }
+
+    fn planned(key: PodsKey, pod: &JobObject, workload: &Workload) -> Plan {
+        let known = Known { priority: None, is_name_taken: false, reclaims: true, now: NOW };
+        plan(&Group::new(key, [pod]).unwrap(), Some(workload), known)
+    }
+
+    #[test]
+    fn an_edit_behind_the_gate_is_followed_before_the_pod_is_let_go() {
+        const RESERVED: &str = tokens::QUOTA_RESERVED;
+        for (seconds, holds, wanted) in [
+            ("60", &[][..], Step::Nothing),
+            ("60", &[RESERVED], Step::Nothing),
+            ("90", &[], Step::UpdateWorkload),
+            ("90", &[tokens::EVICTED], Step::UpdateWorkload),
+            ("90", &[RESERVED], Step::DeleteWorkload),
+            ("90", &[RESERVED, tokens::EVICTED], Step::Release),
+            ("90", &[RESERVED, tokens::ADMITTED], Step::Nothing),
+            ("90", &[tokens::FINISHED], Step::Nothing),
+        ] {
+            let plan = planned(PodsKey::One("p".into()), &gated(seconds), &of_a_minute(holds));
+            assert_eq!(plan.workload, PodsStep::Job(wanted), "{seconds} {holds:?}");
+            let stays = plan.pods.iter().all(|(_, step)| *step == PodStep::Start);
+            assert!(stays, "{seconds} {holds:?}: {:?}", plan.pods);
+        }
+    }
+
+    #[test]
+    fn a_pod_does_not_go_with_a_workload_that_was_deleted_for_an_edit() {
+        let mut workload = of_a_minute(&[tokens::QUOTA_RESERVED]);
+        workload.metadata.deletion_timestamp = Some(read(json!(TIME)));
+        for (seconds, goes) in [("60", true), ("90", false)] {
+            let plan = planned(PodsKey::One("p".into()), &gated(seconds), &workload);
+            assert_eq!(plan.workload, PodsStep::Job(Step::RemoveFinalizer));
+            assert_eq!(!plan.pods.is_empty(), goes, "{:?}", plan.pods);
+        }
+    }
+
+    #[test]
+    fn a_group_that_waits_keeps_its_workload_when_it_changes() {
+        for (holds, wanted) in [
+            (&[][..], Step::UpdateWorkload),
+            (&[tokens::EVICTED], Step::UpdateWorkload),
+            (&[tokens::QUOTA_RESERVED], Step::DeleteWorkload),
+            (&[tokens::FINISHED], Step::DeleteWorkload),
+        ] {
+            let plan = planned(PodsKey::group("team", "ring"), &gated("90"), &of_a_minute(holds));
+            assert_eq!(plan.workload, PodsStep::Job(wanted), "{holds:?}");
+        }
     }
 }

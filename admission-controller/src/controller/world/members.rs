@@ -260,16 +260,30 @@ impl World {
         uids.into_iter().flatten().filter_map(|uid| self.workloads.get(uid)).collect()
     }
 
-    /// The pods that have to join a group of an object that has these Workloads, and the patches with which they do.
+    /// The pods that have to join a group of an object that has these Workloads, or to follow it to another queue, and the
+    /// patches with which they do.
     pub(in crate::controller) fn joins(
         &self,
         owner: &PodOwner,
         object: &JobObject,
         made: &[Workload],
     ) -> Vec<(Uid, serde_json::Value)> {
-        let waiting = self.members.to_join.get(&name_of(owner.kind.id(), object));
+        let name = name_of(owner.kind.id(), object);
+        let waiting = self.members.to_join.get(&name);
         let join = |uid: &Uid| Some((uid.clone(), owner.join(object, self.pod(uid)?, made)?));
-        waiting.into_iter().flatten().filter_map(join).collect()
+        let joined = made.iter().filter_map(|one| {
+            let metadata = &one.metadata;
+            let group = PodsKey::group(metadata.namespace.as_deref()?, metadata.name.as_deref()?);
+            self.members.by_key.get(&group)
+        });
+        let follow = |uid: &Uid| {
+            let pod = self.pod(uid)?;
+            let body = PodOwner::follow_queue(object, pod)?;
+            // Others may name its group.
+            (owner_name(pod).as_ref() == Some(&name)).then(|| (uid.clone(), body))
+        };
+        let joins = waiting.into_iter().flatten().filter_map(join);
+        joins.chain(joined.flatten().filter_map(follow)).collect()
     }
 }
 

@@ -1,0 +1,186 @@
+//! Pods that are edited while they wait, or whose set is, and what becomes of them and their Workloads.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::World;
+
+const GROUP: &str = "kueue.x-k8s.io";
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+const CLASS: &str = "kueue.x-k8s.io/priority-class";
+
+/// Queue `a` with so many GPUs, webhooks, and a replica.
+async fn world(gpus: i64) -> World {
+    let world = World::new(true).await;
+    world.start("layer1");
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": gpus }), json!({})).await;
+    world.settle().await;
+    world
+}
+
+/// A pod of one GPU.
+fn pod(name: &str) -> Value {
+    let gpu = json!({ "nvidia.com/gpu": 1 });
+    json!({
+        "metadata": { "name": name, "namespace": "team", "labels": { QUEUE: "a" } },
+        "spec": { "containers": [{
+            "name": "c", "image": "x", "resources": { "requests": gpu, "limits": gpu },
+        }] },
+    })
+}
+
+/// One of two pods that belong together.
+fn member(name: &str) -> Value {
+    let mut pod = pod(name);
+    pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = json!("ring");
+    pod["metadata"]["annotations"] = json!({ "kueue.x-k8s.io/pod-group-total-count": "2" });
+    pod
+}
+
+fn seen(world: &World, name: &str) -> Value {
+    world.get("", "pods", name).unwrap()
+}
+
+fn is_gated(world: &World, name: &str) -> bool {
+    let pod = seen(world, name);
+    let gates = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
+    gates.iter().any(|gate| gate["name"] == "kueue.x-k8s.io/admission")
+}
+
+/// A StatefulSet of one such pod.
+fn set(labels: Value) -> Value {
+    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": pod("")["spec"] });
+    json!({
+        "metadata": { "name": "db", "namespace": "team", "labels": labels },
+        "spec": { "replicas": 1, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } }, "template": template },
+    })
+}
+
+async fn may_run_for(world: &World, name: &str, seconds: &str) {
+    let label = |pod: &mut Value| {
+        pod["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!(seconds);
+    };
+    world.update("", "pods", name, false, label).await;
+}
+
+/// Kubernetes lets any pod tolerate more than before.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_is_described_as_it_was_edited() {
+    let world = world(1).await;
+    let taint = |flavor: &mut Value| {
+        flavor["spec"]["nodeTaints"] = json!([{ "key": "k", "value": "v", "effect": "NoSchedule" }]);
+    };
+    world.update(GROUP, "resourceflavors", "a100", false, taint).await;
+    world.create("", "pods", pod("solo")).await;
+    world.settle().await;
+    let before = world.workload("solo").unwrap();
+    assert!(!world.is("solo", "QuotaReserved"));
+    let tolerate = |pod: &mut Value| {
+        let mut tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+        tolerations.push(json!({ "key": "k", "operator": "Exists" }));
+        pod["spec"]["tolerations"] = json!(tolerations);
+    };
+    world.update("", "pods", "solo", false, tolerate).await;
+    world.settle().await;
+    let after = world.workload("solo").unwrap();
+    assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    assert!(world.is("solo", "Admitted") && !is_gated(&world, "solo"));
+    assert!(world.told_of("Pod", "solo").contains(&"UpdatedWorkload".into()));
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_may_be_given_more_time() {
+    let world = world(0).await;
+    world.create("", "pods", pod("solo")).await;
+    world.settle().await;
+    let before = world.workload("solo").unwrap();
+    may_run_for(&world, "solo", "600").await;
+    world.settle().await;
+    let after = world.workload("solo").unwrap();
+    assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    assert_eq!(after["spec"]["maximumExecutionTimeSeconds"], 600);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_edited_with_quota_is_queued_anew_and_stays() {
+    let world = world(1).await;
+    world.checked("a").await;
+    world.create("", "pods", pod("solo")).await;
+    world.settle().await;
+    let (before, pod) = (world.workload("solo").unwrap(), seen(&world, "solo"));
+    assert!(world.is("solo", "QuotaReserved") && !world.is("solo", "Admitted"));
+    may_run_for(&world, "solo", "600").await;
+    world.settle().await;
+    let after = world.workload("solo").unwrap();
+    assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    assert_eq!(after["spec"]["maximumExecutionTimeSeconds"], 600);
+    assert!(world.is("solo", "QuotaReserved") && is_gated(&world, "solo"));
+    assert_eq!(seen(&world, "solo")["metadata"]["uid"], pod["metadata"]["uid"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_waits_keeps_its_workload_when_it_is_given_more_time() {
+    let world = world(0).await;
+    for name in ["r0", "r1"] {
+        world.create("", "pods", member(name)).await;
+    }
+    world.settle().await;
+    let before = world.workload_named("ring").unwrap();
+    for name in ["r0", "r1"] {
+        may_run_for(&world, name, "600").await;
+    }
+    world.settle().await;
+    let after = world.workload_named("ring").unwrap();
+    assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    assert_eq!(after["spec"]["maximumExecutionTimeSeconds"], 600);
+    assert_eq!(before["spec"]["podSets"], after["spec"]["podSets"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_wait_follow_their_set_to_another_queue() {
+    let world = world(0).await;
+    world.queue("b", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    let set = world.create("apps", "statefulsets", set(json!({ QUEUE: "a" }))).await.value().clone();
+    let mut pod = set["spec"]["template"].clone();
+    pod["metadata"]["name"] = json!("db-0");
+    pod["metadata"]["namespace"] = json!("team");
+    pod["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": set["metadata"]["uid"], "controller": true,
+    }]);
+    world.create("", "pods", pod).await;
+    world.settle().await;
+    let queue = || seen(&world, "db-0")["metadata"]["labels"][QUEUE].clone();
+    assert_eq!(queue(), "a");
+    let moved = |set: &mut Value| set["metadata"]["labels"][QUEUE] = json!("b");
+    world.update("apps", "statefulsets", "db", false, moved).await;
+    world.settle().await;
+    assert_eq!(queue(), "b");
+    assert_eq!(world.workload("db").unwrap()["spec"]["queueName"], "b");
+    let written = || seen(&world, "db-0")["metadata"]["resourceVersion"].clone();
+    let before = written();
+    world.pass(120).await;
+    assert_eq!(written(), before, "nobody writes it again");
+}
+
+/// Of the kinds that are managed through their pods, Kueue does so for LeaderWorkerSets alone.
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_that_waits_is_worth_what_its_new_class_says() {
+    let world = world(0).await;
+    for (name, value) in [("low", 1), ("high", 9)] {
+        let class = json!({ "metadata": { "name": name }, "value": value });
+        world.create(GROUP, "workloadpriorityclasses", class).await;
+    }
+    world.create("apps", "statefulsets", set(json!({ QUEUE: "a", CLASS: "low" }))).await;
+    world.settle().await;
+    assert_eq!(world.workload("db").unwrap()["spec"]["priority"], 1);
+    let raise = |set: &mut Value| set["metadata"]["labels"][CLASS] = json!("high");
+    world.update("apps", "statefulsets", "db", false, raise).await;
+    world.settle().await;
+    assert_eq!(world.workload("db").unwrap()["spec"]["priority"], 9);
+}
