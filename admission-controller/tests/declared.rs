@@ -158,9 +158,9 @@ async fn labels_are_copied_from_a_leader_worker_set_and_not_from_a_stateful_set(
     let text = "integrations:\n  labelKeysToCopy: [team]\n";
     let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
     let world = World::new(true).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
     world.start_with("layer1", Config { file, ..Config::default() });
     world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
     let metadata = |name: &str| {
         let labels = json!({ "kueue.x-k8s.io/queue-name": "a", "team": "vision" });
         json!({ "name": name, "namespace": "team", "labels": labels })

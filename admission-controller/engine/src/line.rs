@@ -79,6 +79,12 @@ impl Line {
         }
     }
 
+    /// Takes no more room than it needs. Where one after another is put at the end, as those of a long queue are, a tree grows in
+    /// which every second place is free.
+    fn pack(&mut self) {
+        self.0.values_mut().for_each(|lane| *lane = std::mem::take(lane).into_iter().collect());
+    }
+
     pub(crate) fn contains(&self, order: &Order) -> bool {
         self.0.get(&order.lane).is_some_and(|lane| lane.contains(order))
     }
@@ -178,6 +184,9 @@ impl Shape {
     }
 }
 
+/// A line is packed when so many, and half of all, were put into it.
+const PACKED_AFTER: usize = 32;
+
 /// Workloads that are not looked at for now, by shape.
 #[derive(Debug, Default)]
 pub(crate) struct Parked(BTreeMap<Shape, Alikes>);
@@ -186,13 +195,21 @@ pub(crate) struct Parked(BTreeMap<Shape, Alikes>);
 #[derive(Debug, Default)]
 struct Alikes {
     line: Line,
+    /// How many were put in since it was packed.
+    loose: usize,
     /// Who of them was looked at since something changed, and did not fit: none after it does.
     hopeless: Option<Order>,
 }
 
 impl Parked {
     pub(crate) fn insert(&mut self, shape: Shape, order: Order) {
-        self.0.entry(shape).or_default().line.insert(order);
+        let alikes = self.0.entry(shape).or_default();
+        alikes.line.insert(order);
+        alikes.loose += 1;
+        if alikes.loose >= PACKED_AFTER && 2 * alikes.loose >= alikes.line.len() {
+            alikes.line.pack();
+            alikes.loose = 0;
+        }
     }
 
     /// One that was looked at and did not fit.
