@@ -4,15 +4,15 @@
 use crds::names::{kueue, trireme};
 use crds::reasons::workload as tokens;
 use crds::view::workload::{PodSet, PodTemplate, PriorityClassRef, ReclaimablePod, Workload, WorkloadSpec};
+use model::node::Toleration;
 use model::pod::PodResources;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::compose::{self, Priority};
-use crate::input;
 use crate::jobs::{self, JobKind, JobObject, JobPodSet, JobView};
 use crate::pods::prebuilt;
-use crate::reclaimable;
+use crate::{input, reclaimable, slices};
 
 /// A managed job, read.
 #[derive(Clone, Debug)]
@@ -174,8 +174,14 @@ fn restore(job: &Job, workload: &Workload, known: Known<'_>) -> Option<Step> {
 fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     let view = &job.view;
     let reserved = workload.holds(tokens::QUOTA_RESERVED);
+    // Before it has quota the Workload follows the job in the rest, and nobody who runs is stopped for that.
+    let is_bound = view.suspended && reserved;
     let in_sync = job.object.awaits_child(job.kind)
-        || matches!(&view.pod_sets, Ok(sets) if describes(workload, &job.object, sets));
+        || match &view.pod_sets {
+            Ok(_) if is_bound => is_equivalent(job, workload),
+            Ok(sets) => describes(workload, &job.object, sets),
+            Err(_) => false,
+        };
     if !in_sync && prebuilt(&job.object).is_some() {
         let message = "it describes another job than the one it was made for".to_owned();
         return Step::Finish { reason: tokens::finished::OUT_OF_SYNC, message };
@@ -279,6 +285,33 @@ fn users_labels<'a>(
     template: &'a PodTemplate,
 ) -> impl Iterator<Item = (&'a String, &'a String)> {
     template.metadata.labels.iter().filter(move |(key, _)| !kind.owns_label(key))
+}
+
+/// Whether the Workload stands for the job as it is (Kueue's `EquivalentToWorkload`): it describes it, and for how long the job may
+/// run, how few pods would do and, until it is admitted, what its pods tolerate is the same. Of a slice pod sets alone count.
+pub fn is_equivalent(job: &Job, workload: &Workload) -> bool {
+    let Ok(sets) = &job.view.pod_sets else { return false };
+    if !describes(workload, &job.object, sets) {
+        return false;
+    }
+    let admitted = workload.holds(tokens::ADMITTED);
+    let mut pairs = workload.spec.pod_sets.iter().zip(sets);
+    let is_same = |(written, set): (&PodSet, &JobPodSet)| {
+        written.min_count == set.min_count && (admitted || tolerates_as_much(job, set, written))
+    };
+    let seconds = workload.spec.maximum_execution_time_seconds;
+    slices::is_slice(workload) || (compose::max_seconds(&job.object) == seconds && pairs.all(is_same))
+}
+
+/// Whether pods of a set tolerate what the Workload says. A template that an admission changed tells nothing of that.
+fn tolerates_as_much(job: &Job, set: &JobPodSet, written: &PodSet) -> bool {
+    let template = set.template_in(&job.object).filter(|_| !jobs::is_marked(&job.object, set));
+    let tolerations = match template.map(|template| template.pointer("/spec/tolerations")) {
+        None => return true,
+        Some(None | Some(Value::Null)) => Ok(Vec::new()),
+        Some(Some(tolerations)) => Vec::<Toleration>::deserialize(tolerations),
+    };
+    tolerations.ok().is_none_or(|all| all == written.template.spec.tolerations)
 }
 
 /// Whether the Workload asks for what the job asks for: the same pod sets with as many pods, each as large. Selectors and
