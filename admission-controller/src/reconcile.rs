@@ -234,9 +234,10 @@ pub(crate) fn upkeep(job: &Job, workload: &Workload, wanted: Option<&Priority>) 
     priority_step(job, workload, wanted)
 }
 
-/// A WorkloadPriorityClass says what its workloads are worth, at any time. Everything else counts when the Workload is
-/// made, since its priority may be changed by hand; unless the job names another class now. While quota is reserved, the
-/// API lets only a WorkloadPriorityClass give way to another.
+/// A WorkloadPriorityClass says what its workloads are worth, at any time, and a job may name another. Everything else counts when
+/// the Workload is made, since its priority may be changed by hand: what it is worth by the PriorityClass of its pods stays, and so
+/// does that it has no class where its job names none. The class of a Workload that somebody else made is theirs to choose. While
+/// quota is reserved, the API lets only a WorkloadPriorityClass give way to another.
 fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> Step {
     let Some(wanted) = wanted else { return Step::Nothing };
     let mut after = WorkloadSpec { priority: Some(wanted.value), ..WorkloadSpec::default() };
@@ -246,16 +247,12 @@ fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> S
         name: name.clone(),
     });
     let written = &workload.spec;
-    let same_class = written.priority_class_ref == after.priority_class_ref;
+    let is_fixed = prebuilt(&job.object).is_some() && written.priority_class_ref != after.priority_class_ref;
     let (from_class, to_class) =
         (compose::is_of_workload_class(written), compose::is_of_workload_class(&after));
-    let differs = if to_class {
-        compose::is_of_pod_class(written) || compose::is_revalued(written, &after)
-    } else {
-        !same_class && (job.view.pod_priority_class.is_some() || from_class)
-    };
+    let differs = if to_class { compose::is_revalued(written, &after) } else { from_class };
     let may_change = !workload.holds(tokens::QUOTA_RESERVED) || (from_class && to_class);
-    if differs && may_change { Step::ChangePriority } else { Step::Nothing }
+    if differs && may_change && !is_fixed { Step::ChangePriority } else { Step::Nothing }
 }
 
 /// Whether the user changed what decides about flavors since the Workload was made. Templates that an admission changed

@@ -4,12 +4,12 @@
 
 mod support;
 
-use admission_controller::compose::{Priorities, compose};
+use admission_controller::compose::{Priorities, Priority, compose};
 use admission_controller::jobs::{JobObject, TABLE, read};
 use admission_controller::reconcile::{Job, Known, Step, next};
 use crds::view::workload::Workload;
 use serde_json::{Value, json};
-use support::World;
+use support::{World, pytorch};
 
 const GROUP: &str = "kueue.x-k8s.io";
 
@@ -85,6 +85,50 @@ fn a_started_job_is_left_alone() {
         "spec": { "suspend": false, "template": marked },
     }));
     assert_eq!(next(&runs, Some(&workload(ADMITTED)), Known::default()), Step::Nothing);
+}
+
+#[test]
+fn a_workload_follows_the_class_of_its_job_but_not_that_of_pods() {
+    let class = |kind: &str, name: &str| {
+        let group = if kind == "PriorityClass" { "scheduling.k8s.io" } else { GROUP };
+        json!({ "group": group, "kind": kind, "name": name })
+    };
+    let of_pods = |name: &str| ("scheduling.k8s.io", "PriorityClass", name.to_owned());
+    let of_workloads = |name: &str| (GROUP, "WorkloadPriorityClass", name.to_owned());
+    let prebuilt =
+        json!({ "metadata": { "annotations": { "kueue.x-k8s.io/prebuilt-workload-name": "by-hand" } } });
+    let own = json!({});
+    // What the Workload has, what the job asks for, and whether it follows while it waits, and with quota.
+    for (written, value, wanted, object, waiting, reserved) in [
+        (class("PriorityClass", "high"), 9, Some(of_workloads("low")), &own, false, false),
+        (class("PriorityClass", "high"), 9, Some(of_pods("low")), &own, false, false),
+        (class("PriorityClass", "high"), 9, None, &own, false, false),
+        (Value::Null, 0, Some(of_pods("low")), &own, false, false),
+        (Value::Null, 0, Some(of_workloads("low")), &own, true, false),
+        (class("WorkloadPriorityClass", "high"), 9, Some(of_workloads("low")), &own, true, true),
+        (class("WorkloadPriorityClass", "low"), 9, Some(of_workloads("low")), &own, true, true),
+        (class("WorkloadPriorityClass", "low"), 1, Some(of_workloads("low")), &own, false, false),
+        (class("WorkloadPriorityClass", "high"), 9, Some(of_pods("low")), &own, true, false),
+        (class("WorkloadPriorityClass", "high"), 9, Some(of_workloads("low")), &prebuilt, false, false),
+        (class("WorkloadPriorityClass", "low"), 9, Some(of_workloads("low")), &prebuilt, true, true),
+    ] {
+        let mut job = job(object);
+        let priority = Priority { value: 1, class: wanted };
+        let known = Known { priority: Some(&priority), ..Known::default() };
+        let mut follows = |conditions: &[&str], suspended: bool| {
+            job.view.suspended = suspended;
+            let mut workload = workload(conditions);
+            workload.spec.priority = Some(value);
+            workload.spec.priority_class_ref = serde_json::from_value(written.clone()).unwrap();
+            next(&job, Some(&workload), known)
+        };
+        let step = |follows: bool| if follows { Step::ChangePriority } else { Step::Nothing };
+        let words = format!("{written} {value} {:?} {object}", priority.class);
+        assert_eq!(follows(ADMITTED, false), step(reserved), "{words}");
+        if object == &own {
+            assert_eq!(follows(&[], true), step(waiting), "{words}");
+        }
+    }
 }
 
 /// A job of two pods that has quota and waits for a check.
@@ -169,4 +213,32 @@ async fn what_an_edited_job_tolerates_and_how_long_it_runs_is_described_anew() {
     answer(&world).await;
     assert!(!world.is_suspended("llama"));
     assert_eq!(template(&mut world.job("llama"))["spec"]["tolerations"], tolerations);
+}
+
+/// As with Kueue: the class of pods is looked at when a job is described, and again when it is described anew.
+#[tokio::test(start_paused = true)]
+async fn an_edited_class_of_pods_counts_when_the_job_is_described_anew() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    for (name, value) in [("low", 1), ("high", 9)] {
+        let class = json!({ "metadata": { "name": name }, "value": value });
+        world.create("scheduling.k8s.io", "priorityclasses", class).await;
+    }
+    world.start("layer1");
+    let mut job = pytorch("llama", "a", 2);
+    job["spec"]["runPolicy"]["schedulingPolicy"] = json!({ "priorityClass": "high" });
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    let class = || {
+        let spec = world.workload("llama").unwrap()["spec"].clone();
+        (spec["priority"].clone(), spec["priorityClassRef"]["name"].clone())
+    };
+    assert_eq!(class(), (json!(9), json!("high")));
+    edit(&world, |job| {
+        job["spec"]["runPolicy"]["schedulingPolicy"]["priorityClass"] = json!("low");
+    })
+    .await;
+    assert_eq!(class(), (json!(9), json!("high")));
+    edit(&world, |job| job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!(3)).await;
+    assert_eq!(class(), (json!(1), json!("low")));
 }

@@ -19,7 +19,7 @@ use super::world::Unit;
 use crate::compose::{self, compose};
 use crate::jobs::{self, Terms, start, stop};
 use crate::pods::{Member, prebuilt};
-use crate::reconcile::{Job, Step};
+use crate::reconcile::{self, Job, Step};
 use crate::{slices, status, topology};
 
 impl Controller {
@@ -197,9 +197,9 @@ impl Controller {
         }
     }
 
-    /// The queue and the priority have steps of their own.
+    /// The queue has a step of its own, and so has the priority, which is found anew where the Workload stood for another job.
     fn update_workload(&mut self, unit: &Unit, job: &Job, workload: &Workload, composed: &Value) {
-        let body = json!({
+        let mut body = json!({
             "metadata": { "annotations": {
                 trireme::GANG: composed["metadata"]["annotations"][trireme::GANG],
             }},
@@ -208,6 +208,11 @@ impl Controller {
                 "maximumExecutionTimeSeconds": composed["spec"]["maximumExecutionTimeSeconds"],
             },
         });
+        if !reconcile::is_equivalent(job, workload) {
+            for field in ["priority", "priorityClassRef"] {
+                body["spec"][field] = composed["spec"][field].clone();
+            }
+        }
         let note = "its Workload was brought in line with it";
         self.about_job(job, Severity::Normal, reasons::UPDATED_WORKLOAD, note);
         self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
