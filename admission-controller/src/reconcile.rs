@@ -9,6 +9,7 @@ use model::pod::PodResources;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::adopted::Compared;
 use crate::compose::{self, Priority};
 use crate::jobs::{self, JobKind, JobObject, JobPodSet, JobView};
 use crate::pods::prebuilt;
@@ -59,6 +60,8 @@ pub enum Step {
     EndHold,
     /// Make the job own the Workload that somebody else made for it.
     Adopt,
+    /// Read that in full, to compare what it describes with what the job runs.
+    Compare,
     /// Delete the Workload: it describes another job than the job is now.
     DeleteWorkload,
     /// Let the Workload go that is being deleted.
@@ -82,6 +85,8 @@ pub struct Known<'a> {
     pub reclaims: bool,
     /// The Workload that somebody else made for the job, where it has none of its own yet.
     pub prebuilt: Option<&'a Workload>,
+    /// Whether the job runs what such a Workload describes, where that was looked at.
+    pub compared: Option<&'a Compared>,
 }
 
 /// The next step for a managed job and the Workload that it controls.
@@ -174,17 +179,17 @@ fn restore(job: &Job, workload: &Workload, known: Known<'_>) -> Option<Step> {
 fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     let view = &job.view;
     let reserved = workload.holds(tokens::QUOTA_RESERVED);
-    // Before it has quota the Workload follows the job in the rest, and nobody who runs is stopped for that.
-    let is_bound = view.suspended && reserved;
+    let is_prebuilt = prebuilt(&job.object).is_some();
+    // Before it has quota its own Workload follows the job in the rest, and nobody who runs is stopped for that.
+    let is_bound = view.suspended && (reserved || is_prebuilt);
     let in_sync = job.object.awaits_child(job.kind)
         || match &view.pod_sets {
             Ok(_) if is_bound => is_equivalent(job, workload),
             Ok(sets) => describes(workload, &job.object, sets),
             Err(_) => false,
         };
-    if !in_sync && prebuilt(&job.object).is_some() {
-        let message = "it describes another job than the one it was made for".to_owned();
-        return Step::Finish { reason: tokens::finished::OUT_OF_SYNC, message };
+    if is_prebuilt && let Some(step) = check_prebuilt(job, workload, in_sync, known) {
+        return step;
     }
     if !in_sync {
         return match (view.suspended, view.active) {
@@ -218,10 +223,23 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
         }
         _ => {}
     }
-    if !reserved && was_edited(job, workload) && prebuilt(&job.object).is_none() {
+    if !reserved && was_edited(job, workload) && !is_prebuilt {
         return Step::UpdateWorkload;
     }
     upkeep(job, workload, known.priority)
+}
+
+/// A Workload that somebody else made ends where it is about another job. What is kept of it says no more of containers than what
+/// they ask for: before the job is started it is read in full, and again when one of the two was edited.
+fn check_prebuilt(job: &Job, workload: &Workload, in_sync: bool, known: Known<'_>) -> Option<Step> {
+    let is_read = in_sync && job.view.suspended && job.view.pod_sets.is_ok();
+    let compared = known.compared.and_then(|compared| compared.holds_for(job, workload));
+    if is_read && compared.is_none() {
+        return Some(Step::Compare);
+    }
+    let is_other = !in_sync || (is_read && compared == Some(false));
+    let message = "it describes another job than the one it was made for".to_owned();
+    is_other.then_some(Step::Finish { reason: tokens::finished::OUT_OF_SYNC, message })
 }
 
 /// What a Workload follows its job in at any time: who holds it back, and what it is worth. Gates only go, as the API has it, so
