@@ -242,7 +242,7 @@ fn drop_own_labels(template: &mut Value, kind: &JobKind) {
 
 /// Of variables of one name in a container the last one counts, and a Workload can have only one: in the place of the first, as
 /// with Kueue.
-fn drop_hidden_variables(pod_set: &mut Value) {
+pub(crate) fn drop_hidden_variables(pod_set: &mut Value) {
     for list in ["containers", "initContainers"] {
         let containers = pod_set.pointer_mut(&format!("/template/spec/{list}")).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {

@@ -11,6 +11,7 @@
 //! | [`placement`] | the check that waits for the scheduler to hold places |
 //! | [`provisioning`] | the check that asks an autoscaler for nodes |
 //! | [`slices`] | elastic jobs, which have a second Workload while they grow |
+//! | [`adopted`] | Workloads that somebody else makes for a job |
 //! | [`ready`], [`lifetime`] | whether its pods are ready in time, and what ends by itself |
 //! | `controller` | the one task that owns the engine: watches in, decisions out |
 //! | [`visibility`] | the aggregated API that tells who waits, and where |
@@ -20,6 +21,7 @@
 //!
 //! The decisions themselves are made in `quota_engine`.
 
+pub mod adopted;
 pub mod bounds;
 pub mod checks;
 pub mod compose;

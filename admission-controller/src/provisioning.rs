@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crds::names::kueue;
 use crds::reasons::workload as tokens;
+use crds::validation::same_template;
 use crds::view::admission_check::AdmissionCheck;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::provisioning::{ProvisioningRequest, ProvisioningRequestConfig};
@@ -345,22 +346,28 @@ pub fn submission(
     }
 }
 
-/// Whether two pod sets are asked for as one.
+/// Whether two pod sets are asked for as one: by what their templates mean, however they are written.
 fn are_alike(policy: Option<&str>, a: &Value, b: &Value) -> bool {
     match policy {
-        Some("IdenticalPodTemplates") => a == b,
-        Some("IdenticalWorkloadSchedulingRequirements") => {
-            let same = ["resources", "nodeSelector", "tolerations", "affinity", "resourceClaims"];
-            let requests = |template: &Value, list: &str| -> Vec<Value> {
-                let containers = template["spec"][list].as_array().into_iter().flatten();
-                containers.map(|one| one["resources"]["requests"].clone()).collect()
-            };
-            let containers = ["containers", "initContainers"];
-            same.iter().all(|field| a["spec"][*field] == b["spec"][*field])
-                && containers.iter().all(|list| requests(a, list) == requests(b, list))
-        }
+        Some("IdenticalPodTemplates") => same_template(a, b),
+        Some("IdenticalWorkloadSchedulingRequirements") => same_template(&for_nodes(a), &for_nodes(b)),
         _ => false,
     }
+}
+
+/// Of a pod template what decides which nodes its pods need.
+fn for_nodes(template: &Value) -> Value {
+    let spec = &template["spec"];
+    let mut kept = json!({});
+    for list in ["containers", "initContainers"] {
+        let containers = spec[list].as_array().into_iter().flatten();
+        let asked = |one: &Value| json!({ "resources": { "requests": one["resources"]["requests"] } });
+        kept[list] = containers.map(asked).collect();
+    }
+    for field in ["resources", "nodeSelector", "tolerations", "affinity", "resourceClaims"] {
+        kept[field] = spec[field].clone();
+    }
+    json!({ "spec": kept })
 }
 
 /// A pod template as its pods will be: on nodes of the flavors that were granted, and asking for what they are limited to
@@ -391,23 +398,24 @@ fn placed(
             }
         }
     }
+    let Some(spec) = template.get_mut("spec") else { return template };
     for list in ["containers", "initContainers"] {
-        for container in template["spec"][list].as_array_mut().into_iter().flatten() {
-            let limits = container["resources"]["limits"].as_object().cloned().unwrap_or_default();
-            for (resource, limit) in limits {
-                let request = &mut container["resources"]["requests"][&resource];
-                if request.is_null() {
-                    *request = limit;
-                }
-            }
-        }
-        if template["spec"][list].is_null()
-            && let Some(spec) = template["spec"].as_object_mut()
-        {
-            spec.remove(list);
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        containers.into_iter().flatten().for_each(ask_for_limits);
+    }
+    ask_for_limits(spec);
+    template
+}
+
+/// Lets a container, or a pod as a whole, ask for what it is limited to where it says nothing else.
+fn ask_for_limits(one: &mut Value) {
+    let limits = one.pointer("/resources/limits").and_then(Value::as_object).cloned().unwrap_or_default();
+    for (resource, limit) in limits {
+        let request = &mut one["resources"]["requests"][&resource];
+        if request.is_null() {
+            *request = limit;
         }
     }
-    template
 }
 
 #[cfg(test)]
@@ -442,5 +450,51 @@ mod tests {
         ] {
             assert_eq!(are_alike(policy, &a, other), wanted, "{policy:?}");
         }
+    }
+
+    #[test]
+    fn what_means_the_same_is_asked_for_as_one() {
+        let template = |memory: &str, more: Value| {
+            let container = json!({ "resources": { "requests": { "memory": memory } } });
+            let mut spec = json!({ "containers": [container] });
+            spec.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+            json!({ "spec": spec })
+        };
+        let plain = template("1Gi", json!({}));
+        for (other, wanted) in [
+            (template("1024Mi", json!({})), true),
+            (template("1025Mi", json!({})), false),
+            (template("1Gi", json!({ "nodeSelector": {}, "tolerations": [], "affinity": null })), true),
+            (template("1Gi", json!({ "nodeSelector": { "gpu": "a100" } })), false),
+            (template("1Gi", json!({ "resources": { "limits": { "cpu": "4" } } })), false),
+            (template("1Gi", json!({ "initContainers": [{}] })), false),
+        ] {
+            for policy in ["IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"] {
+                assert_eq!(are_alike(Some(policy), &plain, &other), wanted, "{policy}: {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_are_asked_for_what_containers_and_the_pod_as_a_whole_are_limited_to() {
+        let limited =
+            |requests: Value| json!({ "requests": requests, "limits": { "cpu": "4", "memory": "1Gi" } });
+        let template = json!({ "spec": {
+            "containers": [{ "resources": limited(json!({ "cpu": "1" })) }, {}],
+            "initContainers": [{ "resources": limited(Value::Null) }],
+            "resources": { "limits": { "cpu": "4" } },
+        }});
+        let asked = placed(template, &Workload::default(), "main", &BTreeMap::new());
+        let all = json!({ "cpu": "4", "memory": "1Gi" });
+        assert_eq!(
+            asked["spec"],
+            json!({
+                "containers": [{ "resources": limited(json!({ "cpu": "1", "memory": "1Gi" })) }, {}],
+                "initContainers": [{ "resources": limited(all) }],
+                "resources": { "requests": { "cpu": "4" }, "limits": { "cpu": "4" } },
+            })
+        );
+        let without = json!({ "spec": { "containers": [] } });
+        assert_eq!(placed(without.clone(), &Workload::default(), "main", &BTreeMap::new()), without);
     }
 }

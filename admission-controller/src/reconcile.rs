@@ -4,15 +4,16 @@
 use crds::names::{kueue, trireme};
 use crds::reasons::workload as tokens;
 use crds::view::workload::{PodSet, PodTemplate, PriorityClassRef, ReclaimablePod, Workload, WorkloadSpec};
+use model::node::Toleration;
 use model::pod::PodResources;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::adopted::Compared;
 use crate::compose::{self, Priority};
-use crate::input;
 use crate::jobs::{self, JobKind, JobObject, JobPodSet, JobView};
 use crate::pods::prebuilt;
-use crate::reclaimable;
+use crate::{input, reclaimable, slices};
 
 /// A managed job, read.
 #[derive(Clone, Debug)]
@@ -59,6 +60,8 @@ pub enum Step {
     EndHold,
     /// Make the job own the Workload that somebody else made for it.
     Adopt,
+    /// Read that in full, to compare what it describes with what the job runs.
+    Compare,
     /// Delete the Workload: it describes another job than the job is now.
     DeleteWorkload,
     /// Let the Workload go that is being deleted.
@@ -82,6 +85,8 @@ pub struct Known<'a> {
     pub reclaims: bool,
     /// The Workload that somebody else made for the job, where it has none of its own yet.
     pub prebuilt: Option<&'a Workload>,
+    /// Whether the job runs what such a Workload describes, where that was looked at.
+    pub compared: Option<&'a Compared>,
 }
 
 /// The next step for a managed job and the Workload that it controls.
@@ -174,11 +179,17 @@ fn restore(job: &Job, workload: &Workload, known: Known<'_>) -> Option<Step> {
 fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     let view = &job.view;
     let reserved = workload.holds(tokens::QUOTA_RESERVED);
+    let is_prebuilt = prebuilt(&job.object).is_some();
+    // Before it has quota its own Workload follows the job in the rest, and nobody who runs is stopped for that.
+    let is_bound = view.suspended && (reserved || is_prebuilt);
     let in_sync = job.object.awaits_child(job.kind)
-        || matches!(&view.pod_sets, Ok(sets) if describes(workload, &job.object, sets));
-    if !in_sync && prebuilt(&job.object).is_some() {
-        let message = "it describes another job than the one it was made for".to_owned();
-        return Step::Finish { reason: tokens::finished::OUT_OF_SYNC, message };
+        || match &view.pod_sets {
+            Ok(_) if is_bound => is_equivalent(job, workload),
+            Ok(sets) => describes(workload, &job.object, sets),
+            Err(_) => false,
+        };
+    if is_prebuilt && let Some(step) = check_prebuilt(job, workload, in_sync, known) {
+        return step;
     }
     if !in_sync {
         return match (view.suspended, view.active) {
@@ -212,10 +223,23 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
         }
         _ => {}
     }
-    if !reserved && was_edited(job, workload) && prebuilt(&job.object).is_none() {
+    if !reserved && was_edited(job, workload) && !is_prebuilt {
         return Step::UpdateWorkload;
     }
     upkeep(job, workload, known.priority)
+}
+
+/// A Workload that somebody else made ends where it is about another job. What is kept of it says no more of containers than what
+/// they ask for: before the job is started it is read in full, and again when one of the two was edited.
+fn check_prebuilt(job: &Job, workload: &Workload, in_sync: bool, known: Known<'_>) -> Option<Step> {
+    let is_read = in_sync && job.view.suspended && job.view.pod_sets.is_ok();
+    let compared = known.compared.and_then(|compared| compared.holds_for(job, workload));
+    if is_read && compared.is_none() {
+        return Some(Step::Compare);
+    }
+    let is_other = !in_sync || (is_read && compared == Some(false));
+    let message = "it describes another job than the one it was made for".to_owned();
+    is_other.then_some(Step::Finish { reason: tokens::finished::OUT_OF_SYNC, message })
 }
 
 /// What a Workload follows its job in at any time: who holds it back, and what it is worth. Gates only go, as the API has it, so
@@ -228,9 +252,10 @@ pub(crate) fn upkeep(job: &Job, workload: &Workload, wanted: Option<&Priority>) 
     priority_step(job, workload, wanted)
 }
 
-/// A WorkloadPriorityClass says what its workloads are worth, at any time. Everything else counts when the Workload is
-/// made, since its priority may be changed by hand; unless the job names another class now. While quota is reserved, the
-/// API lets only a WorkloadPriorityClass give way to another.
+/// A WorkloadPriorityClass says what its workloads are worth, at any time, and a job may name another. Everything else counts when
+/// the Workload is made, since its priority may be changed by hand: what it is worth by the PriorityClass of its pods stays, and so
+/// does that it has no class where its job names none. The class of a Workload that somebody else made is theirs to choose. While
+/// quota is reserved, the API lets only a WorkloadPriorityClass give way to another.
 fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> Step {
     let Some(wanted) = wanted else { return Step::Nothing };
     let mut after = WorkloadSpec { priority: Some(wanted.value), ..WorkloadSpec::default() };
@@ -240,16 +265,12 @@ fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> S
         name: name.clone(),
     });
     let written = &workload.spec;
-    let same_class = written.priority_class_ref == after.priority_class_ref;
+    let is_fixed = prebuilt(&job.object).is_some() && written.priority_class_ref != after.priority_class_ref;
     let (from_class, to_class) =
         (compose::is_of_workload_class(written), compose::is_of_workload_class(&after));
-    let differs = if to_class {
-        compose::is_of_pod_class(written) || compose::is_revalued(written, &after)
-    } else {
-        !same_class && (job.view.pod_priority_class.is_some() || from_class)
-    };
+    let differs = if to_class { compose::is_revalued(written, &after) } else { from_class };
     let may_change = !workload.holds(tokens::QUOTA_RESERVED) || (from_class && to_class);
-    if differs && may_change { Step::ChangePriority } else { Step::Nothing }
+    if differs && may_change && !is_fixed { Step::ChangePriority } else { Step::Nothing }
 }
 
 /// Whether the user changed what decides about flavors since the Workload was made. Templates that an admission changed
@@ -279,6 +300,33 @@ fn users_labels<'a>(
     template: &'a PodTemplate,
 ) -> impl Iterator<Item = (&'a String, &'a String)> {
     template.metadata.labels.iter().filter(move |(key, _)| !kind.owns_label(key))
+}
+
+/// Whether the Workload stands for the job as it is (Kueue's `EquivalentToWorkload`): it describes it, and for how long the job may
+/// run, how few pods would do and, until it is admitted, what its pods tolerate is the same. Of a slice pod sets alone count.
+pub fn is_equivalent(job: &Job, workload: &Workload) -> bool {
+    let Ok(sets) = &job.view.pod_sets else { return false };
+    if !describes(workload, &job.object, sets) {
+        return false;
+    }
+    let admitted = workload.holds(tokens::ADMITTED);
+    let mut pairs = workload.spec.pod_sets.iter().zip(sets);
+    let is_same = |(written, set): (&PodSet, &JobPodSet)| {
+        written.min_count == set.min_count && (admitted || tolerates_as_much(job, set, written))
+    };
+    let seconds = workload.spec.maximum_execution_time_seconds;
+    slices::is_slice(workload) || (compose::max_seconds(&job.object) == seconds && pairs.all(is_same))
+}
+
+/// Whether pods of a set tolerate what the Workload says. A template that an admission changed tells nothing of that.
+fn tolerates_as_much(job: &Job, set: &JobPodSet, written: &PodSet) -> bool {
+    let template = set.template_in(&job.object).filter(|_| !jobs::is_marked(&job.object, set));
+    let tolerations = match template.map(|template| template.pointer("/spec/tolerations")) {
+        None => return true,
+        Some(None | Some(Value::Null)) => Ok(Vec::new()),
+        Some(Some(tolerations)) => Vec::<Toleration>::deserialize(tolerations),
+    };
+    tolerations.ok().is_none_or(|all| all == written.template.spec.tolerations)
 }
 
 /// Whether the Workload asks for what the job asks for: the same pod sets with as many pods, each as large. Selectors and

@@ -69,33 +69,89 @@ fn prebuilt_job(name: &str, pods: i64) -> Value {
     })
 }
 
-fn by_hand() -> Value {
+/// A Workload for this job, with its pod template as the API server has it.
+fn by_hand(job: &Value, pods: i64) -> Value {
+    let template = &job["spec"]["template"];
     json!({
         "metadata": { "name": "by-hand", "namespace": "team" },
-        "spec": { "queueName": "a", "podSets": [{ "name": "main", "count": 2, "template": template(1) }] },
+        "spec": {
+            "queueName": "a", "podSets": [{ "name": "workers", "count": pods, "template": template }],
+        },
     })
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_prebuilt_workload_is_waited_for_owned_and_followed() {
     let world = world().await;
-    world.create("batch", "jobs", prebuilt_job("job", 2)).await;
+    let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;
     world.settle().await;
     let id = cluster_sim::GroupResource::new("kueue.x-k8s.io", "workloads");
     assert_eq!(world.cluster.store("reader").list(&id, Some("team")).len(), 0, "none is made");
-    world.create("kueue.x-k8s.io", "workloads", by_hand()).await;
+    world.create("kueue.x-k8s.io", "workloads", by_hand(job.value(), 2)).await;
     world.settle().await;
     assert!(world.is("job", "Admitted"));
-    assert_eq!(world.get("batch", "jobs", "job").unwrap()["spec"]["suspend"], false);
+    let started = world.get("batch", "jobs", "job").unwrap();
+    assert_eq!(started["spec"]["suspend"], false);
+    let template = &started["spec"]["template"];
+    assert_eq!(template["spec"]["nodeSelector"], json!({ "gpu": "a100" }));
+    assert_eq!(
+        template["metadata"]["labels"]["kueue.x-k8s.io/podset"], "workers",
+        "its pod sets are called as they are there"
+    );
+    let done = json!({ "succeeded": 1, "active": 1 });
+    world.update("batch", "jobs", "job", true, |job| job["status"] = done.clone()).await;
+    world.settle().await;
+    assert_eq!(
+        world.workload("job").unwrap()["status"]["reclaimablePods"],
+        json!([{ "name": "workers", "count": 1 }])
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prebuilt_workload_of_another_shape_is_out_of_sync() {
+async fn a_job_keeps_what_its_prebuilt_workload_does_not_say() {
     let world = world().await;
-    world.create("kueue.x-k8s.io", "workloads", by_hand()).await;
-    world.create("batch", "jobs", prebuilt_job("job", 3)).await;
+    let mut job = prebuilt_job("job", 2);
+    job["spec"]["template"]["metadata"] = json!({ "labels": { "team": "x" } });
+    job["spec"]["template"]["spec"]["nodeSelector"] = json!({ "disk": "ssd" });
+    let job = world.create("batch", "jobs", job).await;
+    let mut workload = by_hand(job.value(), 2);
+    let containers = &job.value()["spec"]["template"]["spec"]["containers"];
+    workload["spec"]["podSets"][0]["template"] = json!({ "spec": { "containers": containers } });
+    world.create("kueue.x-k8s.io", "workloads", workload).await;
     world.settle().await;
-    let (status, reason, _) = world.condition("job", "Finished").unwrap();
-    assert_eq!((status.as_str(), reason.as_str()), ("True", "OutOfSync"));
-    assert_eq!(world.get("batch", "jobs", "job").unwrap()["spec"]["suspend"], true);
+    let started = world.get("batch", "jobs", "job").unwrap();
+    assert_eq!(started["spec"]["suspend"], false);
+    let template = &started["spec"]["template"];
+    assert_eq!(template["metadata"]["labels"]["team"], "x");
+    assert_eq!(template["spec"]["nodeSelector"], json!({ "disk": "ssd", "gpu": "a100" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prebuilt_workload_for_another_job_is_out_of_sync() {
+    let template = "/spec/podSets/0/template/spec";
+    for (at, value) in [
+        ("/spec/podSets/0/count".to_owned(), json!(3)),
+        ("/spec/podSets/0/minCount".to_owned(), json!(1)),
+        ("/spec/maximumExecutionTimeSeconds".to_owned(), json!(60)),
+        (format!("{template}/tolerations"), json!([{ "key": "gpu", "operator": "Exists" }])),
+        (format!("{template}/containers/0/image"), json!("y")),
+        (format!("{template}/initContainers"), json!([{ "name": "i", "image": "x" }])),
+    ] {
+        let world = world().await;
+        // What pods tolerate counts until it is admitted.
+        world.checked("a").await;
+        world.settle().await;
+        let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;
+        let mut workload = by_hand(job.value(), 2);
+        let (parent, field) = at.rsplit_once('/').unwrap();
+        workload.pointer_mut(parent).unwrap()[field] = value;
+        world.create("kueue.x-k8s.io", "workloads", workload).await;
+        world.settle().await;
+        let (status, reason, _) = world.condition("job", "Finished").unwrap();
+        assert_eq!((status.as_str(), reason.as_str()), ("True", "OutOfSync"), "{at}");
+        assert_eq!(world.get("batch", "jobs", "job").unwrap()["spec"]["suspend"], true, "{at}");
+        let quiet = world.cluster.revision();
+        world.settle().await;
+        assert_eq!(world.writes("layer1", quiet), Vec::<String>::new(), "{at}");
+    }
 }

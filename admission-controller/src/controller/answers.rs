@@ -128,6 +128,9 @@ impl Controller {
                 self.count_slice_gate(&pod);
             }
             Answer::Ended(view) => self.stray_ended(*view),
+            Answer::Compared(unit, compared) => {
+                self.compared.insert(unit, compared);
+            }
             Answer::Nothing => {}
         }
     }
@@ -269,6 +272,7 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
         | Answer::LetGo(_)
         | Answer::Ungated(_)
         | Answer::Ended(_)
+        | Answer::Compared(..)
         | Answer::Nothing => false,
     }
 }

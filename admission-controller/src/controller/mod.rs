@@ -40,6 +40,7 @@ use quota_engine::{Decision, DecisionId, Engine, Evict, Outcome, PendingReason, 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use crate::adopted::Compared;
 use crate::config::Config;
 use crate::explain;
 use crate::metrics::QueueMetrics;
@@ -106,6 +107,8 @@ pub(crate) struct Controller {
     refused: BTreeMap<Unit, Refused>,
     /// What was said last of jobs that cannot go on.
     told: BTreeMap<Unit, (String, Instant)>,
+    /// Whether jobs run what Workloads describe that somebody else made for them.
+    compared: BTreeMap<Unit, Compared>,
     /// Decisions of which nobody knows whether they were written; settled by the next list.
     unsettled: BTreeSet<DecisionId>,
     /// Units that are looked at again though nothing happens, by when.
@@ -173,6 +176,7 @@ impl Controller {
             alarms: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: BTreeMap::new(),
+            compared: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             due: BTreeSet::new(),
             late: Late::new(),

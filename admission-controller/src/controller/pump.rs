@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::Controller;
 use super::world::{Standing, Unit, controller_of};
+use crate::adopted::{self, Compared};
 use crate::input;
 use crate::jobs::{self, JobKind, JobObject};
 use crate::pods::prebuilt;
@@ -41,6 +42,8 @@ pub(super) enum Answer {
     LetGo(Box<PlacedPod>),
     Ungated(Box<PlacedPod>),
     Ended(Box<PlacedPod>),
+    /// Whether the job of this unit runs what the Workload describes that somebody else made for it.
+    Compared(Unit, Compared),
     Nothing,
 }
 
@@ -190,7 +193,7 @@ impl Controller {
         if self.read_job(unit, uid) || self.stop_part(unit, uid) {
             return;
         }
-        let job = self.world.job(uid).cloned();
+        let mut job = self.world.job(uid).cloned();
         let mut workloads: Vec<Workload> = self.world.workloads_of(uid);
         if workloads.is_empty() && self.config.planted.is(Bug::NameInsteadOfUid) {
             workloads = job.as_ref().map(|job| self.world.workloads_of_name(job)).unwrap_or_default();
@@ -203,6 +206,9 @@ impl Controller {
                 one.metadata.uid.clone(),
             )
         });
+        if let (Some(job), Some(workload)) = (&mut job, workloads.first()) {
+            adopted::take_names(job, workload);
+        }
         if let Some(job) = &job
             && let Standing::Endless(words) = self.world.standing(&job.object.metadata)
         {
@@ -212,6 +218,7 @@ impl Controller {
             if workloads.is_empty() {
                 self.refused.remove(unit);
                 self.told.remove(unit);
+                self.compared.remove(unit);
             }
             for workload in workloads {
                 if self.without_job(unit, &workload, true) {
@@ -282,6 +289,7 @@ impl Controller {
             keeps_templates: false,
             reclaims: !self.world.rules.ignores_reclaimable(),
             prebuilt: prebuilt.as_ref(),
+            compared: self.compared.get(unit),
         };
         let mut step = reconcile::next(job, workload, known);
         if step == Step::Restore && self.is_refused(unit, &versions(Some(job), workload)) {

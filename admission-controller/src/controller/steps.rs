@@ -5,22 +5,24 @@ use std::collections::BTreeSet;
 use crds::names::{kueue, trireme};
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
+use crds::view::provisioning::WholeWorkload;
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kit::events::Severity;
-use kit::patch::Subresource;
+use kit::patch::{Subresource, WriteError};
 use kit::writes::Priority;
+use kube::Api;
 use quota_engine::Uid;
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::pump::text;
+use super::pump::{Answer, Before, Op, about, text};
 use super::world::Unit;
 use crate::compose::{self, compose};
 use crate::jobs::{self, Terms, start, stop};
 use crate::pods::{Member, prebuilt};
-use crate::reconcile::{Job, Step};
-use crate::{slices, status, topology};
+use crate::reconcile::{self, Job, Step};
+use crate::{adopted, slices, status, topology};
 
 impl Controller {
     pub(super) fn begin_step(
@@ -98,6 +100,7 @@ impl Controller {
             }
             (Step::ChangePriority, Some(job), Some(workload)) => self.change_priority(unit, job, workload),
             (Step::Adopt, Some(job), None) => self.adopt_workload(unit, job),
+            (Step::Compare, Some(job), Some(workload)) => self.compare_workload(unit, job, workload),
             (Step::DeleteWorkload, job, Some(workload)) => {
                 if let Some(job) = job {
                     let name = text(workload.metadata.name.as_ref());
@@ -163,6 +166,24 @@ impl Controller {
         self.patch_workload(unit, &workload, body, Subresource::Main, Priority::Normal, None);
     }
 
+    /// Reads a Workload that somebody else made in full, and compares what it describes with what its job runs.
+    fn compare_workload(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
+        let namespace = text(workload.metadata.namespace.as_ref());
+        let api = Api::<WholeWorkload>::namespaced(self.ctx.clients.write.clone(), &namespace);
+        let before = Before::Workload(Box::new(workload.clone()));
+        let op = Op { before, ..Op::new(about(workload), self.versions_of(unit, workload)) };
+        let (of, job, workload) = (unit.clone(), job.clone(), workload.clone());
+        self.submit(unit, Priority::Normal, op, move || {
+            let (api, of, job, workload) = (api.clone(), of.clone(), job.clone(), workload.clone());
+            async move {
+                let whole = api.get_opt(&text(workload.metadata.name.as_ref())).await?;
+                let whole = whole.filter(|whole| whole.metadata.uid == workload.metadata.uid);
+                let spec = whole.ok_or(WriteError::Gone)?.spec;
+                Ok::<_, WriteError>(Answer::Compared(of, adopted::compare(&job, &workload, &spec)))
+            }
+        });
+    }
+
     /// What decides besides an admission about what pods get with it.
     pub(super) fn terms(&self) -> Terms<'_> {
         Terms { flavors: &self.world.flavors_by_name, names_queues: self.world.rules.names_queues() }
@@ -197,9 +218,9 @@ impl Controller {
         }
     }
 
-    /// The queue and the priority have steps of their own.
+    /// The queue has a step of its own, and so has the priority, which is found anew where the Workload stood for another job.
     pub(super) fn update_workload(&mut self, unit: &Unit, job: &Job, workload: &Workload, composed: &Value) {
-        let body = json!({
+        let mut body = json!({
             "metadata": { "annotations": {
                 trireme::GANG: composed["metadata"]["annotations"][trireme::GANG],
             }},
@@ -208,6 +229,11 @@ impl Controller {
                 "maximumExecutionTimeSeconds": composed["spec"]["maximumExecutionTimeSeconds"],
             },
         });
+        if !reconcile::is_equivalent(job, workload) {
+            for field in ["priority", "priorityClassRef"] {
+                body["spec"][field] = composed["spec"][field].clone();
+            }
+        }
         let note = "its Workload was brought in line with it";
         self.about_job(job, Severity::Normal, reasons::UPDATED_WORKLOAD, note);
         self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);

@@ -56,8 +56,9 @@ pub struct Terms<'a> {
 }
 
 /// The merge patch that starts an admitted job: unsuspended, with each pod set's flavors as node selectors and
-/// tolerations, with what its admission checks add (`podSetUpdates`), and with marks that tell whose its pods are. Templates
-/// are made from the Workload's, which are as the user wrote them, so what an earlier admission added is gone.
+/// tolerations, with what its admission checks add (`podSetUpdates`), and with marks that tell whose its pods are. It is added to
+/// the templates as they are now, whatever the Workload has: they may have been edited since. One that an earlier admission changed
+/// is as the user wrote it in the Workload alone, and so is made from that.
 ///
 /// # Errors
 /// See [`Conflict`].
@@ -125,7 +126,8 @@ fn start_templates(
         if let (None, Some(given)) = (spec.pointer(&pod_set.template), &pod_set.given) {
             set(spec, &pod_set.template, given.clone());
         }
-        let mut fields = Fields::of(template, kind, job, pod_set);
+        let described = || Fields::of(template, kind, job, pod_set);
+        let mut fields = Fields::now(job, pod_set).unwrap_or_else(described);
         fields.admit(workload, &pod_set.name, terms, asks_for_topology(workload, &pod_set.name))?;
         if slices::is_slice(workload) {
             let chain = slices::chain(workload).to_owned();
@@ -236,6 +238,18 @@ pub struct Fields {
 }
 
 impl Fields {
+    /// As the job has them; `None` where an earlier admission changed them, or where they cannot be read.
+    fn now(job: &JobObject, pod_set: &JobPodSet) -> Option<Self> {
+        let template = pod_set.template_in(job).filter(|_| !is_marked(job, pod_set))?;
+        let PodTemplate { metadata, spec } = PodTemplate::deserialize(template).ok()?;
+        Some(Self {
+            selector: spec.node_selector,
+            tolerations: spec.tolerations,
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+        })
+    }
+
     /// As the user wrote them: as the Workload has them. Labels that the kind's own controller writes stay as the job has
     /// them, since they may be what it selects its pods by; not every Workload has them.
     fn of(template: &PodTemplate, kind: &JobKind, job: &JobObject, pod_set: &JobPodSet) -> Self {

@@ -27,6 +27,7 @@ pub use finding::{ErrorKind, FieldError};
 pub use gates::Gates;
 pub use resource_flavor::resource_flavor;
 pub use syntax::{is_dns_subdomain, is_domain_path, is_qualified_name};
+pub use template::same_template;
 pub use workload::workload;
 pub use workload_update::workload_update;
 

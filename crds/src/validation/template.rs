@@ -99,7 +99,7 @@ const AMOUNT: [&str; 2] = ["divisor", "sizeLimit"];
 
 /// Whether Kubernetes' types would be equal (`equality.Semantic`): an absent field is like one that says nothing, and amounts are
 /// compared as such, so that "1" and "1000m" are the same.
-pub(super) fn same_template(a: &Value, b: &Value) -> bool {
+pub fn same_template(a: &Value, b: &Value) -> bool {
     // What a pod asks for as a whole: written without content, it is there.
     let is_whole = |template: &Value| template.pointer("/spec/resources").is_some_and(Value::is_object);
     is_whole(a) == is_whole(b) && same("", "template", a, b)

@@ -1,0 +1,244 @@
+//! Jobs that are edited between their creation and their start: what counts at once, and what needs another Workload.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use admission_controller::compose::{Priorities, Priority, compose};
+use admission_controller::jobs::{JobObject, TABLE, read};
+use admission_controller::reconcile::{Job, Known, Step, next};
+use crds::view::workload::Workload;
+use serde_json::{Value, json};
+use support::{World, pytorch};
+
+const GROUP: &str = "kueue.x-k8s.io";
+
+/// A Job of three pods that accepts two and runs for ten minutes at most, with this merge patch.
+fn job(patch: &Value) -> Job {
+    let mut object = json!({
+        "metadata": {
+            "name": "llama", "namespace": "team", "uid": "job-1",
+            "labels": { "kueue.x-k8s.io/max-exec-time-seconds": "600" },
+            "annotations": { "kueue.x-k8s.io/job-min-parallelism": "2" },
+        },
+        "spec": { "suspend": true, "parallelism": 3, "template": { "spec": {
+            "containers": [{ "name": "main", "resources": { "limits": { "nvidia.com/gpu": 1 } } }],
+        }}},
+    });
+    json_patch::merge(&mut object, patch);
+    let object: JobObject = serde_json::from_value(object).unwrap();
+    let kind = &TABLE[0];
+    Job { kind, view: read(kind, &object), object }
+}
+
+/// The Workload of that job as it was written, with these conditions.
+fn workload(conditions: &[&str]) -> Workload {
+    let mut workload = compose(&job(&json!({})), &Priorities::default()).unwrap();
+    let holds =
+        |kind: &&str| json!({ "type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    workload["status"]["conditions"] = conditions.iter().map(holds).collect();
+    serde_json::from_value(workload).unwrap()
+}
+
+const RESERVED: &[&str] = &["QuotaReserved"];
+const ADMITTED: &[&str] = &["QuotaReserved", "Admitted"];
+
+#[test]
+fn what_an_admission_rests_on_needs_another_workload() {
+    let template = |part: Value| json!({ "spec": { "template": part } });
+    let tolerant = json!({ "spec": { "tolerations": [{ "key": "gpu", "operator": "Exists" }] } });
+    for (patch, reserved, admitted) in [
+        (json!({}), Step::Nothing, Step::Start),
+        (template(json!({ "metadata": { "labels": { "team": "x" } } })), Step::Nothing, Step::Start),
+        (template(json!({ "spec": { "nodeSelector": { "disk": "ssd" } } })), Step::Nothing, Step::Start),
+        (template(json!({ "spec": { "tolerations": [] } })), Step::Nothing, Step::Start),
+        (template(tolerant), Step::DeleteWorkload, Step::Start),
+        (
+            json!({ "metadata": { "labels": { "kueue.x-k8s.io/max-exec-time-seconds": "60" } } }),
+            Step::DeleteWorkload,
+            Step::DeleteWorkload,
+        ),
+        (
+            json!({ "metadata": { "annotations": { "kueue.x-k8s.io/job-min-parallelism": "1" } } }),
+            Step::DeleteWorkload,
+            Step::DeleteWorkload,
+        ),
+        (json!({ "spec": { "parallelism": 4 } }), Step::DeleteWorkload, Step::DeleteWorkload),
+    ] {
+        let edited = job(&patch);
+        let step = |conditions: &[&str]| next(&edited, Some(&workload(conditions)), Known::default());
+        assert_eq!((step(RESERVED), step(ADMITTED)), (reserved, admitted), "{patch}");
+    }
+}
+
+/// What an admission added is no edit, and nobody who runs is stopped for the rest.
+#[test]
+fn a_started_job_is_left_alone() {
+    let marked = json!({
+        "metadata": { "labels": { "kueue.x-k8s.io/podset": "main" } },
+        "spec": { "tolerations": [{ "key": "gpu", "operator": "Exists" }] },
+    });
+    let stopped = job(&json!({ "spec": { "template": marked } }));
+    assert_eq!(next(&stopped, Some(&workload(RESERVED)), Known::default()), Step::Nothing);
+    let runs = job(&json!({
+        "metadata": { "labels": { "kueue.x-k8s.io/max-exec-time-seconds": null } },
+        "spec": { "suspend": false, "template": marked },
+    }));
+    assert_eq!(next(&runs, Some(&workload(ADMITTED)), Known::default()), Step::Nothing);
+}
+
+#[test]
+fn a_workload_follows_the_class_of_its_job_but_not_that_of_pods() {
+    let class = |kind: &str, name: &str| {
+        let group = if kind == "PriorityClass" { "scheduling.k8s.io" } else { GROUP };
+        json!({ "group": group, "kind": kind, "name": name })
+    };
+    let of_pods = |name: &str| ("scheduling.k8s.io", "PriorityClass", name.to_owned());
+    let of_workloads = |name: &str| (GROUP, "WorkloadPriorityClass", name.to_owned());
+    let prebuilt =
+        json!({ "metadata": { "annotations": { "kueue.x-k8s.io/prebuilt-workload-name": "by-hand" } } });
+    let own = json!({});
+    // What the Workload has, what the job asks for, and whether it follows while it waits, and with quota.
+    for (written, value, wanted, object, waiting, reserved) in [
+        (class("PriorityClass", "high"), 9, Some(of_workloads("low")), &own, false, false),
+        (class("PriorityClass", "high"), 9, Some(of_pods("low")), &own, false, false),
+        (class("PriorityClass", "high"), 9, None, &own, false, false),
+        (Value::Null, 0, Some(of_pods("low")), &own, false, false),
+        (Value::Null, 0, Some(of_workloads("low")), &own, true, false),
+        (class("WorkloadPriorityClass", "high"), 9, Some(of_workloads("low")), &own, true, true),
+        (class("WorkloadPriorityClass", "low"), 9, Some(of_workloads("low")), &own, true, true),
+        (class("WorkloadPriorityClass", "low"), 1, Some(of_workloads("low")), &own, false, false),
+        (class("WorkloadPriorityClass", "high"), 9, Some(of_pods("low")), &own, true, false),
+        (class("WorkloadPriorityClass", "high"), 9, Some(of_workloads("low")), &prebuilt, false, false),
+        (class("WorkloadPriorityClass", "low"), 9, Some(of_workloads("low")), &prebuilt, true, true),
+    ] {
+        let mut job = job(object);
+        let priority = Priority { value: 1, class: wanted };
+        let known = Known { priority: Some(&priority), ..Known::default() };
+        let mut follows = |conditions: &[&str], suspended: bool| {
+            job.view.suspended = suspended;
+            let mut workload = workload(conditions);
+            workload.spec.priority = Some(value);
+            workload.spec.priority_class_ref = serde_json::from_value(written.clone()).unwrap();
+            next(&job, Some(&workload), known)
+        };
+        let step = |follows: bool| if follows { Step::ChangePriority } else { Step::Nothing };
+        let words = format!("{written} {value} {:?} {object}", priority.class);
+        assert_eq!(follows(ADMITTED, false), step(reserved), "{words}");
+        if object == &own {
+            assert_eq!(follows(&[], true), step(waiting), "{words}");
+        }
+    }
+}
+
+/// A job of two pods that has quota and waits for a check.
+async fn waiting() -> World {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.checked("a").await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    assert!(world.is("llama", "QuotaReserved") && !world.is("llama", "Admitted"));
+    world
+}
+
+async fn edit(world: &World, change: impl Fn(&mut Value) + Send + Sync) {
+    world.update("kubeflow.org", "pytorchjobs", "llama", false, change).await;
+    world.settle().await;
+}
+
+/// The pod template of the only role.
+fn template(job: &mut Value) -> &mut Value {
+    &mut job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+}
+
+/// The check says that it is passed.
+async fn answer(world: &World) {
+    let (name, now) = (world.workload_name("llama"), world.stamp());
+    let ready = |workload: &mut Value| {
+        let state = &mut workload["status"]["admissionChecks"][0];
+        (state["state"], state["lastTransitionTime"]) = (json!("Ready"), json!(now));
+    };
+    world.update(GROUP, "workloads", &name, true, ready).await;
+    world.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_started_with_the_templates_that_it_has_then() {
+    let world = waiting().await;
+    let before = world.workload("llama").unwrap()["metadata"]["uid"].clone();
+    edit(&world, |job| {
+        template(job)["metadata"] = json!({ "labels": { "team": "x" }, "annotations": { "note": "y" } });
+        template(job)["spec"]["nodeSelector"] = json!({ "disk": "ssd" });
+    })
+    .await;
+    answer(&world).await;
+    assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));
+    assert_eq!(world.workload("llama").unwrap()["metadata"]["uid"], before);
+    let mut job = world.job("llama");
+    let started = template(&mut job);
+    assert_eq!(started["metadata"]["labels"]["team"], "x");
+    assert_eq!(started["metadata"]["labels"]["kueue.x-k8s.io/podset"], "worker");
+    assert_eq!(started["metadata"]["annotations"]["note"], "y");
+    assert_eq!(started["spec"]["nodeSelector"], json!({ "disk": "ssd", "gpu": "a100" }));
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_that_contradicts_the_flavor_cannot_start() {
+    let world = waiting().await;
+    edit(&world, |job| template(job)["spec"]["nodeSelector"] = json!({ "gpu": "h100" })).await;
+    answer(&world).await;
+    assert_eq!(world.condition("llama", "Finished").unwrap().1, "FailedToStart");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_edited_job_tolerates_and_how_long_it_runs_is_described_anew() {
+    let world = waiting().await;
+    let before = world.workload("llama").unwrap()["metadata"]["uid"].clone();
+    let tolerations = json!([{ "key": "spot", "operator": "Exists" }]);
+    edit(&world, |job| {
+        job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("600");
+        template(job)["spec"]["tolerations"] = tolerations.clone();
+    })
+    .await;
+    let after = world.workload("llama").unwrap();
+    assert_ne!(after["metadata"]["uid"], before);
+    assert_eq!(after["spec"]["maximumExecutionTimeSeconds"], 600);
+    assert!(world.told().iter().any(|one| one.1 == "DeletedWorkload"), "{:?}", world.told());
+    assert!(world.is("llama", "QuotaReserved"), "it has quota again");
+    answer(&world).await;
+    assert!(!world.is_suspended("llama"));
+    assert_eq!(template(&mut world.job("llama"))["spec"]["tolerations"], tolerations);
+}
+
+/// As with Kueue: the class of pods is looked at when a job is described, and again when it is described anew.
+#[tokio::test(start_paused = true)]
+async fn an_edited_class_of_pods_counts_when_the_job_is_described_anew() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    for (name, value) in [("low", 1), ("high", 9)] {
+        let class = json!({ "metadata": { "name": name }, "value": value });
+        world.create("scheduling.k8s.io", "priorityclasses", class).await;
+    }
+    world.start("layer1");
+    let mut job = pytorch("llama", "a", 2);
+    job["spec"]["runPolicy"]["schedulingPolicy"] = json!({ "priorityClass": "high" });
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.settle().await;
+    let class = || {
+        let spec = world.workload("llama").unwrap()["spec"].clone();
+        (spec["priority"].clone(), spec["priorityClassRef"]["name"].clone())
+    };
+    assert_eq!(class(), (json!(9), json!("high")));
+    edit(&world, |job| {
+        job["spec"]["runPolicy"]["schedulingPolicy"]["priorityClass"] = json!("low");
+    })
+    .await;
+    assert_eq!(class(), (json!(9), json!("high")));
+    edit(&world, |job| job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!(3)).await;
+    assert_eq!(class(), (json!(1), json!("low")));
+}
