@@ -349,7 +349,8 @@ impl Engine {
         self.renew_consumption(id);
     }
 
-    /// Its admission was not written, or it will never use what it got.
+    /// Its admission was not written, or it will never be complete. One that is evicted before that goes on owing: it asks again,
+    /// and owes anew for what it gets then.
     pub(crate) fn lift_penalty(&mut self, who: WorkloadId) {
         let Some(id) = self.workloads.get(who).and_then(|record| record.local_queue) else { return };
         let account = self.local_queues[id].account.as_mut();
