@@ -231,6 +231,28 @@ fn what_an_evicted_workload_owes_counts_in_the_order_and_its_next_quota_is_owed_
     assert_eq!(penalty(&world), 0);
 }
 
+/// What Kueue tells of every LocalQueue once `admissionFairSharing` is configured.
+#[test]
+fn an_account_is_kept_and_orders_nobody_where_turns_do_not_go_by_it() {
+    let mut world = world(1, &[("a", ONE), ("b", ONE)], AdmissionMode::NoFairSharing);
+    used(&mut world, "a", 8);
+    submit(&mut world, "a0", "a", 0);
+    submit(&mut world, "b0", "b", 5);
+    let [Decision::Reserve(reserve)] = &world.engine.decide(0)[..] else { panic!("it fits") };
+    assert_eq!(reserve.workload, Uid::from("a0"));
+    world.carry_out(Decision::Reserve(reserve.clone()));
+    let history = world.engine.history(&key("a")).unwrap();
+    assert_eq!((gpus_of(&history.consumed), gpus_of(&history.penalty)), (8 * ONE, 0));
+    world.engine.decide(0);
+    world.engine.decide(10_000);
+    let consumed = gpus_of(&world.engine.history(&key("a")).unwrap().consumed);
+    assert!((consumed - (8 * ONE + ONE) / 2).abs() < 100, "it runs for a half-life: {consumed}");
+    world.engine.apply(Event::ClusterQueueGone("cq".into(), "cq".into()));
+    world.engine.decide(10_000);
+    assert_eq!(world.engine.history(&key("a")), None);
+    world.engine.audit().unwrap();
+}
+
 #[test]
 fn who_has_used_more_is_preempted_first() {
     let mut world = world(2, &[("a", ONE), ("b", ONE)], AdmissionMode::UsageBasedFairSharing);
