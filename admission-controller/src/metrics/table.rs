@@ -217,7 +217,7 @@ metrics! {
     LOCAL_ADMITTED: "kueue_local_queue_admitted_workloads_total", Kind::Counter, LocalQueue, LOCAL_CLASS,
         "Workloads that were admitted";
     LOCAL_FINISHED: "kueue_local_queue_finished_workloads_total", Kind::Counter, LocalQueue, LOCAL_CLASS,
-        "Workloads that ended";
+        "Workloads with an admission that ended";
     LOCAL_EVICTED: "kueue_local_queue_evicted_workloads_total", Kind::Counter, LocalQueue,
         &["name", "namespace", "reason", "underlying_cause", "priority_class"],
         "Evictions, by reason";

@@ -67,7 +67,8 @@ impl QueueMetrics {
         let Some(admission) = after.status.admission.as_ref().or_else(|| before?.status.admission.as_ref())
         else {
             if became(tokens::FINISHED) {
-                finished(&self.places(after, "", written.local_queue), after);
+                // As in Kueue, in no LocalQueue either: those count what their ClusterQueues let in.
+                finished(&self.places(after, "", None), after);
             }
             return;
         };
@@ -162,7 +163,7 @@ impl QueueMetrics {
     }
 }
 
-/// It has ended: in no ClusterQueue, where it had no quota.
+/// It has ended: in no queue, where it had no quota.
 fn finished(places: &Places<'_>, after: &Workload) {
     places.add(&Pair(&table::FINISHED, &table::LOCAL_FINISHED));
     if let Some(took) = phase::execution_time(after) {
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_without_quota_is_counted_in_no_cluster_queue() {
+    fn who_ends_without_quota_is_counted_in_no_queue() {
         let metrics = QueueMetrics::new(true, Shown::default());
         let queue = json!({ "metadata": { "name": "a", "namespace": "team" } });
         let queue: LocalQueue = serde_json::from_value(queue).unwrap();
@@ -249,12 +250,11 @@ mod tests {
         metrics.register(&mut registry);
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
-        for line in [
-            r#"kueue_finished_workloads_total{cluster_queue="",priority_class="",replica_role="leader"} 1"#,
-            r#"kueue_local_queue_finished_workloads_total{name="a",namespace="team",priority_class="",replica_role="leader"} 1"#,
-        ] {
-            assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        let line =
+            r#"kueue_finished_workloads_total{cluster_queue="",priority_class="",replica_role="leader"} 1"#;
+        assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        for absent in ["kueue_local_queue_finished_workloads_total{", "execution_time_seconds_count"] {
+            assert!(!text.contains(absent), "{text}");
         }
-        assert!(!text.contains("execution_time_seconds_count"), "{text}");
     }
 }
