@@ -113,8 +113,7 @@ impl Controller {
             Answer::Check(view) => self.world.take_check(&mut self.engine, *view),
             Answer::Cohort(view) => self.world.take_cohort(*view),
             Answer::LetGo(view) => {
-                let labels = view.metadata.labels.as_ref();
-                let is_group = labels.is_some_and(|labels| labels.contains_key(kueue::POD_GROUP_NAME));
+                let is_group = pods::group_name(&view.metadata).is_some();
                 let key = self.world.take_let_go(&mut self.engine, *view);
                 let workload = key.and_then(|(namespace, name)| self.world.workload_named(&namespace, &name));
                 if let Some(workload) = workload {
