@@ -38,7 +38,7 @@ const OTHER: &str = "other";
 /// Which metrics are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// Quotas and their use by flavor and resource.
+    /// Quotas and their use by flavor and resource, and the shares of ClusterQueues.
     pub resources: bool,
     /// Of LocalQueues with these labels; `None`: of none.
     pub local_queues: Option<LabelSelector>,
@@ -74,6 +74,7 @@ impl Shown {
             &table::NOMINAL,
             &table::BORROWING,
             &table::LENDING,
+            &table::SHARE,
         ];
         if of_resources.contains(&metric) {
             self.resources

@@ -101,7 +101,11 @@ async fn shares_are_told_where_sharing_is_fair() {
     world.create("kueue.x-k8s.io", "cohorts", cohort).await;
     world.queue("a", "team", json!({ "nominalQuota": 0 }), json!({})).await;
     world.queue("b", "pool", json!({ "nominalQuota": 8 }), json!({})).await;
-    let file = Configuration { fair_sharing: Some(FairSharingConfig::default()), ..Configuration::default() };
+    let file = Configuration {
+        fair_sharing: Some(FairSharingConfig::default()),
+        metrics: Metrics { enable_cluster_queue_resources: true, ..Metrics::default() },
+        ..Configuration::default()
+    };
     world.start_with("layer1", Config { file, ..Config::default() });
     world.pytorch("borrower", "a", 2).await;
     world.settle().await;
@@ -139,6 +143,20 @@ async fn shares_are_told_where_sharing_is_fair() {
     world.settle().await;
     let text = world.metrics().await;
     assert!(!text.contains(r#"kueue_cohort_weighted_share{cohort="team""#), "{text}");
+}
+
+/// As in Kueue, those of ClusterQueues come with their quotas, those of cohorts always.
+#[tokio::test(start_paused = true)]
+async fn shares_of_cluster_queues_are_no_metric_where_their_quotas_are_none() {
+    let world = World::new(false).await;
+    world.create("kueue.x-k8s.io", "cohorts", json!({ "metadata": { "name": "pool" }, "spec": {} })).await;
+    world.queue("a", "pool", json!({ "nominalQuota": 8 }), json!({})).await;
+    let file = Configuration { fair_sharing: Some(FairSharingConfig::default()), ..Configuration::default() };
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.settle().await;
+    let text = world.metrics().await;
+    says(&text, &[r#"kueue_cohort_weighted_share{cohort="pool",replica_role="leader"} 0.0"#]);
+    assert!(!text.contains("kueue_cluster_queue_weighted_share{"), "{}", without_buckets(&text));
 }
 
 /// What a LocalQueue has used is in its status and in a metric, decays though nothing happens, and goes with the LocalQueue.
