@@ -145,9 +145,8 @@ impl QueueMetrics {
                 (0..count).for_each(|_| self.series.observe(&table::ATTEMPT_TOOK, &[result], each));
             }
         }
-        for (queue, skips) in &counts.preemption_skips {
-            let skips = Number::Whole(i64::try_from(*skips).unwrap_or(i64::MAX));
-            self.series.set(&table::SKIPS, &[queue.as_str()], skips);
+        for queue in &counts.preemption_skips {
+            self.series.set(&table::SKIPS, &[queue.as_str()], 1);
         }
         for ((queue, result), count) in &counts.recomputations {
             self.series.add(&table::RECOMPUTED, &[queue.as_str(), result.token()], *count);

@@ -164,7 +164,7 @@ metrics! {
     PREEMPTED: "kueue_preempted_workloads_total", Kind::Counter, ClusterQueue, &["preempting_cluster_queue", "reason"],
         "Workloads evicted for others, by the ClusterQueue for which they left";
     SKIPS: "kueue_admission_cycle_preemption_skips", Kind::Gauge, ClusterQueue, QUEUE,
-        "Workloads that would have preempted when others of the last cycle were faster";
+        "1 since a scheduling cycle in which its head would have preempted, but others were faster";
     RECOMPUTED: "kueue_preemption_target_recomputations_total", Kind::Counter, ClusterQueue, &["cluster_queue", "result"],
         "Second searches for victims within a cycle, by result";
     RESERVED_WAIT: "kueue_quota_reserved_wait_time_seconds", WAITS, ClusterQueue, QUEUE_CLASS,
