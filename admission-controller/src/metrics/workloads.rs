@@ -10,7 +10,7 @@ use quota_engine::{ClusterQueueName, CohortName};
 
 use super::table;
 use super::{Metric, Owner, QueueMetrics};
-use crate::phase;
+use crate::{phase, slices};
 
 /// A write of a Workload's status.
 pub struct Written<'a> {
@@ -92,8 +92,7 @@ impl QueueMetrics {
         }
         if became(tokens::FINISHED) {
             finished(&places, after);
-            let said = after.condition(tokens::FINISHED);
-            if said.is_some_and(|said| said.reason == tokens::finished::WORKLOAD_SLICE_REPLACED) {
+            if slices::was_replaced(after) {
                 self.series.add(&table::REPLACED, &[places.queue], 1);
             }
         }
@@ -230,15 +229,50 @@ mod tests {
             .unwrap()
     }
 
+    fn page(metrics: &QueueMetrics) -> String {
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    fn condition(kind: &str, status: &str, reason: &str, since: &str) -> Value {
+        json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since })
+    }
+
+    #[test]
+    fn an_evicted_slice_that_ends_was_replaced_by_nobody() {
+        let since = "2026-01-01T00:00:00Z";
+        let over = condition("Finished", "True", "WorkloadSliceReplaced", since);
+        for (evicted, replaced) in [("True", false), ("False", true)] {
+            let metrics = QueueMetrics::new(true, Shown::default());
+            let evicted = condition("Evicted", evicted, "Preempted", since);
+            let slice = |conditions: Value| {
+                let admission = json!({ "clusterQueue": "a", "podSetAssignments": [] });
+                workload(json!({ "admission": admission, "conditions": conditions }))
+            };
+            let (before, after) = (slice(json!([evicted])), slice(json!([evicted, over])));
+            let written = Written {
+                before: Some(&before),
+                after: &after,
+                preemptor: None,
+                local_queue: None,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            metrics.written(&written, |_| Vec::new());
+            let text = page(&metrics);
+            assert!(text.contains(r#"kueue_finished_workloads_total{cluster_queue="a""#), "{text}");
+            assert_eq!(text.contains("kueue_replaced_workload_slices_total{"), replaced, "{text}");
+        }
+    }
+
     #[test]
     fn who_ends_without_quota_is_counted_in_no_queue() {
         let metrics = QueueMetrics::new(true, Shown::default());
         let queue = json!({ "metadata": { "name": "a", "namespace": "team" } });
         let queue: LocalQueue = serde_json::from_value(queue).unwrap();
-        let over = json!([{
-            "type": "Finished", "status": "True", "reason": "OutOfSync", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }]);
+        let over = json!([condition("Finished", "True", "OutOfSync", "2026-01-01T00:00:00Z")]);
         let (waits, ended) = (workload(json!({})), workload(json!({ "conditions": over })));
         for (before, after) in [(&waits, &ended), (&ended, &ended)] {
             let now = Timestamp::UNIX_EPOCH;
@@ -246,10 +280,7 @@ mod tests {
             let written = Written { before: Some(before), after, preemptor: None, local_queue, now };
             metrics.written(&written, |_| Vec::new());
         }
-        let mut registry = Registry::default();
-        metrics.register(&mut registry);
-        let mut text = String::new();
-        encode(&mut text, &registry).unwrap();
+        let text = page(&metrics);
         let line =
             r#"kueue_finished_workloads_total{cluster_queue="",priority_class="",replica_role="leader"} 1"#;
         assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
