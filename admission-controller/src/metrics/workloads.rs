@@ -6,11 +6,12 @@ use crds::reasons::workload as tokens;
 use crds::view::local_queue::LocalQueue;
 use crds::view::workload::{Evictions, Workload};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use quota_engine::{ClusterQueueName, CohortName};
 
 use super::table;
 use super::{Metric, Owner, QueueMetrics};
-use crate::{phase, slices};
+use crate::{phase, requeue, slices};
 
 /// A write of a Workload's status.
 pub struct Written<'a> {
@@ -73,7 +74,7 @@ impl QueueMetrics {
             return;
         };
         let places = self.places(after, &admission.cluster_queue, written.local_queue);
-        let queued = waited(before.unwrap_or(after), now);
+        let queued = waited(before.unwrap_or(after), after, now);
         if became(tokens::QUOTA_RESERVED) {
             places.add(&Pair(&table::RESERVED, &table::LOCAL_RESERVED));
             places.observe(&Pair(&table::RESERVED_WAIT, &table::LOCAL_RESERVED_WAIT), queued);
@@ -196,14 +197,22 @@ fn newly_counted<'a>(before: Option<&Workload>, after: &'a Workload) -> Option<&
 }
 
 /// Seconds since it was queued: created, or queued again after an eviction, which is when it was no longer put off.
-fn waited(before: &Workload, now: Timestamp) -> f64 {
+fn waited(before: &Workload, after: &Workload, now: Timestamp) -> f64 {
     let requeued = before.condition(tokens::REQUEUED).map(|one| {
         let put_off = before.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
         let until = put_off.filter(|_| one.status == "False").map(|until| until.0);
+        let until = until.max(restarted(one, after));
         until.unwrap_or(one.last_transition_time.0).max(one.last_transition_time.0)
     });
     let created = before.metadata.creation_timestamp.as_ref().map(|time| time.0);
     requeued.or(created).map_or(0.0, |since| now.duration_since(since).as_secs_f64().max(0.0))
+}
+
+/// Since when its queue runs again, or it is active again, as the write says with which that ended what `before` says.
+fn restarted(before: &Condition, after: &Workload) -> Option<Timestamp> {
+    let end = requeue::end_of(&before.reason).filter(|_| before.status == "False")?;
+    let restarted = after.true_condition(tokens::REQUEUED)?;
+    (end != tokens::evicted::BACKOFF_FINISHED).then_some(restarted.last_transition_time.0)
 }
 
 /// From one condition to another; nothing where one is missing or clocks disagree.
@@ -239,6 +248,26 @@ mod tests {
 
     fn condition(kind: &str, status: &str, reason: &str, since: &str) -> Value {
         json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since })
+    }
+
+    #[test]
+    fn nobody_waits_while_its_queue_is_stopped_or_it_is_inactive() {
+        let requeued = |status: &str, reason: &str, since: &str| condition("Requeued", status, reason, since);
+        for (status, reason, put_off, waited_for) in [
+            ("False", "ClusterQueueStopped", Value::Null, 10.0),
+            ("False", "LocalQueueStopped", Value::Null, 10.0),
+            ("False", "DeactivatedDueToRequeuingLimitExceeded", Value::Null, 10.0),
+            ("False", "PodsReadyTimeout", Value::Null, 3600.0),
+            ("False", "PodsReadyTimeout", json!({ "requeueAt": "2026-01-01T00:30:00Z" }), 1800.0),
+            ("True", "Preempted", Value::Null, 3600.0),
+        ] {
+            let before = requeued(status, reason, "2026-01-01T00:00:00Z");
+            let before = workload(json!({ "conditions": [before], "requeueState": put_off }));
+            let after = requeued("True", "Restarted", "2026-01-01T00:59:50Z");
+            let after = workload(json!({ "conditions": [after] }));
+            let now = "2026-01-01T01:00:00Z".parse().unwrap();
+            assert_eq!(waited(&before, &after, now), waited_for, "{status} {reason}");
+        }
     }
 
     #[test]
