@@ -164,6 +164,7 @@ impl QueueMetrics {
     pub fn forget_cluster_queue(&self, name: &ClusterQueueName) -> BTreeSet<CohortName> {
         let left = self.known().sums.forget(name);
         self.forget(Owner::ClusterQueue, &[name.as_str()]);
+        self.tell_counts(name);
         for cohort in &left {
             self.tell_sums(cohort);
         }

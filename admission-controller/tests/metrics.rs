@@ -51,8 +51,60 @@ async fn queues_and_workloads_are_counted_by_kueues_names() {
     let id = GroupResource::new("kueue.x-k8s.io", "clusterqueues");
     world.cluster.store("user").delete(&id, "", "a", Default::default()).await.unwrap();
     world.settle().await;
-    let text = world.metrics().await;
-    assert!(!text.contains(r#"{cluster_queue="a""#), "its series went with it:\n{text}");
+    let left = async || -> Vec<String> {
+        let text = world.metrics().await;
+        text.lines().filter(|line| line.contains(r#"{cluster_queue="a""#)).map(str::to_owned).collect()
+    };
+    // Its series went with it, but for those who wait for it all the same.
+    let unadmitted = left().await;
+    assert!(
+        matches!(&unadmitted[..], [one] if one.starts_with("kueue_unadmitted_workloads{")),
+        "{unadmitted:?}"
+    );
+    let id = GroupResource::new("kueue.x-k8s.io", "localqueues");
+    world.cluster.store("user").delete(&id, "team", "a", Default::default()).await.unwrap();
+    world.settle().await;
+    assert_eq!(left().await, Vec::<String>::new());
+}
+
+/// As in Kueue: it is as if it was not there, but for what it uses and its status.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_counted_in_a_local_queue_that_is_stopped() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 2 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("runs", "a", 2).await;
+    world.settle().await;
+    world.pytorch("waits", "a", 2).await;
+    world.settle().await;
+    let (id, part) = (GroupResource::new("kueue.x-k8s.io", "localqueues"), cluster_sim::Part::Main);
+    for (policy, waits) in [("Hold", false), ("None", true)] {
+        let stop = |queue: &mut serde_json::Value| {
+            queue["spec"]["stopPolicy"] = json!(policy);
+            Ok(())
+        };
+        world.cluster.store("user").update(&id, "team", "a", part, stop).await.unwrap();
+        world.settle().await;
+        let text = world.metrics().await;
+        let status = if waits { "True" } else { "False" };
+        says(
+            &text,
+            &[
+                r#"kueue_local_queue_reserving_active_workloads{name="a",namespace="team",replica_role="leader"} 1"#,
+                &format!(
+                    r#"kueue_local_queue_status{{name="a",namespace="team",active="{status}",replica_role="leader"}} 1"#
+                ),
+            ],
+        );
+        for counted in [
+            r#"kueue_local_queue_pending_workloads{name="a""#,
+            r#"kueue_local_queue_finished_workloads{name="a""#,
+            r#"kueue_local_queue_unadmitted_workloads{name="a""#,
+            r#"kueue_unadmitted_workloads{cluster_queue="a""#,
+        ] {
+            assert_eq!(text.contains(counted), waits, "{policy}: {counted}\n{}", without_buckets(&text));
+        }
+    }
 }
 
 /// What objects say of themselves is on their series, and follows them.
@@ -361,7 +413,9 @@ async fn local_queues_and_cohorts_are_told_of() {
             r#"kueue_cohort_subtree_admitted_active_workloads{cohort="all",replica_role="leader"} 0"#,
         ],
     );
-    store.delete(&id, "team", "a", Default::default()).await.unwrap();
+    for queue in ["a", "b"] {
+        store.delete(&id, "team", queue, Default::default()).await.unwrap();
+    }
     store
         .delete(&GroupResource::new("kueue.x-k8s.io", "clusterqueues"), "", "a", Default::default())
         .await
