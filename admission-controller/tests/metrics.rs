@@ -107,6 +107,48 @@ async fn nobody_is_counted_in_a_local_queue_that_is_stopped() {
     }
 }
 
+/// As in Kueue, whoever writes them.
+#[tokio::test(start_paused = true)]
+async fn ends_and_returns_of_quota_that_others_write_are_counted() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    for job in ["ends", "leaves"] {
+        world.pytorch(job, "a", 2).await;
+    }
+    world.settle().await;
+    let condition = |kind: &str, status: &str| {
+        let (reason, since) = ("ByHand", world.stamp());
+        json!({ "type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": since })
+    };
+    let over = condition("Finished", "True");
+    let lost =
+        [condition("Evicted", "True"), condition("QuotaReserved", "False"), condition("Admitted", "False")];
+    let (ends, leaves) = (world.workload_name("ends"), world.workload_name("leaves"));
+    world
+        .update("kueue.x-k8s.io", "workloads", &ends, true, |workload| {
+            workload["status"]["conditions"].as_array_mut().unwrap().push(over.clone());
+        })
+        .await;
+    world
+        .update("kueue.x-k8s.io", "workloads", &leaves, true, |workload| {
+            let conditions = workload["status"]["conditions"].as_array_mut().unwrap();
+            conditions.retain(|one| lost.iter().all(|other| one["type"] != other["type"]));
+            conditions.extend(lost.iter().cloned());
+            workload["status"].as_object_mut().unwrap().remove("admission");
+        })
+        .await;
+    world.settle().await;
+    says(
+        &world.metrics().await,
+        &[
+            r#"kueue_finished_workloads_total{cluster_queue="a",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_local_queue_finished_workloads_total{name="a",namespace="team",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_workload_eviction_latency_seconds_count{cluster_queue="a",reason="ByHand",replica_role="leader"} 1"#,
+        ],
+    );
+}
+
 /// What objects say of themselves is on their series, and follows them.
 #[tokio::test(start_paused = true)]
 async fn series_show_what_the_administrator_wants_to_see_of_their_objects() {

@@ -1,4 +1,4 @@
-//! What follows from the answers to writes.
+//! What follows from the answers to writes; and what is counted though somebody else wrote it.
 
 use std::time::Duration;
 
@@ -129,6 +129,36 @@ impl Controller {
             Answer::Ended(view) => self.stray_ended(*view),
             Answer::Nothing => {}
         }
+    }
+
+    /// The watch has news of a Workload. Where that is its end, or its quota came back, it is counted as in Kueue, whoever wrote
+    /// it; what is written here counts when the answer comes, which may be later.
+    pub(super) fn count_end(&self, view: &Workload) {
+        let is_free = view.holds(tokens::EVICTED) && !view.holds(tokens::QUOTA_RESERVED);
+        if !(is_free || view.holds(tokens::FINISHED)) || !self.acts() {
+            return;
+        }
+        let Some(before) = self.world.workloads.before(view).filter(|_| !self.is_being_written(view)) else {
+            return;
+        };
+        let queue = queue_of(view);
+        self.counted.queues.ended(&Written {
+            before: Some(&before),
+            after: view,
+            preemptor: None,
+            local_queue: queue.and_then(|key| self.world.local_queue(&key)),
+            now: self.ctx.clock.now(),
+        });
+    }
+
+    fn is_being_written(&self, workload: &Workload) -> bool {
+        let metadata = &workload.metadata;
+        self.busy.values().any(|op| match &op.about {
+            About::Workload { namespace, name } | About::Request { namespace, name, .. } => {
+                metadata.name.as_ref() == Some(name) && metadata.namespace.as_ref() == Some(namespace)
+            }
+            About::Job { .. } | About::Pod { .. } | About::Queue => false,
+        })
     }
 
     /// How long after its job a Workload was made. One of its name may be somebody else's.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crds::reasons::workload as tokens;
 use crds::view::local_queue::LocalQueue;
-use crds::view::workload::{Evictions, Workload};
+use crds::view::workload::{Admission, Evictions, Workload};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use quota_engine::{ClusterQueueName, CohortName};
@@ -25,6 +25,17 @@ pub struct Written<'a> {
     pub local_queue: Option<&'a LocalQueue>,
     /// When.
     pub now: Timestamp,
+}
+
+impl<'a> Written<'a> {
+    fn became(&self, kind: &str) -> bool {
+        self.after.holds(kind) && !self.before.is_some_and(|before| before.holds(kind))
+    }
+
+    /// Who is evicted may have lost it with the same write.
+    fn admission(&self) -> Option<&'a Admission> {
+        self.after.status.admission.as_ref().or_else(|| self.before?.status.admission.as_ref())
+    }
 }
 
 /// The same metric of a ClusterQueue and of its LocalQueue.
@@ -58,21 +69,10 @@ impl Places<'_> {
 impl QueueMetrics {
     /// A written Workload status: what it says that it did not say before. `cohorts` tells those above a ClusterQueue.
     pub fn written(&self, written: &Written<'_>, cohorts: impl FnOnce(&ClusterQueueName) -> Vec<CohortName>) {
+        self.ended(written);
         let Written { before, after, now, .. } = *written;
-        let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
-        if let Some(done) = before.and_then(|before| phase::eviction_done(before, after, now)) {
-            let labels = [done.cluster_queue, done.reason];
-            self.series.observe(&table::EVICTION_TOOK, &labels, done.took.as_secs_f64());
-        }
-        // Who is evicted may have lost it with the same write.
-        let Some(admission) = after.status.admission.as_ref().or_else(|| before?.status.admission.as_ref())
-        else {
-            if became(tokens::FINISHED) {
-                // As in Kueue, in no LocalQueue either: those count what their ClusterQueues let in.
-                finished(&self.places(after, "", None), after);
-            }
-            return;
-        };
+        let became = |kind: &str| written.became(kind);
+        let Some(admission) = written.admission() else { return };
         let places = self.places(after, &admission.cluster_queue, written.local_queue);
         let queued = waited(before.unwrap_or(after), after, now);
         if became(tokens::QUOTA_RESERVED) {
@@ -91,11 +91,8 @@ impl QueueMetrics {
         if became(tokens::PODS_READY) {
             ready(&places, after, queued);
         }
-        if became(tokens::FINISHED) {
-            finished(&places, after);
-            if slices::was_replaced(after) {
-                self.series.add(&table::REPLACED, &[places.queue], 1);
-            }
+        if became(tokens::FINISHED) && slices::was_replaced(after) {
+            self.series.add(&table::REPLACED, &[places.queue], 1);
         }
         if let (true, Some(stats)) = (became(tokens::EVICTED), newly_counted(before, after)) {
             self.evicted(&places, stats, after);
@@ -103,6 +100,21 @@ impl QueueMetrics {
         if let (true, Some(preemptor)) = (became(tokens::PREEMPTED), written.preemptor) {
             let reason = after.condition(tokens::PREEMPTED).map_or("", |said| said.reason.as_str());
             self.series.add(&table::PREEMPTED, &[preemptor, reason], 1);
+        }
+    }
+
+    /// The part of [`QueueMetrics::written`] that counts whoever wrote it: that quota came back after an eviction, and the end.
+    pub fn ended(&self, written: &Written<'_>) {
+        let Written { before, after, local_queue, now, .. } = *written;
+        if let Some(done) = before.and_then(|before| phase::eviction_done(before, after, now)) {
+            let labels = [done.cluster_queue, done.reason];
+            self.series.observe(&table::EVICTION_TOOK, &labels, done.took.as_secs_f64());
+        }
+        if written.became(tokens::FINISHED) {
+            let admission = written.admission();
+            let queue = admission.map_or("", |admission| admission.cluster_queue.as_str());
+            // As in Kueue, LocalQueues count only what a ClusterQueue let in.
+            finished(&self.places(after, queue, local_queue.filter(|_| admission.is_some())), after);
         }
     }
 
