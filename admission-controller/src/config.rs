@@ -138,7 +138,7 @@ pub struct Webhook {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Metrics {
-    /// `enableClusterQueueResources`: quotas and their use by flavor and resource.
+    /// `enableClusterQueueResources`: quotas and their use by flavor and resource, and the shares of ClusterQueues.
     pub enable_cluster_queue_resources: bool,
     /// `customLabels`: labels that metrics get from the objects they are about.
     pub custom_labels: Vec<CustomLabel>,

@@ -38,7 +38,7 @@ const OTHER: &str = "other";
 /// Which metrics are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// Quotas and their use by flavor and resource.
+    /// Quotas and their use by flavor and resource, and the shares of ClusterQueues.
     pub resources: bool,
     /// Of LocalQueues with these labels; `None`: of none.
     pub local_queues: Option<LabelSelector>,
@@ -74,6 +74,7 @@ impl Shown {
             &table::NOMINAL,
             &table::BORROWING,
             &table::LENDING,
+            &table::SHARE,
         ];
         if of_resources.contains(&metric) {
             self.resources
@@ -144,9 +145,8 @@ impl QueueMetrics {
                 (0..count).for_each(|_| self.series.observe(&table::ATTEMPT_TOOK, &[result], each));
             }
         }
-        for (queue, skips) in &counts.preemption_skips {
-            let skips = Number::Whole(i64::try_from(*skips).unwrap_or(i64::MAX));
-            self.series.set(&table::SKIPS, &[queue.as_str()], skips);
+        for queue in &counts.preemption_skips {
+            self.series.set(&table::SKIPS, &[queue.as_str()], 1);
         }
         for ((queue, result), count) in &counts.recomputations {
             self.series.add(&table::RECOMPUTED, &[queue.as_str(), result.token()], *count);
@@ -164,6 +164,7 @@ impl QueueMetrics {
     pub fn forget_cluster_queue(&self, name: &ClusterQueueName) -> BTreeSet<CohortName> {
         let left = self.known().sums.forget(name);
         self.forget(Owner::ClusterQueue, &[name.as_str()]);
+        self.tell_counts(name);
         for cohort in &left {
             self.tell_sums(cohort);
         }

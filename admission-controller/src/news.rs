@@ -9,7 +9,7 @@ use crds::view::workload::Workload;
 use kit::events::Severity;
 use quota_engine::PendingReason;
 
-use crate::words;
+use crate::{slices, words};
 
 /// One piece of news.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,10 +61,8 @@ pub fn written<'a>(
         news.push(normal(after, reasons::PREEMPTED, message(after, tokens::PREEMPTED)));
         news.extend(preemptor.map(|preemptor| made_room(after, queue, preemptor)));
     }
-    let replaced =
-        after.condition(tokens::FINISHED).filter(|one| one.reason == finished::WORKLOAD_SLICE_REPLACED);
-    if let (true, Some(replaced)) = (became(tokens::FINISHED), replaced) {
-        news.push(normal(after, finished::WORKLOAD_SLICE_REPLACED, replaced.message.clone()));
+    if became(tokens::FINISHED) && slices::was_replaced(after) {
+        news.push(normal(after, finished::WORKLOAD_SLICE_REPLACED, message(after, tokens::FINISHED)));
     }
     if became(tokens::DEACTIVATION_TARGET) {
         news.extend(to_be_deactivated(after));
@@ -140,6 +138,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_evicted_slice_that_ends_was_replaced_by_nobody() {
+        let condition = |kind: &str, status: &str, reason: &str| {
+            json!({
+                "type": kind, "status": status, "reason": reason, "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            })
+        };
+        for (evicted, told) in [("True", 0), ("False", 1)] {
+            let evicted = condition("Evicted", evicted, "Preempted");
+            let over = condition("Finished", "True", "WorkloadSliceReplaced");
+            let slice = |conditions: serde_json::Value| -> Workload {
+                serde_json::from_value(json!({ "status": { "conditions": conditions } })).unwrap()
+            };
+            let (before, after) = (slice(json!([evicted])), slice(json!([evicted, over])));
+            assert_eq!(written(Some(&before), &after, None).len(), told, "{after:?}");
+        }
+    }
 
     #[test]
     fn who_was_not_looked_at_is_not_warned() {

@@ -55,6 +55,13 @@ fn is_evicted(workload: &Workload) -> bool {
     workload.holds(tokens::EVICTED)
 }
 
+/// Whether a slice that is over had its place taken by another. One that was evicted had lost it before: in Kueue only the scheduler
+/// counts and tells of such ends, and it is not the one who ends these (`normalizeActiveSlices`).
+pub fn was_replaced(slice: &Workload) -> bool {
+    let over = slice.condition(tokens::FINISHED);
+    over.is_some_and(|over| over.reason == tokens::finished::WORKLOAD_SLICE_REPLACED) && !is_evicted(slice)
+}
+
 /// What is to be done with the slices of a job that are not over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Plan<'a> {

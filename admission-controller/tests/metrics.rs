@@ -51,8 +51,102 @@ async fn queues_and_workloads_are_counted_by_kueues_names() {
     let id = GroupResource::new("kueue.x-k8s.io", "clusterqueues");
     world.cluster.store("user").delete(&id, "", "a", Default::default()).await.unwrap();
     world.settle().await;
-    let text = world.metrics().await;
-    assert!(!text.contains(r#"{cluster_queue="a""#), "its series went with it:\n{text}");
+    let left = async || -> Vec<String> {
+        let text = world.metrics().await;
+        text.lines().filter(|line| line.contains(r#"{cluster_queue="a""#)).map(str::to_owned).collect()
+    };
+    // Its series went with it, but for those who wait for it all the same.
+    let unadmitted = left().await;
+    assert!(
+        matches!(&unadmitted[..], [one] if one.starts_with("kueue_unadmitted_workloads{")),
+        "{unadmitted:?}"
+    );
+    let id = GroupResource::new("kueue.x-k8s.io", "localqueues");
+    world.cluster.store("user").delete(&id, "team", "a", Default::default()).await.unwrap();
+    world.settle().await;
+    assert_eq!(left().await, Vec::<String>::new());
+}
+
+/// As in Kueue: it is as if it was not there, but for what it uses and its status.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_counted_in_a_local_queue_that_is_stopped() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 2 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("runs", "a", 2).await;
+    world.settle().await;
+    world.pytorch("waits", "a", 2).await;
+    world.settle().await;
+    let (id, part) = (GroupResource::new("kueue.x-k8s.io", "localqueues"), cluster_sim::Part::Main);
+    for (policy, waits) in [("Hold", false), ("None", true)] {
+        let stop = |queue: &mut serde_json::Value| {
+            queue["spec"]["stopPolicy"] = json!(policy);
+            Ok(())
+        };
+        world.cluster.store("user").update(&id, "team", "a", part, stop).await.unwrap();
+        world.settle().await;
+        let text = world.metrics().await;
+        let status = if waits { "True" } else { "False" };
+        says(
+            &text,
+            &[
+                r#"kueue_local_queue_reserving_active_workloads{name="a",namespace="team",replica_role="leader"} 1"#,
+                &format!(
+                    r#"kueue_local_queue_status{{name="a",namespace="team",active="{status}",replica_role="leader"}} 1"#
+                ),
+            ],
+        );
+        for counted in [
+            r#"kueue_local_queue_pending_workloads{name="a""#,
+            r#"kueue_local_queue_finished_workloads{name="a""#,
+            r#"kueue_local_queue_unadmitted_workloads{name="a""#,
+            r#"kueue_unadmitted_workloads{cluster_queue="a""#,
+        ] {
+            assert_eq!(text.contains(counted), waits, "{policy}: {counted}\n{}", without_buckets(&text));
+        }
+    }
+}
+
+/// As in Kueue, whoever writes them.
+#[tokio::test(start_paused = true)]
+async fn ends_and_returns_of_quota_that_others_write_are_counted() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    for job in ["ends", "leaves"] {
+        world.pytorch(job, "a", 2).await;
+    }
+    world.settle().await;
+    let condition = |kind: &str, status: &str| {
+        let (reason, since) = ("ByHand", world.stamp());
+        json!({ "type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": since })
+    };
+    let over = condition("Finished", "True");
+    let lost =
+        [condition("Evicted", "True"), condition("QuotaReserved", "False"), condition("Admitted", "False")];
+    let (ends, leaves) = (world.workload_name("ends"), world.workload_name("leaves"));
+    world
+        .update("kueue.x-k8s.io", "workloads", &ends, true, |workload| {
+            workload["status"]["conditions"].as_array_mut().unwrap().push(over.clone());
+        })
+        .await;
+    world
+        .update("kueue.x-k8s.io", "workloads", &leaves, true, |workload| {
+            let conditions = workload["status"]["conditions"].as_array_mut().unwrap();
+            conditions.retain(|one| lost.iter().all(|other| one["type"] != other["type"]));
+            conditions.extend(lost.iter().cloned());
+            workload["status"].as_object_mut().unwrap().remove("admission");
+        })
+        .await;
+    world.settle().await;
+    says(
+        &world.metrics().await,
+        &[
+            r#"kueue_finished_workloads_total{cluster_queue="a",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_local_queue_finished_workloads_total{name="a",namespace="team",priority_class="",replica_role="leader"} 1"#,
+            r#"kueue_workload_eviction_latency_seconds_count{cluster_queue="a",reason="ByHand",replica_role="leader"} 1"#,
+        ],
+    );
 }
 
 /// What objects say of themselves is on their series, and follows them.
@@ -101,7 +195,11 @@ async fn shares_are_told_where_sharing_is_fair() {
     world.create("kueue.x-k8s.io", "cohorts", cohort).await;
     world.queue("a", "team", json!({ "nominalQuota": 0 }), json!({})).await;
     world.queue("b", "pool", json!({ "nominalQuota": 8 }), json!({})).await;
-    let file = Configuration { fair_sharing: Some(FairSharingConfig::default()), ..Configuration::default() };
+    let file = Configuration {
+        fair_sharing: Some(FairSharingConfig::default()),
+        metrics: Metrics { enable_cluster_queue_resources: true, ..Metrics::default() },
+        ..Configuration::default()
+    };
     world.start_with("layer1", Config { file, ..Config::default() });
     world.pytorch("borrower", "a", 2).await;
     world.settle().await;
@@ -139,6 +237,20 @@ async fn shares_are_told_where_sharing_is_fair() {
     world.settle().await;
     let text = world.metrics().await;
     assert!(!text.contains(r#"kueue_cohort_weighted_share{cohort="team""#), "{text}");
+}
+
+/// As in Kueue, those of ClusterQueues come with their quotas, those of cohorts always.
+#[tokio::test(start_paused = true)]
+async fn shares_of_cluster_queues_are_no_metric_where_their_quotas_are_none() {
+    let world = World::new(false).await;
+    world.create("kueue.x-k8s.io", "cohorts", json!({ "metadata": { "name": "pool" }, "spec": {} })).await;
+    world.queue("a", "pool", json!({ "nominalQuota": 8 }), json!({})).await;
+    let file = Configuration { fair_sharing: Some(FairSharingConfig::default()), ..Configuration::default() };
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.settle().await;
+    let text = world.metrics().await;
+    says(&text, &[r#"kueue_cohort_weighted_share{cohort="pool",replica_role="leader"} 0.0"#]);
+    assert!(!text.contains("kueue_cluster_queue_weighted_share{"), "{}", without_buckets(&text));
 }
 
 /// What a LocalQueue has used is in its status and in a metric, decays though nothing happens, and goes with the LocalQueue.
@@ -343,7 +455,9 @@ async fn local_queues_and_cohorts_are_told_of() {
             r#"kueue_cohort_subtree_admitted_active_workloads{cohort="all",replica_role="leader"} 0"#,
         ],
     );
-    store.delete(&id, "team", "a", Default::default()).await.unwrap();
+    for queue in ["a", "b"] {
+        store.delete(&id, "team", queue, Default::default()).await.unwrap();
+    }
     store
         .delete(&GroupResource::new("kueue.x-k8s.io", "clusterqueues"), "", "a", Default::default())
         .await

@@ -522,7 +522,10 @@ async fn a_workload_of_pods_has_their_class_and_what_an_autoscaler_is_asked_for_
     world.create("leaderworkerset.x-k8s.io", "leaderworkersets", groups).await;
     world.create("", "pods", json!({ "metadata": metadata("solo"), "spec": urgent })).await;
     world.settle().await;
+    let counted = world.metrics().await;
     for (kind, name) in [("StatefulSet", "db"), ("LeaderWorkerSet", "lws"), ("Pod", "solo")] {
+        let made = format!(r#"kueue_workload_creation_latency_seconds_count{{job_kind="{kind}","#);
+        assert!(counted.contains(&made), "{made} is not in\n{counted}");
         let workload = world.workload(name).unwrap();
         assert_eq!(workload["spec"]["priority"], 7, "{name}");
         assert_eq!(workload["spec"]["priorityClassRef"]["name"], "urgent", "{name}");

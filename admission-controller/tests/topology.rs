@@ -401,6 +401,25 @@ async fn a_pod_that_asks_for_no_topology_is_sent_where_it_was_placed() {
     assert_eq!(pod(&world, "free"), (json!([]), Value::Null));
 }
 
+/// A group may be named by an annotation: its name may be too long for a label.
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_group_that_an_annotation_names_counts_as_one_of_a_group() {
+    let world = world_with(true).await;
+    topology(&world).await;
+    world.settle().await;
+    let mut member = lone_pod("member", "placed");
+    member["metadata"]["annotations"] = json!({
+        "kueue.x-k8s.io/pod-group-name": "ring", "kueue.x-k8s.io/pod-group-total-count": "1",
+    });
+    world.create("", "pods", member).await;
+    world.settle().await;
+    assert_eq!(pod(&world, "member").0, json!([]));
+    let counted = world.metrics().await;
+    let gates = r#"kueue_pod_scheduling_gate_removal_seconds_count{cluster_queue="placed",name="kueue.x-k8s.io/topology",is_group="#;
+    let of_topology: Vec<&str> = counted.lines().filter_map(|line| line.strip_prefix(gates)).collect();
+    assert!(matches!(of_topology[..], [one] if one.starts_with(r#""true""#)), "{of_topology:?}");
+}
+
 fn lone_pod(name: &str, queue: &str) -> Value {
     json!({
         "metadata": {

@@ -121,6 +121,17 @@ async fn parts_are_shown_and_mistakes_are_told() {
     ] {
         assert_eq!(ask(&world, &format!("{GROUP}{path}")).await, not_found, "{path}");
     }
+    // In a LocalQueue that is stopped nobody waits; as in Kueue, it is as if it was not there.
+    let (id, part) = (GroupResource::new("kueue.x-k8s.io", "localqueues"), cluster_sim::Part::Main);
+    let stop = |queue: &mut Value| {
+        queue["spec"]["stopPolicy"] = json!("Hold");
+        Ok(())
+    };
+    world.cluster.store("user").update(&id, "team", "other", part, stop).await.unwrap();
+    world.settle().await;
+    let stopped = format!("{GROUP}/v1beta2/namespaces/team/localqueues/other/pendingworkloads");
+    assert_eq!(ask(&world, &stopped).await, not_found);
+
     let request = Request::post(&queue).body(b"{}".to_vec()).unwrap();
     let answer = world.cluster.client_as("user").request::<Value>(request).await;
     assert!(matches!(answer, Err(kube::Error::Api(status)) if status.code == 405));

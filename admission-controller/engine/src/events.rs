@@ -252,7 +252,11 @@ impl Engine {
             Phase::Holding(holding) if record.workload.priority != workload.priority => Some(holding.queue),
             _ => None,
         };
+        let moves = record.workload.queue != workload.queue;
         self.withdraw(who, &workload.standing);
+        if moves {
+            self.lift_penalty(who);
+        }
         self.forget_slice(who);
         self.forget_member(who);
         // Of another priority, it may have become a possible victim.
@@ -296,6 +300,7 @@ impl Engine {
         if !self.planted.is(Bug::LeakUsage) {
             self.withdraw(who, &Standing::Finished);
         }
+        self.lift_penalty(who);
         self.forget_slice(who);
         self.forget_member(who);
         self.alarms.set(who, None);

@@ -1,4 +1,5 @@
-//! What LocalQueues have used so far: admission fair sharing.
+//! What LocalQueues have used so far: admission fair sharing. An account is kept of every LocalQueue that leads to a
+//! ClusterQueue; it orders workloads, and is charged with penalties, only in those that want it.
 //!
 //! Rules: Kueue KEP-4136, `pkg/cache/queue/afs` and `pkg/util/admissionfairsharing`. In a ClusterQueue with
 //! `admissionScope.admissionMode: UsageBasedAdmissionFairSharing` those go first whose LocalQueue has used less. What it has
@@ -178,7 +179,7 @@ fn part(amount: i128, of_one: u128) -> i128 {
 }
 
 impl Engine {
-    /// What a LocalQueue has used; `None` where that orders nobody.
+    /// What a LocalQueue has used; `None` where no account is kept of it.
     pub fn history(&self, key: &LocalQueueKey) -> Option<History> {
         let record = &self.local_queues[self.local_queues.id(key)?];
         let account = record.account.as_ref()?;
@@ -234,7 +235,8 @@ impl Engine {
     pub(crate) fn reopen_account(&mut self, id: LocalQueueId) {
         let object = self.local_queues[id].object.as_ref();
         let leads_to = object.and_then(|queue| self.known_queue(&queue.cluster_queue));
-        let leads_to = leads_to.map(|queue| queue.node).filter(|queue| self.shares_by_use(*queue));
+        let leads_to = leads_to.filter(|queue| self.takes_turns_by_use() && queue.spec.is_some());
+        let leads_to = leads_to.map(|queue| queue.node);
         let record = &mut self.local_queues[id];
         if record.object.is_none() {
             record.written = None;
@@ -280,8 +282,10 @@ impl Engine {
         let Some(rules) = &self.settings.admission_fair_sharing else { return };
         let record = &self.local_queues[id];
         let Some(account) = &record.account else { return };
-        let consumption = account.consumption(rules, record.weight());
-        self.queues[account.queue].consumptions.insert(id, consumption);
+        if self.shares_by_use(account.queue) {
+            let consumption = account.consumption(rules, record.weight());
+            self.queues[account.queue].consumptions.insert(id, consumption);
+        }
         self.local_queues.touch(id);
     }
 
@@ -335,6 +339,10 @@ impl Engine {
         let Some(id) = record.local_queue else { return };
         let added =
             if rules.half_life_ms == 0 { 0 } else { ONE - kept(rules.sampling_ms, rules.half_life_ms) };
+        let queue = self.local_queues[id].account.as_ref().map(|account| account.queue);
+        if queue.is_none_or(|queue| !self.shares_by_use(queue)) {
+            return;
+        }
         let Some(account) = &mut self.local_queues[id].account else { return };
         let mut penalty = Amounts::new();
         for set in record.workload.pod_sets.iter() {
@@ -349,7 +357,8 @@ impl Engine {
         self.renew_consumption(id);
     }
 
-    /// Its admission was not written, or it will never use what it got.
+    /// Its admission was not written, or it will never be complete. One that is evicted before that goes on owing: it asks again,
+    /// and owes anew for what it gets then.
     pub(crate) fn lift_penalty(&mut self, who: WorkloadId) {
         let Some(id) = self.workloads.get(who).and_then(|record| record.local_queue) else { return };
         let account = self.local_queues[id].account.as_mut();

@@ -34,7 +34,7 @@ pub(crate) struct LocalQueueRecord {
     pub(crate) object: Option<LocalQueue>,
     /// Who names it.
     pub(crate) members: BTreeSet<WorkloadId>,
-    /// What it has used, if its turns go by that.
+    /// What it has used, if that is told.
     pub(crate) account: Option<Account>,
     /// What its status says it has used.
     pub(crate) written: Option<Amounts>,

@@ -77,12 +77,14 @@ impl Engine {
             }
             HoldState::Assumed(decision) => {
                 self.in_flight.remove(&decision);
+                if !matches!(next, Standing::Reserved { .. }) {
+                    self.lift_penalty(who);
+                }
             }
             HoldState::Confirmed => {}
         }
         let same = matches!(next, Standing::Reserved { admission, .. } if *admission == holding.admission);
         if !same {
-            self.lift_penalty(who);
             self.released = true;
             self.reactivate_tree(queue);
             self.places_freed(&holding.places);
@@ -141,6 +143,9 @@ impl Engine {
     pub(crate) fn place(&mut self, who: WorkloadId) {
         let Some(record) = self.workloads.get(who) else { return };
         record.local_queue.into_iter().for_each(|id| self.local_queues.touch(id));
+        if !record.may_be_admitted() {
+            self.lift_penalty(who);
+        }
         self.set_alarm(who);
         let Some(record) = self.workloads.get(who) else { return };
         match record.workload.standing.clone() {

@@ -1,6 +1,6 @@
 //! What becomes of one head in a cycle: it gets quota, or the promise of it, or waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::planted::Bug;
@@ -35,8 +35,9 @@ pub(crate) enum Done {
 pub struct CycleCounts {
     /// `admission_attempts_total`: cycles, by whether anybody got quota, or lost it with a node.
     pub attempts: Attempts,
-    /// `admission_cycle_preemption_skips`: heads that would have preempted, but others of the cycle were faster.
-    pub preemption_skips: BTreeMap<ClusterQueueName, u64>,
+    /// `admission_cycle_preemption_skips`: whose head would have preempted, but others of the cycle were faster. A queue has one
+    /// head in a cycle, and that of a later cycle counts no more.
+    pub preemption_skips: BTreeSet<ClusterQueueName>,
     /// `preemption_target_recomputations_total`, by result.
     pub recomputations: BTreeMap<(ClusterQueueName, Recomputation), u64>,
 }
@@ -203,7 +204,7 @@ impl Engine {
         }
         let taken = targets.iter().any(|target| self.is_leaving(target.who));
         if taken || !self.fits_without(head.queue, &granted.usage, &granted.places, targets) {
-            *self.counts.preemption_skips.entry(self.queues[head.queue].name.clone()).or_default() += 1;
+            self.counts.preemption_skips.insert(self.queues[head.queue].name.clone());
             let reason = if taken { PendingReason::TargetsTaken } else { PendingReason::NoLongerFits };
             return self.outrun(head, reason);
         }

@@ -6,7 +6,7 @@ use model::rare::{Plain, Rare};
 
 use crate::assign::Progress;
 use crate::decision::DecisionId;
-use crate::input::{Admission, Workload};
+use crate::input::{Admission, Standing, Workload};
 use crate::line::Shape;
 use crate::local_queues::LocalQueueId;
 use crate::places::Places;
@@ -83,6 +83,15 @@ impl Record {
         let Past { refused, displaced, .. } = std::mem::take(&mut before.past).into_inner();
         let displaced = if same_worth { displaced } else { Vec::new() };
         self.past = Past { refused: refused.filter(|_| same_spec), displaced, ..Past::default() }.into();
+    }
+
+    /// Whether its admission may become complete yet, be it with the quota that it has or with that of another time.
+    pub(crate) fn may_be_admitted(&self) -> bool {
+        match self.workload.standing {
+            Standing::Finished => false,
+            Standing::Reserved { .. } => true,
+            Standing::Pending | Standing::OnHold => self.workload.active,
+        }
     }
 
     /// Whether what it holds it has because this one left for it.

@@ -75,7 +75,7 @@ pub struct LocalQueueReport {
     pub reservation: Vec<FlavorUsage>,
     /// Use by admitted workloads, likewise.
     pub usage: Vec<FlavorUsage>,
-    /// What it has used so far, where its turns go by it.
+    /// What it has used so far, where an account is kept of that.
     pub history: Option<History>,
 }
 

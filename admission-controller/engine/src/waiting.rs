@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::Engine;
+use crate::input::StopPolicy;
 use crate::line::Line;
 use crate::names::{ClusterQueueName, LocalQueueKey};
 use crate::uid::Uid;
@@ -54,8 +55,9 @@ impl Engine {
         Some(waiting.collect())
     }
 
-    /// The ClusterQueue that a LocalQueue names; `None` where no such LocalQueue exists.
+    /// The ClusterQueue that a LocalQueue leads to; `None` where no such LocalQueue exists, or it is stopped: nobody waits in it.
     pub fn cluster_queue_of_local_queue(&self, key: &LocalQueueKey) -> Option<&ClusterQueueName> {
-        self.local_queues.object(key).map(|queue| &queue.cluster_queue)
+        let running = self.local_queues.object(key).filter(|queue| queue.stop == StopPolicy::None);
+        running.map(|queue| &queue.cluster_queue)
     }
 }

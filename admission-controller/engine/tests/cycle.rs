@@ -225,9 +225,31 @@ fn without_a_second_search_who_shares_a_victim_is_left_for_the_next_cycle() {
         (&PendingReason::TargetsTaken, "WaitingForQuota")
     );
     assert_eq!(waiting(&world, "b").0, ["of-b"]);
-    assert_eq!(world.engine.take_cycle_counts().preemption_skips, [("b".into(), 1)].into());
+    assert_eq!(world.engine.take_cycle_counts().preemption_skips, ["b".into()].into());
     world.settle();
     assert_eq!(token(&world, "of-b"), "WaitingForPreemptedWorkloads");
+}
+
+/// Kueue's gauge says what one cycle came to, of which several are one call here.
+#[test]
+fn who_is_outrun_cycle_after_cycle_counts_once() {
+    let settings = Settings { recompute_overlapping_targets: false, ..Settings::default() };
+    let queues = vec![
+        queue("a", "pool", 8, reclaims()),
+        queue("b", "pool", 4, reclaims()),
+        queue("c", "pool", 0, Preemption::default()),
+    ];
+    let mut world = world(settings, queues);
+    for uid in ["one", "two", "three"] {
+        world.put(workload(uid, "c", 4, 0));
+    }
+    world.settle();
+    for (at, (uid, name)) in (0..).zip([("first", "a"), ("second", "a"), ("outrun", "b")]) {
+        world.put(Workload { queued_at_ms: at, ..workload(uid, name, 4, 0) });
+    }
+    let decisions = world.engine.decide(1_000);
+    assert_eq!(decisions.len(), 3, "{decisions:?}");
+    assert_eq!(world.engine.take_cycle_counts().preemption_skips, ["b".into()].into());
 }
 
 /// A driver that writes few at a time must come to everyone, however often the reasons of the first ones change.

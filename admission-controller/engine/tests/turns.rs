@@ -11,6 +11,8 @@ use support::*;
 
 const ONE: i128 = 1_000_000_000;
 const HALF_LIFE_MS: u64 = 10_000;
+/// What one GPU adds in a second with a half-life of ten: 1 - 2^-0.1.
+const ADDED: i128 = 66_967_008;
 
 /// One ClusterQueue with so many GPUs, and its LocalQueues by name and weight.
 fn world(gpus_of_queue: i64, local_queues: &[(&str, i128)], mode: AdmissionMode) -> World {
@@ -146,8 +148,6 @@ fn what_was_used_is_forgotten_by_halves_and_what_is_used_is_noticed_so() {
 fn a_penalty_is_settled_when_the_admission_is_complete_and_lifted_where_it_comes_to_nothing() {
     let penalty = |world: &World| gpus_of(&world.engine.history(&key("a")).unwrap().penalty);
     let consumed = |world: &World| gpus_of(&world.engine.history(&key("a")).unwrap().consumed);
-    // What one GPU adds in a second with a half-life of ten: 1 - 2^-0.1.
-    const ADDED: i128 = 66_967_008;
     let mut world = world(4, &[("a", ONE)], AdmissionMode::UsageBasedFairSharing);
     submit(&mut world, "a0", "a", 0);
     let [Decision::Reserve(reserve)] = &world.engine.decide(0)[..] else { panic!("it fits") };
@@ -176,6 +176,81 @@ fn a_penalty_is_settled_when_the_admission_is_complete_and_lifted_where_it_comes
     assert_eq!(penalty(&world), ADDED);
     world.engine.apply(Event::WorkloadGone("a1".into()));
     assert_eq!(penalty(&world), 0);
+}
+
+#[test]
+fn who_loses_its_quota_before_its_admission_is_complete_owes_as_long_as_it_may_get_another() {
+    let penalty = |world: &World| gpus_of(&world.engine.history(&key("a")).unwrap().penalty);
+    let cases: [(&str, fn(&mut Workload), i128); 5] = [
+        ("evicted", |_| (), ADDED),
+        ("put on hold", |one| one.standing = Standing::OnHold, ADDED),
+        ("deactivated", |one| one.active = false, 0),
+        ("of another LocalQueue", |one| one.queue = Some("b".into()), 0),
+        ("ended", |one| one.standing = Standing::Finished, 0),
+    ];
+    let cases = cases.into_iter().flat_map(|case| [(case, false), (case, true)]);
+    for ((becomes, change, wanted), waits_first) in cases {
+        let mut world = world(1, &[("a", ONE), ("b", ONE)], AdmissionMode::UsageBasedFairSharing);
+        submit(&mut world, "a0", "a", 0);
+        let [Decision::Reserve(reserve)] = &world.engine.decide(0)[..] else { panic!("it fits") };
+        let admission = reserve.admission.clone();
+        let mut one = world.workloads[&Uid::from("a0")].clone();
+        one.standing = Standing::Reserved { admission, admitted: false, evicted: false, since_ms: 0 };
+        world.put(one.clone());
+        one.active = false;
+        world.put(one.clone());
+        assert_eq!(penalty(&world), ADDED, "it has its quota still");
+        (one.active, one.standing) = (true, Standing::Pending);
+        if waits_first {
+            world.put(one.clone());
+            assert_eq!(penalty(&world), ADDED);
+        }
+        change(&mut one);
+        world.put(one);
+        assert_eq!(penalty(&world), wanted, "{becomes}, {waits_first}");
+        world.engine.audit().unwrap();
+    }
+}
+
+#[test]
+fn what_an_evicted_workload_owes_counts_in_the_order_and_its_next_quota_is_owed_once() {
+    let penalty = |world: &World| gpus_of(&world.engine.history(&key("a")).unwrap().penalty);
+    let mut world = world(1, &[("a", ONE), ("b", ONE)], AdmissionMode::UsageBasedFairSharing);
+    submit(&mut world, "a0", "a", 0);
+    let [Decision::Reserve(reserve)] = &world.engine.decide(0)[..] else { panic!("it fits") };
+    let admission = reserve.admission.clone();
+    world.standing("a0", Standing::Reserved { admission, admitted: false, evicted: false, since_ms: 0 });
+    world.standing("a0", Standing::Pending);
+    submit(&mut world, "b0", "b", 5);
+    let line = world.engine.line_of(&"cq".into()).unwrap();
+    assert_eq!(line.iter().map(|one| &*one.name).collect::<Vec<_>>(), ["b0", "a0"]);
+    world.engine.apply(Event::WorkloadGone("b0".into()));
+    let [Decision::Reserve(_)] = &world.engine.decide(0)[..] else { panic!("it fits") };
+    assert_eq!(penalty(&world), ADDED);
+    world.engine.apply(Event::WorkloadGone("a0".into()));
+    assert_eq!(penalty(&world), 0);
+}
+
+/// What Kueue tells of every LocalQueue once `admissionFairSharing` is configured.
+#[test]
+fn an_account_is_kept_and_orders_nobody_where_turns_do_not_go_by_it() {
+    let mut world = world(1, &[("a", ONE), ("b", ONE)], AdmissionMode::NoFairSharing);
+    used(&mut world, "a", 8);
+    submit(&mut world, "a0", "a", 0);
+    submit(&mut world, "b0", "b", 5);
+    let [Decision::Reserve(reserve)] = &world.engine.decide(0)[..] else { panic!("it fits") };
+    assert_eq!(reserve.workload, Uid::from("a0"));
+    world.carry_out(Decision::Reserve(reserve.clone()));
+    let history = world.engine.history(&key("a")).unwrap();
+    assert_eq!((gpus_of(&history.consumed), gpus_of(&history.penalty)), (8 * ONE, 0));
+    world.engine.decide(0);
+    world.engine.decide(10_000);
+    let consumed = gpus_of(&world.engine.history(&key("a")).unwrap().consumed);
+    assert!((consumed - (8 * ONE + ONE) / 2).abs() < 100, "it runs for a half-life: {consumed}");
+    world.engine.apply(Event::ClusterQueueGone("cq".into(), "cq".into()));
+    world.engine.decide(10_000);
+    assert_eq!(world.engine.history(&key("a")), None);
+    world.engine.audit().unwrap();
 }
 
 #[test]

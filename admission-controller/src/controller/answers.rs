@@ -1,4 +1,4 @@
-//! What follows from the answers to writes.
+//! What follows from the answers to writes; and what is counted though somebody else wrote it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use quota_engine::{DecisionId, Outcome, Uid, WorkloadState};
 
 use super::Controller;
 use super::pump::{About, Answer, Before, Op};
-use super::world::{Unit, controller_of};
+use super::world::Unit;
 use crate::input;
 use crate::jobs::{JobObject, JobResource};
 use crate::metrics::{Written, queue_of};
@@ -58,6 +58,7 @@ impl Controller {
     fn take_answer(&mut self, decision: Option<DecisionId>, before: &Before, answer: Answer) {
         match answer {
             Answer::Workload(view) => {
+                self.measure_creation(before, &view);
                 if let Some(id) = decision {
                     // Who gave its quota back with the eviction is more than evicted; the object, which follows, says so.
                     let is_over = view.holds(tokens::EVICTED) && !view.holds(tokens::QUOTA_RESERVED);
@@ -82,16 +83,15 @@ impl Controller {
                     now: self.ctx.clock.now(),
                 };
                 self.counted.queues.written(&written, |name| self.engine.cohorts_above(name));
-                if before.is_none() {
-                    self.measure_creation(&view);
-                }
                 self.world.take_workload(&mut self.engine, *view);
             }
             Answer::Job(kind, object) => {
                 let done_uid = Uid::from(object.uid());
                 let before = match before {
                     Before::Job(suspended) => Some(*suspended),
-                    Before::Nothing | Before::Workload(_) | Before::Gated { .. } => None,
+                    Before::Nothing | Before::Workload(_) | Before::Unmade { .. } | Before::Gated { .. } => {
+                        None
+                    }
                 };
                 self.world.take_job_answer(kind, *object);
                 self.announce_job(&done_uid, before);
@@ -113,8 +113,7 @@ impl Controller {
             Answer::Check(view) => self.world.take_check(&mut self.engine, *view),
             Answer::Cohort(view) => self.world.take_cohort(*view),
             Answer::LetGo(view) => {
-                let labels = view.metadata.labels.as_ref();
-                let is_group = labels.is_some_and(|labels| labels.contains_key(kueue::POD_GROUP_NAME));
+                let is_group = pods::group_name(&view.metadata).is_some();
                 let key = self.world.take_let_go(&mut self.engine, *view);
                 let workload = key.and_then(|(namespace, name)| self.world.workload_named(&namespace, &name));
                 if let Some(workload) = workload {
@@ -135,17 +134,44 @@ impl Controller {
         }
     }
 
-    /// How long after its job a Workload was made, if the job is as it was made.
-    fn measure_creation(&self, view: &Workload) {
-        let owner = controller_of(&view.metadata).map(|owner| Uid::from(owner.uid.as_str()));
-        let Some(job) = owner.and_then(|uid| self.world.job(&uid)) else { return };
-        let metadata = &job.object.metadata;
-        let (made, workload_made) = (&metadata.creation_timestamp, &view.metadata.creation_timestamp);
-        if let (Some(made), Some(workload_made), true) =
-            (made, workload_made, metadata.generation.unwrap_or(1) <= 1)
-        {
-            let took = Duration::try_from(workload_made.0.duration_since(made.0)).unwrap_or_default();
-            self.counted.queues.created(job.kind.kind, took);
+    /// The watch has news of a Workload. Where that is its end, or its quota came back, it is counted as in Kueue, whoever wrote
+    /// it; what is written here counts when the answer comes, which may be later.
+    pub(super) fn count_end(&self, view: &Workload) {
+        let is_free = view.holds(tokens::EVICTED) && !view.holds(tokens::QUOTA_RESERVED);
+        if !(is_free || view.holds(tokens::FINISHED)) || !self.acts() {
+            return;
+        }
+        let Some(before) = self.world.workloads.before(view).filter(|_| !self.is_being_written(view)) else {
+            return;
+        };
+        let queue = queue_of(view);
+        self.counted.queues.ended(&Written {
+            before: Some(&before),
+            after: view,
+            preemptor: None,
+            local_queue: queue.and_then(|key| self.world.local_queue(&key)),
+            now: self.ctx.clock.now(),
+        });
+    }
+
+    fn is_being_written(&self, workload: &Workload) -> bool {
+        let metadata = &workload.metadata;
+        self.busy.values().any(|op| match &op.about {
+            About::Workload { namespace, name } | About::Request { namespace, name, .. } => {
+                metadata.name.as_ref() == Some(name) && metadata.namespace.as_ref() == Some(namespace)
+            }
+            About::Job { .. } | About::Pod { .. } | About::Queue => false,
+        })
+    }
+
+    /// How long after its job a Workload was made. One of its name may be somebody else's.
+    fn measure_creation(&self, before: &Before, view: &Workload) {
+        let Before::Unmade { kind, job, since } = before else { return };
+        let mut owners = view.metadata.owner_references.iter().flatten();
+        let is_its = owners.any(|owner| Uid::from(owner.uid.as_str()) == *job);
+        if let (Some(made), true) = (&view.metadata.creation_timestamp, is_its) {
+            let took = Duration::try_from(made.0.duration_since(*since)).unwrap_or_default();
+            self.counted.queues.created(kind.kind, took);
         }
     }
 

@@ -201,7 +201,7 @@ impl Controller {
                 Wake::Led(leads) => self.lead(leads).await,
                 Wake::Done(done) => self.done(*done),
                 Wake::Due => {}
-                Wake::Seen(seen) => self.world.take(&mut self.engine, *seen),
+                Wake::Seen(seen) => self.see(*seen),
                 Wake::Asked(ask) => self.answer_ask(ask),
             }
             self.take_what_is_there(&mut feeds);
@@ -292,10 +292,17 @@ impl Controller {
     fn take_what_is_there(&mut self, feeds: &mut Feeds) {
         for _ in 0..BATCH {
             match feeds.next().now_or_never() {
-                Some(Some(seen)) => self.world.take(&mut self.engine, seen),
+                Some(Some(seen)) => self.see(seen),
                 _ => return,
             }
         }
+    }
+
+    fn see(&mut self, seen: Seen) {
+        if let Seen::Workload(Change::Applied(view)) = &seen {
+            self.count_end(view);
+        }
+        self.world.take(&mut self.engine, seen);
     }
 
     /// A new leader first sees everything that earlier ones wrote: the API server has no fencing tokens, and a watch may lag.

@@ -11,6 +11,7 @@ use crds::view::placed_pod::PlacedPod;
 use crds::view::provisioning::ProvisioningRequest;
 use crds::view::topology::Topology;
 use crds::view::workload::Workload;
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::patch::{Subresource, Target};
 use kit::writes::Priority;
@@ -74,6 +75,8 @@ pub(super) enum Before {
     Nothing,
     /// A Workload.
     Workload(Box<Workload>),
+    /// A job that has no Workload yet, and is as it was made then.
+    Unmade { kind: &'static JobKind, job: Uid, since: Timestamp },
     /// A job: whether it was suspended.
     Job(bool),
     /// A pod whose gate is opened, of this Workload.

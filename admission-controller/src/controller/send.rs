@@ -5,7 +5,7 @@ use kit::patch::{self, Subresource, Target, WriteError};
 use kit::writes::Priority;
 use kube::{Api, Resource};
 use model::planted::Bug;
-use quota_engine::{DecisionId, Outcome};
+use quota_engine::{DecisionId, Outcome, Uid};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -82,7 +82,7 @@ impl Controller {
         let namespace = text(job.object.metadata.namespace.as_ref());
         let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), &namespace);
-        let op = Op::new(About::Workload { namespace, name }, versions);
+        let op = Op { before: unmade(job), ..Op::new(About::Workload { namespace, name }, versions) };
         let send = move || {
             let (api, body) = (api.clone(), body.clone());
             async move { patch::create(&api, &body).await.map(|view| Answer::Workload(Box::new(view))) }
@@ -171,4 +171,15 @@ impl Controller {
             self.world.dirty.insert(unit.clone());
         }
     }
+}
+
+/// What the time until a job has its Workload is measured from: nothing where the job has been changed since it was made.
+fn unmade(job: &Job) -> Before {
+    let metadata = &job.object.metadata;
+    let made = metadata.creation_timestamp.as_ref().filter(|_| metadata.generation.unwrap_or(1) <= 1);
+    made.map_or(Before::Nothing, |made| Before::Unmade {
+        kind: job.kind,
+        job: Uid::from(job.object.uid()),
+        since: made.0,
+    })
 }

@@ -109,8 +109,9 @@ impl QueueMetrics {
         report: Option<&LocalQueueReport>,
         counts: &Counts,
     ) {
-        let queue = report.map(|report| &report.cluster_queue);
-        let changed = self.known().sums.count(key, queue.map(|queue| (queue, counts)));
+        // As in Kueue, nobody is counted in one that is stopped (`pkg/cache/queue/manager.go`).
+        let running = report.filter(|report| !report.stopped);
+        let changed = self.known().sums.count(key, running.map(|report| (&report.cluster_queue, counts)));
         for queue in &changed {
             self.tell_counts(queue);
         }
@@ -122,13 +123,17 @@ impl QueueMetrics {
 
     fn shown_local_queue(&self, key: &LocalQueueKey, report: &LocalQueueReport, counts: &Counts) {
         let (name, namespace, series) = (&*key.name, &*key.namespace, &self.series);
-        let owner = [name, namespace];
-        series.set(&table::LOCAL_PENDING, &[name, namespace, "active"], report.pending - report.inadmissible);
-        series.set(&table::LOCAL_PENDING, &[name, namespace, "inadmissible"], report.inadmissible);
+        let (owner, runs) = ([name, namespace], !report.stopped);
+        let pending =
+            [("active", report.pending - report.inadmissible), ("inadmissible", report.inadmissible)];
+        let pending = pending.into_iter().filter(|_| runs);
+        let pending = pending.map(|(status, count)| (vec![status], Number::from(count)));
+        series.replace(&table::LOCAL_PENDING, &owner, pending);
         series.set(&table::LOCAL_RESERVING, &owner, report.reserving);
         series.set(&table::LOCAL_ADMITTED_ACTIVE, &owner, report.admitted);
-        series.set(&table::LOCAL_FINISHED_NOW, &owner, counts.finished);
-        let active = !report.stopped && report.cluster_queue_exists && report.cluster_queue_active;
+        let finished = runs.then(|| (Vec::new(), Number::from(counts.finished)));
+        series.replace(&table::LOCAL_FINISHED_NOW, &owner, finished);
+        let active = runs && report.cluster_queue_exists && report.cluster_queue_active;
         for (status, is) in [("True", active), ("False", !active), ("Unknown", false)] {
             series.set(&table::LOCAL_STATUS, &[name, namespace, status], usize::from(is));
         }
@@ -140,19 +145,24 @@ impl QueueMetrics {
             series.replace(metric, &owner, used_rows(rows, &[]));
         }
         let queue = report.cluster_queue.as_str();
-        let history = report.history.as_ref();
+        let history = report.history.as_ref().filter(|_| runs);
         let used = history.map(|history| (vec![queue], Number::Real(history.consumption.approximate())));
         series.replace(&table::LOCAL_HISTORY, &owner, used);
-        let rows = counts.unadmitted.iter();
+        let rows = counts.unadmitted.iter().filter(|_| runs);
         let rows = rows.map(|((reason, cause), count)| (vec![queue, &**reason, cause], Number::from(*count)));
         series.replace(&table::LOCAL_UNADMITTED, &owner, rows);
     }
 
-    fn tell_counts(&self, queue: &ClusterQueueName) {
-        let counts = Some(&self.known().sums).filter(|sums| sums.knows(queue)).map(|sums| sums.counts(queue));
-        let Some(counts) = counts else { return };
+    /// What the workloads of a ClusterQueue count as. Those that are not admitted are told of one that is not there, too, as long
+    /// as they wait in LocalQueues that lead to it.
+    pub(super) fn tell_counts(&self, queue: &ClusterQueueName) {
+        let known = self.known();
+        let (exists, counts) = (known.sums.knows(queue), known.sums.counts(queue));
+        drop(known);
         let queue = queue.as_str();
-        self.series.set(&table::FINISHED_NOW, &[queue], counts.finished);
+        if exists {
+            self.series.set(&table::FINISHED_NOW, &[queue], counts.finished);
+        }
         let rows = counts.unadmitted.iter();
         let rows = rows.map(|((reason, cause), count)| (vec![&**reason, cause], Number::from(*count)));
         self.series.replace(&table::UNADMITTED, &[queue], rows);

@@ -1,6 +1,7 @@
 //! Series by what they are about, and how they go with it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Error;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -131,13 +132,20 @@ impl Series {
         let mut new: Vec<Row> = rows.collect();
         new.sort_by(|a, b| a.rest.cmp(&b.rest));
         new.dedup_by(|a, b| a.rest == b.rest);
-        let mut all = self.lock();
-        let subject = (metric.owner, kept(owner));
-        if new.is_empty() && !all.contains_key(&subject) {
-            return;
+        match self.lock().entry((metric.owner, kept(owner))) {
+            Entry::Vacant(_) if new.is_empty() => {}
+            Entry::Vacant(vacant) => {
+                vacant.insert(Told { rows: new, ..Told::default() });
+            }
+            Entry::Occupied(mut told) => {
+                let Told { custom, rows } = told.get_mut();
+                rows.splice(of_metric(rows, metric), new);
+                // Of what is not there nobody says that it is gone.
+                if rows.is_empty() && custom.is_empty() {
+                    told.remove();
+                }
+            }
         }
-        let rows = &mut all.entry(subject).or_default().rows;
-        rows.splice(of_metric(rows, metric), new);
     }
 
     /// An object is gone, and all its series with it.

@@ -164,7 +164,7 @@ metrics! {
     PREEMPTED: "kueue_preempted_workloads_total", Kind::Counter, ClusterQueue, &["preempting_cluster_queue", "reason"],
         "Workloads evicted for others, by the ClusterQueue for which they left";
     SKIPS: "kueue_admission_cycle_preemption_skips", Kind::Gauge, ClusterQueue, QUEUE,
-        "Workloads that would have preempted when others of the last cycle were faster";
+        "1 since a scheduling cycle in which its head would have preempted, but others were faster";
     RECOMPUTED: "kueue_preemption_target_recomputations_total", Kind::Counter, ClusterQueue, &["cluster_queue", "result"],
         "Second searches for victims within a cycle, by result";
     RESERVED_WAIT: "kueue_quota_reserved_wait_time_seconds", WAITS, ClusterQueue, QUEUE_CLASS,
@@ -217,7 +217,7 @@ metrics! {
     LOCAL_ADMITTED: "kueue_local_queue_admitted_workloads_total", Kind::Counter, LocalQueue, LOCAL_CLASS,
         "Workloads that were admitted";
     LOCAL_FINISHED: "kueue_local_queue_finished_workloads_total", Kind::Counter, LocalQueue, LOCAL_CLASS,
-        "Workloads that ended";
+        "Workloads with an admission that ended";
     LOCAL_EVICTED: "kueue_local_queue_evicted_workloads_total", Kind::Counter, LocalQueue,
         &["name", "namespace", "reason", "underlying_cause", "priority_class"],
         "Evictions, by reason";

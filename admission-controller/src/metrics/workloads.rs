@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use crds::reasons::workload as tokens;
 use crds::view::local_queue::LocalQueue;
-use crds::view::workload::{Evictions, Workload};
+use crds::view::workload::{Admission, Evictions, Workload};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use quota_engine::{ClusterQueueName, CohortName};
 
 use super::table;
 use super::{Metric, Owner, QueueMetrics};
-use crate::phase;
+use crate::{phase, requeue, slices};
 
 /// A write of a Workload's status.
 pub struct Written<'a> {
@@ -24,6 +25,17 @@ pub struct Written<'a> {
     pub local_queue: Option<&'a LocalQueue>,
     /// When.
     pub now: Timestamp,
+}
+
+impl<'a> Written<'a> {
+    fn became(&self, kind: &str) -> bool {
+        self.after.holds(kind) && !self.before.is_some_and(|before| before.holds(kind))
+    }
+
+    /// Who is evicted may have lost it with the same write.
+    fn admission(&self) -> Option<&'a Admission> {
+        self.after.status.admission.as_ref().or_else(|| self.before?.status.admission.as_ref())
+    }
 }
 
 /// The same metric of a ClusterQueue and of its LocalQueue.
@@ -57,22 +69,12 @@ impl Places<'_> {
 impl QueueMetrics {
     /// A written Workload status: what it says that it did not say before. `cohorts` tells those above a ClusterQueue.
     pub fn written(&self, written: &Written<'_>, cohorts: impl FnOnce(&ClusterQueueName) -> Vec<CohortName>) {
+        self.ended(written);
         let Written { before, after, now, .. } = *written;
-        let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
-        if let Some(done) = before.and_then(|before| phase::eviction_done(before, after, now)) {
-            let labels = [done.cluster_queue, done.reason];
-            self.series.observe(&table::EVICTION_TOOK, &labels, done.took.as_secs_f64());
-        }
-        // Who is evicted may have lost it with the same write.
-        let Some(admission) = after.status.admission.as_ref().or_else(|| before?.status.admission.as_ref())
-        else {
-            if became(tokens::FINISHED) {
-                finished(&self.places(after, "", written.local_queue), after);
-            }
-            return;
-        };
+        let became = |kind: &str| written.became(kind);
+        let Some(admission) = written.admission() else { return };
         let places = self.places(after, &admission.cluster_queue, written.local_queue);
-        let queued = waited(before.unwrap_or(after), now);
+        let queued = waited(before.unwrap_or(after), after, now);
         if became(tokens::QUOTA_RESERVED) {
             places.add(&Pair(&table::RESERVED, &table::LOCAL_RESERVED));
             places.observe(&Pair(&table::RESERVED_WAIT, &table::LOCAL_RESERVED_WAIT), queued);
@@ -89,12 +91,8 @@ impl QueueMetrics {
         if became(tokens::PODS_READY) {
             ready(&places, after, queued);
         }
-        if became(tokens::FINISHED) {
-            finished(&places, after);
-            let said = after.condition(tokens::FINISHED);
-            if said.is_some_and(|said| said.reason == tokens::finished::WORKLOAD_SLICE_REPLACED) {
-                self.series.add(&table::REPLACED, &[places.queue], 1);
-            }
+        if became(tokens::FINISHED) && slices::was_replaced(after) {
+            self.series.add(&table::REPLACED, &[places.queue], 1);
         }
         if let (true, Some(stats)) = (became(tokens::EVICTED), newly_counted(before, after)) {
             self.evicted(&places, stats, after);
@@ -102,6 +100,21 @@ impl QueueMetrics {
         if let (true, Some(preemptor)) = (became(tokens::PREEMPTED), written.preemptor) {
             let reason = after.condition(tokens::PREEMPTED).map_or("", |said| said.reason.as_str());
             self.series.add(&table::PREEMPTED, &[preemptor, reason], 1);
+        }
+    }
+
+    /// The part of [`QueueMetrics::written`] that counts whoever wrote it: that quota came back after an eviction, and the end.
+    pub fn ended(&self, written: &Written<'_>) {
+        let Written { before, after, local_queue, now, .. } = *written;
+        if let Some(done) = before.and_then(|before| phase::eviction_done(before, after, now)) {
+            let labels = [done.cluster_queue, done.reason];
+            self.series.observe(&table::EVICTION_TOOK, &labels, done.took.as_secs_f64());
+        }
+        if written.became(tokens::FINISHED) {
+            let admission = written.admission();
+            let queue = admission.map_or("", |admission| admission.cluster_queue.as_str());
+            // As in Kueue, LocalQueues count only what a ClusterQueue let in.
+            finished(&self.places(after, queue, local_queue.filter(|_| admission.is_some())), after);
         }
     }
 
@@ -162,7 +175,7 @@ impl QueueMetrics {
     }
 }
 
-/// It has ended: in no ClusterQueue, where it had no quota.
+/// It has ended: in no queue, where it had no quota.
 fn finished(places: &Places<'_>, after: &Workload) {
     places.add(&Pair(&table::FINISHED, &table::LOCAL_FINISHED));
     if let Some(took) = phase::execution_time(after) {
@@ -196,14 +209,22 @@ fn newly_counted<'a>(before: Option<&Workload>, after: &'a Workload) -> Option<&
 }
 
 /// Seconds since it was queued: created, or queued again after an eviction, which is when it was no longer put off.
-fn waited(before: &Workload, now: Timestamp) -> f64 {
+fn waited(before: &Workload, after: &Workload, now: Timestamp) -> f64 {
     let requeued = before.condition(tokens::REQUEUED).map(|one| {
         let put_off = before.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
         let until = put_off.filter(|_| one.status == "False").map(|until| until.0);
+        let until = until.max(restarted(one, after));
         until.unwrap_or(one.last_transition_time.0).max(one.last_transition_time.0)
     });
     let created = before.metadata.creation_timestamp.as_ref().map(|time| time.0);
     requeued.or(created).map_or(0.0, |since| now.duration_since(since).as_secs_f64().max(0.0))
+}
+
+/// Since when its queue runs again, or it is active again, as the write says with which that ended what `before` says.
+fn restarted(before: &Condition, after: &Workload) -> Option<Timestamp> {
+    let end = requeue::end_of(&before.reason).filter(|_| before.status == "False")?;
+    let restarted = after.true_condition(tokens::REQUEUED)?;
+    (end != tokens::evicted::BACKOFF_FINISHED).then_some(restarted.last_transition_time.0)
 }
 
 /// From one condition to another; nothing where one is missing or clocks disagree.
@@ -229,15 +250,70 @@ mod tests {
             .unwrap()
     }
 
+    fn page(metrics: &QueueMetrics) -> String {
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    fn condition(kind: &str, status: &str, reason: &str, since: &str) -> Value {
+        json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since })
+    }
+
     #[test]
-    fn who_ends_without_quota_is_counted_in_no_cluster_queue() {
+    fn nobody_waits_while_its_queue_is_stopped_or_it_is_inactive() {
+        let requeued = |status: &str, reason: &str, since: &str| condition("Requeued", status, reason, since);
+        for (status, reason, put_off, waited_for) in [
+            ("False", "ClusterQueueStopped", Value::Null, 10.0),
+            ("False", "LocalQueueStopped", Value::Null, 10.0),
+            ("False", "DeactivatedDueToRequeuingLimitExceeded", Value::Null, 10.0),
+            ("False", "PodsReadyTimeout", Value::Null, 3600.0),
+            ("False", "PodsReadyTimeout", json!({ "requeueAt": "2026-01-01T00:30:00Z" }), 1800.0),
+            ("True", "Preempted", Value::Null, 3600.0),
+        ] {
+            let before = requeued(status, reason, "2026-01-01T00:00:00Z");
+            let before = workload(json!({ "conditions": [before], "requeueState": put_off }));
+            let after = requeued("True", "Restarted", "2026-01-01T00:59:50Z");
+            let after = workload(json!({ "conditions": [after] }));
+            let now = "2026-01-01T01:00:00Z".parse().unwrap();
+            assert_eq!(waited(&before, &after, now), waited_for, "{status} {reason}");
+        }
+    }
+
+    #[test]
+    fn an_evicted_slice_that_ends_was_replaced_by_nobody() {
+        let since = "2026-01-01T00:00:00Z";
+        let over = condition("Finished", "True", "WorkloadSliceReplaced", since);
+        for (evicted, replaced) in [("True", false), ("False", true)] {
+            let metrics = QueueMetrics::new(true, Shown::default());
+            let evicted = condition("Evicted", evicted, "Preempted", since);
+            let slice = |conditions: Value| {
+                let admission = json!({ "clusterQueue": "a", "podSetAssignments": [] });
+                workload(json!({ "admission": admission, "conditions": conditions }))
+            };
+            let (before, after) = (slice(json!([evicted])), slice(json!([evicted, over])));
+            let written = Written {
+                before: Some(&before),
+                after: &after,
+                preemptor: None,
+                local_queue: None,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            metrics.written(&written, |_| Vec::new());
+            let text = page(&metrics);
+            assert!(text.contains(r#"kueue_finished_workloads_total{cluster_queue="a""#), "{text}");
+            assert_eq!(text.contains("kueue_replaced_workload_slices_total{"), replaced, "{text}");
+        }
+    }
+
+    #[test]
+    fn who_ends_without_quota_is_counted_in_no_queue() {
         let metrics = QueueMetrics::new(true, Shown::default());
         let queue = json!({ "metadata": { "name": "a", "namespace": "team" } });
         let queue: LocalQueue = serde_json::from_value(queue).unwrap();
-        let over = json!([{
-            "type": "Finished", "status": "True", "reason": "OutOfSync", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }]);
+        let over = json!([condition("Finished", "True", "OutOfSync", "2026-01-01T00:00:00Z")]);
         let (waits, ended) = (workload(json!({})), workload(json!({ "conditions": over })));
         for (before, after) in [(&waits, &ended), (&ended, &ended)] {
             let now = Timestamp::UNIX_EPOCH;
@@ -245,16 +321,12 @@ mod tests {
             let written = Written { before: Some(before), after, preemptor: None, local_queue, now };
             metrics.written(&written, |_| Vec::new());
         }
-        let mut registry = Registry::default();
-        metrics.register(&mut registry);
-        let mut text = String::new();
-        encode(&mut text, &registry).unwrap();
-        for line in [
-            r#"kueue_finished_workloads_total{cluster_queue="",priority_class="",replica_role="leader"} 1"#,
-            r#"kueue_local_queue_finished_workloads_total{name="a",namespace="team",priority_class="",replica_role="leader"} 1"#,
-        ] {
-            assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        let text = page(&metrics);
+        let line =
+            r#"kueue_finished_workloads_total{cluster_queue="",priority_class="",replica_role="leader"} 1"#;
+        assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        for absent in ["kueue_local_queue_finished_workloads_total{", "execution_time_seconds_count"] {
+            assert!(!text.contains(absent), "{text}");
         }
-        assert!(!text.contains("execution_time_seconds_count"), "{text}");
     }
 }

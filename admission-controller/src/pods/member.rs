@@ -77,10 +77,7 @@ impl Member for JobObject {
     }
 
     fn group_name(&self) -> Option<&str> {
-        Some(self.annotation(kueue::POD_GROUP_NAME))
-            .filter(|name| !name.is_empty())
-            .or_else(|| self.label(kueue::POD_GROUP_NAME))
-            .filter(|name| !name.is_empty())
+        group_name(&self.metadata)
     }
 
     fn prebuilt(&self) -> Option<&str> {
@@ -159,6 +156,15 @@ pub fn prebuilt(object: &JobObject) -> Option<&str> {
     Some(annotation(&object.metadata, kueue::PREBUILT_WORKLOAD_NAME))
         .filter(|name| !name.is_empty())
         .or_else(|| object.label(kueue::PREBUILT_WORKLOAD_NAME))
+        .filter(|name| !name.is_empty())
+}
+
+/// The group that a pod names. The annotation may hold what is too long for a label.
+pub fn group_name(metadata: &ObjectMeta) -> Option<&str> {
+    let label = || metadata.labels.as_ref()?.get(kueue::POD_GROUP_NAME).map(String::as_str);
+    Some(annotation(metadata, kueue::POD_GROUP_NAME))
+        .filter(|name| !name.is_empty())
+        .or_else(label)
         .filter(|name| !name.is_empty())
 }
 

@@ -59,14 +59,17 @@ pub fn local_queue(view: &LocalQueue, report: &LocalQueueReport, now: Timestamp)
     } else {
         Change::new(tokens::ACTIVE, true, tokens::active::READY, "it takes workloads")
     };
-    let wanted = json!({
+    let mut wanted = json!({
         "flavorsReservation": flavors(&report.reservation, false),
         "flavorsUsage": flavors(&report.usage, false),
-        "fairSharing": report.history.as_ref().map(history),
         "pendingWorkloads": report.pending,
         "reservingWorkloads": report.reserving,
         "admittedWorkloads": report.admitted,
     });
+    // Without an account what is written stays: whoever opens one begins with it.
+    if let Some(account) = &report.history {
+        wanted["fairSharing"] = history(account);
+    }
     changed(&view.status, active, wanted, view.metadata.generation, now)
 }
 
@@ -169,6 +172,23 @@ mod tests {
         ]);
         assert_eq!(patch["status"]["flavorsUsage"], wanted);
         assert_eq!(patch["status"]["flavorsReservation"], wanted);
+    }
+
+    #[test]
+    fn what_is_written_of_the_past_stays_where_no_account_is_kept() {
+        let used = |gpus: &str| {
+            let consumed = json!({ "nvidia.com/gpu": gpus });
+            let status = json!({ "consumedResources": consumed, "lastUpdate": "1970-01-01T00:00:01Z" });
+            json!({ "weightedShare": 0, "admissionFairSharingStatus": status })
+        };
+        let seen = seen(1, json!({ "fairSharing": used("7") }));
+        let kept = local_queue(&seen, &report(), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(kept["status"].get("fairSharing"), None, "{kept}");
+        let consumed = [(model::ResourceName::from("nvidia.com/gpu"), 3_000_000_000)].into();
+        let history = History { consumed, at_ms: 1_000, ..History::default() };
+        let report = LocalQueueReport { history: Some(history), ..report() };
+        let patch = local_queue(&seen, &report, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(patch["status"]["fairSharing"], used("3"));
     }
 
     /// An edit that changes nothing of what is told is seen all the same.

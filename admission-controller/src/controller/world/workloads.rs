@@ -11,7 +11,8 @@ use kit::watch::Change;
 use quota_engine::Uid;
 
 use super::kept::{Kept, Shared};
-use crate::controller::store::{Delta, Store};
+use crate::controller::store::{Delta, Object, Store};
+use crate::input;
 
 /// The Workloads that exist, by uid and by name.
 #[derive(Default)]
@@ -76,6 +77,12 @@ impl Workloads {
     /// The Workload of this name.
     pub(super) fn named(&self, namespace: &str, name: &str) -> Option<&Kept> {
         self.by_name.get(namespace)?.get(name).map(|found| &*found.0)
+    }
+
+    /// One as it is known, if this is newer.
+    pub(in crate::controller) fn before(&self, view: &Workload) -> Option<Workload> {
+        let kept = self.store.get(&input::uid(&view.metadata))?;
+        (kept.version() < input::version(&view.metadata)).then(|| kept.view())
     }
 
     /// Whether one has a condition of this type with this status and reason.
