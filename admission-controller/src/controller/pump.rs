@@ -457,8 +457,7 @@ impl Controller {
         // Until the object says it: the write may be shed, or meet a conflict.
         let says_nothing = self.config.planted.is(Bug::SayNothing);
         let Some(reason) = self.engine.last_reason(&uid).filter(|_| waits && !says_nothing) else { return };
-        let requests = self.engine.requests_of(&uid);
-        let Some(body) = status::pending(workload, reason, &requests, now) else { return };
+        let Some(body) = self.waiting(workload, reason, now) else { return };
         if self.is_refused(unit, &self.versions_of(unit, workload)) {
             return;
         }
