@@ -303,11 +303,12 @@ fn same_size(template: &Value, written: &PodTemplate) -> bool {
     resources.is_some_and(|resources| resources == written.spec.resources)
 }
 
-/// The next step for a Workload whose job is gone, or that nobody controls. `ends_orphans` tells whether one that was made for a
-/// job, and is owned by nobody any more, ends.
-pub fn next_without_job(workload: &Workload, controlled: bool, ends_orphans: bool) -> Step {
+/// The next step for a Workload whose job is gone, or that nobody controls. `elsewhere` tells whether its owners are managed by
+/// somebody else, who lets it go when nothing of it runs any more; `ends_orphans` whether one that was made for a job, and is
+/// owned by nobody any more, ends.
+pub fn next_without_job(workload: &Workload, controlled: bool, elsewhere: bool, ends_orphans: bool) -> Step {
     if workload.metadata.deletion_timestamp.is_some() {
-        return let_go(workload);
+        return if elsewhere { Step::Nothing } else { let_go(workload) };
     }
     if ends_orphans && is_orphan(workload) {
         if workload.holds(tokens::FINISHED) {

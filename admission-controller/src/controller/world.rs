@@ -485,6 +485,12 @@ impl World {
         Some(self.unit_of(self.workloads.kept(uid)?))
     }
 
+    /// Whether a Workload is owned, and by no object of a kind that is managed here.
+    pub(super) fn is_owned_elsewhere(&self, workload: &Workload) -> bool {
+        let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+        !owners.is_empty() && !owners.iter().any(|owner| self.config.is_managed_here(owner))
+    }
+
     /// With its job, if that is of a kind we know; with its pods; or alone.
     fn unit_of(&self, workload: &Kept) -> Unit {
         let is_job = |owner: &&Owner| self.config.kind_of(&owner.api_version, &owner.kind).is_some();
