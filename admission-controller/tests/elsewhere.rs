@@ -99,3 +99,28 @@ async fn a_prebuilt_workload_of_another_shape_is_out_of_sync() {
     assert_eq!((status.as_str(), reason.as_str()), ("True", "OutOfSync"));
     assert_eq!(world.get("batch", "jobs", "job").unwrap()["spec"]["suspend"], true);
 }
+
+/// As in Kueue: what it is worth is said in the Workload, and the job has no say in it.
+#[tokio::test(start_paused = true)]
+async fn a_prebuilt_workload_is_worth_what_its_own_class_says() {
+    let world = world().await;
+    let class = json!({ "metadata": { "name": "high" }, "value": 9 });
+    world.create("kueue.x-k8s.io", "workloadpriorityclasses", class).await;
+    let mut workload = by_hand();
+    let class = json!({ "group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high" });
+    (workload["spec"]["priority"], workload["spec"]["priorityClassRef"]) = (json!(9), class);
+    world.create("kueue.x-k8s.io", "workloads", workload).await;
+    world.create("batch", "jobs", prebuilt_job("job", 2)).await;
+    world.settle().await;
+    assert!(world.is("job", "Admitted"));
+    let worth = || {
+        let spec = world.workload("job").unwrap()["spec"].clone();
+        (spec["priorityClassRef"]["name"].clone(), spec["priority"].clone())
+    };
+    assert_eq!(worth(), (json!("high"), json!(9)));
+    let raise = |class: &mut Value| class["value"] = json!(20);
+    world.update("kueue.x-k8s.io", "workloadpriorityclasses", "high", false, raise).await;
+    world.settle().await;
+    assert_eq!(worth(), (json!("high"), json!(20)));
+    assert!(world.is("job", "Admitted"));
+}

@@ -91,6 +91,29 @@ async fn a_workload_without_a_job_gives_its_quota_back_with_its_eviction() {
     }
 }
 
+/// No job says so: the Workload itself names its class.
+#[tokio::test(start_paused = true)]
+async fn a_workload_without_a_job_follows_its_class() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let class = json!({ "metadata": { "name": "high" }, "value": 9 });
+    world.create(GROUP, "workloadpriorityclasses", class).await;
+    world.start("layer1");
+    let mut workload = by_hand("alone", 9);
+    workload["spec"]["priorityClassRef"] =
+        json!({ "group": GROUP, "kind": "WorkloadPriorityClass", "name": "high" });
+    world.create(GROUP, "workloads", workload).await;
+    world.settle().await;
+    assert!(is_admitted(&world, "alone"));
+    let before = world.cluster.revision();
+    let raise = |class: &mut Value| class["value"] = json!(20);
+    world.update(GROUP, "workloadpriorityclasses", "high", false, raise).await;
+    world.settle().await;
+    assert_eq!(world.workload_named("alone").unwrap()["spec"]["priority"], 20);
+    assert!(is_admitted(&world, "alone"));
+    assert_eq!(world.writes("layer1", before), ["Patch workloads/"]);
+}
+
 /// As in Kueue: its pods may run until whoever manages its owner says that they do not.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_workload_that_is_owned_elsewhere_keeps_its_quota_until_it_is_let_go() {

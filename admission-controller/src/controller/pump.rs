@@ -274,7 +274,7 @@ impl Controller {
     }
 
     pub(super) fn next_step(&self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> Step {
-        let priority = self.world.priorities.of(job).ok();
+        let priority = self.worth(job, workload);
         let prebuilt = prebuilt(&job.object)
             .and_then(|name| self.world.workload_named(job.object.metadata.namespace.as_deref()?, name));
         let mut known = Known {
@@ -347,6 +347,7 @@ impl Controller {
         if !self.begin_eviction(unit, Some(&workload))
             && !self.end(unit, None, Some(&workload))
             && !self.without_job(unit, &workload, controlled)
+            && !self.follow_class(unit, &workload)
         {
             self.begin_decision(unit, &workload);
         }

@@ -316,6 +316,7 @@ impl World {
             let workload = self.read(kept, &kept.view());
             engine.apply(Event::Workload(Box::new(workload)));
         }
+        self.workloads_dirty(Kept::has_class);
     }
 
     fn defaults_changed(&mut self, engine: &mut Engine) {
