@@ -63,8 +63,8 @@ pub fn is_active(check: &AdmissionCheck) -> bool {
     active && controller(&check.spec.controller_name) != CheckController::MultiKueue
 }
 
-/// The list of states of a workload with quota: one for each check that is asked for, pending where it is new, and no
-/// others; in the order of names.
+/// The list of states of a workload: one for each check that is asked for, pending where it is new, and no others; in the order
+/// of names.
 pub fn listed(
     seen: &[AdmissionCheckState],
     asked: &BTreeSet<&str>,
@@ -81,12 +81,18 @@ pub fn listed(
     asked.iter().map(state).collect()
 }
 
-/// The list without states of checks that the queue knows nothing of. One that waits for quota keeps the others: they say how
-/// often it tried.
-pub fn known(seen: &[AdmissionCheckState], queue: &ClusterQueue) -> Vec<AdmissionCheckState> {
-    let rules = &queue.spec.admission_checks_strategy.admission_checks;
-    let is_known = |state: &&AdmissionCheckState| rules.iter().any(|rule| rule.name == state.name);
-    seen.iter().filter(is_known).cloned().collect()
+/// The list of states of one that waits: one for each check that every flavor of the queue asks for. States of other checks of
+/// the queue stay, which Kueue forgets: they say how often it tried.
+pub fn foreseen(
+    seen: &[AdmissionCheckState],
+    queue: &ClusterQueue,
+    now: Timestamp,
+) -> Vec<AdmissionCheckState> {
+    let rules = queue.spec.admission_checks_strategy.admission_checks.iter();
+    let is_seen = |name: &&str| seen.iter().any(|state| state.name == *name);
+    let mut asked = of_workload(queue, None);
+    asked.extend(rules.map(|rule| rule.name.as_str()).filter(is_seen));
+    listed(seen, &asked, now)
 }
 
 /// Whether two lists say the same, in whatever order.

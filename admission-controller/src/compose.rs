@@ -79,6 +79,14 @@ impl Priorities {
             None => Priority { value: 0, class: None },
         })
     }
+
+    /// What a Workload is worth by the WorkloadPriorityClass that it names itself; `None` where it names none that exists.
+    pub fn of_class(&self, spec: &WorkloadSpec) -> Option<Priority> {
+        let class = spec.priority_class_ref.as_ref().filter(|_| is_of_workload_class(spec))?;
+        let value = *self.workload.get(&class.name)?;
+        let class = Some((kueue::GROUP, kueue::WORKLOAD_PRIORITY_CLASS, class.name.clone()));
+        Some(Priority { value, class })
+    }
 }
 
 /// Whether a Workload is worth what a WorkloadPriorityClass says.

@@ -31,7 +31,7 @@ pub enum End {
     Deactivate,
     /// One that is not active and has no quota is said to be evicted.
     Evict,
-    /// Of one that is not active, what was to come after an eviction is forgotten.
+    /// Of one that is not active, what was to come after an eviction is forgotten, and why it was to be deactivated.
     Forget,
     /// The Workload is deleted.
     DeleteWorkload,
@@ -56,7 +56,8 @@ pub fn next(view: &Workload, rules: &Rules) -> Option<(Timestamp, End)> {
         let reserved = view.holds(tokens::QUOTA_RESERVED);
         return (!reserved).then_some((Timestamp::MIN, End::Evict));
     };
-    if view.status.requeue_state.is_some() {
+    // Who was to be deactivated and left before for another reason would be deactivated again as soon as it is active.
+    if view.status.requeue_state.is_some() || view.condition(tokens::DEACTIVATION_TARGET).is_some() {
         return Some((Timestamp::MIN, End::Forget));
     }
     let by_us = evicted.reason.starts_with(tokens::evicted::DEACTIVATED_DUE_TO);
@@ -68,10 +69,16 @@ fn while_active(view: &Workload, rules: &Rules) -> Option<(Timestamp, End)> {
     if view.holds(tokens::DEACTIVATION_TARGET) {
         return Some((Timestamp::MIN, End::Deactivate));
     }
-    // One without quota loses nothing by a check: it waits until that says something else. What a check said of one that is
-    // evicted is asked anew when its quota is back.
-    if !view.holds(tokens::QUOTA_RESERVED) || view.holds(tokens::EVICTED) {
+    // One without quota loses nothing by a check: it waits until that says something else.
+    if !view.holds(tokens::QUOTA_RESERVED) {
         return None;
+    }
+    let over = execution_over(view);
+    if view.holds(tokens::EVICTED) {
+        // What a check said of it is asked anew when its quota is back. Its time goes on until its pods are gone; but as in
+        // Kueue, nothing ends while it is put off.
+        let until = view.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
+        return over.map(|(at, end)| (until.map_or(at, |until| at.max(until.0)), end));
     }
     let states = &view.status.admission_checks;
     if states.iter().any(|check| check.state == CheckState::Rejected) {
@@ -83,7 +90,7 @@ fn while_active(view: &Workload, rules: &Rules) -> Option<(Timestamp, End)> {
         let reason = tokens::deactivation_target::REQUEUING_LIMIT_EXCEEDED;
         (at, End::Target { reason, message: "its pods were not ready in time too often".to_owned() })
     });
-    [unready, execution_over(view)].into_iter().flatten().min_by_key(|(at, _)| *at)
+    [unready, over].into_iter().flatten().min_by_key(|(at, _)| *at)
 }
 
 /// When it was admitted for as long as it may be, all in all.
@@ -99,4 +106,49 @@ fn execution_over(view: &Workload) -> Option<(Timestamp, End)> {
 
 fn after(since: Timestamp, time: SignedDuration) -> Timestamp {
     since.checked_add(time).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::Configuration;
+
+    /// One that was admitted for a minute at 00:00:00, and is told to leave or not.
+    #[test]
+    fn time_that_is_over_ends_what_is_leaving_unless_that_is_put_off() {
+        let rules = Rules::of(&Configuration::default());
+        let condition = |kind: &str, holds: bool| {
+            json!({
+                "type": kind, "status": if holds { "True" } else { "False" }, "reason": "R", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            })
+        };
+        for (reserved, evicted, put_off, ends) in [
+            (true, false, None, Some("2026-01-01T00:01:00Z")),
+            (true, true, None, Some("2026-01-01T00:01:00Z")),
+            (true, true, Some("2026-01-01T00:00:30Z"), Some("2026-01-01T00:01:00Z")),
+            (true, true, Some("2026-01-01T00:05:00Z"), Some("2026-01-01T00:05:00Z")),
+            (false, true, None, None),
+        ] {
+            let conditions = [
+                condition(tokens::QUOTA_RESERVED, reserved),
+                condition(tokens::ADMITTED, reserved),
+                condition(tokens::EVICTED, evicted),
+            ];
+            let mut object = json!({
+                "spec": { "maximumExecutionTimeSeconds": 60 }, "status": { "conditions": conditions },
+            });
+            if let Some(until) = put_off {
+                object["status"]["requeueState"] = json!({ "requeueAt": until });
+            }
+            let view: Workload = serde_json::from_value(object).unwrap();
+            let next = next(&view, &rules).map(|(at, end)| {
+                assert!(matches!(end, End::Target { .. }), "{end:?}");
+                at.to_string()
+            });
+            assert_eq!(next.as_deref(), ends, "{reserved} {evicted} {put_off:?}");
+        }
+    }
 }

@@ -7,9 +7,9 @@ use crds::reasons::workload as tokens;
 use crds::reasons::workload::{finished, quota_reserved};
 use crds::view::workload::Workload;
 use kit::events::Severity;
-use quota_engine::PendingReason;
+use quota_engine::PendingReason::{self, ClusterQueueMissing, LocalQueueMissing, NoQueueName};
 
-use crate::{slices, words};
+use crate::{input, slices, words};
 
 /// One piece of news.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,11 +34,13 @@ pub fn unplaced<'a>(workload: &'a Workload, reason: &PendingReason) -> News<'a> 
     }
 }
 
-/// What a Workload's status says that it did not say before. `preemptor` is the one it was preempted for.
+/// What a Workload's status says that it did not say before. `preemptor` is the one it was preempted for, `reason` what it was
+/// last said to wait for.
 pub fn written<'a>(
     before: Option<&Workload>,
     after: &'a Workload,
     preemptor: Option<&'a Workload>,
+    reason: Option<&PendingReason>,
 ) -> Vec<News<'a>> {
     let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
     // Who is evicted may have lost its admission with the same write.
@@ -67,11 +69,13 @@ pub fn written<'a>(
     if became(tokens::DEACTIVATION_TARGET) {
         news.extend(to_be_deactivated(after));
     }
-    if before.is_some_and(is_gated) && !is_gated(after) {
+    // Who is still held back may wait for something else besides.
+    let cleared = !is_gated(after) && input::gated_by(&after.metadata).is_none();
+    if before.is_some_and(is_gated) && cleared {
         let note = "nobody holds it back any more".to_owned();
         news.push(normal(after, reasons::ADMISSION_GATE_CLEARED, note));
     }
-    news.extend(waits(before, after));
+    news.extend(waits(before, after, reason));
     news
 }
 
@@ -111,8 +115,13 @@ fn is_gated(workload: &Workload) -> bool {
 }
 
 /// That it waits, if it does for another reason than before. Who was not looked at has a reason, too, but that is no news: Kueue
-/// tells of those at whom a cycle has looked (`pkg/scheduler/scheduler.go`, `requeueAndUpdate`).
-fn waits<'a>(before: Option<&Workload>, after: &'a Workload) -> Option<News<'a>> {
+/// tells of those at whom a cycle has looked (`pkg/scheduler/scheduler.go`, `requeueAndUpdate`). Who has no queue is in no
+/// cycle, and whose quota is taken back was in none.
+fn waits<'a>(
+    before: Option<&Workload>,
+    after: &'a Workload,
+    reason: Option<&PendingReason>,
+) -> Option<News<'a>> {
     let not_looked_at = [
         quota_reserved::PENDING_EVALUATION,
         quota_reserved::SUSPENDED,
@@ -120,7 +129,9 @@ fn waits<'a>(before: Option<&Workload>, after: &'a Workload) -> Option<News<'a>>
         quota_reserved::ON_HOLD,
     ];
     let waits = after.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False")?;
-    if not_looked_at.contains(&waits.reason.as_str()) {
+    let in_no_queue = reason.is_some_and(|reason| lacks_queue(reason) && reason.token() == waits.reason);
+    let loses_quota = before.is_some_and(|before| before.status.admission.is_some());
+    if in_no_queue || loses_quota || not_looked_at.contains(&waits.reason.as_str()) {
         return None;
     }
     let waited = before.and_then(|before| before.condition(tokens::QUOTA_RESERVED));
@@ -133,8 +144,14 @@ fn waits<'a>(before: Option<&Workload>, after: &'a Workload) -> Option<News<'a>>
     Some(News { severity, reason, ..normal(after, "", waits.message.clone()) })
 }
 
+/// Whether there is no queue that it could wait in.
+fn lacks_queue(reason: &PendingReason) -> bool {
+    matches!(reason, NoQueueName | LocalQueueMissing(_) | ClusterQueueMissing(_))
+}
+
 #[cfg(test)]
 mod tests {
+    use crds::view::workload::Admission;
     use serde_json::json;
 
     use super::*;
@@ -154,7 +171,7 @@ mod tests {
                 serde_json::from_value(json!({ "status": { "conditions": conditions } })).unwrap()
             };
             let (before, after) = (slice(json!([evicted])), slice(json!([evicted, over])));
-            assert_eq!(written(Some(&before), &after, None).len(), told, "{after:?}");
+            assert_eq!(written(Some(&before), &after, None, None).len(), told, "{after:?}");
         }
     }
 
@@ -176,11 +193,58 @@ mod tests {
             ("OnHold", false),
         ] {
             let after = waits(reason);
-            let news = written(None, &after, None);
+            let news = written(None, &after, None, None);
             let reasons: Vec<&str> = news.iter().map(|one| &*one.reason).collect();
             assert_eq!(reasons, if told { vec![reason] } else { Vec::new() });
             assert!(news.iter().all(|one| one.severity == Severity::Warning), "{reason}");
-            assert!(written(Some(&after), &after, None).is_empty(), "{reason}: it says so already");
+            let said_before = written(Some(&after), &after, None, None);
+            assert!(said_before.is_empty(), "{reason}: it says so already");
+        }
+    }
+
+    fn view(status: &str, reason: &str, gates: &str) -> Workload {
+        let condition = json!({
+            "type": "QuotaReserved", "status": status, "reason": reason, "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        serde_json::from_value(json!({
+            "metadata": { "annotations": { "kueue.x-k8s.io/admission-gated-by": gates } },
+            "status": { "conditions": [condition] },
+        }))
+        .unwrap()
+    }
+
+    fn reasons_of(before: &Workload, after: &Workload, reason: Option<&PendingReason>) -> Vec<String> {
+        let news = written(Some(before), after, None, reason);
+        news.iter().map(|one| one.reason.to_string()).collect()
+    }
+
+    #[test]
+    fn who_lacks_a_queue_or_loses_its_quota_is_not_warned() {
+        let (waits, mut holds) = (view("False", "Pending", ""), view("True", "QuotaReserved", ""));
+        holds.status.admission = Some(Admission::default());
+        let after = view("False", "Misconfigured", "");
+        let missing = PendingReason::ClusterQueueMissing("a".into());
+        let mismatch = PendingReason::NamespaceMismatch("a".into());
+        for (before, reason, told) in [
+            (&waits, &PendingReason::NoQueueName, false),
+            (&waits, &missing, false),
+            (&waits, &mismatch, true),
+            // It has come to wait for something else since.
+            (&waits, &PendingReason::Deactivated, true),
+            (&holds, &mismatch, false),
+        ] {
+            let reasons = reasons_of(before, &after, Some(reason));
+            assert_eq!(reasons, if told { vec!["Misconfigured"] } else { Vec::new() }, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn a_gate_is_cleared_when_nobody_is_left_in_the_annotation() {
+        let before = view("False", "AdmissionGated", "x.example/budget");
+        for (gates, told) in [("x.example/budget", false), ("", true)] {
+            let reasons = reasons_of(&before, &view("False", "Suspended", gates), None);
+            assert_eq!(reasons, if told { vec!["AdmissionGateCleared"] } else { Vec::new() }, "{gates:?}");
         }
     }
 }

@@ -26,10 +26,14 @@ pub fn is_placement(check: &AdmissionCheck) -> bool {
     check.spec.controller_name == trireme::PLACEMENT_CONTROLLER
 }
 
-/// Until when the state of a workload that is not admitted may stay as it is.
-pub fn valid_until(state: &AdmissionCheckState) -> Option<Timestamp> {
+/// Until when the state of a workload that has quota since `reserved`, and is not admitted, may stay as it is. The check may
+/// have been pending for longer.
+pub fn valid_until(state: &AdmissionCheckState, reserved: Timestamp) -> Option<Timestamp> {
     match state.state {
-        CheckState::Pending => state.last_transition_time.as_ref()?.0.checked_add(PLACE_WITHIN).ok(),
+        CheckState::Pending => {
+            let since = state.last_transition_time.as_ref()?.0.max(reserved);
+            since.checked_add(PLACE_WITHIN).ok()
+        }
         CheckState::Ready => expiry(state),
         CheckState::Retry | CheckState::Rejected => None,
     }
@@ -58,5 +62,25 @@ pub fn overdue(state: &AdmissionCheckState, now: Timestamp) -> AdmissionCheckSta
         requeue_after_seconds: Some(wait.as_secs()),
         pod_set_updates: Vec::new(),
         ..state.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    #[test]
+    fn the_time_to_find_a_place_begins_with_the_quota() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let since = |second| AdmissionCheckState {
+            last_transition_time: Some(Time(at(second))),
+            ..AdmissionCheckState::default()
+        };
+        // It waited for quota; the hold was lost; nobody says since when.
+        assert_eq!(valid_until(&since(0), at(1000)), Some(at(1300)));
+        assert_eq!(valid_until(&since(1100), at(1000)), Some(at(1400)));
+        assert_eq!(valid_until(&AdmissionCheckState::default(), at(1000)), None);
     }
 }

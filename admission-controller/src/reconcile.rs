@@ -249,14 +249,14 @@ pub(crate) fn upkeep(job: &Job, workload: &Workload, wanted: Option<&Priority>) 
     if written.is_some() && gates != written && prebuilt(&job.object).is_none() {
         return Step::ChangeGates(gates.map(str::to_owned));
     }
-    priority_step(job, workload, wanted)
+    priority_step(workload, wanted)
 }
 
 /// A WorkloadPriorityClass says what its workloads are worth, at any time, and a job may name another. Everything else counts when
 /// the Workload is made, since its priority may be changed by hand: what it is worth by the PriorityClass of its pods stays, and so
-/// does that it has no class where its job names none. The class of a Workload that somebody else made is theirs to choose. While
-/// quota is reserved, the API lets only a WorkloadPriorityClass give way to another.
-fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> Step {
+/// does that it has no class where its job names none. While quota is reserved, the API lets only a WorkloadPriorityClass give way to
+/// another.
+fn priority_step(workload: &Workload, wanted: Option<&Priority>) -> Step {
     let Some(wanted) = wanted else { return Step::Nothing };
     let mut after = WorkloadSpec { priority: Some(wanted.value), ..WorkloadSpec::default() };
     after.priority_class_ref = wanted.class.as_ref().map(|(group, kind, name)| PriorityClassRef {
@@ -265,12 +265,11 @@ fn priority_step(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> S
         name: name.clone(),
     });
     let written = &workload.spec;
-    let is_fixed = prebuilt(&job.object).is_some() && written.priority_class_ref != after.priority_class_ref;
     let (from_class, to_class) =
         (compose::is_of_workload_class(written), compose::is_of_workload_class(&after));
     let differs = if to_class { compose::is_revalued(written, &after) } else { from_class };
     let may_change = !workload.holds(tokens::QUOTA_RESERVED) || (from_class && to_class);
-    if differs && may_change && !is_fixed { Step::ChangePriority } else { Step::Nothing }
+    if differs && may_change { Step::ChangePriority } else { Step::Nothing }
 }
 
 /// Whether the user changed what decides about flavors since the Workload was made. Templates that an admission changed
@@ -351,11 +350,12 @@ fn same_size(template: &Value, written: &PodTemplate) -> bool {
     resources.is_some_and(|resources| resources == written.spec.resources)
 }
 
-/// The next step for a Workload whose job is gone, or that nobody controls. `ends_orphans` tells whether one that was made for a
-/// job, and is owned by nobody any more, ends.
-pub fn next_without_job(workload: &Workload, controlled: bool, ends_orphans: bool) -> Step {
+/// The next step for a Workload whose job is gone, or that nobody controls. `elsewhere` tells whether its owners are managed by
+/// somebody else, who lets it go when nothing of it runs any more; `ends_orphans` whether one that was made for a job, and is
+/// owned by nobody any more, ends.
+pub fn next_without_job(workload: &Workload, controlled: bool, elsewhere: bool, ends_orphans: bool) -> Step {
     if workload.metadata.deletion_timestamp.is_some() {
-        return let_go(workload);
+        return if elsewhere { Step::Nothing } else { let_go(workload) };
     }
     if ends_orphans && is_orphan(workload) {
         if workload.holds(tokens::FINISHED) {

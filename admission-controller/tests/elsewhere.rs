@@ -155,3 +155,28 @@ async fn a_prebuilt_workload_for_another_job_is_out_of_sync() {
         assert_eq!(world.writes("layer1", quiet), Vec::<String>::new(), "{at}");
     }
 }
+
+/// As in Kueue: what it is worth is said in the Workload, and the job has no say in it.
+#[tokio::test(start_paused = true)]
+async fn a_prebuilt_workload_is_worth_what_its_own_class_says() {
+    let world = world().await;
+    let class = json!({ "metadata": { "name": "high" }, "value": 9 });
+    world.create("kueue.x-k8s.io", "workloadpriorityclasses", class).await;
+    let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;
+    let mut workload = by_hand(job.value(), 2);
+    let class = json!({ "group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high" });
+    (workload["spec"]["priority"], workload["spec"]["priorityClassRef"]) = (json!(9), class);
+    world.create("kueue.x-k8s.io", "workloads", workload).await;
+    world.settle().await;
+    assert!(world.is("job", "Admitted"));
+    let worth = || {
+        let spec = world.workload("job").unwrap()["spec"].clone();
+        (spec["priorityClassRef"]["name"].clone(), spec["priority"].clone())
+    };
+    assert_eq!(worth(), (json!("high"), json!(9)));
+    let raise = |class: &mut Value| class["value"] = json!(20);
+    world.update("kueue.x-k8s.io", "workloadpriorityclasses", "high", false, raise).await;
+    world.settle().await;
+    assert_eq!(worth(), (json!("high"), json!(20)));
+    assert!(world.is("job", "Admitted"));
+}

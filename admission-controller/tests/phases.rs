@@ -188,6 +188,44 @@ async fn a_check_of_another_flavor_is_none_of_its_business() {
     assert_eq!(states(&world, "second"), [pair("budget", "Pending")]);
 }
 
+/// As in Kueue; but with the reason to wait, so that who is admitted at once is spared a write.
+#[tokio::test(start_paused = true)]
+async fn who_waits_lists_the_checks_that_every_flavor_asks_for() {
+    let world = World::new(false).await;
+    checked_queue(&world, json!([{ "name": "budget" }, { "name": "licence" }])).await;
+    let h100 = json!({ "metadata": { "name": "h100" }, "spec": {} });
+    world.create(GROUP, "resourceflavors", h100).await;
+    let add = |queue: &mut Value| {
+        let flavors = queue["spec"]["resourceGroups"][0]["flavors"].as_array_mut().unwrap();
+        let mut second = flavors[0].clone();
+        second["name"] = json!("h100");
+        flavors.push(second);
+    };
+    world.update(GROUP, "clusterqueues", "a", false, add).await;
+    ask_for(&world, json!([{ "name": "budget" }, { "name": "licence", "onFlavors": ["h100"] }])).await;
+    world.start("layer1");
+    for name in ["first", "second"] {
+        world.pytorch(name, "a", 4).await;
+        world.settle().await;
+    }
+    assert_eq!(states(&world, "second"), [pair("budget", "Pending"), pair("licence", "Pending")]);
+    let before = world.cluster.revision();
+    world.pytorch("third", "a", 4).await;
+    world.settle().await;
+    assert_eq!(states(&world, "third"), [pair("budget", "Pending")]);
+    let log = world.cluster.log_since(before);
+    let written = log.iter().filter(|commit| &*commit.resource.resource == "workloads");
+    let mut statuses = written.filter_map(|commit| Some(commit.new.as_ref()?.value()["status"].clone()));
+    let first = statuses.find(|status| status["conditions"].is_array()).unwrap();
+    assert!(first["admissionChecks"].is_array(), "{first}");
+    // What a check says before there is quota counts.
+    answer(&world, "third", "budget", "Ready", json!({})).await;
+    let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+    world.cluster.store("user").delete(&jobs, "team", "first", Default::default()).await.unwrap();
+    world.settle().await;
+    assert!(world.is("third", "Admitted"), "{:?}", world.workload("third"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_retry_gives_the_quota_back_until_its_time_has_come() {
     let world = World::new(false).await;

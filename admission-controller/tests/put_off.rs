@@ -8,7 +8,7 @@ use std::path::Path;
 
 use admission_controller::{Config, Configuration};
 use serde_json::{Value, json};
-use support::World;
+use support::{World, pytorch};
 
 const GROUP: &str = "kueue.x-k8s.io";
 
@@ -164,4 +164,41 @@ async fn who_is_deactivated_while_it_is_put_off_is_put_off_no_more() {
     resize(&world, 8).await;
     world.settle().await;
     assert!(world.is("llama", "Admitted"), "it does not wait for the time that was forgotten");
+}
+
+/// As in Kueue: its time goes on until its pods are gone, and it is not queued again.
+#[tokio::test(start_paused = true)]
+async fn who_has_had_its_time_while_it_leaves_is_deactivated() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    let mut job = pytorch("llama", "a", 4);
+    job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("60");
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.pass(20).await;
+    assert!(world.is("llama", "Admitted"));
+    let pods = |active: i64| {
+        let world = &world;
+        async move {
+            let change = |job: &mut Value| {
+                job["status"] = json!({ "replicaStatuses": { "Worker": { "active": active } } });
+            };
+            world.update("kubeflow.org", "pytorchjobs", "llama", true, change).await;
+        }
+    };
+    let stop = |policy: &'static str| move |queue: &mut Value| queue["spec"]["stopPolicy"] = json!(policy);
+    pods(4).await;
+    world.update(GROUP, "clusterqueues", "a", false, stop("HoldAndDrain")).await;
+    world.pass(20).await;
+    assert_eq!(said(&world, "llama", "Evicted"), pair("True", "ClusterQueueStopped"));
+    world.pass(40).await;
+    assert_eq!(world.workload("llama").unwrap()["spec"]["active"], false);
+    assert!(world.is("llama", "QuotaReserved"), "its pods still run");
+    pods(0).await;
+    world.update(GROUP, "clusterqueues", "a", false, stop("None")).await;
+    world.settle().await;
+    assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "Deactivated"));
+    assert_eq!(said(&world, "llama", "DeactivationTarget"), pair("", ""), "it may be activated again");
+    let told = ("Warning".to_owned(), "MaximumExecutionTimeExceeded".to_owned());
+    assert!(world.told().contains(&told), "{:?}", world.told());
 }

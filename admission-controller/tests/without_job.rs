@@ -1,17 +1,39 @@
-//! Workloads that somebody made, with no job behind them.
+//! Workloads that somebody made, with no job behind them that is managed here.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 
+use std::path::Path;
 use std::sync::Arc;
 
-use cluster_sim::{Commit, GroupResource};
-use serde_json::json;
+use admission_controller::{Config, Configuration};
+use cluster_sim::{Commit, GroupResource, Part};
+use serde_json::{Value, json};
 use support::World;
 
+const GROUP: &str = "kueue.x-k8s.io";
+
 fn workloads() -> GroupResource {
-    GroupResource::new("kueue.x-k8s.io", "workloads")
+    GroupResource::new(GROUP, "workloads")
+}
+
+/// One that wants four GPUs.
+fn by_hand(name: &str, priority: i64) -> Value {
+    json!({
+        "metadata": { "name": name, "namespace": "team" },
+        "spec": { "queueName": "a", "active": true, "priority": priority, "podSets": [{ "name": "main", "count": 1, "template": {
+            "spec": { "restartPolicy": "Never", "containers": [{
+                "name": "main", "image": "x", "resources": { "requests": { "nvidia.com/gpu": "4" } },
+            }]},
+        }}]},
+    })
+}
+
+fn is_admitted(world: &World, name: &str) -> bool {
+    let workload = world.workload_named(name).unwrap();
+    let mut conditions = workload["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|one| one["type"] == "Admitted" && one["status"] == "True")
 }
 
 /// Nobody runs pods of it, so whoever needs its quota has it a write sooner.
@@ -21,16 +43,6 @@ async fn a_workload_without_a_job_gives_its_quota_back_with_its_eviction() {
     let preemption = json!({ "withinClusterQueue": "LowerPriority" });
     world.queue("a", "", json!({ "nominalQuota": 4 }), preemption).await;
     world.start("layer1");
-    let by_hand = |name: &str, priority: i64| {
-        json!({
-            "metadata": { "name": name, "namespace": "team" },
-            "spec": { "queueName": "a", "active": true, "priority": priority, "podSets": [{ "name": "main", "count": 1, "template": {
-                "spec": { "restartPolicy": "Never", "containers": [{
-                    "name": "main", "image": "x", "resources": { "requests": { "nvidia.com/gpu": "4" } },
-                }]},
-            }}]},
-        })
-    };
     let status = |name: &str| {
         let workload = world.cluster.store("user").get(&workloads(), "team", name).unwrap();
         workload.value()["status"].clone()
@@ -77,4 +89,60 @@ async fn a_workload_without_a_job_gives_its_quota_back_with_its_eviction() {
     ] {
         assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
     }
+}
+
+/// No job says so: the Workload itself names its class.
+#[tokio::test(start_paused = true)]
+async fn a_workload_without_a_job_follows_its_class() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let class = json!({ "metadata": { "name": "high" }, "value": 9 });
+    world.create(GROUP, "workloadpriorityclasses", class).await;
+    world.start("layer1");
+    let mut workload = by_hand("alone", 9);
+    workload["spec"]["priorityClassRef"] =
+        json!({ "group": GROUP, "kind": "WorkloadPriorityClass", "name": "high" });
+    world.create(GROUP, "workloads", workload).await;
+    world.settle().await;
+    assert!(is_admitted(&world, "alone"));
+    let before = world.cluster.revision();
+    let raise = |class: &mut Value| class["value"] = json!(20);
+    world.update(GROUP, "workloadpriorityclasses", "high", false, raise).await;
+    world.settle().await;
+    assert_eq!(world.workload_named("alone").unwrap()["spec"]["priority"], 20);
+    assert!(is_admitted(&world, "alone"));
+    assert_eq!(world.writes("layer1", before), ["Patch workloads/"]);
+}
+
+/// As in Kueue: its pods may run until whoever manages its owner says that they do not.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_workload_that_is_owned_elsewhere_keeps_its_quota_until_it_is_let_go() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let text = "integrations: { externalFrameworks: [TrainingRun.v1.example.com] }";
+    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
+    world.start_with("layer1", Config { file, ..Config::default() });
+    let run = json!({ "metadata": { "name": "run", "namespace": "team" }, "spec": {} });
+    let run = world.create("example.com", "trainingruns", run).await;
+    let mut workload = by_hand("theirs", 1);
+    workload["metadata"]["finalizers"] = json!(["kueue.x-k8s.io/resource-in-use"]);
+    workload["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "example.com/v1", "kind": "TrainingRun", "name": "run", "controller": true,
+        "uid": run.value()["metadata"]["uid"],
+    }]);
+    world.create(GROUP, "workloads", workload).await;
+    world.settle().await;
+    assert!(is_admitted(&world, "theirs"));
+    world.create(GROUP, "workloads", by_hand("next", 1)).await;
+    world.cluster.store("user").delete(&workloads(), "team", "theirs", Default::default()).await.unwrap();
+    world.settle().await;
+    assert!(world.workload_named("theirs").is_some() && !is_admitted(&world, "next"));
+    let let_go = |workload: &mut Value| {
+        workload["metadata"]["finalizers"] = json!([]);
+        Ok(())
+    };
+    let store = world.cluster.store("run-controller");
+    store.update(&workloads(), "team", "theirs", Part::Main, let_go).await.unwrap();
+    world.settle().await;
+    assert!(world.workload_named("theirs").is_none() && is_admitted(&world, "next"));
 }

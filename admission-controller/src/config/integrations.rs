@@ -171,6 +171,13 @@ impl Configuration {
         }
     }
 
+    /// Whether this owner's kind is managed by this program.
+    pub fn is_managed_here(&self, owner: &OwnerReference) -> bool {
+        let group = group_of(&owner.api_version);
+        let is_this = |one: &JobKind| one.group == group && one.kind == owner.kind;
+        self.owning(owner) == Owning::Managed && !self.external_kinds().any(is_this)
+    }
+
     /// Whether an object is part of what is managed instead of it, as far as it tells itself.
     pub fn is_part(&self, metadata: &ObjectMeta) -> bool {
         let mut owners = metadata.owner_references.iter().flatten();

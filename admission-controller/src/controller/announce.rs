@@ -141,7 +141,8 @@ impl Controller {
             let note = format!("its Workload is finished: {}", message(tokens::FINISHED));
             self.about_job_of(after, reasons::FINISHED_WORKLOAD, &note);
         }
-        for news in news::written(before, after, preemptor) {
+        let reason = self.engine.last_reason(&input::uid(&after.metadata));
+        for news in news::written(before, after, preemptor, reason) {
             self.about_workload(news.about, news.severity, news.reason, &news.note);
         }
     }

@@ -2,14 +2,14 @@
 
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
-use crds::view::workload::{CheckState, Workload};
+use crds::view::workload::{AdmissionCheckState, CheckState, Workload};
 use jiff::Timestamp;
 use kit::events::Severity;
 use kit::patch::Subresource;
 use kit::writes::Priority;
 use model::planted::Bug;
-use quota_engine::EvictReason;
 use quota_engine::input::Admission;
+use quota_engine::{EvictReason, PendingReason};
 use serde_json::Value;
 
 use super::Controller;
@@ -64,12 +64,13 @@ impl Controller {
             return None;
         }
         let now = self.ctx.clock.now();
+        let since = workload.condition(tokens::QUOTA_RESERVED)?.last_transition_time.0;
         let mut states = workload.status.admission_checks.clone();
         let mut next: Option<Timestamp> = None;
         for state in &mut states {
             let check = self.world.check(&state.name.as_str().into());
-            let until =
-                check.filter(|check| placement::is_placement(check)).and(placement::valid_until(state));
+            let check = check.filter(|check| placement::is_placement(check));
+            let until = check.and(placement::valid_until(state, since));
             match until {
                 Some(until) if until <= now => *state = placement::overdue(state, now),
                 Some(until) => next = Some(next.map_or(until, |earlier| earlier.min(until))),
@@ -116,9 +117,34 @@ impl Controller {
         }
         let (uid, now) = (input::uid(&workload.metadata), self.ctx.clock.now());
         match self.engine.last_reason(&uid) {
-            Some(reason) => status::pending(workload, reason, &self.engine.requests_of(&uid), now),
+            Some(reason) => self.waiting(workload, reason, now),
             None => status::introduced(workload, now),
         }
+    }
+
+    /// Why it waits, with the checks that it has to pass whatever flavors it gets. Kueue lists them before, in a write that those
+    /// who are admitted at once are spared here. `None` where its status says both.
+    pub(super) fn waiting(
+        &self,
+        workload: &Workload,
+        reason: &PendingReason,
+        now: Timestamp,
+    ) -> Option<Value> {
+        let requests = self.engine.requests_of(&input::uid(&workload.metadata));
+        let said = status::pending(workload, reason, &requests, now);
+        let Some(foreseen) = self.foreseen(workload, now) else { return said };
+        let mut listed = status::listed(workload, &foreseen, now);
+        let Some(mut body) = said else { return Some(listed) };
+        body["status"]["admissionChecks"] = listed["status"]["admissionChecks"].take();
+        Some(body)
+    }
+
+    /// The states of checks that the status of one that waits lacks, with those that it has; `None` where it lacks none.
+    fn foreseen(&self, workload: &Workload, now: Timestamp) -> Option<Vec<AdmissionCheckState>> {
+        let queue = self.engine.cluster_queue_of(&input::uid(&workload.metadata))?;
+        let seen = &workload.status.admission_checks;
+        let foreseen = checks::foreseen(seen, self.world.cluster_queue(&queue)?, now);
+        (!checks::same(&foreseen, seen)).then_some(foreseen)
     }
 
     /// Of one without quota: states of checks that its queue no longer asks for go, it is put off for as long as a check wants
@@ -130,12 +156,8 @@ impl Controller {
         if seen.is_empty() || workload.holds(tokens::FINISHED) || workload.holds(tokens::QUOTA_RESERVED) {
             return None;
         }
-        let queue = self.engine.cluster_queue_of(&input::uid(&workload.metadata));
-        if let Some(queue) = queue.and_then(|name| self.world.cluster_queue(&name)) {
-            let known = checks::known(seen, queue);
-            if known.len() != seen.len() {
-                return Some(status::listed(workload, &known, now));
-            }
+        if let Some(foreseen) = self.foreseen(workload, now) {
+            return Some(status::listed(workload, &foreseen, now));
         }
         let until = checks::retry_at(seen).filter(|at| *at > now);
         let state = requeue::put_off(workload.status.requeue_state.as_ref(), until, false);
@@ -151,7 +173,7 @@ impl Controller {
 
     /// Tells the owner of a job what the checks say for which it waits.
     pub(super) fn tell_checks(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
-        let says = |check: &&crds::view::workload::AdmissionCheckState| !check.message.is_empty();
+        let says = |check: &&AdmissionCheckState| !check.message.is_empty();
         let states: Vec<_> = workload.status.admission_checks.iter().filter(says).cloned().collect();
         let words = checks::told(&states, CheckState::Pending);
         let waits = workload.holds(tokens::QUOTA_RESERVED) && !workload.holds(tokens::ADMITTED);

@@ -49,14 +49,14 @@ impl Controller {
         let Some(group) = self.world.group(key) else {
             if let Some(workload) = workload {
                 let is_one = matches!(key, PodsKey::One(_));
-                if !self.without_job(unit, &workload, is_one) {
+                if !self.without_job(unit, &workload, is_one) && !self.follow_class(unit, &workload) {
                     self.begin_decision(unit, &workload);
                 }
             }
             return;
         };
         let job = group.as_job(workload.as_ref(), now);
-        let priority = self.world.priorities.of(&job).ok();
+        let priority = self.worth(&job, workload.as_ref());
         let known = Known {
             priority: priority.as_ref(),
             is_name_taken,
@@ -342,7 +342,7 @@ impl Controller {
             self.begin_step(unit, Some(job), Some(workload), Step::ChangeQueue(queue.clone()));
             return self.busy.contains_key(unit);
         }
-        let priority = self.world.priorities.of(job).ok();
+        let priority = self.worth(job, Some(workload));
         let step = upkeep(job, workload, priority.as_ref());
         self.begin_step(unit, Some(job), Some(workload), step);
         self.busy.contains_key(unit)

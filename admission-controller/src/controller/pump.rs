@@ -284,7 +284,7 @@ impl Controller {
     }
 
     pub(super) fn next_step(&self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> Step {
-        let priority = self.world.priorities.of(job).ok();
+        let priority = self.worth(job, workload);
         let prebuilt = prebuilt(&job.object)
             .and_then(|name| self.world.workload_named(job.object.metadata.namespace.as_deref()?, name));
         let mut known = Known {
@@ -358,6 +358,7 @@ impl Controller {
         if !self.begin_eviction(unit, Some(&workload))
             && !self.end(unit, None, Some(&workload))
             && !self.without_job(unit, &workload, controlled)
+            && !self.follow_class(unit, &workload)
         {
             self.begin_decision(unit, &workload);
         }
@@ -382,7 +383,9 @@ impl Controller {
 
     pub(super) fn without_job(&mut self, unit: &Unit, workload: &Workload, controlled: bool) -> bool {
         let ends_orphans = self.config.file.feature_gates.finish_orphaned_workloads;
-        let step = reconcile::next_without_job(workload, controlled, ends_orphans);
+        // Whoever owns them, pods that have Workloads are managed here.
+        let elsewhere = !matches!(unit, Unit::Pods(_)) && self.world.is_owned_elsewhere(workload);
+        let step = reconcile::next_without_job(workload, controlled, elsewhere, ends_orphans);
         let stays = self.config.planted.is(Bug::KeepWithoutJob)
             || (self.config.planted.is(Bug::ForgetFinalizer) && step == Step::RemoveFinalizer);
         if stays || step == Step::Nothing || self.is_refused(unit, &versions(None, Some(workload))) {
@@ -468,8 +471,7 @@ impl Controller {
         // Until the object says it: the write may be shed, or meet a conflict.
         let says_nothing = self.config.planted.is(Bug::SayNothing);
         let Some(reason) = self.engine.last_reason(&uid).filter(|_| waits && !says_nothing) else { return };
-        let requests = self.engine.requests_of(&uid);
-        let Some(body) = status::pending(workload, reason, &requests, now) else { return };
+        let Some(body) = self.waiting(workload, reason, now) else { return };
         if self.is_refused(unit, &self.versions_of(unit, workload)) {
             return;
         }

@@ -125,8 +125,30 @@ impl Controller {
             || workload.metadata.owner_references.iter().flatten().any(waits)
     }
 
+    /// What a job's Workload is to be worth, where that is known. One that somebody else made for it says so itself.
+    pub(super) fn worth(&self, job: &Job, workload: Option<&Workload>) -> Option<compose::Priority> {
+        match workload.filter(|_| prebuilt(&job.object).is_some()) {
+            Some(workload) => self.world.priorities.of_class(&workload.spec),
+            None => self.world.priorities.of(job).ok(),
+        }
+    }
+
+    /// Gives a Workload behind which there is no job to follow the number that its WorkloadPriorityClass says.
+    pub(super) fn follow_class(&mut self, unit: &Unit, workload: &Workload) -> bool {
+        let over = workload.holds(tokens::FINISHED) || workload.metadata.deletion_timestamp.is_some();
+        let priority = self.world.priorities.of_class(&workload.spec).filter(|_| !over);
+        let differs = |priority: &compose::Priority| workload.spec.priority != Some(priority.value);
+        let Some(priority) = priority.filter(differs) else { return false };
+        if self.is_refused(unit, &self.versions_of(unit, workload)) {
+            return false;
+        }
+        let body = json!({ "spec": { "priority": priority.value } });
+        self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
+        true
+    }
+
     fn change_priority(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
-        let Ok(priority) = self.world.priorities.of(job) else { return };
+        let Some(priority) = self.worth(job, Some(workload)) else { return };
         let class = priority.class.as_ref().map_or("none", |(_, _, name)| name);
         // That its class is worth something else now is no news of the job.
         if workload.spec.priority_class_ref.as_ref().map_or("none", |one| &one.name) != class {

@@ -316,6 +316,7 @@ impl World {
             let workload = self.read(kept, &kept.view());
             engine.apply(Event::Workload(Box::new(workload)));
         }
+        self.workloads_dirty(Kept::has_class);
     }
 
     fn defaults_changed(&mut self, engine: &mut Engine) {
@@ -483,6 +484,12 @@ impl World {
     /// The unit in which a Workload is written.
     pub(super) fn unit_of_workload(&self, uid: &Uid) -> Option<Unit> {
         Some(self.unit_of(self.workloads.kept(uid)?))
+    }
+
+    /// Whether a Workload is owned, and by no object of a kind that is managed here.
+    pub(super) fn is_owned_elsewhere(&self, workload: &Workload) -> bool {
+        let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+        !owners.is_empty() && !owners.iter().any(|owner| self.config.is_managed_here(owner))
     }
 
     /// With its job, if that is of a kind we know; with its pods; or alone.

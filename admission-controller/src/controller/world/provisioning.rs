@@ -91,8 +91,8 @@ impl World {
         found.ok_or_else(|| format!("ProvisioningRequestConfig {name} does not exist; create it"))
     }
 
-    /// Workloads that have to pass a check are looked at.
+    /// Workloads with quota that have to pass a check are looked at.
     pub(super) fn users_of_check_dirty(&mut self, name: &CheckName) {
-        self.workloads_dirty(|kept| kept.has_check(name.as_str()));
+        self.workloads_dirty(|kept| kept.cluster_queue().is_some() && kept.has_check(name.as_str()));
     }
 }

@@ -258,7 +258,7 @@ impl Cycle {
         merge(object, &body);
         let after = self.view(uid);
         let preemptor = preemptor.map(|uid| self.view(uid));
-        for one in news::written(Some(before), &after, preemptor.as_ref()) {
+        for one in news::written(Some(before), &after, preemptor.as_ref(), None) {
             let severity = match one.severity {
                 Severity::Normal => "Normal",
                 Severity::Warning => "Warning",
