@@ -83,7 +83,9 @@ impl Controller {
                     .filter(|one| *one != kueue::FINALIZER_RESOURCE_IN_USE)
                     .collect();
                 let body = json!({ "metadata": { "finalizers": kept } });
-                self.patch_workload(unit, workload, body, Subresource::Main, Priority::Urgent, None);
+                let is_awaited = workload.metadata.deletion_timestamp.is_some();
+                let priority = if is_awaited { Priority::Urgent } else { Priority::Status };
+                self.patch_workload(unit, workload, body, Subresource::Main, priority, None);
             }
             (Step::ChangeQueue(queue), _, Some(workload)) => {
                 let body = json!({ "spec": { "queueName": queue } });
