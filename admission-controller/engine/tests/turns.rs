@@ -180,8 +180,9 @@ fn a_penalty_is_settled_when_the_admission_is_complete_and_lifted_where_it_comes
 
 #[test]
 fn who_loses_its_quota_before_its_admission_is_complete_owes_as_long_as_it_may_get_another() {
+    type Change = fn(&mut Workload);
     let penalty = |world: &World| gpus_of(&world.engine.history(&key("a")).unwrap().penalty);
-    let cases: [(&str, fn(&mut Workload), i128); 5] = [
+    let cases: [(&str, Change, i128); 5] = [
         ("evicted", |_| (), ADDED),
         ("put on hold", |one| one.standing = Standing::OnHold, ADDED),
         ("deactivated", |one| one.active = false, 0),
