@@ -118,11 +118,10 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
         };
     }
     if workload.holds(tokens::FINISHED) {
-        // Nothing is in use any more, and who deletes it shall not need this program.
         return if view.finished.is_none() && !view.suspended && !leaving {
             Step::Stop
         } else {
-            let_go(workload)
+            Step::Nothing
         };
     }
     if let Some(finish) = &view.finished {

@@ -83,9 +83,7 @@ impl Controller {
                     .filter(|one| *one != kueue::FINALIZER_RESOURCE_IN_USE)
                     .collect();
                 let body = json!({ "metadata": { "finalizers": kept } });
-                let is_awaited = workload.metadata.deletion_timestamp.is_some();
-                let priority = if is_awaited { Priority::Urgent } else { Priority::Status };
-                self.patch_workload(unit, workload, body, Subresource::Main, priority, None);
+                self.patch_workload(unit, workload, body, Subresource::Main, Priority::Urgent, None);
             }
             (Step::ChangeQueue(queue), _, Some(workload)) => {
                 let body = json!({ "spec": { "queueName": queue } });

@@ -235,7 +235,7 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         return Plan::of(PodsStep::Replacements(change), Vec::new());
     }
     if workload.holds(tokens::FINISHED) {
-        return Plan::of(PodsStep::Job(let_go(workload)), let_all_go(&group.pods));
+        return Plan::of(NOTHING, let_all_go(&group.pods));
     }
     if let Some(finish) = group.finished() {
         let reason = if finish.succeeded { tokens::finished::SUCCEEDED } else { tokens::finished::FAILED };
@@ -478,7 +478,7 @@ mod tests {
             ("90", &[RESERVED], Step::DeleteWorkload),
             ("90", &[RESERVED, tokens::EVICTED], Step::Release),
             ("90", &[RESERVED, tokens::ADMITTED], Step::Nothing),
-            ("90", &[tokens::FINISHED], Step::RemoveFinalizer),
+            ("90", &[tokens::FINISHED], Step::Nothing),
         ] {
             let plan = planned(PodsKey::One("p".into()), &gated(seconds), &of_a_minute(holds));
             assert_eq!(plan.workload, PodsStep::Job(wanted), "{seconds} {holds:?}");
