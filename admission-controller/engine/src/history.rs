@@ -103,6 +103,11 @@ impl Account {
         self.at_ms = self.at_ms.max(now_ms);
     }
 
+    /// Whether time changes nothing about it: nothing is used, and nothing is left of what was.
+    fn is_idle(&self) -> bool {
+        [&self.consumed, &self.using, &self.uses, &self.settled].iter().all(|amounts| amounts.is_empty())
+    }
+
     fn penalty(&self) -> Amounts {
         let mut sum = self.settled.clone();
         for (resource, amount) in self.owed.values().flatten() {
@@ -196,7 +201,8 @@ impl Engine {
     /// become less.
     pub fn next_sample_ms(&self) -> Option<i64> {
         let rules = self.settings.admission_fair_sharing.as_ref()?;
-        let oldest = self.accounts().map(|(_, account)| account.at_ms).min()?;
+        let moving = self.accounts().filter(|(_, account)| !account.is_idle());
+        let oldest = moving.map(|(_, account)| account.at_ms).min()?;
         Some(oldest.saturating_add_unsigned(rules.sampling_ms.max(1)))
     }
 
@@ -323,7 +329,7 @@ impl Engine {
             if !account.own {
                 (account.own, account.at_ms) = (true, now_ms);
             }
-            if due || account.using != account.uses || !account.settled.is_empty() {
+            if (due && !account.is_idle()) || account.using != account.uses || !account.settled.is_empty() {
                 account.advance(now_ms, half_life_ms);
                 changed.push(id);
             }

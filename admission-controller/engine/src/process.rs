@@ -9,13 +9,13 @@ use crate::assign::{Assignment, NoFit, Verdict};
 use crate::cycle::Head;
 use crate::decision::{Decision, DecisionId, EvictReason};
 use crate::engine::Engine;
-use crate::input::{Admission, ReclaimWithinCohort};
+use crate::input::{Admission, ReclaimWithinCohort, Standing};
 use crate::line::Order;
 use crate::names::ClusterQueueName;
 use crate::places::Places;
 use crate::preempt::Target;
 use crate::reason::PendingReason;
-use crate::record::{Claim, HoldState, Phase};
+use crate::record::{Claim, HoldState, Phase, Record};
 use crate::topology::View;
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
@@ -249,12 +249,15 @@ impl Engine {
         self.assumed(who).filter(stands).filter(|_| !self.planted.is(Bug::PreemptAssumed))
     }
 
-    /// Whether the driver knows nothing of its admission yet.
+    /// Whether the driver knows nothing yet of the quota that it has.
     fn is_untold(&self, who: WorkloadId) -> bool {
+        let has_none = |record: &Record| !matches!(record.workload.standing, Standing::Reserved { .. });
         self.assumed(who).is_some_and(|id| id > self.told_up_to)
+            && self.workloads.get(who).is_some_and(has_none)
     }
 
-    /// Whether somebody of its tree was told to leave since it was admitted: what they may keep rests on what it uses.
+    /// Whether somebody of its tree was told to leave since it was admitted, for one of another queue: whom that may take rests on
+    /// what is used.
     fn has_driven_out(&self, who: WorkloadId, admission: DecisionId) -> bool {
         let root = |who: WorkloadId| match &self.workloads.get(who)?.phase {
             Phase::Holding(holding) => Some(self.tree.root(holding.queue)),
@@ -262,7 +265,10 @@ impl Engine {
         };
         let own = root(who);
         let mut evictions = self.out.iter().filter_map(|decision| match decision {
-            Decision::Evict(evict) if evict.id > admission => Some(evict),
+            Decision::Evict(evict) => {
+                let elsewhere = evict.preemptor.is_some() && evict.preemptor_path != evict.victim_path;
+                (elsewhere && evict.id > admission).then_some(evict)
+            }
             _ => None,
         });
         evictions.any(|evict| self.workloads.id(&evict.victim).and_then(root) == own)

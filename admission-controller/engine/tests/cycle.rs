@@ -507,3 +507,42 @@ fn one_that_uses_nothing_of_its_flavor_any_more_is_a_candidate_still() {
         assert_eq!(world.victims().len(), wanted, "{given_back}: {:?}", world.victims());
     }
 }
+
+/// Of three cycles of one call the second admits a borrower, and the third wants back what it borrowed, and a bit more. Who runs in
+/// that queue leaves for what the borrower uses: so it is admitted for all to see, and nobody leaves before it was.
+#[test]
+fn what_others_leave_for_is_not_taken_back_unseen() {
+    let queue = |name: &str, nominal: i64| {
+        let mut queue = cluster_queue(name, Some("pool"), gpus(&[("f", quota(nominal, None, None))]));
+        queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+        queue.preemption.borrow_within_cohort = BorrowWithinCohort::LowerPriority { threshold: Some(1) };
+        queue
+    };
+    let mut events = vec![Event::Flavor(flavor("f"))];
+    for (name, nominal) in [("guests", 6), ("owner", 7)] {
+        events.extend([Event::ClusterQueue(queue(name, nominal)), Event::LocalQueue(local_queue(name))]);
+    }
+    let mut world = World::new(events);
+    for (name, queue, count, priority) in
+        [("runs", "guests", 1, 0), ("beside", "guests", 1, 2), ("own", "owner", 5, 2)]
+    {
+        world.put(workload(name, queue, count, priority));
+        world.settle();
+    }
+    world.put(workload("first", "guests", 4, 2));
+    world.put(workload("borrower", "guests", 2, 1));
+    // It has its turn in the third cycle, when these two were found too large.
+    world.put(workload("large", "owner", 20, 4));
+    world.put(workload("larger", "owner", 30, 3));
+    world.put(workload("asks", "owner", 3, 2));
+    let decisions = world.engine.decide(1_000);
+    let told = decisions.iter().map(|decision| match decision {
+        Decision::Reserve(reserve) => reserve.workload.to_string(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(told.collect::<Vec<_>>(), ["first", "borrower"]);
+    decisions.into_iter().for_each(|decision| world.carry_out(decision));
+    world.settle();
+    let why = "InCohortReclaimWhileBorrowing";
+    assert_eq!(world.victims(), [("runs", why), ("borrower", why)]);
+}

@@ -496,3 +496,23 @@ fn pods_that_ask_only_for_what_is_not_counted_get_no_places() {
         }
     }
 }
+
+/// The same where those beside it get theirs later, since its flavor's nodes are still to be made: then, too, it is passed over.
+#[test]
+fn pods_that_ask_only_for_what_is_not_counted_do_not_stop_others_from_getting_places_later() {
+    let settings = Settings { undeclared: Undeclared::Ignore, ..Settings::default() };
+    let mut world = world_with(settings, &["a"], &[("q", 4)]);
+    let cpu: model::ResourceList = [(ResourceName::from("cpu"), 1)].into();
+    let driver = PodSet {
+        requests: cpu.clone(),
+        pod_requests: Arc::new(cpu),
+        ..pods("driver", 1, 1, Spread::Unconstrained)
+    };
+    let mut one = job("w", "q", [driver.clone(), pods("main", 1, 1, Spread::Unconstrained)]);
+    let uncounted = PodSetAssignment { name: "driver".into(), count: 1, ..PodSetAssignment::default() };
+    one.standing = holds_all("q", vec![uncounted, granted(&one.pod_sets[1], None)]);
+    one.checks_passed = true;
+    world.put(one);
+    world.settle();
+    assert_eq!(hosts_of(&world, "w"), ["a"]);
+}

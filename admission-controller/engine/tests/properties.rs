@@ -10,6 +10,7 @@ use quota_engine::input::*;
 use quota_engine::*;
 use support::*;
 
+/// In 256 and 1693 others leave for what an admission uses that is wanted back in the same call.
 const STORIES: u64 = 2_000;
 const STEPS: usize = 60;
 

@@ -384,3 +384,22 @@ fn of_another_queue_who_has_used_more_leaves_first() {
         assert_eq!(world.victims(), [(wanted, "InCohortReclamation")], "{other_guests} others");
     }
 }
+
+/// Most LocalQueues of a cluster are not in use: time changes nothing about them, and nothing of them is written.
+#[test]
+fn of_what_is_not_used_no_samples_are_taken() {
+    let mut world = world(2, &[("a", ONE), ("b", ONE)], AdmissionMode::UsageBasedFairSharing);
+    world.engine.decide(0);
+    assert_eq!(world.engine.next_sample_ms(), None);
+    submit(&mut world, "a0", "a", 0);
+    world.settle_at(0);
+    assert_eq!(world.engine.next_sample_ms(), Some(1_000));
+    world.standing("a0", Standing::Finished);
+    let mut now = 0;
+    while let Some(next) = world.engine.next_sample_ms() {
+        assert!(next > now, "it goes on from {now} to {next}");
+        now = next;
+        world.settle_at(now);
+    }
+    assert!(now > 10 * HALF_LIFE_MS.cast_signed(), "what was used is forgotten after {now} ms");
+}

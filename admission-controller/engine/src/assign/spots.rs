@@ -110,7 +110,7 @@ impl Scan<'_> {
                 !hosts.into_iter().any(|host| workload.seldom.unhealthy_nodes.contains(host))
             });
             // What it asks for counts nowhere: then it has no flavor, and no nodes of one.
-            let is_uncounted = found.flavors.is_empty() && !found.requests.is_empty();
+            let is_uncounted = found.flavors.is_empty() && !pod_set.requests.is_empty();
             if found.count == 0 || settled || is_uncounted {
                 continue;
             }

@@ -10,7 +10,7 @@ use crds::view::workload::{Admission, PodSet, PriorityClassRef, Requested, Workl
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
 use model::pool::Pool;
-use quota_engine::Uid;
+use quota_engine::{LocalQueueKey, Uid};
 
 use crate::controller::store::Object;
 use crate::input::{self, Texts};
@@ -197,6 +197,16 @@ impl Kept {
     /// The ClusterQueue of which it holds quota.
     pub(super) fn cluster_queue(&self) -> Option<&str> {
         self.admission.as_ref().map(|admission| admission.cluster_queue.as_str())
+    }
+
+    /// The LocalQueue that it names.
+    pub(super) fn local_queue(&self) -> Option<LocalQueueKey> {
+        Some(LocalQueueKey::new(&*self.alike.namespace, self.alike.queue_name.as_deref()?))
+    }
+
+    /// Whether it has to pass any check.
+    pub(super) fn lists_checks(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| !rest.status.admission_checks.is_empty())
     }
 
     /// Whether it has to pass this check.

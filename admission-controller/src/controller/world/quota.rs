@@ -1,5 +1,7 @@
 //! What there is to admit into: queues, cohorts, flavors and checks, and who uses them.
 
+use std::collections::BTreeSet;
+
 use crds::view::admission_check::AdmissionCheck;
 use crds::view::cluster_queue::{AdmissionCheckRule, ClusterQueue};
 use crds::view::cohort::Cohort;
@@ -120,14 +122,19 @@ impl World {
         self.flavors_dirty();
     }
 
-    /// Workloads with quota of a queue that asks for other checks than before have others to pass, and checks may have lost
-    /// their last queue.
+    /// Workloads with quota of a queue that asks for other checks than before have others to pass. Those that wait and have
+    /// listed some may be held up by one that is not asked for any more. And checks may have lost their last queue.
     fn check_rules_changed(&mut self, name: ClusterQueueName, rules: Vec<AdmissionCheckRule>) {
         let before = self.check_rules.get(&name).map_or(&[] as &[_], Vec::as_slice);
         if before == rules {
             return;
         }
-        self.workloads_dirty(|kept| kept.cluster_queue() == Some(name.as_str()));
+        let leads_to = self.local_queues.iter().filter(|queue| queue.spec.cluster_queue == name.as_str());
+        let keys: BTreeSet<LocalQueueKey> = leads_to.map(|queue| input::local_queue(queue).key).collect();
+        self.workloads_dirty(|kept| match kept.cluster_queue() {
+            Some(queue) => queue == name.as_str(),
+            None => kept.lists_checks() && kept.local_queue().is_some_and(|key| keys.contains(&key)),
+        });
         match rules.is_empty() {
             true => self.check_rules.remove(&name),
             false => self.check_rules.insert(name, rules),
