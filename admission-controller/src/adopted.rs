@@ -5,16 +5,17 @@ use crds::view::workload::Workload;
 use serde_json::{Value, json};
 
 use crate::compose;
-use crate::jobs::JobView;
+use crate::jobs::{Added, JobView};
 use crate::pods::prebuilt;
 use crate::reconcile::Job;
 
 /// Calls the pod sets of a job as they are called in the Workload that somebody else made for it: which is which is said by their
-/// order alone (Kueue's `ComparePodSetSlices`).
+/// order alone (Kueue's `ComparePodSetSlices`). Not where what an admission adds goes to the parts of a job by their names.
 pub(crate) fn take_names(job: &mut Job, workload: &Workload) {
     let written = &workload.spec.pod_sets;
     let JobView { pod_sets: Ok(sets), reclaimable, .. } = &mut job.view else { return };
-    if prebuilt(&job.object).is_none() || sets.len() != written.len() {
+    let goes_by_name = matches!(job.kind.added, Added::RuntimePatches);
+    if goes_by_name || prebuilt(&job.object).is_none() || sets.len() != written.len() {
         return;
     }
     for ended in reclaimable.iter_mut().flatten() {

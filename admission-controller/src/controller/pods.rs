@@ -116,7 +116,7 @@ impl Controller {
                 None => {}
             },
             (PodsStep::Job(Step::UpdateWorkload), Some(workload)) => match composed {
-                Some(Ok(body)) => self.update_workload(unit, job, workload, &body),
+                Some(Ok(body)) => self.update_workload(unit, job, workload, &body, false),
                 Some(Err(words)) => {
                     self.cannot_compose(unit, job, &words);
                     self.delete_workload(unit, workload);

@@ -19,6 +19,7 @@ use super::Controller;
 use super::pump::{Answer, Before, Op, about, text};
 use super::world::Unit;
 use crate::compose::{self, compose};
+use crate::input;
 use crate::jobs::{self, Terms, start, stop};
 use crate::pods::{Member, prebuilt};
 use crate::reconcile::{self, Job, Step};
@@ -46,7 +47,10 @@ impl Controller {
                 Err(words) => self.cannot_compose(unit, job, &words),
             },
             (Step::UpdateWorkload, Some(job), Some(workload)) => match compose(job, &self.world.priorities) {
-                Ok(body) => self.update_workload(unit, job, workload, &body),
+                Ok(body) => {
+                    let is_another = !reconcile::is_equivalent(job, workload);
+                    self.update_workload(unit, job, workload, &body, is_another);
+                }
                 Err(words) => {
                     self.cannot_compose(unit, job, &words);
                     self.delete_workload(unit, workload);
@@ -133,12 +137,20 @@ impl Controller {
         }
     }
 
-    /// Gives a Workload behind which there is no job to follow the number that its WorkloadPriorityClass says.
+    /// Gives a Workload behind which there is no job to follow the number that its WorkloadPriorityClass says, when that says
+    /// another: otherwise its priority is the business of who made it.
     pub(super) fn follow_class(&mut self, unit: &Unit, workload: &Workload) -> bool {
+        let uid = input::uid(&workload.metadata);
+        if !self.world.revalued.contains(&uid) {
+            return false;
+        }
         let over = workload.holds(tokens::FINISHED) || workload.metadata.deletion_timestamp.is_some();
         let priority = self.world.priorities.of_class(&workload.spec).filter(|_| !over);
         let differs = |priority: &compose::Priority| workload.spec.priority != Some(priority.value);
-        let Some(priority) = priority.filter(differs) else { return false };
+        let Some(priority) = priority.filter(differs) else {
+            self.world.revalued.remove(&uid);
+            return false;
+        };
         if self.is_refused(unit, &self.versions_of(unit, workload)) {
             return false;
         }
@@ -240,8 +252,16 @@ impl Controller {
         }
     }
 
-    /// The queue has a step of its own, and so has the priority, which is found anew where the Workload stood for another job.
-    pub(super) fn update_workload(&mut self, unit: &Unit, job: &Job, workload: &Workload, composed: &Value) {
+    /// The queue has a step of its own, and so has the priority, which is found anew where the Workload stood for another job
+    /// (`is_another`).
+    pub(super) fn update_workload(
+        &mut self,
+        unit: &Unit,
+        job: &Job,
+        workload: &Workload,
+        composed: &Value,
+        is_another: bool,
+    ) {
         let mut body = json!({
             "metadata": { "annotations": {
                 trireme::GANG: composed["metadata"]["annotations"][trireme::GANG],
@@ -251,7 +271,7 @@ impl Controller {
                 "maximumExecutionTimeSeconds": composed["spec"]["maximumExecutionTimeSeconds"],
             },
         });
-        if !reconcile::is_equivalent(job, workload) {
+        if is_another {
             for field in ["priority", "priorityClassRef"] {
                 body["spec"][field] = composed["spec"][field].clone();
             }

@@ -118,6 +118,8 @@ pub(crate) struct World {
     pub(super) priorities: Priorities,
     /// Units that something happened to.
     pub(super) dirty: BTreeSet<Unit>,
+    /// Workloads whose WorkloadPriorityClass is worth something else since they were looked at.
+    pub(super) revalued: BTreeSet<Uid>,
     /// Cohorts that were made or changed, and nothing was said about since.
     pub(super) changed_cohorts: BTreeSet<Uid>,
     config: Configuration,
@@ -226,8 +228,9 @@ impl World {
             }
             Seen::WorkloadPriorityClass(change) => {
                 self.workload_classes.take(change);
+                let before = self.priorities.workload.clone();
                 self.priorities_changed();
-                self.worth_changed(engine);
+                self.worth_changed(engine, &before);
             }
             Seen::PriorityClass(change) => {
                 self.pod_classes.take(change);
@@ -311,12 +314,18 @@ impl World {
         self.all_jobs_dirty();
     }
 
-    fn worth_changed(&mut self, engine: &mut Engine) {
-        for kept in self.workloads.iter().filter(|kept| kept.has_class()) {
+    /// Workloads of WorkloadPriorityClasses that are worth something else than before.
+    fn worth_changed(&mut self, engine: &mut Engine, before: &BTreeMap<String, i32>) {
+        let now = &self.priorities.workload;
+        let is_news =
+            |kept: &&Kept| kept.workload_class().is_some_and(|class| now.get(class) != before.get(class));
+        let changed: Vec<&Kept> = self.workloads.iter().filter(is_news).collect();
+        for kept in changed {
             let workload = self.read(kept, &kept.view());
             engine.apply(Event::Workload(Box::new(workload)));
+            self.revalued.insert(kept.uid.clone());
+            self.dirty.insert(self.unit_of(kept));
         }
-        self.workloads_dirty(Kept::has_class);
     }
 
     fn defaults_changed(&mut self, engine: &mut Engine) {
@@ -382,6 +391,7 @@ impl World {
     fn workload_gone(&mut self, engine: &mut Engine, gone: &Kept) {
         self.tally.changed(Some(&gone.view()), None);
         engine.apply(Event::WorkloadGone(gone.uid.clone()));
+        self.revalued.remove(&gone.uid);
         self.dirty.extend(self.members.unit_of(gone));
         self.dirty.extend(self.members.workload_gone(gone));
         self.ground.leave(&gone.uid);

@@ -31,4 +31,5 @@ pub use start::{
     Conflict, Fields, Terms, add_gate, additions, as_written, granted, is_marked, is_placed, missing_flavor,
     restore, start, stop,
 };
+pub(crate) use table::Added;
 pub use table::{JobKind, KindId, TABLE};

@@ -189,9 +189,10 @@ impl Kept {
         annotations.and_then(|all| all.get(kueue::IS_GROUP_WORKLOAD)).is_some_and(|value| value == "true")
     }
 
-    /// Whether its priority is that of a class.
-    pub(super) fn has_class(&self) -> bool {
-        self.alike.class.is_some()
+    /// The WorkloadPriorityClass that says what it is worth.
+    pub(super) fn workload_class(&self) -> Option<&str> {
+        let class = self.alike.class.as_ref().filter(|class| class.group == kueue::GROUP)?;
+        Some(&class.name)
     }
 
     /// The ClusterQueue of which it holds quota.
