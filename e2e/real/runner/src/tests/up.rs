@@ -342,14 +342,19 @@ async fn until(
 async fn watch(up: &Up) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "watched"}});
     up.create("watched", &namespace).await?;
+    let pod = |name: &str, scheduler: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "watched"},
+            "spec": {"schedulerName": scheduler, "containers": [{"name": "main", "image": "any"}]}})
+    };
+    up.create("before", &pod("before", "nobody")).await?;
     let mut child = up.command(&["get", "pods", "-n", "watched", "-w"]).stdout(Stdio::piped()).spawn()?;
     let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "seen", "namespace": "watched"},
-        "spec": {"schedulerName": "trireme", "containers": [{"name": "main", "image": "any"}]}});
-    up.create("seen", &pod).await?;
+    // It has listed what is there, and misses nothing from then on.
+    let listed = until(&mut lines, "before").await?;
+    ensure!(listed.iter().any(|line| line.starts_with("NAME")), "{listed:?}");
+    up.create("seen", &pod("seen", "trireme")).await?;
     let seen = until(&mut lines, "Running").await?;
-    ensure!(seen.iter().any(|line| line.starts_with("NAME")), "{seen:?}");
-    ensure!(seen.iter().any(|line| line.contains("Pending")), "{seen:?}");
+    ensure!(seen.iter().any(|line| line.starts_with("seen") && line.contains("Pending")), "{seen:?}");
     up.run(&["delete", "namespace", "watched"]).await?;
     until(&mut lines, "Terminating").await?;
     child.kill().await?;
