@@ -210,7 +210,7 @@ impl Engine {
         }
         // Who leaves another queue does so for what that queue uses: then nothing of it is taken back.
         let elsewhere = |target: &Target| target.queue != head.queue;
-        let drives_out = targets.iter().any(|target| elsewhere(target) && !self.is_untold(target.who));
+        let drives_out = targets.iter().any(|target| elsewhere(target) && !self.leaves_unseen(target.who));
         let unsettled = targets.iter().filter_map(|target| {
             let is_told = drives_out && elsewhere(target);
             Some((self.unsettled(target.who, is_told)?, target.who))
@@ -249,11 +249,15 @@ impl Engine {
         self.assumed(who).filter(stands).filter(|_| !self.planted.is(Bug::PreemptAssumed))
     }
 
-    /// Whether the driver knows nothing yet of the quota that it has.
+    /// Whether the driver knows nothing yet of its admission.
     fn is_untold(&self, who: WorkloadId) -> bool {
-        let has_none = |record: &Record| !matches!(record.workload.standing, Standing::Reserved { .. });
         self.assumed(who).is_some_and(|id| id > self.told_up_to)
-            && self.workloads.get(who).is_some_and(has_none)
+    }
+
+    /// Whether nobody would ever know that it had quota.
+    fn leaves_unseen(&self, who: WorkloadId) -> bool {
+        let has_none = |record: &Record| !matches!(record.workload.standing, Standing::Reserved { .. });
+        self.is_untold(who) && self.workloads.get(who).is_some_and(has_none)
     }
 
     /// Whether somebody of its tree was told to leave since it was admitted, for one of another queue: whom that may take rests on

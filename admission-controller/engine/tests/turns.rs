@@ -14,16 +14,13 @@ const HALF_LIFE_MS: u64 = 10_000;
 /// What one GPU adds in a second with a half-life of ten: 1 - 2^-0.1.
 const ADDED: i128 = 66_967_008;
 
+fn settings() -> Settings {
+    let rules = AdmissionFairSharing { half_life_ms: HALF_LIFE_MS, sampling_ms: 1_000, weights: [].into() };
+    Settings { admission_fair_sharing: Some(rules), ..Settings::default() }
+}
+
 /// One ClusterQueue with so many GPUs, and its LocalQueues by name and weight.
 fn world(gpus_of_queue: i64, local_queues: &[(&str, i128)], mode: AdmissionMode) -> World {
-    let settings = Settings {
-        admission_fair_sharing: Some(AdmissionFairSharing {
-            half_life_ms: HALF_LIFE_MS,
-            sampling_ms: 1_000,
-            weights: [].into(),
-        }),
-        ..Settings::default()
-    };
     let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(gpus_of_queue, None, None))]));
     queue.admission_mode = mode;
     queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
@@ -32,7 +29,7 @@ fn world(gpus_of_queue: i64, local_queues: &[(&str, i128)], mode: AdmissionMode)
         let weight = Weight::from_nanos(*weight);
         Event::LocalQueue(LocalQueue { cluster_queue: "cq".into(), weight, ..local_queue(name) })
     }));
-    World::with(settings, events)
+    World::with(settings(), events)
 }
 
 fn key(name: &str) -> LocalQueueKey {
@@ -353,14 +350,6 @@ fn who_is_let_in_with_fewer_pods_owes_for_all() {
 #[test]
 fn of_another_queue_who_has_used_more_leaves_first() {
     for (other_guests, wanted) in [(0, "much"), (1, "little")] {
-        let settings = Settings {
-            admission_fair_sharing: Some(AdmissionFairSharing {
-                half_life_ms: HALF_LIFE_MS,
-                sampling_ms: 1_000,
-                weights: [].into(),
-            }),
-            ..Settings::default()
-        };
         let mut events = vec![Event::Flavor(flavor("f"))];
         for (name, nominal) in [("owner", 5), ("guest", 0), ("third", 0)] {
             let mut queue = cluster_queue(name, Some("pool"), gpus(&[("f", quota(nominal, None, None))]));
@@ -372,7 +361,7 @@ fn of_another_queue_who_has_used_more_leaves_first() {
         {
             events.push(Event::LocalQueue(LocalQueue { cluster_queue: queue.into(), ..local_queue(name) }));
         }
-        let mut world = World::with(settings, events);
+        let mut world = World::with(settings(), events);
         used(&mut world, "much", 9);
         let guests = [("much", 2, 10), ("little", 2, 0), ("third", other_guests, 50)];
         for (name, count, priority) in guests.into_iter().filter(|(_, count, _)| *count > 0) {
