@@ -323,8 +323,12 @@ impl World {
         for kept in changed {
             let workload = self.read(kept, &kept.view());
             engine.apply(Event::Workload(Box::new(workload)));
-            self.revalued.insert(kept.uid.clone());
-            self.dirty.insert(self.unit_of(kept));
+            let unit = self.unit_of(kept);
+            // Those with a job are worth what that says.
+            if matches!(unit, Unit::Workload(_) | Unit::Pods(_)) {
+                self.revalued.insert(kept.uid.clone());
+            }
+            self.dirty.insert(unit);
         }
     }
 
