@@ -226,6 +226,27 @@ async fn who_waits_lists_the_checks_that_every_flavor_asks_for() {
     assert!(world.is("third", "Admitted"), "{:?}", world.workload("third"));
 }
 
+/// A check that was told off refuses nobody any more, though it has said so.
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_not_held_up_by_a_check_that_is_not_asked_for_any_more() {
+    let world = World::new(false).await;
+    checked_queue(&world, json!([{ "name": "budget" }, { "name": "licence" }])).await;
+    world.start("layer1");
+    for name in ["first", "second"] {
+        world.pytorch(name, "a", 4).await;
+        world.settle().await;
+    }
+    answer(&world, "second", "budget", "Rejected", json!({})).await;
+    let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+    world.cluster.store("user").delete(&jobs, "team", "first", Default::default()).await.unwrap();
+    world.settle().await;
+    assert!(!world.is("second", "QuotaReserved"));
+    ask_for(&world, json!([{ "name": "licence" }])).await;
+    world.settle().await;
+    assert!(world.is("second", "QuotaReserved"), "{:?}", world.workload("second"));
+    assert_eq!(states(&world, "second"), [pair("licence", "Pending")]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_retry_gives_the_quota_back_until_its_time_has_come() {
     let world = World::new(false).await;
