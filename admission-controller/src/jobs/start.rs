@@ -58,7 +58,7 @@ pub struct Terms<'a> {
 /// The merge patch that starts an admitted job: unsuspended, with each pod set's flavors as node selectors and
 /// tolerations, with what its admission checks add (`podSetUpdates`), and with marks that tell whose its pods are. It is added to
 /// the templates as they are now, whatever the Workload has: they may have been edited since. One that an earlier admission changed
-/// is as the user wrote it in the Workload alone, and so is made from that.
+/// is made from the Workload, which has it as it was when it was described.
 ///
 /// # Errors
 /// See [`Conflict`].
