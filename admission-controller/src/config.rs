@@ -437,10 +437,12 @@ impl Configuration {
 
     /// Whether a job with this queue name in this namespace is managed.
     pub fn manages(&self, namespace: &str, queue: Option<&str>) -> bool {
-        queue.is_some()
-            || (self.manage_jobs_without_queue_name
-                && namespace != KUBE_SYSTEM
-                && namespace != self.namespace)
+        queue.is_some() || (self.manage_jobs_without_queue_name && !self.is_the_systems(namespace))
+    }
+
+    /// Whether a namespace is the control plane's or this program's own.
+    pub fn is_the_systems(&self, namespace: &str) -> bool {
+        namespace == KUBE_SYSTEM || namespace == self.namespace
     }
 }
 

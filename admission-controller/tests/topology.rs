@@ -87,6 +87,17 @@ async fn node_fails(world: &World, name: &str) {
     world.cluster.store("user").delete(&nodes, "", name, Default::default()).await.unwrap();
 }
 
+async fn is_ready(world: &World, name: &str, ready: bool) {
+    let now = world.stamp();
+    let change = |node: &mut Value| {
+        node["status"]["conditions"][0]["status"] = json!(if ready { "True" } else { "False" });
+        node["status"]["conditions"][0]["lastTransitionTime"] = json!(now);
+        Ok(())
+    };
+    let (nodes, part) = (GroupResource::new("", "nodes"), cluster_sim::Part::Status);
+    world.cluster.store("kubelet").update(&nodes, "", name, part, change).await.unwrap();
+}
+
 /// A job whose pods have to be in one domain of this level.
 fn together(name: &str, workers: i64, level: &str) -> Value {
     let mut job = pytorch(name, "placed", workers);
@@ -212,6 +223,29 @@ async fn pods_of_others_take_room_and_a_failed_node_is_replaced() {
     let (status, reason, _) = world.condition("job", "Evicted").unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("True", "NodeFailures"));
     assert!(world.is_suspended("job"));
+}
+
+/// Where the end of its pods is not waited for, a node that is not ready may come back within half a minute.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_ready_for_a_moment_has_not_failed() {
+    let world = world().await;
+    topology(&world).await;
+    let file = "featureGates: { TASReplaceNodeOnPodTermination: false }";
+    let file = Configuration::parse(Path::new("config.yaml"), file).unwrap();
+    world.start_with("one", Config { file, ..Config::default() });
+    world.create("kubeflow.org", "pytorchjobs", together("job", 4, HOST)).await;
+    world.settle().await;
+    assert_eq!(places(&world, "job"), [("n1".to_owned(), 4)]);
+    is_ready(&world, "n1", false).await;
+    world.pass(20).await;
+    is_ready(&world, "n1", true).await;
+    world.settle().await;
+    assert_eq!(places(&world, "job"), [("n1".to_owned(), 4)], "it came back in time");
+    is_ready(&world, "n1", false).await;
+    world.pass(28).await;
+    assert_eq!(places(&world, "job"), [("n1".to_owned(), 4)]);
+    world.pass(5).await;
+    assert_eq!(places(&world, "job"), [("n2".to_owned(), 4)], "it did not");
 }
 
 /// One failed node may be waited for, where the gate says so; when a second one fails, the whole starts anew.

@@ -296,6 +296,33 @@ fn common_parts_are_said_once() {
     );
 }
 
+/// Each pool of nodes has a slice, where that is shorter.
+#[test]
+fn names_of_nodes_that_begin_alike_are_together() {
+    let host = "kubernetes.io/hostname";
+    let pool = |pool: &str, nodes: std::ops::Range<u32>| -> Vec<String> {
+        nodes.map(|node| format!("{pool}-{node}")).collect()
+    };
+    let slices = |level: &str, names: &[Vec<String>]| {
+        let domain = |host: &String| TopologyDomainAssignment { values: vec![host.clone()], count: 1 };
+        let domains = names.iter().flatten().map(domain).collect();
+        let assignment = TopologyAssignment { levels: vec![level.into()], domains };
+        let packed = topology::pack(&assignment).unwrap();
+        assert_eq!(topology::unpack(&packed).unwrap(), assignment);
+        packed.slices.iter().map(|slice| slice.domain_count).collect::<Vec<_>>()
+    };
+    let (a, b) = (pool("gke-c-pool-a-1234", 0..10), pool("gke-c-pool-b-5678", 0..10));
+    let alone = vec!["gke-c-other".to_owned()];
+    assert_eq!(slices(host, &[a.clone(), b.clone()]), [10, 10]);
+    assert_eq!(slices("rack", &[a.clone(), b.clone()]), [20], "only names of nodes are of pools");
+    assert_eq!(slices(host, &[pool("a", 0..2), pool("b", 0..2)]), [4], "that would be longer");
+    assert_eq!(slices(host, &[a.clone(), alone, b.clone()]), [10, 1, 10]);
+    assert_eq!(slices(host, &[]), [0; 0]);
+    // 1,100 pools of two, far from each other, are more slices than there may be: what they have in common is one dash earlier.
+    let far = |n: u32| pool(&format!("a-very-long-name-that-all-of-them-share-{n}"), 0..2);
+    assert_eq!(slices(host, &(0..1_100).map(far).collect::<Vec<_>>()), [2_200]);
+}
+
 #[test]
 fn where_beginning_and_end_overlap_the_end_is_taken() {
     let domains =

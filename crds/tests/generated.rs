@@ -254,6 +254,55 @@ fn same_as_the_peers() {
     assert!(wanted.is_empty(), "no longer different: {wanted:?}");
 }
 
+/// Inside a pod template what is required is compared, and nothing else.
+fn required_facts(schema: &Value, path: &str, facts: &mut Facts) {
+    let mut required: Vec<&str> =
+        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    required.sort_unstable();
+    if !required.is_empty() {
+        facts.insert(path.to_owned(), required.join(" "));
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        // Its own API object, with all of its metadata.
+        if name != "volumeClaimTemplate" {
+            required_facts(property, &format!("{path}.{name}"), facts);
+        }
+    }
+    if schema["items"].is_object() {
+        required_facts(&schema["items"], &format!("{path}[]"), facts);
+    }
+}
+
+/// What a job may leave away, its Workload may leave away too: it could not be made otherwise.
+#[test]
+fn a_template_needs_what_it_needs_in_kueues_definition() {
+    let file = crate_path("../../shared/conformance/crds/kueue/kueue.x-k8s.io_workloads.yaml");
+    let Ok(text) = fs::read_to_string(&file) else {
+        eprintln!(
+            "SKIPPED a_template_needs_what_it_needs_in_kueues_definition: {} is not there",
+            file.display()
+        );
+        return;
+    };
+    let ours = DEFINITIONS.iter().find(|one| one.spec.names.kind == "Workload").unwrap();
+    let [theirs, ours] = [
+        serde_saphyr::from_str::<Value>(&text).unwrap(),
+        serde_json::to_value(ours).unwrap(),
+    ]
+    .map(|definition| {
+        let versions = definition["spec"]["versions"].as_array().unwrap().clone();
+        let mut facts = Facts::new();
+        for version in &versions {
+            let at = "/schema/openAPIV3Schema/properties/spec/properties/podSets/items/properties/template";
+            let name = version["name"].as_str().unwrap();
+            required_facts(version.pointer(at).unwrap(), name, &mut facts);
+        }
+        facts
+    });
+    assert!(theirs.len() > 100, "read only {} facts", theirs.len());
+    assert_eq!(ours, theirs);
+}
+
 #[test]
 fn the_comparison_sees_a_difference() {
     let definition = |maximum: i64, rule: &str| {

@@ -241,7 +241,7 @@ impl Controller {
     }
 
     /// Has a unit looked at at this time.
-    fn wake_at(&mut self, unit: &Unit, at: Timestamp) {
+    pub(super) fn wake_at(&mut self, unit: &Unit, at: Timestamp) {
         if self.alarms.get(unit) == Some(&at) {
             return;
         }

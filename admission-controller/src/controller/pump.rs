@@ -449,7 +449,7 @@ impl Controller {
         let waits = !workload.holds(tokens::QUOTA_RESERVED)
             && !workload.holds(tokens::FINISHED)
             && !input::is_on_hold(workload);
-        if let Some(body) = self.failed_nodes(workload)
+        if let Some(body) = self.failed_nodes(unit, workload)
             && !self.is_refused(unit, &self.versions_of(unit, workload))
         {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);

@@ -10,6 +10,7 @@ use crds::reasons::workload as tokens;
 use crds::view::Node;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::workload::Workload;
+use jiff::{SignedDuration, Timestamp};
 use kit::events::{Event, Severity};
 use kit::patch::{self, Subresource, WriteError};
 use kit::writes::Priority;
@@ -27,6 +28,8 @@ use super::world::ground::{hosts, nodes_of};
 use crate::pods::POD;
 use crate::status::whole_second;
 
+/// A node that is not ready has so long to come back, where its pods' end is not waited for: Kueue's `NodeFailureDelay`.
+const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// What a pod is told that was ended because it cannot run where it was sent.
 const WORDS: &str = "it waits for a node on which it cannot run; whoever made it makes another one";
 
@@ -44,11 +47,14 @@ impl Controller {
 
     /// `status.unhealthyNodes` where it has to change: nodes that failed under an admitted Workload, and those that are well
     /// again.
-    pub(super) fn failed_nodes(&self, workload: &Workload) -> Option<Value> {
+    pub(super) fn failed_nodes(&mut self, unit: &Unit, workload: &Workload) -> Option<Value> {
         if !self.follows_nodes(workload) {
             return None;
         }
         let nodes = nodes_of(workload);
+        if let Some(at) = nodes.iter().filter_map(|node| self.awaited_until(node)).min() {
+            self.wake_at(unit, at);
+        }
         let failed: BTreeSet<&String> = nodes.iter().filter(|node| self.has_failed(workload, node)).collect();
         let known: BTreeSet<&String> =
             workload.status.unhealthy_nodes.iter().map(|node| &node.name).collect();
@@ -58,17 +64,30 @@ impl Controller {
         })
     }
 
-    /// Whether a node has failed, as far as this Workload is concerned: it is gone; or it is not ready, or has a taint that the
-    /// pods do not tolerate, and none of its pods goes on there.
+    /// Whether a node has failed, as far as this Workload is concerned: it is gone, or as good as gone, without condition Ready; or
+    /// it is not ready, or has a taint that the pods do not tolerate, and none of its pods goes on there.
     fn has_failed(&self, workload: &Workload, name: &str) -> bool {
         let gates = &self.config.file.feature_gates;
-        let Some(node) = self.world.ground.node(name).filter(|node| says_whether_ready(node)) else {
+        let Some(node) = self.world.ground.node(name).filter(|node| node.readiness().is_some()) else {
             return true;
         };
+        if self.awaited_until(name).is_some() {
+            return workload.status.unhealthy_nodes.iter().any(|node| node.name == name);
+        }
         if node.is_ready() && self.tolerates(workload, node, name) {
             return false;
         }
         !gates.tas_replace_on_pod_termination || !self.world.ground.progresses_on(workload, name)
+    }
+
+    /// Until when nothing is said of a node that is not ready.
+    fn awaited_until(&self, name: &str) -> Option<Timestamp> {
+        let ready = self.world.ground.node(name)?.readiness()?;
+        if ready.status == "True" || self.config.file.feature_gates.tas_replace_on_pod_termination {
+            return None;
+        }
+        let until = ready.last_transition_time.as_ref()?.0.checked_add(GRACE).ok()?;
+        (until > self.ctx.clock.now()).then_some(until)
     }
 
     /// Whether the pods that a Workload has on this node tolerate its taints. One that they tolerate for a time only is none:
@@ -105,7 +124,7 @@ impl Controller {
         }
         let waits_for_the_end = self.config.file.feature_gates.tas_replace_on_pod_termination;
         let suits = |name: &String| {
-            let node = self.world.ground.node(name).filter(|node| says_whether_ready(node));
+            let node = self.world.ground.node(name).filter(|node| node.readiness().is_some());
             node.is_none_or(|node| node.is_ready() && self.tolerates(workload, node, name))
         };
         let is_dead_end = |name: &String| !places.contains(name) || (waits_for_the_end && !suits(name));
@@ -172,9 +191,4 @@ impl Controller {
         self.events.publish(Event { regarding, severity: Severity::Normal, reason, note: WORDS.to_owned() });
         self.world.take_let_go(&mut self.engine, pod);
     }
-}
-
-/// Without condition Ready a node is as good as gone.
-fn says_whether_ready(node: &Node) -> bool {
-    node.status.conditions.iter().any(|one| one.r#type == "Ready")
 }

@@ -279,11 +279,13 @@ impl Fields {
     ) -> Result<(), Conflict> {
         self.labels.extend(labels(workload, pod_set, terms.names_queues));
         self.annotations.extend(annotations(workload, pod_set, asks));
+        // Flavors of several resources may know one label by several values: the last has its way, as in Kueue, where it is any.
+        let mut of_flavors = Labels::new();
         for flavor in flavors_of(workload, pod_set).filter_map(|name| terms.flavors.get(name)) {
-            let source = format!("its flavor {:?}", flavor.metadata.name.as_deref().unwrap_or_default());
-            self.select(&flavor.spec.node_labels, pod_set, &source)?;
+            of_flavors.extend(flavor.spec.node_labels.clone());
             self.tolerate(&flavor.spec.tolerations);
         }
+        self.select(&of_flavors, pod_set, "one of its flavors")?;
         for check in &workload.status.admission_checks {
             let source = format!("AdmissionCheck {}", check.name);
             for update in updates_of(check)?.iter().filter(|update| update.name == pod_set) {
@@ -302,7 +304,9 @@ impl Fields {
 
     fn tolerate(&mut self, more: &[Toleration]) {
         for toleration in more {
-            if !self.tolerations.contains(toleration) {
+            // How long it is tolerated does not make it another one (Kubernetes' `MatchToleration`).
+            let what = |one: &Toleration| Toleration { toleration_seconds: None, ..one.clone() };
+            if !self.tolerations.iter().any(|one| what(one) == what(toleration)) {
                 self.tolerations.push(toleration.clone());
             }
         }

@@ -3,6 +3,8 @@
 //! v1beta1 lists every domain with all its values; v1beta2 cuts the list into slices and says once what a slice has in common:
 //! a level's only value, else what all its values begin and end with; and the pod count, if it is one.
 
+use std::collections::HashMap;
+
 use crate::api::kueue::{
     v1beta1::{self, TopologyDomainAssignment},
     v1beta2::{
@@ -11,6 +13,10 @@ use crate::api::kueue::{
     },
 };
 
+/// The level whose values are names of nodes: those of one pool begin alike.
+const HOST: &str = "kubernetes.io/hostname";
+/// Slices in an assignment at most: v1beta2's bound.
+const MAX_SLICES: usize = 1_000;
 /// Domains in a slice at most: v1beta2's bound on its roots (`pkg/util/tas/tas_assignment.go`).
 const MAX_SLICE: usize = 100_000;
 /// Domains in an assignment at most: more than any cluster has nodes. It keeps `domainCount: 2000000000`, which the schema allows,
@@ -73,8 +79,53 @@ pub fn pack(assignment: &v1beta1::TopologyAssignment) -> Result<TopologyAssignme
         let place = format!("domains[{index}]");
         return Err(TopologyError::LevelCount { place, found: domain.values.len(), levels });
     }
-    let slices = assignment.domains.chunks(MAX_SLICE).map(|domains| pack_slice(domains, levels)).collect();
-    Ok(TopologyAssignment { levels: assignment.levels.clone(), slices })
+    let pack = |chunks: &[&[TopologyDomainAssignment]]| TopologyAssignment {
+        levels: assignment.levels.clone(),
+        slices: chunks.iter().map(|domains| pack_slice(domains, levels)).collect(),
+    };
+    let by_pool = pack(&chunks(assignment));
+    if by_pool.slices.len() <= 1 || assignment.domains.len() > MAX_SLICE {
+        return Ok(by_pool);
+    }
+    let together = pack(&[&assignment.domains]);
+    let size = |one: &TopologyAssignment| serde_json::to_vec(one).map_or(usize::MAX, |text| text.len());
+    Ok(if size(&together) < size(&by_pool) { together } else { by_pool })
+}
+
+/// The domains of each slice. Nodes whose names begin alike are together: up to the last dash by which at least two begin, or up to
+/// an earlier one where that makes too many slices.
+///
+/// Rule: Kueue's gate `TASAssignmentsEncodingByHostnamePrefix`, which is on by default.
+fn chunks(assignment: &v1beta1::TopologyAssignment) -> Vec<&[TopologyDomainAssignment]> {
+    let (levels, domains) = (&assignment.levels, &assignment.domains);
+    if levels.last().is_none_or(|level| level != HOST) {
+        return domains.chunks(MAX_SLICE).collect();
+    }
+    let mut are_shared: HashMap<&str, bool> = HashMap::new();
+    let mut deepest = 0;
+    for name in domains.iter().map(|domain| host_of(domain, levels.len())) {
+        deepest = deepest.max(beginnings(name).count());
+        for beginning in beginnings(name) {
+            are_shared.entry(beginning).and_modify(|shared| *shared = true).or_insert(false);
+        }
+    }
+    let by_beginnings = |depth: usize| -> Vec<&[TopologyDomainAssignment]> {
+        let pool = |domain| {
+            beginnings(host_of(domain, levels.len())).take(depth).filter(|one| are_shared[one]).last()
+        };
+        domains.chunk_by(|a, b| pool(a) == pool(b)).flat_map(|run| run.chunks(MAX_SLICE)).collect()
+    };
+    let mut tries = (1..=deepest).rev().map(by_beginnings).filter(|slices| slices.len() <= MAX_SLICES);
+    tries.next().unwrap_or_else(|| domains.chunks(MAX_SLICE).collect())
+}
+
+fn host_of(domain: &TopologyDomainAssignment, levels: usize) -> &str {
+    &domain.values[levels - 1]
+}
+
+/// What a name begins with, up to each of its dashes but one at its end.
+fn beginnings(name: &str) -> impl Iterator<Item = &str> {
+    name.match_indices('-').map(|(dash, _)| &name[..=dash]).filter(|beginning| beginning.len() < name.len())
 }
 
 fn pack_slice(domains: &[TopologyDomainAssignment], levels: usize) -> TopologyAssignmentSlice {

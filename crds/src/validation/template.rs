@@ -92,10 +92,40 @@ const POINTERS_IN: [(&str, &str); 14] = [
     ("initContainers", "restartPolicy"),
     ("options", "value"),
 ];
+/// What Kueue's definition of a Workload fills in where nothing is said, as most definitions of jobs do: whether it was filled in
+/// makes no difference.
+const FILLED_IN: [(&str, &str, Said); 11] = [
+    ("azureDisk", "fsType", Said::Text("ext4")),
+    ("azureDisk", "readOnly", Said::No),
+    ("fileKeyRef", "optional", Said::No),
+    ("grpc", "service", Said::Text("")),
+    ("iscsi", "iscsiInterface", Said::Text("default")),
+    ("ports", "protocol", Said::Text("TCP")),
+    ("rbd", "keyring", Said::Text("/etc/ceph/keyring")),
+    ("rbd", "pool", Said::Text("rbd")),
+    ("rbd", "user", Said::Text("admin")),
+    ("scaleIO", "fsType", Said::Text("xfs")),
+    ("scaleIO", "storageMode", Said::Text("ThinProvisioned")),
+];
 /// Maps of quantities.
 const AMOUNTS: [&str; 3] = ["limits", "requests", "overhead"];
 /// Single quantities.
 const AMOUNT: [&str; 2] = ["divisor", "sizeLimit"];
+
+/// A value in a list of constants.
+enum Said {
+    Text(&'static str),
+    No,
+}
+
+impl PartialEq<Value> for Said {
+    fn eq(&self, value: &Value) -> bool {
+        match self {
+            Self::Text(text) => value == text,
+            Self::No => *value == false,
+        }
+    }
+}
 
 /// Whether Kubernetes' types would be equal (`equality.Semantic`): an absent field is like one that says nothing, and amounts are
 /// compared as such, so that "1" and "1000m" are the same.
@@ -144,7 +174,10 @@ fn says_nothing(parent: &str, field: &str, value: &Value) -> bool {
                 || *value == 0
                 || *value == ""
                 || (AMOUNT.contains(&field) && same_amount(value, &Value::from(0)));
-            is_zero && !POINTERS.contains(&field) && !POINTERS_IN.contains(&(parent, field))
+            let is_pointer = POINTERS.contains(&field) || POINTERS_IN.contains(&(parent, field));
+            let is_filled_in =
+                || FILLED_IN.iter().any(|(of, name, said)| (*of, *name) == (parent, field) && said == value);
+            (is_zero && !is_pointer) || is_filled_in()
         }
     }
 }
@@ -210,6 +243,13 @@ mod tests {
             ("containers[].volumeMounts[].readOnly", json!(false), true),
             ("containers[].volumeMounts[].mountPropagation", json!(""), false),
             ("containers[].terminationMessagePath", json!(""), true),
+            ("containers[].ports[].protocol", json!("TCP"), true),
+            ("containers[].ports[].protocol", json!("UDP"), false),
+            ("containers[].livenessProbe.grpc.service", json!(""), true),
+            ("volumes[].azureDisk.readOnly", json!(false), true),
+            ("volumes[].azureDisk.readOnly", json!(true), false),
+            ("volumes[].scaleIO.fsType", json!("xfs"), true),
+            ("volumes[].csi.fsType", json!("xfs"), false),
             ("containers[].livenessProbe.initialDelaySeconds", json!(0), true),
             ("containers[].livenessProbe.terminationGracePeriodSeconds", json!(0), false),
             ("containers[].stdinOnce", json!(false), true),

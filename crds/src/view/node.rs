@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use model::node::Taint;
 use model::quantity::Written;
 use model::resources::ResourceName;
 use serde::Deserialize;
 
-use super::meta::view;
+use super::meta::{far_time, view};
 
 view! {
     /// A Node.
@@ -47,20 +48,25 @@ pub struct NodeStatus {
 
 /// One condition of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct NodeCondition {
     /// `Ready`, `MemoryPressure`, …
     pub r#type: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
+    /// Since when.
+    #[serde(deserialize_with = "far_time")]
+    pub last_transition_time: Option<Time>,
 }
 
 impl Node {
-    /// Whether the condition `Ready` is `True`.
+    /// The condition `Ready`.
+    pub fn readiness(&self) -> Option<&NodeCondition> {
+        self.status.conditions.iter().find(|condition| condition.r#type == "Ready")
+    }
+
+    /// Whether it is `True`.
     pub fn is_ready(&self) -> bool {
-        self.status
-            .conditions
-            .iter()
-            .any(|condition| condition.r#type == "Ready" && condition.status == "True")
+        self.readiness().is_some_and(|condition| condition.status == "True")
     }
 }

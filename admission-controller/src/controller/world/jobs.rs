@@ -150,9 +150,12 @@ impl World {
         self.config.manages(namespace, queue) && self.is_selected(namespace)
     }
 
-    /// Whether jobs of a namespace are managed at all.
+    /// Whether jobs of a namespace are managed at all. Where nobody has selected any, those of the control plane and of this
+    /// program are not, as with Kueue.
     pub(super) fn is_selected(&self, namespace: &str) -> bool {
-        let Some(selector) = &self.config.managed_jobs_namespace_selector else { return true };
+        let Some(selector) = &self.config.managed_jobs_namespace_selector else {
+            return !self.config.is_the_systems(namespace);
+        };
         let view = self.namespaces_by_name.get(namespace).and_then(|uid| self.namespaces.get(uid));
         let no_labels = Labels::new();
         view.is_some_and(|one| selector.matches(one.metadata.labels.as_ref().unwrap_or(&no_labels)))

@@ -54,6 +54,44 @@ impl JsonSchema for PodTemplate {
                 },
             });
         }
-        schema
+        let mut schema = schema.to_value();
+        let_names_be_empty("", &mut schema);
+        Schema::try_from(schema).expect("a schema that requires less is a schema")
+    }
+}
+
+/// Fields that refer to an object by its name, which Kubernetes' types leave away where it is empty: a job may have come with
+/// `imagePullSecrets: [{name: ""}]`, and its Workload is to be made all the same. Kueue's definition has `""` as the default.
+const REFERENCES: [&str; 8] = [
+    "configMap",
+    "configMapKeyRef",
+    "configMapRef",
+    "imagePullSecrets",
+    "nodePublishSecretRef",
+    "secret",
+    "secretKeyRef",
+    "secretRef",
+];
+
+/// Takes `name` from what is required of references; `field` is where the schema stands.
+fn let_names_be_empty(field: &str, schema: &mut Value) {
+    if REFERENCES.contains(&field)
+        && let Some(Value::Array(required)) = schema.get_mut("required")
+    {
+        required.retain(|one| one != "name");
+    }
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.iter_mut().for_each(|(name, property)| let_names_be_empty(name, property));
+    }
+    for inner in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get_mut(inner) {
+            let_names_be_empty(field, inner);
+        }
+    }
+    // Optional fields are one of two until the schema is translated.
+    for either in ["anyOf", "allOf"] {
+        for one in schema.get_mut(either).and_then(Value::as_array_mut).into_iter().flatten() {
+            let_names_be_empty(field, one);
+        }
     }
 }
