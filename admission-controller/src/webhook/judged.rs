@@ -139,6 +139,35 @@ fn without_its_gate_nobody_asks_to_be_resized() {
     assert!(refused(json!({}), RAY, &Value::Null, &gated).is_empty());
 }
 
+/// Who applies the whole object anew leaves out the gates that it was given.
+#[test]
+fn only_a_cluster_is_asked_for_its_gates_when_it_is_resized() {
+    for (kind, field, wanted) in [
+        ("RayCluster", None, 2),
+        ("RayJob", Some("rayClusterSpec"), 0),
+        ("RayService", Some("rayClusterConfig"), 0),
+    ] {
+        let of = |workers: i64| {
+            let group = json!({ "groupName": "w", "replicas": workers, "template": template(json!({})) });
+            let cluster = json!({
+                "headGroupSpec": { "template": template(json!({})) }, "workerGroupSpecs": [group],
+            });
+            let spec = match field {
+                Some(field) => json!({ "shutdownAfterJobFinishes": true, field: cluster }),
+                None => cluster,
+            };
+            object(json!({ ELASTIC: "true" }), spec)
+        };
+        let created = request(RAY.0, kind, &Value::Null, &of(1));
+        let Verdict::Change(stored) = mutate_or_warn(&site(json!({})), &created) else {
+            panic!("it is given the gate")
+        };
+        assert!(stored.to_string().contains("schedulingGates"), "{stored}");
+        let errors = refused(json!({}), (RAY.0, kind), &stored, &of(2));
+        assert_eq!(errors.len(), wanted, "{kind}: {errors:?}");
+    }
+}
+
 #[test]
 fn the_topology_of_one_template_is_counted_where_it_can_be_read() {
     let annotations = |pairs: &[(&str, &str)]| -> Value {

@@ -218,9 +218,10 @@ pub(super) fn flags(job: &Subject<'_>) -> Vec<FieldError> {
     errors
 }
 
-/// Pods of what is resized are held back until the part of the quota that is theirs is granted.
+/// Pods of what is resized are held back until the part of the quota that is theirs is granted. A kind of which a cluster is made is
+/// given the gate and not asked for it, as with Kueue: who applies the whole object anew would leave it out.
 fn ungated(job: &Subject<'_>) -> Vec<FieldError> {
-    if !(job.elastic && job.kind.has_slices) {
+    if !(job.elastic && job.kind.has_slices && job.kind.child.is_none()) {
         return Vec::new();
     }
     let has_gate = |gates: Option<&Value>| {
