@@ -19,6 +19,7 @@ pub(crate) const BASE: JobKind = JobKind {
     elsewhere: None,
     child: None,
     pod_sets: PodSets::Roles { at: "", roles: &[], template: "", replicas: "" },
+    called: None,
     added: Added::Templates,
     active: Active::Count(""),
     ended: Ended::Unknown,
@@ -275,6 +276,8 @@ pub static TABLE: &[JobKind] = &[
         child: cluster_named("/status/activeServiceStatus/rayClusterName"),
         suspend: "/spec/rayClusterConfig/suspend",
         pod_sets: ray_cluster!("/spec/rayClusterConfig", None),
+        // After the field of its Go type.
+        called: Some(("/spec/rayClusterConfig", "/spec/rayClusterSpec")),
         active: Active::Condition("Ready"),
         refused: &[("/spec/rayClusterConfig/enableInTreeAutoscaling", NO_AUTOSCALING)],
         ..RAY

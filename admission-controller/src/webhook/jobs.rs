@@ -393,6 +393,7 @@ mod tests {
             |spec: Value| json!({ "metadata": { "labels": { kueue::QUEUE_NAME: "q" } }, "spec": spec });
         let asks = |key: &str| json!({ "metadata": { "annotations": { key: "a rack" } }, "spec": {} });
         let rack = format!("annotations[{}]", kueue::PODSET_REQUIRED_TOPOLOGY);
+        let cluster = "spec.rayClusterSpec";
         let ray = json!({ "headGroupSpec": { "template": {} }, "workerGroupSpecs": [{ "groupName": "head", "template": {} }] });
         for (kind, spec, wanted) in [
             (
@@ -415,6 +416,17 @@ mod tests {
                 ("ray.io", "RayCluster"),
                 json!({ "enableInTreeAutoscaling": true, "headGroupSpec": { "template": {} } }),
                 "Invalid spec.enableInTreeAutoscaling",
+            ),
+            (
+                ("ray.io", "RayService"),
+                json!({ "rayClusterConfig": {
+                    "enableInTreeAutoscaling": true, "workerGroupSpecs": ray["workerGroupSpecs"],
+                    "headGroupSpec": { "template": asks(kueue::PODSET_REQUIRED_TOPOLOGY) },
+                }}),
+                &format!(
+                    "Invalid {cluster}.enableInTreeAutoscaling, Forbidden {cluster}.workerGroupSpecs[0].groupName, \
+                     Invalid {cluster}.headGroupSpec.template.metadata.{rack}"
+                ),
             ),
             (
                 ("ray.io", "RayCluster"),
