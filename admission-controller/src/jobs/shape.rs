@@ -58,6 +58,9 @@ pub struct JobKind {
     pub follows: Option<Follows>,
     /// Whether what its pod sets say of being placed together is held against each other when it is written.
     pub groups: bool,
+    /// Whether its labels and annotations are checked when it is changed, too. Kueue's common webhook (`BaseWebhook`) checks them
+    /// at creation.
+    pub rechecked: bool,
     /// Whether somebody else may make its Workload.
     pub prebuilt: bool,
     /// Whether it can be resized while it runs: by a second Workload while it grows.

@@ -35,6 +35,7 @@ pub(crate) const BASE: JobKind = JobKind {
     demanded: &[],
     follows: None,
     groups: true,
+    rechecked: true,
     prebuilt: true,
     has_slices: false,
 };
@@ -67,6 +68,7 @@ const fn kubeflow(
         finished: Finished::Conditions(&[("Succeeded", true), ("Failed", false)]),
         priority_class: &["/spec/runPolicy/schedulingPolicy/priorityClass"],
         groups: false,
+        rechecked: false,
         ..BASE
     }
 }
@@ -74,6 +76,7 @@ const fn kubeflow(
 const MPI_JOB: JobKind = JobKind {
     prebuilt: false,
     groups: true,
+    rechecked: true,
     follows: Some(Follows {
         says: Some("/spec/runLauncherAsWorker"),
         leader: "/spec/mpiReplicaSpecs/Launcher/template",
@@ -320,6 +323,7 @@ pub static TABLE: &[JobKind] = &[
         plural: "appwrappers",
         pod_sets: PodSets::Components { at: "/spec/components", template: "/template", pod_sets: "/podSets" },
         added: Added::PodSetInfos,
+        rechecked: false,
         active: Active::Condition("QuotaReserved"),
         ready: Ready::Condition("PodsReady"),
         finished: Finished::Says {

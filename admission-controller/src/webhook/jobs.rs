@@ -145,7 +145,7 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     Verdict::of(errors)
 }
 
-/// The rules that hold for a job whenever it is written.
+/// The rules that hold for a job whenever it is written; some, for some kinds, when it is created.
 fn lasting(site: &Site, request: &Request, job: &Subject<'_>, view: &JobView) -> Vec<FieldError> {
     let config = &site.config;
     let is_managed = site.manages(&request.namespace, view.queue.as_deref());
@@ -155,7 +155,10 @@ fn lasting(site: &Site, request: &Request, job: &Subject<'_>, view: &JobView) ->
     if is_managed && let Some(error) = rules::undescribed(job) {
         return vec![error];
     }
-    let mut errors = rules::always(job);
+    let mut errors = Vec::new();
+    if job.kind.rechecked || request.operation != "UPDATE" {
+        errors.extend(rules::always(job));
+    }
     errors.extend(rules::gated_by(config, job.object));
     if is_managed {
         errors.extend(rules::flags(job));
