@@ -24,7 +24,8 @@ fn parsed(
     Some((kind, object, view))
 }
 
-/// A managed job is created suspended, and its pods are given to our scheduler unless somebody chose another.
+/// A managed job is created suspended, and its pods are given to our scheduler unless somebody chose another. Who waits in no queue
+/// is given the class that all have, and no more.
 pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let config = &site.config;
     let is_new = request.operation == "CREATE";
@@ -35,8 +36,11 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let Some((kind, object, view)) = parsed(config, request, &filled) else { return Verdict::Allow };
     let owned = config.is_part(&object.metadata);
     let elsewhere = object.runs_elsewhere(kind);
-    if owned || elsewhere || !site.manages(&request.namespace, view.queue.as_deref()) {
+    if owned || elsewhere {
         return Verdict::Allow;
+    }
+    if !site.manages(&request.namespace, view.queue.as_deref()) {
+        return Verdict::becoming(&request.object, filled);
     }
     let mut changed = filled;
     if is_new && !view.suspended {
@@ -69,7 +73,7 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
             set_existing_parent(&mut changed, &pointer, json!(config.scheduler_name));
         }
     }
-    if changed == request.object { Verdict::Allow } else { Verdict::Change(changed) }
+    Verdict::becoming(&request.object, changed)
 }
 
 /// The same for every kind that Kueue knows: who asks for a queue by a kind that is not managed is told so.
@@ -341,7 +345,11 @@ mod tests {
         let mut bare = job("", None, "");
         bare["metadata"].as_object_mut().unwrap().remove("labels");
         assert_eq!(labels("by-default", bare), both);
-        assert_eq!(labels("team-a", job("", None, "")), "Allow");
+        let class = json!({ kueue::PRIORITY_CLASS: "default" });
+        assert_eq!(labels("team-a", job("", None, "")), class, "it waits in no queue");
+        let mut classed = job("", None, "");
+        classed["metadata"]["labels"] = json!({ kueue::PRIORITY_CLASS: "high" });
+        assert_eq!(labels("team-a", classed), "Allow");
         let chosen = json!({ kueue::QUEUE_NAME: "q", kueue::PRIORITY_CLASS: "default" });
         assert_eq!(labels("by-default", job("q", None, "")), chosen);
         let mut part = job("", None, "");
