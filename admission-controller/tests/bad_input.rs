@@ -314,6 +314,28 @@ async fn odd_owners_are_no_jobs() {
     }
 }
 
+/// Kueue lets a training job get them while it waits. Its Workload stays where it is, and its owner is told.
+#[tokio::test(start_paused = true)]
+async fn odd_labels_that_come_after_creation_harm_nobody_else() {
+    let world = world().await;
+    world.pytorch("mine", "a", 9).await;
+    world.settle().await;
+    let labels = json!({
+        "kueue.x-k8s.io/queue-name": "Team_A", "kueue.x-k8s.io/max-exec-time-seconds": "soon",
+    });
+    world
+        .update("kubeflow.org", "pytorchjobs", "mine", false, |job| {
+            job["metadata"]["labels"] = labels.clone();
+        })
+        .await;
+    world.settle().await;
+    assert_eq!(world.workload("mine").unwrap()["spec"]["queueName"], "a");
+    assert!(world.is_suspended("mine"));
+    let told = world.told_of("PyTorchJob", "mine");
+    assert!(told.iter().any(|reason| reason == "ErrWorkloadCompose"), "{told:?}");
+    neighbour_is_admitted(&world, "a job whose queue cannot be").await;
+}
+
 /// Times that lie far back or far ahead, counts that have run over, and equal ages.
 #[tokio::test(start_paused = true)]
 async fn odd_times_neither_stop_nor_hurry_others() {

@@ -64,6 +64,19 @@ async fn the_default_queue_takes_jobs_from_the_moment_it_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_default_class_is_given_to_who_waits_in_no_queue_too() {
+    let world = world("{}").await;
+    let class = json!({ "metadata": { "name": "default" }, "value": 7 });
+    world.create("kueue.x-k8s.io", "workloadpriorityclasses", class).await;
+    world.settle().await;
+    world.create("batch", "jobs", job("free")).await;
+    world.settle().await;
+    assert_eq!(labels(&world, "batch", "jobs", "free"), (Value::Null, json!("default")));
+    assert_ne!(world.get("batch", "jobs", "free").unwrap()["spec"]["suspend"], true);
+    assert!(world.workload("free").is_none(), "it is as free as before");
+}
+
+#[tokio::test(start_paused = true)]
 async fn plain_pods_get_it_where_the_configuration_names_them() {
     let gate = "featureGates:\n  WorkloadPriorityClassDefaulting: false\n";
     let world = world(&format!("{gate}integrations:\n  frameworks: [pod]\n")).await;

@@ -269,3 +269,82 @@ async fn odd_requests_are_answered() {
         assert_eq!(dry, real, "{path}");
     }
 }
+
+/// Kueue's own kinds, whatever of a review is missing or something else. Where nobody can read what was stored, what is to be stored
+/// is judged by itself; where that cannot be read, the answer says so.
+#[tokio::test(start_paused = true)]
+async fn odd_requests_about_kueues_own_kinds_are_answered() {
+    const JUDGED: [&str; 4] = ["ClusterQueue", "Cohort", "ResourceFlavor", "Workload"];
+    const OTHERS: [&str; 7] = [
+        "AdmissionCheck",
+        "LocalQueue",
+        "MultiKueueCluster",
+        "MultiKueueConfig",
+        "ProvisioningRequestConfig",
+        "Topology",
+        "WorkloadPriorityClass",
+    ];
+    let service = service();
+    let request = |kind: &str, operation: &str, change: &[(&str, Option<Value>)]| {
+        let mut review = review(kind, json!({ "metadata": { "name": "x" } }));
+        let request = review["request"].as_object_mut().unwrap();
+        request.insert("operation".to_owned(), json!(operation));
+        for (field, value) in change {
+            match value {
+                Some(value) => request.insert((*field).to_owned(), value.clone()),
+                None => request.remove(*field),
+            };
+        }
+        review.to_string().into_bytes()
+    };
+    let stored = json!({ "metadata": { "name": "x", "resourceVersion": "1" } });
+    let status = ("subResource", Some(json!("status")));
+    for (operation, change, is_whole) in [
+        ("UPDATE", vec![("oldObject", Some(stored.clone()))], true),
+        ("UPDATE", vec![("oldObject", Some(Value::Null))], true),
+        ("UPDATE", vec![("oldObject", None)], true),
+        ("UPDATE", vec![("oldObject", Some(json!("text")))], true),
+        ("UPDATE", vec![("oldObject", Some(json!(7)))], true),
+        ("UPDATE", vec![("oldObject", Some(json!({ "spec": [] })))], true),
+        ("UPDATE", vec![status.clone(), ("oldObject", Some(stored.clone()))], true),
+        ("UPDATE", vec![status.clone(), ("oldObject", None)], true),
+        ("UPDATE", vec![("object", None), ("oldObject", Some(stored.clone()))], false),
+        ("UPDATE", vec![("object", Some(Value::Null)), ("oldObject", Some(stored.clone()))], false),
+        ("UPDATE", vec![("object", Some(json!("text"))), ("oldObject", Some(stored.clone()))], false),
+        ("UPDATE", vec![status, ("object", Some(json!({ "metadata": 7 })))], false),
+        ("DELETE", vec![("object", None), ("oldObject", Some(stored))], true),
+        ("DELETE", vec![("object", None), ("oldObject", None)], true),
+        ("PATCH", vec![], true),
+        ("", vec![("object", None)], true),
+    ] {
+        for (kind, path) in JUDGED.iter().chain(&OTHERS).flat_map(|kind| ADMISSION.map(|path| (*kind, path)))
+        {
+            let is_read = path.starts_with("/validate-kueue-x-k8s-io") && JUDGED.contains(&kind);
+            let (code, text) = ask(&service, path, request(kind, operation, &change)).await;
+            let case = format!("{path} {kind} {operation} {change:?}: {text}");
+            assert_eq!(code, 200, "{case}");
+            let answer: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(answer["response"]["uid"], "u", "{case}");
+            assert_eq!(answer["response"]["allowed"], is_whole || !is_read, "{case}");
+            assert_eq!(text.contains("cannot be read"), is_read && !is_whole, "{case}");
+        }
+    }
+}
+
+/// Nothing but the body says what it is.
+#[tokio::test(start_paused = true)]
+async fn the_type_that_a_body_is_said_to_be_of_does_not_matter() {
+    let service = service();
+    let body = || review("ClusterQueue", json!({ "spec": { "resourceGroups": 7 } })).to_string().into_bytes();
+    for path in ADMISSION {
+        let wanted = ask(&service, path, body()).await;
+        for name in ["application/json", "text/plain", "application/yaml", "multipart/form-data", "nonsense"]
+        {
+            let request = Request::post(path).header("content-type", name).body(Body::from(body())).unwrap();
+            let answer = service.clone().oneshot(request).await.unwrap();
+            let status = answer.status().as_u16();
+            let text = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+            assert_eq!((status, &*text), (wanted.0, wanted.1.as_bytes()), "{path} {name}");
+        }
+    }
+}

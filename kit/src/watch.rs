@@ -104,6 +104,9 @@ where
 /// - Failures are retried after 0.8 s to 30 s with jitter from the context, without end.
 /// - Lists ask for the most recent state unless the configuration says [`ListSemantic::Any`]; since Kubernetes 1.31 the
 ///   server answers such lists from its watch cache, so consistency costs little.
+/// - Whoever watches from no version is told of what exists, and not of what is gone. So an event that says no version
+///   leaves the watch where it was, and after what nobody can go on from (a list without a version, an event that the API
+///   does not have, a line longer than any event) it lists anew.
 /// - An object that does not decode is left out, logged once, counted, and told of by an event on it if there are
 ///   [`Reports`]: it harms its owner only. Its deletion is still noticed if the object had been told before.
 #[must_use = "a watch does nothing until its stream is polled"]
@@ -262,6 +265,7 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
                 let text = next.text.await.ok().flatten().unwrap_or(Err(Trouble::Ended));
                 self.page(text, false)
             }
+            State::Resume { version } if version.is_empty() => Err((Trouble::NoVersion, State::List)),
             State::Resume { version } => match self.open(&version).await {
                 Ok(lines) => {
                     Ok(State::Watching { version, lines, silent_since: Some(self.clock.monotonic()) })
@@ -383,7 +387,7 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
 
     async fn line(
         &mut self,
-        version: String,
+        known: String,
         mut lines: Pin<Box<dyn AsyncBufRead + Send>>,
         silent_since: Option<Instant>,
     ) -> Result<State, (Trouble, State)> {
@@ -398,13 +402,17 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
             Ok(Ok(_)) if line.last() != Some(&b'\n') => Some(Trouble::Ended),
             Ok(Ok(_)) => None,
         };
+        // Whoever resumed here would be told it again.
+        if ended.is_some() && line.len() as u64 >= MAX_LINE {
+            return Err((Trouble::TooLong, State::List));
+        }
         if let Some(trouble) = ended {
             if silent_since.is_some_and(|since| since.elapsed() < SHORT_WATCH) {
-                return Err((trouble, State::Resume { version }));
+                return Err((trouble, State::Resume { version: known }));
             }
             self.backoff.reset();
             tracing::debug!(kind = self.kind, reason = %trouble, "watch ended; resuming");
-            return Ok(State::Resume { version });
+            return Ok(State::Resume { version: known });
         }
         match decode::line::<K>(&line) {
             Ok(Line::Applied { object, version }) => {
@@ -413,16 +421,16 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
                     self.left_out.remove(object.meta().uid.as_deref().unwrap_or_default());
                 }
                 self.pending.push_back(Change::Applied(object));
-                Ok(State::Watching { version, lines, silent_since: None })
+                Ok(State::Watching { version: version.unwrap_or(known), lines, silent_since: None })
             }
             Ok(Line::Deleted { object, version }) => {
                 self.heard();
                 self.pending.push_back(Change::Deleted(object));
-                Ok(State::Watching { version, lines, silent_since: None })
+                Ok(State::Watching { version: version.unwrap_or(known), lines, silent_since: None })
             }
             Ok(Line::Bookmark { version }) => {
                 self.backoff.reset();
-                Ok(State::Watching { version, lines, silent_since })
+                Ok(State::Watching { version: version.unwrap_or(known), lines, silent_since })
             }
             Ok(Line::Undecodable { bad, added, deleted, version }) => {
                 self.heard();
@@ -434,10 +442,10 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
                     self.metrics.undecodable.inc();
                     self.left_out.add(*bad, !added);
                 }
-                Ok(State::Watching { version, lines, silent_since: None })
+                Ok(State::Watching { version: version.unwrap_or(known), lines, silent_since: None })
             }
             Ok(Line::Error(status)) if status.code == 410 => Err((Trouble::Status(status), State::List)),
-            Ok(Line::Error(status)) => Err((Trouble::Status(status), State::Resume { version })),
+            Ok(Line::Error(status)) => Err((Trouble::Status(status), State::Resume { version: known })),
             Err(error) => Err((Trouble::Body(error), State::List)),
         }
     }
@@ -467,6 +475,10 @@ enum Trouble {
     Status(Box<Status>),
     #[error("the answer is not what the API promises: {0}")]
     Body(serde_json::Error),
+    #[error("the list says no resourceVersion to watch from")]
+    NoVersion,
+    #[error("a line of the watch is longer than {} bytes", MAX_LINE)]
+    TooLong,
     #[error("no answer within {} s", .0.as_secs())]
     TimedOut(Duration),
     #[error("the connection broke: {0}")]

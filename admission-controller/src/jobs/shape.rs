@@ -1,6 +1,6 @@
 //! What is to be known of a kind of job, as data.
 
-use super::JobObject;
+use super::{JobObject, field};
 
 /// One kind of job. Paths are JSON pointers (RFC 6901) from the object's root.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct JobKind {
     pub child: Option<Child>,
     /// Where its pods are described.
     pub pod_sets: PodSets,
+    /// A place, and what Kueue's webhooks call it, where that is another name than the field has.
+    pub called: Option<(&'static str, &'static str)>,
     /// Where is written what an admission adds to its pods.
     pub added: Added,
     /// Whether pods run and so quota is in use.
@@ -56,6 +58,9 @@ pub struct JobKind {
     pub follows: Option<Follows>,
     /// Whether what its pod sets say of being placed together is held against each other when it is written.
     pub groups: bool,
+    /// Whether its labels and annotations are checked when it is changed, too. Kueue's common webhook (`BaseWebhook`) checks them
+    /// at creation.
+    pub rechecked: bool,
     /// Whether somebody else may make its Workload.
     pub prebuilt: bool,
     /// Whether it can be resized while it runs: by a second Workload while it grows.
@@ -74,6 +79,14 @@ impl JobKind {
     /// What of it owner references, of whatever version, name.
     pub fn group_kind(&self) -> (&'static str, &'static str) {
         (self.group, self.kind)
+    }
+
+    /// The path of a field as Kueue's webhooks write it.
+    pub fn field(&self, pointer: &str) -> String {
+        match self.called.and_then(|(is, called)| Some((called, pointer.strip_prefix(is)?))) {
+            Some((called, rest)) => field(&format!("{called}{rest}")),
+            None => field(pointer),
+        }
     }
 
     /// Whether its own controller writes this label of its pod templates.

@@ -19,6 +19,7 @@ pub(crate) const BASE: JobKind = JobKind {
     elsewhere: None,
     child: None,
     pod_sets: PodSets::Roles { at: "", roles: &[], template: "", replicas: "" },
+    called: None,
     added: Added::Templates,
     active: Active::Count(""),
     ended: Ended::Unknown,
@@ -34,6 +35,7 @@ pub(crate) const BASE: JobKind = JobKind {
     demanded: &[],
     follows: None,
     groups: true,
+    rechecked: true,
     prebuilt: true,
     has_slices: false,
 };
@@ -66,6 +68,7 @@ const fn kubeflow(
         finished: Finished::Conditions(&[("Succeeded", true), ("Failed", false)]),
         priority_class: &["/spec/runPolicy/schedulingPolicy/priorityClass"],
         groups: false,
+        rechecked: false,
         ..BASE
     }
 }
@@ -73,6 +76,7 @@ const fn kubeflow(
 const MPI_JOB: JobKind = JobKind {
     prebuilt: false,
     groups: true,
+    rechecked: true,
     follows: Some(Follows {
         says: Some("/spec/runLauncherAsWorker"),
         leader: "/spec/mpiReplicaSpecs/Launcher/template",
@@ -275,6 +279,8 @@ pub static TABLE: &[JobKind] = &[
         child: cluster_named("/status/activeServiceStatus/rayClusterName"),
         suspend: "/spec/rayClusterConfig/suspend",
         pod_sets: ray_cluster!("/spec/rayClusterConfig", None),
+        // After the field of its Go type.
+        called: Some(("/spec/rayClusterConfig", "/spec/rayClusterSpec")),
         active: Active::Condition("Ready"),
         refused: &[("/spec/rayClusterConfig/enableInTreeAutoscaling", NO_AUTOSCALING)],
         ..RAY
@@ -317,6 +323,7 @@ pub static TABLE: &[JobKind] = &[
         plural: "appwrappers",
         pod_sets: PodSets::Components { at: "/spec/components", template: "/template", pod_sets: "/podSets" },
         added: Added::PodSetInfos,
+        rechecked: false,
         active: Active::Condition("QuotaReserved"),
         ready: Ready::Condition("PodsReady"),
         finished: Finished::Says {

@@ -213,9 +213,9 @@ fn pod_webhooks(config: &Configuration) -> Vec<(&'static str, LabelSelector)> {
     webhooks
 }
 
-/// New objects without the label may get it from their namespace. They are nobody's until then, so they do not depend on this
-/// program: if it is away they are created as they are. Plain pods are looked at where the configuration names them; otherwise
-/// every pod of the cluster would be.
+/// New objects without the label may get it from their namespace, and a priority class. They are nobody's until then, so they do not
+/// depend on this program: if it is away they are created as they are. Plain pods are looked at where the configuration names them;
+/// otherwise every pod of the cluster would be.
 fn unlabelled(config: &Configuration) -> Vec<(&'static str, &'static str, Vec<RuleWithOperations>)> {
     if config.manage_jobs_without_queue_name {
         return Vec::new();

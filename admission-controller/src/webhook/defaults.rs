@@ -16,7 +16,7 @@ pub(super) fn default(gates: Gates, request: &Request) -> Verdict {
         "Workload" if !gates.partial_admission => drop_min_counts(&mut changed),
         _ => {}
     }
-    if changed == request.object { Verdict::Allow } else { Verdict::Change(changed) }
+    Verdict::becoming(&request.object, changed)
 }
 
 fn protect(object: &mut Value) {

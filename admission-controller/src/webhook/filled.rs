@@ -1,5 +1,5 @@
 //! The queue and the priority class of jobs that name none: Kueue's `ApplyDefaultLocalQueue` and
-//! `ApplyDefaultWorkloadPriorityClass`.
+//! `ApplyDefaultWorkloadPriorityClass`, which asks for no queue.
 
 use crds::names::kueue;
 use serde_json::{Value, json};
@@ -33,18 +33,19 @@ pub(super) fn in_labels(site: &Site, request: &Request) -> Value {
     if request.operation != "CREATE" || site.config.is_part(&read.metadata) {
         return object;
     }
-    let mut is_managed = site.manages(&request.namespace, read.queue());
     let around = site.surroundings.borrow();
+    if around.leaves_alone(&request.namespace) {
+        return object;
+    }
     let mut set = |key: &str| {
         set_existing_parent(&mut object, &format!("/metadata/labels/{}", escaped(key)), json!(DEFAULT));
     };
     if read.queue().is_none() && around.has_queue(&request.namespace) {
         set(kueue::QUEUE_NAME);
-        is_managed = true;
     }
     let defaults_class = site.config.feature_gates.workload_priority_class_defaulting && around.class;
     let names_class = read.label(kueue::PRIORITY_CLASS).is_some_and(|name| !name.is_empty());
-    if is_managed && defaults_class && !names_class {
+    if defaults_class && !names_class {
         set(kueue::PRIORITY_CLASS);
     }
     object

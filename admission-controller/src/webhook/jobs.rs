@@ -24,7 +24,8 @@ fn parsed(
     Some((kind, object, view))
 }
 
-/// A managed job is created suspended, and its pods are given to our scheduler unless somebody chose another.
+/// A managed job is created suspended, and its pods are given to our scheduler unless somebody chose another. Who waits in no queue
+/// is given the class that all have, and no more.
 pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let config = &site.config;
     let is_new = request.operation == "CREATE";
@@ -35,8 +36,11 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let Some((kind, object, view)) = parsed(config, request, &filled) else { return Verdict::Allow };
     let owned = config.is_part(&object.metadata);
     let elsewhere = object.runs_elsewhere(kind);
-    if owned || elsewhere || !site.manages(&request.namespace, view.queue.as_deref()) {
+    if owned || elsewhere {
         return Verdict::Allow;
+    }
+    if !site.manages(&request.namespace, view.queue.as_deref()) {
+        return Verdict::becoming(&request.object, filled);
     }
     let mut changed = filled;
     if is_new && !view.suspended {
@@ -69,7 +73,7 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
             set_existing_parent(&mut changed, &pointer, json!(config.scheduler_name));
         }
     }
-    if changed == request.object { Verdict::Allow } else { Verdict::Change(changed) }
+    Verdict::becoming(&request.object, changed)
 }
 
 /// The same for every kind that Kueue knows: who asks for a queue by a kind that is not managed is told so.
@@ -145,7 +149,7 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     Verdict::of(errors)
 }
 
-/// The rules that hold for a job whenever it is written.
+/// The rules that hold for a job whenever it is written; some, for some kinds, when it is created.
 fn lasting(site: &Site, request: &Request, job: &Subject<'_>, view: &JobView) -> Vec<FieldError> {
     let config = &site.config;
     let is_managed = site.manages(&request.namespace, view.queue.as_deref());
@@ -155,7 +159,10 @@ fn lasting(site: &Site, request: &Request, job: &Subject<'_>, view: &JobView) ->
     if is_managed && let Some(error) = rules::undescribed(job) {
         return vec![error];
     }
-    let mut errors = rules::always(job);
+    let mut errors = Vec::new();
+    if job.kind.rechecked || request.operation != "UPDATE" {
+        errors.extend(rules::always(job));
+    }
     errors.extend(rules::gated_by(config, job.object));
     if is_managed {
         errors.extend(rules::flags(job));
@@ -338,7 +345,11 @@ mod tests {
         let mut bare = job("", None, "");
         bare["metadata"].as_object_mut().unwrap().remove("labels");
         assert_eq!(labels("by-default", bare), both);
-        assert_eq!(labels("team-a", job("", None, "")), "Allow");
+        let class = json!({ kueue::PRIORITY_CLASS: "default" });
+        assert_eq!(labels("team-a", job("", None, "")), class, "it waits in no queue");
+        let mut classed = job("", None, "");
+        classed["metadata"]["labels"] = json!({ kueue::PRIORITY_CLASS: "high" });
+        assert_eq!(labels("team-a", classed), "Allow");
         let chosen = json!({ kueue::QUEUE_NAME: "q", kueue::PRIORITY_CLASS: "default" });
         assert_eq!(labels("by-default", job("q", None, "")), chosen);
         let mut part = job("", None, "");
@@ -393,6 +404,7 @@ mod tests {
             |spec: Value| json!({ "metadata": { "labels": { kueue::QUEUE_NAME: "q" } }, "spec": spec });
         let asks = |key: &str| json!({ "metadata": { "annotations": { key: "a rack" } }, "spec": {} });
         let rack = format!("annotations[{}]", kueue::PODSET_REQUIRED_TOPOLOGY);
+        let cluster = "spec.rayClusterSpec";
         let ray = json!({ "headGroupSpec": { "template": {} }, "workerGroupSpecs": [{ "groupName": "head", "template": {} }] });
         for (kind, spec, wanted) in [
             (
@@ -415,6 +427,17 @@ mod tests {
                 ("ray.io", "RayCluster"),
                 json!({ "enableInTreeAutoscaling": true, "headGroupSpec": { "template": {} } }),
                 "Invalid spec.enableInTreeAutoscaling",
+            ),
+            (
+                ("ray.io", "RayService"),
+                json!({ "rayClusterConfig": {
+                    "enableInTreeAutoscaling": true, "workerGroupSpecs": ray["workerGroupSpecs"],
+                    "headGroupSpec": { "template": asks(kueue::PODSET_REQUIRED_TOPOLOGY) },
+                }}),
+                &format!(
+                    "Invalid {cluster}.enableInTreeAutoscaling, Forbidden {cluster}.workerGroupSpecs[0].groupName, \
+                     Invalid {cluster}.headGroupSpec.template.metadata.{rack}"
+                ),
             ),
             (
                 ("ray.io", "RayCluster"),

@@ -109,6 +109,32 @@ fn who_holds_an_admission_back_is_named_well_and_at_creation_only() {
     }
 }
 
+/// The webhook that Kueue has for all of them asks for a name and a number at creation.
+#[test]
+fn a_suspended_training_job_may_get_what_it_could_not_be_created_with() {
+    let roles = |at: &str| json!({ "runPolicy": { "suspend": true }, at: { "Worker": { "template": template(json!({})) } } });
+    for (kind, spec, is_rechecked) in [
+        (("kubeflow.org", "PyTorchJob"), roles("pytorchReplicaSpecs"), false),
+        (("kubeflow.org", "TFJob"), roles("tfReplicaSpecs"), false),
+        (("kubeflow.org", "XGBoostJob"), roles("xgbReplicaSpecs"), false),
+        (("kubeflow.org", "PaddleJob"), roles("paddleReplicaSpecs"), false),
+        (("kubeflow.org", "JAXJob"), roles("jaxReplicaSpecs"), false),
+        (("workload.codeflare.dev", "AppWrapper"), json!({ "suspend": true, "components": [] }), false),
+        (("kubeflow.org", "MPIJob"), roles("mpiReplicaSpecs"), true),
+        (JOB, json!({ "suspend": true, "template": template(json!({})) }), true),
+    ] {
+        let old = object(json!({}), spec);
+        let mut new = old.clone();
+        new["metadata"]["labels"] =
+            json!({ QUEUE: "Team_A", "kueue.x-k8s.io/max-exec-time-seconds": "soon" });
+        let both =
+            ["queue-name", "max-exec-time-seconds"].map(|key| format!("Invalid metadata.labels[{key}]"));
+        assert_eq!(refused(json!({}), kind, &Value::Null, &new), both, "{kind:?}");
+        let wanted = if is_rechecked { both.to_vec() } else { Vec::new() };
+        assert_eq!(refused(json!({}), kind, &old, &new), wanted, "{kind:?}");
+    }
+}
+
 #[test]
 fn without_its_gate_nobody_asks_to_be_resized() {
     let closed = || json!({ "ElasticJobsViaWorkloadSlices": false });
@@ -137,6 +163,35 @@ fn without_its_gate_nobody_asks_to_be_resized() {
         panic!("it is given the gate")
     };
     assert!(refused(json!({}), RAY, &Value::Null, &gated).is_empty());
+}
+
+/// Who applies the whole object anew leaves out the gates that it was given.
+#[test]
+fn only_a_cluster_is_asked_for_its_gates_when_it_is_resized() {
+    for (kind, field, wanted) in [
+        ("RayCluster", None, 2),
+        ("RayJob", Some("rayClusterSpec"), 0),
+        ("RayService", Some("rayClusterConfig"), 0),
+    ] {
+        let of = |workers: i64| {
+            let group = json!({ "groupName": "w", "replicas": workers, "template": template(json!({})) });
+            let cluster = json!({
+                "headGroupSpec": { "template": template(json!({})) }, "workerGroupSpecs": [group],
+            });
+            let spec = match field {
+                Some(field) => json!({ "shutdownAfterJobFinishes": true, field: cluster }),
+                None => cluster,
+            };
+            object(json!({ ELASTIC: "true" }), spec)
+        };
+        let created = request(RAY.0, kind, &Value::Null, &of(1));
+        let Verdict::Change(stored) = mutate_or_warn(&site(json!({})), &created) else {
+            panic!("it is given the gate")
+        };
+        assert!(stored.to_string().contains("schedulingGates"), "{stored}");
+        let errors = refused(json!({}), (RAY.0, kind), &stored, &of(2));
+        assert_eq!(errors.len(), wanted, "{kind}: {errors:?}");
+    }
 }
 
 #[test]

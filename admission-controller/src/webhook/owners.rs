@@ -22,7 +22,7 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let (config, filled) = (&site.config, filled::in_labels(site, request));
     let Some((owner, object)) = parsed(request, &filled) else { return Verdict::Allow };
     if config.is_part(&object.metadata) || !site.manages(&request.namespace, object.queue()) {
-        return Verdict::Allow;
+        return Verdict::becoming(&request.object, filled);
     }
     let mut changed = filled;
     let templates = || owner.templates.iter().filter(|at| object.at(at).is_some_and(Value::is_object));
@@ -37,7 +37,7 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
             set_existing_parent(&mut changed, &key_at(template, "labels", kueue::MANAGED), json!("true"));
         }
     }
-    if changed == request.object { Verdict::Allow } else { Verdict::Change(changed) }
+    Verdict::becoming(&request.object, changed)
 }
 
 /// Says in a template what Kueue says in it.

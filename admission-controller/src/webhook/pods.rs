@@ -28,7 +28,7 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     if is_managed || pod.label(trireme::SCHEDULED_BY).is_some() {
         name_scheduler(config, &mut changed);
     }
-    if changed == request.object { Verdict::Allow } else { Verdict::Change(changed) }
+    Verdict::becoming(&request.object, changed)
 }
 
 /// Pods of a job that is managed are none by themselves; nor are those that nobody submits to a queue.

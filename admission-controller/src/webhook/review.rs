@@ -87,6 +87,11 @@ impl Verdict {
         if errors.is_empty() { Self::Allow } else { Self::Deny(errors) }
     }
 
+    /// Changed where something is.
+    pub(super) fn becoming(before: &Value, after: Value) -> Self {
+        if after == *before { Self::Allow } else { Self::Change(after) }
+    }
+
     /// As the API server wants it. `object` is what it asked about: changes are told as a patch of that.
     pub(super) fn review(self, uid: &str, object: &Value) -> Vec<u8> {
         let mut response = json!({ "uid": uid, "allowed": true });

@@ -197,7 +197,7 @@ pub(super) fn flags(job: &Subject<'_>) -> Vec<FieldError> {
     let says = |at: &str| object.at(at) == Some(&Value::Bool(true));
     let wrong = |at: &str, why: &str| FieldError {
         value: Some(object.at(at).cloned().unwrap_or(Value::Bool(false))),
-        ..invalid(field(at), "", why)
+        ..invalid(kind.field(at), "", why)
     };
     let mut errors = Vec::new();
     errors.extend(kind.demanded.iter().filter(|(at, _)| !says(at)).map(|(at, why)| wrong(at, why)));
@@ -208,19 +208,20 @@ pub(super) fn flags(job: &Subject<'_>) -> Vec<FieldError> {
         if groups >= MAX_POD_SETS {
             let detail = format!("there can be no more than {} beside the head", MAX_POD_SETS - 1);
             let value = Some(json!(groups + 1));
-            errors.push(FieldError { field: field(at), kind: ErrorKind::TooMany, value, detail });
+            errors.push(FieldError { field: kind.field(at), kind: ErrorKind::TooMany, value, detail });
         }
         let heads =
             (0..groups).map(|index| format!("{at}/{index}{name}")).filter(|at| object.text(at) == "head");
-        errors.extend(heads.map(|at| forbidden(field(&at), "\"head\" is the name of the head's pods")));
+        errors.extend(heads.map(|at| forbidden(kind.field(&at), "\"head\" is the name of the head's pods")));
         errors.extend(ungated(job));
     }
     errors
 }
 
-/// Pods of what is resized are held back until the part of the quota that is theirs is granted.
+/// Pods of what is resized are held back until the part of the quota that is theirs is granted. A kind of which a cluster is made is
+/// given the gate and not asked for it, as with Kueue: who applies the whole object anew would leave it out.
 fn ungated(job: &Subject<'_>) -> Vec<FieldError> {
-    if !(job.elastic && job.kind.has_slices) {
+    if !(job.elastic && job.kind.has_slices && job.kind.child.is_none()) {
         return Vec::new();
     }
     let has_gate = |gates: Option<&Value>| {

@@ -97,7 +97,7 @@ fn metadata_path(job: &Subject<'_>, template: &str) -> String {
     {
         return format!("{}[{}].{}.metadata", field(at), role.trim_start_matches('/'), field(rest));
     }
-    format!("{}.metadata", field(template))
+    format!("{}.metadata", job.kind.field(template))
 }
 
 /// The rules for one template; `count`: how many pods are made of it, where that is known.

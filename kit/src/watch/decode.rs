@@ -29,12 +29,12 @@ pub(super) struct Page<K> {
     pub(super) version: String,
 }
 
-/// One line of a watch.
+/// One line of a watch, and the resourceVersion that it says.
 pub(super) enum Line<K> {
-    Applied { object: K, version: String },
-    Deleted { object: K, version: String },
-    Bookmark { version: String },
-    Undecodable { bad: Box<Named>, added: bool, deleted: bool, version: String },
+    Applied { object: K, version: Option<String> },
+    Deleted { object: K, version: Option<String> },
+    Bookmark { version: Option<String> },
+    Undecodable { bad: Box<Named>, added: bool, deleted: bool, version: Option<String> },
     Error(Box<Status>),
 }
 
@@ -154,8 +154,7 @@ struct Versioned {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct VersionedMeta {
-    #[serde(default)]
-    resource_version: String,
+    resource_version: Option<String>,
 }
 
 /// Decodes one line of a watch.
@@ -164,12 +163,14 @@ pub(super) fn line<K: DeserializeOwned>(line: &[u8]) -> Result<Line<K>, serde_js
     let RawLine { r#type, object: text } = serde_json::from_str(line)?;
     let text = text.get();
     let version = serde_json::from_str::<Versioned>(text)?.metadata.resource_version;
+    let version = version.filter(|version| !version.is_empty());
     let (added, deleted) = match r#type.as_str() {
         "ADDED" => (true, false),
         "MODIFIED" => (false, false),
         "DELETED" => (false, true),
         "BOOKMARK" => return Ok(Line::Bookmark { version }),
-        _ => return Ok(Line::Error(serde_json::from_str(text)?)),
+        "ERROR" => return Ok(Line::Error(serde_json::from_str(text)?)),
+        other => return Err(serde_json::Error::custom(format!("there are no events of type {other:?}"))),
     };
     Ok(match object(text) {
         Ok(object) if deleted => Line::Deleted { object, version },
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(page.items[1].as_ref().unwrap().anything, 1);
         let line = line::<Open>(format!(r#"{{"type":"ADDED","object":{object}}}"#).as_bytes()).unwrap();
         assert!(
-            matches!(line, Line::Undecodable { bad, version, .. } if bad.name == "deep" && version == "9")
+            matches!(line, Line::Undecodable { bad, version, .. } if bad.name == "deep" && version.as_deref() == Some("9"))
         );
     }
 
@@ -260,16 +261,21 @@ mod tests {
         let bad = r#"{"metadata":{"resourceVersion":"9","uid":"u"},"replicas":-2}"#;
         // Go writes the type first, other servers may write the object first.
         assert!(matches!(get(&format!(r#"{{"type":"ADDED","object":{object}}}"#)),
-            Line::Applied { object: Strict { replicas: 2 }, version } if version == "9"));
+            Line::Applied { object: Strict { replicas: 2 }, version } if version.as_deref() == Some("9")));
         assert!(matches!(get(&format!(r#"{{"object":{object},"type":"DELETED"}}"#)),
-            Line::Deleted { object: Strict { replicas: 2 }, version } if version == "9"));
+            Line::Deleted { object: Strict { replicas: 2 }, version } if version.as_deref() == Some("9")));
         assert!(matches!(get(&format!(r#"{{"type":"MODIFIED","object":{bad}}}"#)),
-            Line::Undecodable { bad, added: false, deleted: false, version } if version == "9" && bad.uid == "u"));
+            Line::Undecodable { bad, added: false, deleted: false, version } if version.as_deref() == Some("9") && bad.uid == "u"));
         assert!(matches!(get(r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"11"}}}"#),
-            Line::Bookmark { version } if version == "11"));
+            Line::Bookmark { version } if version.as_deref() == Some("11")));
+        for nothing in [r#"{}"#, r#"{"metadata":{}}"#, r#"{"metadata":{"resourceVersion":""}}"#] {
+            let line = get(&format!(r#"{{"type":"BOOKMARK","object":{nothing}}}"#));
+            assert!(matches!(line, Line::Bookmark { version: None }), "{nothing}");
+        }
         assert!(
             matches!(get(r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#),
             Line::Error(status) if status.code == 410)
         );
+        assert!(line::<Strict>(format!(r#"{{"type":"MOVED","object":{object}}}"#).as_bytes()).is_err());
     }
 }

@@ -17,6 +17,8 @@ enum Answer {
     Lines(Vec<String>),
     /// The lines of a watch, after which it stays open.
     Open(Vec<String>),
+    /// What a watch sends, piece by piece, after which it stays open.
+    Pieces(Vec<Vec<u8>>),
 }
 
 type Asked = Arc<Mutex<Vec<(Timestamp, String)>>>;
@@ -34,6 +36,10 @@ fn server(answers: Vec<Answer>) -> (Context, Asked) {
             Some(Answer::Ok(value)) => (200, Body::from(value.to_string().into_bytes())),
             Some(Answer::Lines(lines)) => (200, stream(lines, false)),
             Some(Answer::Open(lines)) => (200, stream(lines, true)),
+            Some(Answer::Pieces(pieces)) => {
+                let pieces = stream::iter(pieces).map(Ok::<_, Infallible>);
+                (200, Body::from_stream(pieces.chain(stream::pending())))
+            }
             Some(Answer::Status(code)) => (code, status(code)),
             None => (500, status(500)),
         };
@@ -211,6 +217,69 @@ async fn an_object_that_cannot_be_understood_harms_nobody_else() {
     let told = told(&mut start(&ctx), 7).await;
     assert_eq!(told, ["restarted", "+a", "synced", "+y", "restarted", "+y", "synced"]);
     assert_eq!(asked.lock().unwrap().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_without_a_version_leaves_the_watch_where_it_was() {
+    let mut unversioned = object("a", 7);
+    unversioned["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    let (ctx, asked) = server(vec![
+        list(5, "", &[object("a", 1)]),
+        Answer::Lines(vec![
+            event("ADDED", &object("b", 6)),
+            event("BOOKMARK", &json!({"metadata": {}})),
+            event("MODIFIED", &unversioned),
+        ]),
+        Answer::Lines(vec![event("BOOKMARK", &json!({"metadata": {"resourceVersion": ""}}))]),
+        Answer::Open(vec![event("ADDED", &object("c", 8))]),
+    ]);
+    let told = told(&mut start(&ctx), 6).await;
+    assert_eq!(told, ["restarted", "+a", "synced", "+b", "+a", "+c"]);
+    let queries: Vec<_> = asked.lock().unwrap().iter().map(|(_, query)| query.clone()).collect();
+    assert!(queries[2..].iter().all(|query| query.contains("resourceVersion=6")), "{queries:?}");
+}
+
+/// A watch from no version would not tell what is gone meanwhile.
+#[tokio::test(start_paused = true)]
+async fn after_a_list_without_a_version_comes_another() {
+    let (ctx, asked) = server(vec![
+        Answer::Ok(json!({"metadata": {}, "items": [object("a", 1)]})),
+        list(5, "", &[object("b", 2)]),
+        Answer::Open(vec![event("ADDED", &object("c", 6))]),
+    ]);
+    let told = told(&mut start(&ctx), 7).await;
+    assert_eq!(told, ["restarted", "+a", "synced", "restarted", "+b", "synced", "+c"]);
+    let times: Vec<_> = asked.lock().unwrap().iter().map(|(time, _)| time.as_millisecond()).collect();
+    assert!(times[1] - times[0] >= 800, "{times:?}");
+}
+
+/// Asked again from where it was, the server would send the same event again, and nothing after it.
+#[tokio::test(start_paused = true)]
+async fn what_a_watch_cannot_go_on_from_is_listed_anew() {
+    let mut endless = object("endless", 7);
+    endless["data"] = json!({"notes": "x".repeat(usize::try_from(MAX_LINE).unwrap())});
+    for odd in [event("MOVED", &object("a", 7)), event("ADDED", &endless)] {
+        let (ctx, asked) = server(vec![
+            list(5, "", &[object("a", 1)]),
+            Answer::Open(vec![event("ADDED", &object("b", 6)), odd, event("DELETED", &object("a", 8))]),
+            list(8, "", &[object("b", 6)]),
+        ]);
+        let told = told(&mut start(&ctx), 7).await;
+        assert_eq!(told, ["restarted", "+a", "synced", "+b", "restarted", "+b", "synced"]);
+        assert_eq!(asked.lock().unwrap().len(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_may_be_long_and_come_in_pieces() {
+    let mut long = object("long", 6);
+    long["data"] = json!({"notes": "x".repeat(2 << 20)});
+    let text = format!("{}\n{}\n", event("ADDED", &long), event("ADDED", &object("\u{e4}", 7)));
+    // Within the letter of two bytes.
+    let (head, tail) = text.as_bytes().split_at(text.find('\u{e4}').unwrap() + 1);
+    let pieces = head.chunks(100_000).chain([tail]).map(<[u8]>::to_vec).collect();
+    let (ctx, _) = server(vec![list(5, "", &[]), Answer::Pieces(pieces)]);
+    assert_eq!(told(&mut start(&ctx), 4).await, ["restarted", "synced", "+long", "+\u{e4}"]);
 }
 
 #[tokio::test(start_paused = true)]
