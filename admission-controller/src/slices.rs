@@ -8,12 +8,15 @@ use std::collections::BTreeMap;
 use crds::names::kueue;
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
+use model::selector::Labels;
 use serde_json::{Value, json};
 
+use crate::checks;
 use crate::compose::{self, Priorities};
 use crate::jobs::{self, JobPodSet};
 use crate::names::slice_name_of;
 use crate::pods::Member;
+use crate::provisioning::{CLASS, CONSUME};
 use crate::reconcile::Job;
 
 /// Whether a job may be resized while it runs.
@@ -159,6 +162,47 @@ fn choose<'a>(live: &[&'a Workload]) -> Choice<'a> {
 pub fn active<'a>(live: &[&'a Workload]) -> Option<&'a Workload> {
     let newest = live.iter().rev().find(|one| is_reserved(one) && !is_evicted(one))?;
     newest.holds(tokens::ADMITTED).then_some(*newest)
+}
+
+/// What of a pod tells for which admission it was made: what is there stays as it is (Kueue `podAdmissionUpdate`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The annotations that name a ProvisioningRequest and its class.
+    pub annotations: BTreeMap<String, String>,
+    /// The node selector.
+    pub selector: Labels,
+}
+
+impl Marks {
+    /// Those among these annotations, and this node selector.
+    pub fn of(mut annotations: BTreeMap<String, String>, selector: Labels) -> Self {
+        annotations.retain(|key, _| [CONSUME, CLASS].contains(&key.as_str()));
+        Self { annotations, selector }
+    }
+
+    /// Whether what both have is the same.
+    pub fn agree(&self, other: &Self) -> bool {
+        fn same(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> bool {
+            one.iter().all(|(key, value)| other.get(key).is_none_or(|there| there == value))
+        }
+        same(&self.annotations, &other.annotations) && same(&self.selector, &other.selector)
+    }
+}
+
+/// What the checks of a slice want of its pods, by pod set; `None` where they contradict one another.
+pub fn marks(slice: &Workload) -> Option<BTreeMap<&str, Marks>> {
+    let sets = slice.spec.pod_sets.iter();
+    let mut marks: BTreeMap<&str, Marks> = sets.map(|set| (set.name.as_str(), Marks::default())).collect();
+    for update in slice.status.admission_checks.iter().flat_map(checks::updates) {
+        let Some(known) = marks.get_mut(update.name.as_str()) else { continue };
+        let more = Marks::of(update.annotations, update.node_selector);
+        if !known.agree(&more) {
+            return None;
+        }
+        known.annotations.extend(more.annotations);
+        known.selector.extend(more.selector);
+    }
+    Some(marks)
 }
 
 /// Another slice of a job, ready to be created: as the job is now, with its templates as the user wrote them.

@@ -63,7 +63,10 @@ fn said(world: &World) -> Vec<(i64, bool, String)> {
 /// Makes a pod of the job as its controller would.
 async fn pod(world: &World, name: &str) {
     let job = world.get("batch", "jobs", "grows").unwrap();
-    let template = &job["spec"]["template"];
+    pod_of(world, name, &job["spec"]["template"]).await;
+}
+
+async fn pod_of(world: &World, name: &str, template: &Value) {
     let metadata = json!({
         "name": name, "namespace": "team",
         "labels": template["metadata"]["labels"], "annotations": template["metadata"]["annotations"],
@@ -157,6 +160,65 @@ async fn a_job_that_has_no_room_to_grow_goes_on_as_it_is() {
     resize(&world, 3).await;
     assert_eq!(said(&world), [(2, true, "WorkloadSliceReplaced".to_owned()), (3, true, String::new())]);
     assert!(!is_gated(&world, "p2"));
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+}
+
+/// The only check of a slice is passed, and wants this of the job's pods.
+async fn answer(world: &World, slice: usize, mut update: Value) {
+    let (slice, now) = (slices(world)[slice].clone(), world.stamp());
+    update["name"] = json!("main");
+    let ready = |workload: &mut Value| {
+        let state = &mut workload["status"]["admissionChecks"][0];
+        (state["state"], state["lastTransitionTime"]) = (json!("Ready"), json!(now));
+        state["podSetUpdates"] = json!([update]);
+    };
+    let name = slice["metadata"]["name"].as_str().unwrap();
+    world.update("kueue.x-k8s.io", "workloads", name, true, ready).await;
+    world.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_pods_get_what_the_checks_of_their_slice_want_and_those_of_an_earlier_one_wait() {
+    const REQUEST: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
+    const CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
+    let world = world(4).await;
+    world.checked("a").await;
+    world.settle().await;
+    job(&world, 2).await;
+    let wanted = |request: &str, selector: Value| {
+        let annotations = json!({ REQUEST: request, CLASS: "c", "example.com/note": request });
+        json!({ "annotations": annotations, "nodeSelector": selector })
+    };
+    answer(&world, 0, wanted("first", json!({ "pool": "x" }))).await;
+    for name in ["p0", "p1"] {
+        pod(&world, name).await;
+    }
+    world.settle().await;
+    assert_eq!(["p0", "p1"].map(|name| is_gated(&world, name)), [false, false]);
+
+    resize(&world, 4).await;
+    pod(&world, "p2").await;
+    let mut template = world.get("batch", "jobs", "grows").unwrap()["spec"]["template"].clone();
+    template["metadata"]["annotations"].as_object_mut().unwrap().remove(REQUEST);
+    for name in ["p3", "p4"] {
+        pod_of(&world, name, &template).await;
+    }
+    template["spec"]["nodeSelector"]["rack"] = json!("z");
+    pod_of(&world, "p1-z", &template).await;
+    world.settle().await;
+    let new = ["p1-z", "p2", "p3", "p4"];
+    assert_eq!(new.map(|name| is_gated(&world, name)), [true; 4], "the second slice is not admitted");
+
+    answer(&world, 1, wanted("second", json!({ "pool": "x", "rack": "y" }))).await;
+    assert_eq!(said(&world)[1..], [(4, true, String::new())]);
+    assert_eq!(new.map(|name| is_gated(&world, name)), [true, true, false, false]);
+    let open = world.get("", "pods", "p3").unwrap();
+    assert_eq!(open["spec"]["nodeSelector"], json!({ "gpu": "a100", "pool": "x", "rack": "y" }));
+    let annotations = &open["metadata"]["annotations"];
+    assert_eq!((&annotations[REQUEST], &annotations[CLASS]), (&json!("second"), &json!("c")));
+    assert_eq!(annotations["example.com/note"], "first", "no other annotation changes");
     let quiet = world.cluster.revision();
     world.settle().await;
     assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
