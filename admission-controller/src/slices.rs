@@ -217,17 +217,6 @@ pub fn compose(job: &Job, replaced: Option<&Workload>, priorities: &Priorities) 
         clean.view = jobs::read(job.kind, &clean.object);
     }
     let mut workload = compose::compose(&clean, priorities)?;
-    // Where those are that run already, nobody keeps the others to their domain.
-    let is_bound = |set: &Value| {
-        let request = set.get("topologyRequest").and_then(Value::as_object);
-        let free = ["unconstrained", "podIndexLabel", "subGroupIndexLabel", "subGroupCount"];
-        request.is_some_and(|fields| fields.keys().any(|key| !free.contains(&key.as_str())))
-    };
-    if workload["spec"]["podSets"].as_array().is_some_and(|sets| sets.iter().any(is_bound)) {
-        return Err(
-            "pods of an elastic job cannot be kept to a domain of a topology; remove one of both".to_owned()
-        );
-    }
     let metadata = &job.object.metadata;
     let own = slice_name_of(
         job.kind.group_kind(),

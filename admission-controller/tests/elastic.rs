@@ -4,7 +4,9 @@
 
 mod support;
 
-use admission_controller::Configuration;
+use std::path::Path;
+
+use admission_controller::{Config, Configuration};
 use cluster_sim::GroupResource;
 use serde_json::{Value, json};
 use support::World;
@@ -12,6 +14,7 @@ use support::World;
 const GATE: &str = "kueue.x-k8s.io/elastic-job";
 const CHAIN: &str = "kueue.x-k8s.io/workload-slice-name";
 const REPLACES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
+const HOST: &str = "kubernetes.io/hostname";
 
 async fn world(quota: i64) -> World {
     let world = World::new(false).await;
@@ -307,9 +310,10 @@ async fn a_job_follows_the_cluster_that_its_autoscaler_resizes() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn new_pods_of_a_job_that_grew_are_sent_to_the_places_of_its_new_slice() {
-    const HOST: &str = "kubernetes.io/hostname";
+/// Two nodes of three GPUs, and a queue of four, of a flavor with a topology. `joined`: slices are placed upon one another.
+async fn on_hosts(joined: bool) -> World {
+    let text = format!("featureGates:\n  ElasticJobsViaWorkloadSlicesWithTAS: {joined}\n");
+    let file = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
     let world = World::new(false).await;
     for name in ["n1", "n2"] {
         let ready = json!({ "type": "Ready", "status": "True", "reason": "", "message": "",
@@ -328,9 +332,39 @@ async fn new_pods_of_a_job_that_grew_are_sent_to_the_places_of_its_new_slice() {
         })
         .await;
     world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    world.start_with("layer1", Config { file: file.clone(), ..Config::default() });
     world.settle().await;
-    world.install_webhooks(&Configuration::default()).await;
+    world.install_webhooks(&file).await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_job_that_is_resized_may_be_kept_to_a_domain_unless_slices_are_placed_upon_one_another() {
+    for joined in [false, true] {
+        let world = on_hosts(joined).await;
+        let metadata = json!({
+            "name": "r", "namespace": "team",
+            "labels": { "kueue.x-k8s.io/queue-name": "a" }, "annotations": { GATE: "true" },
+        });
+        let mut spec = cluster(2);
+        spec["headGroupSpec"]["template"] = spec["workerGroupSpecs"][0]["template"].clone();
+        spec["workerGroupSpecs"][0]["template"]["metadata"] =
+            json!({ "annotations": { "kueue.x-k8s.io/podset-required-topology": HOST } });
+        world.create("ray.io", "rayclusters", json!({ "metadata": metadata, "spec": spec })).await;
+        world.settle().await;
+        let slice = slices(&world).remove(0);
+        assert_eq!(slice["spec"]["podSets"][1]["topologyRequest"]["required"], HOST);
+        assert_eq!(said(&world), [(1, !joined, String::new())]);
+        let places = slice.pointer("/status/admission/podSetAssignments/1/topologyAssignment");
+        assert_eq!(places.is_none(), joined, "{slice}");
+        let waits = slice["status"]["conditions"].to_string();
+        assert_eq!(waits.contains("NoMatchingFlavor"), joined, "{waits}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_pods_of_a_job_that_grew_are_sent_to_the_places_of_its_new_slice() {
+    let world = on_hosts(false).await;
     job(&world, 2).await;
     let host = |name: &str| {
         let pod = world.get("", "pods", name).unwrap();
