@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crds::names::kueue;
 use crds::reasons::workload as tokens;
+use crds::validation::Gates;
 use crds::view::workload::Workload;
 use model::selector::Labels;
 use serde_json::{Value, json};
@@ -209,14 +210,19 @@ pub fn marks(slice: &Workload) -> Option<BTreeMap<&str, Marks>> {
 ///
 /// # Errors
 /// Why the job cannot be described, in words for its owner.
-pub fn compose(job: &Job, replaced: Option<&Workload>, priorities: &Priorities) -> Result<Value, String> {
+pub fn compose(
+    job: &Job,
+    replaced: Option<&Workload>,
+    priorities: &Priorities,
+    gates: Gates,
+) -> Result<Value, String> {
     let sets = job.view.pod_sets.as_ref().map_err(Clone::clone)?;
     let mut clean = job.clone();
     if let Some(old) = replaced {
         clean.object.spec = jobs::as_written(job.kind, &job.object, sets, old);
         clean.view = jobs::read(job.kind, &clean.object);
     }
-    let mut workload = compose::compose(&clean, priorities)?;
+    let mut workload = compose::compose(&clean, priorities, gates)?;
     let metadata = &job.object.metadata;
     let own = slice_name_of(
         job.kind.group_kind(),

@@ -7,6 +7,7 @@ mod support;
 use admission_controller::compose::{Priorities, Priority, compose};
 use admission_controller::jobs::{JobObject, TABLE, read};
 use admission_controller::reconcile::{Job, Known, Step, next};
+use crds::validation::Gates;
 use crds::view::workload::Workload;
 use serde_json::{Value, json};
 use support::{World, pytorch};
@@ -33,7 +34,7 @@ fn job(patch: &Value) -> Job {
 
 /// The Workload of that job as it was written, with these conditions.
 fn workload(conditions: &[&str]) -> Workload {
-    let mut workload = compose(&job(&json!({})), &Priorities::default()).unwrap();
+    let mut workload = compose(&job(&json!({})), &Priorities::default(), Gates::default()).unwrap();
     let holds =
         |kind: &&str| json!({ "type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" });
     workload["status"]["conditions"] = conditions.iter().map(holds).collect();

@@ -83,7 +83,7 @@ impl Controller {
     fn wait_for_slice(&mut self, unit: &Unit, job: &Job, slice: &Workload, behind: Option<&Workload>) {
         let priority = self.worth(job, Some(slice));
         for one in behind.into_iter().chain([slice]) {
-            let step = upkeep(job, one, priority.as_ref());
+            let step = upkeep(job, one, priority.as_ref(), self.world.rules.gates());
             if step != Step::Nothing && !self.is_refused(unit, &versions(Some(job), Some(one))) {
                 return self.begin_step(unit, Some(job), Some(one), step);
             }
@@ -118,7 +118,9 @@ impl Controller {
     }
 
     fn grow(&mut self, unit: &Unit, job: &Job, slice: &Workload) {
-        let composed = slices::compose(job, Some(slice), &self.world.priorities).and_then(|mut body| {
+        let gates = self.world.rules.gates();
+        let composed = slices::compose(job, Some(slice), &self.world.priorities, gates);
+        let composed = composed.and_then(|mut body| {
             compose::copy_labels(&mut body, self.copied_labels(), [&job.object])?;
             Ok(body)
         });
