@@ -125,6 +125,36 @@ fn a_workload_follows_the_class_of_its_job_but_not_that_of_pods() {
     }
 }
 
+/// What a job says to a closed gate is neither described nor followed, whatever its Workload has from before.
+#[test]
+fn closed_gates_are_not_spoken_to() {
+    const HOLDERS: &str = "kueue.x-k8s.io/admission-gated-by";
+    let closed =
+        Gates { topology: false, partial_admission: false, admission_gated_by: false, ..Gates::default() };
+    let senseless = json!({ "kueue.x-k8s.io/podset-unconstrained-topology": "yes" });
+    let job = job(&json!({
+        "metadata": { "annotations": { HOLDERS: "example.com/budget" } },
+        "spec": { "template": { "metadata": { "annotations": senseless } } },
+    }));
+    assert!(compose(&job, &Priorities::default(), Gates::default()).is_err());
+    let composed = compose(&job, &Priorities::default(), closed).unwrap();
+    let set = &composed["spec"]["podSets"][0];
+    assert_eq!((set.get("topologyRequest"), set.get("minCount")), (None, None));
+    assert_eq!(composed["metadata"].get("annotations"), None);
+
+    let step = |workload: &Value, gates: Gates| {
+        let workload: Workload = serde_json::from_value(workload.clone()).unwrap();
+        next(&job, Some(&workload), Known { gates, ..Known::default() })
+    };
+    assert_eq!(step(&composed, closed), Step::Nothing);
+    assert_eq!(step(&composed, Gates { partial_admission: true, ..closed }), Step::UpdateWorkload);
+    let mut held = composed.clone();
+    held["metadata"]["annotations"] = json!({ HOLDERS: "example.com/budget,example.com/team" });
+    assert_eq!(step(&held, closed), Step::Nothing);
+    let follows = Step::ChangeGates(Some("example.com/budget".to_owned()));
+    assert_eq!(step(&held, Gates { admission_gated_by: true, ..closed }), follows);
+}
+
 /// A job of two pods that has quota and waits for a check.
 async fn waiting() -> World {
     let world = World::new(false).await;

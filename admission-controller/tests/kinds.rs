@@ -534,39 +534,6 @@ fn a_cluster_that_resizes_itself_is_refused() {
     assert!(error.contains("spec.enableInTreeAutoscaling"), "{error}");
 }
 
-/// What a job says to a closed gate is neither described nor followed, whatever its Workload has from before.
-#[test]
-fn closed_gates_are_not_spoken_to() {
-    let closed =
-        Gates { topology: false, partial_admission: false, admission_gated_by: false, ..Gates::default() };
-    let mut object = cases().remove(0).object;
-    object["spec"]["template"]["metadata"] =
-        json!({ "annotations": { "kueue.x-k8s.io/podset-unconstrained-topology": "yes" } });
-    let mut job = job(&TABLE[0], object, json!({}));
-    let holders = "kueue.x-k8s.io/admission-gated-by";
-    let said = [("kueue.x-k8s.io/job-min-parallelism", "1"), (holders, "example.com/budget")];
-    let said = said.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    job.object.metadata.annotations = Some(said.into());
-    job.view = read(&TABLE[0], &job.object);
-    assert!(compose(&job, &priorities(), Gates::default()).is_err());
-    let composed = compose(&job, &priorities(), closed).unwrap();
-    let set = &composed["spec"]["podSets"][0];
-    assert_eq!((set.get("topologyRequest"), set.get("minCount")), (None, None));
-    assert_eq!(composed["metadata"].get("annotations"), None);
-
-    let step = |workload: &Value, gates: Gates| {
-        let workload: Workload = serde_json::from_value(workload.clone()).unwrap();
-        next(&job, Some(&workload), Known { gates, ..Known::default() })
-    };
-    assert_eq!(step(&composed, closed), Step::Nothing);
-    assert_eq!(step(&composed, Gates { partial_admission: true, ..closed }), Step::UpdateWorkload);
-    let mut held = composed.clone();
-    held["metadata"]["annotations"] = json!({ holders: "example.com/budget,example.com/team" });
-    assert_eq!(step(&held, closed), Step::Nothing);
-    let follows = Step::ChangeGates(Some("example.com/budget".to_owned()));
-    assert_eq!(step(&held, Gates { admission_gated_by: true, ..closed }), follows);
-}
-
 /// A job of three pods that accepts two.
 #[test]
 fn who_accepts_fewer_pods_is_started_with_as_many_as_were_granted() {
