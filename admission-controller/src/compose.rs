@@ -4,11 +4,12 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crds::names::{kueue, trireme};
+use crds::validation::Gates;
 use crds::view::workload::WorkloadSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-use crate::jobs::{JobKind, JobObject};
+use crate::jobs::{JobKind, JobObject, Ranks};
 use crate::names::workload_name;
 use crate::reconcile::Job;
 use crate::{input, jobs, topology};
@@ -117,7 +118,7 @@ pub fn is_revalued(before: &WorkloadSpec, after: &WorkloadSpec) -> bool {
 ///
 /// # Errors
 /// Why the job cannot be described, in words for its owner.
-pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
+pub fn compose(job: &Job, priorities: &Priorities, gates: Gates) -> Result<Value, String> {
     let sets = job.view.pod_sets.as_ref().map_err(Clone::clone)?;
     let metadata = &job.object.metadata;
     let (name, job_uid) = (metadata.name.as_deref().unwrap_or_default(), job.object.uid());
@@ -126,11 +127,9 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
         let mut template = set.template_in(&job.object).cloned().unwrap_or_default();
         drop_own_labels(&mut template, job.kind);
         let mut pod_set = json!({ "name": set.name, "count": set.count, "template": template });
-        let wish = topology::request(&annotations_of(&template), &jobs::ranks(job.kind, &job.object, set))?;
-        if let Some(wish) = wish {
-            pod_set["topologyRequest"] = json!(wish);
-        }
-        if let Some(least) = set.min_count {
+        let ranks = jobs::ranks(job.kind, &job.object, set);
+        take_wish(&mut pod_set, &annotations_of(&template), &ranks, gates)?;
+        if let Some(least) = set.least(gates) {
             pod_set["minCount"] = json!(least);
         }
         pod_sets.push(pod_set);
@@ -152,7 +151,7 @@ pub fn compose(job: &Job, priorities: &Priorities) -> Result<Value, String> {
         },
         "spec": spec,
     });
-    take_annotations(&mut workload, metadata);
+    take_annotations(&mut workload, metadata, gates);
     if jobs::comes_in_stages(job.kind, &job.object) {
         workload["metadata"]["annotations"][trireme::GANG] = json!(trireme::GANG_OF_POD_SET);
     }
@@ -189,15 +188,35 @@ pub(crate) fn copy_labels<'a>(
     Ok(())
 }
 
-/// Gives a new Workload what annotations of its job mean for it: what is asked of an autoscaler for it, and who holds it back.
-pub(crate) fn take_annotations(workload: &mut Value, metadata: &ObjectMeta) {
+/// Gives a pod set what annotations of its template ask of the topology, where that is looked at (feature gate
+/// `TopologyAwareScheduling`).
+///
+/// # Errors
+/// An annotation that cannot be read, in words for its owner.
+pub(crate) fn take_wish(
+    pod_set: &mut Value,
+    annotations: &BTreeMap<String, String>,
+    ranks: &Ranks<'_>,
+    gates: Gates,
+) -> Result<(), String> {
+    if gates.topology
+        && let Some(wish) = topology::request(annotations, ranks)?
+    {
+        pod_set["topologyRequest"] = json!(wish);
+    }
+    Ok(())
+}
+
+/// Gives a new Workload what annotations of its job mean for it: what is asked of an autoscaler for it, and who holds it back
+/// (feature gate `AdmissionGatedBy`).
+pub(crate) fn take_annotations(workload: &mut Value, metadata: &ObjectMeta, gates: Gates) {
     for (key, value) in metadata.annotations.iter().flatten() {
         if key.starts_with(kueue::PROVISIONING_PREFIX) {
             workload["metadata"]["annotations"][key] = json!(value);
         }
     }
-    if let Some(gates) = input::gated_by(metadata) {
-        workload["metadata"]["annotations"][kueue::ADMISSION_GATED_BY] = json!(gates);
+    if let Some(holders) = input::gated_by(metadata).filter(|_| gates.admission_gated_by) {
+        workload["metadata"]["annotations"][kueue::ADMISSION_GATED_BY] = json!(holders);
     }
 }
 

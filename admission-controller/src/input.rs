@@ -26,6 +26,7 @@ use crate::defaults::PodDefaults;
 use crate::reclaimable;
 use crate::requests::Rules;
 use crate::requeue;
+use crate::slices;
 use crate::topology;
 
 /// The engine's uid of an object; empty where the object has none.
@@ -316,6 +317,7 @@ pub fn workload(
         not_before_ms: not_before(view),
         leave: leave(view, rules),
         replaces: replaces(&view.metadata).filter(|_| rules.has_elastic_jobs()),
+        elastic: rules.has_elastic_jobs() && slices::is_slice(view),
         allowed_flavors: allowed_flavors(&view.metadata).filter(|_| rules.has_concurrent_admission()),
         gated_by: gated_by(&view.metadata).filter(|_| rules.has_admission_gates()).map(Arc::from),
         kept_out: kept_out(view),

@@ -26,9 +26,9 @@ const BASE_SECONDS: i32 = 60;
 const MAX_SECONDS: i32 = 1800;
 
 /// On the pods, so that the autoscaler knows whose nodes they may take.
-const CONSUME: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
+pub(crate) const CONSUME: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
 /// On the pods: the class of the request.
-const CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
+pub(crate) const CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
 
 /// Whether a check is one of this kind.
 pub fn is_ours(check: &AdmissionCheck) -> bool {

@@ -3,6 +3,7 @@
 
 use crds::names::{kueue, trireme};
 use crds::reasons::workload as tokens;
+use crds::validation::Gates;
 use crds::view::workload::{PodSet, PodTemplate, PriorityClassRef, ReclaimablePod, Workload, WorkloadSpec};
 use model::node::Toleration;
 use model::pod::PodResources;
@@ -87,6 +88,8 @@ pub struct Known<'a> {
     pub prebuilt: Option<&'a Workload>,
     /// Whether the job runs what such a Workload describes, where that was looked at.
     pub compared: Option<&'a Compared>,
+    /// What of a job counts.
+    pub gates: Gates,
 }
 
 /// The next step for a managed job and the Workload that it controls.
@@ -184,7 +187,7 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     let is_bound = view.suspended && (reserved || is_prebuilt);
     let in_sync = job.object.awaits_child(job.kind)
         || match &view.pod_sets {
-            Ok(_) if is_bound => is_equivalent(job, workload),
+            Ok(_) if is_bound => is_equivalent(job, workload, known.gates),
             Ok(sets) => describes(workload, &job.object, sets),
             Err(_) => false,
         };
@@ -209,7 +212,7 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
         };
     }
     if reserved && workload.holds(tokens::ADMITTED) {
-        return if view.suspended { Step::Start } else { upkeep(job, workload, known.priority) };
+        return if view.suspended { Step::Start } else { upkeep(job, workload, known.priority, known.gates) };
     }
     if !view.suspended {
         return Step::Stop;
@@ -223,10 +226,10 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
         }
         _ => {}
     }
-    if !reserved && was_edited(job, workload) && !is_prebuilt {
+    if !reserved && was_edited(job, workload, known.gates) && !is_prebuilt {
         return Step::UpdateWorkload;
     }
-    upkeep(job, workload, known.priority)
+    upkeep(job, workload, known.priority, known.gates)
 }
 
 /// A Workload that somebody else made ends where it is about another job. What is kept of it says no more of containers than what
@@ -244,10 +247,11 @@ fn check_prebuilt(job: &Job, workload: &Workload, in_sync: bool, known: Known<'_
 
 /// What a Workload follows its job in at any time: who holds it back, and what it is worth. Gates only go, as the API has it, so
 /// one that the Workload did not have from the beginning is none.
-pub(crate) fn upkeep(job: &Job, workload: &Workload, wanted: Option<&Priority>) -> Step {
-    let (gates, written) = (input::gated_by(&job.object.metadata), input::gated_by(&workload.metadata));
-    if written.is_some() && gates != written && prebuilt(&job.object).is_none() {
-        return Step::ChangeGates(gates.map(str::to_owned));
+pub(crate) fn upkeep(job: &Job, workload: &Workload, wanted: Option<&Priority>, gates: Gates) -> Step {
+    let (holders, written) = (input::gated_by(&job.object.metadata), input::gated_by(&workload.metadata));
+    let follows = gates.admission_gated_by && prebuilt(&job.object).is_none();
+    if follows && written.is_some() && holders != written {
+        return Step::ChangeGates(holders.map(str::to_owned));
     }
     priority_step(workload, wanted)
 }
@@ -274,14 +278,14 @@ fn priority_step(workload: &Workload, wanted: Option<&Priority>) -> Step {
 
 /// Whether the user changed what decides about flavors since the Workload was made. Templates that an admission changed
 /// and that could not be given back tell nothing.
-fn was_edited(job: &Job, workload: &Workload) -> bool {
+fn was_edited(job: &Job, workload: &Workload, gates: Gates) -> bool {
     let Ok(sets) = &job.view.pod_sets else { return false };
     let is_staged = workload.metadata.annotations.iter().flatten().any(|(key, _)| key == trireme::GANG);
     compose::max_seconds(&job.object) != workload.spec.maximum_execution_time_seconds
         || jobs::comes_in_stages(job.kind, &job.object) != is_staged
         || workload.spec.pod_sets.iter().zip(sets).any(|(written, set)| {
             let template = set.template_in(&job.object).and_then(|one| PodTemplate::deserialize(one).ok());
-            written.min_count != set.min_count
+            written.min_count != set.least(gates)
                 || (!jobs::is_marked(&job.object, set)
                     && template.is_some_and(|template| !is_alike(job.kind, &template, &written.template)))
         })
@@ -303,7 +307,7 @@ fn users_labels<'a>(
 
 /// Whether the Workload stands for the job as it is (Kueue's `EquivalentToWorkload`): it describes it, and for how long the job may
 /// run, how few pods would do and, until it is admitted, what its pods tolerate is the same. Of a slice pod sets alone count.
-pub fn is_equivalent(job: &Job, workload: &Workload) -> bool {
+pub fn is_equivalent(job: &Job, workload: &Workload, gates: Gates) -> bool {
     let Ok(sets) = &job.view.pod_sets else { return false };
     if !describes(workload, &job.object, sets) {
         return false;
@@ -311,7 +315,7 @@ pub fn is_equivalent(job: &Job, workload: &Workload) -> bool {
     let admitted = workload.holds(tokens::ADMITTED);
     let mut pairs = workload.spec.pod_sets.iter().zip(sets);
     let is_same = |(written, set): (&PodSet, &JobPodSet)| {
-        written.min_count == set.min_count && (admitted || tolerates_as_much(job, set, written))
+        written.min_count == set.least(gates) && (admitted || tolerates_as_much(job, set, written))
     };
     let seconds = workload.spec.maximum_execution_time_seconds;
     slices::is_slice(workload) || (compose::max_seconds(&job.object) == seconds && pairs.all(is_same))

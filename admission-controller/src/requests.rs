@@ -68,6 +68,11 @@ impl Rules {
         }
     }
 
+    /// The gates that change what a job is described as, or which Workloads are sound.
+    pub fn gates(&self) -> Gates {
+        self.gates
+    }
+
     /// Whether a Workload may take the place of another slice of the same job (feature gate `ElasticJobsViaWorkloadSlices`).
     pub fn has_elastic_jobs(&self) -> bool {
         self.gates.elastic_jobs

@@ -7,13 +7,17 @@ use std::collections::BTreeMap;
 
 use crds::names::kueue;
 use crds::reasons::workload as tokens;
+use crds::validation::Gates;
 use crds::view::workload::Workload;
+use model::selector::Labels;
 use serde_json::{Value, json};
 
+use crate::checks;
 use crate::compose::{self, Priorities};
 use crate::jobs::{self, JobPodSet};
 use crate::names::slice_name_of;
 use crate::pods::Member;
+use crate::provisioning::{CLASS, CONSUME};
 use crate::reconcile::Job;
 
 /// Whether a job may be resized while it runs.
@@ -161,29 +165,64 @@ pub fn active<'a>(live: &[&'a Workload]) -> Option<&'a Workload> {
     newest.holds(tokens::ADMITTED).then_some(*newest)
 }
 
+/// What of a pod tells for which admission it was made: what is there stays as it is (Kueue `podAdmissionUpdate`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The annotations that name a ProvisioningRequest and its class.
+    pub annotations: BTreeMap<String, String>,
+    /// The node selector.
+    pub selector: Labels,
+}
+
+impl Marks {
+    /// Those among these annotations, and this node selector.
+    pub fn of(mut annotations: BTreeMap<String, String>, selector: Labels) -> Self {
+        annotations.retain(|key, _| [CONSUME, CLASS].contains(&key.as_str()));
+        Self { annotations, selector }
+    }
+
+    /// Whether what both have is the same.
+    pub fn agree(&self, other: &Self) -> bool {
+        fn same(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> bool {
+            one.iter().all(|(key, value)| other.get(key).is_none_or(|there| there == value))
+        }
+        same(&self.annotations, &other.annotations) && same(&self.selector, &other.selector)
+    }
+}
+
+/// What the checks of a slice want of its pods, by pod set; `None` where they contradict one another.
+pub fn marks(slice: &Workload) -> Option<BTreeMap<&str, Marks>> {
+    let sets = slice.spec.pod_sets.iter();
+    let mut marks: BTreeMap<&str, Marks> = sets.map(|set| (set.name.as_str(), Marks::default())).collect();
+    for update in slice.status.admission_checks.iter().flat_map(checks::updates) {
+        let Some(known) = marks.get_mut(update.name.as_str()) else { continue };
+        let more = Marks::of(update.annotations, update.node_selector);
+        if !known.agree(&more) {
+            return None;
+        }
+        known.annotations.extend(more.annotations);
+        known.selector.extend(more.selector);
+    }
+    Some(marks)
+}
+
 /// Another slice of a job, ready to be created: as the job is now, with its templates as the user wrote them.
 ///
 /// # Errors
 /// Why the job cannot be described, in words for its owner.
-pub fn compose(job: &Job, replaced: Option<&Workload>, priorities: &Priorities) -> Result<Value, String> {
+pub fn compose(
+    job: &Job,
+    replaced: Option<&Workload>,
+    priorities: &Priorities,
+    gates: Gates,
+) -> Result<Value, String> {
     let sets = job.view.pod_sets.as_ref().map_err(Clone::clone)?;
     let mut clean = job.clone();
     if let Some(old) = replaced {
         clean.object.spec = jobs::as_written(job.kind, &job.object, sets, old);
         clean.view = jobs::read(job.kind, &clean.object);
     }
-    let mut workload = compose::compose(&clean, priorities)?;
-    // Where those are that run already, nobody keeps the others to their domain.
-    let is_bound = |set: &Value| {
-        let request = set.get("topologyRequest").and_then(Value::as_object);
-        let free = ["unconstrained", "podIndexLabel", "subGroupIndexLabel", "subGroupCount"];
-        request.is_some_and(|fields| fields.keys().any(|key| !free.contains(&key.as_str())))
-    };
-    if workload["spec"]["podSets"].as_array().is_some_and(|sets| sets.iter().any(is_bound)) {
-        return Err(
-            "pods of an elastic job cannot be kept to a domain of a topology; remove one of both".to_owned()
-        );
-    }
+    let mut workload = compose::compose(&clean, priorities, gates)?;
     let metadata = &job.object.metadata;
     let own = slice_name_of(
         job.kind.group_kind(),

@@ -7,6 +7,7 @@ mod support;
 use admission_controller::compose::{Priorities, Priority, compose};
 use admission_controller::jobs::{JobObject, TABLE, read};
 use admission_controller::reconcile::{Job, Known, Step, next};
+use crds::validation::Gates;
 use crds::view::workload::Workload;
 use serde_json::{Value, json};
 use support::{World, pytorch};
@@ -33,7 +34,7 @@ fn job(patch: &Value) -> Job {
 
 /// The Workload of that job as it was written, with these conditions.
 fn workload(conditions: &[&str]) -> Workload {
-    let mut workload = compose(&job(&json!({})), &Priorities::default()).unwrap();
+    let mut workload = compose(&job(&json!({})), &Priorities::default(), Gates::default()).unwrap();
     let holds =
         |kind: &&str| json!({ "type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" });
     workload["status"]["conditions"] = conditions.iter().map(holds).collect();
@@ -122,6 +123,36 @@ fn a_workload_follows_the_class_of_its_job_but_not_that_of_pods() {
         assert_eq!(follows(ADMITTED, false), step(reserved), "{words}");
         assert_eq!(follows(&[], true), step(waiting), "{words}");
     }
+}
+
+/// What a job says to a closed gate is neither described nor followed, whatever its Workload has from before.
+#[test]
+fn closed_gates_are_not_spoken_to() {
+    const HOLDERS: &str = "kueue.x-k8s.io/admission-gated-by";
+    let closed =
+        Gates { topology: false, partial_admission: false, admission_gated_by: false, ..Gates::default() };
+    let senseless = json!({ "kueue.x-k8s.io/podset-unconstrained-topology": "yes" });
+    let job = job(&json!({
+        "metadata": { "annotations": { HOLDERS: "example.com/budget" } },
+        "spec": { "template": { "metadata": { "annotations": senseless } } },
+    }));
+    assert!(compose(&job, &Priorities::default(), Gates::default()).is_err());
+    let composed = compose(&job, &Priorities::default(), closed).unwrap();
+    let set = &composed["spec"]["podSets"][0];
+    assert_eq!((set.get("topologyRequest"), set.get("minCount")), (None, None));
+    assert_eq!(composed["metadata"].get("annotations"), None);
+
+    let step = |workload: &Value, gates: Gates| {
+        let workload: Workload = serde_json::from_value(workload.clone()).unwrap();
+        next(&job, Some(&workload), Known { gates, ..Known::default() })
+    };
+    assert_eq!(step(&composed, closed), Step::Nothing);
+    assert_eq!(step(&composed, Gates { partial_admission: true, ..closed }), Step::UpdateWorkload);
+    let mut held = composed.clone();
+    held["metadata"]["annotations"] = json!({ HOLDERS: "example.com/budget,example.com/team" });
+    assert_eq!(step(&held, closed), Step::Nothing);
+    let follows = Step::ChangeGates(Some("example.com/budget".to_owned()));
+    assert_eq!(step(&held, Gates { admission_gated_by: true, ..closed }), follows);
 }
 
 /// A job of two pods that has quota and waits for a check.

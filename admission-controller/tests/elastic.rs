@@ -4,7 +4,9 @@
 
 mod support;
 
-use admission_controller::Configuration;
+use std::path::Path;
+
+use admission_controller::{Config, Configuration};
 use cluster_sim::GroupResource;
 use serde_json::{Value, json};
 use support::World;
@@ -12,6 +14,7 @@ use support::World;
 const GATE: &str = "kueue.x-k8s.io/elastic-job";
 const CHAIN: &str = "kueue.x-k8s.io/workload-slice-name";
 const REPLACES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
+const HOST: &str = "kubernetes.io/hostname";
 
 async fn world(quota: i64) -> World {
     let world = World::new(false).await;
@@ -63,7 +66,10 @@ fn said(world: &World) -> Vec<(i64, bool, String)> {
 /// Makes a pod of the job as its controller would.
 async fn pod(world: &World, name: &str) {
     let job = world.get("batch", "jobs", "grows").unwrap();
-    let template = &job["spec"]["template"];
+    pod_of(world, name, &job["spec"]["template"]).await;
+}
+
+async fn pod_of(world: &World, name: &str, template: &Value) {
     let metadata = json!({
         "name": name, "namespace": "team",
         "labels": template["metadata"]["labels"], "annotations": template["metadata"]["annotations"],
@@ -162,6 +168,65 @@ async fn a_job_that_has_no_room_to_grow_goes_on_as_it_is() {
     assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
 }
 
+/// The only check of a slice is passed, and wants this of the job's pods.
+async fn answer(world: &World, slice: usize, mut update: Value) {
+    let (slice, now) = (slices(world)[slice].clone(), world.stamp());
+    update["name"] = json!("main");
+    let ready = |workload: &mut Value| {
+        let state = &mut workload["status"]["admissionChecks"][0];
+        (state["state"], state["lastTransitionTime"]) = (json!("Ready"), json!(now));
+        state["podSetUpdates"] = json!([update]);
+    };
+    let name = slice["metadata"]["name"].as_str().unwrap();
+    world.update("kueue.x-k8s.io", "workloads", name, true, ready).await;
+    world.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_pods_get_what_the_checks_of_their_slice_want_and_those_of_an_earlier_one_wait() {
+    const REQUEST: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
+    const CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
+    let world = world(4).await;
+    world.checked("a").await;
+    world.settle().await;
+    job(&world, 2).await;
+    let wanted = |request: &str, selector: Value| {
+        let annotations = json!({ REQUEST: request, CLASS: "c", "example.com/note": request });
+        json!({ "annotations": annotations, "nodeSelector": selector })
+    };
+    answer(&world, 0, wanted("first", json!({ "pool": "x" }))).await;
+    for name in ["p0", "p1"] {
+        pod(&world, name).await;
+    }
+    world.settle().await;
+    assert_eq!(["p0", "p1"].map(|name| is_gated(&world, name)), [false, false]);
+
+    resize(&world, 4).await;
+    pod(&world, "p2").await;
+    let mut template = world.get("batch", "jobs", "grows").unwrap()["spec"]["template"].clone();
+    template["metadata"]["annotations"].as_object_mut().unwrap().remove(REQUEST);
+    for name in ["p3", "p4"] {
+        pod_of(&world, name, &template).await;
+    }
+    template["spec"]["nodeSelector"]["rack"] = json!("z");
+    pod_of(&world, "p1-z", &template).await;
+    world.settle().await;
+    let new = ["p1-z", "p2", "p3", "p4"];
+    assert_eq!(new.map(|name| is_gated(&world, name)), [true; 4], "the second slice is not admitted");
+
+    answer(&world, 1, wanted("second", json!({ "pool": "x", "rack": "y" }))).await;
+    assert_eq!(said(&world)[1..], [(4, true, String::new())]);
+    assert_eq!(new.map(|name| is_gated(&world, name)), [true, true, false, false]);
+    let open = world.get("", "pods", "p3").unwrap();
+    assert_eq!(open["spec"]["nodeSelector"], json!({ "gpu": "a100", "pool": "x", "rack": "y" }));
+    let annotations = &open["metadata"]["annotations"];
+    assert_eq!((&annotations[REQUEST], &annotations[CLASS]), (&json!("second"), &json!("c")));
+    assert_eq!(annotations["example.com/note"], "first", "no other annotation changes");
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+}
+
 /// A Ray cluster with as many workers, which an autoscaler resizes.
 fn cluster(workers: i64) -> Value {
     let gpu = json!({ "limits": { "nvidia.com/gpu": 1 } });
@@ -245,9 +310,10 @@ async fn a_job_follows_the_cluster_that_its_autoscaler_resizes() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn new_pods_of_a_job_that_grew_are_sent_to_the_places_of_its_new_slice() {
-    const HOST: &str = "kubernetes.io/hostname";
+/// Two nodes of three GPUs, and a queue of four, of a flavor with a topology. `joined`: slices are placed upon one another.
+async fn on_hosts(joined: bool) -> World {
+    let text = format!("featureGates:\n  ElasticJobsViaWorkloadSlicesWithTAS: {joined}\n");
+    let file = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
     let world = World::new(false).await;
     for name in ["n1", "n2"] {
         let ready = json!({ "type": "Ready", "status": "True", "reason": "", "message": "",
@@ -266,9 +332,39 @@ async fn new_pods_of_a_job_that_grew_are_sent_to_the_places_of_its_new_slice() {
         })
         .await;
     world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    world.start_with("layer1", Config { file: file.clone(), ..Config::default() });
     world.settle().await;
-    world.install_webhooks(&Configuration::default()).await;
+    world.install_webhooks(&file).await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_job_that_is_resized_may_be_kept_to_a_domain_unless_slices_are_placed_upon_one_another() {
+    for joined in [false, true] {
+        let world = on_hosts(joined).await;
+        let metadata = json!({
+            "name": "r", "namespace": "team",
+            "labels": { "kueue.x-k8s.io/queue-name": "a" }, "annotations": { GATE: "true" },
+        });
+        let mut spec = cluster(2);
+        spec["headGroupSpec"]["template"] = spec["workerGroupSpecs"][0]["template"].clone();
+        spec["workerGroupSpecs"][0]["template"]["metadata"] =
+            json!({ "annotations": { "kueue.x-k8s.io/podset-required-topology": HOST } });
+        world.create("ray.io", "rayclusters", json!({ "metadata": metadata, "spec": spec })).await;
+        world.settle().await;
+        let slice = slices(&world).remove(0);
+        assert_eq!(slice["spec"]["podSets"][1]["topologyRequest"]["required"], HOST);
+        assert_eq!(said(&world), [(1, !joined, String::new())]);
+        let places = slice.pointer("/status/admission/podSetAssignments/1/topologyAssignment");
+        assert_eq!(places.is_none(), joined, "{slice}");
+        let waits = slice["status"]["conditions"].to_string();
+        assert_eq!(waits.contains("NoMatchingFlavor"), joined, "{waits}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_pods_of_a_job_that_grew_are_sent_to_the_places_of_its_new_slice() {
+    let world = on_hosts(false).await;
     job(&world, 2).await;
     let host = |name: &str| {
         let pod = world.get("", "pods", name).unwrap();

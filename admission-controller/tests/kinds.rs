@@ -8,6 +8,7 @@ use admission_controller::compose::{Priorities, compose};
 use admission_controller::jobs::table::Added;
 use admission_controller::jobs::{JobKind, JobObject, KindId, TABLE, Terms, read, restore, start, stop};
 use admission_controller::reconcile::{Job, Known, Step, describes, next};
+use crds::validation::Gates;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::workload::Workload;
 use serde_json::{Value, json};
@@ -206,7 +207,7 @@ fn priorities() -> Priorities {
 
 /// The Workload as admitted to one flavor.
 fn admitted(job: &Job) -> Workload {
-    let mut workload = compose(job, &priorities()).unwrap();
+    let mut workload = compose(job, &priorities(), Gates::default()).unwrap();
     let assignments: Vec<Value> = job
         .view
         .pod_sets
@@ -388,7 +389,7 @@ fn labels_that_a_job_was_given_stay_and_are_no_edit() {
     let mut object = cases().remove(0).object;
     object["spec"]["template"]["metadata"] = json!({ "labels": all });
     let job = job(kind, object, json!({}));
-    let composed = compose(&job, &priorities()).unwrap();
+    let composed = compose(&job, &priorities(), Gates::default()).unwrap();
     let described = &composed["spec"]["podSets"][0]["template"]["metadata"]["labels"];
     assert_eq!(described, &json!({ "batch.kubernetes.io/job-name": "sample", "app": "llama" }));
 
@@ -423,7 +424,7 @@ fn of_variables_with_one_name_the_last_is_described() {
     let spec = &mut object["spec"]["template"]["spec"];
     spec["initContainers"] = json!([{ "name": "first", "env": written }, { "name": "second" }]);
     spec["containers"][0]["env"] = json!(written);
-    let composed = compose(&job(&TABLE[0], object, json!({})), &priorities()).unwrap();
+    let composed = compose(&job(&TABLE[0], object, json!({})), &priorities(), Gates::default()).unwrap();
     let described = &composed["spec"]["podSets"][0]["template"]["spec"];
     assert_eq!(described["containers"][0]["env"], counted);
     assert_eq!(
@@ -445,7 +446,7 @@ fn a_time_that_is_none_limits_nothing() {
         let mut job = job(&TABLE[0], cases().remove(0).object, json!({}));
         let label = ("kueue.x-k8s.io/max-exec-time-seconds".to_owned(), written.to_owned());
         job.object.metadata.labels.as_mut().unwrap().extend([label]);
-        let composed = compose(&job, &priorities()).unwrap();
+        let composed = compose(&job, &priorities(), Gates::default()).unwrap();
         assert_eq!(composed["spec"]["maximumExecutionTimeSeconds"], seconds, "{written}");
         let workload = serde_json::from_value(composed).unwrap();
         assert_eq!(next(&job, Some(&workload), Known::default()), Step::Nothing, "{written}");
@@ -477,7 +478,7 @@ fn what_cannot_be_described_is_refused_by_field() {
         (with(&format!("{worker}/template/spec/priorityClassName"), json!("unknown")), ""),
     ] {
         let job = job(pytorch, object, json!({}));
-        match compose(&job, &priorities()) {
+        match compose(&job, &priorities(), Gates::default()) {
             Err(error) => assert!(!words.is_empty() && error.contains(words), "{error:?} lacks {words:?}"),
             // The master's class is asked first and exists.
             Ok(_) => assert!(words.is_empty(), "{words:?} was accepted"),
@@ -493,7 +494,7 @@ fn pod_sets_that_come_in_steps_are_gangs_of_their_own() {
         let set = |name: &str, depends: Value| json!({ "name": name, "dependsOn": depends, "template": { "spec": { "template": template() } } });
         let sets = [set("driver", json!([])), set("workers", depends)];
         let object = json!({ "spec": { "suspend": true, "startupPolicy": startup, "replicatedJobs": sets } });
-        compose(&job(kind, object, json!({})), &priorities()).unwrap()
+        compose(&job(kind, object, json!({})), &priorities(), Gates::default()).unwrap()
     };
     let after = json!([{ "name": "driver", "status": "Complete" }]);
     let job_sets = [
@@ -509,7 +510,7 @@ fn pod_sets_that_come_in_steps_are_gangs_of_their_own() {
         let mut object = case.object;
         object["spec"][field] = value;
         let kind = TABLE.iter().find(|kind| kind.id() == case.id).unwrap();
-        compose(&job(kind, object, json!({})), &priorities()).unwrap()["metadata"]["annotations"]["trireme.dev/gang"].clone()
+        compose(&job(kind, object, json!({})), &priorities(), Gates::default()).unwrap()["metadata"]["annotations"]["trireme.dev/gang"].clone()
     };
     let (mpi, ray) = (("kubeflow.org/mpijob", "v2beta1"), ("ray.io/rayjob", "v1"));
     for (kind, field, value, wanted) in [
@@ -529,7 +530,7 @@ fn a_cluster_that_resizes_itself_is_refused() {
     let kind = TABLE.iter().find(|kind| kind.id() == case.id).unwrap();
     let mut object = case.object;
     object["spec"]["enableInTreeAutoscaling"] = json!(true);
-    let error = compose(&job(kind, object, json!({})), &priorities()).unwrap_err();
+    let error = compose(&job(kind, object, json!({})), &priorities(), Gates::default()).unwrap_err();
     assert!(error.contains("spec.enableInTreeAutoscaling"), "{error}");
 }
 
@@ -552,7 +553,7 @@ fn who_accepts_fewer_pods_is_started_with_as_many_as_were_granted() {
         .into(),
     );
     given.view = read(kind, &given.object);
-    let composed = compose(&given, &priorities()).unwrap();
+    let composed = compose(&given, &priorities(), Gates::default()).unwrap();
     assert_eq!(composed["spec"]["podSets"][0]["minCount"], 2);
     let sets = given.view.pod_sets.clone().unwrap();
     let mut workload = admitted(&given);
@@ -573,7 +574,7 @@ fn a_ray_job_submits_by_a_pod_from_the_head_or_elsewhere() {
     let kind = TABLE.iter().find(|kind| kind.id() == case.id).unwrap();
     let mut beside = case.object.clone();
     beside["spec"]["submissionMode"] = json!("SidecarMode");
-    let workload = compose(&job(kind, beside, json!({})), &priorities()).unwrap();
+    let workload = compose(&job(kind, beside, json!({})), &priorities(), Gates::default()).unwrap();
     let sets = workload["spec"]["podSets"].as_array().unwrap();
     assert_eq!(sets.len(), 3);
     assert_eq!(sets[0]["template"]["spec"]["containers"][1]["name"], "ray-job-submitter");

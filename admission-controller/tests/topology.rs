@@ -454,6 +454,44 @@ async fn a_pod_of_a_group_that_an_annotation_names_counts_as_one_of_a_group() {
     assert!(matches!(of_topology[..], [one] if one.starts_with(r#""true""#)), "{of_topology:?}");
 }
 
+/// Annotations that nobody looks at need not make sense.
+#[tokio::test(start_paused = true)]
+async fn with_the_gate_closed_nothing_is_asked_of_topologies() {
+    let text = "featureGates:\n  TopologyAwareScheduling: false\n";
+    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    world.start_with("one", Config { file: file.clone(), ..Config::default() });
+    world.settle().await;
+    world.install_webhooks(&file).await;
+    let senseless = json!({ "kueue.x-k8s.io/podset-unconstrained-topology": "yes" });
+    let mut job = pytorch("job", "a", 1);
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"] =
+        json!({ "annotations": senseless });
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    let mut solo = lone_pod("solo", "a");
+    solo["metadata"]["annotations"] = json!({ "kueue.x-k8s.io/podset-required-topology": RACK });
+    world.create("", "pods", solo.clone()).await;
+    let labels = json!({ "app": "x" });
+    let template =
+        json!({ "metadata": { "labels": labels, "annotations": senseless }, "spec": solo["spec"] });
+    let named = |name: &str, spec: Value| {
+        let labels = json!({ "kueue.x-k8s.io/queue-name": "a" });
+        json!({ "metadata": { "name": name, "namespace": "team", "labels": labels }, "spec": spec })
+    };
+    let selector = json!({ "matchLabels": labels });
+    let set = json!({ "replicas": 1, "serviceName": "db", "selector": selector, "template": template });
+    world.create("apps", "statefulsets", named("db", set)).await;
+    let groups = json!({ "replicas": 1, "leaderWorkerTemplate": { "size": 1, "workerTemplate": template } });
+    world.create("leaderworkerset.x-k8s.io", "leaderworkersets", named("lws", groups)).await;
+    world.settle().await;
+    for name in ["job", "solo", "db", "lws"] {
+        let workload = world.workload(name).unwrap_or_default();
+        assert!(workload["spec"]["podSets"][0].is_object(), "{name} has no Workload");
+        assert_eq!(workload["spec"]["podSets"][0].get("topologyRequest"), None, "{workload}");
+    }
+}
+
 fn lone_pod(name: &str, queue: &str) -> Value {
     json!({
         "metadata": {

@@ -157,7 +157,7 @@ impl Ord for Shape {
     }
 }
 
-pub(crate) type Alike = (i32, bool, Option<Arc<str>>, Asked, Option<BTreeSet<FlavorName>>);
+pub(crate) type Alike = (i32, bool, bool, Option<Arc<str>>, Asked, Option<BTreeSet<FlavorName>>);
 
 /// What pods ask for. Equal lists are mostly the same one (`Engine::asked`), and need not be read.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -180,7 +180,8 @@ impl Shape {
         let Workload { priority, preemption_gated, pod_sets, seldom, .. } = workload;
         let (replaces, flavors) = (seldom.replaces.clone(), seldom.allowed_flavors.clone());
         let asked = Asked(pod_sets.clone());
-        Self(shapes.share(Arc::new((*priority, *preemption_gated, replaces, asked, flavors))))
+        let alike = (*priority, *preemption_gated, seldom.elastic, replaces, asked, flavors);
+        Self(shapes.share(Arc::new(alike)))
     }
 }
 

@@ -422,6 +422,32 @@ fn who_is_to_be_placed_and_finds_no_topology_or_names_no_level_is_told_so() {
     }
 }
 
+#[test]
+fn who_may_be_resized_is_kept_to_no_domain_where_slices_are_placed_upon_one_another() {
+    for elastic in [false, true] {
+        let rules = topology::Rules { elastic, ..topology::Rules::default() };
+        let topology = TopologySettings { rules, ..TopologySettings::default() };
+        let mut world = world_with(Settings { topology, ..Settings::default() }, &["n1"], &[("a", 4)]);
+        let resized = |uid: &str, spread: Spread| {
+            let seldom = Seldom { elastic: true, ..Seldom::default() };
+            Workload { seldom: seldom.into(), ..job(uid, "a", [pods("main", 1, 1, spread)]) }
+        };
+        world.put(resized("bound", on_one_host()));
+        world.put(resized("free", Spread::Unconstrained));
+        world.put(job("other", "a", [pods("main", 1, 1, on_one_host())]));
+        world.settle();
+        let admitted = ["bound", "free", "other"].map(|uid| world.is_admitted(uid));
+        assert_eq!(admitted, [!elastic, true, true]);
+        if elastic {
+            let reason = world.reason("bound");
+            assert_eq!(reason.token(), "NoMatchingFlavor");
+            let PendingReason::NoFit(pod_sets) = reason else { panic!("{reason:?}") };
+            let obstacle = Obstacle::NotOneTopology(assign::TopologyDefect::Elastic);
+            assert_eq!(pod_sets[0].obstacles, [obstacle]);
+        }
+    }
+}
+
 /// What the namespace's LimitRange makes of its requests is told anew; that topologies are not heeded stays so.
 #[test]
 fn requests_that_change_bring_no_wishes_back() {

@@ -36,11 +36,13 @@ const ALWAYS: &[(&str, bool)] = &[
     ("FastQuotaReleaseInPodIntegration", false),
     ("FlavorFungibility", true),
     ("KueueDRAIntegration", false),
+    ("LWSImmutableGroupSize", true),
     ("MultiKueue", false),
     ("PrioritizePreemptorWorkloads", true),
     ("RemoveFinalizersWithStrictPatch", true),
     ("ShortWorkloadNames", false),
     ("UnadmittedWorkloadsObservability", true),
+    ("ValidateRayAndSparkJobUpdates", true),
     ("WorkloadIdentifierAnnotations", true),
 ];
 
@@ -52,7 +54,6 @@ const NOTHING: &[&str] = &[
     "KueueDRAIntegrationExtendedResource",
     "KueueDRAIntegrationPartitionableDevices",
     "KueueDRARejectWorkloadsWhenDRADisabled",
-    "LWSImmutableGroupSize",
     "ManagedJobsNamespaceSelectorAlwaysRespected",
     "MultiKueueAdaptersForCustomJobs",
     "MultiKueueClusterProfile",
@@ -71,7 +72,6 @@ const NOTHING: &[&str] = &[
     "TASCachingRemainingResources",
     "TASReplaceNodeDueToNotReadyOverFixedTime",
     "TLSOptions",
-    "ValidateRayAndSparkJobUpdates",
     "VectorizedResourceRequests",
     "WorkloadRequestUseMergePatch",
 ];
@@ -110,9 +110,13 @@ mod tests {
             ("ConcurrentAdmission: true", "concurrentAdmissionPolicy"),
             ("FailureRecoveryPolicy: true", "it is false here"),
             ("FastQuotaReleaseInPodIntegration: true", "it is false here"),
+            ("LWSImmutableGroupSize: false", "it is true here"),
             ("ShortWorkloadNames: true", "it is false here"),
+            ("ValidateRayAndSparkJobUpdates: false", "it is true here"),
             ("ConcurrentAdmission: false", ""),
             ("FailureRecoveryPolicy: false", ""),
+            ("LWSImmutableGroupSize: true", ""),
+            ("ValidateRayAndSparkJobUpdates: true", ""),
         ] {
             let text = format!("featureGates: {{ {gate} }}");
             let file = Configuration::parse(Path::new("f"), &text).unwrap();

@@ -61,6 +61,7 @@ impl Controller {
             priority: priority.as_ref(),
             is_name_taken,
             reclaims: !self.world.rules.ignores_reclaimable(),
+            gates: self.world.rules.gates(),
             now,
         };
         let plan = pods::plan(&group, workload.as_ref(), known);
@@ -83,7 +84,7 @@ impl Controller {
     }
 
     fn compose_pods(&self, group: &Group<'_>, job: &Job) -> Result<Value, String> {
-        let mut workload = compose(group, job, &self.world.priorities)?;
+        let mut workload = compose(group, job, &self.world.priorities, self.world.rules.gates())?;
         let members = group.pods.iter().copied().filter(|pod| pod.is_runnable_or_succeeded());
         copy_labels(&mut workload, self.copied_labels(), members)?;
         Ok(workload)
@@ -298,7 +299,8 @@ impl Controller {
         if self.is_refused(unit, &versions) {
             return;
         }
-        let composed = owner.compose(part, job, &self.world.priorities).and_then(|mut body| {
+        let gates = self.world.rules.gates();
+        let composed = owner.compose(part, job, &self.world.priorities, gates).and_then(|mut body| {
             // Kueue copies none to that of a StatefulSet.
             if owner.is_per_replica() {
                 copy_labels(&mut body, self.copied_labels(), [&job.object])?;
@@ -343,7 +345,7 @@ impl Controller {
             return self.busy.contains_key(unit);
         }
         let priority = self.worth(job, Some(workload));
-        let step = upkeep(job, workload, priority.as_ref());
+        let step = upkeep(job, workload, priority.as_ref(), self.world.rules.gates());
         self.begin_step(unit, Some(job), Some(workload), step);
         self.busy.contains_key(unit)
     }

@@ -20,7 +20,7 @@ use super::world::Unit;
 use super::world::slices::SlicePod;
 use crate::jobs::JobPodSet;
 use crate::reconcile::{Job, Step, upkeep};
-use crate::slices::{self, Plan};
+use crate::slices::{self, Marks, Plan};
 use crate::{compose, status};
 
 impl Controller {
@@ -83,7 +83,7 @@ impl Controller {
     fn wait_for_slice(&mut self, unit: &Unit, job: &Job, slice: &Workload, behind: Option<&Workload>) {
         let priority = self.worth(job, Some(slice));
         for one in behind.into_iter().chain([slice]) {
-            let step = upkeep(job, one, priority.as_ref());
+            let step = upkeep(job, one, priority.as_ref(), self.world.rules.gates());
             if step != Step::Nothing && !self.is_refused(unit, &versions(Some(job), Some(one))) {
                 return self.begin_step(unit, Some(job), Some(one), step);
             }
@@ -118,7 +118,9 @@ impl Controller {
     }
 
     fn grow(&mut self, unit: &Unit, job: &Job, slice: &Workload) {
-        let composed = slices::compose(job, Some(slice), &self.world.priorities).and_then(|mut body| {
+        let gates = self.world.rules.gates();
+        let composed = slices::compose(job, Some(slice), &self.world.priorities, gates);
+        let composed = composed.and_then(|mut body| {
             compose::copy_labels(&mut body, self.copied_labels(), [&job.object])?;
             Ok(body)
         });
@@ -152,9 +154,11 @@ impl Controller {
         });
     }
 
-    /// Lets as many pods of each set be scheduled as the active slice has, those with the lowest names first.
+    /// Lets as many pods of each set be scheduled as the active slice has, those with the lowest names first. One that was made for
+    /// another slice, and has other marks than this one's checks want, stays behind its gate (Kueue `elastic_job_ungater.go`).
     fn open_slice_gates(&mut self, live: &[&Workload]) {
         let Some(slice) = slices::active(live) else { return };
+        let Some(marks) = slices::marks(slice) else { return };
         let mut rooms: BTreeMap<&str, i64> =
             slice.spec.pod_sets.iter().map(|set| (set.name.as_str(), set.count.unwrap_or(1))).collect();
         let pods = self.world.slice_pods_of(slice);
@@ -170,12 +174,14 @@ impl Controller {
         gated.sort_by(|one, other| one.name.cmp(&other.name));
         let mut opened = Vec::new();
         for pod in gated {
-            if let Some(room) = rooms.get_mut(pod.pod_set.as_str()).filter(|room| **room > 0) {
+            let set = pod.pod_set.as_str();
+            let Some(wanted) = marks.get(set).filter(|wanted| wanted.agree(&pod.marks)) else { continue };
+            if let Some(room) = rooms.get_mut(set).filter(|room| **room > 0) {
                 *room -= 1;
-                opened.push(pod.clone());
+                opened.push((pod.clone(), wanted.clone()));
             }
         }
-        opened.into_iter().for_each(|pod| self.open_slice_gate(pod));
+        opened.into_iter().for_each(|(pod, marks)| self.open_slice_gate(pod, &marks));
     }
 
     /// Counts how long a pod's gate took, by the slice on whose quota it runs.
@@ -189,14 +195,21 @@ impl Controller {
         }
     }
 
-    fn open_slice_gate(&mut self, pod: SlicePod) {
+    /// Takes the gate off a pod, and gives it what it lacks of these marks.
+    fn open_slice_gate(&mut self, pod: SlicePod, marks: &Marks) {
         if self.writes.room() == 0 {
             self.world.dirty.extend(self.world.job_of_slice_pod(&pod.uid).cloned().map(Unit::Job));
             return;
         }
         let gates = pod.gates.iter().filter(|gate| *gate != kueue::ELASTIC_GATE);
         let gates: Vec<Value> = gates.map(|name| json!({ "name": name })).collect();
-        let body = json!({ "spec": { "schedulingGates": gates } });
+        let mut body = json!({ "spec": { "schedulingGates": gates } });
+        if !marks.selector.is_empty() {
+            body["spec"]["nodeSelector"] = json!(marks.selector);
+        }
+        if !marks.annotations.is_empty() {
+            body["metadata"]["annotations"] = json!(marks.annotations);
+        }
         let target = Target::new(pod.name.clone(), pod.uid.to_string()).at(pod.version.to_string());
         self.patch_gate(&pod.uid, &pod.namespace, target, body, Answer::Ungated);
     }

@@ -46,16 +46,7 @@ impl Controller {
                 Ok(body) => self.create_workload(unit, job, body),
                 Err(words) => self.cannot_compose(unit, job, &words),
             },
-            (Step::UpdateWorkload, Some(job), Some(workload)) => match compose(job, &self.world.priorities) {
-                Ok(body) => {
-                    let is_another = !reconcile::is_equivalent(job, workload);
-                    self.update_workload(unit, job, workload, &body, is_another);
-                }
-                Err(words) => {
-                    self.cannot_compose(unit, job, &words);
-                    self.delete_workload(unit, workload);
-                }
-            },
+            (Step::UpdateWorkload, Some(job), Some(workload)) => self.compose_anew(unit, job, workload),
             (Step::CannotCompose(words), Some(job), _) => self.cannot_compose(unit, job, &words),
             (Step::Start, Some(job), Some(workload)) => self.start_job(unit, job, workload),
             (Step::Finish { reason, message }, _, Some(workload)) => {
@@ -173,12 +164,28 @@ impl Controller {
     }
 
     fn compose_job(&self, job: &Job) -> Result<Value, String> {
+        let gates = self.world.rules.gates();
         let mut workload = match self.is_elastic(job) {
-            true => slices::compose(job, None, &self.world.priorities)?,
-            false => compose(job, &self.world.priorities)?,
+            true => slices::compose(job, None, &self.world.priorities, gates)?,
+            false => compose(job, &self.world.priorities, gates)?,
         };
         compose::copy_labels(&mut workload, self.copied_labels(), [&job.object])?;
         Ok(workload)
+    }
+
+    /// Brings a Workload that waits in line with its job; one whose job cannot be described any more goes.
+    fn compose_anew(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
+        let gates = self.world.rules.gates();
+        match compose(job, &self.world.priorities, gates) {
+            Ok(body) => {
+                let is_another = !reconcile::is_equivalent(job, workload, gates);
+                self.update_workload(unit, job, workload, &body, is_another);
+            }
+            Err(words) => {
+                self.cannot_compose(unit, job, &words);
+                self.delete_workload(unit, workload);
+            }
+        }
     }
 
     /// Labels that a Workload gets from its job.

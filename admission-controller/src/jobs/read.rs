@@ -1,4 +1,5 @@
 use crds::names::kueue;
+use crds::validation::Gates;
 use crds::view::workload::ReclaimablePod;
 use serde_json::{Map, Value, json};
 
@@ -61,6 +62,11 @@ impl JobPodSet {
     /// Its pod template.
     pub fn template_in<'a>(&'a self, object: &'a JobObject) -> Option<&'a Value> {
         self.given.as_ref().or_else(|| object.at(&self.template))
+    }
+
+    /// So few pods would do, where that counts (feature gate `PartialAdmission`).
+    pub fn least(&self, gates: Gates) -> Option<i64> {
+        self.min_count.filter(|_| gates.partial_admission)
     }
 }
 

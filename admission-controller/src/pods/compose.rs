@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use crds::names::kueue;
+use crds::validation::Gates;
 use serde_json::{Value, json};
 
 use super::{Group, Member, PodsKey};
@@ -8,7 +9,6 @@ use crate::compose::{self, Priorities};
 use crate::jobs::{JobObject, Ranks};
 use crate::names::workload_name;
 use crate::reconcile::Job;
-use crate::topology;
 
 /// The API server's bound on `podSets` of a Workload.
 const MAX_ROLES: usize = 18;
@@ -17,7 +17,7 @@ const MAX_ROLES: usize = 18;
 ///
 /// # Errors
 /// Why they cannot be described, in words for their owner.
-pub fn compose(group: &Group<'_>, job: &Job, priorities: &Priorities) -> Result<Value, String> {
+pub fn compose(group: &Group<'_>, job: &Job, priorities: &Priorities, gates: Gates) -> Result<Value, String> {
     let first = group.first();
     let metadata = &first.metadata;
     let (pod_name, uid) = (metadata.name.as_deref().unwrap_or_default(), first.uid());
@@ -25,13 +25,13 @@ pub fn compose(group: &Group<'_>, job: &Job, priorities: &Priorities) -> Result<
         PodsKey::One(_) => {
             let mut owner = owner(first);
             (owner["controller"], owner["blockOwnerDeletion"]) = (json!(true), json!(true));
-            let set = pod_set(kueue::DEFAULT_PODSET, 1, first)?;
+            let set = pod_set(kueue::DEFAULT_PODSET, 1, first, gates)?;
             (workload_name("", "Pod", pod_name, uid), vec![set], vec![owner])
         }
         PodsKey::Group(known) => {
             let members = members(group)?;
             let owners = members.iter().map(|pod| owner(pod)).collect();
-            (known.name.clone(), roles(group)?, owners)
+            (known.name.clone(), roles(group, gates)?, owners)
         }
     };
     let mut workload = json!({
@@ -50,7 +50,7 @@ pub fn compose(group: &Group<'_>, job: &Job, priorities: &Priorities) -> Result<
     } else {
         workload["metadata"]["labels"] = json!({ kueue::JOB_UID: uid });
     }
-    compose::take_annotations(&mut workload, metadata);
+    compose::take_annotations(&mut workload, metadata, gates);
     Ok(workload)
 }
 
@@ -87,7 +87,7 @@ fn check_rank(pod: &JobObject, total: usize) -> Result<(), String> {
 }
 
 /// One pod set for each role.
-fn roles(group: &Group<'_>) -> Result<Vec<Value>, String> {
+fn roles(group: &Group<'_>, gates: Gates) -> Result<Vec<Value>, String> {
     let roles = group.roles();
     if roles.is_empty() {
         return Err("no pod of the group can run".to_owned());
@@ -97,17 +97,15 @@ fn roles(group: &Group<'_>) -> Result<Vec<Value>, String> {
             "the group has pods of more than {MAX_ROLES} shapes, which a Workload cannot hold"
         ));
     }
-    roles.iter().map(|(role, (pod, count))| pod_set(role, *count, pod)).collect()
+    roles.iter().map(|(role, (pod, count))| pod_set(role, *count, pod, gates)).collect()
 }
 
-fn pod_set(name: &str, count: usize, pod: &JobObject) -> Result<Value, String> {
+fn pod_set(name: &str, count: usize, pod: &JobObject, gates: Gates) -> Result<Value, String> {
     let mut pod_set = json!({ "name": name, "count": count, "template": { "spec": pod.spec } });
     let none = BTreeMap::new();
     let ranks = Ranks { pod_index: Some(kueue::POD_GROUP_POD_INDEX), ..Ranks::default() };
-    let wish = topology::request(pod.metadata.annotations.as_ref().unwrap_or(&none), &ranks)?;
-    if let Some(wish) = wish {
-        pod_set["topologyRequest"] = json!(wish);
-    }
+    let annotations = pod.metadata.annotations.as_ref().unwrap_or(&none);
+    compose::take_wish(&mut pod_set, annotations, &ranks, gates)?;
     Ok(pod_set)
 }
 

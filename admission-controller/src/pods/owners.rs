@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crds::names::{kueue, trireme};
+use crds::validation::Gates;
 use crds::view::workload::Workload;
 use serde_json::{Value, json};
 
@@ -14,7 +15,6 @@ use crate::compose::{self, Priorities};
 use crate::jobs::{JobKind, JobObject, Ranks, table};
 use crate::names::workload_name;
 use crate::reconcile::Job;
-use crate::topology;
 
 /// A kind that is managed through its pods. Paths are JSON pointers from the object's root.
 #[derive(Debug)]
@@ -251,7 +251,13 @@ impl PodOwner {
     ///
     /// # Errors
     /// Why it cannot be described, in words for its owner.
-    pub fn compose(&self, part: &Part, job: &Job, priorities: &Priorities) -> Result<Value, String> {
+    pub fn compose(
+        &self,
+        part: &Part,
+        job: &Job,
+        priorities: &Priorities,
+        gates: Gates,
+    ) -> Result<Value, String> {
         let object = &job.object;
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let kind = self.kind;
@@ -279,9 +285,9 @@ impl PodOwner {
                     "apiVersion": kind.api_version(), "kind": kind.kind, "name": name, "uid": object.uid(),
                 }],
             },
-            "spec": compose::spec(job, self.pod_sets(object)?, priorities)?,
+            "spec": compose::spec(job, self.pod_sets(object, gates)?, priorities)?,
         });
-        compose::take_annotations(&mut workload, &object.metadata);
+        compose::take_annotations(&mut workload, &object.metadata, gates);
         Ok(workload)
     }
 
@@ -295,7 +301,7 @@ impl PodOwner {
         }
     }
 
-    fn pod_sets(&self, object: &JobObject) -> Result<Vec<Value>, String> {
+    fn pod_sets(&self, object: &JobObject, gates: Gates) -> Result<Vec<Value>, String> {
         let set = |name: &str, count: i64, at: &str| {
             let mut template = object.at(at).cloned().unwrap_or_default();
             let annotations = compose::annotations_of(&template);
@@ -306,11 +312,9 @@ impl PodOwner {
                 template = json!({ "spec": template["spec"] });
             }
             let pod_index = self.pod_index.filter(|_| name != "leader");
-            let wish = topology::request(&annotations, &Ranks { pod_index, ..Ranks::default() })?;
             let mut set = json!({ "name": name, "count": count, "template": template });
-            if let Some(wish) = wish {
-                set["topologyRequest"] = json!(wish);
-            }
+            let ranks = Ranks { pod_index, ..Ranks::default() };
+            compose::take_wish(&mut set, &annotations, &ranks, gates)?;
             Ok::<_, String>(set)
         };
         match &self.shape {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use crds::names::kueue;
 use crds::reasons::workload as tokens;
 use crds::reasons::workload::waiting_for_replacement_pods as replacement;
+use crds::validation::Gates;
 use crds::view::workload::{PodSpec, Workload};
 use jiff::Timestamp;
 use quota_engine::Uid;
@@ -102,6 +103,8 @@ pub struct Known<'a> {
     pub is_name_taken: bool,
     /// Whether quota of pods that have ended is given back before the group ends.
     pub reclaims: bool,
+    /// What of them counts.
+    pub gates: Gates,
     /// The time.
     pub now: Timestamp,
 }
@@ -256,7 +259,7 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
     let job = group.as_job(Some(workload), known.now);
     // A Workload that an owner of its pods made is worth what the owner says: pods may say something else each.
     let priority = known.priority.filter(|_| PodOwner::of_pod(group.first()).is_none());
-    let worth = || PodsStep::Job(upkeep(&job, workload, priority));
+    let worth = || PodsStep::Job(upkeep(&job, workload, priority, known.gates));
     let admitted = reserved && workload.holds(tokens::ADMITTED);
     match (group.is_suspended(), admitted) {
         (true, true) => {
@@ -463,7 +466,8 @@ mod tests {
     }
 
     fn planned(key: PodsKey, pod: &JobObject, workload: &Workload) -> Plan {
-        let known = Known { priority: None, is_name_taken: false, reclaims: true, now: NOW };
+        let gates = Gates::default();
+        let known = Known { priority: None, is_name_taken: false, reclaims: true, gates, now: NOW };
         plan(&Group::new(key, [pod]).unwrap(), Some(workload), known)
     }
 

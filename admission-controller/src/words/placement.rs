@@ -94,6 +94,11 @@ pub(super) fn defect(defect: &TopologyDefect) -> String {
                 names.join(", ")
             )
         }
+        TopologyDefect::Elastic => {
+            "with the feature gate ElasticJobsViaWorkloadSlicesWithTAS a job that may be resized is kept to no domain; \
+            set the annotation kueue.x-k8s.io/podset-unconstrained-topology to \"true\" instead"
+                .to_owned()
+        }
     }
 }
 

@@ -114,6 +114,10 @@ impl Scan<'_> {
             if found.count == 0 || settled || is_uncounted {
                 continue;
             }
+            if self.is_resized_in_a_domain(workload, pod_set) {
+                self.found.pod_sets[index].topology_defect = Some(TopologyDefect::Elastic);
+                continue;
+            }
             let flavor = match self.only_flavor(found) {
                 Ok(flavor) => flavor,
                 Err(defect) => {
@@ -129,6 +133,15 @@ impl Scan<'_> {
             wishes.entry(flavor).or_default().push((index, request));
         }
         wishes
+    }
+
+    /// Whether the pods are to be kept to a domain though the job may be resized. Kueue refuses that where slices of such a job
+    /// are placed upon one another, and only there.
+    fn is_resized_in_a_domain(&self, workload: &Workload, pod_set: &PodSet) -> bool {
+        let spread = pod_set.topology.as_ref().map(|wish| &wish.spread);
+        self.engine.settings.topology.rules.elastic
+            && workload.seldom.elastic
+            && matches!(spread, Some(Spread::Required(_) | Spread::Preferred(_)))
     }
 
     /// Pods that are placed by topology need exactly one flavor that has one.

@@ -20,6 +20,8 @@ pub enum TopologyDefect {
     NoFlavor,
     /// More than one has, so its pods would have to be in two places.
     ManyFlavors(Vec<FlavorName>),
+    /// The job may be resized, and what it asks for would keep its pods to one domain.
+    Elastic,
 }
 
 /// Why pods of this set cannot run on the flavor's nodes. `covered` are the resources that the flavor is to provide;

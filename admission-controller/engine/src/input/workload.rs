@@ -222,6 +222,8 @@ pub struct Seldom {
     /// Annotation `kueue.x-k8s.io/workload-slice-replacement-for`: the name of the slice of an elastic job, in the same
     /// namespace, that it replaces.
     pub replaces: Option<Arc<str>>,
+    /// Whether it is a slice of an elastic job, whose pods may become more while they run.
+    pub elastic: bool,
     /// The only flavors it may have; `None` allows all.
     pub allowed_flavors: Option<BTreeSet<FlavorName>>,
     /// Who holds it back (annotation `kueue.x-k8s.io/admission-gated-by`): it is in no queue until nobody does.
@@ -241,6 +243,7 @@ impl Plain for Seldom {
             not_before_ms: None,
             leave: None,
             replaces: None,
+            elastic: false,
             allowed_flavors: None,
             gated_by: None,
             kept_out: None,

@@ -102,7 +102,7 @@ pub struct Rules {
     pub balanced: bool,
     /// `TASRespectNodeAffinityPreferred`: nodes that the pods prefer come first.
     pub preferred_affinity: bool,
-    /// `ElasticJobsViaWorkloadSlicesWithTAS`: [`Previous::Slice`] counts.
+    /// `ElasticJobsViaWorkloadSlicesWithTAS`: [`Previous::Slice`] counts, and no elastic job is kept to a domain.
     pub elastic: bool,
 }
 

@@ -10,6 +10,7 @@ use quota_engine::Uid;
 
 use super::{Unit, World};
 use crate::controller::store::{Delta, Object, Store};
+use crate::slices::Marks;
 use crate::{input, slices};
 
 /// Namespace, and what all slices of a job have in common.
@@ -26,6 +27,8 @@ pub(in crate::controller) struct SlicePod {
     chain: String,
     pub(in crate::controller) pod_set: String,
     pub(in crate::controller) gates: Vec<String>,
+    /// Of one that waits: for which slice it was made.
+    pub(in crate::controller) marks: Marks,
     pub(in crate::controller) has_ended: bool,
 }
 
@@ -48,9 +51,10 @@ impl SlicePod {
         let chain = annotations.remove(kueue::WORKLOAD_SLICE_NAME).unwrap_or_default();
         if chain.is_empty() {
             let (namespace, name, pod_set) = <(String, String, String)>::default();
-            return Self { uid, version, namespace, name, chain, pod_set, gates: Vec::new(), has_ended };
+            let (gates, marks) = (Vec::new(), Marks::default());
+            return Self { uid, version, namespace, name, chain, pod_set, gates, marks, has_ended };
         }
-        Self {
+        let mut kept = Self {
             uid,
             version,
             namespace: metadata.namespace.unwrap_or_default(),
@@ -58,8 +62,13 @@ impl SlicePod {
             chain,
             pod_set: labels.remove(kueue::PODSET).unwrap_or_default(),
             gates: pod.spec.scheduling_gates.into_iter().map(|gate| gate.name).collect(),
+            marks: Marks::of(annotations, pod.spec.node_selector),
             has_ended,
+        };
+        if !kept.is_gated() {
+            kept.marks = Marks::default();
         }
+        kept
     }
 
     /// Whether it waits for its slice.
