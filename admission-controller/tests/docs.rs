@@ -60,6 +60,66 @@ fn every_kind_of_job_is_documented() {
     assert_eq!(untold, Vec::<&str>::new());
 }
 
+/// Types of Kubernetes' own: it is told that they are there.
+const KUBERNETES: [&str; 5] = ["template", "conditions", "namespaceSelector", "nodeTaints", "tolerations"];
+
+/// The paths of all fields of an object, those of lists with `[]`.
+fn fields(at: &str, schema: &Value, found: &mut BTreeSet<String>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = match at {
+            "" if ["apiVersion", "kind", "metadata"].contains(&name.as_str()) => continue,
+            "" => name.clone(),
+            _ => format!("{at}.{name}"),
+        };
+        if !KUBERNETES.contains(&name.as_str()) {
+            fields(&path, field, found);
+        }
+        found.insert(path);
+    }
+    for inner in ["items", "additionalProperties"] {
+        if schema[inner].is_object() {
+            fields(&format!("{at}[]"), &schema[inner], found);
+        }
+    }
+}
+
+/// Each in the section of its kind, by itself or as what others are part of; and no section has any that no object has.
+#[test]
+fn every_field_of_kueues_objects_is_documented() {
+    let text = doc("fields.md");
+    let sections = text.split("\n## ").skip(1).map(|section| {
+        let (heading, body) = section.split_once('\n').unwrap();
+        (heading, body.split('`').skip(1).step_by(2).collect::<BTreeSet<&str>>())
+    });
+    let sections: Vec<(&str, BTreeSet<&str>)> = sections.collect();
+    let section = |name: &str| {
+        let found = sections.iter().find(|(heading, _)| heading.split(", ").any(|one| one == name));
+        found.map(|(_, told)| told).unwrap_or_else(|| panic!("docs/fields.md has no section {name}"))
+    };
+    let (mut known, mut untold) = (BTreeSet::new(), Vec::new());
+    for crd in crds::definition::all().into_iter().filter(|crd| crd.spec.group == "kueue.x-k8s.io") {
+        let crd = serde_json::to_value(crd).unwrap();
+        let kind = crd["spec"]["names"]["kind"].as_str().unwrap();
+        for version in crd["spec"]["versions"].as_array().unwrap() {
+            let old = (version["name"] == "v1beta1").then(|| section("v1beta1"));
+            let told: Vec<&str> = section(kind).iter().chain(old.into_iter().flatten()).copied().collect();
+            let is_told = |path: &str| {
+                let mut rests = told.iter().filter_map(|one| one.strip_prefix(path));
+                rests.any(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            };
+            let mut found = BTreeSet::new();
+            fields("", &version["schema"]["openAPIV3Schema"], &mut found);
+            untold.extend(found.iter().filter(|path| !is_told(path)).map(|path| format!("{kind} {path}")));
+            known.extend(found);
+        }
+    }
+    assert!(known.len() > 100, "{known:?}");
+    assert_eq!(untold, Vec::<String>::new());
+    let told = sections.iter().flat_map(|(_, told)| told.iter().copied());
+    let mut paths = told.filter(|one| one.starts_with("spec.") || one.starts_with("status."));
+    assert_eq!(paths.find(|path| !known.contains(*path)), None, "no object has that");
+}
+
 /// `kubectl explain` shows what they mean.
 #[test]
 fn every_field_of_our_own_objects_is_described() {

@@ -14,7 +14,11 @@ macro_rules! reasons {
     };
 }
 
-/// Every reason that a condition or an event of ours can carry, by what it is about. One token may be in several lists.
+/// The tokens that reasons of our conditions and events are made of, by what they are about. One may be in several lists.
+///
+/// A prefix (`DEACTIVATED_DUE_TO`, say) is listed as it is, without what follows: that is a token of another list. Not here: what
+/// any of the programs says through `kit` (`kit::watch::UNDECODABLE`), and the reason of a PodGroup's condition `Scheduled` = True,
+/// which in Volcano is a sentence.
 pub const ALL: &[&[&str]] = &[
     workload::quota_reserved::ALL,
     workload::admitted::ALL,
@@ -26,8 +30,10 @@ pub const ALL: &[&[&str]] = &[
     workload::pods_ready::ALL,
     workload::finished::ALL,
     queue::active::ALL,
+    admission_check::active::ALL,
     event::ALL,
     pod::ALL,
+    pod::termination_target::ALL,
     pod_group::ALL,
     gpu::ALL,
     driver::ALL,
@@ -256,6 +262,19 @@ pub mod queue {
     }
 }
 
+/// Conditions of AdmissionChecks. Their type `Active` is that of [`queue`].
+pub mod admission_check {
+    /// Reasons of `Active` of checks that ask an autoscaler for nodes.
+    pub mod active {
+        reasons! {
+            /// True: nodes can be asked for.
+            ACTIVE = "Active";
+            /// False: its parameters name no settings, or some that do not exist.
+            BAD_PARAMETERS_REF = "BadParametersRef";
+        }
+    }
+}
+
 /// Reasons of events.
 pub mod event {
     reasons! {
@@ -334,6 +353,21 @@ pub mod pod {
     pub const TERMINATED_BY_KUEUE: &str = "TerminatedByKueue";
     /// `status.reason` of a pod the kubelet rejected because devices were not as promised.
     pub const UNEXPECTED_ADMISSION_ERROR: &str = "UnexpectedAdmissionError";
+
+    /// Reasons of `TerminationTarget` = True: why a managed pod is about to be deleted. Kueue's
+    /// (`pkg/controller/jobs/pod/pod_controller.go`).
+    pub mod termination_target {
+        reasons! {
+            /// Its Workload was deleted.
+            WORKLOAD_DELETED = "WorkloadDeleted";
+            /// Prefix: its Workload was evicted; the eviction's reason follows.
+            WORKLOAD_EVICTED_DUE_TO = "WorkloadEvictedDueTo";
+            /// It has no Workload, or that describes other pods.
+            NO_MATCHING_WORKLOAD = "NoMatchingWorkload";
+            /// Its Workload is not admitted.
+            NOT_ADMITTED = "NotAdmitted";
+        }
+    }
 
     // Reasons of `PodScheduled` that only pods of gangs have are those of [`pod_group`](super::pod_group).
     reasons! {

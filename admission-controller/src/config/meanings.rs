@@ -101,6 +101,7 @@ mod tests {
     use std::path::Path;
 
     use super::super::Configuration;
+    use super::*;
 
     #[test]
     fn a_gate_in_a_position_that_cannot_be_had_is_told() {
@@ -126,6 +127,18 @@ mod tests {
                 words => assert!(told.len() == 1 && told[0].contains(words), "{gate}: {told:?}"),
             }
             assert!(file.notices.iter().all(|one| one.unsupported), "{gate}");
+        }
+    }
+
+    #[test]
+    fn gates_that_count_and_those_that_do_not_move_are_documented() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/admission-controller.md");
+        let text = std::fs::read_to_string(docs).unwrap();
+        for (gate, open) in ALWAYS {
+            assert!(text.contains(&format!("| `{gate}` | `{open}`")), "{gate}");
+        }
+        for gate in LOOKED_UP {
+            assert!(text.contains(&format!("`featureGates.{gate}`")), "{gate}");
         }
     }
 }

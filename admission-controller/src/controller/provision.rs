@@ -1,6 +1,7 @@
 //! Requests for nodes: made, followed and cleaned up.
 
 use crds::names::kueue;
+use crds::reasons::admission_check::active;
 use crds::reasons::event as reasons;
 use crds::reasons::queue::ACTIVE;
 use crds::reasons::workload as tokens;
@@ -178,8 +179,8 @@ impl Controller {
             return None;
         }
         let change = match self.world.provisioning_config(check) {
-            Ok(_) => Change::new(ACTIVE, true, "Active", "nodes are asked of an autoscaler"),
-            Err(words) => Change::new(ACTIVE, false, "BadParametersRef", words),
+            Ok(_) => Change::new(ACTIVE, true, active::ACTIVE, "nodes are asked of an autoscaler"),
+            Err(words) => Change::new(ACTIVE, false, active::BAD_PARAMETERS_REF, words),
         };
         let (generation, now) = (check.metadata.generation, self.ctx.clock.now());
         if status::is_said(&check.status.conditions, &change, generation) {

@@ -123,7 +123,7 @@ metrics! {
         &["git_version", "git_commit", "build_date", "go_version", "compiler", "platform"],
         "1, with what was built when and by what";
     ATTEMPTS: "kueue_admission_attempts_total", Kind::Counter, Program, &["result"],
-        "Scheduling cycles, by whether anybody got quota or room was made (success) or not (inadmissible)";
+        "Scheduling cycles: success if anybody got quota or places, or lost them with a failed node, else inadmissible";
     ATTEMPT_TOOK: "kueue_admission_attempt_duration_seconds", SHORT, Program, &["result"],
         "How long scheduling cycles took";
     CREATION_TOOK: "kueue_workload_creation_latency_seconds", CREATION, Program, &["job_kind"],

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crds::names::kueue;
+use crds::reasons::pod::termination_target;
 use crds::reasons::workload as tokens;
 use crds::reasons::workload::waiting_for_replacement_pods as replacement;
 use crds::validation::Gates;
@@ -56,10 +57,12 @@ impl Stop {
     /// The reason of the condition.
     pub fn token(&self) -> Cow<'static, str> {
         match self {
-            Self::WorkloadDeleted => "WorkloadDeleted".into(),
-            Self::WorkloadEvicted(reason) => format!("WorkloadEvictedDueTo{reason}").into(),
-            Self::NoMatchingWorkload => "NoMatchingWorkload".into(),
-            Self::NotAdmitted => "NotAdmitted".into(),
+            Self::WorkloadDeleted => termination_target::WORKLOAD_DELETED.into(),
+            Self::WorkloadEvicted(reason) => {
+                format!("{}{reason}", termination_target::WORKLOAD_EVICTED_DUE_TO).into()
+            }
+            Self::NoMatchingWorkload => termination_target::NO_MATCHING_WORKLOAD.into(),
+            Self::NotAdmitted => termination_target::NOT_ADMITTED.into(),
         }
     }
 }
