@@ -47,11 +47,10 @@ impl Controller {
             return;
         }
         let Some(group) = self.world.group(key) else {
-            if let Some(workload) = workload {
-                let is_one = matches!(key, PodsKey::One(_));
-                if !self.without_job(unit, &workload, is_one) && !self.follow_class(unit, &workload) {
-                    self.begin_decision(unit, &workload);
-                }
+            let Some(workload) = workload else { return self.forget(unit) };
+            let is_one = matches!(key, PodsKey::One(_));
+            if !self.without_job(unit, &workload, is_one) && !self.follow_class(unit, &workload) {
+                self.begin_decision(unit, &workload);
             }
             return;
         };
@@ -261,7 +260,7 @@ impl Controller {
     }
 
     pub(super) fn pump_pod_owner(&mut self, unit: &Unit, uid: &Uid) {
-        let Some((owner, object)) = self.world.pod_owner(uid) else { return };
+        let Some((owner, object)) = self.world.pod_owner(uid) else { return self.forget(unit) };
         let namespace = text(object.metadata.namespace.as_ref());
         let leaving = object.metadata.deletion_timestamp.is_some();
         let top = owner.is_top_level(object) && !self.config.file.is_part(&object.metadata);

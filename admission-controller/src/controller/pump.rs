@@ -219,9 +219,7 @@ impl Controller {
         }
         let Some(job) = job.filter(|job| self.world.is_managed(&job.object)) else {
             if workloads.is_empty() {
-                self.refused.remove(unit);
-                self.told.remove(unit);
-                self.compared.remove(unit);
+                self.forget(unit);
             }
             for workload in workloads {
                 if self.without_job(unit, &workload, true) {
