@@ -60,6 +60,7 @@ impl Controller {
             priority: priority.as_ref(),
             is_name_taken,
             reclaims: !self.world.rules.ignores_reclaimable(),
+            is_outlived: workload.as_ref().is_some_and(|one| self.is_outlived(one)),
             now,
         };
         let plan = pods::plan(&group, workload.as_ref(), known);
@@ -166,6 +167,7 @@ impl Controller {
             PodStep::DeleteExcess => {
                 self.delete_pod(uid, reasons::EXCESS_POD_DELETED, "its group has enough pods without it");
             }
+            PodStep::Retire => self.delete_pod(uid, reasons::DELETED, "deactivated for long enough"),
             PodStep::Start => {
                 if let Some(workload) = workload {
                     self.start_pod(unit, uid, is_group, workload);

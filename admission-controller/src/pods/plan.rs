@@ -34,6 +34,8 @@ pub enum PodStep {
     Delete,
     /// Delete it since its group has enough without it.
     DeleteExcess,
+    /// Delete it since its Workload was deactivated for as long as that is kept.
+    Retire,
     /// Take our finalizer off it.
     LetGo,
 }
@@ -102,6 +104,8 @@ pub struct Known<'a> {
     pub is_name_taken: bool,
     /// Whether quota of pods that have ended is given back before the group ends.
     pub reclaims: bool,
+    /// Whether the Workload was deactivated here, and kept for as long as those are.
+    pub is_outlived: bool,
     /// The time.
     pub now: Timestamp,
 }
@@ -133,7 +137,7 @@ pub fn plan(group: &Group<'_>, workload: Option<&Workload>, known: Known<'_>) ->
                     return Plan { ready: Some(group.is_ready()), ..plan };
                 }
                 plan.ready = Some(kept.is_ready());
-                plan.pods.extend(remove(&fit.excess));
+                plan.pods.extend(remove(&fit.excess, &PodStep::DeleteExcess));
                 plan.pods.extend(let_all_go(&fit.replaced));
                 plan
             }
@@ -158,7 +162,7 @@ fn without_workload(group: &Group<'_>, known: Known<'_>) -> Plan {
         // Somebody else makes it.
         return Plan::of(NOTHING, pods);
     }
-    pods.extend(remove(&too_many(group)));
+    pods.extend(remove(&too_many(group), &PodStep::DeleteExcess));
     Plan::of(PodsStep::Job(Step::CreateWorkload), pods)
 }
 
@@ -187,7 +191,7 @@ fn replace_workload(group: &Group<'_>, workload: &Workload, known: Known<'_>) ->
     };
     if step == Step::UpdateWorkload {
         pods.extend(let_all_go(&partition(&group.pods).1));
-        pods.extend(remove(&too_many(group)));
+        pods.extend(remove(&too_many(group), &PodStep::DeleteExcess));
     }
     Plan::of(PodsStep::Job(step), pods)
 }
@@ -250,7 +254,11 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
     if let Some(evicted) = evicted {
         let step = if reserved && !group.is_active(known.now) { Step::Release } else { Step::Nothing };
         let why = Stop::WorkloadEvicted(evicted.reason.clone());
-        let pods = stop(&group.pods, &why, &evicted.message);
+        let mut pods = stop(&group.pods, &why, &evicted.message);
+        // Those of an object would be made again, and join the same Workload.
+        if known.is_outlived && PodOwner::of_pod(group.first()).is_none() {
+            pods.extend(remove(&group.pods, &PodStep::Retire));
+        }
         return Plan::of(PodsStep::Job(step), pods);
     }
     let job = group.as_job(Some(workload), known.now);
@@ -366,10 +374,11 @@ fn let_all_go(pods: &[&JobObject]) -> Vec<(Uid, PodStep)> {
     held.map(|pod| (pod.uid().into(), PodStep::LetGo)).collect()
 }
 
-fn remove(pods: &[&JobObject]) -> Vec<(Uid, PodStep)> {
+/// Lets pods go, then deletes them in this way.
+fn remove(pods: &[&JobObject], delete: &PodStep) -> Vec<(Uid, PodStep)> {
     let step = |pod: &&JobObject| match (pod.is_held(), pod.is_leaving()) {
         (true, _) => Some((Uid::from(pod.uid()), PodStep::LetGo)),
-        (false, false) => Some((Uid::from(pod.uid()), PodStep::DeleteExcess)),
+        (false, false) => Some((Uid::from(pod.uid()), delete.clone())),
         (false, true) => None,
     };
     pods.iter().filter_map(step).collect()
@@ -463,7 +472,13 @@ mod tests {
     }
 
     fn planned(key: PodsKey, pod: &JobObject, workload: &Workload) -> Plan {
-        let known = Known { priority: None, is_name_taken: false, reclaims: true, now: NOW };
+        let known = Known {
+            priority: None,
+            is_name_taken: false,
+            reclaims: true,
+            is_outlived: false,
+            now: NOW,
+        };
         plan(&Group::new(key, [pod]).unwrap(), Some(workload), known)
     }
 
