@@ -56,9 +56,13 @@ impl Controller {
         };
         let job = group.as_job(workload.as_ref(), now);
         let priority = self.worth(&job, workload.as_ref());
+        let is_without = workload.is_none() && !group.is_group();
+        let prebuilt = if is_without { self.prebuilt_of(&job.object) } else { None };
         let known = Known {
             priority: priority.as_ref(),
             is_name_taken,
+            prebuilt: prebuilt.as_ref(),
+            compared: self.compared.get(unit),
             reclaims: !self.world.rules.ignores_reclaimable(),
             is_outlived: workload.as_ref().is_some_and(|one| self.is_outlived(one)),
             now,
@@ -137,9 +141,12 @@ impl Controller {
         let mut owners: Vec<Value> =
             workload.metadata.owner_references.iter().flatten().map(|owner| json!(owner)).collect();
         owners.extend(uids.iter().filter_map(|uid| self.world.pod(uid)).map(pods::owner));
-        let body = json!({ "metadata": { "ownerReferences": owners } });
-        let note = format!("{} more pods belong to it", uids.len());
-        self.about_workload(workload, Severity::Normal, reasons::OWNER_REFERENCES_ADDED, &note);
+        let annotations = json!({ kueue::IS_GROUP_WORKLOAD: "true" });
+        let body = json!({ "metadata": { "ownerReferences": owners, "annotations": annotations } });
+        if !uids.is_empty() {
+            let note = format!("{} more pods belong to it", uids.len());
+            self.about_workload(workload, Severity::Normal, reasons::OWNER_REFERENCES_ADDED, &note);
+        }
         self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
     }
 

@@ -24,7 +24,6 @@ use super::world::{Standing, Unit, controller_of};
 use crate::adopted::{self, Compared};
 use crate::input;
 use crate::jobs::{self, JobKind, JobObject};
-use crate::pods::prebuilt;
 use crate::reconcile::{self, Job, Known, Step};
 use crate::{status, words};
 
@@ -283,8 +282,7 @@ impl Controller {
 
     pub(super) fn next_step(&self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> Step {
         let priority = self.worth(job, workload);
-        let prebuilt = prebuilt(&job.object)
-            .and_then(|name| self.world.workload_named(job.object.metadata.namespace.as_deref()?, name));
+        let prebuilt = self.prebuilt_of(&job.object);
         let mut known = Known {
             priority: priority.as_ref(),
             keeps_templates: false,
