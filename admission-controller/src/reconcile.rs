@@ -106,7 +106,7 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
             match &view.pod_sets {
                 Err(_) if job.object.awaits_child(job.kind) => Step::Nothing,
                 _ if view.active => Step::Nothing,
-                _ if is_prebuilt => known.prebuilt.map_or(Step::Nothing, |one| adopt(job, one)),
+                _ if is_prebuilt => known.prebuilt.map_or(Step::Nothing, |one| adopt(&job.object, one)),
                 Ok(_) => Step::CreateWorkload,
                 Err(words) => Step::CannotCompose(words.clone()),
             }
@@ -145,11 +145,11 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
 }
 
 /// Takes the Workload that somebody else made, unless it is another's.
-fn adopt(job: &Job, workload: &Workload) -> Step {
+pub(crate) fn adopt(object: &JobObject, workload: &Workload) -> Step {
     let mut owners = workload.metadata.owner_references.iter().flatten();
     let controller = owners.find(|owner| owner.controller == Some(true));
     match controller {
-        Some(owner) if owner.uid != job.object.uid() => Step::CannotCompose(format!(
+        Some(owner) if owner.uid != object.uid() => Step::CannotCompose(format!(
             "Workload {} was made for {} {}; name another one",
             workload.metadata.name.as_deref().unwrap_or_default(),
             owner.kind,
@@ -191,7 +191,7 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
             Ok(sets) => describes(workload, &job.object, sets),
             Err(_) => false,
         };
-    if is_prebuilt && let Some(step) = check_prebuilt(job, workload, in_sync, known) {
+    if is_prebuilt && let Some(step) = check_prebuilt(job, workload, in_sync, known.compared) {
         return step;
     }
     if !in_sync {
@@ -234,15 +234,25 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
 
 /// A Workload that somebody else made ends where it is about another job. What is kept of it says no more of containers than what
 /// they ask for: before the job is started it is read in full, and again when one of the two was edited.
-fn check_prebuilt(job: &Job, workload: &Workload, in_sync: bool, known: Known<'_>) -> Option<Step> {
+pub(crate) fn check_prebuilt(
+    job: &Job,
+    workload: &Workload,
+    in_sync: bool,
+    compared: Option<&Compared>,
+) -> Option<Step> {
     let is_read = in_sync && job.view.suspended && job.view.pod_sets.is_ok();
-    let compared = known.compared.and_then(|compared| compared.holds_for(job, workload));
+    let compared = compared.and_then(|compared| compared.holds_for(job, workload));
     if is_read && compared.is_none() {
         return Some(Step::Compare);
     }
     let is_other = !in_sync || (is_read && compared == Some(false));
+    is_other.then(out_of_sync)
+}
+
+/// The end of a Workload that somebody else made, and that is about another job.
+pub(crate) fn out_of_sync() -> Step {
     let message = "it describes another job than the one it was made for".to_owned();
-    is_other.then_some(Step::Finish { reason: tokens::finished::OUT_OF_SYNC, message })
+    Step::Finish { reason: tokens::finished::OUT_OF_SYNC, message }
 }
 
 /// What a Workload follows its job in at any time: who holds it back, and what it is worth. Gates only go, as the API has it, so

@@ -202,3 +202,57 @@ async fn who_has_had_its_time_while_it_leaves_is_deactivated() {
     let told = ("Warning".to_owned(), "MaximumExecutionTimeExceeded".to_owned());
     assert!(world.told().contains(&told), "{:?}", world.told());
 }
+
+fn gated(name: &str) -> Value {
+    let gpu = json!({ "nvidia.com/gpu": 1 });
+    json!({
+        "metadata": { "name": name, "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": { "containers": [{
+            "name": "c", "image": "x", "resources": { "requests": gpu, "limits": gpu },
+        }] },
+    })
+}
+
+/// As in Kueue: of a group they all go.
+#[tokio::test(start_paused = true)]
+async fn pods_go_when_their_workload_was_deactivated_for_long_enough() {
+    let world = World::new(true).await;
+    let text = "objectRetentionPolicies: { workloads: { afterDeactivatedByKueue: 1h } }\n";
+    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 3 }), json!({})).await;
+    world.checked("a").await;
+    world.settle().await;
+    world.create("", "pods", gated("solo")).await;
+    for name in ["r0", "r1"] {
+        let mut member = gated(name);
+        member["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = json!("ring");
+        member["metadata"]["annotations"] = json!({ "kueue.x-k8s.io/pod-group-total-count": "2" });
+        world.create("", "pods", member).await;
+    }
+    world.settle().await;
+    let workloads = [world.workload_name("solo"), "ring".to_owned()];
+    for name in &workloads {
+        let reject = |workload: &mut Value| {
+            let states = json!([{
+                "name": "budget", "state": "Rejected", "message": "no", "lastTransitionTime": world.stamp(),
+            }]);
+            workload["status"]["admissionChecks"] = states;
+        };
+        world.update(GROUP, "workloads", name, true, reject).await;
+    }
+    world.settle().await;
+    for name in &workloads {
+        assert_eq!(world.workload_named(name).unwrap()["spec"]["active"], false, "{name}");
+    }
+    world.pass(3500).await;
+    for name in ["solo", "r0", "r1"] {
+        assert!(world.get("", "pods", name).is_some(), "{name}: not yet");
+    }
+    world.pass(200).await;
+    for name in ["solo", "r0", "r1"] {
+        assert!(world.get("", "pods", name).is_none(), "{name}: kept for an hour");
+        assert!(world.told_of("Pod", name).contains(&"Deleted".into()), "{name}");
+    }
+}

@@ -439,6 +439,13 @@ impl Controller {
         }
     }
 
+    /// Forgets what was tried and said in a unit of which nothing is left.
+    fn forget(&mut self, unit: &Unit) {
+        self.refused.remove(unit);
+        self.told.remove(unit);
+        self.compared.remove(unit);
+    }
+
     /// Leaves a unit alone for a while, unless it changes.
     fn remember_refused(&mut self, unit: &Unit, versions: String, delay: Duration) {
         let until = self.ctx.clock.monotonic() + delay;

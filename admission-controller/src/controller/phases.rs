@@ -229,6 +229,7 @@ impl Controller {
                 self.about_workload(workload, Severity::Normal, reasons::DELETED, "kept for long enough");
                 self.delete_workload(unit, workload);
             }
+            // Pods go each by itself: see `is_outlived`.
             End::DeleteJob => match job {
                 Some(job) if job.object.metadata.deletion_timestamp.is_none() => {
                     self.about_job(job, Severity::Normal, reasons::DELETED, "deactivated for long enough");
@@ -238,6 +239,12 @@ impl Controller {
             },
         }
         true
+    }
+
+    /// Whether a workload was deactivated here, and kept for as long as those are.
+    pub(super) fn is_outlived(&self, workload: &Workload) -> bool {
+        let next = lifetime::next(workload, &self.world.rules);
+        next.is_some_and(|(at, end)| end == End::DeleteJob && at <= self.ctx.clock.now())
     }
 
     /// Has a unit looked at at this time.

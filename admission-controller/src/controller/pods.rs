@@ -47,21 +47,25 @@ impl Controller {
             return;
         }
         let Some(group) = self.world.group(key) else {
-            if let Some(workload) = workload {
-                let is_one = matches!(key, PodsKey::One(_));
-                if !self.without_job(unit, &workload, is_one) && !self.follow_class(unit, &workload) {
-                    self.begin_decision(unit, &workload);
-                }
+            let Some(workload) = workload else { return self.forget(unit) };
+            let is_one = matches!(key, PodsKey::One(_));
+            if !self.without_job(unit, &workload, is_one) && !self.follow_class(unit, &workload) {
+                self.begin_decision(unit, &workload);
             }
             return;
         };
         let job = group.as_job(workload.as_ref(), now);
         let priority = self.worth(&job, workload.as_ref());
+        let is_without = workload.is_none() && !group.is_group();
+        let prebuilt = if is_without { self.prebuilt_of(&job.object) } else { None };
         let known = Known {
             priority: priority.as_ref(),
             is_name_taken,
+            prebuilt: prebuilt.as_ref(),
+            compared: self.compared.get(unit),
             reclaims: !self.world.rules.ignores_reclaimable(),
             gates: self.world.rules.gates(),
+            is_outlived: workload.as_ref().is_some_and(|one| self.is_outlived(one)),
             now,
         };
         let plan = pods::plan(&group, workload.as_ref(), known);
@@ -138,9 +142,12 @@ impl Controller {
         let mut owners: Vec<Value> =
             workload.metadata.owner_references.iter().flatten().map(|owner| json!(owner)).collect();
         owners.extend(uids.iter().filter_map(|uid| self.world.pod(uid)).map(pods::owner));
-        let body = json!({ "metadata": { "ownerReferences": owners } });
-        let note = format!("{} more pods belong to it", uids.len());
-        self.about_workload(workload, Severity::Normal, reasons::OWNER_REFERENCES_ADDED, &note);
+        let annotations = json!({ kueue::IS_GROUP_WORKLOAD: "true" });
+        let body = json!({ "metadata": { "ownerReferences": owners, "annotations": annotations } });
+        if !uids.is_empty() {
+            let note = format!("{} more pods belong to it", uids.len());
+            self.about_workload(workload, Severity::Normal, reasons::OWNER_REFERENCES_ADDED, &note);
+        }
         self.patch_workload(unit, workload, body, Subresource::Main, Priority::Normal, None);
     }
 
@@ -168,6 +175,7 @@ impl Controller {
             PodStep::DeleteExcess => {
                 self.delete_pod(uid, reasons::EXCESS_POD_DELETED, "its group has enough pods without it");
             }
+            PodStep::Retire => self.delete_pod(uid, reasons::DELETED, "deactivated for long enough"),
             PodStep::Start => {
                 if let Some(workload) = workload {
                     self.start_pod(unit, uid, is_group, workload);
@@ -262,7 +270,7 @@ impl Controller {
     }
 
     pub(super) fn pump_pod_owner(&mut self, unit: &Unit, uid: &Uid) {
-        let Some((owner, object)) = self.world.pod_owner(uid) else { return };
+        let Some((owner, object)) = self.world.pod_owner(uid) else { return self.forget(unit) };
         let namespace = text(object.metadata.namespace.as_ref());
         let leaving = object.metadata.deletion_timestamp.is_some();
         let top = owner.is_top_level(object) && !self.config.file.is_part(&object.metadata);

@@ -24,7 +24,6 @@ use super::world::{Standing, Unit, controller_of};
 use crate::adopted::{self, Compared};
 use crate::input;
 use crate::jobs::{self, JobKind, JobObject};
-use crate::pods::prebuilt;
 use crate::reconcile::{self, Job, Known, Step};
 use crate::{status, words};
 
@@ -219,9 +218,7 @@ impl Controller {
         }
         let Some(job) = job.filter(|job| self.world.is_managed(&job.object)) else {
             if workloads.is_empty() {
-                self.refused.remove(unit);
-                self.told.remove(unit);
-                self.compared.remove(unit);
+                self.forget(unit);
             }
             for workload in workloads {
                 if self.without_job(unit, &workload, true) {
@@ -285,8 +282,7 @@ impl Controller {
 
     pub(super) fn next_step(&self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> Step {
         let priority = self.worth(job, workload);
-        let prebuilt = prebuilt(&job.object)
-            .and_then(|name| self.world.workload_named(job.object.metadata.namespace.as_deref()?, name));
+        let prebuilt = self.prebuilt_of(&job.object);
         let mut known = Known {
             priority: priority.as_ref(),
             keeps_templates: false,

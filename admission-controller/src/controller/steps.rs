@@ -20,7 +20,7 @@ use super::pump::{Answer, Before, Op, about, text};
 use super::world::Unit;
 use crate::compose::{self, compose};
 use crate::input;
-use crate::jobs::{self, Terms, start, stop};
+use crate::jobs::{self, JobObject, Terms, start, stop};
 use crate::pods::{Member, prebuilt};
 use crate::reconcile::{self, Job, Step};
 use crate::{adopted, slices, status, topology};
@@ -193,14 +193,20 @@ impl Controller {
         &self.config.file.integrations.label_keys_to_copy
     }
 
+    /// The Workload that somebody else makes for a job or a pod, if it is there.
+    pub(super) fn prebuilt_of(&self, object: &JobObject) -> Option<Workload> {
+        self.world.workload_named(object.metadata.namespace.as_deref()?, prebuilt(object)?)
+    }
+
     /// Makes the job the controller of the Workload that somebody else made for it.
     fn adopt_workload(&mut self, unit: &Unit, job: &Job) {
-        let metadata = &job.object.metadata;
-        let named = prebuilt(&job.object)
-            .and_then(|name| self.world.workload_named(metadata.namespace.as_deref()?, name));
-        let Some(workload) = named else { return };
-        let mut owners: Vec<Value> =
-            workload.metadata.owner_references.iter().flatten().map(|owner| json!(owner)).collect();
+        let Some(workload) = self.prebuilt_of(&job.object) else { return };
+        if self.is_refused(unit, &self.versions_of(unit, &workload)) {
+            return;
+        }
+        let others = workload.metadata.owner_references.iter().flatten();
+        let others = others.filter(|owner| owner.uid != job.object.uid());
+        let mut owners: Vec<Value> = others.map(|owner| json!(owner)).collect();
         owners.push(compose::controller(job));
         let labels = json!({ kueue::JOB_UID: job.object.uid() });
         let body = json!({ "metadata": { "ownerReferences": owners, "labels": labels } });

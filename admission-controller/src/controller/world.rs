@@ -103,8 +103,8 @@ pub(crate) struct World {
     members: Members,
     /// What controllers made of jobs that says more of their pods, by the job's uid and the object's: its name, and what it says.
     children: BTreeMap<Uid, BTreeMap<Uid, (String, Value)>>,
-    /// Jobs that wait for a Workload that somebody else makes, by its namespace and name.
-    awaited: BTreeMap<WorkloadName, Uid>,
+    /// Jobs, and pods by themselves, that wait for a Workload that somebody else makes, by its namespace and name.
+    awaited: BTreeMap<WorkloadName, Unit>,
     /// Workloads behind the uid of their job.
     workloads_of_job: BTreeSet<(Uid, Uid)>,
     queues_by_name: Names<ClusterQueueName>,
@@ -385,7 +385,7 @@ impl World {
         self.dirty.insert(unit);
         self.dirty.extend(self.members.workload_seen(now));
         let waiting = self.awaited.get(&(now.namespace().clone(), now.name.clone()));
-        self.dirty.extend(waiting.cloned().map(Unit::Job));
+        self.dirty.extend(waiting.cloned());
         if self.ground.wanted {
             self.ground.stand(&view);
             self.dirty.insert(Unit::Places(now.uid.clone()));

@@ -3,9 +3,10 @@ use std::collections::BTreeMap;
 use crds::names::kueue;
 use crds::view::workload::{ReclaimablePod, Workload};
 use jiff::Timestamp;
+use serde_json::json;
 
 use super::plan::{keepers_first, partition};
-use super::{Member, POD, PodsKey};
+use super::{Member, POD, PodOwner, PodsKey};
 use crate::jobs::{Finish, JobObject, JobPodSet, JobView};
 use crate::reconcile::Job;
 
@@ -41,6 +42,11 @@ impl<'a> Group<'a> {
     /// The pod that speaks for all.
     pub fn first(&self) -> &'a JobObject {
         self.pods[0]
+    }
+
+    /// Whether its user makes its Workload. That of pods that an object was made for is named, too, but made here.
+    pub(super) fn is_prebuilt(&self) -> bool {
+        self.first().prebuilt().is_some() && PodOwner::of_pod(self.first()).is_none()
     }
 
     /// Whether its end is no end of the group.
@@ -156,10 +162,17 @@ impl<'a> Group<'a> {
             queue: object.queue().map(str::to_owned),
             workload_priority_class: label(kueue::PRIORITY_CLASS),
             pod_priority_class: self.pod_class(workload),
-            pod_sets: Ok(Vec::<JobPodSet>::new()),
+            pod_sets: Ok(workload.and_then(|one| self.pod_set(one)).into_iter().collect()),
             reclaimable: Some(self.reclaimable()),
         };
         Job { kind: POD, object, view }
+    }
+
+    /// A pod by itself as the only pod set of the Workload that somebody else made for it, by whatever name.
+    fn pod_set(&self, workload: &Workload) -> Option<JobPodSet> {
+        let pod = Some(self.first()).filter(|_| !self.is_group() && self.is_prebuilt())?;
+        let name = workload.spec.pod_sets.first().map(|set| set.name.clone()).unwrap_or_default();
+        Some(JobPodSet { name, count: 1, given: Some(json!({ "spec": pod.spec })), ..JobPodSet::default() })
     }
 }
 
@@ -183,7 +196,7 @@ pub(super) fn total(pod: &JobObject) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use serde::de::DeserializeOwned;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
 

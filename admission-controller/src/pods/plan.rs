@@ -18,11 +18,14 @@ use quota_engine::Uid;
 use serde::Deserialize;
 
 use super::group::is_suspended;
-use super::{Group, Member, PodOwner};
+use super::{Group, Member, PodOwner, is_of_group};
+use crate::adopted::Compared;
 use crate::compose::{Priority, max_seconds};
 use crate::jobs::JobObject;
 use crate::reclaimable;
-use crate::reconcile::{Step, let_go, upkeep};
+use crate::reconcile::{
+    Job, Step, adopt, check_prebuilt, describes, is_equivalent, let_go, out_of_sync, upkeep,
+};
 use crate::status::Change;
 
 /// One step of a pod.
@@ -36,6 +39,8 @@ pub enum PodStep {
     Delete,
     /// Delete it since its group has enough without it.
     DeleteExcess,
+    /// Delete it since its Workload was deactivated for as long as that is kept.
+    Retire,
     /// Take our finalizer off it.
     LetGo,
 }
@@ -74,7 +79,7 @@ pub enum PodsStep {
     Job(Step),
     /// A Workload of the group's name was made for something else.
     NameConflict,
-    /// These pods own it, too.
+    /// It is that of a group, and these pods own it, too.
     AddOwners(Vec<Uid>),
     /// Whether pods are to be replaced has changed.
     Replacements(Change),
@@ -104,15 +109,23 @@ pub struct Known<'a> {
     pub priority: Option<&'a Priority>,
     /// Whether a Workload of the group's name was made for something else.
     pub is_name_taken: bool,
+    /// The Workload that somebody else made for a pod by itself, where that has none of its own yet.
+    pub prebuilt: Option<&'a Workload>,
+    /// Whether such a pod runs what such a Workload describes, where that was looked at.
+    pub compared: Option<&'a Compared>,
     /// Whether quota of pods that have ended is given back before the group ends.
     pub reclaims: bool,
     /// What of them counts.
     pub gates: Gates,
+    /// Whether the Workload was deactivated here, and kept for as long as those are.
+    pub is_outlived: bool,
     /// The time.
     pub now: Timestamp,
 }
 
 const NOTHING: PodsStep = PodsStep::Job(Step::Nothing);
+/// Why pods are stopped that are others than their Workload's.
+const OTHER_PODS: &str = "their Workload describes other pods";
 
 /// What is to be done next.
 pub fn plan(group: &Group<'_>, workload: Option<&Workload>, known: Known<'_>) -> Plan {
@@ -126,24 +139,22 @@ pub fn plan(group: &Group<'_>, workload: Option<&Workload>, known: Known<'_>) ->
     }
     match (workload, group.is_group()) {
         (None, _) => without_workload(group, known),
-        (Some(workload), false) => {
-            Plan { ready: Some(group.is_ready()), ..follow(group, workload, 0, known) }
-        }
-        (Some(workload), true) => match fit(group, workload, known) {
+        (Some(workload), true) if !group.is_prebuilt() => match fit(group, workload, known) {
             None => replace_workload(group, workload, known),
             Some(fit) => {
                 let kept = group.with(fit.kept);
                 let mut plan = follow(&kept, workload, fit.absent, known);
-                // Who makes the pods of somebody else's Workload knows which are too many: they wait, and count.
+                // The object that they were made for knows which are too many: they wait, and count.
                 if group.first().prebuilt().is_some() {
                     return Plan { ready: Some(group.is_ready()), ..plan };
                 }
                 plan.ready = Some(kept.is_ready());
-                plan.pods.extend(remove(&fit.excess));
+                plan.pods.extend(remove(&fit.excess, &PodStep::DeleteExcess));
                 plan.pods.extend(let_all_go(&fit.replaced));
                 plan
             }
         },
+        (Some(workload), _) => Plan { ready: Some(group.is_ready()), ..follow(group, workload, 0, known) },
     }
 }
 
@@ -162,9 +173,10 @@ fn without_workload(group: &Group<'_>, known: Known<'_>) -> Plan {
     }
     if group.first().prebuilt().is_some() {
         // Somebody else makes it.
-        return Plan::of(NOTHING, pods);
+        let step = known.prebuilt.map_or(Step::Nothing, |one| adopt(group.first(), one));
+        return Plan::of(PodsStep::Job(step), pods);
     }
-    pods.extend(remove(&too_many(group)));
+    pods.extend(remove(&too_many(group), &PodStep::DeleteExcess));
     Plan::of(PodsStep::Job(Step::CreateWorkload), pods)
 }
 
@@ -189,11 +201,11 @@ fn replace_workload(group: &Group<'_>, workload: &Workload, known: Known<'_>) ->
     };
     let mut pods = match group.finished() {
         Some(_) => Vec::new(),
-        None => stop(&group.pods, &Stop::NoMatchingWorkload, "their Workload describes other pods"),
+        None => stop(&group.pods, &Stop::NoMatchingWorkload, OTHER_PODS),
     };
     if step == Step::UpdateWorkload {
         pods.extend(let_all_go(&partition(&group.pods).1));
-        pods.extend(remove(&too_many(group)));
+        pods.extend(remove(&too_many(group), &PodStep::DeleteExcess));
     }
     Plan::of(PodsStep::Job(step), pods)
 }
@@ -234,19 +246,28 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         return after_deletion(group, workload, known);
     }
     let strangers = strangers(group, workload);
-    if !strangers.is_empty() {
+    // One that somebody else made may lack the mark by which it is found.
+    if !strangers.is_empty() || (group.is_group() && !is_of_group(&workload.metadata)) {
         return Plan::of(PodsStep::AddOwners(strangers), Vec::new());
     }
     if let Some(change) = replacements(group, workload, absent) {
         return Plan::of(PodsStep::Replacements(change), Vec::new());
     }
-    if workload.holds(tokens::FINISHED) {
-        return Plan::of(NOTHING, let_all_go(&group.pods));
+    if let Some(finished) = workload.true_condition(tokens::FINISHED) {
+        return Plan::of(NOTHING, after_end(group, &finished.reason));
     }
     if let Some(finish) = group.finished() {
         let reason = if finish.succeeded { tokens::finished::SUCCEEDED } else { tokens::finished::FAILED };
         let step = Step::Finish { reason, message: finish.message };
         return Plan::of(PodsStep::Job(step), let_all_go(&group.pods));
+    }
+    let job = group.as_job(Some(workload), known.now);
+    if let Some(step) = check(group, workload, &job, known) {
+        let pods = match step {
+            Step::Finish { .. } => stop(&group.pods, &Stop::NoMatchingWorkload, OTHER_PODS),
+            _ => Vec::new(),
+        };
+        return Plan::of(PodsStep::Job(step), pods);
     }
     let reserved = workload.holds(tokens::QUOTA_RESERVED);
     let ended = group.reclaimable();
@@ -256,13 +277,22 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
     if let Some(evicted) = evicted {
         let step = if reserved && !group.is_active(known.now) { Step::Release } else { Step::Nothing };
         let why = Stop::WorkloadEvicted(evicted.reason.clone());
-        let pods = stop(&group.pods, &why, &evicted.message);
+        let mut pods = stop(&group.pods, &why, &evicted.message);
+        // Those of an object would be made again, and join the same Workload.
+        if known.is_outlived && PodOwner::of_pod(group.first()).is_none() {
+            pods.extend(remove(&group.pods, &PodStep::Retire));
+        }
         return Plan::of(PodsStep::Job(step), pods);
     }
-    let job = group.as_job(Some(workload), known.now);
+    by_admission(group, workload, &job, known)
+}
+
+/// Who is admitted starts; who is not waits, and is stopped if it runs.
+fn by_admission(group: &Group<'_>, workload: &Workload, job: &Job, known: Known<'_>) -> Plan {
+    let reserved = workload.holds(tokens::QUOTA_RESERVED);
     // A Workload that an owner of its pods made is worth what the owner says: pods may say something else each.
     let priority = known.priority.filter(|_| PodOwner::of_pod(group.first()).is_none());
-    let worth = || PodsStep::Job(upkeep(&job, workload, priority, known.gates));
+    let worth = || PodsStep::Job(upkeep(job, workload, priority, known.gates));
     let admitted = reserved && workload.holds(tokens::ADMITTED);
     match (group.is_suspended(), admitted) {
         (true, true) => {
@@ -282,6 +312,33 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
             Plan::of(worth(), pods)
         }
     }
+}
+
+/// What follows from whether the Workload that somebody else made describes these pods (Kueue's `ensurePrebuiltWorkloadInSync`). Of a
+/// group it is enough that it has room for them; a pod by itself is compared as a job is.
+fn check(group: &Group<'_>, workload: &Workload, job: &Job, known: Known<'_>) -> Option<Step> {
+    if !group.is_prebuilt() {
+        return None;
+    }
+    if group.is_group() {
+        return (!is_described(&wanted(group), workload)).then(out_of_sync);
+    }
+    let in_sync = match &job.view.pod_sets {
+        Ok(_) if job.view.suspended => is_equivalent(job, workload),
+        Ok(sets) => describes(workload, &job.object, sets),
+        Err(_) => false,
+    };
+    check_prebuilt(job, workload, in_sync, known.compared)
+}
+
+/// Whose Workload has ended is let go. If that never was about them, those that run have no quota.
+fn after_end(group: &Group<'_>, reason: &str) -> Vec<(Uid, PodStep)> {
+    let mut pods = match reason {
+        tokens::finished::OUT_OF_SYNC => stop(&group.pods, &Stop::NoMatchingWorkload, OTHER_PODS),
+        _ => Vec::new(),
+    };
+    pods.extend(let_all_go(&group.pods));
+    pods
 }
 
 /// Whose Workload is deleted has no quota: even what has ended goes. The Workload is kept while anything runs.
@@ -329,16 +386,31 @@ fn fit<'a>(group: &Group<'a>, workload: &Workload, known: Known<'_>) -> Option<F
         fit.kept.extend(active);
         fit.kept.extend(inactive);
     }
-    let is_described = !fit.kept.is_empty() && is_described(&fit.kept, workload);
+    let is_described = !fit.kept.is_empty() && is_described(&roles(&fit.kept), workload);
     is_described.then_some(fit)
 }
 
-/// Whether every role has its place in the Workload, in its order, and no more pods than that.
-fn is_described(kept: &[&JobObject], workload: &Workload) -> bool {
+/// How many pods of each role may run, or have succeeded.
+fn roles(pods: &[&JobObject]) -> BTreeMap<String, i64> {
     let mut roles: BTreeMap<String, i64> = BTreeMap::new();
-    for pod in kept.iter().filter(|pod| pod.is_runnable_or_succeeded()) {
+    for pod in pods.iter().filter(|pod| pod.is_runnable_or_succeeded()) {
         *roles.entry(pod.role()).or_default() += 1;
     }
+    roles
+}
+
+/// The same of a group that may lack pods: in a fast one the first speaks for all.
+fn wanted(group: &Group<'_>) -> BTreeMap<String, i64> {
+    if !group.is_fast() {
+        return roles(&group.pods);
+    }
+    let total = group.total().ok().and_then(|total| i64::try_from(total).ok());
+    let first = group.pods.iter().find(|pod| pod.is_runnable_or_succeeded());
+    first.map(|pod| (pod.role(), total.unwrap_or(1))).into_iter().collect()
+}
+
+/// Whether every role has its place in the Workload, in its order, and no more pods than that.
+fn is_described(roles: &BTreeMap<String, i64>, workload: &Workload) -> bool {
     let finished = workload.holds(tokens::FINISHED);
     let mut sets = workload.spec.pod_sets.iter();
     roles.iter().all(|(role, pods)| {
@@ -372,10 +444,11 @@ fn let_all_go(pods: &[&JobObject]) -> Vec<(Uid, PodStep)> {
     held.map(|pod| (pod.uid().into(), PodStep::LetGo)).collect()
 }
 
-fn remove(pods: &[&JobObject]) -> Vec<(Uid, PodStep)> {
+/// Lets pods go, then deletes them in this way.
+fn remove(pods: &[&JobObject], delete: &PodStep) -> Vec<(Uid, PodStep)> {
     let step = |pod: &&JobObject| match (pod.is_held(), pod.is_leaving()) {
         (true, _) => Some((Uid::from(pod.uid()), PodStep::LetGo)),
-        (false, false) => Some((Uid::from(pod.uid()), PodStep::DeleteExcess)),
+        (false, false) => Some((Uid::from(pod.uid()), delete.clone())),
         (false, true) => None,
     };
     pods.iter().filter_map(step).collect()
@@ -469,8 +542,16 @@ mod tests {
     }
 
     fn planned(key: PodsKey, pod: &JobObject, workload: &Workload) -> Plan {
-        let gates = Gates::default();
-        let known = Known { priority: None, is_name_taken: false, reclaims: true, gates, now: NOW };
+        let known = Known {
+            priority: None,
+            is_name_taken: false,
+            prebuilt: None,
+            compared: None,
+            reclaims: true,
+            gates: Gates::default(),
+            is_outlived: false,
+            now: NOW,
+        };
         plan(&Group::new(key, [pod]).unwrap(), Some(workload), known)
     }
 

@@ -31,7 +31,9 @@ pub fn start(
     workload: &Workload,
     terms: Terms<'_>,
 ) -> Result<Value, Conflict> {
-    let set = if is_group { pod.role() } else { kueue::DEFAULT_PODSET.to_owned() };
+    // That of a pod by itself is called as who made the Workload likes.
+    let only = workload.spec.pod_sets.first().map_or(kueue::DEFAULT_PODSET, |set| set.name.as_str());
+    let set = if is_group { pod.role() } else { only.to_owned() };
     let mut selector = BTreeMap::new();
     if let Some(written) = pod.at("/spec/nodeSelector") {
         selector = serde_json::from_value(written.clone()).unwrap_or_default();

@@ -56,7 +56,8 @@ impl World {
                     self.parts_dirty(&uid);
                     self.forget_child(&uid);
                     self.forget_slices(&uid);
-                    self.awaited.retain(|_, job| *job != uid);
+                    let gone = Unit::Job(uid.clone());
+                    self.awaited.retain(|_, unit| *unit != gone);
                     uid
                 }
             };
@@ -133,7 +134,7 @@ impl World {
         object.child = self.said_by_child(kind, &object);
         if let Some(name) = prebuilt(&object) {
             let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-            self.awaited.insert((namespace.into(), name.into()), object.uid().into());
+            self.awaited.insert((namespace.into(), name.into()), Unit::Job(object.uid().into()));
         }
         // Its namespace may not have been seen yet: whether that is selected is asked when something is to be done.
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();

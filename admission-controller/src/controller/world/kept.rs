@@ -14,6 +14,7 @@ use quota_engine::{LocalQueueKey, Uid};
 
 use crate::controller::store::Object;
 use crate::input::{self, Texts};
+use crate::pods::is_of_group;
 
 /// What Workloads have in common.
 #[derive(Default)]
@@ -185,8 +186,7 @@ impl Kept {
 
     /// Whether it is that of a group of pods.
     pub(super) fn is_of_group(&self) -> bool {
-        let annotations = self.rest.as_ref().and_then(|rest| rest.metadata.annotations.as_ref());
-        annotations.and_then(|all| all.get(kueue::IS_GROUP_WORKLOAD)).is_some_and(|value| value == "true")
+        self.rest.as_ref().is_some_and(|rest| is_of_group(&rest.metadata))
     }
 
     /// The WorkloadPriorityClass that says what it is worth.

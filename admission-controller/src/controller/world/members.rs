@@ -67,13 +67,13 @@ impl Members {
             .then(|| Unit::Pods(PodsKey::One(owner.uid.clone())))
     }
 
-    /// Takes note of a Workload; the owners it was made from may have to look at it.
+    /// Takes note of a Workload; the owners it was made from, and the group of its name, may have to look at it.
     pub(super) fn workload_seen(&mut self, workload: &Kept) -> Vec<Unit> {
         let owners = made_from(workload);
         for owner in &owners {
             self.workloads_of_owner.entry(owner.clone()).or_default().insert(workload.uid.clone());
         }
-        owners.into_iter().map(Unit::PodOwner).collect()
+        owners.into_iter().map(Unit::PodOwner).chain(self.group_named(workload)).collect()
     }
 
     pub(super) fn workload_gone(&mut self, workload: &Kept) -> Vec<Unit> {
@@ -86,7 +86,16 @@ impl Members {
                 }
             }
         }
-        owners.into_iter().map(Unit::PodOwner).collect()
+        owners.into_iter().map(Unit::PodOwner).chain(self.group_named(workload)).collect()
+    }
+
+    /// The pods whose group has the name of a Workload: it may be what they wait for, or be in their way.
+    fn group_named(&self, workload: &Kept) -> Option<Unit> {
+        if self.by_key.is_empty() {
+            return None;
+        }
+        let key = PodsKey::group(workload.namespace(), &workload.name);
+        self.by_key.contains_key(&key).then_some(Unit::Pods(key))
     }
 }
 
@@ -121,6 +130,10 @@ impl World {
             Delta::Upsert(uid) => {
                 let Some(pod) = members.pods.as_ref().and_then(|store| store.get(&uid)) else { return };
                 let (key, owner) = (pod.pods_key(), owner_name(pod));
+                if let (PodsKey::One(_), Some(name)) = (&key, pod.prebuilt()) {
+                    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+                    self.awaited.insert((namespace.into(), name.into()), Unit::Pods(key.clone()));
+                }
                 if let Some(owner) = owner {
                     let waiting = members.to_join.entry(owner.clone()).or_default();
                     if matches!(key, PodsKey::One(_)) {
@@ -137,6 +150,10 @@ impl World {
             }
             Delta::Gone(pod) => {
                 let uid = Uid::from(pod.uid());
+                if pod.group_name().is_none() && pod.prebuilt().is_some() {
+                    let gone = Unit::Pods(PodsKey::One(uid.clone()));
+                    self.awaited.retain(|_, unit| *unit != gone);
+                }
                 if let Some(owner) = owner_name(&pod)
                     && let Some(waiting) = members.to_join.get_mut(&owner)
                 {
@@ -236,11 +253,17 @@ impl World {
         match key {
             PodsKey::One(uid) => (self.workloads_of(uid).into_iter().next(), false),
             PodsKey::Group(group) => match self.workloads.named(&group.namespace, &group.name) {
-                Some(kept) if kept.is_of_group() => (Some(kept.view()), false),
+                Some(kept) if kept.is_of_group() || self.is_prebuilt(kept, key) => (Some(kept.view()), false),
                 Some(_) => (None, true),
                 None => (None, false),
             },
         }
+    }
+
+    /// Whether somebody made a Workload for these pods, as they say themselves, and nobody else has it.
+    fn is_prebuilt(&self, kept: &Kept, key: &PodsKey) -> bool {
+        let name_it = |pods: Group<'_>| pods.first().prebuilt() == Some(&*kept.name);
+        kept.controller().is_none() && self.group(key).is_some_and(name_it)
     }
 
     /// A Workload by its name.
