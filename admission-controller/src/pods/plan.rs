@@ -324,7 +324,7 @@ fn check(group: &Group<'_>, workload: &Workload, job: &Job, known: Known<'_>) ->
         return (!is_described(&wanted(group), workload)).then(out_of_sync);
     }
     let in_sync = match &job.view.pod_sets {
-        Ok(_) if job.view.suspended => is_equivalent(job, workload),
+        Ok(_) if job.view.suspended => is_equivalent(job, workload, known.gates),
         Ok(sets) => describes(workload, &job.object, sets),
         Err(_) => false,
     };

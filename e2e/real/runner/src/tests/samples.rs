@@ -57,7 +57,9 @@ static SETUPS: &[Setup] = &[
             ("jobs/sample-jaxjob.yaml", Admitted(1)),
             ("jobs/sample-mpijob.yaml", Admitted(1)),
             ("jobs/ray-cluster-sample.yaml", Admitted(1)),
+            ("jobs/sample-scalable-job.yaml", Admitted(1)),
             ("jobs/ray-job-sample.yaml", Admitted(1)),
+            ("jobs/ray-job-autoscaling-sample.yaml", Admitted(1)),
             ("jobs/ray-service-sample.yaml", Admitted(1)),
             ("pods-kueue/kueue-pod.yaml", Admitted(1)),
             ("pods-kueue/kueue-pod-group.yaml", Admitted(1)),
@@ -91,7 +93,10 @@ static SETUPS: &[Setup] = &[
     Setup {
         files: &["dra/sample-dra-queues.yaml"],
         nodes: false,
-        samples: &[("dra/sample-dra-rct-job.yaml", Waits("resourceClaims"))],
+        samples: &[
+            ("dra/sample-dra-rct-job.yaml", Waits("resourceClaims")),
+            ("dra/sample-dra-extended-resource-job.yaml", Admitted(1)),
+        ],
     },
     Setup {
         files: &["admin/shared-quota-setup.yaml"],
