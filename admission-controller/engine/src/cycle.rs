@@ -268,7 +268,7 @@ impl Engine {
             let Some(shape) = self.workloads.get(order.who).map(|record| record.shape.clone()) else {
                 return;
             };
-            let leader = self.queues[id].parked.hopeless(&shape).filter(|leader| **leader < order).cloned();
+            let leader = self.queues[id].parked.hopeless(&shape).filter(|leader| order.is_judged_by(leader));
             let reason = leader.and_then(|leader| self.workloads.get(leader.who)?.said.clone());
             let Some(reason) = reason else { return };
             let queue = &mut self.queues[id];

@@ -116,6 +116,23 @@ fn one_that_waits_is_found_though_one_like_it_of_another_queue_did_not_fit() {
     assert_eq!(world.admissions.len(), 3);
 }
 
+/// Kueue puts back all that ask for the same as one that found nothing, and who has its turn first may be the younger one.
+#[test]
+fn who_asks_for_the_same_as_a_younger_one_of_another_queue_that_found_nothing_is_not_looked_at() {
+    let mut world = world(1, &[("a", ONE), ("b", ONE)], AdmissionMode::UsageBasedFairSharing);
+    submit(&mut world, "runs", "b", 0);
+    world.settle();
+    submit(&mut world, "older", "b", 1);
+    submit(&mut world, "younger", "a", 2);
+    world.cycle();
+    let put_back = ["older", "younger"].map(Uid::from).to_vec();
+    assert_eq!(world.engine.waiting_in(&"cq".into()), (Vec::new(), put_back));
+    world.engine.take_cycle_counts();
+    world.cycle();
+    assert_eq!(world.engine.take_cycle_counts().attempts, Attempts::default());
+    assert_eq!(world.reason("older"), world.reason("younger"));
+}
+
 #[test]
 fn what_was_used_is_forgotten_by_halves_and_what_is_used_is_noticed_so() {
     let mut world = world(4, &[("a", ONE)], AdmissionMode::UsageBasedFairSharing);
