@@ -250,13 +250,9 @@ impl Contest {
         largest.map(|(_, child)| child)
     }
 
-    /// Which of two children with equal shares comes first: greater is sooner. What LocalQueues have used is compared within a
-    /// queue only.
+    /// Which of two children with equal shares comes first: greater is sooner.
     fn sooner(&self, a: NodeId, b: NodeId) -> std::cmp::Ordering {
-        let first = |node: NodeId| {
-            let (stays, group, _, priority, since, uid) = &self.candidates.get(&node)?.front()?.rank;
-            Some((stays, group, priority, since, uid))
-        };
+        let first = |node: NodeId| Some(self.candidates.get(&node)?.front()?.rank_among_queues());
         match (first(a), first(b)) {
             (Some(a), Some(b)) => b.cmp(&a),
             (a, b) => a.is_none().cmp(&b.is_none()),
