@@ -119,6 +119,14 @@ impl Engine {
         if !std::mem::take(&mut self.reconfigured) && !self.tree.is_dirty() {
             return;
         }
+        if self.tree.is_dirty() {
+            // With other quotas it is another question who has the better right to whose place.
+            self.workloads.for_each_mut(|record| {
+                if !record.past.displaced.is_empty() {
+                    record.past.displaced = Vec::new();
+                }
+            });
+        }
         self.tree.refresh();
         self.renew_grounds();
         let queues: Vec<NodeId> = self.queues.iter().map(|queue| queue.node).collect();

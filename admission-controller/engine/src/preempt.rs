@@ -187,6 +187,8 @@ pub(crate) struct Search<'a> {
     trial: Option<(FlavorName, Trial)>,
     /// What others have to free.
     short: BTreeSet<FlavorResource>,
+    /// Shares decide whom of other queues it may displace, and not its queue's right to what is its own.
+    by_shares: bool,
     /// Whom the very cycle that is under way gave quota, and who are no candidates in it.
     just_served: BTreeSet<WorkloadId>,
     /// Who is leaving is counted as if it stayed, and may be among the victims.
@@ -203,6 +205,12 @@ impl<'a> Search<'a> {
         wishes: &'a Wishes,
     ) -> Self {
         let policy = engine.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
+        let asked = |pair: &FlavorResource| requests.get(pair).copied().map_or(0, i128::from);
+        // What is the queue's own is its own, however much it borrows of something else.
+        let would_borrow =
+            short.iter().any(|pair| engine.tree.borrows_with(queue, *pair, Ledger::Planned, asked(pair)));
+        let by_right = engine.settings.preempt_within_nominal && !would_borrow;
+        let by_shares = engine.settings.fair_sharing.is_some() && !by_right;
         let Workload { priority, queued_at_ms, .. } = engine.workloads[who].workload;
         Self {
             who,
@@ -215,6 +223,7 @@ impl<'a> Search<'a> {
             wishes,
             trial: None,
             short,
+            by_shares,
             just_served: BTreeSet::new(),
             leaving_stay: false,
         }
@@ -491,14 +500,13 @@ impl<'a> Search<'a> {
         self.engine.consumption_of(queue, record).unwrap_or_default()
     }
 
-    /// Whether one has its place because the preemptor left, so that it shall not take it back. Within a queue priorities rule,
-    /// and they go round in no circle.
+    /// Whether one has its place because the preemptor left, so that it shall not take it back by its share. Within a queue
+    /// priorities rule, and quotas where it takes what is its own: they go round in no circle.
     fn came_by_it(&self, queue: NodeId, who: WorkloadId, record: &Record) -> bool {
-        !record.past.displaced.is_empty()
-            && match queue == self.queue {
-                true => record.has_displaced(self.who, self.priority),
-                false => self.engine.workloads.has_led_to(self.who, self.priority, who),
-            }
+        self.by_shares
+            && queue != self.queue
+            && !record.past.displaced.is_empty()
+            && self.engine.workloads.has_led_to(self.who, self.priority, who)
     }
 
     fn candidates_of(

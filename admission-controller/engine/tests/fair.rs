@@ -177,3 +177,20 @@ fn three_who_have_a_right_to_one_anothers_place_do_not_change_it_for_ever() {
     assert_eq!(held, [1, 0]);
     assert!(world.is_admitted("high"), "it has the better right to what the low one got");
 }
+
+/// By its share it was displaced, and by its share it would not get its place back. What is its queue's own it gets all the same.
+#[test]
+fn who_was_displaced_takes_back_what_is_its_own() {
+    let mut events = vec![pool("pool", None, 2, ONE)];
+    events.extend(member("a", "pool", 3, 2 * ONE));
+    events.extend(member("b", "pool", 5, ONE));
+    let mut world = fair(FairSharing::default(), events);
+    world.put(workload("beside", "b", 3, 9));
+    world.put(workload("own", "b", 5, 0));
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [0, 2]);
+    world.put(workload("guest", "a", 6, 0));
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [1, 1]);
+    world.standing("beside", Standing::Finished);
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [0, 1]);
+    assert_eq!(world.victims(), [("own", "InCohortFairSharing"), ("guest", "InCohortReclamation")]);
+}

@@ -89,14 +89,12 @@ impl Search<'_> {
         victims: &mut Vec<Target>,
         refused: &mut Vec<Candidate>,
     ) -> bool {
-        // What is the queue's own is its own, however much it borrows of something else.
-        let within_nominal = self.engine.settings.preempt_within_nominal && !self.is_over(self.queue);
         let mut contest = Contest::new(self, candidates);
         while let Some(queue) = contest.next(self) {
             let by_right = if queue == self.queue {
                 Some(PreemptionReason::InClusterQueue)
             } else {
-                within_nominal.then_some(PreemptionReason::InCohortReclamation)
+                (!self.by_shares).then_some(PreemptionReason::InCohortReclamation)
             };
             if let Some(reason) = by_right {
                 let Some(candidate) = contest.take(queue) else { continue };
