@@ -166,6 +166,7 @@ impl Engine {
         let mut pass = Pass::default();
         self.cycle_number += 1;
         self.cycle_began_at = self.last_id();
+        self.departed.clear();
         let (heads, fresh) = self.heads();
         pass.heads = fresh;
         let seconds = self.nominate_seconds();
@@ -180,7 +181,7 @@ impl Engine {
             pass.progress |= self.process_second(second, &mut kept, now_ms);
         }
         let mut turns = self.turns(entries);
-        while let Some(Entry { head, found }) = turns.next(&mut self.tree) {
+        while let Some(Entry { head, found }) = turns.next(&mut self.tree, &self.departed) {
             match self.process(&head, found, &mut kept, now_ms) {
                 Done::Something => pass.progress = true,
                 Done::Nothing => {}

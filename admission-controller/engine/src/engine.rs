@@ -76,6 +76,8 @@ pub struct Engine {
     pub(crate) taken_back: BTreeSet<WorkloadId>,
     /// Queues in which room came back in the cycle that is under way: heads that were judged before know nothing of it.
     pub(crate) freed: BTreeSet<NodeId>,
+    /// What those used who left for others in the cycle that is under way, and where.
+    pub(crate) departed: Vec<(NodeId, Arc<Usage>)>,
     /// Flavors, queues, cohorts or namespaces changed: everything that waits is placed anew.
     pub(crate) reconfigured: bool,
     /// Quota came back: promises may be kept.

@@ -168,6 +168,9 @@ impl Engine {
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
         let usage = Arc::clone(&holding.usage);
         self.charge(queue, &usage, &places, Ledger::Planned, -1);
+        if preemptor.is_some() {
+            self.departed.push((queue, usage));
+        }
         self.second_pass.remove(&who);
         self.wake_who_awaited(who);
         let victim_path = self.tree.path_text(queue);

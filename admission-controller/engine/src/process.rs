@@ -307,6 +307,7 @@ impl Engine {
             self.evict(target.who, EvictReason::Preempted(target.reason), Some((head.who(), head.queue)));
             return false;
         }
+        self.departed.push((target.queue, Arc::clone(&target.usage)));
         true
     }
 

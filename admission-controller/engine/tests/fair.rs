@@ -194,3 +194,26 @@ fn who_was_displaced_takes_back_what_is_its_own() {
     assert_eq!(come_to_rest(&mut world, &["a", "b"]), [0, 1]);
     assert_eq!(world.victims(), [("own", "InCohortFairSharing"), ("guest", "InCohortReclamation")]);
 }
+
+/// The first takes back what the victim has in the same cohort, whose share goes down only when that has left.
+#[test]
+fn who_is_displaced_in_a_cycle_counts_until_it_ends() {
+    let mut events = vec![pool("root", None, 6, ONE), pool("branch", Some("root"), 0, ONE)];
+    events.extend(member("owner", "branch", 6, ONE));
+    events.extend(member("sibling", "branch", 0, ONE));
+    events.extend(member("other", "root", 0, ONE));
+    let mut world = fair(FairSharing::default(), events);
+    for (uid, queue, count) in [("victim", "sibling", 6), ("stays", "other", 5)] {
+        world.put(workload(uid, queue, count, 0));
+        world.settle();
+    }
+    for (uid, queue, count, priority) in
+        [("first", "owner", 6, 9), ("last", "sibling", 1, 0), ("second", "other", 1, 0)]
+    {
+        world.put(workload(uid, queue, count, priority));
+    }
+    world.cycle();
+    assert_eq!(world.victims(), [("victim", "InCohortReclamation")]);
+    assert!(world.is_admitted("second"));
+    assert_eq!(world.reason("last"), &PendingReason::NoLongerFits);
+}
