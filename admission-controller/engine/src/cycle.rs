@@ -229,9 +229,7 @@ impl Engine {
             node: entry.head.queue,
             usage: match &entry.found {
                 Ok(assignment) => assignment.usage.clone(),
-                Err(no_fit) => {
-                    no_fit.entitled_to.as_ref().map(|(usage, _)| usage.clone()).unwrap_or_default()
-                }
+                Err(no_fit) => no_fit.usage.clone(),
             },
             order: entry.head.order.in_cycle(by_priority),
         })

@@ -217,3 +217,30 @@ fn who_is_displaced_in_a_cycle_counts_until_it_ends() {
     assert!(world.is_admitted("second"));
     assert_eq!(world.reason("last"), &PendingReason::NoLongerFits);
 }
+
+/// One of its pod sets was found a flavor, the other none: with what it would use of the first its cohort has the larger share.
+#[test]
+fn who_finds_nothing_has_its_turn_by_what_it_was_found() {
+    let mut events = vec![pool("root", None, 4, ONE), pool("branch", Some("root"), 0, ONE)];
+    events.extend(member("owner", "branch", 5, ONE));
+    events.extend(member("sibling", "branch", 0, ONE));
+    events.extend(member("other", "root", 0, ONE));
+    let mut world = fair(FairSharing::default(), events);
+    world.put(workload("runs", "sibling", 5, 0));
+    world.settle();
+    let mut nothing = workload("nothing", "owner", 5, 0);
+    let more = PodSet {
+        name: "more".into(),
+        count: 1,
+        requests: [("memory".into(), 1)].into(),
+        ..nothing.pod_sets[0].clone()
+    };
+    add_pod_set(&mut nothing, more);
+    world.put(nothing);
+    world.put(workload("last", "sibling", 2, 0));
+    world.put(workload("second", "other", 3, 0));
+    world.cycle();
+    assert!(world.is_admitted("second"));
+    assert_eq!(world.reason("nothing").token(), "NoMatchingFlavor");
+    assert_eq!(world.reason("last"), &PendingReason::NoLongerFits);
+}
