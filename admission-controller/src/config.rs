@@ -368,6 +368,7 @@ impl Configuration {
             priority_sorting: gates.priority_sorting_within_cohort,
             recompute_overlapping_targets: gates.recompute_assignment_upon_preemption_targets_overlap,
             preserve_scan_progress: gates.flavor_fungibility_preserve_scan_progress,
+            equivalence_hashing: gates.scheduling_equivalence_hashing,
             block_admission: self.pods_ready().is_some_and(|one| one.block_admission),
             fair_sharing: self.fair_sharing(),
             non_borrowing_first: self.is_open(meanings::NON_BORROWING_FIRST, true),

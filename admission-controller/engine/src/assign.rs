@@ -277,8 +277,10 @@ pub(crate) struct Assignment {
 #[derive(Clone, Debug)]
 pub(crate) struct NoFit {
     pub(crate) obstacles: Vec<PodSetObstacles>,
-    /// What it would use, if it has a right to preempt and only lacks victims.
-    pub(crate) entitled_to: Option<(Usage, Places)>,
+    /// What it would use of the flavors that it was found.
+    pub(crate) usage: Usage,
+    /// Its places, if it has a right to preempt and only lacks victims: then it was found flavors for everything.
+    pub(crate) entitled_to: Option<Places>,
     /// How far up the tree it would borrow.
     pub(crate) height: u32,
     pub(crate) tried: Tried,
@@ -319,7 +321,7 @@ impl Engine {
         let Scanned { mut found, usage, wishes, placed, waits } = self.scan(who, queue, ask, &mut search);
         let (height, tried) = (found.height, progress::tried(&found));
         if found.mode() == Mode::NoFit {
-            return Err(NoFit { obstacles: found.obstacles(), entitled_to: None, height, tried });
+            return Err(NoFit { obstacles: found.obstacles(), usage, entitled_to: None, height, tried });
         }
         match self.verdict((who, queue), &found, &usage, (&wishes, placed), search) {
             Some(mut verdict) => {
@@ -337,7 +339,7 @@ impl Engine {
                 self.place_in(&mut found, &wishes, View::Empty);
                 let obstacles = found.obstacles();
                 let places = self.places_of(who, &found.into_admission(&self.queues[queue].name));
-                Err(NoFit { obstacles, entitled_to: Some((usage, places)), height, tried })
+                Err(NoFit { obstacles, usage, entitled_to: Some(places), height, tried })
             }
         }
     }

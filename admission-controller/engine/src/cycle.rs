@@ -166,6 +166,7 @@ impl Engine {
         let mut pass = Pass::default();
         self.cycle_number += 1;
         self.cycle_began_at = self.last_id();
+        self.departed.clear();
         let (heads, fresh) = self.heads();
         pass.heads = fresh;
         let seconds = self.nominate_seconds();
@@ -180,7 +181,7 @@ impl Engine {
             pass.progress |= self.process_second(second, &mut kept, now_ms);
         }
         let mut turns = self.turns(entries);
-        while let Some(Entry { head, found }) = turns.next(&mut self.tree) {
+        while let Some(Entry { head, found }) = turns.next(&mut self.tree, &self.departed) {
             match self.process(&head, found, &mut kept, now_ms) {
                 Done::Something => pass.progress = true,
                 Done::Nothing => {}
@@ -228,9 +229,7 @@ impl Engine {
             node: entry.head.queue,
             usage: match &entry.found {
                 Ok(assignment) => assignment.usage.clone(),
-                Err(no_fit) => {
-                    no_fit.entitled_to.as_ref().map(|(usage, _)| usage.clone()).unwrap_or_default()
-                }
+                Err(no_fit) => no_fit.usage.clone(),
             },
             order: entry.head.order.in_cycle(by_priority),
         })
@@ -268,7 +267,7 @@ impl Engine {
             let Some(shape) = self.workloads.get(order.who).map(|record| record.shape.clone()) else {
                 return;
             };
-            let leader = self.queues[id].parked.hopeless(&shape).filter(|leader| **leader < order).cloned();
+            let leader = self.queues[id].parked.hopeless(&shape).filter(|leader| order.is_judged_by(leader));
             let reason = leader.and_then(|leader| self.workloads.get(leader.who)?.said.clone());
             let Some(reason) = reason else { return };
             let queue = &mut self.queues[id];

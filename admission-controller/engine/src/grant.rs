@@ -115,7 +115,8 @@ impl Engine {
             places,
             promised: None,
             admitted,
-            since_ms: before.as_ref().map_or(now_ms, |before| before.since_ms),
+            // Conditions have whole seconds: after a restart no more is known.
+            since_ms: before.as_ref().map_or(now_ms - now_ms.rem_euclid(1_000), |before| before.since_ms),
             state: HoldState::Assumed(id),
         };
         self.hold(who, holding);
@@ -167,6 +168,9 @@ impl Engine {
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
         let usage = Arc::clone(&holding.usage);
         self.charge(queue, &usage, &places, Ledger::Planned, -1);
+        if preemptor.is_some() {
+            self.departed.push((queue, usage));
+        }
         self.second_pass.remove(&who);
         self.wake_who_awaited(who);
         let victim_path = self.tree.path_text(queue);

@@ -46,6 +46,12 @@ impl Order {
         (self.queued_at_ms, &self.uid, &self.lane).cmp(&(other.queued_at_ms, &other.uid, &other.lane))
     }
 
+    /// Whether one that asks for the same, and found nothing, shows that this one finds nothing either: it comes before it, or is of
+    /// another LocalQueue, with which it takes turns whatever their age.
+    pub(crate) fn is_judged_by(&self, leader: &Self) -> bool {
+        leader.lane != self.lane || leader < self
+    }
+
     /// Where it stands among the heads of a cycle: with or without regard to priority.
     pub(crate) fn in_cycle(&self, by_priority: bool) -> Self {
         let mut order = self.clone();

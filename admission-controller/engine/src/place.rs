@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::planted::Bug;
 
 use crate::engine::Engine;
-use crate::input::{ClusterQueue, KeptOut, Standing, StopPolicy};
+use crate::input::{ClusterQueue, KeptOut, Standing, StopPolicy, Workload};
 use crate::line::Order;
 use crate::reason::PendingReason;
 use crate::record::{Claim, HoldState, Holding, Phase, Record};
@@ -288,7 +288,7 @@ impl Engine {
         if let Some(inactive) = &queue.inactive {
             return Err(PendingReason::ClusterQueueInactive(name, inactive.clone()));
         }
-        let put_off = workload.seldom.not_before_ms.filter(|until_ms| *until_ms > self.alarms.now_ms());
+        let put_off = self.put_off_until(workload);
         match &workload.seldom.defect {
             _ if workload.checks_failed => Err(PendingReason::ChecksFailed),
             _ if put_off.is_some() => Err(PendingReason::PutOff { until_ms: put_off.unwrap_or_default() }),
@@ -300,6 +300,11 @@ impl Engine {
                 (None, None) => Ok(queue.node),
             },
         }
+    }
+
+    /// Until when a workload is put off, if it is.
+    pub(crate) fn put_off_until(&self, workload: &Workload) -> Option<i64> {
+        workload.seldom.not_before_ms.filter(|until_ms| *until_ms > self.alarms.now_ms())
     }
 
     /// Whether a queue is for workloads of this namespace.

@@ -4,9 +4,10 @@
 //! fits: no victim of the result could be spared.
 
 mod fair;
+mod ranking;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::ResourceName;
@@ -23,6 +24,7 @@ use crate::topology::{Chance, Trial, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Tree, Usage};
 use crate::uid::Uid;
 use crate::workloads::WorkloadId;
+use ranking::Ranking;
 
 /// A workload to be preempted.
 #[derive(Clone, Debug)]
@@ -144,6 +146,9 @@ struct Candidate {
 /// Who is leaving already comes first.
 type Rank = (bool, Group, Reverse<Consumption>, i32, Reverse<i64>, Uid);
 
+/// The same but for what LocalQueues have used, which cannot be compared where their ClusterQueues are not the same.
+type RankAmongQueues = (bool, Group, i32, Reverse<i64>, Uid);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     Hierarchy,
@@ -152,44 +157,17 @@ enum Group {
 }
 
 impl Candidate {
+    fn rank_among_queues(&self) -> RankAmongQueues {
+        let (stays, group, _, priority, since, uid) = &self.rank;
+        (*stays, *group, *priority, *since, uid.clone())
+    }
+
     fn reason(&self) -> PreemptionReason {
         match self.right {
             Right::Hierarchy | Right::ReclaimWithoutBorrowing => PreemptionReason::InCohortReclamation,
             Right::ReclaimWhileBorrowing => PreemptionReason::InCohortReclaimWhileBorrowing,
             Right::SameQueue => PreemptionReason::InClusterQueue,
         }
-    }
-}
-
-/// What LocalQueues have used cannot be compared where a group has candidates of several ClusterQueues.
-fn compare_within_queues(candidates: &mut [Candidate]) {
-    for group in [Group::Hierarchy, Group::Priority] {
-        let of_group = || candidates.iter().filter(|one| one.rank.1 == group);
-        let is_mixed = of_group().zip(of_group().skip(1)).any(|(one, next)| one.queue != next.queue);
-        if is_mixed {
-            let of_group = candidates.iter_mut().filter(|one| one.rank.1 == group);
-            of_group.for_each(|one| one.rank.2 = Reverse(Consumption::default()));
-        }
-    }
-}
-
-/// Candidates in their order. Mostly a few of very many will do, so no more of them are sorted than are asked for.
-struct Ranking {
-    first: Vec<Candidate>,
-    rest: BinaryHeap<Reverse<Candidate>>,
-}
-
-impl Ranking {
-    fn new(candidates: Vec<Candidate>) -> Self {
-        Self { first: Vec::new(), rest: candidates.into_iter().map(Reverse).collect() }
-    }
-
-    fn get(&mut self, index: usize) -> Option<&Candidate> {
-        while self.first.len() <= index {
-            let Reverse(next) = self.rest.pop()?;
-            self.first.push(next);
-        }
-        self.first.get(index)
     }
 }
 
@@ -209,6 +187,8 @@ pub(crate) struct Search<'a> {
     trial: Option<(FlavorName, Trial)>,
     /// What others have to free.
     short: BTreeSet<FlavorResource>,
+    /// Shares decide whom of other queues it may displace, and not its queue's right to what is its own.
+    by_shares: bool,
     /// Whom the very cycle that is under way gave quota, and who are no candidates in it.
     just_served: BTreeSet<WorkloadId>,
     /// Who is leaving is counted as if it stayed, and may be among the victims.
@@ -225,6 +205,12 @@ impl<'a> Search<'a> {
         wishes: &'a Wishes,
     ) -> Self {
         let policy = engine.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
+        let asked = |pair: &FlavorResource| requests.get(pair).copied().map_or(0, i128::from);
+        // What is the queue's own is its own, however much it borrows of something else.
+        let would_borrow =
+            short.iter().any(|pair| engine.tree.borrows_with(queue, *pair, Ledger::Planned, asked(pair)));
+        let by_right = engine.settings.preempt_within_nominal && !would_borrow;
+        let by_shares = engine.settings.fair_sharing.is_some() && !by_right;
         let Workload { priority, queued_at_ms, .. } = engine.workloads[who].workload;
         Self {
             who,
@@ -237,6 +223,7 @@ impl<'a> Search<'a> {
             wishes,
             trial: None,
             short,
+            by_shares,
             just_served: BTreeSet::new(),
             leaving_stay: false,
         }
@@ -259,7 +246,6 @@ impl<'a> Search<'a> {
     fn classically(&mut self) -> Vec<Target> {
         let mut candidates = self.same_queue();
         self.elsewhere(&mut candidates);
-        compare_within_queues(&mut candidates);
         let attempts = self.attempts(&candidates);
         let mut ranking = Ranking::new(candidates);
         let mut attempts = attempts.into_iter().map(|may_borrow| self.attempt(&mut ranking, may_borrow));
@@ -514,14 +500,13 @@ impl<'a> Search<'a> {
         self.engine.consumption_of(queue, record).unwrap_or_default()
     }
 
-    /// Whether one has its place because the preemptor left, so that it shall not take it back. Within a queue priorities rule,
-    /// and they go round in no circle.
+    /// Whether one has its place because the preemptor left, so that it shall not take it back by its share. Within a queue
+    /// priorities rule, and quotas where it takes what is its own: they go round in no circle.
     fn came_by_it(&self, queue: NodeId, who: WorkloadId, record: &Record) -> bool {
-        !record.past.displaced.is_empty()
-            && match queue == self.queue {
-                true => record.has_displaced(self.who, self.priority),
-                false => self.engine.workloads.has_led_to(self.who, self.priority, who),
-            }
+        self.by_shares
+            && queue != self.queue
+            && !record.past.displaced.is_empty()
+            && self.engine.workloads.has_led_to(self.who, self.priority, who)
     }
 
     fn candidates_of(

@@ -307,6 +307,7 @@ impl Engine {
             self.evict(target.who, EvictReason::Preempted(target.reason), Some((head.who(), head.queue)));
             return false;
         }
+        self.departed.push((target.queue, Arc::clone(&target.usage)));
         true
     }
 
@@ -426,7 +427,7 @@ impl Engine {
     /// A head with a right to preempt that finds no victims: what is free of its queue's quota shall not be lent meanwhile.
     /// A queue that may reclaim from anybody needs no such care.
     fn to_be_kept(&self, head: &Head, no_fit: &NoFit) -> Option<(Usage, Places)> {
-        let (usage, places) = no_fit.entitled_to.as_ref()?;
+        let places = no_fit.entitled_to.as_ref()?;
         let spec = self.queues[head.queue].spec.as_ref()?;
         if spec.preemption.reclaim_within_cohort == ReclaimWithinCohort::Any {
             return None;
@@ -441,7 +442,8 @@ impl Engine {
             let free = nominal + limit - self.tree.used(head.queue, pair, Ledger::Planned);
             amount.min(i64::try_from(free.max(0)).unwrap_or(i64::MAX))
         };
-        let keep: Usage = usage
+        let keep: Usage = no_fit
+            .usage
             .iter()
             .map(|(pair, amount)| (*pair, left(*pair, *amount)))
             .filter(|(_, amount)| *amount > 0)

@@ -5,9 +5,10 @@ use model::{ResourceList, ResourceName};
 use crate::engine::Engine;
 use crate::fair::{FairShare, Sharer};
 use crate::history::History;
-use crate::input::{ClusterQueue, Quota, StopPolicy};
+use crate::input::{ClusterQueue, KeptOut, Quota, StopPolicy};
 use crate::line::{Order, Shape};
 use crate::names::{ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
+use crate::queue::Queue;
 use crate::reason::{Inactive, PendingReason};
 use crate::record::{Holding, Phase, Record};
 use crate::tree::{FlavorResource, NodeId, NodeName};
@@ -248,30 +249,44 @@ impl Engine {
         pod_sets.into_iter().flatten().map(|one| (one.name.clone(), one.total())).collect()
     }
 
-    /// Who waits in a ClusterQueue: those who are looked at, in order, and those who need a change before. A StrictFIFO queue
-    /// puts nobody back for a mistake of its own, though here, unlike in Kueue, it does not stand in others' way.
+    /// Who waits in a ClusterQueue, as Kueue tells them apart (`pkg/cache/queue/cluster_queue.go`): those who are in its heap, in
+    /// order, and those who need a change before they are.
     pub fn waiting_in(&self, name: &ClusterQueueName) -> (Vec<Uid>, Vec<Uid>) {
         let Some(queue) = self.known_queue(name) else { return Default::default() };
-        let like_one_before = |order: &Order| {
-            let shape = self.workloads.get(order.who).map(|record| &record.shape);
-            shape.and_then(|shape| queue.parked.hopeless(shape)).is_some_and(|leader| leader < order)
-        };
-        let waiting = queue.claiming.iter().chain(queue.active.in_turn(&queue.consumptions));
-        let (like, active): (Vec<&Order>, Vec<&Order>) = waiting.partition(|order| like_one_before(order));
-        let is_mistaken = |record: &Record| {
-            let mistake = matches!(
-                record.said.as_deref(),
-                Some(PendingReason::Defect(_) | PendingReason::ChecksFailed)
-            );
-            queue.is_strict() && mistake
-        };
+        let in_turn = queue.active.in_turn(&queue.consumptions).into_iter();
+        let (like, active): (Vec<&Order>, Vec<&Order>) =
+            in_turn.partition(|order| self.goes_with_its_like(queue, order));
         let aside = self.workloads.sorted(queue.aside.iter().copied()).into_iter().map(|(_, record)| record);
-        let (mistaken, aside): (Vec<&Record>, Vec<&Record>) = aside.partition(|record| is_mistaken(record));
+        let (left, aside): (Vec<&Record>, Vec<&Record>) =
+            aside.partition(|record| self.stays_in_line(queue, record));
         let waits = |order: &Order| self.workloads.get(order.who);
-        let active = active.into_iter().filter_map(waits).chain(mistaken);
+        let active = queue.claiming.iter().chain(active).filter_map(waits).chain(left);
         let others = like.into_iter().chain(queue.parked.orders()).filter_map(waits).chain(aside);
         let uid = |record: &Record| record.workload.uid.clone();
         (active.map(uid).collect(), others.map(uid).collect())
+    }
+
+    /// Whether it is put back with one that asks for the same, and found nothing. A gate that is closed is no such thing.
+    fn goes_with_its_like(&self, queue: &Queue, order: &Order) -> bool {
+        let shape = self.workloads.get(order.who).map(|record| &record.shape);
+        let Some(leader) = shape.and_then(|shape| queue.parked.hopeless(shape)) else { return false };
+        let said = self.workloads.get(leader.who).and_then(|leader| leader.said.as_deref());
+        let found_nothing = matches!(said, Some(PendingReason::NoFit(_)));
+        self.settings.equivalence_hashing && found_nothing && order.is_judged_by(leader)
+    }
+
+    /// Whether it is in the heap though it cannot be admitted as things are: of a queue that does not run nobody is looked at, and
+    /// a StrictFIFO queue puts nobody back for a mistake of its own, though here, unlike in Kueue, it does not stand in others' way.
+    fn stays_in_line(&self, queue: &Queue, record: &Record) -> bool {
+        let workload = &record.workload;
+        match record.said.as_deref() {
+            Some(PendingReason::ClusterQueueInactive(..)) => {
+                let kept_out = matches!(workload.seldom.kept_out, Some(KeptOut::NotRequeued(_)));
+                !kept_out && self.put_off_until(workload).is_none()
+            }
+            Some(PendingReason::Defect(_) | PendingReason::ChecksFailed) => queue.is_strict(),
+            _ => false,
+        }
     }
 
     /// The ClusterQueue that a workload's LocalQueue leads to.

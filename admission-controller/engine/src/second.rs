@@ -166,7 +166,7 @@ impl Engine {
         if policy.is_none_or(|policy| policy == ReclaimWithinCohort::Any) {
             return;
         }
-        let Some((_, places)) = &no_fit.entitled_to else { return };
+        let Some(places) = &no_fit.entitled_to else { return };
         let more = more_than(places, before);
         self.charge(queue, &Usage::new(), &more, Ledger::Planned, 1);
         kept.for_one_cycle(queue, Usage::new(), more);

@@ -22,6 +22,9 @@ pub struct Settings {
     /// Feature gate `FlavorFungibilityPreserveScanProgress`: a search of flavors goes on where the one of the cycle before
     /// stopped, though quota has come back since.
     pub preserve_scan_progress: bool,
+    /// Feature gate `SchedulingEquivalenceHashing`: who asks for the same as one that found nothing is told to be put back with it
+    /// ([`Engine::waiting_in`](crate::Engine::waiting_in)). They are judged together without it, too.
+    pub equivalence_hashing: bool,
     /// Kueue's `waitForPodsReady.blockAdmission`: nobody is admitted before the pods of all who were are ready.
     pub block_admission: bool,
     /// Whether what is lent is shared out fairly, and whom a queue may then displace.
@@ -82,6 +85,7 @@ impl Default for Settings {
             priority_sorting: true,
             recompute_overlapping_targets: true,
             preserve_scan_progress: true,
+            equivalence_hashing: true,
             block_admission: false,
             fair_sharing: None,
             non_borrowing_first: true,

@@ -177,3 +177,70 @@ fn three_who_have_a_right_to_one_anothers_place_do_not_change_it_for_ever() {
     assert_eq!(held, [1, 0]);
     assert!(world.is_admitted("high"), "it has the better right to what the low one got");
 }
+
+/// By its share it was displaced, and by its share it would not get its place back. What is its queue's own it gets all the same.
+#[test]
+fn who_was_displaced_takes_back_what_is_its_own() {
+    let mut events = vec![pool("pool", None, 2, ONE)];
+    events.extend(member("a", "pool", 3, 2 * ONE));
+    events.extend(member("b", "pool", 5, ONE));
+    let mut world = fair(FairSharing::default(), events);
+    world.put(workload("beside", "b", 3, 9));
+    world.put(workload("own", "b", 5, 0));
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [0, 2]);
+    world.put(workload("guest", "a", 6, 0));
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [1, 1]);
+    world.standing("beside", Standing::Finished);
+    assert_eq!(come_to_rest(&mut world, &["a", "b"]), [0, 1]);
+    assert_eq!(world.victims(), [("own", "InCohortFairSharing"), ("guest", "InCohortReclamation")]);
+}
+
+/// The first takes back what the victim has in the same cohort, whose share goes down only when that has left.
+#[test]
+fn who_is_displaced_in_a_cycle_counts_until_it_ends() {
+    let mut events = vec![pool("root", None, 6, ONE), pool("branch", Some("root"), 0, ONE)];
+    events.extend(member("owner", "branch", 6, ONE));
+    events.extend(member("sibling", "branch", 0, ONE));
+    events.extend(member("other", "root", 0, ONE));
+    let mut world = fair(FairSharing::default(), events);
+    for (uid, queue, count) in [("victim", "sibling", 6), ("stays", "other", 5)] {
+        world.put(workload(uid, queue, count, 0));
+        world.settle();
+    }
+    for (uid, queue, count, priority) in
+        [("first", "owner", 6, 9), ("last", "sibling", 1, 0), ("second", "other", 1, 0)]
+    {
+        world.put(workload(uid, queue, count, priority));
+    }
+    world.cycle();
+    assert_eq!(world.victims(), [("victim", "InCohortReclamation")]);
+    assert!(world.is_admitted("second"));
+    assert_eq!(world.reason("last"), &PendingReason::NoLongerFits);
+}
+
+/// One of its pod sets was found a flavor, the other none: with what it would use of the first its cohort has the larger share.
+#[test]
+fn who_finds_nothing_has_its_turn_by_what_it_was_found() {
+    let mut events = vec![pool("root", None, 4, ONE), pool("branch", Some("root"), 0, ONE)];
+    events.extend(member("owner", "branch", 5, ONE));
+    events.extend(member("sibling", "branch", 0, ONE));
+    events.extend(member("other", "root", 0, ONE));
+    let mut world = fair(FairSharing::default(), events);
+    world.put(workload("runs", "sibling", 5, 0));
+    world.settle();
+    let mut nothing = workload("nothing", "owner", 5, 0);
+    let more = PodSet {
+        name: "more".into(),
+        count: 1,
+        requests: [("memory".into(), 1)].into(),
+        ..nothing.pod_sets[0].clone()
+    };
+    add_pod_set(&mut nothing, more);
+    world.put(nothing);
+    world.put(workload("last", "sibling", 2, 0));
+    world.put(workload("second", "other", 3, 0));
+    world.cycle();
+    assert!(world.is_admitted("second"));
+    assert_eq!(world.reason("nothing").token(), "NoMatchingFlavor");
+    assert_eq!(world.reason("last"), &PendingReason::NoLongerFits);
+}

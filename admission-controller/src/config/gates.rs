@@ -135,7 +135,7 @@ impl Default for FeatureGates {
             local_queue_metrics: true,
             metrics_for_cohorts: true,
             metric_for_workload_creation_latency: true,
-            scheduling_equivalence_hashing: true,
+            scheduling_equivalence_hashing: kueues.equivalence_hashing,
             unadmitted_workloads_explicit_status: false,
             others: BTreeMap::new(),
         }

@@ -1,5 +1,6 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use super::Share;
 use crate::line::Order;
@@ -47,11 +48,12 @@ impl<T> Turns<T> {
         Self { heads: heads.into_iter().map(Some).collect(), sequence: Sequence::Fair(tournament) }
     }
 
-    /// Who is next, as things stand now. The tree is as before afterwards.
-    pub(crate) fn next(&mut self, tree: &mut Tree) -> Option<T> {
+    /// Who is next, as things stand now. What those used who have `departed` since the cycle began is in use until it ends. The
+    /// tree is as before afterwards.
+    pub(crate) fn next(&mut self, tree: &mut Tree, departed: &[(NodeId, Arc<Usage>)]) -> Option<T> {
         let index = match &mut self.sequence {
             Sequence::Fixed(sequence) => sequence.next()?,
-            Sequence::Fair(tournament) => tournament.next(tree)?,
+            Sequence::Fair(tournament) => tournament.next(tree, departed)?,
         };
         self.heads[index].take()
     }
@@ -108,8 +110,13 @@ impl Tournament {
         tournament
     }
 
-    fn next(&mut self, tree: &mut Tree) -> Option<usize> {
+    fn next(&mut self, tree: &mut Tree, departed: &[(NodeId, Arc<Usage>)]) -> Option<usize> {
+        let mark = tree.mark();
+        for (node, usage) in departed {
+            tree.charge(*node, usage, Ledger::Planned, 1);
+        }
         self.hold_bouts(tree);
+        tree.rollback(mark);
         let next = loop {
             let root = *self.roots.front()?;
             match self.winner(root) {

@@ -89,14 +89,12 @@ impl Search<'_> {
         victims: &mut Vec<Target>,
         refused: &mut Vec<Candidate>,
     ) -> bool {
-        // What is the queue's own is its own, however much it borrows of something else.
-        let within_nominal = self.engine.settings.preempt_within_nominal && !self.is_over(self.queue);
         let mut contest = Contest::new(self, candidates);
         while let Some(queue) = contest.next(self) {
             let by_right = if queue == self.queue {
                 Some(PreemptionReason::InClusterQueue)
             } else {
-                within_nominal.then_some(PreemptionReason::InCohortReclamation)
+                (!self.by_shares).then_some(PreemptionReason::InCohortReclamation)
             };
             if let Some(reason) = by_right {
                 let Some(candidate) = contest.take(queue) else { continue };
@@ -250,13 +248,9 @@ impl Contest {
         largest.map(|(_, child)| child)
     }
 
-    /// Which of two children with equal shares comes first: greater is sooner. What LocalQueues have used is compared within a
-    /// queue only.
+    /// Which of two children with equal shares comes first: greater is sooner.
     fn sooner(&self, a: NodeId, b: NodeId) -> std::cmp::Ordering {
-        let first = |node: NodeId| {
-            let (stays, group, _, priority, since, uid) = &self.candidates.get(&node)?.front()?.rank;
-            Some((stays, group, priority, since, uid))
-        };
+        let first = |node: NodeId| Some(self.candidates.get(&node)?.front()?.rank_among_queues());
         match (first(a), first(b)) {
             (Some(a), Some(b)) => b.cmp(&a),
             (a, b) => a.is_none().cmp(&b.is_none()),

@@ -1,0 +1,67 @@
+//! Who is displaced, and who of several.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use quota_engine::input::*;
+use quota_engine::*;
+use support::*;
+
+/// A queue of the pool that may take back from anybody.
+fn member(name: &str, nominal: i64) -> ClusterQueue {
+    let mut queue = cluster_queue(name, Some("pool"), gpus(&[("f", quota(nominal, None, None))]));
+    queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+    queue
+}
+
+#[test]
+fn who_was_displaced_takes_back_what_a_change_of_quota_has_made_its_own() {
+    let fair = |preempt_within_nominal| Settings {
+        fair_sharing: Some(FairSharing::default()),
+        preempt_within_nominal,
+        ..Settings::default()
+    };
+    let own = "InCohortReclamation";
+    let cases = [(Settings::default(), own), (fair(true), own), (fair(false), "InCohortFairSharing")];
+    for (settings, right) in cases {
+        let mut events = vec![Event::Flavor(flavor("f"))];
+        for name in ["a", "b"] {
+            events.extend([Event::ClusterQueue(member(name, 5)), Event::LocalQueue(local_queue(name))]);
+        }
+        let mut world = World::with(settings, events);
+        world.put(workload("large", "b", 10, 0));
+        world.settle();
+        world.put(workload("small", "a", 5, 0));
+        world.settle();
+        world.standing("large", Standing::Pending);
+        world.settle();
+        assert!(world.is_admitted("small") && !world.is_admitted("large"));
+        for (name, nominal) in [("a", 0), ("b", 10)] {
+            world.engine.apply(Event::ClusterQueue(member(name, nominal)));
+        }
+        world.settle();
+        assert_eq!(world.victims(), [("large", right), ("small", right)]);
+    }
+}
+
+/// Who was admitted last goes first, and conditions have whole seconds: after a restart no more is known.
+#[test]
+fn of_those_admitted_in_one_second_the_order_of_their_uids_tells_who_leaves() {
+    for (first_at_ms, second_at_ms, wanted) in [(1_200, 1_800, "a"), (1_800, 2_100, "b")] {
+        let mut queue = cluster_queue("cq", None, gpus(&[("f", quota(2, None, None))]));
+        queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+        let mut world = World::new([
+            Event::Flavor(flavor("f")),
+            Event::ClusterQueue(queue),
+            Event::LocalQueue(local_queue("cq")),
+        ]);
+        for (uid, at_ms) in [("a", first_at_ms), ("b", second_at_ms)] {
+            world.put(workload(uid, "cq", 1, 0));
+            world.settle_at(at_ms);
+        }
+        world.put(workload("urgent", "cq", 1, 9));
+        world.settle_at(3_000);
+        assert_eq!(world.victims(), [(wanted, "InClusterQueue")], "{first_at_ms}, {second_at_ms}");
+    }
+}

@@ -1,0 +1,62 @@
+//! Who waits for a turn, and who for a change, as Kueue's queues tell them apart.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use quota_engine::input::*;
+use quota_engine::*;
+use support::*;
+
+fn queue(nominal: i64) -> ClusterQueue {
+    cluster_queue("cq", None, gpus(&[("f", quota(nominal, None, None))]))
+}
+
+fn world(settings: Settings, queue: ClusterQueue) -> World {
+    let events =
+        [Event::Flavor(flavor("f")), Event::ClusterQueue(queue), Event::LocalQueue(local_queue("cq"))];
+    World::with(settings, events)
+}
+
+fn names(uids: &[&str]) -> Vec<Uid> {
+    uids.iter().map(|uid| Uid::from(*uid)).collect()
+}
+
+#[test]
+fn of_a_queue_that_does_not_run_everybody_waits_for_a_turn() {
+    for strategy in [QueueingStrategy::BestEffortFifo, QueueingStrategy::StrictFifo] {
+        let held = ClusterQueue { strategy, stop: StopPolicy::Hold, ..queue(1) };
+        let mut world = world(Settings::default(), held);
+        world.put(workload("one", "cq", 1, 0));
+        let mut put_off = workload("put-off", "cq", 1, 0);
+        put_off.seldom.kept_out = Some(KeptOut::NotRequeued("Quarantined".into()));
+        world.put(put_off);
+        world.settle();
+        let waiting = world.engine.waiting_in(&"cq".into());
+        assert_eq!(waiting, (names(&["one"]), names(&["put-off"])), "{strategy:?}");
+    }
+}
+
+/// The first finds nothing, or is held back by its gate; the second asks for the same.
+#[test]
+fn who_asks_for_the_same_is_put_back_with_one_that_found_nothing() {
+    for (hashing, gated, put_back) in [(true, false, true), (false, false, false), (true, true, false)] {
+        let settings =
+            Settings { equivalence_hashing: hashing, preemption_gates: true, ..Settings::default() };
+        let mut queue = queue(4);
+        queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+        let mut world = world(settings, queue);
+        world.put(workload("runs", "cq", 4, 0));
+        world.settle();
+        for (queued_at_ms, uid) in (0..).zip(["first", "second"]) {
+            let one = workload(uid, "cq", 4, i32::from(gated));
+            world.put(Workload { queued_at_ms, preemption_gated: gated, ..one });
+        }
+        world.cycle();
+        let wanted = match put_back {
+            true => (names(&[]), names(&["second", "first"])),
+            false => (names(&["second"]), names(&["first"])),
+        };
+        assert_eq!(world.engine.waiting_in(&"cq".into()), wanted, "{hashing}, {gated}");
+    }
+}
