@@ -110,10 +110,12 @@ fn chunks(assignment: &v1beta1::TopologyAssignment) -> Vec<&[TopologyDomainAssig
         }
     }
     let by_beginnings = |depth: usize| -> Vec<&[TopologyDomainAssignment]> {
-        let pool = |domain| {
-            beginnings(host_of(domain, levels.len())).take(depth).filter(|one| are_shared[one]).last()
+        let is_shared = |beginning: &&str| are_shared.get(beginning).is_some_and(|shared| *shared);
+        let same_pool = |a: &TopologyDomainAssignment, b: &TopologyDomainAssignment| {
+            let [a, b] = [a, b].map(|domain| beginnings(host_of(domain, levels.len())).take(depth));
+            a.filter(is_shared).last() == b.filter(is_shared).last()
         };
-        domains.chunk_by(|a, b| pool(a) == pool(b)).flat_map(|run| run.chunks(MAX_SLICE)).collect()
+        domains.chunk_by(same_pool).flat_map(|run| run.chunks(MAX_SLICE)).collect()
     };
     let mut tries = (1..=deepest).rev().map(by_beginnings).filter(|slices| slices.len() <= MAX_SLICES);
     tries.next().unwrap_or_else(|| domains.chunks(MAX_SLICE).collect())
