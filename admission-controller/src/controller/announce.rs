@@ -95,7 +95,8 @@ impl Controller {
     pub(super) fn announce_refused(&self, unit: &Unit, words: &str) {
         let Unit::Job(uid) = unit else { return };
         let Some(job) = self.world.job(uid) else { return };
-        let what = match self.world.has_workload(uid) {
+        let namespace = job.object.metadata.namespace.as_deref().unwrap_or_default();
+        let what = match self.world.has_workload(uid, namespace) {
             false => "its Workload",
             true => "a change of the job or of its Workload",
         };

@@ -41,6 +41,12 @@ impl Controller {
     }
 
     pub(super) fn pump_pods(&mut self, unit: &Unit, key: &PodsKey) {
+        if let PodsKey::One(uid) = key
+            && let Some(namespace) = self.world.pod(uid).map(|pod| text(pod.metadata.namespace.as_ref()))
+            && self.let_stranger_go(unit, uid, &namespace)
+        {
+            return;
+        }
         let now = self.ctx.clock.now();
         let (workload, is_name_taken) = self.world.workload_of_pods(key);
         if self.begin_eviction(unit, workload.as_ref()) || self.end(unit, None, workload.as_ref()) {
@@ -270,7 +276,7 @@ impl Controller {
         }
         let job =
             Job { kind: owner.kind, object: object.clone(), view: crate::jobs::read(owner.kind, object) };
-        let made: Vec<Workload> = self.world.workloads_made_from(uid);
+        let made: Vec<Workload> = self.world.workloads_made_from(uid, &namespace);
         for (pod, body) in self.world.joins(owner, &job.object, &made) {
             self.patch_pod(&pod, "join", body, Subresource::Main);
         }

@@ -197,7 +197,11 @@ impl Controller {
             return;
         }
         let mut job = self.world.job(uid).cloned();
-        let mut workloads: Vec<Workload> = self.world.workloads_of(uid);
+        let namespace = job.as_ref().map(|job| text(job.object.metadata.namespace.as_ref()));
+        if namespace.as_ref().is_some_and(|namespace| self.let_stranger_go(unit, uid, namespace)) {
+            return;
+        }
+        let mut workloads: Vec<Workload> = self.world.workloads_of(uid, namespace.as_deref());
         if workloads.is_empty() && self.config.planted.is(Bug::NameInsteadOfUid) {
             workloads = job.as_ref().map(|job| self.world.workloads_of_name(job)).unwrap_or_default();
         }
@@ -245,6 +249,13 @@ impl Controller {
             return;
         }
         self.follow(unit, &job, workload);
+    }
+
+    /// Lets go of a Workload that names this job or pod as its controller from another namespace, as if nobody were there: to the
+    /// garbage collector nobody is.
+    pub(super) fn let_stranger_go(&mut self, unit: &Unit, uid: &Uid, namespace: &str) -> bool {
+        let strangers = self.world.strangers_of(uid, namespace);
+        strangers.iter().any(|stranger| self.without_job(unit, stranger, true))
     }
 
     /// The next step of a job and the Workload that counts for it.
