@@ -75,8 +75,8 @@ pub(super) enum Before {
     Nothing,
     /// A Workload.
     Workload(Box<Workload>),
-    /// A job that has no Workload yet, and is as it was made then.
-    Unmade { kind: &'static JobKind, job: Uid, since: Timestamp },
+    /// A job that has no Workload yet; since when, where it is as it was made then.
+    Unmade { kind: &'static JobKind, job: Uid, since: Option<Timestamp> },
     /// A job: whether it was suspended.
     Job(bool),
     /// A pod whose gate is opened, of this Workload.

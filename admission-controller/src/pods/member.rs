@@ -168,6 +168,11 @@ pub fn group_name(metadata: &ObjectMeta) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
+/// Whether a Workload is that of a group of pods.
+pub fn is_of_group(workload: &ObjectMeta) -> bool {
+    annotation(workload, kueue::IS_GROUP_WORKLOAD) == "true"
+}
+
 fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> &'a str {
     metadata.annotations.as_ref().and_then(|all| all.get(name)).map_or("", String::as_str)
 }

@@ -17,6 +17,8 @@ use model::resources::{AmountError, amounts};
 use quota_engine::input::TopologyWish;
 use quota_engine::topology::{Assignment, DomainPods, Node, SliceLayer, Spread};
 
+use crate::pods::is_of_group;
+
 pub use request::request;
 pub use ungate::{Member, released};
 
@@ -134,13 +136,8 @@ pub fn write(assignment: &Assignment) -> Result<v1beta2::TopologyAssignment, Top
 
 /// Whether the pods of a workload can come back elsewhere when their node fails. A workload that *is* a pod ends with it.
 pub fn can_move(workload: &ObjectMeta) -> bool {
-    let of_group = workload
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(crds::names::kueue::IS_GROUP_WORKLOAD))
-        .is_some_and(|value| value == "true");
     match workload.owner_references.as_deref() {
-        Some([owner]) => of_group || owner.kind != "Pod" || owner.api_version != "v1",
+        Some([owner]) => is_of_group(workload) || owner.kind != "Pod" || owner.api_version != "v1",
         _ => true,
     }
 }
