@@ -230,7 +230,11 @@ impl Controller {
                 self.delete_workload(unit, workload);
             }
             End::DeleteJob => match job {
-                Some(job) if job.object.metadata.deletion_timestamp.is_none() => {
+                // Who names no queue any more is left alone.
+                Some(job)
+                    if job.object.metadata.deletion_timestamp.is_none()
+                        && !self.world.is_unqueued(&job.object) =>
+                {
                     self.about_job(job, Severity::Normal, reasons::DELETED, "deactivated for long enough");
                     self.delete_job(unit, job, workload);
                 }

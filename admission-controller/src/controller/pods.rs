@@ -22,7 +22,7 @@ use crate::pods::{
     self, Group, Known, Member, POD, Part, PodOwner, PodStep, PodsKey, PodsStep, Stop, TERMINATION_TARGET,
     compose, start,
 };
-use crate::reconcile::{Job, Step, upkeep};
+use crate::reconcile::{Job, Step, change_queue, upkeep};
 use crate::status;
 
 impl Controller {
@@ -67,6 +67,7 @@ impl Controller {
             priority: priority.as_ref(),
             is_name_taken,
             reclaims: !self.world.rules.ignores_reclaimable(),
+            is_unqueued: self.world.is_unqueued(&job.object),
             now,
         };
         let plan = pods::plan(&group, workload.as_ref(), known);
@@ -343,9 +344,8 @@ impl Controller {
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
             return true;
         }
-        let queue = job.view.queue.as_ref().filter(|_| wanted);
-        if let Some(queue) = queue.filter(|queue| workload.spec.queue_name.as_ref() != Some(*queue)) {
-            self.begin_step(unit, Some(job), Some(workload), Step::ChangeQueue(queue.clone()));
+        if let Some(step) = change_queue(&job.view, workload).filter(|_| wanted) {
+            self.begin_step(unit, Some(job), Some(workload), step);
             return self.busy.contains_key(unit);
         }
         let priority = self.worth(job, Some(workload));

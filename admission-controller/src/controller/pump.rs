@@ -304,6 +304,7 @@ impl Controller {
             reclaims: !self.world.rules.ignores_reclaimable(),
             prebuilt: prebuilt.as_ref(),
             compared: self.compared.get(unit),
+            is_unqueued: self.world.is_unqueued(&job.object),
         };
         let mut step = reconcile::next(job, workload, known);
         if step == Step::Restore && self.is_refused(unit, &versions(Some(job), workload)) {

@@ -20,7 +20,7 @@ use super::{Group, Member, PodOwner};
 use crate::compose::{Priority, max_seconds};
 use crate::jobs::JobObject;
 use crate::reclaimable;
-use crate::reconcile::{Step, let_go, upkeep};
+use crate::reconcile::{Step, change_queue, let_go, upkeep};
 use crate::status::Change;
 
 /// One step of a pod.
@@ -102,6 +102,8 @@ pub struct Known<'a> {
     pub is_name_taken: bool,
     /// Whether quota of pods that have ended is given back before the group ends.
     pub reclaims: bool,
+    /// Whether they name no queue, where only those are managed that do.
+    pub is_unqueued: bool,
     /// The time.
     pub now: Timestamp,
 }
@@ -265,10 +267,9 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
             Plan::of(worth(), gated.map(|pod| (pod.uid().into(), PodStep::Start)).collect())
         }
         (true, false) => {
-            let queue = job.view.queue.clone().filter(|_| !group.is_serving() && !reserved);
-            let moved = queue.filter(|queue| workload.spec.queue_name.as_ref() != Some(queue));
-            let step = moved.map_or_else(worth, |queue| PodsStep::Job(Step::ChangeQueue(queue)));
-            Plan::of(step, Vec::new())
+            let follows = !group.is_serving() && !reserved && !known.is_unqueued;
+            let moved = change_queue(&job.view, workload).filter(|_| follows);
+            Plan::of(moved.map_or_else(worth, PodsStep::Job), Vec::new())
         }
         (false, true) => Plan::of(worth(), Vec::new()),
         (false, false) => {
@@ -463,7 +464,8 @@ mod tests {
     }
 
     fn planned(key: PodsKey, pod: &JobObject, workload: &Workload) -> Plan {
-        let known = Known { priority: None, is_name_taken: false, reclaims: true, now: NOW };
+        let known =
+            Known { priority: None, is_name_taken: false, reclaims: true, is_unqueued: false, now: NOW };
         plan(&Group::new(key, [pod]).unwrap(), Some(workload), known)
     }
 

@@ -152,6 +152,12 @@ impl World {
         self.config.manages(namespace, queue) && self.is_selected(namespace)
     }
 
+    /// Whether an object names no queue, where only those are managed that do: it may have named one before.
+    pub(in crate::controller) fn is_unqueued(&self, object: &JobObject) -> bool {
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        !self.config.manages(namespace, object.queue())
+    }
+
     /// Whether jobs of a namespace are managed at all.
     pub(super) fn is_selected(&self, namespace: &str) -> bool {
         let Some(selector) = &self.config.managed_jobs_namespace_selector else { return true };
