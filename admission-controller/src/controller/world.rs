@@ -57,6 +57,8 @@ use members::Members;
 
 /// Namespace and name of a Workload, as it is kept with them.
 type WorkloadName = (Arc<str>, Arc<str>);
+/// The uid of an owner, and the namespace in which it owns.
+type OwnerIn = (Uid, String);
 
 /// What is written one after another: a job with its Workload, a Workload alone, a queue's status. There is one for every
 /// Workload that waits, so it is small.
@@ -101,9 +103,8 @@ pub(crate) struct World {
     /// Jobs by the uid of the controller whose part they may be.
     parts: BTreeMap<Uid, BTreeSet<Uid>>,
     members: Members,
-    /// What controllers made of jobs that says more of their pods, by the job's uid and its namespace, and the object's uid: its name,
-    /// and what it says.
-    children: BTreeMap<(Uid, String), BTreeMap<Uid, (String, Value)>>,
+    /// What controllers made of jobs that says more of their pods, by the job and the object's uid: its name, and what it says.
+    children: BTreeMap<OwnerIn, BTreeMap<Uid, (String, Value)>>,
     /// Jobs that wait for a Workload that somebody else makes, by its namespace and name.
     awaited: BTreeMap<WorkloadName, Uid>,
     /// Workloads behind the uid of their job.
