@@ -490,6 +490,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_names_no_queue_any_more_waits_for_one_where_it_may() {
+        let mut workload = of_a_minute(&[]);
+        workload.spec.queue_name = Some("a".to_owned());
+        for (is_unqueued, wanted) in [(false, Step::ChangeQueue(None)), (true, Step::Nothing)] {
+            let known = Known { priority: None, is_name_taken: false, reclaims: true, is_unqueued, now: NOW };
+            let pod = gated("60");
+            let group = Group::new(PodsKey::One("p".into()), [&pod]).unwrap();
+            assert_eq!(plan(&group, Some(&workload), known).workload, PodsStep::Job(wanted));
+        }
+    }
+
+    #[test]
     fn a_pod_does_not_go_with_a_workload_that_was_deleted_for_an_edit() {
         let mut workload = of_a_minute(&[tokens::QUOTA_RESERVED]);
         workload.metadata.deletion_timestamp = Some(read(json!(TIME)));
