@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::adopted::Compared;
 use crate::compose::{self, Priority};
-use crate::jobs::{self, JobKind, JobObject, JobPodSet, JobView};
+use crate::jobs::{self, Finish, JobKind, JobObject, JobPodSet, JobView};
+use crate::names::workload_name;
 use crate::pods::prebuilt;
 use crate::{input, reclaimable, slices};
 
@@ -67,8 +68,8 @@ pub enum Step {
     DeleteWorkload,
     /// Let the Workload go that is being deleted.
     RemoveFinalizer,
-    /// The job was moved to another LocalQueue.
-    ChangeQueue(String),
+    /// The job was moved to another LocalQueue, or out of every one.
+    ChangeQueue(Option<String>),
     /// Fewer hold the job back than its Workload says: these do, or nobody.
     ChangeGates(Option<String>),
     /// The priority class of the job was changed.
@@ -90,6 +91,8 @@ pub struct Known<'a> {
     pub compared: Option<&'a Compared>,
     /// What of a job counts.
     pub gates: Gates,
+    /// Whether the job names no queue, where only those are managed that do.
+    pub is_unqueued: bool,
 }
 
 /// The next step for a managed job and the Workload that it controls.
@@ -97,6 +100,9 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
     let view = &job.view;
     let leaving = job.object.metadata.deletion_timestamp.is_some();
     let is_prebuilt = prebuilt(&job.object).is_some();
+    if known.is_unqueued && workload.is_none_or(|one| is_own(job, one) && !has_begun(job, one)) {
+        return workload.map_or(Step::Nothing, |workload| leave(job, workload, known));
+    }
     let Some(workload) = workload else {
         return if view.finished.is_some() || leaving || view.on_hold.is_some() {
             Step::Nothing
@@ -128,8 +134,7 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
         };
     }
     if let Some(finish) = &view.finished {
-        let reason = if finish.succeeded { tokens::finished::SUCCEEDED } else { tokens::finished::FAILED };
-        return Step::Finish { reason, message: finish.message.clone() };
+        return ended(finish);
     }
     if leaving {
         return Step::Nothing;
@@ -142,6 +147,56 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
         Step::Nothing => reclaim(job, workload, known),
         step => step,
     }
+}
+
+fn ended(finish: &Finish) -> Step {
+    let reason = if finish.succeeded { tokens::finished::SUCCEEDED } else { tokens::finished::FAILED };
+    Step::Finish { reason, message: finish.message.clone() }
+}
+
+/// Whether the job runs on the quota of its Workload, or did until that was evicted.
+fn has_begun(job: &Job, workload: &Workload) -> bool {
+    let admitted = workload.holds(tokens::QUOTA_RESERVED) && workload.holds(tokens::ADMITTED);
+    let runs = !job.view.suspended || workload.holds(tokens::EVICTED);
+    admitted && runs && !workload.holds(tokens::FINISHED)
+}
+
+/// Whether a Workload was made for the job because that named a queue: what somebody else makes for it has a queue of its own.
+fn is_own(job: &Job, workload: &Workload) -> bool {
+    let (kind, metadata) = (job.kind, &job.object.metadata);
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let own = || workload_name(kind.group, kind.kind, name, job.object.uid());
+    slices::is_slice(workload) || workload.metadata.name.as_deref() == Some(own().as_str())
+}
+
+/// The next step for the Workload of a job that names no queue any more, and has not begun: the job is its user's to start and to stop,
+/// and the Workload holds nothing and waits for nothing. Kueue leaves it in its queue, where it gets quota that nobody uses.
+fn leave(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
+    if workload.metadata.deletion_timestamp.is_some() {
+        return let_go(workload);
+    }
+    if workload.holds(tokens::FINISHED) {
+        return Step::Nothing;
+    }
+    if let Some(finish) = &job.view.finished {
+        return ended(finish);
+    }
+    if !workload.holds(tokens::QUOTA_RESERVED) {
+        return change_queue(&job.view, workload).unwrap_or(Step::Nothing);
+    }
+    let hold = || Step::Hold("its job names no queue any more".to_owned());
+    match (job.view.suspended, job.view.active) {
+        (false, _) => hold(),
+        (true, true) => Step::Nothing,
+        (true, false) => restore(job, workload, known).unwrap_or_else(hold),
+    }
+}
+
+/// How a Workload without quota gets to the queue that its job names, or out of every one; `None` where it is there.
+pub(crate) fn change_queue(view: &JobView, workload: &Workload) -> Option<Step> {
+    let is_there =
+        view.queue.as_deref().unwrap_or_default() == workload.spec.queue_name.as_deref().unwrap_or_default();
+    (!is_there).then(|| Step::ChangeQueue(view.queue.clone()))
 }
 
 /// Takes the Workload that somebody else made, unless it is another's.
@@ -220,11 +275,9 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     if input::is_on_hold(workload) {
         return Step::EndHold;
     }
-    match &view.queue {
-        Some(queue) if !reserved && workload.spec.queue_name.as_ref() != Some(queue) => {
-            return Step::ChangeQueue(queue.clone());
-        }
-        _ => {}
+    let follows = !reserved && !known.is_unqueued;
+    if let Some(step) = change_queue(view, workload).filter(|_| follows) {
+        return step;
     }
     if !reserved && was_edited(job, workload, known.gates) && !is_prebuilt {
         return Step::UpdateWorkload;

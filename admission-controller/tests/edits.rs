@@ -4,9 +4,12 @@
 
 mod support;
 
+use std::path::Path;
+
 use admission_controller::compose::{Priorities, Priority, compose};
 use admission_controller::jobs::{JobObject, TABLE, read};
 use admission_controller::reconcile::{Job, Known, Step, next};
+use admission_controller::{Config, Configuration};
 use crds::validation::Gates;
 use crds::view::workload::Workload;
 use serde_json::{Value, json};
@@ -86,6 +89,36 @@ fn a_started_job_is_left_alone() {
         "spec": { "suspend": false, "template": marked },
     }));
     assert_eq!(next(&runs, Some(&workload(ADMITTED)), Known::default()), Step::Nothing);
+}
+
+/// It is its user's to start and to stop then; one that runs goes on as ever.
+#[test]
+fn a_job_that_names_no_queue_any_more_is_left_alone() {
+    let hold = || Step::Hold("its job names no queue any more".to_owned());
+    let left = Known { is_unqueued: true, ..Known::default() };
+    for (conditions, suspended, wanted) in [
+        (&[][..], true, Step::ChangeQueue(None)),
+        (&[], false, Step::ChangeQueue(None)),
+        (RESERVED, true, hold()),
+        (RESERVED, false, hold()),
+        (ADMITTED, true, hold()),
+        (ADMITTED, false, Step::Nothing),
+        (&["Finished"], false, Step::Nothing),
+    ] {
+        let job = job(&json!({ "spec": { "suspend": suspended } }));
+        let mut workload = workload(conditions);
+        workload.spec.queue_name = Some("a".to_owned());
+        assert_eq!(next(&job, Some(&workload), left), wanted, "{conditions:?} {suspended}");
+    }
+    let job = job(&json!({}));
+    assert_eq!(next(&job, None, left), Step::Nothing);
+    let mut theirs = workload(ADMITTED);
+    theirs.metadata.name = Some("by-hand".to_owned());
+    assert_eq!(next(&job, Some(&theirs), left), Step::Start, "what somebody else made for it counts");
+    let mut queued = workload(&[]);
+    queued.spec.queue_name = Some("a".to_owned());
+    let step = next(&job, Some(&queued), Known::default());
+    assert_eq!(step, Step::ChangeQueue(None), "where no queue is needed, it waits for one");
 }
 
 #[test]
@@ -186,6 +219,47 @@ async fn answer(world: &World) {
     };
     world.update(GROUP, "workloads", &name, true, ready).await;
     world.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_job_whose_queue_is_taken_away_waits_for_nothing() {
+    for all in [false, true] {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 2 }), json!({})).await;
+        let text = format!("manageJobsWithoutQueueName: {all}\n");
+        let file = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
+        world.start_with("layer1", Config { file, ..Config::default() });
+        world.pytorch("first", "a", 2).await;
+        world.settle().await;
+        world.pytorch("llama", "a", 2).await;
+        world.settle().await;
+        let queue = || world.workload("llama").unwrap()["spec"]["queueName"].clone();
+        assert_eq!((queue(), world.is("llama", "Admitted")), (json!("a"), false));
+        edit(&world, |job| job["metadata"]["labels"] = json!({})).await;
+        assert_eq!(queue(), Value::Null, "{all}");
+        let done = json!({ "conditions": [{ "type": "Succeeded", "status": "True" }] });
+        world.update("kubeflow.org", "pytorchjobs", "first", true, |job| job["status"] = done.clone()).await;
+        edit(&world, |job| job["spec"]["runPolicy"]["suspend"] = json!(false)).await;
+        assert!(!world.is("llama", "QuotaReserved"), "{all}");
+        assert_eq!(world.is_suspended("llama"), all, "its user may start it unless it has to have a queue");
+        edit(&world, |job| job["metadata"]["labels"] = json!({ "kueue.x-k8s.io/queue-name": "a" })).await;
+        assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"), "{all}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn quota_of_a_job_whose_queue_is_taken_away_before_it_starts_is_free() {
+    let world = waiting().await;
+    edit(&world, |job| job["metadata"]["labels"] = json!({})).await;
+    assert_eq!(world.condition("llama", "QuotaReserved").unwrap().1, "OnHold");
+    assert_eq!(world.workload("llama").unwrap()["spec"]["queueName"], Value::Null);
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+    edit(&world, |job| job["metadata"]["labels"] = json!({ "kueue.x-k8s.io/queue-name": "a" })).await;
+    assert!(world.is("llama", "QuotaReserved"));
+    answer(&world).await;
+    assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));
 }
 
 #[tokio::test(start_paused = true)]

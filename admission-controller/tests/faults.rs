@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use admission_controller::names::workload_name;
 use cluster_sim::faults::{Aim, Fault, WatchFault};
 use cluster_sim::{GroupResource, Verb};
 use serde_json::json;
@@ -104,6 +105,31 @@ async fn a_conflict_about_nothing_is_tried_again() {
             assert!(world.is("job", "Finished"), "{words}");
         }
     }
+}
+
+/// An answer that is lost makes a creation look like that; the Workload is the job's own then, and nobody is told of a conflict.
+#[tokio::test(start_paused = true)]
+async fn a_job_is_told_once_who_has_the_name_of_its_workload() {
+    let (group, workloads) = ("kueue.x-k8s.io", GroupResource::new("kueue.x-k8s.io", "workloads"));
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let job = world.pytorch("llama", "a", 3).await;
+    let uid = job.value()["metadata"]["uid"].as_str().unwrap().to_owned();
+    let name = workload_name("kubeflow.org", "PyTorchJob", "llama", &uid);
+    let set = json!({ "name": "main", "count": 1, "template": { "spec": { "containers": [{ "name": "c", "image": "x" }] } } });
+    let stranger = json!({ "metadata": { "name": name, "namespace": "team" }, "spec": { "podSets": [set] } });
+    world.create(group, "workloads", stranger).await;
+    world.start("layer1");
+    world.pass(300).await;
+    assert_eq!(world.told_of("PyTorchJob", "llama"), ["WorkloadNameConflict"]);
+    world.cluster.store("user").delete(&workloads, "team", &name, Default::default()).await.unwrap();
+    let lost = Aim { verbs: vec![Verb::Create], ..Aim::default() }.by("layer1").on(workloads.clone());
+    world.cluster.faults().add(lost, 1_000_000, 1, Fault::LostResponse);
+    world.pass(120).await;
+    assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));
+    let mut told = world.told_of("PyTorchJob", "llama");
+    told.sort();
+    assert_eq!(told, ["CreatedWorkload", "Started", "WorkloadNameConflict"]);
 }
 
 /// The watch shows what was written before the answer comes, or instead of it: people are told all the same.

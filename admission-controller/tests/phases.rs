@@ -529,6 +529,7 @@ async fn with_block_admission_one_starts_after_the_other() {
     world.settle().await;
     assert!(world.is("first", "Admitted") && !world.is("second", "QuotaReserved"));
     assert_eq!(said(&world, "second", "QuotaReserved"), pair("False", "WaitingForPodsReady"));
+    assert_eq!(said(&world, "second", "PodsReady"), pair("False", "WaitForStart"));
     running(&world, "first", true).await;
     world.settle().await;
     assert!(world.is("second", "Admitted"));

@@ -266,6 +266,34 @@ async fn dependents_follow_their_owner_and_namespaces_empty_themselves() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_owner_in_another_namespace_is_none() {
+    let cluster = cluster();
+    let client = cluster.client();
+    let spaces: Api<Namespace> = Api::all(client.clone());
+    let space: Namespace = serde_json::from_value(json!({ "metadata": { "name": "team" } })).unwrap();
+    let space = spaces.create(&PostParams::default(), &space).await.unwrap();
+    let elsewhere: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let maps: Api<ConfigMap> = Api::namespaced(client, "team");
+    let owner: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "owner" } })).unwrap();
+    let owner = elsewhere.create(&PostParams::default(), &owner).await.unwrap();
+    let stranger =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid().unwrap() });
+    let its_own =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "name": "team", "uid": space.uid().unwrap() });
+    for (name, owners) in [("strange", vec![&stranger]), ("both", vec![&stranger, &its_own])] {
+        let child = json!({ "metadata": { "name": name, "ownerReferences": owners } });
+        let child: ConfigMap = serde_json::from_value(child).unwrap();
+        maps.create(&PostParams::default(), &child).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(code(maps.get("strange").await.unwrap_err()), 404);
+    let kept = maps.get("both").await.unwrap();
+    assert_eq!(kept.owner_references().len(), 1, "what is in no namespace owns it");
+    assert_eq!(kept.owner_references()[0].kind, "Namespace");
+    elsewhere.get("owner").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_store_handle_shares_rules_and_log() {
     let cluster = cluster();
     let store = cluster.store("kubelet-n1");

@@ -334,7 +334,7 @@ pub mod event {
         OWNER_REFERENCES_ADDED = "OwnerReferencesAdded";
         /// Its owners are too many above one another, or in a circle.
         JOB_NESTING_TOO_DEEP = "JobNestingTooDeep";
-        /// On a pod: a Workload of its group's name is none of a pod group.
+        /// On a job or a pod: what has the name of its Workload, or of its group's, was made for something else.
         WORKLOAD_NAME_CONFLICT = "WorkloadNameConflict";
         /// On a pod: bound to a node.
         SCHEDULED = "Scheduled";

@@ -11,6 +11,8 @@ use quota_engine::{Inactive::CohortCycle, SetUnplaced, Uid};
 
 use super::Controller;
 use super::world::{Unit, controller_of};
+use crate::jobs::read;
+use crate::pods::PodsKey;
 use crate::reconcile::Job;
 use crate::{input, news, words};
 
@@ -95,7 +97,8 @@ impl Controller {
     pub(super) fn announce_refused(&self, unit: &Unit, words: &str) {
         let Unit::Job(uid) = unit else { return };
         let Some(job) = self.world.job(uid) else { return };
-        let what = match self.world.has_workload(uid) {
+        let namespace = job.object.metadata.namespace.as_deref().unwrap_or_default();
+        let what = match self.world.has_workload(uid, namespace) {
             false => "its Workload",
             true => "a change of the job or of its Workload",
         };
@@ -105,6 +108,38 @@ impl Controller {
             CANNOT_COMPOSE,
             &format!("the API server refuses {what}: {words}"),
         );
+    }
+
+    /// Tells a job that its Workload was made.
+    pub(super) fn announce_made(&self, workload: &Workload) {
+        if workload.status.conditions.is_empty() && workload.metadata.deletion_timestamp.is_none() {
+            let name = workload.metadata.name.as_deref().unwrap_or_default();
+            let note = format!("Workload {name} was made for it");
+            self.about_job_of(workload, reasons::CREATED_WORKLOAD, &note);
+        }
+    }
+
+    /// Tells a job that somebody else's Workload has the name that its own would have.
+    pub(super) fn announce_taken(&mut self, unit: &Unit, workload: &Workload) {
+        let now = self.ctx.clock.now();
+        let job = match unit {
+            Unit::Job(uid) => self.world.job(uid).cloned(),
+            Unit::PodOwner(uid) => self.world.pod_owner(uid).map(|(owner, object)| Job {
+                kind: owner.kind,
+                object: object.clone(),
+                view: read(owner.kind, object),
+            }),
+            Unit::Pods(key @ PodsKey::One(_)) => self.world.group(key).map(|group| group.as_job(None, now)),
+            // A group is told where its pods are looked at.
+            _ => None,
+        };
+        let name = workload.metadata.name.as_deref().unwrap_or_default();
+        let words = format!(
+            "Workload {name}, which was not made for it, has the name of its own; delete it, or make the job anew"
+        );
+        if let Some(job) = job {
+            self.tell(unit, &job, reasons::WORKLOAD_NAME_CONFLICT, &words);
+        }
     }
 
     /// Tells what is wrong with Cohorts that were changed: their status has no conditions.
@@ -132,11 +167,6 @@ impl Controller {
     pub(super) fn announce(&self, before: Option<&Workload>, after: &Workload, preemptor: Option<&Workload>) {
         let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
         let message = |kind: &str| after.condition(kind).map_or("", |one| one.message.as_str());
-        let is_new = after.status.conditions.is_empty() && after.metadata.deletion_timestamp.is_none();
-        if before.is_none() && is_new {
-            let name = after.metadata.name.as_deref().unwrap_or_default();
-            self.about_job_of(after, reasons::CREATED_WORKLOAD, &format!("Workload {name} was made for it"));
-        }
         if became(tokens::FINISHED) {
             let note = format!("its Workload is finished: {}", message(tokens::FINISHED));
             self.about_job_of(after, reasons::FINISHED_WORKLOAD, &note);

@@ -17,7 +17,7 @@ use super::world::Unit;
 use crate::input;
 use crate::jobs::{JobObject, JobResource};
 use crate::metrics::{Written, queue_of};
-use crate::pods;
+use crate::pods::{self, PodsKey};
 
 impl Controller {
     /// Takes in how a write ended.
@@ -45,7 +45,12 @@ impl Controller {
                     return self.take_answer(op.decision, &op.before, answer);
                 }
                 let seen = matches!(answer, Answer::Workload(_));
-                self.take_answer(None, &op.before, answer);
+                match answer {
+                    Answer::Workload(view) if is_strange(&unit, &op.before, &view) => {
+                        self.name_taken(&unit, op.versions, *view);
+                    }
+                    answer => self.take_answer(None, &op.before, answer),
+                }
                 if let Some(id) = op.decision {
                     // If the object had changed, the engine has settled the decision by itself.
                     self.engine.written(id, if seen { Outcome::NotWritten } else { Outcome::Unsettled });
@@ -66,12 +71,16 @@ impl Controller {
                     let outcome = if is_over { Outcome::Unsettled } else { Outcome::Written(version) };
                     self.engine.written(id, outcome);
                 }
+                let is_unmade = matches!(before, Before::Unmade { .. });
                 let before = match before {
                     Before::Workload(before) if before.metadata.uid == view.metadata.uid => Some(&**before),
                     _ => None,
                 };
                 let preemptor = self.preemptor_of(&view);
                 let its_view = preemptor.as_ref().and_then(|uid| self.world.workloads.get(uid));
+                if is_unmade {
+                    self.announce_made(&view);
+                }
                 self.announce(before, &view, its_view.as_ref());
                 let its_queue = preemptor.as_ref().and_then(|uid| self.engine.cluster_queue_of(uid));
                 let queue = queue_of(&view);
@@ -164,12 +173,19 @@ impl Controller {
         })
     }
 
-    /// How long after its job a Workload was made. One of its name may be somebody else's.
+    /// Somebody else's Workload has the name of one that was to be made. Where it stays, whoever waits for that is told.
+    fn name_taken(&mut self, unit: &Unit, versions: String, view: Workload) {
+        if view.metadata.deletion_timestamp.is_none() {
+            self.remember_refused(unit, versions, super::REFUSED_DELAY);
+            self.announce_taken(unit, &view);
+        }
+        self.world.take_workload(&mut self.engine, view);
+    }
+
+    /// How long after its job a Workload was made. That of a group may be other pods'.
     fn measure_creation(&self, before: &Before, view: &Workload) {
-        let Before::Unmade { kind, job, since } = before else { return };
-        let mut owners = view.metadata.owner_references.iter().flatten();
-        let is_its = owners.any(|owner| Uid::from(owner.uid.as_str()) == *job);
-        if let (Some(made), true) = (&view.metadata.creation_timestamp, is_its) {
+        let Before::Unmade { kind, job, since: Some(since) } = before else { return };
+        if let (Some(made), true) = (&view.metadata.creation_timestamp, is_owned_by(view, job)) {
             let took = Duration::try_from(made.0.duration_since(*since)).unwrap_or_default();
             self.counted.queues.created(kind.kind, took);
         }
@@ -270,6 +286,20 @@ impl Controller {
         self.world.dirty.remove(&unit);
         self.submit(&unit, Priority::Urgent, Op { reads: true, ..op }, send);
     }
+}
+
+/// Whether what has the name of a Workload that was to be made is somebody else's. That of a group is known by its name.
+fn is_strange(unit: &Unit, before: &Before, view: &Workload) -> bool {
+    let Before::Unmade { job, .. } = before else { return false };
+    match unit {
+        Unit::Pods(PodsKey::Group(_)) => !pods::is_of_group(&view.metadata),
+        _ => !is_owned_by(view, job),
+    }
+}
+
+fn is_owned_by(view: &Workload, job: &Uid) -> bool {
+    let mut owners = view.metadata.owner_references.iter().flatten();
+    owners.any(|owner| Uid::from(owner.uid.as_str()) == *job)
 }
 
 /// Whether a job got its Workload.

@@ -29,10 +29,13 @@ impl Controller {
             None => seen.clone(),
         };
         let listed = if self.config.planted.is(Bug::AdmitBeforeChecks) { Vec::new() } else { listed };
-        // Who has no job has nobody who would ever say that its pods are ready.
+        status::reserved(workload, admission, &listed, self.waits_for_pods(workload), now)
+    }
+
+    /// Whether the pods of a workload are to be ready in time. Who has no job has nobody who would ever say that they are.
+    fn waits_for_pods(&self, workload: &Workload) -> bool {
         let has_job = workload.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
-        let waits_for_pods = has_job && self.world.rules.pods_ready().is_some();
-        status::reserved(workload, admission, &listed, waits_for_pods, now)
+        has_job && self.world.rules.pods_ready().is_some()
     }
 
     /// The eviction, with the time until which the workload is put off.
@@ -118,7 +121,7 @@ impl Controller {
         let (uid, now) = (input::uid(&workload.metadata), self.ctx.clock.now());
         match self.engine.last_reason(&uid) {
             Some(reason) => self.waiting(workload, reason, now),
-            None => status::introduced(workload, now),
+            None => status::introduced(workload, self.waits_for_pods(workload), now),
         }
     }
 
@@ -131,7 +134,7 @@ impl Controller {
         now: Timestamp,
     ) -> Option<Value> {
         let requests = self.engine.requests_of(&input::uid(&workload.metadata));
-        let said = status::pending(workload, reason, &requests, now);
+        let said = status::pending(workload, reason, &requests, self.waits_for_pods(workload), now);
         let Some(foreseen) = self.foreseen(workload, now) else { return said };
         let mut listed = status::listed(workload, &foreseen, now);
         let Some(mut body) = said else { return Some(listed) };
@@ -231,7 +234,11 @@ impl Controller {
             }
             // Pods go each by itself: see `is_outlived`.
             End::DeleteJob => match job {
-                Some(job) if job.object.metadata.deletion_timestamp.is_none() => {
+                // Who names no queue any more is left alone.
+                Some(job)
+                    if job.object.metadata.deletion_timestamp.is_none()
+                        && !self.world.is_unqueued(&job.object) =>
+                {
                     self.about_job(job, Severity::Normal, reasons::DELETED, "deactivated for long enough");
                     self.delete_job(unit, job, workload);
                 }

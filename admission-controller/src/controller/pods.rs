@@ -22,7 +22,7 @@ use crate::pods::{
     self, Group, Known, Member, POD, Part, PodOwner, PodStep, PodsKey, PodsStep, Stop, TERMINATION_TARGET,
     compose, start,
 };
-use crate::reconcile::{Job, Step, upkeep};
+use crate::reconcile::{Job, Step, change_queue, upkeep};
 use crate::status;
 
 impl Controller {
@@ -41,6 +41,12 @@ impl Controller {
     }
 
     pub(super) fn pump_pods(&mut self, unit: &Unit, key: &PodsKey) {
+        if let PodsKey::One(uid) = key
+            && let Some(namespace) = self.world.pod(uid).map(|pod| text(pod.metadata.namespace.as_ref()))
+            && self.let_stranger_go(unit, uid, &namespace)
+        {
+            return;
+        }
         let now = self.ctx.clock.now();
         let (workload, is_name_taken) = self.world.workload_of_pods(key);
         if self.begin_eviction(unit, workload.as_ref()) || self.end(unit, None, workload.as_ref()) {
@@ -66,6 +72,7 @@ impl Controller {
             reclaims: !self.world.rules.ignores_reclaimable(),
             gates: self.world.rules.gates(),
             is_outlived: workload.as_ref().is_some_and(|one| self.is_outlived(one)),
+            is_unqueued: self.world.is_unqueued(&job.object),
             now,
         };
         let plan = pods::plan(&group, workload.as_ref(), known);
@@ -279,7 +286,7 @@ impl Controller {
         }
         let job =
             Job { kind: owner.kind, object: object.clone(), view: crate::jobs::read(owner.kind, object) };
-        let made: Vec<Workload> = self.world.workloads_made_from(uid);
+        let made: Vec<Workload> = self.world.workloads_made_from(uid, &namespace);
         for (pod, body) in self.world.joins(owner, &job.object, &made) {
             self.patch_pod(&pod, "join", body, Subresource::Main);
         }
@@ -347,9 +354,8 @@ impl Controller {
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
             return true;
         }
-        let queue = job.view.queue.as_ref().filter(|_| wanted);
-        if let Some(queue) = queue.filter(|queue| workload.spec.queue_name.as_ref() != Some(*queue)) {
-            self.begin_step(unit, Some(job), Some(workload), Step::ChangeQueue(queue.clone()));
+        if let Some(step) = change_queue(&job.view, workload).filter(|_| wanted) {
+            self.begin_step(unit, Some(job), Some(workload), step);
             return self.busy.contains_key(unit);
         }
         let priority = self.worth(job, Some(workload));

@@ -74,8 +74,8 @@ pub(super) enum Before {
     Nothing,
     /// A Workload.
     Workload(Box<Workload>),
-    /// A job that has no Workload yet, and is as it was made then.
-    Unmade { kind: &'static JobKind, job: Uid, since: Timestamp },
+    /// A job that has no Workload yet; since when, where it is as it was made then.
+    Unmade { kind: &'static JobKind, job: Uid, since: Option<Timestamp> },
     /// A job: whether it was suspended.
     Job(bool),
     /// A pod whose gate is opened, of this Workload.
@@ -196,7 +196,11 @@ impl Controller {
             return;
         }
         let mut job = self.world.job(uid).cloned();
-        let mut workloads: Vec<Workload> = self.world.workloads_of(uid);
+        let namespace = job.as_ref().map(|job| text(job.object.metadata.namespace.as_ref()));
+        if namespace.as_ref().is_some_and(|namespace| self.let_stranger_go(unit, uid, namespace)) {
+            return;
+        }
+        let mut workloads: Vec<Workload> = self.world.workloads_of(uid, namespace.as_deref());
         if workloads.is_empty() && self.config.planted.is(Bug::NameInsteadOfUid) {
             workloads = job.as_ref().map(|job| self.world.workloads_of_name(job)).unwrap_or_default();
         }
@@ -242,6 +246,13 @@ impl Controller {
             return;
         }
         self.follow(unit, &job, workload);
+    }
+
+    /// Lets go of a Workload that names this job or pod as its controller from another namespace, as if nobody were there: to the
+    /// garbage collector nobody is.
+    pub(super) fn let_stranger_go(&mut self, unit: &Unit, uid: &Uid, namespace: &str) -> bool {
+        let strangers = self.world.strangers_of(uid, namespace);
+        strangers.iter().any(|stranger| self.without_job(unit, stranger, true))
     }
 
     /// The next step of a job and the Workload that counts for it.
@@ -290,6 +301,7 @@ impl Controller {
             prebuilt: prebuilt.as_ref(),
             compared: self.compared.get(unit),
             gates: self.world.rules.gates(),
+            is_unqueued: self.world.is_unqueued(&job.object),
         };
         let mut step = reconcile::next(job, workload, known);
         if step == Step::Restore && self.is_refused(unit, &versions(Some(job), workload)) {

@@ -173,13 +173,8 @@ impl Controller {
     }
 }
 
-/// What the time until a job has its Workload is measured from: nothing where the job has been changed since it was made.
 fn unmade(job: &Job) -> Before {
     let metadata = &job.object.metadata;
     let made = metadata.creation_timestamp.as_ref().filter(|_| metadata.generation.unwrap_or(1) <= 1);
-    made.map_or(Before::Nothing, |made| Before::Unmade {
-        kind: job.kind,
-        job: Uid::from(job.object.uid()),
-        since: made.0,
-    })
+    Before::Unmade { kind: job.kind, job: Uid::from(job.object.uid()), since: made.map(|made| made.0) }
 }

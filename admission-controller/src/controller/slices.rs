@@ -187,7 +187,8 @@ impl Controller {
     /// Counts how long a pod's gate took, by the slice on whose quota it runs.
     pub(super) fn count_slice_gate(&self, pod: &Uid) {
         let Some(job) = self.world.job_of_slice_pod(pod) else { return };
-        let slices = self.world.workloads_of(job);
+        let namespace = self.world.job(job).and_then(|job| job.object.metadata.namespace.as_deref());
+        let slices = self.world.workloads_of(job, namespace);
         let stands = |one: &&Workload| one.holds(tokens::ADMITTED) && !one.holds(tokens::FINISHED);
         if let Some(slice) = slices.iter().find(stands) {
             let now = self.ctx.clock.now();

@@ -57,6 +57,8 @@ use members::Members;
 
 /// Namespace and name of a Workload, as it is kept with them.
 type WorkloadName = (Arc<str>, Arc<str>);
+/// The uid of an owner, and the namespace in which it owns.
+type OwnerIn = (Uid, String);
 
 /// What is written one after another: a job with its Workload, a Workload alone, a queue's status. There is one for every
 /// Workload that waits, so it is small.
@@ -101,8 +103,8 @@ pub(crate) struct World {
     /// Jobs by the uid of the controller whose part they may be.
     parts: BTreeMap<Uid, BTreeSet<Uid>>,
     members: Members,
-    /// What controllers made of jobs that says more of their pods, by the job's uid and the object's: its name, and what it says.
-    children: BTreeMap<Uid, BTreeMap<Uid, (String, Value)>>,
+    /// What controllers made of jobs that says more of their pods, by the job and the object's uid: its name, and what it says.
+    children: BTreeMap<OwnerIn, BTreeMap<Uid, (String, Value)>>,
     /// Jobs, and pods by themselves, that wait for a Workload that somebody else makes, by its namespace and name.
     awaited: BTreeMap<WorkloadName, Unit>,
     /// Workloads behind the uid of their job.
@@ -277,7 +279,7 @@ impl World {
     /// The uid of the Workload of this namespace and name; of an elastic job those of all its slices, by the name they have in common.
     pub(super) fn workloads_of_places(&self, key: &(String, String)) -> Vec<Uid> {
         match self.job_of_chain(key) {
-            Some(job) => self.uids_of(job).cloned().collect(),
+            Some(job) => self.uids_of(job, Some(&key.0)).cloned().collect(),
             None => self.workloads.named(&key.0, &key.1).map(|kept| kept.uid.clone()).into_iter().collect(),
         }
     }
@@ -468,19 +470,31 @@ impl World {
         }
     }
 
-    /// The Workloads that a job controls, by uid.
-    pub(super) fn workloads_of(&self, job: &Uid) -> Vec<Workload> {
-        self.uids_of(job).filter_map(|uid| self.workloads.get(uid)).collect()
+    /// The Workloads that a job of this namespace controls, by uid; where nobody knows of the job, all that name it.
+    pub(super) fn workloads_of(&self, job: &Uid, namespace: Option<&str>) -> Vec<Workload> {
+        self.uids_of(job, namespace).filter_map(|uid| self.workloads.get(uid)).collect()
     }
 
-    /// Whether a job controls a Workload.
-    pub(super) fn has_workload(&self, job: &Uid) -> bool {
-        self.uids_of(job).next().is_some()
+    /// The Workloads of other namespaces that name a job of this one as their controller, which it is not.
+    pub(super) fn strangers_of(&self, job: &Uid, namespace: &str) -> Vec<Workload> {
+        let strange = self.uids_of(job, None).filter(|uid| !self.is_in(uid, namespace));
+        strange.filter_map(|uid| self.workloads.get(uid)).collect()
     }
 
-    fn uids_of<'a>(&'a self, job: &'a Uid) -> impl Iterator<Item = &'a Uid> {
+    /// Whether a job of this namespace controls a Workload.
+    pub(super) fn has_workload(&self, job: &Uid, namespace: &str) -> bool {
+        self.uids_of(job, Some(namespace)).next().is_some()
+    }
+
+    fn uids_of<'a>(&'a self, job: &'a Uid, namespace: Option<&'a str>) -> impl Iterator<Item = &'a Uid> {
         let from = (job.clone(), Uid::from(""));
-        self.workloads_of_job.range(from..).take_while(move |(of, _)| of == job).map(|(_, uid)| uid)
+        let named = self.workloads_of_job.range(from..).take_while(move |(of, _)| of == job);
+        let is_its = move |uid: &&Uid| namespace.is_none_or(|namespace| self.is_in(uid, namespace));
+        named.map(|(_, uid)| uid).filter(is_its)
+    }
+
+    fn is_in(&self, workload: &Uid, namespace: &str) -> bool {
+        self.workloads.kept(workload).is_some_and(|kept| **kept.namespace() == *namespace)
     }
 
     /// The Workloads whose job has this one's name, whatever its uid: what must never be asked for.

@@ -24,7 +24,7 @@ use crate::compose::{Priority, max_seconds};
 use crate::jobs::JobObject;
 use crate::reclaimable;
 use crate::reconcile::{
-    Job, Step, adopt, check_prebuilt, describes, is_equivalent, let_go, out_of_sync, upkeep,
+    Job, Step, adopt, change_queue, check_prebuilt, describes, is_equivalent, let_go, out_of_sync, upkeep,
 };
 use crate::status::Change;
 
@@ -119,6 +119,8 @@ pub struct Known<'a> {
     pub gates: Gates,
     /// Whether the Workload was deactivated here, and kept for as long as those are.
     pub is_outlived: bool,
+    /// Whether they name no queue, where only those are managed that do.
+    pub is_unqueued: bool,
     /// The time.
     pub now: Timestamp,
 }
@@ -301,10 +303,9 @@ fn by_admission(group: &Group<'_>, workload: &Workload, job: &Job, known: Known<
             Plan::of(worth(), gated.map(|pod| (pod.uid().into(), PodStep::Start)).collect())
         }
         (true, false) => {
-            let queue = job.view.queue.clone().filter(|_| !group.is_serving() && !reserved);
-            let moved = queue.filter(|queue| workload.spec.queue_name.as_ref() != Some(queue));
-            let step = moved.map_or_else(worth, |queue| PodsStep::Job(Step::ChangeQueue(queue)));
-            Plan::of(step, Vec::new())
+            let follows = !group.is_serving() && !reserved && !known.is_unqueued;
+            let moved = change_queue(&job.view, workload).filter(|_| follows);
+            Plan::of(moved.map_or_else(worth, PodsStep::Job), Vec::new())
         }
         (false, true) => Plan::of(worth(), Vec::new()),
         (false, false) => {
@@ -548,6 +549,7 @@ mod tests {
             prebuilt: None,
             compared: None,
             reclaims: true,
+            is_unqueued: false,
             gates: Gates::default(),
             is_outlived: false,
             now: NOW,
@@ -572,6 +574,18 @@ mod tests {
             assert_eq!(plan.workload, PodsStep::Job(wanted), "{seconds} {holds:?}");
             let stays = plan.pods.iter().all(|(_, step)| *step == PodStep::Start);
             assert!(stays, "{seconds} {holds:?}: {:?}", plan.pods);
+        }
+    }
+
+    #[test]
+    fn a_pod_that_names_no_queue_any_more_waits_for_one_where_it_may() {
+        let mut workload = of_a_minute(&[]);
+        workload.spec.queue_name = Some("a".to_owned());
+        for (is_unqueued, wanted) in [(false, Step::ChangeQueue(None)), (true, Step::Nothing)] {
+            let known = Known { priority: None, is_name_taken: false, reclaims: true, is_unqueued, now: NOW };
+            let pod = gated("60");
+            let group = Group::new(PodsKey::One("p".into()), [&pod]).unwrap();
+            assert_eq!(plan(&group, Some(&workload), known).workload, PodsStep::Job(wanted));
         }
     }
 

@@ -176,14 +176,16 @@ pub fn synced_as(view: &Workload, explicit: bool, now: Timestamp) -> Option<Valu
     Some(with_execution_time(patch(view, std::slice::from_ref(&change), now), view, &change, now))
 }
 
-/// Of a new workload: that it waits and is not admitted. `None` where something was said of its quota.
-pub fn introduced(view: &Workload, now: Timestamp) -> Option<Value> {
+/// Of a new workload: that it waits and is not admitted. `None` where something was said of its quota. `waits_for_pods` tells
+/// whether its pods are to be ready in time.
+pub fn introduced(view: &Workload, waits_for_pods: bool, now: Timestamp) -> Option<Value> {
     if view.condition(tokens::QUOTA_RESERVED).is_some() {
         return None;
     }
     let reason = tokens::quota_reserved::PENDING_EVALUATION;
     let waits = Change::new(tokens::QUOTA_RESERVED, false, reason, "it has not been looked at yet");
-    let changes: Vec<Change> = [waits].into_iter().chain(admission_news(view, true)).collect();
+    let unready = unready(view, waits_for_pods);
+    let changes: Vec<Change> = [waits].into_iter().chain(admission_news(view, true)).chain(unready).collect();
     Some(patch(view, &changes, now))
 }
 
@@ -293,11 +295,13 @@ fn is_weighed(reason: &PendingReason) -> bool {
 }
 
 /// Why it waits, and for what its pod sets ask where that was looked at; `None` where its status says so already, of the
-/// workload as it is now.
+/// workload as it is now. That its pods are not ready, where they are to be in time (`waits_for_pods`), is said along with that:
+/// Kueue says it in a write of its own.
 pub fn pending(
     view: &Workload,
     reason: &PendingReason,
     requests: &[(String, ResourceList)],
+    waits_for_pods: bool,
     now: Timestamp,
 ) -> Option<Value> {
     let (token, message) = (reason.token(), words::pending(reason));
@@ -328,6 +332,7 @@ pub fn pending(
     }
     let is_requeued = requeued.is_some();
     changes.extend(requeued);
+    changes.extend(unready(view, waits_for_pods));
     let mut body = patch(view, &changes, now);
     if is_requeued {
         without_backoff(&mut body, view);
@@ -383,7 +388,7 @@ mod tests {
     fn told(object: &mut Value, reason: &PendingReason, gpus: i64) -> bool {
         // The least that there can be is not read as it is written.
         let amounts = ResourceList::from([("nvidia.com/gpu".into(), gpus), ("memory".into(), i64::MIN)]);
-        let body = pending(&read(object), reason, &[("main".to_owned(), amounts)], now());
+        let body = pending(&read(object), reason, &[("main".to_owned(), amounts)], false, now());
         wrote(object, body)
     }
 
@@ -450,6 +455,21 @@ mod tests {
     }
 
     #[test]
+    fn that_pods_are_not_ready_is_said_along_with_the_reason_to_wait() {
+        let mut object = waiting();
+        assert!(told(&mut object, &PendingReason::Behind, 1));
+        let again = |object: &Value| pending(&read(object), &PendingReason::Behind, &[], true, now());
+        assert_eq!(again(&object), None, "it costs no write of its own");
+        object["metadata"]["generation"] = json!(2);
+        let body = again(&object);
+        assert!(wrote(&mut object, body));
+        let pods_ready = read(&object).condition(tokens::PODS_READY).cloned().unwrap();
+        assert_eq!((pods_ready.status.as_str(), pods_ready.reason.as_str()), ("False", "WaitForStart"));
+        let introduced = introduced(&read(&waiting()), true, now()).unwrap();
+        assert_eq!(introduced["status"]["conditions"][2]["reason"], "WaitForStart");
+    }
+
+    #[test]
     fn of_a_new_workload_nothing_is_said_unless_that_is_wanted() {
         let mut object = waiting();
         assert_eq!(synced(&read(&object), now()), None);
@@ -459,11 +479,11 @@ mod tests {
         assert_eq!(generations(&alone), [("Admitted".to_owned(), Some(1))]);
         assert_eq!(synced_as(&read(&alone), true, now()), None);
 
-        let body = introduced(&read(&object), now());
+        let body = introduced(&read(&object), false, now());
         assert!(wrote(&mut object, body));
         let said: Vec<_> = read(&object).status.conditions.iter().map(|one| one.reason.clone()).collect();
         assert_eq!(said, ["PendingEvaluation", "NoReservation"]);
-        assert_eq!(introduced(&read(&object), now()), None);
+        assert_eq!(introduced(&read(&object), false, now()), None);
         assert_eq!(synced(&read(&object), now()), None);
     }
 }

@@ -16,12 +16,12 @@ const WRITER: &str = "garbage-collector";
 /// When a refused deletion is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Wakes the collector when an object was created whose owner is gone already.
+/// Wakes the collector when an object was created whose owner is gone already, or never was in its namespace.
 pub(super) fn check_owners(cluster: &Cluster, created: &Object) {
     let state = cluster.state();
     let orphaned = items(created.value(), &["metadata", "ownerReferences"])
         .iter()
-        .any(|owner| !state.by_uid.contains_key(text(owner, &["uid"])));
+        .any(|owner| state.owner(text(owner, &["uid"]), &created.key().namespace).is_none());
     drop(state);
     if orphaned {
         cluster.0.housekeeping.notify_one();
@@ -62,7 +62,8 @@ fn try_again_later(cluster: &Cluster, refused: &[Ref]) {
     for object in objects {
         let owners = items(object.value(), &["metadata", "ownerReferences"]);
         let dead: Vec<Arc<str>> = owners.iter().map(|o| text(o, &["uid"]).into()).collect();
-        let dead = dead.into_iter().filter(|uid| !state.by_uid.contains_key(uid)).collect::<Vec<_>>();
+        let namespace = &object.key().namespace;
+        let dead: Vec<_> = dead.into_iter().filter(|uid| state.owner(uid, namespace).is_none()).collect();
         state.dead_owners.extend(dead);
     }
     drop(state);
@@ -101,7 +102,7 @@ async fn collect(cluster: &Cluster, dependent: &Ref) -> Result<bool, ApiError> {
         let mut alive = false;
         for owner in items(object.value(), &["metadata", "ownerReferences"]) {
             let uid = text(owner, &["uid"]);
-            match state.by_uid.get(uid).and_then(|r| state.resolve(r)) {
+            match state.owner(uid, &dependent.key.namespace).and_then(|r| state.resolve(r)) {
                 None => dead.push(uid.to_owned()),
                 Some(owner) if waits_for(&owner, "foregroundDeletion") => {
                     dead.push(uid.to_owned());

@@ -189,7 +189,7 @@ pub(crate) struct State {
     pub(crate) dependents: BTreeMap<Arc<str>, BTreeSet<Ref>>,
     /// Every stored object by its uid.
     pub(crate) by_uid: BTreeMap<Arc<str>, Ref>,
-    /// Owners that are gone and may still have dependents: work for garbage collection.
+    /// Owners that are gone, or in another namespace, and may still have dependents: work for garbage collection.
     pub(crate) dead_owners: BTreeSet<Arc<str>>,
     /// Objects that wait for their dependents to go, or to be orphaned.
     pub(crate) waiting_owners: BTreeSet<Ref>,
@@ -231,6 +231,14 @@ impl State {
 
     pub(crate) fn resolve(&self, reference: &Ref) -> Option<Arc<Object>> {
         self.get(&reference.resource, &reference.key)
+    }
+
+    /// Where the owner of this uid is stored, as a dependent in this namespace has it: one in another namespace is none. What is
+    /// in no namespace may own anything.
+    pub(crate) fn owner(&self, uid: &str, namespace: &str) -> Option<&Ref> {
+        let found = self.by_uid.get(uid)?;
+        let home = &*found.key.namespace;
+        (home.is_empty() || namespace.is_empty() || home == namespace).then_some(found)
     }
 
     pub(crate) fn list(&self, id: &GroupResource, namespace: Option<&str>) -> Vec<Arc<Object>> {
@@ -371,7 +379,8 @@ impl State {
             }
             _ => {}
         }
-        let missing = after.iter().filter(|owner| !self.by_uid.contains_key(*owner)).cloned();
+        let is_missing = |owner: &&Arc<str>| self.owner(owner, &key.namespace).is_none();
+        let missing: Vec<Arc<str>> = after.iter().filter(is_missing).cloned().collect();
         self.dead_owners.extend(missing);
         if new.is_some_and(|n| waits_for_dependents(n)) {
             self.waiting_owners.insert(reference());

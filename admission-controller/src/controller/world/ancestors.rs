@@ -12,6 +12,7 @@ use quota_engine::Uid;
 use super::{Unit, World, controller_of};
 use crate::config::Owning;
 use crate::controller::store::{BareJob, StoredJob, asks_to_be_resized};
+use crate::jobs::JobObject;
 
 /// Owners above one another that are looked at: Kueue's `managedOwnersChainLimit`.
 const MAX_ANCESTORS: usize = 10;
@@ -39,6 +40,7 @@ impl Standing {
 /// What an object says about what it owns.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ancestor {
+    namespace: String,
     names_queue: bool,
     owner: Option<OwnerReference>,
 }
@@ -79,6 +81,10 @@ impl World {
                 }
                 break;
             };
+            // To the garbage collector, too, an owner in another namespace is none: it takes what names one.
+            if !ancestor.namespace.is_empty() && ancestor.namespace != namespace {
+                break;
+            }
             if ancestor.names_queue || self.config.manage_jobs_without_queue_name {
                 top = Some(uid);
             }
@@ -98,7 +104,7 @@ impl World {
         let top = self.climb(part.owner.as_deref().cloned(), &part.namespace).1?;
         // What is admitted pod by pod, or by somebody else, has no say in this.
         let top_job = self.job(&top)?;
-        let workloads = self.workloads_of(&top);
+        let workloads = self.workloads_of(&top, Some(&part.namespace));
         let workload = workloads.iter().filter(|one| !one.holds(tokens::FINISHED));
         let latest = workload.max_by_key(|one| (&one.metadata.creation_timestamp, &one.metadata.name));
         let is_elastic =
@@ -111,18 +117,19 @@ impl World {
     }
 
     pub(super) fn ancestor(&self, uid: &Uid) -> Option<Ancestor> {
+        let of = |object: &JobObject| Ancestor {
+            namespace: object.metadata.namespace.clone().unwrap_or_default(),
+            names_queue: object.queue().is_some(),
+            owner: controller_of(&object.metadata).cloned(),
+        };
         match self.stored_job(uid) {
-            Some(StoredJob::Whole(job)) => Some(Ancestor {
-                names_queue: job.object.queue().is_some(),
-                owner: controller_of(&job.object.metadata).cloned(),
+            Some(StoredJob::Whole(job)) => Some(of(&job.object)),
+            Some(StoredJob::Bare(job)) => Some(Ancestor {
+                namespace: job.namespace.clone(),
+                names_queue: job.queue.is_some(),
+                owner: job.owner.as_deref().cloned(),
             }),
-            Some(StoredJob::Bare(job)) => {
-                Some(Ancestor { names_queue: job.queue.is_some(), owner: job.owner.as_deref().cloned() })
-            }
-            None => self.pod_owner(uid).map(|(_, object)| Ancestor {
-                names_queue: object.queue().is_some(),
-                owner: controller_of(&object.metadata).cloned(),
-            }),
+            None => self.pod_owner(uid).map(|(_, object)| of(object)),
         }
     }
 

@@ -76,13 +76,14 @@ impl World {
         if (child.group, child.kind) != kind.group_kind() {
             return;
         }
-        let parent = Uid::from(owner.uid.as_str());
+        // It is a child in its own namespace only.
+        let parent = (Uid::from(owner.uid.as_str()), object.metadata.namespace.clone().unwrap_or_default());
         let name = object.metadata.name.clone().unwrap_or_default();
         let said = (name, jobs::of_child(child.says, object));
         let before =
             self.children.entry(parent.clone()).or_default().insert(object.uid().into(), said.clone());
         if before.is_none_or(|before| before != said) {
-            self.describe_anew(&parent);
+            self.describe_anew(&parent.0);
         }
     }
 
@@ -94,14 +95,15 @@ impl World {
             if was_last {
                 self.children.remove(&parent);
             }
-            self.describe_anew(&parent);
+            self.describe_anew(&parent.0);
         }
     }
 
     /// What is said of a job's pods by what its controller made of it.
     fn said_by_child(&self, kind: &JobKind, object: &JobObject) -> Value {
         let Some(child) = &kind.child else { return Value::Null };
-        let mut children = self.children.get(&Uid::from(object.uid())).into_iter().flat_map(BTreeMap::values);
+        let key = (Uid::from(object.uid()), object.metadata.namespace.clone().unwrap_or_default());
+        let mut children = self.children.get(&key).into_iter().flat_map(BTreeMap::values);
         let found = match child.says {
             ChildSays::All => children.next_back(),
             ChildSays::Counts(named) => children.find(|(name, _)| name == object.text(named)),
@@ -151,6 +153,12 @@ impl World {
         self.config.manages(namespace, queue) && self.is_selected(namespace)
     }
 
+    /// Whether an object names no queue, where only those are managed that do: it may have named one before.
+    pub(in crate::controller) fn is_unqueued(&self, object: &JobObject) -> bool {
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        !self.config.manages(namespace, object.queue())
+    }
+
     /// Whether jobs of a namespace are managed at all. Where nobody has selected any, those of the control plane and of this
     /// program are not, as with Kueue.
     pub(super) fn is_selected(&self, namespace: &str) -> bool {
@@ -165,7 +173,7 @@ impl World {
     /// Whether a job is managed, as far as its Workloads are known.
     pub(in crate::controller) fn is_managed(&self, job: &JobObject) -> bool {
         let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
-        let known = || self.has_workload(&Uid::from(job.uid()));
+        let known = || self.has_workload(&Uid::from(job.uid()), namespace);
         (self.manages(namespace, job.queue()) || known()) && self.standing(&job.metadata) == Standing::Own
     }
 
@@ -184,7 +192,8 @@ impl World {
     /// A job of which nothing was kept, and that is managed now: it has a Workload, or it has turned out to be nobody's part.
     pub(in crate::controller) fn job_to_read(&self, uid: &Uid) -> Option<&BareJob> {
         let StoredJob::Bare(job) = self.stored_job(uid)? else { return None };
-        let is_wanted = || self.has_workload(uid) || self.manages(&job.namespace, job.queue.as_deref());
+        let is_wanted =
+            || self.has_workload(uid, &job.namespace) || self.manages(&job.namespace, job.queue.as_deref());
         let standing = || self.standing_below(job.owner.as_deref().cloned(), &job.namespace);
         (job.can_be_managed && is_wanted() && standing().is_looked_at()).then_some(job)
     }

@@ -251,7 +251,10 @@ impl World {
     /// The Workload of pods, and whether one of its name was made for something else.
     pub(in crate::controller) fn workload_of_pods(&self, key: &PodsKey) -> (Option<Workload>, bool) {
         match key {
-            PodsKey::One(uid) => (self.workloads_of(uid).into_iter().next(), false),
+            PodsKey::One(uid) => {
+                let namespace = self.pod(uid).and_then(|pod| pod.metadata.namespace.as_deref());
+                (self.workloads_of(uid, namespace).into_iter().next(), false)
+            }
             PodsKey::Group(group) => match self.workloads.named(&group.namespace, &group.name) {
                 Some(kept) if kept.is_of_group() || self.is_prebuilt(kept, key) => (Some(kept.view()), false),
                 Some(_) => (None, true),
@@ -277,10 +280,10 @@ impl World {
         Some((owner, store.get(uid)?))
     }
 
-    /// The Workloads that were made from an object.
-    pub(in crate::controller) fn workloads_made_from(&self, owner: &Uid) -> Vec<Workload> {
-        let uids = self.members.workloads_of_owner.get(owner);
-        uids.into_iter().flatten().filter_map(|uid| self.workloads.get(uid)).collect()
+    /// The Workloads that were made from an object of this namespace.
+    pub(in crate::controller) fn workloads_made_from(&self, owner: &Uid, namespace: &str) -> Vec<Workload> {
+        let uids = self.members.workloads_of_owner.get(owner).into_iter().flatten();
+        uids.filter(|uid| self.is_in(uid, namespace)).filter_map(|uid| self.workloads.get(uid)).collect()
     }
 
     /// The pods that have to join a group of an object that has these Workloads, or to follow it to another queue, and the

@@ -77,7 +77,8 @@ impl World {
     /// The requests that were made for a Workload, by uid.
     pub(in crate::controller) fn requests_of(&self, workload: &Workload) -> Vec<&ProvisioningRequest> {
         let uids = self.provisioning.by_workload.get(&input::uid(&workload.metadata));
-        uids.into_iter().flatten().filter_map(|uid| self.provisioning.requests.get(uid)).collect()
+        let requests = uids.into_iter().flatten().filter_map(|uid| self.provisioning.requests.get(uid));
+        requests.filter(|request| request.metadata.namespace == workload.metadata.namespace).collect()
     }
 
     /// The settings of a check that asks for nodes.

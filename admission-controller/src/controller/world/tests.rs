@@ -31,11 +31,15 @@ impl Told {
     }
 
     fn workload_of(&mut self, job: &str, version: &str) {
+        let owner =
+            json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": job, "controller": true });
+        self.workload_in("team", &owner, version);
+    }
+
+    fn workload_in(&mut self, namespace: &str, owner: &Value, version: &str) {
         let workload = serde_json::from_value(json!({ "metadata": {
-            "name": "w", "namespace": "team", "uid": "w", "resourceVersion": version,
-            "ownerReferences": [
-                { "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": job, "controller": true },
-            ],
+            "name": "w", "namespace": namespace, "uid": format!("w-{namespace}"), "resourceVersion": version,
+            "ownerReferences": [owner],
         }}));
         let change = Change::Applied(workload.unwrap());
         self.world.take(&mut self.engine, Seen::Workload(change));
@@ -220,8 +224,91 @@ fn a_workload_that_is_given_to_another_job_is_the_firsts_no_more() {
     let mut told = told();
     told.workload_of("u", "7");
     told.workload_of("x", "8");
-    let has = |uid: &str| told.world.has_workload(&Uid::from(uid));
+    let has = |uid: &str| told.world.has_workload(&Uid::from(uid), "team");
     assert_eq!((has("u"), has("x")), (false, true));
+}
+
+fn table(kind: &str) -> &'static JobKind {
+    TABLE.iter().find(|one| one.kind == kind).unwrap()
+}
+
+/// An object of this namespace, with more metadata.
+fn object_in(namespace: &str, more: &Value) -> JobObject {
+    let mut metadata = json!({ "name": "n", "namespace": namespace, "uid": "n", "resourceVersion": "1" });
+    set_all(&mut metadata, more);
+    serde_json::from_value(json!({ "metadata": metadata, "spec": { "replicatedJobs": [] } })).unwrap()
+}
+
+fn owned_by(api_version: &str, kind: &str) -> Value {
+    json!({ "apiVersion": api_version, "kind": kind, "name": "n", "uid": "n", "controller": true })
+}
+
+/// The garbage collector takes what names one; until then it is on its own.
+#[test]
+fn an_owner_in_another_namespace_is_none() {
+    for (namespace, is_part) in [("team", true), ("other", false)] {
+        let mut told = told();
+        let above = object_in(namespace, &queued());
+        told.world.take(&mut told.engine, Seen::Job(table("JobSet"), Change::Applied(above)));
+        let mut part = queued();
+        part["ownerReferences"] = json!([owned_by("jobset.x-k8s.io/v1alpha2", "JobSet")]);
+        let kept = told.job(Change::Applied, 2, &part);
+        assert_eq!(kept.contains("Bare"), is_part, "{namespace}: {kept}");
+    }
+}
+
+#[test]
+fn a_child_in_another_namespace_says_nothing_of_a_job() {
+    let mut told = told();
+    let job = object_in("team", &queued());
+    told.world.take(&mut told.engine, Seen::Job(table("TrainJob"), Change::Applied(job)));
+    for (namespace, says) in [("other", false), ("team", true)] {
+        let owner = owned_by("trainer.kubeflow.org/v1alpha1", "TrainJob");
+        let more = json!({ "uid": format!("child-{namespace}"), "ownerReferences": [owner] });
+        let child = Change::Applied(object_in(namespace, &more));
+        told.world.take(&mut told.engine, Seen::Job(table("JobSet"), child));
+        let job = told.world.job(&Uid::from("n")).unwrap();
+        assert_eq!(!job.object.child.is_null(), says, "{namespace}");
+    }
+}
+
+#[test]
+fn what_names_an_owner_in_another_namespace_is_not_made_for_it() {
+    let mut told = told();
+    told.job(Change::Applied, 1, &json!({}));
+    let owner =
+        json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true });
+    told.workload_in("other", &owner, "7");
+    assert!(!told.is_to_be_read());
+    let uid = Uid::from("u");
+    let names = |namespace| told.world.workloads_of(&uid, namespace).len();
+    assert_eq!((names(Some("team")), names(None)), (0, 1));
+    assert_eq!(told.world.strangers_of(&uid, "team").len(), 1, "nobody else lets it go");
+    told.workload_in("team", &owner, "8");
+    assert!(told.is_to_be_read());
+    assert_eq!(told.world.strangers_of(&uid, "team").len(), 1);
+
+    told.workload_in("other", &owned_by("apps/v1", "StatefulSet"), "9");
+    let made = |namespace| told.world.workloads_made_from(&Uid::from("n"), namespace).len();
+    assert_eq!((made("team"), made("other")), (0, 1));
+}
+
+#[test]
+fn a_request_for_nodes_in_another_namespace_is_none_of_a_workload() {
+    let mut told = told();
+    told.workload();
+    let workload = told.world.workload_named("team", "w").unwrap();
+    for (namespace, count) in [("other", 0), ("team", 1)] {
+        let metadata = json!({
+            "name": "r", "namespace": namespace, "uid": namespace, "resourceVersion": "8",
+            "ownerReferences": [
+                { "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "name": "w", "uid": "w-team", "controller": true },
+            ],
+        });
+        let request = Change::Applied(serde_json::from_value(json!({ "metadata": metadata })).unwrap());
+        told.world.take(&mut told.engine, Seen::ProvisioningRequest(request));
+        assert_eq!(told.world.requests_of(&workload).len(), count, "{namespace}");
+    }
 }
 
 #[test]
