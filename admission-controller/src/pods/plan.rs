@@ -542,8 +542,8 @@ mod tests {
         }))
     }
 
-    fn planned(key: PodsKey, pod: &JobObject, workload: &Workload) -> Plan {
-        let known = Known {
+    fn known() -> Known<'static> {
+        Known {
             priority: None,
             is_name_taken: false,
             prebuilt: None,
@@ -553,8 +553,11 @@ mod tests {
             gates: Gates::default(),
             is_outlived: false,
             now: NOW,
-        };
-        plan(&Group::new(key, [pod]).unwrap(), Some(workload), known)
+        }
+    }
+
+    fn planned(key: PodsKey, pod: &JobObject, workload: &Workload) -> Plan {
+        plan(&Group::new(key, [pod]).unwrap(), Some(workload), known())
     }
 
     #[test]
@@ -582,7 +585,7 @@ mod tests {
         let mut workload = of_a_minute(&[]);
         workload.spec.queue_name = Some("a".to_owned());
         for (is_unqueued, wanted) in [(false, Step::ChangeQueue(None)), (true, Step::Nothing)] {
-            let known = Known { priority: None, is_name_taken: false, reclaims: true, is_unqueued, now: NOW };
+            let known = Known { is_unqueued, ..known() };
             let pod = gated("60");
             let group = Group::new(PodsKey::One("p".into()), [&pod]).unwrap();
             assert_eq!(plan(&group, Some(&workload), known).workload, PodsStep::Job(wanted));

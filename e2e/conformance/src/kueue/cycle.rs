@@ -185,7 +185,7 @@ impl Cycle {
     fn write_reason(&mut self, new: &NewReason) {
         let uid = &new.workload;
         let requests = self.world.engine.requests_of(uid);
-        let body = |view: &Workload, now| status::pending(view, &new.reason, &requests, now);
+        let body = |view: &Workload, now| status::pending(view, &new.reason, &requests, false, now);
         let view = self.view(uid);
         if let Some(first) = body(&view, self.now)
             && self.write(uid, &view, first, None) == Outcome::Unsettled
