@@ -7,7 +7,9 @@ mod support;
 
 use std::time::Duration;
 
+use admission_controller::input::{QueueOrder, queued_at};
 use cluster_sim::{GroupResource, Part};
+use crds::view::workload::Workload;
 use serde_json::{Value, json};
 use support::World;
 
@@ -381,4 +383,44 @@ async fn odd_times_neither_stop_nor_hurry_others() {
     };
     by_uid.sort_by_key(|name| uid(name));
     assert_eq!((shown.len(), shown), (20, by_uid));
+}
+
+/// One without a time of creation is older than all others; any other has its place among them.
+#[test]
+fn odd_times_of_creation_are_in_order() {
+    let created = |written: Value| {
+        let mut object = workload("w", |_| ());
+        object["metadata"]["creationTimestamp"] = written;
+        let view: Workload = serde_json::from_value(object).unwrap();
+        queued_at(&view, QueueOrder::default())
+    };
+    let times = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "9999-12-30T22:00:00Z"];
+    let order: Vec<i64> =
+        std::iter::once(Value::Null).chain(times.iter().map(|time| json!(time))).map(created).collect();
+    assert!(order.is_sorted_by(|one, next| one < next), "{order:?}");
+}
+
+/// All that is made comes from the future, or is old, by the clock of the program.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_wrong_holds_nobody_up() {
+    for time in ["2000-01-01T00:00:00Z", "2099-01-01T00:00:00Z"] {
+        let world = World::new(true).await;
+        world.start_at(time, "layer1");
+        world.settle().await;
+        world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+        for job in ["first", "second"] {
+            world.pytorch(job, "a", 1).await;
+            world.pass(2).await;
+        }
+        world.settle().await;
+        assert!(world.is("first", "Admitted") && !world.is("second", "QuotaReserved"), "{time}");
+        let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+        world.cluster.store("user").delete(&jobs, "team", "first", Default::default()).await.unwrap();
+        world.settle().await;
+        assert!(world.is("second", "Admitted"), "{time}: {:?}", world.workload("second"));
+        // No time that somebody waited is less than none.
+        let metrics = world.metrics().await;
+        let below = metrics.lines().find(|line| line.starts_with("kueue_") && line.contains(" -"));
+        assert_eq!(below, None, "{time}");
+    }
 }
