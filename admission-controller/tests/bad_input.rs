@@ -7,7 +7,11 @@ mod support;
 
 use std::time::Duration;
 
-use admission_controller::input::{QueueOrder, queued_at};
+use admission_controller::compose::Priorities;
+use admission_controller::config::Configuration;
+use admission_controller::defaults::PodDefaults;
+use admission_controller::input::{self, QueueOrder, queued_at};
+use admission_controller::requests::Rules;
 use cluster_sim::{GroupResource, Part};
 use crds::view::workload::Workload;
 use serde_json::{Value, json};
@@ -203,16 +207,61 @@ async fn odd_counts_and_names_are_refused_or_never_fit() {
         world.cluster.store("user").delete(&id, "team", "odd", Default::default()).await.unwrap();
         world.settle().await;
     }
-    // The lowest and the highest priority there is, and a count of nothing, are no mistakes.
+    // The lowest and the highest priority there is, a count of nothing, and a wish for no fewer pods than all, are no mistakes.
     for (name, change) in [
         ("lowest", Box::new(set("/spec/priority", json!(i32::MIN))) as Change),
         ("highest", Box::new(set("/spec/priority", json!(i32::MAX)))),
         ("nothing", Box::new(set("/spec/podSets/0/count", json!(0)))),
+        // An API server that knows the rule between the two refuses it.
+        ("more-than-all", Box::new(set("/spec/podSets/0/minCount", json!(2)))),
     ] {
         create(&world, workload(name, change)).await.unwrap();
         world.settle().await;
         assert!(holds(&world, name, "Admitted"), "{name}");
     }
+}
+
+/// No pod set does with more pods than it has, nor with fewer than none.
+#[test]
+fn odd_least_counts_are_from_none_to_all() {
+    for (count, least, wanted) in [(3, 5, 3), (3, 2, 2), (3, 0, 0), (3, -1, 0), (0, 1, 0), (-2, 1, 0)] {
+        let object = workload("w", |one| {
+            one["spec"]["podSets"][0]["count"] = json!(count);
+            one["spec"]["podSets"][0]["minCount"] = json!(least);
+        });
+        let view: Workload = serde_json::from_value(object).unwrap();
+        let rules = Rules::of(&Configuration::default());
+        let defaults = PodDefaults::default();
+        let read = input::workload((&view).into(), &view, &rules, &defaults, &Priorities::default());
+        assert_eq!(read.pod_sets[0].min_count, Some(wanted), "{least} of {count}");
+    }
+}
+
+/// A job of no pods waits for nothing and holds nothing; that it is admitted is written once.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_no_pods_are_admitted_once() {
+    let world = world().await;
+    let job = |name: &str, parallelism: Value| {
+        let gpu = json!({ "limits": { "nvidia.com/gpu": 1 } });
+        let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "x", "resources": gpu }] });
+        let labels = json!({ "kueue.x-k8s.io/queue-name": "a" });
+        json!({
+            "metadata": { "name": name, "namespace": "team", "labels": labels },
+            "spec": { "suspend": true, "parallelism": parallelism, "template": { "spec": pod } },
+        })
+    };
+    world.create("batch", "jobs", job("none", json!(0))).await;
+    world.create("batch", "jobs", job("unsaid", Value::Null)).await;
+    world.pytorch("empty", "a", 0).await;
+    world.settle().await;
+    for name in ["none", "unsaid", "empty"] {
+        assert!(world.is(name, "Admitted"), "{name}: {:?}", world.workload(name));
+    }
+    let queue = world.get(KUEUE, "clusterqueues", "a").unwrap();
+    assert_eq!(queue["status"]["flavorsReservation"][0]["resources"][0]["total"], "1", "that of the one pod");
+    let before = world.cluster.revision();
+    world.pass(600).await;
+    assert_eq!(world.writes("layer1", before), [""; 0]);
 }
 
 /// A thousand cohorts in a row; one in the middle goes, and comes back as another's parent.
