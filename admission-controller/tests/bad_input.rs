@@ -15,7 +15,7 @@ use admission_controller::requests::Rules;
 use cluster_sim::{GroupResource, Part};
 use crds::view::workload::Workload;
 use serde_json::{Value, json};
-use support::World;
+use support::{World, pytorch};
 
 const KUEUE: &str = "kueue.x-k8s.io";
 
@@ -363,6 +363,83 @@ async fn odd_owners_are_no_jobs() {
         world.settle().await;
         assert!(world.is("mine", "Admitted"), "{what}: nor does its end matter");
     }
+}
+
+/// Who has too many owners above it, or owners in a circle, is told, and managed as soon as that is put right.
+#[tokio::test(start_paused = true)]
+async fn odd_chains_of_owners_are_told_on_the_job() {
+    const SETS: &str = "jobset.x-k8s.io";
+    let world = world().await;
+    let owned = |by: &Value| {
+        let metadata = &by["metadata"];
+        json!([{
+            "apiVersion": by["apiVersion"], "kind": by["kind"], "name": metadata["name"], "uid": metadata["uid"],
+            "controller": true,
+        }])
+    };
+    let set = async |name: &str, owner: Option<&Value>| {
+        let mut set = json!({ "metadata": { "name": name, "namespace": "team" }, "spec": {} });
+        if let Some(owner) = owner {
+            set["metadata"]["ownerReferences"] = owned(owner);
+        }
+        world.create(SETS, "jobsets", set).await.value().clone()
+    };
+    let mut deep = set("s0", None).await;
+    for level in 1..11 {
+        deep = set(&format!("s{level}"), Some(&deep)).await;
+    }
+    let first = set("first", None).await;
+    let second = set("second", Some(&first)).await;
+    let round = owned(&second);
+    world
+        .update(SETS, "jobsets", "first", false, |set| set["metadata"]["ownerReferences"] = round.clone())
+        .await;
+    for (name, owner, loosened) in [("deep", &deep, "s1"), ("round", &second, "first")] {
+        let mut job = pytorch(name, "a", 1);
+        job["metadata"]["ownerReferences"] = owned(owner);
+        world.create("kubeflow.org", "pytorchjobs", job).await;
+        world.settle().await;
+        assert!(world.workload(name).is_none() && world.is_suspended(name), "{name}");
+        let told = world.told_of("PyTorchJob", name);
+        assert!(told.contains(&"JobNestingTooDeep".to_owned()), "{name}: {told:?}");
+        neighbour_is_admitted(&world, name).await;
+        let loosen = |set: &mut Value| {
+            set["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+        };
+        world.update(SETS, "jobsets", loosened, false, loosen).await;
+        world.settle().await;
+        assert!(world.is(name, "Admitted"), "{name}: {:?}", world.workload(name));
+    }
+}
+
+/// A group of pods whose name somebody else's Workload has waits, and is told, until that is gone.
+#[tokio::test(start_paused = true)]
+async fn a_group_of_pods_takes_nobodys_workload() {
+    let world = world().await;
+    create(&world, workload("ring", |_| ())).await.unwrap();
+    for name in ["r0", "r1"] {
+        let gpu = json!({ "requests": { "nvidia.com/gpu": 1 }, "limits": { "nvidia.com/gpu": 1 } });
+        let pod = json!({
+            "metadata": {
+                "name": name, "namespace": "team",
+                "labels": { "kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/pod-group-name": "ring" },
+                "annotations": { "kueue.x-k8s.io/pod-group-total-count": "2" },
+            },
+            "spec": { "containers": [{ "name": "c", "image": "x", "resources": gpu }] },
+        });
+        world.create("", "pods", pod).await;
+    }
+    world.settle().await;
+    let told = world.told_of("Pod", "r0");
+    assert!(told.contains(&"WorkloadNameConflict".to_owned()), "{told:?}");
+    let owners = || world.workload_named("ring").unwrap()["metadata"]["ownerReferences"].clone();
+    assert!(holds(&world, "ring", "Admitted") && owners().is_null(), "it is left alone");
+    neighbour_is_admitted(&world, "a group without a Workload").await;
+    let id = GroupResource::new(KUEUE, "workloads");
+    world.cluster.store("user").delete(&id, "team", "ring", Default::default()).await.unwrap();
+    world.settle().await;
+    assert_eq!(owners().as_array().map(Vec::len), Some(2), "{:?}", world.workload_named("ring"));
+    assert!(holds(&world, "ring", "Admitted"));
 }
 
 /// Times that lie far back or far ahead, counts that have run over, and equal ages.

@@ -396,7 +396,7 @@ impl World {
         self.tally.changed(Some(&gone.view()), None);
         engine.apply(Event::WorkloadGone(gone.uid.clone()));
         self.revalued.remove(&gone.uid);
-        self.dirty.extend(self.members.unit_of(gone));
+        self.dirty.extend(self.members.unit_of(gone).or_else(|| self.members.kept_out_by(gone)));
         self.dirty.extend(self.members.workload_gone(gone));
         self.ground.leave(&gone.uid);
         if let Some(job) = self.forget_workload_of_job(gone) {

@@ -67,6 +67,12 @@ impl Members {
             .then(|| Unit::Pods(PodsKey::One(owner.uid.clone())))
     }
 
+    /// The pods that have no Workload because this one, which is not theirs, has the name of their group.
+    pub(super) fn kept_out_by(&self, workload: &Kept) -> Option<Unit> {
+        let group = PodsKey::group(workload.namespace(), &workload.name);
+        self.by_key.contains_key(&group).then_some(Unit::Pods(group))
+    }
+
     /// Takes note of a Workload; the owners it was made from may have to look at it.
     pub(super) fn workload_seen(&mut self, workload: &Kept) -> Vec<Unit> {
         let owners = made_from(workload);
