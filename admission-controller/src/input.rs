@@ -28,6 +28,9 @@ use crate::requests::Rules;
 use crate::requeue;
 use crate::topology;
 
+#[cfg(test)]
+mod tests;
+
 /// The engine's uid of an object; empty where the object has none.
 pub fn uid(metadata: &ObjectMeta) -> Uid {
     Uid::new(metadata.uid.as_deref().unwrap_or_default())

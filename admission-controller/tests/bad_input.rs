@@ -7,13 +7,7 @@ mod support;
 
 use std::time::Duration;
 
-use admission_controller::compose::Priorities;
-use admission_controller::config::Configuration;
-use admission_controller::defaults::PodDefaults;
-use admission_controller::input::{self, QueueOrder, queued_at};
-use admission_controller::requests::Rules;
 use cluster_sim::{GroupResource, Part};
-use crds::view::workload::Workload;
 use serde_json::{Value, json};
 use support::{World, pytorch};
 
@@ -221,22 +215,6 @@ async fn odd_counts_and_names_are_refused_or_never_fit() {
     }
 }
 
-/// No pod set does with more pods than it has, nor with fewer than none.
-#[test]
-fn odd_least_counts_are_from_none_to_all() {
-    for (count, least, wanted) in [(3, 5, 3), (3, 2, 2), (3, 0, 0), (3, -1, 0), (0, 1, 0), (-2, 1, 0)] {
-        let object = workload("w", |one| {
-            one["spec"]["podSets"][0]["count"] = json!(count);
-            one["spec"]["podSets"][0]["minCount"] = json!(least);
-        });
-        let view: Workload = serde_json::from_value(object).unwrap();
-        let rules = Rules::of(&Configuration::default());
-        let defaults = PodDefaults::default();
-        let read = input::workload((&view).into(), &view, &rules, &defaults, &Priorities::default());
-        assert_eq!(read.pod_sets[0].min_count, Some(wanted), "{least} of {count}");
-    }
-}
-
 /// A job of no pods waits for nothing and holds nothing; that it is admitted is written once.
 #[tokio::test(start_paused = true)]
 async fn jobs_of_no_pods_are_admitted_once() {
@@ -262,6 +240,52 @@ async fn jobs_of_no_pods_are_admitted_once() {
     let before = world.cluster.revision();
     world.pass(600).await;
     assert_eq!(world.writes("layer1", before), [""; 0]);
+}
+
+/// However it is written, a quota is lent to the last device, and no further.
+#[tokio::test(start_paused = true)]
+async fn odd_quotas_are_lent_to_the_last() {
+    let world = world().await;
+    world.queue("lends", "pool", json!({ "nominalQuota": 1, "lendingLimit": 1 }), json!({})).await;
+    world.queue("borrows", "pool", json!({ "nominalQuota": 0, "borrowingLimit": 1 }), json!({})).await;
+    let write = async |queue: &str, fields: &[&str], written: &str| {
+        let change = |queue: &mut Value| {
+            let quota = &mut queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0];
+            fields.iter().for_each(|field| quota[*field] = json!(written));
+        };
+        world.update(KUEUE, "clusterqueues", queue, false, change).await;
+    };
+    for (written, given) in [
+        ("1e3", 1_000),
+        ("0.5", 1),
+        ("2500m", 3),
+        ("1Ei", 1 << 60),
+        ("10E", i64::MAX),
+        ("9223372036854775808", i64::MAX),
+        ("1e400", i64::MAX),
+    ] {
+        write("lends", &["nominalQuota", "lendingLimit"], written).await;
+        write("borrows", &["borrowingLimit"], written).await;
+        let asks = |name: &str, amount: i64| {
+            workload(name, |one| {
+                one["spec"]["queueName"] = json!("borrows");
+                gpus(json!(amount.to_string()))(one);
+            })
+        };
+        if let Some(more) = given.checked_add(1) {
+            create(&world, asks("more", more)).await.unwrap();
+        }
+        create(&world, asks("all", given)).await.unwrap();
+        world.settle().await;
+        assert!(holds(&world, "all", "Admitted"), "{written}: {:?}", world.workload_named("all"));
+        assert!(!holds(&world, "more", "QuotaReserved"), "{written}");
+        neighbour_is_admitted(&world, written).await;
+        let id = GroupResource::new(KUEUE, "workloads");
+        for name in ["all", "more"] {
+            let _none = world.cluster.store("user").delete(&id, "team", name, Default::default()).await;
+        }
+        world.settle().await;
+    }
 }
 
 /// A thousand cohorts in a row; one in the middle goes, and comes back as another's parent.
@@ -509,21 +533,6 @@ async fn odd_times_neither_stop_nor_hurry_others() {
     };
     by_uid.sort_by_key(|name| uid(name));
     assert_eq!((shown.len(), shown), (20, by_uid));
-}
-
-/// One without a time of creation is older than all others; any other has its place among them.
-#[test]
-fn odd_times_of_creation_are_in_order() {
-    let created = |written: Value| {
-        let mut object = workload("w", |_| ());
-        object["metadata"]["creationTimestamp"] = written;
-        let view: Workload = serde_json::from_value(object).unwrap();
-        queued_at(&view, QueueOrder::default())
-    };
-    let times = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "9999-12-30T22:00:00Z"];
-    let order: Vec<i64> =
-        std::iter::once(Value::Null).chain(times.iter().map(|time| json!(time))).map(created).collect();
-    assert!(order.is_sorted_by(|one, next| one < next), "{order:?}");
 }
 
 /// All that is made comes from the future, or is old, by the clock of the program.
