@@ -326,6 +326,31 @@ async fn long_chains_of_cohorts_are_followed_and_may_break() {
     assert!(holds(&world, "two", "Admitted"), "and in reach again");
 }
 
+/// What an API server that knows no rules between fields refuses of a Topology.
+#[tokio::test(start_paused = true)]
+async fn odd_levels_are_refused() {
+    let world = world().await;
+    let id = GroupResource::new(KUEUE, "topologies");
+    let many = |count: usize| (0..count).map(|level| format!("example.com/l{level}")).collect::<Vec<_>>();
+    for (name, labels, refused) in [
+        ("none", vec![], true),
+        ("one", many(1), false),
+        ("as-many-as-may-be", many(16), false),
+        ("too-many", many(20), true),
+        ("no-name", vec![String::new()], true),
+        ("no-key", vec!["not a key!".to_owned()], true),
+    ] {
+        let levels: Vec<Value> = labels.iter().map(|label| json!({ "nodeLabel": label })).collect();
+        let topology = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology",
+            "metadata": { "name": name }, "spec": { "levels": levels },
+        });
+        let made = world.cluster.store("user").create(&id, topology).await;
+        assert_eq!(made.is_err(), refused, "{name}");
+        neighbour_is_admitted(&world, name).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_queue_may_come_later_than_what_names_it() {
     let world = world().await;
