@@ -435,7 +435,8 @@ async fn odd_chains_of_owners_are_told_on_the_job() {
     };
     let mut deep = set("s0", None).await;
     for level in 1..11 {
-        deep = set(&format!("s{level}"), Some(&deep)).await;
+        let name = format!("s{level}");
+        deep = set(name.as_str(), Some(&deep)).await;
     }
     let first = set("first", None).await;
     let second = set("second", Some(&first)).await;
