@@ -29,6 +29,9 @@ use crate::requeue;
 use crate::slices;
 use crate::topology;
 
+#[cfg(test)]
+mod tests;
+
 /// The engine's uid of an object; empty where the object has none.
 pub fn uid(metadata: &ObjectMeta) -> Uid {
     Uid::new(metadata.uid.as_deref().unwrap_or_default())

@@ -41,3 +41,59 @@ pub fn put_off(seen: Option<&RequeueState>, until: Option<Timestamp>, counted: b
     }
     (state != seen).then_some(state)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In seconds: the first wait, the longest (0 is none), how often it was put off with this time, and the wait.
+    #[test]
+    fn each_wait_is_twice_the_one_before_up_to_the_longest() {
+        let seconds = SignedDuration::from_secs;
+        for (base, longest, times, wanted) in [
+            (60, 3600, 1, 60),
+            (60, 3600, 2, 120),
+            (60, 3600, 6, 1920),
+            (60, 3600, 7, 3600),
+            (60, 3600, 1_000_000, 3600),
+            (60, 3600, i32::MAX, 3600),
+            // Nobody counts so, but anybody may write it.
+            (60, 3600, 0, 60),
+            (60, 3600, i32::MIN, 60),
+            // The longest is no limit of what is written.
+            (7200, 3600, 1, 7200),
+            (7200, 3600, 2, 3600),
+            (0, 3600, 1_000_000, 0),
+            (60, 0, 11, 60 << 10),
+            (60, 0, 1_000_000, i64::MAX),
+            (i64::MAX, 0, 2, i64::MAX),
+            (i64::MAX, 3600, 2, 3600),
+        ] {
+            let wait = backoff(seconds(base), seconds(longest), times);
+            assert_eq!(wait.as_secs(), wanted, "{times} times, from {base} to {longest}");
+        }
+    }
+
+    #[test]
+    fn the_later_time_holds_and_counts_do_not_run_over() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let state = |(count, until): (Option<i32>, Option<i64>)| RequeueState {
+            count,
+            requeue_at: until.map(|second| Time(at(second))),
+        };
+        for (seen, until, counted, wanted) in [
+            (None, None, false, None),
+            (None, Some(7), false, Some((None, Some(7)))),
+            (None, Some(7), true, Some((Some(1), Some(7)))),
+            (Some((Some(1), Some(9))), Some(7), false, None),
+            (Some((Some(1), Some(9))), Some(7), true, Some((Some(2), Some(9)))),
+            (Some((Some(1), Some(9))), Some(11), false, Some((Some(1), Some(11)))),
+            (Some((Some(i32::MAX), None)), None, true, None),
+            (Some((Some(i32::MAX), None)), Some(7), true, Some((Some(i32::MAX), Some(7)))),
+        ] {
+            let seen = seen.map(state);
+            let after = put_off(seen.as_ref(), until.map(at), counted);
+            assert_eq!(after, wanted.map(state), "{seen:?}, until {until:?}, counted: {counted}");
+        }
+    }
+}

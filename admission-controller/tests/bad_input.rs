@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cluster_sim::{GroupResource, Part};
 use serde_json::{Value, json};
-use support::World;
+use support::{World, pytorch};
 
 const KUEUE: &str = "kueue.x-k8s.io";
 
@@ -201,15 +201,90 @@ async fn odd_counts_and_names_are_refused_or_never_fit() {
         world.cluster.store("user").delete(&id, "team", "odd", Default::default()).await.unwrap();
         world.settle().await;
     }
-    // The lowest and the highest priority there is, and a count of nothing, are no mistakes.
+    // The lowest and the highest priority there is, a count of nothing, and a wish for no fewer pods than all, are no mistakes.
     for (name, change) in [
         ("lowest", Box::new(set("/spec/priority", json!(i32::MIN))) as Change),
         ("highest", Box::new(set("/spec/priority", json!(i32::MAX)))),
         ("nothing", Box::new(set("/spec/podSets/0/count", json!(0)))),
+        // An API server that knows the rule between the two refuses it.
+        ("more-than-all", Box::new(set("/spec/podSets/0/minCount", json!(2)))),
     ] {
         create(&world, workload(name, change)).await.unwrap();
         world.settle().await;
         assert!(holds(&world, name, "Admitted"), "{name}");
+    }
+}
+
+/// A job of no pods waits for nothing and holds nothing; that it is admitted is written once.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_no_pods_are_admitted_once() {
+    let world = world().await;
+    let job = |name: &str, parallelism: Value| {
+        let gpu = json!({ "limits": { "nvidia.com/gpu": 1 } });
+        let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "x", "resources": gpu }] });
+        let labels = json!({ "kueue.x-k8s.io/queue-name": "a" });
+        json!({
+            "metadata": { "name": name, "namespace": "team", "labels": labels },
+            "spec": { "suspend": true, "parallelism": parallelism, "template": { "spec": pod } },
+        })
+    };
+    world.create("batch", "jobs", job("none", json!(0))).await;
+    world.create("batch", "jobs", job("unsaid", Value::Null)).await;
+    world.pytorch("empty", "a", 0).await;
+    world.settle().await;
+    for name in ["none", "unsaid", "empty"] {
+        assert!(world.is(name, "Admitted"), "{name}: {:?}", world.workload(name));
+    }
+    let queue = world.get(KUEUE, "clusterqueues", "a").unwrap();
+    assert_eq!(queue["status"]["flavorsReservation"][0]["resources"][0]["total"], "1", "that of the one pod");
+    let before = world.cluster.revision();
+    world.pass(600).await;
+    assert_eq!(world.writes("layer1", before), [""; 0]);
+}
+
+/// However it is written, a quota is lent to the last device, and no further.
+#[tokio::test(start_paused = true)]
+async fn odd_quotas_are_lent_to_the_last() {
+    let world = world().await;
+    world.queue("lends", "pool", json!({ "nominalQuota": 1, "lendingLimit": 1 }), json!({})).await;
+    world.queue("borrows", "pool", json!({ "nominalQuota": 0, "borrowingLimit": 1 }), json!({})).await;
+    let write = async |queue: &str, fields: &[&str], written: &str| {
+        let change = |queue: &mut Value| {
+            let quota = &mut queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0];
+            fields.iter().for_each(|field| quota[*field] = json!(written));
+        };
+        world.update(KUEUE, "clusterqueues", queue, false, change).await;
+    };
+    for (written, given) in [
+        ("1e3", 1_000),
+        ("0.5", 1),
+        ("2500m", 3),
+        ("1Ei", 1 << 60),
+        ("10E", i64::MAX),
+        ("9223372036854775808", i64::MAX),
+        ("1e400", i64::MAX),
+    ] {
+        write("lends", &["nominalQuota", "lendingLimit"], written).await;
+        write("borrows", &["borrowingLimit"], written).await;
+        let asks = |name: &str, amount: i64| {
+            workload(name, |one| {
+                one["spec"]["queueName"] = json!("borrows");
+                gpus(json!(amount.to_string()))(one);
+            })
+        };
+        if let Some(more) = given.checked_add(1) {
+            create(&world, asks("more", more)).await.unwrap();
+        }
+        create(&world, asks("all", given)).await.unwrap();
+        world.settle().await;
+        assert!(holds(&world, "all", "Admitted"), "{written}: {:?}", world.workload_named("all"));
+        assert!(!holds(&world, "more", "QuotaReserved"), "{written}");
+        neighbour_is_admitted(&world, written).await;
+        let id = GroupResource::new(KUEUE, "workloads");
+        for name in ["all", "more"] {
+            let _none = world.cluster.store("user").delete(&id, "team", name, Default::default()).await;
+        }
+        world.settle().await;
     }
 }
 
@@ -249,6 +324,31 @@ async fn long_chains_of_cohorts_are_followed_and_may_break() {
     world.create(KUEUE, "cohorts", cohort(500)).await;
     world.settle().await;
     assert!(holds(&world, "two", "Admitted"), "and in reach again");
+}
+
+/// What an API server that knows no rules between fields refuses of a Topology.
+#[tokio::test(start_paused = true)]
+async fn odd_levels_are_refused() {
+    let world = world().await;
+    let id = GroupResource::new(KUEUE, "topologies");
+    let many = |count: usize| (0..count).map(|level| format!("example.com/l{level}")).collect::<Vec<_>>();
+    for (name, labels, refused) in [
+        ("none", vec![], true),
+        ("one", many(1), false),
+        ("as-many-as-may-be", many(16), false),
+        ("too-many", many(20), true),
+        ("no-name", vec![String::new()], true),
+        ("no-key", vec!["not a key!".to_owned()], true),
+    ] {
+        let levels: Vec<Value> = labels.iter().map(|label| json!({ "nodeLabel": label })).collect();
+        let topology = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology",
+            "metadata": { "name": name }, "spec": { "levels": levels },
+        });
+        let made = world.cluster.store("user").create(&id, topology).await;
+        assert_eq!(made.is_err(), refused, "{name}");
+        neighbour_is_admitted(&world, name).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,6 +436,84 @@ async fn odd_labels_that_come_after_creation_harm_nobody_else() {
     neighbour_is_admitted(&world, "a job whose queue cannot be").await;
 }
 
+/// Who has too many owners above it, or owners in a circle, is told, and managed as soon as that is put right.
+#[tokio::test(start_paused = true)]
+async fn odd_chains_of_owners_are_told_on_the_job() {
+    const SETS: &str = "jobset.x-k8s.io";
+    let world = world().await;
+    let owned = |by: &Value| {
+        let metadata = &by["metadata"];
+        json!([{
+            "apiVersion": by["apiVersion"], "kind": by["kind"], "name": metadata["name"], "uid": metadata["uid"],
+            "controller": true,
+        }])
+    };
+    let set = async |name: &str, owner: Option<&Value>| {
+        let mut set = json!({ "metadata": { "name": name, "namespace": "team" }, "spec": {} });
+        if let Some(owner) = owner {
+            set["metadata"]["ownerReferences"] = owned(owner);
+        }
+        world.create(SETS, "jobsets", set).await.value().clone()
+    };
+    let mut deep = set("s0", None).await;
+    for level in 1..11 {
+        let name = format!("s{level}");
+        deep = set(name.as_str(), Some(&deep)).await;
+    }
+    let first = set("first", None).await;
+    let second = set("second", Some(&first)).await;
+    let round = owned(&second);
+    world
+        .update(SETS, "jobsets", "first", false, |set| set["metadata"]["ownerReferences"] = round.clone())
+        .await;
+    for (name, owner, loosened) in [("deep", &deep, "s1"), ("round", &second, "first")] {
+        let mut job = pytorch(name, "a", 1);
+        job["metadata"]["ownerReferences"] = owned(owner);
+        world.create("kubeflow.org", "pytorchjobs", job).await;
+        world.settle().await;
+        assert!(world.workload(name).is_none() && world.is_suspended(name), "{name}");
+        let told = world.told_of("PyTorchJob", name);
+        assert!(told.contains(&"JobNestingTooDeep".to_owned()), "{name}: {told:?}");
+        neighbour_is_admitted(&world, name).await;
+        let loosen = |set: &mut Value| {
+            set["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+        };
+        world.update(SETS, "jobsets", loosened, false, loosen).await;
+        world.settle().await;
+        assert!(world.is(name, "Admitted"), "{name}: {:?}", world.workload(name));
+    }
+}
+
+/// A group of pods whose name somebody else's Workload has waits, and is told, until that is gone.
+#[tokio::test(start_paused = true)]
+async fn a_group_of_pods_takes_nobodys_workload() {
+    let world = world().await;
+    create(&world, workload("ring", |_| ())).await.unwrap();
+    for name in ["r0", "r1"] {
+        let gpu = json!({ "requests": { "nvidia.com/gpu": 1 }, "limits": { "nvidia.com/gpu": 1 } });
+        let pod = json!({
+            "metadata": {
+                "name": name, "namespace": "team",
+                "labels": { "kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/pod-group-name": "ring" },
+                "annotations": { "kueue.x-k8s.io/pod-group-total-count": "2" },
+            },
+            "spec": { "containers": [{ "name": "c", "image": "x", "resources": gpu }] },
+        });
+        world.create("", "pods", pod).await;
+    }
+    world.settle().await;
+    let told = world.told_of("Pod", "r0");
+    assert!(told.contains(&"WorkloadNameConflict".to_owned()), "{told:?}");
+    let owners = || world.workload_named("ring").unwrap()["metadata"]["ownerReferences"].clone();
+    assert!(holds(&world, "ring", "Admitted") && owners().is_null(), "it is left alone");
+    neighbour_is_admitted(&world, "a group without a Workload").await;
+    let id = GroupResource::new(KUEUE, "workloads");
+    world.cluster.store("user").delete(&id, "team", "ring", Default::default()).await.unwrap();
+    world.settle().await;
+    assert_eq!(owners().as_array().map(Vec::len), Some(2), "{:?}", world.workload_named("ring"));
+    assert!(holds(&world, "ring", "Admitted"));
+}
+
 /// Times that lie far back or far ahead, counts that have run over, and equal ages.
 #[tokio::test(start_paused = true)]
 async fn odd_times_neither_stop_nor_hurry_others() {
@@ -403,4 +581,29 @@ async fn odd_times_neither_stop_nor_hurry_others() {
     };
     by_uid.sort_by_key(|name| uid(name));
     assert_eq!((shown.len(), shown), (20, by_uid));
+}
+
+/// All that is made comes from the future, or is old, by the clock of the program.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_wrong_holds_nobody_up() {
+    for time in ["2000-01-01T00:00:00Z", "2099-01-01T00:00:00Z"] {
+        let world = World::new(true).await;
+        world.start_at(time, "layer1");
+        world.settle().await;
+        world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+        for job in ["first", "second"] {
+            world.pytorch(job, "a", 1).await;
+            world.pass(2).await;
+        }
+        world.settle().await;
+        assert!(world.is("first", "Admitted") && !world.is("second", "QuotaReserved"), "{time}");
+        let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+        world.cluster.store("user").delete(&jobs, "team", "first", Default::default()).await.unwrap();
+        world.settle().await;
+        assert!(world.is("second", "Admitted"), "{time}: {:?}", world.workload("second"));
+        // No time that somebody waited is less than none.
+        let metrics = world.metrics().await;
+        let below = metrics.lines().find(|line| line.starts_with("kueue_") && line.contains(" -"));
+        assert_eq!(below, None, "{time}");
+    }
 }

@@ -107,6 +107,30 @@ async fn a_prebuilt_workload_is_waited_for_owned_and_followed() {
     );
 }
 
+/// A Workload's name may be longer than the value of a label: an annotation names it, and nothing is labelled with it (Kueue #13636).
+#[tokio::test(start_paused = true)]
+async fn a_prebuilt_workload_may_have_the_longest_name() {
+    for length in [64, 253] {
+        let world = world().await;
+        let name = "n".repeat(length);
+        let mut job = prebuilt_job("job", 2);
+        job["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!(name);
+        let job = world.create("batch", "jobs", job).await;
+        let mut workload = by_hand(job.value(), 2);
+        workload["metadata"]["name"] = json!(name);
+        world.create("kueue.x-k8s.io", "workloads", workload).await;
+        world.settle().await;
+        assert!(world.is("job", "Admitted"), "{length}: {:?}", world.told());
+        let started = world.get("batch", "jobs", "job").unwrap();
+        assert_eq!(started["spec"]["suspend"], false, "{length}");
+        let metadata = &started["spec"]["template"]["metadata"];
+        assert_eq!(metadata["annotations"]["kueue.x-k8s.io/workload"], json!(name));
+        for labels in [&started["metadata"]["labels"], &metadata["labels"]] {
+            assert!(!labels.to_string().contains(&name), "{labels}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_keeps_what_its_prebuilt_workload_does_not_say() {
     let world = world().await;

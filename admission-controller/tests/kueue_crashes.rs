@@ -5,7 +5,9 @@
 
 mod support;
 
-use admission_controller::Configuration;
+use std::path::Path;
+
+use admission_controller::{Config, Configuration};
 use cluster_sim::GroupResource;
 use serde_json::{Value, json};
 use support::{World, pytorch};
@@ -253,7 +255,43 @@ async fn kueue_13714_a_role_without_a_specification() {
     });
     world.create("kubeflow.org", "mpijobs", job).await;
     world.settle().await;
+    assert!(world.is("mpi", "Admitted"), "{:?}", world.told());
+    let sets = world.workload("mpi").unwrap()["spec"]["podSets"].clone();
+    assert_eq!((&sets[0]["name"], &sets[0]["count"]), (&json!("worker"), &json!(2)));
+    assert!(sets[1].is_null(), "the empty role has no pods: {sets}");
+    let started = world.get("kubeflow.org", "mpijobs", "mpi").unwrap();
+    assert_eq!(started["spec"]["runPolicy"]["suspend"], false);
+    let worker = &started["spec"]["mpiReplicaSpecs"]["Worker"];
+    assert_eq!(worker["template"]["spec"]["nodeSelector"], json!({ "gpu": "a100" }));
     still_works(&world, "a").await;
+}
+
+/// One that waits, and so has no admission, is edited where concurrent admission is switched on.
+#[tokio::test(start_paused = true)]
+async fn kueue_11561_a_workload_without_an_admission_is_edited() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    let file = Configuration::parse(Path::new("f"), "featureGates: { ConcurrentAdmission: true }").unwrap();
+    world.start_with("one", Config { file, ..Config::default() });
+    world.pytorch("waits", "a", 2).await;
+    world.settle().await;
+    let name = world.workload_name("waits");
+    for flavors in ["h100", "a100"] {
+        let edit = |workload: &mut Value| {
+            workload["metadata"]["annotations"]["kueue.x-k8s.io/workload-allowed-resource-flavors"] =
+                json!(flavors);
+        };
+        world.update(GROUP, "workloads", &name, false, edit).await;
+        world.settle().await;
+        assert!(!world.is("waits", "QuotaReserved"), "{flavors}");
+    }
+    still_works(&world, "a").await;
+    let enough = |queue: &mut Value| {
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(3);
+    };
+    world.update(GROUP, "clusterqueues", "a", false, enough).await;
+    world.settle().await;
+    assert!(world.is("waits", "Admitted"), "{:?}", world.workload("waits"));
 }
 
 /// A Workload without a priority waits behind others.

@@ -7,6 +7,7 @@ mod support;
 use std::path::Path;
 
 use admission_controller::{Config, Configuration};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use support::{World, pytorch};
 
@@ -164,6 +165,49 @@ async fn who_is_deactivated_while_it_is_put_off_is_put_off_no_more() {
     resize(&world, 8).await;
     world.settle().await;
     assert!(world.is("llama", "Admitted"), "it does not wait for the time that was forgotten");
+}
+
+/// Whatever its status says of how often it was put off: the wait is the longest there is, or none that ever ends, and the count is
+/// still a number.
+#[tokio::test(start_paused = true)]
+async fn who_was_put_off_a_million_times_is_put_off_once_more() {
+    for (longest, count, after, wait) in [
+        (600, 1_000_000, 1_000_001, Some(600)),
+        (600, i32::MAX, i32::MAX, Some(600)),
+        (0, 1_000_000, 1_000_001, None),
+    ] {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+        let file = format!(
+            "waitForPodsReady:\n  timeout: 5m\n  requeuingStrategy: {{ backoffBaseSeconds: 60, backoffMaxSeconds: {longest} }}\n"
+        );
+        world.start_with(
+            "layer1",
+            Config {
+                file: Configuration::parse(Path::new("config.yaml"), &file).unwrap(),
+                ..Config::default()
+            },
+        );
+        world.pytorch("llama", "a", 4).await;
+        world.settle().await;
+        say(&world, "llama", |_, status| status["requeueState"] = json!({ "count": count })).await;
+        world.pass(300).await;
+        assert_eq!(said(&world, "llama", "Evicted"), pair("True", "PodsReadyTimeout"));
+        let workload = world.workload("llama").unwrap();
+        let state = &workload["status"]["requeueState"];
+        let second = |time: &Value| time.as_str().unwrap().parse::<Timestamp>().unwrap().as_second();
+        let conditions = workload["status"]["conditions"].as_array().unwrap();
+        let evicted = conditions.iter().find(|one| one["type"] == "Evicted").unwrap();
+        let since = second(&evicted["lastTransitionTime"]);
+        let until = wait.map_or(Timestamp::MAX.as_second(), |wait| since + wait);
+        assert_eq!((&state["count"], second(&state["requeueAt"])), (&json!(after), until));
+        world.pass(600).await;
+        assert_eq!(
+            world.is("llama", "Admitted"),
+            wait.is_some(),
+            "of at most {longest} s, for {count} times"
+        );
+    }
 }
 
 /// As in Kueue: its time goes on until its pods are gone, and it is not queued again.

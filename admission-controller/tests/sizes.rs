@@ -8,17 +8,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission_controller::compose::Priorities;
+use admission_controller::compose::{Priorities, compose};
 use admission_controller::config::Configuration;
 use admission_controller::defaults::PodDefaults;
 use admission_controller::input;
+use admission_controller::jobs::{JobObject, TABLE, read};
+use admission_controller::reconcile::Job;
 use admission_controller::requests::Rules;
 use admission_controller::surroundings::Surroundings;
+use admission_controller::topology;
 use admission_controller::webhook::router;
 use admission_controller::words;
+use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use crds::view::Node;
 use crds::view::cluster_queue::ClusterQueue;
+use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
 use crds::view::workload::Workload;
@@ -55,6 +61,11 @@ fn map(one: impl Fn(usize) -> (String, Value)) -> Value {
         .into()
 }
 
+/// A container that asks for a core.
+fn container(number: usize) -> Value {
+    json!({ "name": format!("c{number}"), "resources": { "requests": { "cpu": "1" } } })
+}
+
 /// Workloads of which one field is as large as can be.
 fn worst() -> Vec<(&'static str, Value)> {
     let base = || {
@@ -76,8 +87,6 @@ fn worst() -> Vec<(&'static str, Value)> {
     };
     let pod = "/spec/podSets/0/template";
     let at = |rest: &str| format!("{pod}{rest}");
-    let container =
-        |number: usize| json!({ "name": format!("c{number}"), "resources": { "requests": { "cpu": "1" } } });
     let toleration = |number: usize| json!({ "key": format!("k{number}"), "operator": "Equal", "value": "v", "effect": "NoSchedule" });
     let term = |number: usize| json!({ "matchExpressions": [{ "key": "gpu", "operator": "In", "values": [format!("v{number}")] }] });
     let condition = |number: usize| {
@@ -149,6 +158,18 @@ fn took(mut step: impl FnMut()) -> Duration {
     best
 }
 
+fn flavor(name: &str, spec: Value) -> Event {
+    let flavor: ResourceFlavor =
+        serde_json::from_value(json!({ "metadata": { "name": name, "uid": name }, "spec": spec })).unwrap();
+    Event::Flavor(input::flavor(&flavor))
+}
+
+/// LocalQueue `a` of the ClusterQueue `a`.
+fn local_queue() -> LocalQueue {
+    let metadata = json!({ "name": "a", "namespace": "team", "uid": "l" });
+    serde_json::from_value(json!({ "metadata": metadata, "spec": { "clusterQueue": "a" } })).unwrap()
+}
+
 /// What one Workload costs the task that decides: to be read, understood, judged by fifteen flavors, and told about.
 #[test]
 fn the_largest_workloads_are_decided_about_in_time() {
@@ -162,25 +183,19 @@ fn the_largest_workloads_are_decided_about_in_time() {
         }]},
     }))
     .unwrap();
-    let flavor = |number: usize| -> ResourceFlavor {
+    let flavor = |number: usize| {
         let spec = json!({ "nodeLabels": { "gpu": format!("f{number}") },
             "nodeTaints": [{ "key": "t", "value": "v", "effect": "NoSchedule" }] });
-        serde_json::from_value(json!({
-            "metadata": { "name": format!("f{number}"), "uid": format!("f{number}") }, "spec": spec,
-        }))
-        .unwrap()
+        flavor(&format!("f{number}"), spec)
     };
-    let local: LocalQueue = serde_json::from_value(json!({
-        "metadata": { "name": "a", "namespace": "team", "uid": "l" }, "spec": { "clusterQueue": "a" },
-    }))
-    .unwrap();
+    let local = local_queue();
     let rules = Rules::of(&Configuration::default());
     for (name, object) in worst() {
         let text = object.to_string();
         let mut said = 0;
         let took = took(|| {
             let mut engine = Engine::new(Settings::default());
-            (0..15).for_each(|number| engine.apply(Event::Flavor(input::flavor(&flavor(number)))));
+            (0..15).for_each(|number| engine.apply(flavor(number)));
             engine.apply(Event::Namespace("team".into(), Default::default()));
             engine.apply(Event::ClusterQueue(input::cluster_queue(&queue, &rules)));
             engine.apply(Event::LocalQueue(input::local_queue(&local)));
@@ -203,39 +218,241 @@ fn the_largest_workloads_are_decided_about_in_time() {
     }
 }
 
+/// Reads what there is around a Workload that asks for this, and decides about it: in time, and it is admitted.
+fn is_admitted_in_time(name: &str, requests: &Value, around: impl Fn() -> Vec<Event>) {
+    let container = json!({ "name": "c", "resources": { "requests": requests } });
+    let pod_set =
+        json!({ "name": "main", "count": 1, "template": { "spec": { "containers": [container] } } });
+    let view: Workload = serde_json::from_value(json!({
+        "metadata": { "name": "w", "namespace": "team", "uid": "w", "resourceVersion": "7" },
+        "spec": { "queueName": "a", "podSets": [pod_set] },
+    }))
+    .unwrap();
+    let (local, rules) = (local_queue(), Rules::of(&Configuration::default()));
+    let mut decisions = 0;
+    let took = took(|| {
+        let mut engine = Engine::new(Settings::default());
+        engine.apply(Event::Namespace("team".into(), Default::default()));
+        around().into_iter().for_each(|event| engine.apply(event));
+        engine.apply(Event::LocalQueue(input::local_queue(&local)));
+        let (defaults, priorities) = (PodDefaults::default(), Priorities::default());
+        let workload = input::workload((&view).into(), &view, &rules, &defaults, &priorities);
+        engine.apply(Event::Workload(Box::new(workload)));
+        decisions = engine.decide(0).len();
+    });
+    println!("{name}: {took:?}");
+    assert!(took < ALLOWED, "{name} took {took:?}");
+    assert_eq!(decisions, 1, "{name}: it is admitted");
+}
+
+/// The text of ClusterQueue `a`.
+fn cluster_queue(groups: &[Value], cohort: Option<&str>) -> String {
+    let spec = json!({ "namespaceSelector": {}, "resourceGroups": groups, "cohortName": cohort });
+    json!({ "metadata": { "name": "a", "uid": "a" }, "spec": spec }).to_string()
+}
+
+fn read_queue(text: &str) -> Event {
+    let view: ClusterQueue = serde_json::from_str(text).unwrap();
+    Event::ClusterQueue(input::cluster_queue(&view, &Rules::of(&Configuration::default())))
+}
+
+/// Sixteen groups of sixteen flavors with sixteen resources each: as many as an API server takes.
+fn many_quotas() -> Vec<Value> {
+    let named = |prefix: &str, group: usize| -> Vec<String> {
+        (0..16).map(|number| format!("{prefix}{group}-{number}")).collect()
+    };
+    let group = |group: usize| {
+        let resources = named("r", group);
+        let quotas: Vec<Value> =
+            resources.iter().map(|name| json!({ "name": name, "nominalQuota": 1 })).collect();
+        let flavors: Vec<Value> =
+            named("f", group).iter().map(|name| json!({ "name": name, "resources": quotas })).collect();
+        json!({ "coveredResources": resources, "flavors": flavors })
+    };
+    (0..16).map(group).collect()
+}
+
+#[test]
+fn by_the_most_quotas_is_decided_in_time() {
+    let groups = many_quotas();
+    let flavors = groups.iter().flat_map(|group| group["flavors"].as_array().unwrap());
+    let flavors: Vec<&str> = flavors.map(|flavor| flavor["name"].as_str().unwrap()).collect();
+    let asked = groups[15]["coveredResources"].as_array().unwrap().iter();
+    let asked: Value = asked.map(|name| (name.as_str().unwrap().to_owned(), json!("1"))).collect();
+    let queue = cluster_queue(&groups, None);
+    is_admitted_in_time("16 groups of 16 flavors", &asked, || {
+        let flavors = flavors.iter().map(|name| flavor(name, json!({})));
+        flavors.chain([read_queue(&queue)]).collect()
+    });
+}
+
+#[test]
+fn at_the_end_of_a_thousand_cohorts_is_decided_in_time() {
+    let group = |nominal: i64| {
+        let quota = json!({ "name": "nvidia.com/gpu", "nominalQuota": nominal });
+        json!({ "coveredResources": ["nvidia.com/gpu"], "flavors": [{ "name": "f", "resources": [quota] }] })
+    };
+    let cohort = |level: usize| {
+        let name = format!("c{level}");
+        let spec = match level.checked_sub(1) {
+            Some(above) => json!({ "parentName": format!("c{above}") }),
+            None => json!({ "resourceGroups": [group(1)] }),
+        };
+        json!({ "metadata": { "name": name, "uid": name }, "spec": spec }).to_string()
+    };
+    let cohorts: Vec<String> = (0..1_000).map(cohort).collect();
+    let queue = cluster_queue(&[group(0)], Some("c999"));
+    is_admitted_in_time("1,000 cohorts", &json!({ "nvidia.com/gpu": "1" }), || {
+        let read = |text: &String| {
+            let view: Cohort = serde_json::from_str(text).unwrap();
+            Event::Cohort(input::cohort(&view))
+        };
+        cohorts.iter().map(read).chain([flavor("f", json!({})), read_queue(&queue)]).collect()
+    });
+}
+
+#[test]
+fn on_a_node_of_ten_thousand_labels_is_decided_in_time() {
+    let levels: Vec<String> = (0..16).map(|level| format!("example.com/l{level}")).collect();
+    let labels: Value = (0..10_000).map(|number| (format!("example.com/l{number}"), json!("v"))).collect();
+    let node = json!({
+        "metadata": { "name": "n", "labels": labels },
+        "status": {
+            "allocatable": { "nvidia.com/gpu": "1", "pods": "1" },
+            "conditions": [{ "type": "Ready", "status": "True" }],
+        },
+    });
+    let node = node.to_string();
+    let quota = json!({ "name": "nvidia.com/gpu", "nominalQuota": 1 });
+    let flavors = json!([{ "name": "f", "resources": [quota] }]);
+    let queue = cluster_queue(&[json!({ "coveredResources": ["nvidia.com/gpu"], "flavors": flavors })], None);
+    is_admitted_in_time("10,000 labels", &json!({ "nvidia.com/gpu": "1" }), || {
+        let view: Node = serde_json::from_str(&node).unwrap();
+        vec![
+            Event::Topology("deep".to_owned(), levels.clone()),
+            flavor("f", json!({ "topologyName": "deep" })),
+            Event::Node(topology::node(&view).unwrap()),
+            read_queue(&queue),
+        ]
+    });
+}
+
+/// Jobs and pods that are as large as can be, or have as much of something as anybody may: group, kind, and the object.
+fn large_jobs() -> Vec<(&'static str, (&'static str, &'static str), Value)> {
+    let job = |spec: Value| {
+        let labels = json!({ "kueue.x-k8s.io/queue-name": "a" });
+        json!({ "metadata": { "name": "j", "namespace": "team", "uid": "j", "labels": labels }, "spec": spec })
+    };
+    let (training, batch) = (("kubeflow.org", "PyTorchJob"), ("batch", "Job"));
+    let argument = |number: usize| json!(format!("--option-{number}=value"));
+    let pair = |number: usize| (format!("example.com/a{number}"), json!("v"));
+    let pod = json!({ "containers": [{ "name": "c", "args": many(argument) }] });
+    let workers = json!({ "Worker": { "template": { "spec": pod } } });
+    let annotated =
+        json!({ "metadata": { "annotations": map(pair) }, "spec": { "containers": [container(0)] } });
+    let set = |number: usize| {
+        let template = json!({ "spec": { "containers": [container(number)] } });
+        json!({ "name": format!("s{number}"), "template": { "spec": { "template": template } } })
+    };
+    let sets: Vec<Value> = (0..1_000).map(set).collect();
+    let containers: Vec<Value> = (0..1_000).map(container).collect();
+    vec![
+        ("a long command", training, job(json!({ "pytorchReplicaSpecs": workers }))),
+        ("annotations", batch, job(json!({ "template": annotated }))),
+        ("replicated jobs", ("jobset.x-k8s.io", "JobSet"), job(json!({ "replicatedJobs": sets }))),
+        ("containers", ("", "Pod"), job(json!({ "containers": containers }))),
+    ]
+}
+
+/// What one job costs the task that decides: to be read, and described as a Workload or refused.
+#[test]
+fn the_largest_jobs_are_described_in_time() {
+    for (name, (group, kind), object) in large_jobs() {
+        let Some(kind) = TABLE.iter().find(|one| (one.group, one.kind) == (group, kind)) else { continue };
+        let text = object.to_string();
+        let took = took(|| {
+            let object: JobObject = serde_json::from_str(&text).unwrap();
+            let job = Job { kind, view: read(kind, &object), object };
+            let described = compose(&job, &Priorities::default()).map(|workload| workload.to_string().len());
+            assert_eq!(described.is_err(), kind.kind == "JobSet", "{described:?}");
+        });
+        println!("{name}: {took:?}");
+        assert!(took < ALLOWED, "{name} took {took:?}");
+    }
+}
+
+fn service() -> Router {
+    let (_, surroundings) = tokio::sync::watch::channel(Surroundings::default());
+    bounded(router(Arc::new(Configuration::default()), surroundings))
+}
+
+/// The review of an object that is new, or was the same before.
+fn review(operation: &str, (group, kind): (&str, &str), object: &Value) -> String {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u", "operation": operation, "namespace": "team",
+            "kind": { "group": group, "version": "v1", "kind": kind },
+            "object": object, "oldObject": if operation == "UPDATE" { object.clone() } else { Value::Null },
+        },
+    })
+    .to_string()
+}
+
+/// Asks the webhook at a path: it answers in time. Returns what it said.
+async fn answered_in_time(service: &Router, path: &str, name: &str, review: String) -> String {
+    let clock = kit::Clock::System;
+    let (mut best, mut said) = (Duration::MAX, Vec::new());
+    for _ in 0..3 {
+        if best < ALLOWED {
+            break;
+        }
+        let request = Request::post(path).body(Body::from(review.clone())).unwrap();
+        let begun = clock.monotonic();
+        let answer = service.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200, "{name}");
+        said = to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec();
+        best = best.min(clock.monotonic().saturating_duration_since(begun));
+    }
+    println!("{name}, {path}: {best:?}");
+    assert!(best < ALLOWED, "{name}, {path} took {best:?}");
+    assert!(said.len() < 4 * SIZE, "{name}: an answer of {} bytes", said.len());
+    String::from_utf8(said).unwrap()
+}
+
 /// What one Workload costs the webhook that judges it.
 #[tokio::test]
 async fn the_largest_workloads_are_judged_in_time() {
-    let (_, surroundings) = tokio::sync::watch::channel(Surroundings::default());
-    let service = bounded(router(Arc::new(Configuration::default()), surroundings));
-    let clock = kit::Clock::System;
+    let service = service();
     for (name, object) in worst() {
         for operation in ["CREATE", "UPDATE"] {
-            let review = json!({
-                "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-                "request": {
-                    "uid": "u", "operation": operation, "namespace": "team",
-                    "kind": { "group": "kueue.x-k8s.io", "version": "v1beta2", "kind": "Workload" },
-                    "object": object, "oldObject": if operation == "UPDATE" { object.clone() } else { Value::Null },
-                },
-            });
-            let review = review.to_string();
-            let mut best = Duration::MAX;
-            for _ in 0..3 {
-                if best < ALLOWED {
-                    break;
-                }
-                let path = "/validate-kueue-x-k8s-io-v1beta2-workload";
-                let request = Request::post(path).body(Body::from(review.clone())).unwrap();
-                let begun = clock.monotonic();
-                let answer = service.clone().oneshot(request).await.unwrap();
-                assert_eq!(answer.status().as_u16(), 200, "{name}");
-                let answer = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-                best = best.min(clock.monotonic().saturating_duration_since(begun));
-                assert!(answer.len() < 4 * SIZE, "{name}: an answer of {} bytes", answer.len());
-            }
-            println!("{name}, {operation}: {best:?}");
-            assert!(best < ALLOWED, "{name}, {operation} took {best:?}");
+            let review = review(operation, ("kueue.x-k8s.io", "Workload"), &object);
+            let path = "/validate-kueue-x-k8s-io-v1beta2-workload";
+            answered_in_time(&service, path, name, review).await;
+        }
+    }
+}
+
+/// The same of jobs and pods, which are changed, and of a ClusterQueue.
+#[tokio::test]
+async fn the_largest_jobs_and_queues_are_judged_in_time() {
+    let service = service();
+    let queue = json!({ "metadata": { "name": "a" }, "spec": { "resourceGroups": many_quotas() } });
+    let mut objects = large_jobs();
+    objects.push(("quotas", ("kueue.x-k8s.io", "ClusterQueue"), queue));
+    for (name, kind, object) in objects {
+        let paths = match kind.1 {
+            "ClusterQueue" => [
+                "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue",
+                "/validate-kueue-x-k8s-io-v1beta2-clusterqueue",
+            ],
+            "Pod" => ["/mutate-pod", "/validate-pod"],
+            _ => ["/mutate-job", "/validate-job"],
+        };
+        for (path, operation) in paths.into_iter().flat_map(|path| [(path, "CREATE"), (path, "UPDATE")]) {
+            let said = answered_in_time(&service, path, name, review(operation, kind, &object)).await;
+            let is_filled_in = path.starts_with("/mutate") && operation == "CREATE";
+            assert!(!is_filled_in || said.contains("JSONPatch"), "{name}, {path}: {said}");
         }
     }
 }

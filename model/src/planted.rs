@@ -91,6 +91,12 @@ pub enum Bug {
     ForgetFinalizer,
     /// A workload that was preempted is given its quota back at once, its pods still running.
     AdmitTwice,
+    /// The Workload of a job gets another name each time it is sent: one whose answer was lost has a twin.
+    NameAnew,
+    /// What a queue does not use of its own quota is told as borrowed, and so less than nothing is.
+    BorrowBelowNothing,
+    /// A workload that is deactivated keeps its quota.
+    KeepDeactivated,
     /// Pods are bound before the plan is durable.
     BindBeforePlan,
     /// A gang that lost a member is left as it is (Volcano #5805).
@@ -162,6 +168,9 @@ impl Bug {
         Self::KeepWithoutJob,
         Self::ForgetFinalizer,
         Self::AdmitTwice,
+        Self::NameAnew,
+        Self::BorrowBelowNothing,
+        Self::KeepDeactivated,
         Self::BindBeforePlan,
         Self::LeaveHalfGang,
         Self::BindPartOfGang,

@@ -126,13 +126,14 @@ impl Engine {
         let queue = self.queues[holding.queue].spec.as_ref();
         let local_queue = record.local_queue.and_then(|id| self.local_queues[id].object.as_ref());
         let due = record.workload.seldom.leave.filter(|leave| leave.at_ms <= self.alarms.now_ms());
-        if record.workload.active
+        let active = record.workload.active || self.planted.is(Bug::KeepDeactivated);
+        if active
             && !holding.admitted
             && let Some(reason) = self.why_withdrawn(record, holding.queue)
         {
             return self.withdraw_reservation(who, reason);
         }
-        let reason = if !record.workload.active {
+        let reason = if !active {
             EvictReason::Deactivated
         } else if due.is_some_and(|leave| leave.reason == EvictReason::AdmissionCheck) {
             EvictReason::AdmissionCheck

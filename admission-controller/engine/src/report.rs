@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::planted::Bug;
 use model::{ResourceList, ResourceName};
 
 use crate::engine::Engine;
@@ -110,8 +111,9 @@ impl Engine {
         let spec = queue.spec.as_ref()?;
         let holdings: Vec<&Holding> = queue.holding.iter().filter_map(|who| self.holding(*who)).collect();
         let (reservation, usage, admitted) = sums(&holdings);
+        let least = if self.planted.is(Bug::BorrowBelowNothing) { i64::MIN } else { 0 };
         let borrowed = |quota: &Quota, total: i64| match spec.cohort {
-            Some(_) => (total - quota.nominal).max(0),
+            Some(_) => (total - quota.nominal).max(least),
             None => 0,
         };
         Some(ClusterQueueReport {

@@ -30,6 +30,13 @@ fn node(name: &str) -> Event {
     })
 }
 
+fn labelled(name: &str, labels: &[(&str, &str)]) -> Event {
+    let Event::Node(mut node) = node(name) else { panic!() };
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    node.labels.extend(labels);
+    Event::Node(node)
+}
+
 /// These nodes, and queues of this much quota each, all in one cohort, in which nobody displaces anybody.
 fn world(nodes: &[&str], queues: &[(&str, i64)]) -> World {
     world_with(Settings::default(), nodes, queues)
@@ -445,6 +452,46 @@ fn who_may_be_resized_is_kept_to_no_domain_where_slices_are_placed_upon_one_anot
             let obstacle = Obstacle::NotOneTopology(assign::TopologyDefect::Elastic);
             assert_eq!(pod_sets[0].obstacles, [obstacle]);
         }
+    }
+}
+
+/// However many levels there are, and be they the same, there are places; without any there is no topology.
+#[test]
+fn odd_levels_have_places_or_none() {
+    let many: Vec<String> = (0..19).map(|level| format!("l{level}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).chain([HOSTNAME]).collect();
+    let odd: [&[&str]; 5] =
+        [&[], &many, &["rack", "rack", HOSTNAME], &[HOSTNAME, HOSTNAME], &[HOSTNAME, "rack"]];
+    for levels in odd {
+        let mut world = world(&[], &[("a", 8)]);
+        let names = levels.iter().map(|level| (*level).to_owned()).collect();
+        world.engine.apply(Event::Topology("hosts".into(), names));
+        let above: Vec<(&str, &str)> =
+            levels.iter().filter(|level| **level != HOSTNAME).map(|level| (*level, "same")).collect();
+        for host in ["n1", "n2"] {
+            world.engine.apply(labelled(host, &above));
+        }
+        let spread = levels.first().map_or(Spread::Unconstrained, |level| Spread::Required((*level).into()));
+        world.put(job("job", "a", [pods("main", 4, 1, spread)]));
+        world.settle();
+        assert_eq!(world.is_admitted("job"), !levels.is_empty(), "{levels:?}");
+    }
+}
+
+/// A node without the label of a level is no place; one whose label is empty is one, in the domain of that value.
+#[test]
+fn odd_labels_of_nodes_make_places_or_none() {
+    for (count, wanted) in [(8, vec!["blank", "n1"]), (9, vec![])] {
+        let mut world = world(&["bare"], &[("a", 12)]);
+        let levels = vec!["rack".to_owned(), HOSTNAME.to_owned()];
+        world.engine.apply(Event::Topology("hosts".into(), levels));
+        world.engine.apply(labelled("n1", &[("rack", "r1")]));
+        world.engine.apply(labelled("blank", &[("rack", "")]));
+        world.put(job("job", "a", [pods("main", count, 1, Spread::Unconstrained)]));
+        world.settle();
+        let mut hosts = hosts_of(&world, "job");
+        hosts.sort();
+        assert_eq!(hosts, wanted, "{count} pods");
     }
 }
 

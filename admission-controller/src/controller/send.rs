@@ -83,8 +83,13 @@ impl Controller {
         let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), &namespace);
         let op = Op { before: unmade(job), ..Op::new(About::Workload { namespace, name }, versions) };
+        let is_named_anew = self.config.planted.is(Bug::NameAnew) && matches!(unit, Unit::Job(_));
+        let names = is_named_anew.then(|| self.ctx.rng.fork());
         let send = move || {
-            let (api, body) = (api.clone(), body.clone());
+            let (api, mut body) = (api.clone(), body.clone());
+            if let Some(names) = &names {
+                body["metadata"]["name"] = names.suffix(8).into();
+            }
             async move { patch::create(&api, &body).await.map(|view| Answer::Workload(Box::new(view))) }
         };
         self.submit(unit, Priority::Normal, op, send);

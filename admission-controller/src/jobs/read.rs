@@ -348,3 +348,41 @@ pub fn field(pointer: &str) -> String {
     }
     path
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::TABLE;
+
+    /// A number of pods that is not said is one, as the API servers of all kinds have it; one that is said to be none is none.
+    #[test]
+    fn no_number_is_one_and_none_is_none() {
+        let template = json!({ "spec": { "containers": [{ "name": "c" }] } });
+        let job = |parallelism: Value, completions: Value| json!({ "parallelism": parallelism, "completions": completions, "template": template });
+        let workers = |replicas: Value| json!({ "pytorchReplicaSpecs": { "Worker": { "replicas": replicas, "template": template } } });
+        let sets = |replicas: Value, parallelism: Value| {
+            let spec = job(parallelism, Value::Null);
+            json!({ "replicatedJobs": [{ "name": "w", "replicas": replicas, "template": { "spec": spec } }] })
+        };
+        let null = || Value::Null;
+        for (kind, spec, wanted) in [
+            ("Job", json!({ "template": template }), 1),
+            ("Job", job(null(), null()), 1),
+            ("Job", job(null(), json!(3)), 1),
+            ("Job", job(json!(3), null()), 3),
+            ("Job", job(json!(0), null()), 0),
+            ("Job", job(json!(0), json!(3)), 0),
+            ("Job", job(json!(3), json!(0)), 0),
+            ("PyTorchJob", workers(null()), 1),
+            ("PyTorchJob", workers(json!(0)), 0),
+            ("JobSet", sets(null(), null()), 1),
+            ("JobSet", sets(json!(0), json!(3)), 0),
+            ("JobSet", sets(json!(3), json!(0)), 0),
+        ] {
+            let object: JobObject = serde_json::from_value(json!({ "spec": spec })).unwrap();
+            let kind = TABLE.iter().find(|one| one.kind == kind).unwrap();
+            let counts: Vec<i64> = pod_sets(kind, &object).unwrap().iter().map(|set| set.count).collect();
+            assert_eq!(counts, [wanted], "{spec}");
+        }
+    }
+}

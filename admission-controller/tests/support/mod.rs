@@ -79,9 +79,19 @@ impl World {
     }
 
     pub(crate) fn start_with(&self, name: &str, config: Config) -> Tasks {
+        self.start_by(self.clock.clone(), name, config)
+    }
+
+    /// Starts a replica whose clock shows another time than the API server's.
+    pub(crate) fn start_at(&self, time: &str, name: &str) -> Tasks {
+        self.start_by(Clock::starting_at(time.parse().unwrap()), name, Config::default())
+    }
+
+    fn start_by(&self, clock: Clock, name: &str, config: Config) -> Tasks {
         let tasks = Tasks::new();
         let ctx = Context {
             clients: Clients::shared(self.cluster.client_as(name)),
+            clock,
             tasks: tasks.clone(),
             identity: Identity::new(name),
             ..self.context()

@@ -276,8 +276,13 @@ impl World {
 
     /// The Workload of the job with this uid.
     pub fn workload_of_owner(&self, uid: &str) -> Option<&Shared> {
-        let (namespace, name) = self.by_owner.get(uid)?.first()?;
-        self.get(WORKLOADS, namespace, name)
+        self.workloads_of_owner(uid).next()
+    }
+
+    /// The Workloads that the object with this uid owns.
+    pub fn workloads_of_owner(&self, uid: &str) -> impl Iterator<Item = &Shared> {
+        let keys = self.by_owner.get(uid).into_iter().flatten();
+        keys.filter_map(move |(namespace, name)| self.get(WORKLOADS, namespace, name))
     }
 
     /// The job that a Workload describes, while it is there.

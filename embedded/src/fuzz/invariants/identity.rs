@@ -1,6 +1,6 @@
-//! What is deleted and made again under its old name is another object.
+//! What is deleted and made again under its old name is another object, and what is made twice is two.
 
-use crate::fuzz::world::{PROGRAMS, World, Write};
+use crate::fuzz::world::{PROGRAMS, Shared, WORKLOADS, World, Write, at, holds, items};
 
 /// A change by a program names the uid or the resourceVersion that it was decided on: if the object has been replaced by
 /// a namesake, the API server refuses it.
@@ -16,4 +16,20 @@ pub(super) fn named(_: &World, write: &Write) -> Result<(), String> {
         write.resource,
         write.key()
     ))
+}
+
+/// A job has one Workload that counts: there may be another when that is finished or deleted. No job of an episode is resized
+/// while it runs.
+pub(super) fn one_workload_each(world: &World, write: &Write) -> Result<(), String> {
+    if write.resource != WORKLOADS || write.old.is_some() {
+        return Ok(());
+    }
+    let mut owners = items(write.object(), "/metadata/ownerReferences");
+    let controller = owners.find(|owner| owner["controller"] == true).and_then(|owner| owner["uid"].as_str());
+    let Some(job) = controller else { return Ok(()) };
+    let counts = |one: &&Shared| !holds(one, "Finished") && at(one, "/metadata/deletionTimestamp").is_none();
+    match world.workloads_of_owner(job).filter(counts).count() {
+        0 | 1 => Ok(()),
+        many => Err(format!("{:?} is one of {many} Workloads of the job {job}", write.key())),
+    }
 }

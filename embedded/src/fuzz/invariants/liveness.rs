@@ -458,6 +458,37 @@ impl Drained {
     }
 }
 
+/// No pause, crash or trouble of an episode keeps anybody from evicting who is deactivated for so long.
+const DEACTIVATED_WITHIN: i64 = 300_000;
+
+/// Since when which Workloads are deactivated.
+#[derive(Debug, Default)]
+pub(super) struct Deactivated(BTreeMap<String, i64>);
+
+impl Deactivated {
+    /// Looked at again and again: nobody who is deactivated stays admitted.
+    pub(super) fn look(&mut self, world: &World) -> Result<(), String> {
+        let is_inactive = |one: &&Shared| at(one, "/spec/active") == Some(&Value::Bool(false));
+        let since = |one: &Shared| (uid(one).to_owned(), self.0.get(uid(one)).copied().unwrap_or(world.now));
+        self.0 = world.all(WORKLOADS).filter(is_inactive).map(since).collect();
+        let stays = |one: &&Shared| {
+            let since = self.0.get(uid(one));
+            since.is_some_and(|since| world.now - since > DEACTIVATED_WITHIN)
+                && holds(one, "Admitted")
+                && !holds(one, "Finished")
+                && !holds(one, "Evicted")
+        };
+        match world.all(WORKLOADS).find(stays) {
+            Some(workload) => Err(format!(
+                "{:?} is still admitted, {} s after it was deactivated",
+                key(workload),
+                DEACTIVATED_WITHIN / 1000
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
 fn deleted_workloads_go(world: &World, _: &Activity) -> Result<(), String> {
     let lingers = |workload: &&Value| {
         let deleted = text(workload, "/metadata/deletionTimestamp").parse::<jiff::Timestamp>();

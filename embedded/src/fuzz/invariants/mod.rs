@@ -51,6 +51,8 @@ const SAFETY: &[(&str, Rule)] = &[
     ("binds respect taints and cordons", nodes::repelled),
     ("the plan is durable before the first bind", gangs::planned_before_bound),
     ("a write names the object it means", identity::named),
+    ("a job has one Workload at a time", identity::one_workload_each),
+    ("queues tell of nothing below nothing", quota::told_from_nothing_up),
     ("nothing is written without the lease", leadership::writer_holds_lease),
 ];
 
@@ -78,6 +80,7 @@ pub struct Checker {
     recent: liveness::Activity,
     preemptions: preemption::Preemptions,
     drained: liveness::Drained,
+    deactivated: liveness::Deactivated,
     violations: Vec<Violation>,
     checked: u64,
     at_once: u64,
@@ -131,6 +134,9 @@ impl Checker {
         }
         if let Err(what) = self.drained.look(&self.world) {
             self.violations.push(Violation { at: now, rule: "a drained queue is empty", what });
+        }
+        if let Err(what) = self.deactivated.look(&self.world) {
+            self.violations.push(Violation { at: now, rule: "who is deactivated is not admitted", what });
         }
     }
 

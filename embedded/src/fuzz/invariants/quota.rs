@@ -260,3 +260,24 @@ pub(super) fn stopped_admits_nothing(world: &World, write: &Write) -> Result<(),
     }
     Ok(())
 }
+
+/// The status of a queue tells of no amount and no number below nothing.
+pub(super) fn told_from_nothing_up(_: &World, write: &Write) -> Result<(), String> {
+    let is_queue = matches!(write.resource.as_str(), CLUSTER_QUEUES | LOCAL_QUEUES);
+    let Some(queue) = write.new.as_deref().filter(|_| is_queue) else { return Ok(()) };
+    let is_below = |field: &&str| queue["status"][*field].as_i64().is_some_and(|count| count < 0);
+    let mut counts = ["pendingWorkloads", "reservingWorkloads", "admittedWorkloads"].into_iter();
+    if let Some(field) = counts.find(is_below) {
+        return Err(format!("{:?} tells of {} {field}", write.key(), queue["status"][field]));
+    }
+    let lists = ["/status/flavorsReservation", "/status/flavorsUsage"];
+    let mut rows = lists.iter().flat_map(|list| items(queue, list)).flat_map(|one| items(one, "/resources"));
+    let is_negative = |row: &&Value| {
+        let told = |field: &str| amount(text(row, "/name"), row.get(field)).unwrap_or(0);
+        told("total") < 0 || told("borrowed") < 0
+    };
+    match rows.find(is_negative) {
+        Some(row) => Err(format!("{:?} tells of less than nothing: {row}", write.key())),
+        None => Ok(()),
+    }
+}

@@ -114,7 +114,7 @@ const CASES: &[Case] = &[
         Present(r#"["quiet","trireme-system"]"#),
     ),
     Case("gangScheduler.enabled", "gang-scheduler", "=false", Absent(r#""kind""#)),
-    Case("gangScheduler.replicas", "gang-scheduler", "=3", Present(r#""replicas":3"#)),
+    Case("gangScheduler.replicas", "gang-scheduler", "=0", Present(r#""replicas":0"#)),
     Case(
         "gangScheduler.config",
         "gang-scheduler",
@@ -177,6 +177,7 @@ const CASES: &[Case] = &[
 const WRONG: &[(&str, &str)] = &[
     ("admissionController.replicas=-1", "/admissionController/replicas"),
     ("admissionController.replicas=two", "/admissionController/replicas"),
+    ("gangScheduler.replicas=10", "/gangScheduler/replicas"),
     ("admissionController.webhooks.failurePolicy=Perhaps", "failurePolicy"),
     ("admissionController.webhooks.timeoutSeconds=31", "timeoutSeconds"),
     ("admissionController.config.namespace=elsewhere", "admissionController.config.namespace is set by"),
