@@ -22,6 +22,7 @@ use admission_controller::words;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use crds::validation::Gates;
 use crds::view::Node;
 use crds::view::cluster_queue::ClusterQueue;
 use crds::view::cohort::Cohort;
@@ -373,7 +374,7 @@ fn the_largest_jobs_are_described_in_time() {
         let took = took(|| {
             let object: JobObject = serde_json::from_str(&text).unwrap();
             let job = Job { kind, view: read(kind, &object), object };
-            let described = compose(&job, &Priorities::default()).map(|workload| workload.to_string().len());
+            let described = compose(&job, &Priorities::default(), Gates::default()).map(|workload| workload.to_string().len());
             assert_eq!(described.is_err(), kind.kind == "JobSet", "{described:?}");
         });
         println!("{name}: {took:?}");
