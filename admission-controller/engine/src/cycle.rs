@@ -137,7 +137,9 @@ impl Engine {
             let Some(record) = self.workloads.get(order.who) else { continue };
             let Phase::Claiming(claim) = &record.phase else { continue };
             let claim = claim.clone();
-            if self.pods_are_awaited() {
+            if self.needs_other(order.who, claim.queue, &claim.admission, &claim.usage) {
+                self.drop_claim(order.who);
+            } else if self.pods_are_awaited() {
                 self.waits_for_pods = true;
             } else if self.fits_placed(claim.queue, &claim.usage, &claim.places, Ledger::Held) {
                 self.reserve(order.who, claim.admission, claim.usage, claim.places, now_ms);

@@ -95,7 +95,14 @@ impl Engine {
             Ok(assignment) => assignment,
             Err(no_fit) => return self.does_not_fit(head, no_fit, kept, false),
         };
-        let again = if self.settings.recompute_overlapping_targets && self.overlaps(&assignment.verdict) {
+        // Others leave for an earlier head: its own victims, or the slice to which it was to add.
+        let lost = self.needs_other(head.who(), head.queue, &assignment.admission, &assignment.usage);
+        let recomputes = self.settings.recompute_overlapping_targets;
+        if lost && !recomputes {
+            self.counts.preemption_skips.insert(self.queues[head.queue].name.clone());
+            return self.outrun(head, PendingReason::TargetsTaken);
+        }
+        let again = if recomputes && (lost || self.overlaps(&assignment.verdict)) {
             self.search_again(head, &assignment, kept)
         } else if self.settings.topology.recompute && self.lost_its_places(head, &assignment) {
             self.assign_again(head.who(), head.queue, &assignment.admission)

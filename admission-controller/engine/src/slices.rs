@@ -2,7 +2,8 @@
 //!
 //! Rules: Kueue KEP-77, `pkg/workloadslicing`. The new slice is asked only for what it needs on top of the old one, of the same
 //! flavors; when it has its quota, the old slice is finished and holds nothing any more. As long as both hold quota the new one
-//! is charged with the difference, so that no pod is counted twice, whichever of the two is seen first after a restart.
+//! is charged with the difference, so that no pod is counted twice, whichever of the two is seen first after a restart. Where the
+//! old slice leaves for others there is nothing to be added to, and the new one needs all of its quota.
 
 use std::sync::Arc;
 
@@ -35,6 +36,39 @@ impl Engine {
         Some((old, Arc::clone(&self.holding(old)?.admission)))
     }
 
+    /// What the slice holds to which this workload adds: the one that it replaces, unless that leaves.
+    pub(crate) fn adds_to(&self, who: WorkloadId, queue: NodeId) -> Option<Arc<Admission>> {
+        let (old, admission) = self.replaced(who, queue)?;
+        (!self.is_leaving(old)).then_some(admission)
+    }
+
+    /// What a workload needs to have this admission: of a slice what it has on top of the one to which it adds.
+    fn needed(&mut self, who: WorkloadId, queue: NodeId, admission: &Admission) -> Usage {
+        let mut needed = self.usage_of(admission);
+        if let Some(before) = self.adds_to(who, queue) {
+            for (pair, amount) in self.usage_of(&before) {
+                if let Some(more) = needed.get_mut(&pair) {
+                    *more = more.saturating_sub(amount);
+                }
+            }
+        }
+        needed
+    }
+
+    /// Whether a slice needs something else than was found for it, or promised: the one to which it was to add leaves by now, or
+    /// stays after all.
+    pub(crate) fn needs_other(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        admission: &Admission,
+        usage: &Usage,
+    ) -> bool {
+        let replaces =
+            self.workloads.get(who).is_some_and(|record| record.workload.seldom.replaces.is_some());
+        replaces && self.needed(who, queue, admission) != *usage
+    }
+
     /// Forgets whom it replaces: it is gone, or becomes another.
     pub(crate) fn forget_slice(&mut self, who: WorkloadId) {
         let key = self.workloads.get(who).and_then(|record| replaced_key(&record.workload));
@@ -62,13 +96,7 @@ impl Engine {
     fn charge_difference(&mut self, who: WorkloadId) {
         let Some(holding) = self.holding(who).cloned() else { return };
         let node = holding.queue;
-        let mut wanted = self.usage_of(&holding.admission);
-        if let Some((_, replaced)) = self.replaced(who, node) {
-            for (pair, amount) in self.usage_of(&replaced) {
-                let more = wanted.get_or_insert(pair, 0);
-                *more = more.saturating_sub(amount);
-            }
-        }
+        let wanted = self.needed(who, node, &holding.admission);
         if wanted == *holding.usage {
             return;
         }
