@@ -445,7 +445,9 @@ impl Engine {
                 _ => 0,
             };
             let nominal = self.tree.nominal(head.queue, pair);
-            let free = nominal + limit - self.tree.used(head.queue, pair, Ledger::Planned);
+            // Those of the queue who leave count until they have left, and those who were promised room from when they were.
+            let used = |ledger| self.tree.used(head.queue, pair, ledger);
+            let free = nominal + limit - used(Ledger::Held).max(used(Ledger::Planned));
             amount.min(i64::try_from(free.max(0)).unwrap_or(i64::MAX))
         };
         let keep: Usage = usage
