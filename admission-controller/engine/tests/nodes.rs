@@ -121,6 +121,20 @@ fn what_can_never_be_placed_is_not_told_to_wait_for_quota() {
     assert_eq!(world.reason("both").token(), "TopologyPlacementFailed");
 }
 
+/// Of a pod set that lacks quota, too, that is what is told. The reason says that quota would not be enough.
+#[test]
+fn what_lacks_quota_is_not_told_that_it_has_no_places_either() {
+    let mut world = world(&["n1", "n2"], &[("a", 8)]);
+    let mut running = job("running", "a", [pods("main", 4, 1, Spread::Unconstrained)]);
+    running.standing = holds(&running, "a", Some(at(&[("n1", 4)])));
+    world.put(running);
+    world.put(job("huge", "a", [pods("main", 1, GPUS + 1, on_one_host())]));
+    world.settle();
+    assert_eq!(world.reason("huge").token(), "TopologyPlacementFailed");
+    let PendingReason::NoFit(told) = world.reason("huge") else { panic!("{:?}", world.reason("huge")) };
+    assert!(matches!(told[0].obstacles[..], [Obstacle::Insufficient { .. }]), "{told:?}");
+}
+
 /// The head of one queue took the node that the head of another had found. Nothing that could help the other is under way, so
 /// it is not looked at again for that.
 #[test]

@@ -231,10 +231,8 @@ impl Scan<'_> {
         if let Some(attempt) = pod_set.attempts.get_mut(&unplaced.flavor) {
             (attempt.mode, attempt.hindrance) = (Mode::NoFit, Some(Hindrance::Placement));
         }
-        let obstacle = Obstacle::NoPlaces(unplaced.flavor, Box::new(unplaced.reason));
-        if !pod_set.obstacles.iter().any(|one| matches!(one, Obstacle::NoPlaces(..))) {
-            pod_set.obstacles.push(obstacle);
-            pod_set.obstacles.sort();
+        if pod_set.obstacles.is_empty() {
+            pod_set.obstacles.push(Obstacle::NoPlaces(unplaced.flavor, Box::new(unplaced.reason)));
         }
         pod_set.set_mode(Mode::NoFit);
     }
