@@ -194,6 +194,25 @@ fn a_place_that_was_refused_is_not_written_again_before_the_workload_is_another(
     assert!(world.engine.decide(0).iter().any(is_reserve));
 }
 
+/// Two have quota, and there is one node.
+#[test]
+fn of_those_who_have_quota_the_one_of_higher_priority_has_its_places_first_where_heads_go_by_that() {
+    for (by_priority, first) in [(true, "urgent"), (false, "older")] {
+        let settings = Settings { priority_sorting: by_priority, ..Settings::default() };
+        let mut world = world_with(settings, &["n1"], &[("a", 12)]);
+        for (uid, priority, queued_at_ms) in [("older", 0, 0), ("urgent", 1, 1)] {
+            let mut one = job(uid, "a", [pods("main", 4, 1, on_one_host())]);
+            one.standing = holds(&one, "a", None);
+            one.checks_passed = true;
+            (one.priority, one.queued_at_ms) = (priority, queued_at_ms);
+            world.put(one);
+        }
+        world.cycle();
+        let placed = ["older", "urgent"].map(|uid| !hosts_of(&world, uid).is_empty());
+        assert_eq!(placed, [first == "older", first == "urgent"], "{first} comes first");
+    }
+}
+
 /// One with quota finds others on every node on which it could be, whom it may not displace. What it will have when they have
 /// ended is not given to the one after it.
 #[test]
