@@ -131,7 +131,8 @@ impl Engine {
         let begun = self.what_if();
         self.take_out(targets);
         let quota = self.fits(head.queue, usage, Ledger::Planned);
-        let lost = quota && !self.grounds.fit(places, View::Planned);
+        let places = self.places_beside(head.who(), head.queue, places);
+        let lost = quota && !self.grounds.fit(&places, View::Planned);
         self.undo(begun);
         lost
     }
@@ -153,7 +154,7 @@ impl Engine {
         let result = match &found {
             Ok(Assignment { verdict: Verdict::Fit | Verdict::Wait, .. }) => Recomputation::DeferredFit,
             Ok(Assignment { verdict: Verdict::Preempt(targets), usage, places, .. })
-                if self.fits_without(head.queue, usage, places, targets) =>
+                if self.fits_without(head, usage, places, targets) =>
             {
                 Recomputation::NewTargets
             }
@@ -180,10 +181,11 @@ impl Engine {
     }
 
     fn take_room(&mut self, head: &Head, granted: Granted, now_ms: i64) -> Done {
-        if !self.fits_placed(head.queue, &granted.usage, &granted.places, Ledger::Planned) {
+        let (who, queue) = (head.who(), head.queue);
+        if !self.fits_beside(who, queue, &granted.usage, &granted.places, Ledger::Planned) {
             return self.outrun(head, PendingReason::NoLongerFits);
         }
-        if self.fits_placed(head.queue, &granted.usage, &granted.places, Ledger::Held) {
+        if self.fits_beside(who, queue, &granted.usage, &granted.places, Ledger::Held) {
             if self.pods_are_awaited() {
                 self.waits_for_pods = true;
                 self.forget_progress(head.who());
@@ -210,7 +212,7 @@ impl Engine {
             return self.put_aside(head, PendingReason::PreemptionGated, false);
         }
         let taken = targets.iter().any(|target| self.is_leaving(target.who));
-        if taken || !self.fits_without(head.queue, &granted.usage, &granted.places, targets) {
+        if taken || !self.fits_without(head, &granted.usage, &granted.places, targets) {
             self.counts.preemption_skips.insert(self.queues[head.queue].name.clone());
             let reason = if taken { PendingReason::TargetsTaken } else { PendingReason::NoLongerFits };
             return self.outrun(head, reason);
@@ -330,10 +332,10 @@ impl Engine {
     }
 
     /// Whether it fits in the plan when these have left too.
-    fn fits_without(&mut self, node: NodeId, usage: &Usage, places: &Places, targets: &[Target]) -> bool {
+    fn fits_without(&mut self, head: &Head, usage: &Usage, places: &Places, targets: &[Target]) -> bool {
         let begun = self.what_if();
         self.take_out(targets);
-        let fits = self.fits_placed(node, usage, places, Ledger::Planned);
+        let fits = self.fits_beside(head.who(), head.queue, usage, places, Ledger::Planned);
         self.undo(begun);
         fits
     }

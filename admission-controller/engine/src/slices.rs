@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::decision::{Decision, Replace};
 use crate::engine::Engine;
 use crate::input::{Admission, Workload};
+use crate::places::{Places, more_than};
 use crate::record::HoldState;
 use crate::tree::{Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
@@ -36,16 +37,15 @@ impl Engine {
         Some((old, Arc::clone(&self.holding(old)?.admission)))
     }
 
-    /// What the slice holds to which this workload adds: the one that it replaces, unless that leaves.
-    pub(crate) fn adds_to(&self, who: WorkloadId, queue: NodeId) -> Option<Arc<Admission>> {
-        let (old, admission) = self.replaced(who, queue)?;
-        (!self.is_leaving(old)).then_some(admission)
+    /// The slice to which this workload adds, and what that holds: the one that it replaces, unless that leaves.
+    pub(crate) fn adds_to(&self, who: WorkloadId, queue: NodeId) -> Option<(WorkloadId, Arc<Admission>)> {
+        self.replaced(who, queue).filter(|(old, _)| !self.is_leaving(*old))
     }
 
     /// What a workload needs to have this admission: of a slice what it has on top of the one to which it adds.
     fn needed(&mut self, who: WorkloadId, queue: NodeId, admission: &Admission) -> Usage {
         let mut needed = self.usage_of(admission);
-        if let Some(before) = self.adds_to(who, queue) {
+        if let Some((_, before)) = self.adds_to(who, queue) {
             for (pair, amount) in self.usage_of(&before) {
                 if let Some(more) = needed.get_mut(&pair) {
                     *more = more.saturating_sub(amount);
@@ -67,6 +67,28 @@ impl Engine {
         let replaces =
             self.workloads.get(who).is_some_and(|record| record.workload.seldom.replaces.is_some());
         replaces && self.needed(who, queue, admission) != *usage
+    }
+
+    /// The places that a workload takes beside what others have: of a slice that is placed upon the one to which it adds, only those
+    /// of pods that come.
+    pub(crate) fn places_beside(&self, who: WorkloadId, queue: NodeId, places: &Places) -> Places {
+        let may_stay = self.settings.topology.rules.elastic && !places.is_empty();
+        let before = may_stay.then(|| self.adds_to(who, queue)).flatten();
+        let before = before.and_then(|(old, _)| self.holding(old));
+        before.map_or_else(|| Arc::clone(places), |before| more_than(places, &before.places))
+    }
+
+    /// Whether quota and places are free for it in the plan, or now.
+    pub(crate) fn fits_beside(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        usage: &Usage,
+        places: &Places,
+        ledger: Ledger,
+    ) -> bool {
+        let places = self.places_beside(who, queue, places);
+        self.fits_placed(queue, usage, &places, ledger)
     }
 
     /// Forgets whom it replaces: it is gone, or becomes another.

@@ -5,7 +5,9 @@
 mod support;
 
 use quota_engine::input::*;
+use quota_engine::topology::Spread;
 use quota_engine::*;
+use support::nodes::{at, hosts_of, job, pods, world_with};
 use support::*;
 
 fn one_queue(nominal: i64) -> World {
@@ -170,4 +172,26 @@ fn a_slice_adds_to_one_that_stays_after_all() {
     world.settle();
     assert!(world.is_admitted("large") && is_finished(&world, "small"));
     assert_eq!(held(&world), 8);
+}
+
+/// A slice of seven pods, in the place of one of three, on two nodes of four GPUs. Without the gate it looks for places for all of
+/// them beside those that the first has.
+#[test]
+fn pods_stay_where_they_are_where_slices_are_placed_upon_one_another() {
+    for elastic in [true, false] {
+        let rules = topology::Rules { elastic, ..topology::Rules::default() };
+        let topology = TopologySettings { rules, ..TopologySettings::default() };
+        let mut world = world_with(Settings { topology, ..Settings::default() }, &["n1", "n2"], &[("a", 8)]);
+        let of_pods = |uid: &str, count: i64| job(uid, "a", [pods("main", count, 1, Spread::Unconstrained)]);
+        world.put(of_pods("small", 3));
+        world.settle();
+        assert_eq!(hosts_of(&world, "small"), ["n1"]);
+        let seldom = Seldom { replaces: Some("small".into()), ..Seldom::default() };
+        world.put(Workload { seldom: seldom.into(), ..of_pods("large", 7) });
+        world.settle();
+        assert_eq!((world.is_admitted("large"), is_finished(&world, "small")), (elastic, elastic));
+        if let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("large")].standing {
+            assert_eq!(admission.pod_sets[0].topology, Some(at(&[("n1", 3), ("n2", 4)])));
+        }
+    }
 }

@@ -67,7 +67,7 @@ pub(super) struct Scan<'a> {
     pub(super) who: WorkloadId,
     pub(super) queue: &'a ClusterQueue,
     node: NodeId,
-    ask: Ask<'a>,
+    pub(super) ask: Ask<'a>,
     usage: Usage,
     pub(super) found: FlavorAssignment,
     pub(super) waits: bool,
