@@ -101,7 +101,8 @@ fn obstacle(obstacle: &Obstacle) -> String {
         }
         Obstacle::MalformedAffinity(flavor, label) => {
             format!(
-                "the pods' node affinity is malformed where it names {label}, a label of flavor {flavor}; correct its operator or values"
+                "the pods' node affinity is malformed where it names {label}, a label of flavor {flavor}; correct its \
+                operator or values"
             )
         }
         Obstacle::NeedsTopology(flavor) => {

@@ -321,7 +321,8 @@ impl Engine {
         if found.mode() == Mode::NoFit {
             return Err(NoFit { obstacles: found.obstacles(), entitled_to: None, height, tried });
         }
-        // Quota that it has is not given once more, but nobody leaves for its places who would not for as much on top: Kueue's rule.
+        // Quota that it has is not given once more, but nobody leaves for its places who would not for as much on top, as in
+        // Kueue.
         let held = ask.held.map(|held| self.usage_of(held));
         let sought = held.as_ref().unwrap_or(&usage);
         match self.verdict((who, queue), &found, (&usage, sought), (&wishes, placed), search) {

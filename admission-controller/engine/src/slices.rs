@@ -69,8 +69,8 @@ impl Engine {
         replaces && self.needed(who, queue, admission) != *usage
     }
 
-    /// The places that a workload takes beside what others have: of a slice that is placed upon the one to which it adds, only those
-    /// of pods that come.
+    /// The places that a workload takes beside what others have: of a slice that is placed upon the one to which it adds,
+    /// only those of pods that come.
     pub(crate) fn places_beside(&self, who: WorkloadId, queue: NodeId, places: &Places) -> Places {
         let may_stay = self.settings.topology.rules.elastic && !places.is_empty();
         let before = may_stay.then(|| self.adds_to(who, queue)).flatten();

@@ -145,8 +145,8 @@ fn places_are_kept_for_who_has_quota_and_may_displace_nobody() {
     assert_eq!(hosts_of(&world, "part"), ["n2"]);
 }
 
-/// Who fills the node belongs to the same queue or borrows in another. Its quota would have to be enough for as much on top of what
-/// the one in need of places has.
+/// Who fills the node belongs to the same queue or borrows in another. Its quota would have to be enough for as much on top of
+/// what the one in need of places has.
 #[test]
 fn who_has_quota_displaces_those_for_places_whom_it_would_displace_for_as_much_quota_again() {
     for (elsewhere, filled, nominal, evictions) in

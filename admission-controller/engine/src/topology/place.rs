@@ -91,7 +91,8 @@ impl Plan {
 }
 
 impl TopologyIndex {
-    /// Finds places for all pods of these pod sets, as far as they are whole slices, or says why there are none. Nothing is charged.
+    /// Finds places for all pods of these pod sets, as far as they are whole slices, or says why there are none. Nothing is
+    /// charged.
     ///
     /// Whatever the view, what pods outside of placement use counts.
     pub fn place(&mut self, sets: &[PodSetRequest], rules: Rules, view: View) -> Outcome {

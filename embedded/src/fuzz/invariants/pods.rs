@@ -76,8 +76,8 @@ pub(super) fn have_workloads(world: &World, _: &Activity) -> Result<(), String> 
     Ok(())
 }
 
-/// At rest no pod of an admitted Workload waits at a gate, unless there are fewer places than pods. A pod that joins a group which has finished is not let go: Kueue
-/// ends with a finished Workload before it looks at gates.
+/// At rest no pod of an admitted Workload waits at a gate, unless there are fewer places than pods. A pod that joins a group which
+/// has finished is not let go: Kueue ends with a finished Workload before it looks at gates.
 pub(super) fn admitted_pods_are_let_go(world: &World, _: &Activity) -> Result<(), String> {
     for pod in world.all("pods").filter(|pod| goes_on(pod) && age(world, pod) > 120_000) {
         let Some(gate) = GATES.iter().find(|gate| is_gated(pod, gate)) else { continue };
