@@ -25,8 +25,8 @@ fn read(assignment: &Value) -> Option<TopologyAssignment> {
 pub(super) fn start_together(assignment: &Value) -> Option<i64> {
     let granted = assignment["count"].as_i64()?;
     let places = read(assignment).and_then(|read| unpack(&read).ok());
-    let pods = places.map(|places| places.domains.iter().map(|domain| i64::from(domain.count)).sum());
-    Some(pods.map_or(granted, |pods: i64| pods.min(granted)))
+    let pods = places.map(|places| places.domains.iter().map(|domain| i64::from(domain.count)).sum::<i64>());
+    Some(pods.map_or(granted, |pods| pods.min(granted)))
 }
 
 /// The nodes that an assignment names, with the number of pods each takes; none where it ends above the nodes.
