@@ -364,7 +364,7 @@ impl Configuration {
                 }
             },
             partial_admission: gates.partial_admission,
-            preemption_gates: gates.multi_kueue_orchestrated_preemption,
+            preemption_gates: gates.multi_kueue_orchestrated_preemption || self.gates().concurrent_admission,
             priority_sorting: gates.priority_sorting_within_cohort,
             recompute_overlapping_targets: gates.recompute_assignment_upon_preemption_targets_overlap,
             preserve_scan_progress: gates.flavor_fungibility_preserve_scan_progress,
@@ -488,6 +488,10 @@ mod tests {
         let config = Configuration::parse(path, gates).unwrap();
         assert!(!config.gates().partial_admission && !config.gates().elastic_jobs && config.gates().topology);
         assert!(config.notices.is_empty());
+        for gate in ["MultiKueueOrchestratedPreemption", "ConcurrentAdmission"] {
+            let config = Configuration::parse(path, &format!("featureGates: {{ {gate}: true }}")).unwrap();
+            assert!(config.settings().preemption_gates, "{gate}");
+        }
         let gates = "featureGates:\n  MultiKueue: true\n  FlavorFungibility: true\n  NoSuchGate: false\n  \
              TLSOptions: true\n  FairSharingPreemptWithinNominal: false\n";
         let config = Configuration::parse(path, gates).unwrap();

@@ -99,6 +99,12 @@ fn obstacle(obstacle: &Obstacle) -> String {
         Obstacle::AffinityMismatch(flavor) => {
             format!("the pods' node selector or affinity excludes flavor {flavor}")
         }
+        Obstacle::MalformedAffinity(flavor, label) => {
+            format!(
+                "the pods' node affinity is malformed where it names {label}, a label of flavor {flavor}; correct its \
+                operator or values"
+            )
+        }
         Obstacle::NeedsTopology(flavor) => {
             format!("flavor {flavor} is for pods that are placed by topology")
         }

@@ -374,7 +374,8 @@ fn the_largest_jobs_are_described_in_time() {
         let took = took(|| {
             let object: JobObject = serde_json::from_str(&text).unwrap();
             let job = Job { kind, view: read(kind, &object), object };
-            let described = compose(&job, &Priorities::default(), Gates::default()).map(|workload| workload.to_string().len());
+            let described = compose(&job, &Priorities::default(), Gates::default())
+                .map(|workload| workload.to_string().len());
             assert_eq!(described.is_err(), kind.kind == "JobSet", "{described:?}");
         });
         println!("{name}: {took:?}");

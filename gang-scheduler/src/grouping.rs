@@ -1,8 +1,8 @@
 //! Which pods belong together: from objects of the API to the engine's events. Pure.
 //!
 //! A pod that names a PodGroup is a member of it. Otherwise, a pod whose owner chain leads to a Workload is a member of
-//! the Workload's gang: all its pod sets, as many pods as were granted. Otherwise it is on its own. Where a PodGroup's
-//! pods have a Workload, too, the larger minimum holds, and the Workload must be admitted in any case.
+//! the Workload's gang: all its pod sets, as many pods as were granted, or were given places. Otherwise it is on its own. Where
+//! a PodGroup's pods have a Workload, too, the larger minimum holds, and the Workload must be admitted in any case.
 //!
 //! A pod that carries the marks of a released job (`kueue.x-k8s.io/podset`, `…/workload`, `…/cluster-queue-name`) waits
 //! until its Workload is known: the two arrive on different watches, in either order (Volcano #6010 is that race). So may a

@@ -55,6 +55,18 @@ pub enum Operator {
 }
 
 impl Operator {
+    /// Whether a requirement on a node may list these values (`labels.NewRequirement` of `apimachinery`). What may not be listed
+    /// is written by nobody who knows what it means: it neither matches nor fails to.
+    pub fn accepts(self, listed: &[String]) -> bool {
+        let makes_sense = match self {
+            Self::In | Self::NotIn => !listed.is_empty(),
+            Self::Exists | Self::DoesNotExist => listed.is_empty(),
+            Self::Gt | Self::Lt => matches!(listed, [one] if one.parse::<i64>().is_ok()),
+            Self::Unknown => false,
+        };
+        makes_sense && listed.iter().all(|value| is_label_value(value))
+    }
+
     /// Whether a label with this value (`None`: absent) satisfies the operator.
     pub fn holds(self, value: Option<&str>, listed: &[String]) -> bool {
         let compared = || {
@@ -71,6 +83,18 @@ impl Operator {
             Self::Unknown => false,
         }
     }
+}
+
+/// Longest value of a label.
+const VALUE_LENGTH: usize = 63;
+
+/// Whether a label may have this value; it may be empty.
+pub fn is_label_value(text: &str) -> bool {
+    let may_be_inside = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let ends = [text.bytes().next(), text.bytes().last()];
+    text.len() <= VALUE_LENGTH
+        && text.bytes().all(may_be_inside)
+        && ends.into_iter().flatten().all(|b| b.is_ascii_alphanumeric())
 }
 
 impl LabelSelector {
@@ -93,6 +117,47 @@ mod tests {
 
     fn selector(json: &str) -> LabelSelector {
         serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn an_operator_accepts_what_it_can_compare_with() {
+        use Operator::{DoesNotExist, Exists, Gt, In, Lt, NotIn, Unknown};
+        for (operator, listed, accepted) in [
+            (In, vec!["a", ""], true),
+            (NotIn, vec!["a"], true),
+            (Exists, vec![], true),
+            (DoesNotExist, vec![], true),
+            (Gt, vec!["8"], true),
+            (In, vec![], false),
+            (NotIn, vec![], false),
+            (Exists, vec!["a"], false),
+            (DoesNotExist, vec!["a"], false),
+            (Gt, vec!["many"], false),
+            (Gt, vec!["1", "2"], false),
+            (Lt, vec![], false),
+            (Lt, vec!["-1"], false),
+            (In, vec!["a b"], false),
+            (Unknown, vec![], false),
+        ] {
+            let values: Vec<String> = listed.into_iter().map(str::to_owned).collect();
+            assert_eq!(operator.accepts(&values), accepted, "{operator:?} {values:?}");
+        }
+    }
+
+    #[test]
+    fn label_values() {
+        let (long, longer) = ("a".repeat(63), "a".repeat(64));
+        for (text, good) in [
+            ("", true),
+            ("A_b-c.9", true),
+            (long.as_str(), true),
+            (longer.as_str(), false),
+            ("-a", false),
+            ("a.", false),
+            ("@abc", false),
+        ] {
+            assert_eq!(is_label_value(text), good, "{text}");
+        }
     }
 
     #[test]

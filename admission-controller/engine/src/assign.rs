@@ -323,7 +323,11 @@ impl Engine {
         if found.mode() == Mode::NoFit {
             return Err(NoFit { obstacles: found.obstacles(), usage, entitled_to: None, height, tried });
         }
-        match self.verdict((who, queue), &found, &usage, (&wishes, placed), search) {
+        // Quota that it has is not given once more, but nobody leaves for its places who would not for as much on top, as in
+        // Kueue.
+        let held = ask.held.map(|held| self.usage_of(held));
+        let sought = held.as_ref().unwrap_or(&usage);
+        match self.verdict((who, queue), &found, (&usage, sought), (&wishes, placed), search) {
             Some(mut verdict) => {
                 if let Verdict::Preempt(targets) = &verdict {
                     self.place_without(&mut found, &wishes, targets);
@@ -351,13 +355,13 @@ impl Engine {
         lacking.into_iter().map(|(resource, choice)| self.tree.pair(&choice.flavor, resource)).collect()
     }
 
-    /// What it takes for the whole of `usage` to fit: single resources were judged one by one before. `wishes` are for places,
-    /// and whether all were found some. `search` is that by which flavors were judged.
+    /// What it takes for the whole of `usage` to fit: single resources were judged one by one before. `sought` is what victims are
+    /// sought for. `wishes` are for places, and whether all were found some. `search` is that by which flavors were judged.
     fn verdict(
         &mut self,
         (who, queue): (WorkloadId, NodeId),
         found: &FlavorAssignment,
-        usage: &Usage,
+        (usage, sought): (&Usage, &Usage),
         (wishes, placed): (&Wishes, bool),
         search: VictimSearch,
     ) -> Option<Verdict> {
@@ -372,7 +376,7 @@ impl Engine {
         let targets = match search.last {
             // That is all it asks for, and it wants no places: the answer is the same.
             Some((asked, targets)) if asked == *usage && short.len() == 1 && wishes.is_empty() => targets,
-            _ => Search::new(self, who, queue, usage, short, wishes).run(),
+            _ => Search::new(self, who, queue, sought, short, wishes).run(),
         };
         (!targets.is_empty()).then_some(Verdict::Preempt(targets))
     }

@@ -137,11 +137,13 @@ impl Engine {
             let Some(record) = self.workloads.get(order.who) else { continue };
             let Phase::Claiming(claim) = &record.phase else { continue };
             let claim = claim.clone();
-            if self.pods_are_awaited() {
+            if self.needs_other(order.who, claim.queue, &claim.admission, &claim.usage) {
+                self.drop_claim(order.who);
+            } else if self.pods_are_awaited() {
                 self.waits_for_pods = true;
-            } else if self.fits_placed(claim.queue, &claim.usage, &claim.places, Ledger::Held) {
+            } else if self.fits_beside(order.who, claim.queue, &claim.usage, &claim.places, Ledger::Held) {
                 self.reserve(order.who, claim.admission, claim.usage, claim.places, now_ms);
-            } else if self.is_void(&claim) {
+            } else if self.is_void(order.who, &claim) {
                 self.drop_claim(order.who);
             } else {
                 self.say_waiting(order.who, claim.queue);
@@ -150,13 +152,14 @@ impl Engine {
     }
 
     /// Whether nodes have gone, or filled up with other pods, on which places were promised.
-    fn is_void(&mut self, claim: &Claim) -> bool {
+    fn is_void(&mut self, who: WorkloadId, claim: &Claim) -> bool {
         if claim.places.is_empty() {
             return false;
         }
         let begun = self.what_if();
         self.grounds.charge(&claim.places, Ledger::Planned, -1);
-        let void = !self.grounds.fit(&claim.places, View::Planned);
+        let places = self.places_beside(who, claim.queue, &claim.places);
+        let void = !self.grounds.fit(&places, View::Planned);
         self.undo(begun);
         void
     }

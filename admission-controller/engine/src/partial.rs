@@ -32,7 +32,7 @@ impl Engine {
         pinned: Option<&Admission>,
         progress: Option<&Progress>,
     ) -> Result<Assignment, NoFit> {
-        let replaced = self.replaced(who, queue).map(|(_, admission)| admission);
+        let replaced = self.adds_to(who, queue).map(|(_, admission)| admission);
         let ask = Ask { pinned, progress, replaced: replaced.as_deref(), ..Ask::default() };
         let found = self.assign_among(who, queue, ask);
         let tried = found.as_ref().map_or_else(|no_fit| &no_fit.tried, |assignment| &assignment.tried);

@@ -74,6 +74,8 @@ impl Engine {
                 if let (true, Some(preemptor)) = (stays, preemptor) {
                     self.drop_claim(preemptor);
                 }
+                // Nor does a slice that was to come in its place need all of what it was promised.
+                self.released |= stays;
             }
             HoldState::Assumed(decision) => {
                 self.in_flight.remove(&decision);

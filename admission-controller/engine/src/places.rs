@@ -17,8 +17,8 @@ use crate::names::FlavorName;
 use crate::queue::Queue;
 use crate::record::{HoldState, Phase};
 use crate::topology::{
-    Assignment, DomainPods, HOSTNAME, Node, PodSetRequest, Rules, TopologyIndex, TopologyReason, Trial,
-    UsageByPlace, View,
+    Assignment, DomainPods, HOSTNAME, Node, PodSetRequest, Previous, Rules, TopologyIndex, TopologyReason,
+    Trial, UsageByPlace, View,
 };
 use crate::tree::{Ledger, NodeId, Usage};
 use crate::uid::Uid;
@@ -257,7 +257,7 @@ impl Grounds {
                     None => {}
                     Some(Ok(assignment)) if failed.is_none() => {
                         if shared {
-                            self.assume_elsewhere(flavor, &assignment, &requests[at].per_pod);
+                            self.assume_elsewhere(flavor, &assignment, &requests[at]);
                         }
                         found.push((sets[at].0, assignment));
                     }
@@ -300,9 +300,16 @@ impl Grounds {
         }
     }
 
-    fn assume_elsewhere(&mut self, flavor: &FlavorName, assignment: &Assignment, per_pod: &ResourceList) {
+    /// Takes room on the nodes of other flavors that are these, too. Places that pods have already are taken there.
+    fn assume_elsewhere(&mut self, flavor: &FlavorName, assignment: &Assignment, request: &PodSetRequest) {
+        let new = match &request.previous {
+            Some(Previous::Failed { assignment: before, .. } | Previous::Kept(before)) => {
+                assignment.beyond(before)
+            }
+            Some(Previous::Slice(_)) | None => assignment.clone(),
+        };
         let others = self.indexes.iter_mut().filter(|(name, index)| *name != flavor && index.ends_in_hosts());
-        others.for_each(|(_, index)| index.assume_foreign(assignment, per_pod));
+        others.for_each(|(_, index)| index.assume_foreign(&new, &request.per_pod));
     }
 
     fn usage(&self, ledger: Ledger) -> BTreeMap<&FlavorName, UsageByPlace> {

@@ -95,7 +95,14 @@ impl Engine {
             Ok(assignment) => assignment,
             Err(no_fit) => return self.does_not_fit(head, no_fit, kept, false),
         };
-        let again = if self.settings.recompute_overlapping_targets && self.overlaps(&assignment.verdict) {
+        // Others leave for an earlier head: its own victims, or the slice to which it was to add.
+        let lost = self.needs_other(head.who(), head.queue, &assignment.admission, &assignment.usage);
+        let recomputes = self.settings.recompute_overlapping_targets;
+        if lost && !recomputes {
+            self.counts.preemption_skips.insert(self.queues[head.queue].name.clone());
+            return self.outrun(head, PendingReason::TargetsTaken);
+        }
+        let again = if recomputes && (lost || self.overlaps(&assignment.verdict)) {
             self.search_again(head, &assignment, kept)
         } else if self.settings.topology.recompute && self.lost_its_places(head, &assignment) {
             self.assign_again(head.who(), head.queue, &assignment.admission)
@@ -124,7 +131,8 @@ impl Engine {
         let begun = self.what_if();
         self.take_out(targets);
         let quota = self.fits(head.queue, usage, Ledger::Planned);
-        let lost = quota && !self.grounds.fit(places, View::Planned);
+        let places = self.places_beside(head.who(), head.queue, places);
+        let lost = quota && !self.grounds.fit(&places, View::Planned);
         self.undo(begun);
         lost
     }
@@ -146,7 +154,7 @@ impl Engine {
         let result = match &found {
             Ok(Assignment { verdict: Verdict::Fit | Verdict::Wait, .. }) => Recomputation::DeferredFit,
             Ok(Assignment { verdict: Verdict::Preempt(targets), usage, places, .. })
-                if self.fits_without(head.queue, usage, places, targets) =>
+                if self.fits_without(head, usage, places, targets) =>
             {
                 Recomputation::NewTargets
             }
@@ -173,10 +181,11 @@ impl Engine {
     }
 
     fn take_room(&mut self, head: &Head, granted: Granted, now_ms: i64) -> Done {
-        if !self.fits_placed(head.queue, &granted.usage, &granted.places, Ledger::Planned) {
+        let (who, queue) = (head.who(), head.queue);
+        if !self.fits_beside(who, queue, &granted.usage, &granted.places, Ledger::Planned) {
             return self.outrun(head, PendingReason::NoLongerFits);
         }
-        if self.fits_placed(head.queue, &granted.usage, &granted.places, Ledger::Held) {
+        if self.fits_beside(who, queue, &granted.usage, &granted.places, Ledger::Held) {
             if self.pods_are_awaited() {
                 self.waits_for_pods = true;
                 self.forget_progress(head.who());
@@ -203,7 +212,7 @@ impl Engine {
             return self.put_aside(head, PendingReason::PreemptionGated, false);
         }
         let taken = targets.iter().any(|target| self.is_leaving(target.who));
-        if taken || !self.fits_without(head.queue, &granted.usage, &granted.places, targets) {
+        if taken || !self.fits_without(head, &granted.usage, &granted.places, targets) {
             self.counts.preemption_skips.insert(self.queues[head.queue].name.clone());
             let reason = if taken { PendingReason::TargetsTaken } else { PendingReason::NoLongerFits };
             return self.outrun(head, reason);
@@ -324,10 +333,10 @@ impl Engine {
     }
 
     /// Whether it fits in the plan when these have left too.
-    fn fits_without(&mut self, node: NodeId, usage: &Usage, places: &Places, targets: &[Target]) -> bool {
+    fn fits_without(&mut self, head: &Head, usage: &Usage, places: &Places, targets: &[Target]) -> bool {
         let begun = self.what_if();
         self.take_out(targets);
-        let fits = self.fits_placed(node, usage, places, Ledger::Planned);
+        let fits = self.fits_beside(head.who(), head.queue, usage, places, Ledger::Planned);
         self.undo(begun);
         fits
     }
@@ -439,7 +448,9 @@ impl Engine {
                 _ => 0,
             };
             let nominal = self.tree.nominal(head.queue, pair);
-            let free = nominal + limit - self.tree.used(head.queue, pair, Ledger::Planned);
+            // Those of the queue who leave count until they have left, and those who were promised room from when they were.
+            let used = |ledger| self.tree.used(head.queue, pair, ledger);
+            let free = nominal + limit - used(Ledger::Held).max(used(Ledger::Planned));
             amount.min(i64::try_from(free.max(0)).unwrap_or(i64::MAX))
         };
         let keep: Usage = no_fit

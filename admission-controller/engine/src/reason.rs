@@ -22,6 +22,9 @@ pub enum Obstacle {
     UntoleratedTaint(FlavorName, Taint),
     /// The pods' node selector or affinity contradicts the flavor's node labels.
     AffinityMismatch(FlavorName),
+    /// The pods' required node affinity cannot be read where it names this label, which the flavor has. No other flavor is
+    /// looked at.
+    MalformedAffinity(FlavorName, String),
     /// The flavor is for pods that are placed by topology only.
     NeedsTopology(FlavorName),
     /// The pods are to be placed by topology, and the flavor has none (or it is not known yet).

@@ -40,12 +40,13 @@ impl Engine {
         }
     }
 
-    /// Looks for places for all who need some.
+    /// Looks for places for all who need some, in the order in which they have their turns.
     pub(crate) fn nominate_seconds(&mut self) -> Vec<Second> {
         let ready = self.second_pass.iter().filter(|(_, ready)| **ready).map(|(who, _)| *who);
         let mut ready: Vec<Order> =
             ready.filter_map(|who| Some(Order::of(who, &self.workloads.get(who)?.workload, None))).collect();
-        ready.sort();
+        let by_priority = self.settings.priority_sorting;
+        ready.sort_by(|a, b| a.cmp_in_cycle(b, by_priority));
         ready.into_iter().filter_map(|order| self.nominate_second(order.who)).collect()
     }
 

@@ -12,7 +12,8 @@ pub struct Settings {
     /// Feature gate `PartialAdmission`: a workload whose pod sets have a `minCount` is admitted with fewer pods where all of
     /// them do not fit.
     pub partial_admission: bool,
-    /// Feature gate `MultiKueueOrchestratedPreemption`: a workload with a closed preemption gate preempts nobody.
+    /// Feature gates `MultiKueueOrchestratedPreemption` and `ConcurrentAdmission`, one of which will do: a workload with a closed
+    /// preemption gate preempts nobody.
     pub preemption_gates: bool,
     /// Feature gate `PrioritySortingWithinCohort`: of heads that borrow alike, the one of higher priority comes first.
     pub priority_sorting: bool,

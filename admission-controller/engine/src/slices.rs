@@ -2,13 +2,15 @@
 //!
 //! Rules: Kueue KEP-77, `pkg/workloadslicing`. The new slice is asked only for what it needs on top of the old one, of the same
 //! flavors; when it has its quota, the old slice is finished and holds nothing any more. As long as both hold quota the new one
-//! is charged with the difference, so that no pod is counted twice, whichever of the two is seen first after a restart.
+//! is charged with the difference, so that no pod is counted twice, whichever of the two is seen first after a restart. Where the
+//! old slice leaves for others there is nothing to be added to, and the new one needs all of its quota.
 
 use std::sync::Arc;
 
 use crate::decision::{Decision, Replace};
 use crate::engine::Engine;
 use crate::input::{Admission, Workload};
+use crate::places::{Places, more_than};
 use crate::record::HoldState;
 use crate::tree::{Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
@@ -33,6 +35,60 @@ impl Engine {
         let found = self.queues[queue].holding.iter().copied().filter(is_it);
         let (old, _) = self.workloads.sorted(found).into_iter().next()?;
         Some((old, Arc::clone(&self.holding(old)?.admission)))
+    }
+
+    /// The slice to which this workload adds, and what that holds: the one that it replaces, unless that leaves.
+    pub(crate) fn adds_to(&self, who: WorkloadId, queue: NodeId) -> Option<(WorkloadId, Arc<Admission>)> {
+        self.replaced(who, queue).filter(|(old, _)| !self.is_leaving(*old))
+    }
+
+    /// What a workload needs to have this admission: of a slice what it has on top of the one to which it adds.
+    fn needed(&mut self, who: WorkloadId, queue: NodeId, admission: &Admission) -> Usage {
+        let mut needed = self.usage_of(admission);
+        if let Some((_, before)) = self.adds_to(who, queue) {
+            for (pair, amount) in self.usage_of(&before) {
+                if let Some(more) = needed.get_mut(&pair) {
+                    *more = more.saturating_sub(amount);
+                }
+            }
+        }
+        needed
+    }
+
+    /// Whether a slice needs something else than was found for it, or promised: the one to which it was to add leaves by now, or
+    /// stays after all.
+    pub(crate) fn needs_other(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        admission: &Admission,
+        usage: &Usage,
+    ) -> bool {
+        let replaces =
+            self.workloads.get(who).is_some_and(|record| record.workload.seldom.replaces.is_some());
+        replaces && self.needed(who, queue, admission) != *usage
+    }
+
+    /// The places that a workload takes beside what others have: of a slice that is placed upon the one to which it adds,
+    /// only those of pods that come.
+    pub(crate) fn places_beside(&self, who: WorkloadId, queue: NodeId, places: &Places) -> Places {
+        let may_stay = self.settings.topology.rules.elastic && !places.is_empty();
+        let before = may_stay.then(|| self.adds_to(who, queue)).flatten();
+        let before = before.and_then(|(old, _)| self.holding(old));
+        before.map_or_else(|| Arc::clone(places), |before| more_than(places, &before.places))
+    }
+
+    /// Whether quota and places are free for it in the plan, or now.
+    pub(crate) fn fits_beside(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        usage: &Usage,
+        places: &Places,
+        ledger: Ledger,
+    ) -> bool {
+        let places = self.places_beside(who, queue, places);
+        self.fits_placed(queue, usage, &places, ledger)
     }
 
     /// Forgets whom it replaces: it is gone, or becomes another.
@@ -62,13 +118,7 @@ impl Engine {
     fn charge_difference(&mut self, who: WorkloadId) {
         let Some(holding) = self.holding(who).cloned() else { return };
         let node = holding.queue;
-        let mut wanted = self.usage_of(&holding.admission);
-        if let Some((_, replaced)) = self.replaced(who, node) {
-            for (pair, amount) in self.usage_of(&replaced) {
-                let more = wanted.get_or_insert(pair, 0);
-                *more = more.saturating_sub(amount);
-            }
-        }
+        let wanted = self.needed(who, node, &holding.admission);
         if wanted == *holding.usage {
             return;
         }

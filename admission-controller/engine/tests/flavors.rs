@@ -7,6 +7,8 @@ mod support;
 use std::sync::Arc;
 
 use model::ResourceName;
+use model::node::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+use model::selector::Operator;
 use quota_engine::input::*;
 use quota_engine::*;
 use support::*;
@@ -41,6 +43,50 @@ fn a_flavor_excludes_pods_only_by_labels_it_has() {
     world.settle();
     let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("one")].standing else { panic!() };
     assert_eq!(admission.pod_sets[0].flavors.values().next().unwrap().as_str(), "plain");
+}
+
+/// One that names a label of the flavor. Which flavor it means cannot be known, so none after that is looked at; but a term that
+/// can be read makes up for one that cannot.
+#[test]
+fn a_malformed_affinity_ends_the_search() {
+    let about = |operator: Operator, values: &[&str]| NodeSelectorTerm {
+        match_expressions: vec![NodeSelectorRequirement {
+            key: "gpu-type".into(),
+            operator,
+            values: values.iter().map(|value| (*value).to_owned()).collect(),
+        }],
+        match_fields: Vec::new(),
+    };
+    let wants = about(Operator::In, &["a100"]);
+    let malformed = [(Operator::Gt, vec!["x"]), (Operator::NotIn, vec![]), (Operator::Exists, vec!["x"])];
+    for (operator, values) in malformed {
+        let bad = about(operator, &values);
+        for (names, terms, given) in [
+            (["a100", "plain"], vec![bad.clone()], None),
+            (["plain", "a100"], vec![bad.clone()], Some("plain")),
+            (["a100", "plain"], vec![bad.clone(), wants.clone()], Some("a100")),
+        ] {
+            let mut plain = flavor("plain");
+            plain.node_labels.clear();
+            let groups = gpus(&names.map(|name| (name, quota(4, None, None))));
+            let mut world = world(groups, vec![flavor("a100"), plain], |_| ());
+            let mut one = workload("one", "cq", 1, 0);
+            pod_set(&mut one).affinity = Some(NodeSelector { node_selector_terms: terms });
+            world.put(one);
+            world.settle();
+            let found = match &world.workloads[&Uid::from("one")].standing {
+                Standing::Reserved { admission, .. } => admission.pod_sets[0].flavors.values().next(),
+                _ => None,
+            };
+            assert_eq!(found.map(FlavorName::as_str), given, "{operator:?}, {names:?}");
+            if given.is_none() {
+                assert_eq!(world.reason("one").token(), "NoMatchingFlavor");
+                let PendingReason::NoFit(told) = world.reason("one") else { panic!() };
+                let malformed = Obstacle::MalformedAffinity("a100".into(), "gpu-type".into());
+                assert_eq!(told[0].obstacles, [malformed]);
+            }
+        }
+    }
 }
 
 #[test]

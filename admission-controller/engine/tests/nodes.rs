@@ -10,105 +10,10 @@ use std::sync::Arc;
 use model::ResourceName;
 use model::selector::{LabelSelector, Labels};
 use quota_engine::input::*;
-use quota_engine::topology::{
-    Assignment, DomainPods, HOSTNAME, Node, SelectorConflict, Spread, TopologyReason,
-};
+use quota_engine::topology::{HOSTNAME, SelectorConflict, Spread, TopologyReason};
 use quota_engine::*;
+use support::nodes::*;
 use support::*;
-
-/// GPUs of a node.
-const GPUS: i64 = 4;
-const NIC: &str = "example.com/nic";
-
-fn node(name: &str) -> Event {
-    Event::Node(Node {
-        name: name.into(),
-        labels: [(HOSTNAME.to_owned(), name.to_owned())].into(),
-        taints: Vec::new(),
-        allocatable: [(ResourceName::from(GPU), GPUS), (ResourceName::from(ResourceName::PODS), 9)].into(),
-        ready: true,
-    })
-}
-
-fn labelled(name: &str, labels: &[(&str, &str)]) -> Event {
-    let Event::Node(mut node) = node(name) else { panic!() };
-    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    node.labels.extend(labels);
-    Event::Node(node)
-}
-
-/// These nodes, and queues of this much quota each, all in one cohort, in which nobody displaces anybody.
-fn world(nodes: &[&str], queues: &[(&str, i64)]) -> World {
-    world_with(Settings::default(), nodes, queues)
-}
-
-fn world_with(settings: Settings, nodes: &[&str], queues: &[(&str, i64)]) -> World {
-    let hosts = Flavor { topology: Some("hosts".into()), node_labels: Labels::new(), ..flavor("f") };
-    let topology = Event::Topology("hosts".into(), vec![HOSTNAME.to_owned()]);
-    let mut events = vec![Event::Flavor(hosts), topology];
-    events.extend(nodes.iter().map(|name| node(name)));
-    for (name, nominal) in queues {
-        let queue = cluster_queue(name, Some("pool"), gpus(&[("f", quota(*nominal, None, None))]));
-        events.extend([Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]);
-    }
-    World::with(settings, events)
-}
-
-/// So many pods of so many GPUs each.
-fn pods(name: &str, count: i64, each: i64, spread: Spread) -> PodSet {
-    PodSet {
-        name: name.into(),
-        count,
-        requests: [(ResourceName::from(GPU), each)].into(),
-        pod_requests: Arc::new([(ResourceName::from(GPU), each)].into()),
-        topology: Some(TopologyWish { spread, layers: Vec::new() }),
-        ..PodSet::default()
-    }
-}
-
-fn job(uid: &str, queue: &str, pod_sets: impl IntoIterator<Item = PodSet>) -> Workload {
-    Workload { pod_sets: pod_sets.into_iter().collect(), ..workload(uid, queue, 1, 0) }
-}
-
-fn on_one_host() -> Spread {
-    Spread::Required(HOSTNAME.into())
-}
-
-fn at(places: &[(&str, i64)]) -> Arc<Assignment> {
-    let domain = |(host, pods): &(&str, i64)| DomainPods { values: vec![(*host).into()], pods: *pods };
-    Arc::new(Assignment { levels: vec![HOSTNAME.into()], domains: places.iter().map(domain).collect() })
-}
-
-/// Its quota of one pod set, with these places or, without, none yet.
-fn holds(one: &Workload, queue: &str, places: Option<Arc<Assignment>>) -> Standing {
-    holds_all(queue, vec![granted(&one.pod_sets[0], places)])
-}
-
-/// Its quota of all pod sets.
-fn holds_all(queue: &str, pod_sets: Vec<PodSetAssignment>) -> Standing {
-    let admitted = pod_sets.iter().all(|one| one.topology.is_some());
-    let admission = Arc::new(Admission { cluster_queue: queue.into(), pod_sets });
-    Standing::Reserved { admission, admitted, evicted: false, since_ms: 0 }
-}
-
-fn granted(pod_set: &PodSet, places: Option<Arc<Assignment>>) -> PodSetAssignment {
-    PodSetAssignment {
-        name: pod_set.name.clone(),
-        flavors: [(ResourceName::from(GPU), "f".into())].into(),
-        usage: [(ResourceName::from(GPU), pod_set.requests[&ResourceName::from(GPU)] * pod_set.count)].into(),
-        count: pod_set.count,
-        delayed: places.is_none().then_some(DelayedTopology::Pending),
-        topology: places,
-    }
-}
-
-fn hosts_of(world: &World, uid: &str) -> Vec<String> {
-    let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from(uid)].standing else {
-        return Vec::new();
-    };
-    let places = admission.pod_sets.iter().filter_map(|one| one.topology.as_ref());
-    places.flat_map(|places| &places.domains).map(|domain| domain.values[0].to_string()).collect()
-}
 
 /// Who of a queue is looked at in the next cycle.
 fn looked_at(world: &World, queue: &str) -> Vec<Uid> {
@@ -126,6 +31,20 @@ fn what_can_never_be_placed_is_not_told_to_wait_for_quota() {
     world.put(job("both", "a", [small, pods("huge", 1, GPUS + 1, on_one_host())]));
     world.settle();
     assert_eq!(world.reason("both").token(), "TopologyPlacementFailed");
+}
+
+/// Of a pod set that lacks quota, too, that is what is told. The reason says that quota would not be enough.
+#[test]
+fn what_lacks_quota_is_not_told_that_it_has_no_places_either() {
+    let mut world = world(&["n1", "n2"], &[("a", 8)]);
+    let mut running = job("running", "a", [pods("main", 4, 1, Spread::Unconstrained)]);
+    running.standing = holds(&running, "a", Some(at(&[("n1", 4)])));
+    world.put(running);
+    world.put(job("huge", "a", [pods("main", 1, GPUS + 1, on_one_host())]));
+    world.settle();
+    assert_eq!(world.reason("huge").token(), "TopologyPlacementFailed");
+    let PendingReason::NoFit(told) = world.reason("huge") else { panic!("{:?}", world.reason("huge")) };
+    assert!(matches!(told[0].obstacles[..], [Obstacle::Insufficient { .. }]), "{told:?}");
 }
 
 /// The head of one queue took the node that the head of another had found. Nothing that could help the other is under way, so
@@ -187,6 +106,25 @@ fn a_place_that_was_refused_is_not_written_again_before_the_workload_is_another(
     assert!(world.engine.decide(0).iter().any(is_reserve));
 }
 
+/// Two have quota, and there is one node.
+#[test]
+fn of_those_who_have_quota_the_one_of_higher_priority_has_its_places_first_where_heads_go_by_that() {
+    for (by_priority, first) in [(true, "urgent"), (false, "older")] {
+        let settings = Settings { priority_sorting: by_priority, ..Settings::default() };
+        let mut world = world_with(settings, &["n1"], &[("a", 12)]);
+        for (uid, priority, queued_at_ms) in [("older", 0, 0), ("urgent", 1, 1)] {
+            let mut one = job(uid, "a", [pods("main", 4, 1, on_one_host())]);
+            one.standing = holds(&one, "a", None);
+            one.checks_passed = true;
+            (one.priority, one.queued_at_ms) = (priority, queued_at_ms);
+            world.put(one);
+        }
+        world.cycle();
+        let placed = ["older", "urgent"].map(|uid| !hosts_of(&world, uid).is_empty());
+        assert_eq!(placed, [first == "older", first == "urgent"], "{first} comes first");
+    }
+}
+
 /// One with quota finds others on every node on which it could be, whom it may not displace. What it will have when they have
 /// ended is not given to the one after it.
 #[test]
@@ -205,6 +143,33 @@ fn places_are_kept_for_who_has_quota_and_may_displace_nobody() {
     world.cycle();
     assert_eq!(hosts_of(&world, "whole"), [""; 0]);
     assert_eq!(hosts_of(&world, "part"), ["n2"]);
+}
+
+/// Who fills the node belongs to the same queue or borrows in another. Its quota would have to be enough for as much on top of
+/// what the one in need of places has.
+#[test]
+fn who_has_quota_displaces_those_for_places_whom_it_would_displace_for_as_much_quota_again() {
+    for (elsewhere, filled, nominal, evictions) in
+        [(false, 2, 6, 0), (false, 2, 8, 1), (true, 4, 2, 0), (true, 4, 8, 1)]
+    {
+        let mut world = world(&["n1"], &[("a", nominal), ("b", 2), ("c", 4)]);
+        let cohort = elsewhere.then_some("pool");
+        let mut queue = cluster_queue("a", cohort, gpus(&[("f", quota(nominal, None, None))]));
+        queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+        queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+        world.engine.apply(Event::ClusterQueue(queue));
+        let of = if elsewhere { "b" } else { "a" };
+        let mut fills = job("fills", of, [pods("main", filled, 1, Spread::Unconstrained)]);
+        fills.standing = holds(&fills, of, Some(at(&[("n1", filled)])));
+        world.put(fills);
+        let mut one = job("one", "a", [pods("main", 4, 1, on_one_host())]);
+        one.standing = holds(&one, "a", None);
+        one.checks_passed = true;
+        one.priority = 1;
+        world.put(one);
+        world.settle();
+        assert_eq!(world.evictions.len(), evictions, "elsewhere: {elsewhere}, nominal {nominal}");
+    }
 }
 
 /// Where admission waits for pods, its own are among those that are awaited: they come when it has places.
@@ -394,6 +359,31 @@ fn what_is_used_of_a_node_counts_for_all_its_flavors_unless_that_is_switched_off
         world.settle();
         assert_eq!(world.is_admitted("both"), !shared);
     }
+}
+
+/// Pods that stay where they are take their room there once, for either flavor. The node has four GPUs: for one pod that stays and
+/// three that come.
+#[test]
+fn pods_that_stay_when_a_node_is_replaced_are_not_counted_twice_for_flavors_that_share_nodes() {
+    let mut world = two_flavors(true);
+    world.engine.apply(node("n2"));
+    world.engine.apply(Event::NodeGone("n1".into()));
+    let nics = PodSet { requests: [(NIC.into(), 1)].into(), ..pods("nics", 1, 1, Spread::Unconstrained) };
+    let mut moved = job("moved", "b", [pods("main", 3, 1, Spread::Unconstrained), nics]);
+    let of_nics = PodSetAssignment {
+        name: "nics".into(),
+        flavors: [(NIC.into(), "g".into())].into(),
+        usage: [(NIC.into(), 1)].into(),
+        count: 1,
+        topology: Some(at(&[("n1", 1)])),
+        delayed: None,
+    };
+    let of_main = granted(&moved.pod_sets[0], Some(at(&[("n1", 2), ("n2", 1)])));
+    moved.standing = holds_all("b", vec![of_main, of_nics]);
+    moved.seldom.unhealthy_nodes = vec!["n1".into()];
+    world.put(moved);
+    world.settle();
+    assert_eq!(hosts_of(&world, "moved"), ["n2", "n2"]);
 }
 
 #[test]

@@ -5,7 +5,9 @@
 mod support;
 
 use quota_engine::input::*;
+use quota_engine::topology::Spread;
 use quota_engine::*;
+use support::nodes::{at, hosts_of, job, pods, world_with};
 use support::*;
 
 fn one_queue(nominal: i64) -> World {
@@ -103,4 +105,93 @@ fn a_slice_of_a_stranger_is_a_workload_like_any_other() {
     assert!(!is_finished(&world, "other"));
     assert!(world.is_admitted("orphan"));
     assert_eq!(held(&world), 10);
+}
+
+/// Queues "a" and "b" of 4 each, of which the second takes back what it lent; "small" of "a" runs with 6.
+fn lent(settings: Settings) -> World {
+    let mut events = vec![Event::Flavor(flavor("f"))];
+    for (name, reclaim) in [("a", ReclaimWithinCohort::Never), ("b", ReclaimWithinCohort::Any)] {
+        let mut queue = cluster_queue(name, Some("pool"), gpus(&[("f", quota(4, None, None))]));
+        queue.preemption.reclaim_within_cohort = reclaim;
+        events.extend([Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]);
+    }
+    let mut world = World::with(settings, events);
+    world.put(of_queue("a", slice("small", 6, None)));
+    world.settle();
+    world
+}
+
+fn of_queue(queue: &str, slice: Workload) -> Workload {
+    Workload { queue: Some(queue.into()), ..slice }
+}
+
+/// Nothing is left to which the difference could be added.
+#[test]
+fn a_slice_does_not_add_to_one_that_leaves_for_others() {
+    for (recomputes, later) in [(true, false), (false, false), (true, true)] {
+        let mut world = lent(Settings { recompute_overlapping_targets: recomputes, ..Settings::default() });
+        world.put(workload("owner", "b", 4, 0));
+        if later {
+            world.cycle();
+        }
+        world.put(of_queue("a", slice("large", 7, Some("small"))));
+        world.cycle();
+        assert_eq!(world.victims(), [("small", "InCohortReclamation")]);
+        let skipped = world.engine.take_cycle_counts().preemption_skips;
+        assert_eq!(skipped.len(), usize::from(!recomputes), "{skipped:?}");
+        world.settle();
+        assert!(!world.is_admitted("large"), "{recomputes}, {later}");
+        assert_eq!(world.reason("large").token(), "WaitingForQuota");
+        world.standing("small", Standing::Pending);
+        world.settle();
+        assert!(world.is_admitted("owner") && !world.is_admitted("large"), "{recomputes}, {later}");
+    }
+}
+
+/// It was promised all that it needs beside others, and needs only the difference now.
+#[test]
+fn a_slice_adds_to_one_that_stays_after_all() {
+    let queue = cluster_queue("cq", None, gpus(&[("f", quota(10, None, None))]));
+    let mut world = World::new([
+        Event::Flavor(flavor("f")),
+        Event::ClusterQueue(queue),
+        Event::LocalQueue(local_queue("cq")),
+    ]);
+    world.put(slice("small", 6, None));
+    world.settle();
+    let mut small = world.workloads[&Uid::from("small")].clone();
+    let reason = EvictReason::PodsReadyTimeout(Unready::SinceStart);
+    small.seldom.leave = Some(Leave { at_ms: 500, reason });
+    world.put(small.clone());
+    world.put(slice("large", 8, Some("small")));
+    let decisions = world.engine.decide(1_000);
+    assert!(matches!(decisions[..], [Decision::Evict(_)]), "{decisions:?}");
+    // Before that is written its pods become ready.
+    small.seldom.leave = None;
+    world.put(small);
+    world.settle();
+    assert!(world.is_admitted("large") && is_finished(&world, "small"));
+    assert_eq!(held(&world), 8);
+}
+
+/// A slice of seven pods, in the place of one of three, on two nodes of four GPUs. Without the gate it looks for places for all of
+/// them beside those that the first has.
+#[test]
+fn pods_stay_where_they_are_where_slices_are_placed_upon_one_another() {
+    for elastic in [true, false] {
+        let rules = topology::Rules { elastic, ..topology::Rules::default() };
+        let topology = TopologySettings { rules, ..TopologySettings::default() };
+        let mut world = world_with(Settings { topology, ..Settings::default() }, &["n1", "n2"], &[("a", 8)]);
+        let of_pods = |uid: &str, count: i64| job(uid, "a", [pods("main", count, 1, Spread::Unconstrained)]);
+        world.put(of_pods("small", 3));
+        world.settle();
+        assert_eq!(hosts_of(&world, "small"), ["n1"]);
+        let seldom = Seldom { replaces: Some("small".into()), ..Seldom::default() };
+        world.put(Workload { seldom: seldom.into(), ..of_pods("large", 7) });
+        world.settle();
+        assert_eq!((world.is_admitted("large"), is_finished(&world, "small")), (elastic, elastic));
+        if let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("large")].standing {
+            assert_eq!(admission.pod_sets[0].topology, Some(at(&[("n1", 3), ("n2", 4)])));
+        }
+    }
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub struct FeatureGates {
     /// `PartialAdmission`.
     pub partial_admission: bool,
-    /// `MultiKueueOrchestratedPreemption`: without it, preemption gates are not looked at.
+    /// `MultiKueueOrchestratedPreemption`: without it and `ConcurrentAdmission`, preemption gates are not looked at.
     pub multi_kueue_orchestrated_preemption: bool,
     /// `PrioritySortingWithinCohort`.
     pub priority_sorting_within_cohort: bool,

@@ -32,8 +32,8 @@ pub(super) fn reason(reason: &TopologyReason) -> String {
         TopologyReason::LayerSizeUneven { size, around } => {
             format!("slices of {size} pods do not divide slices of {around}")
         }
-        TopologyReason::UnevenSlices { pods, size } => {
-            format!("{pods} pods cannot be cut into slices of {size}")
+        TopologyReason::NoWholeSlice { pods, size } => {
+            format!("{pods} pods are less than one slice of {size}")
         }
         TopologyReason::GroupShape { counts } => {
             let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();

@@ -13,8 +13,8 @@ pub use pod::{
 };
 pub use pod_group::{NetworkTopology, PodGroup, PodGroupSpec, PodGroupStatus};
 pub use workload_placement::{
-    AdmittedPodSet, WorkloadAdmission, WorkloadCondition, WorkloadPlacement, WorkloadPlacementSpec,
-    WorkloadPlacementStatus, WorkloadPodSet,
+    AdmittedCounts, AdmittedDomains, AdmittedPlaces, AdmittedPodSet, WorkloadAdmission, WorkloadCondition,
+    WorkloadPlacement, WorkloadPlacementSpec, WorkloadPlacementStatus, WorkloadPodSet,
 };
 
 pub mod admission_check;

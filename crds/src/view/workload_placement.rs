@@ -83,6 +83,50 @@ pub struct AdmittedPodSet {
     /// For all of them together.
     #[serde(deserialize_with = "model::null_as_default")]
     pub resource_usage: BTreeMap<ResourceName, Written>,
+    /// The places it was given, if any: how many, not where.
+    pub topology_assignment: Option<AdmittedPlaces>,
+}
+
+/// `topologyAssignment`, without the domains.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct AdmittedPlaces {
+    /// Parts of the list of domains.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub slices: Vec<AdmittedDomains>,
+}
+
+/// `topologyAssignment.slices[]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AdmittedDomains {
+    /// How many domains.
+    pub domain_count: i64,
+    /// How many pods each of them takes.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub pod_counts: AdmittedCounts,
+}
+
+/// `podCounts`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct AdmittedCounts {
+    /// The same number for all.
+    pub universal: Option<i64>,
+    /// One number for each.
+    #[serde(deserialize_with = "model::null_as_default")]
+    pub individual: Vec<i64>,
+}
+
+impl AdmittedPlaces {
+    /// How many pods have places.
+    pub fn pods(&self) -> i64 {
+        let of_slice = |slice: &AdmittedDomains| match slice.pod_counts.universal {
+            Some(each) => each.saturating_mul(slice.domain_count),
+            None => slice.pod_counts.individual.iter().fold(0i64, |sum, pods| sum.saturating_add(*pods)),
+        };
+        self.slices.iter().map(of_slice).fold(0, i64::saturating_add)
+    }
 }
 
 impl WorkloadPlacement {

@@ -37,7 +37,7 @@ impl Index {
                 .grants
                 .iter()
                 .filter(of_gang)
-                .fold(0, |sum: i64, grant| sum.saturating_add(grant.count));
+                .fold(0, |sum: i64, grant| sum.saturating_add(grant.together));
             let granted = match record.starts {
                 super::Together::Nothing => 1,
                 super::Together::All | super::Together::PodSet => {

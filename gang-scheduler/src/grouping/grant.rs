@@ -12,6 +12,9 @@ use super::PodRecord;
 pub(crate) struct Grant {
     pub(crate) pod_set: String,
     pub(crate) count: i64,
+    /// So many of them start together: those that were given places, where some were. What slices of a topology do not divide
+    /// starts when others have ended.
+    pub(crate) together: i64,
     /// For all its pods together, of the resources the quota covers.
     pub(crate) usage: ResourceList,
 }
@@ -64,7 +67,7 @@ fn total(grants: &[Grant]) -> Grant {
         *sum = sum.saturating_add(*amount);
     }
     let count = grants.iter().fold(0, |sum: i64, grant| sum.saturating_add(grant.count));
-    Grant { pod_set: String::new(), count, usage }
+    Grant { pod_set: String::new(), count, together: count, usage }
 }
 
 /// The first thing of which one pod more would be too much: what, how much with it, how much was granted.

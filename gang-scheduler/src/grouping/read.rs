@@ -270,9 +270,12 @@ pub(super) fn workload_record(workload: &view::WorkloadPlacement) -> WorkloadRec
     };
     let grants = workload.spec.pod_sets.iter().map(|set| {
         let assigned = assigned(&set.name);
+        let count = assigned.and_then(|one| one.count).unwrap_or(set.count);
+        let places = assigned.and_then(|one| one.topology_assignment.as_ref());
         Grant {
             pod_set: set.name.clone(),
-            count: assigned.and_then(|one| one.count).unwrap_or(set.count),
+            count,
+            together: places.map_or(count, |places| places.pods().min(count)),
             usage: assigned.and_then(|one| resources::amounts(&one.resource_usage).ok()).unwrap_or_default(),
         }
     });
@@ -322,6 +325,26 @@ mod tests {
 
     fn pod(body: serde_json::Value) -> view::Pod {
         serde_json::from_value(body).unwrap()
+    }
+
+    /// They are let go when others have ended.
+    #[test]
+    fn pods_that_were_given_no_places_do_not_start_with_the_others() {
+        let places = serde_json::json!({ "levels": ["kubernetes.io/hostname"], "slices": [
+            { "domainCount": 1, "valuesPerLevel": [], "podCounts": { "universal": 2 } },
+            { "domainCount": 2, "valuesPerLevel": [], "podCounts": { "individual": [1, 1] } },
+        ]});
+        for (places, together) in [(places, 4), (serde_json::Value::Null, 5)] {
+            let workload = serde_json::json!({
+                "metadata": { "name": "w", "namespace": "default" },
+                "spec": { "podSets": [{ "name": "main", "count": 6 }] },
+                "status": { "admission": { "podSetAssignments": [
+                    { "name": "main", "count": 5, "topologyAssignment": places },
+                ]}},
+            });
+            let record = workload_record(&serde_json::from_value(workload).unwrap());
+            assert_eq!((record.grants[0].count, record.grants[0].together), (5, together));
+        }
     }
 
     #[test]

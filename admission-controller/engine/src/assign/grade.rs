@@ -52,6 +52,7 @@ pub(super) struct Grade {
 
 impl Grade {
     pub(super) const BEST: Self = Self { way: Way::Fit, height: 0 };
+    pub(super) const NONE: Self = Self { way: Way::NoFit, height: u32::MAX };
 
     pub(super) fn is_better_than(self, other: Self, preference: Preference) -> bool {
         if self.way == Way::NoFit || other.way == Way::NoFit {

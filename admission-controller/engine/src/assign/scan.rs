@@ -67,7 +67,7 @@ pub(super) struct Scan<'a> {
     pub(super) who: WorkloadId,
     pub(super) queue: &'a ClusterQueue,
     node: NodeId,
-    ask: Ask<'a>,
+    pub(super) ask: Ask<'a>,
     usage: Usage,
     pub(super) found: FlavorAssignment,
     pub(super) waits: bool,
@@ -279,7 +279,7 @@ impl<'a> Scan<'a> {
     ) -> (Few<ResourceName, FlavorChoice>, Vec<Obstacle>) {
         let (mut flavors, mut obstacles) = (Few::new(), Vec::new());
         let (others_were_tried, mut reached) = (!attempts.is_empty(), Vec::<&FlavorName>::new());
-        let mut best = Grade { way: Way::NoFit, height: u32::MAX };
+        let mut best = Grade::NONE;
         let mut last = None;
         let preference = self.queue.fungibility.preference;
         for index in self.start(members, group, asked)..group.flavors.len() {
@@ -291,8 +291,12 @@ impl<'a> Scan<'a> {
             }
             reached.extend(others_were_tried.then_some(flavor));
             if let Some(obstacle) = self.unsuitable(members, flavor, group) {
-                obstacles.push(obstacle.clone());
-                merge(attempts, flavor, Attempt::unsuitable(obstacle));
+                merge(attempts, flavor, Attempt::unsuitable(obstacle.clone()));
+                if matches!(obstacle, Obstacle::MalformedAffinity(..)) {
+                    (best, flavors, obstacles) = (Grade::NONE, Few::new(), vec![obstacle]);
+                    break;
+                }
+                obstacles.push(obstacle);
                 continue;
             }
             let (grade, choices, attempt) = self.grade_flavor(members, flavor, asked);
@@ -376,7 +380,7 @@ impl<'a> Scan<'a> {
             let mut more = *amount;
             for member in members {
                 if let Some(obstacle) = self.held_otherwise(member, flavor, resource) {
-                    worst = Grade { way: Way::NoFit, height: u32::MAX };
+                    worst = Grade::NONE;
                     attempt.obstacles.push(obstacle);
                     attempt.hindrance = Some(Hindrance::NoMatchingFlavor);
                     break;

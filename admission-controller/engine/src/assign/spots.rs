@@ -182,6 +182,7 @@ impl Scan<'_> {
                     false => Previous::Failed { assignment, node: Arc::clone(node) },
                 }
             });
+        let previous = previous.or_else(|| self.places_before(pod_set).map(Previous::Slice));
         PodSetRequest {
             count: found.count,
             per_pod: (*pod_set.pod_requests).clone(),
@@ -195,6 +196,13 @@ impl Scan<'_> {
             tolerations,
             previous,
         }
+    }
+
+    /// The places of the slice to which it adds, where slices are placed upon one another.
+    fn places_before(&self, pod_set: &PodSet) -> Option<super::Topology> {
+        let before = self.ask.replaced.filter(|_| self.engine.settings.topology.rules.elastic)?;
+        let before = before.pod_sets.iter().find(|one| one.name == pod_set.name)?;
+        before.topology.as_deref().cloned()
     }
 
     /// Finds places: now, or when those who leave have left. Where there are none, others would have to leave; and if that
@@ -244,10 +252,8 @@ impl Scan<'_> {
         if let Some(attempt) = pod_set.attempts.get_mut(&unplaced.flavor) {
             (attempt.mode, attempt.hindrance) = (Mode::NoFit, Some(Hindrance::Placement));
         }
-        let obstacle = Obstacle::NoPlaces(unplaced.flavor, Box::new(unplaced.reason));
-        if !pod_set.obstacles.iter().any(|one| matches!(one, Obstacle::NoPlaces(..))) {
-            pod_set.obstacles.push(obstacle);
-            pod_set.obstacles.sort();
+        if pod_set.obstacles.is_empty() {
+            pod_set.obstacles.push(Obstacle::NoPlaces(unplaced.flavor, Box::new(unplaced.reason)));
         }
         pod_set.set_mode(Mode::NoFit);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::ResourceName;
-use model::node::{NodeSelector, NodeSelectorTerm, Toleration, first_untolerated};
+use model::node::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Toleration, first_untolerated};
 use model::selector::Labels;
 
 use crate::input::{Flavor, PodSet};
@@ -44,9 +44,15 @@ pub(super) fn unsuitable(
         .node_selector
         .iter()
         .all(|(key, value)| flavor.node_labels.get(key).is_none_or(|given| given == value));
-    let matches = selected
-        && pod_set.affinity.as_ref().is_none_or(|affinity| affinity_allows(affinity, &flavor.node_labels));
-    (!matches).then(|| Obstacle::AffinityMismatch(flavor.name.clone()))
+    let allowed = match &pod_set.affinity {
+        Some(affinity) if selected => affinity_allows(affinity, &flavor.node_labels),
+        _ => Ok(selected),
+    };
+    match allowed {
+        Ok(true) => None,
+        Ok(false) => Some(Obstacle::AffinityMismatch(flavor.name.clone())),
+        Err(label) => Some(Obstacle::MalformedAffinity(flavor.name.clone(), label)),
+    }
 }
 
 /// Pods that are placed by topology need a flavor that has it, unless it provides nothing that they ask for themselves; other
@@ -75,21 +81,27 @@ fn wrong_topology(
 }
 
 /// Only keys that the flavor has are looked at: its nodes may have others besides. A term about nothing else allows it.
-fn affinity_allows(affinity: &NodeSelector, labels: &Labels) -> bool {
-    let terms: Vec<NodeSelectorTerm> = affinity
-        .node_selector_terms
-        .iter()
-        .map(|term| NodeSelectorTerm {
-            match_expressions: term
-                .match_expressions
-                .iter()
-                .filter(|one| labels.contains_key(&one.key))
-                .cloned()
-                .collect(),
-            match_fields: Vec::new(),
-        })
-        .collect();
-    terms.is_empty()
-        || terms.iter().any(|term| term.match_expressions.is_empty())
-        || NodeSelector { node_selector_terms: terms }.matches("", labels)
+///
+/// # Errors
+/// The label of a requirement that cannot be read, where no term allows the flavor.
+fn affinity_allows(affinity: &NodeSelector, labels: &Labels) -> Result<bool, String> {
+    let about_labels = |term: &NodeSelectorTerm| -> Vec<NodeSelectorRequirement> {
+        term.match_expressions.iter().filter(|one| labels.contains_key(&one.key)).cloned().collect()
+    };
+    let terms: Vec<_> = affinity.node_selector_terms.iter().map(about_labels).collect();
+    if terms.is_empty() || terms.iter().any(Vec::is_empty) {
+        return Ok(true);
+    }
+    let mut malformed = None;
+    for match_expressions in terms {
+        if let Some(one) = match_expressions.iter().find(|one| !one.operator.accepts(&one.values)) {
+            malformed = malformed.or_else(|| Some(one.key.clone()));
+            continue;
+        }
+        let term = NodeSelectorTerm { match_expressions, match_fields: Vec::new() };
+        if term.matches("", labels) {
+            return Ok(true);
+        }
+    }
+    malformed.map_or(Ok(false), Err)
 }

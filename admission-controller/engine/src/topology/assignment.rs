@@ -24,6 +24,17 @@ impl Assignment {
         self.domains.iter().map(|domain| domain.pods).sum()
     }
 
+    /// The places that are not among those of before. Domains are hosts, by whatever levels they are named.
+    pub(crate) fn beyond(&self, before: &Self) -> Self {
+        let mut more = self.clone();
+        for domain in &mut more.domains {
+            let same = before.domains.iter().filter(|known| known.values.last() == domain.values.last());
+            domain.pods -= same.map(|known| known.pods).sum::<i64>();
+        }
+        more.domains.retain(|domain| domain.pods > 0);
+        more
+    }
+
     /// The same for fewer pods: those placed last go.
     pub(super) fn truncated(&self, pods: i64) -> Self {
         let mut left = pods;

@@ -60,6 +60,7 @@ pub(super) struct Found {
 
 /// A request in terms of levels by number.
 pub(super) struct Plan {
+    /// Pods in whole slices.
     pub(super) count: i64,
     /// 0 or 1.
     pub(super) leaders: i64,
@@ -90,7 +91,8 @@ impl Plan {
 }
 
 impl TopologyIndex {
-    /// Finds places for all pods of these pod sets, or says why there are none. Nothing is charged.
+    /// Finds places for all pods of these pod sets, as far as they are whole slices, or says why there are none. Nothing is
+    /// charged.
     ///
     /// Whatever the view, what pods outside of placement use counts.
     pub fn place(&mut self, sets: &[PodSetRequest], rules: Rules, view: View) -> Outcome {
@@ -249,12 +251,14 @@ impl TopologyIndex {
             inner[around_level + 1..=level].fill(Some(layer.size));
             layers.push((level, layer.size));
         }
-        if task.count % slice_size != 0 {
-            return Err(TopologyReason::UnevenSlices { pods: task.count, size: slice_size });
+        // Pods that are left over get no place, as in Kueue: one after the other is let go when one that has a place has ended.
+        let count = task.count / slice_size * slice_size;
+        if count == 0 {
+            return Err(TopologyReason::NoWholeSlice { pods: task.count, size: slice_size });
         }
         let unconstrained = matches!(task.set.spread, Spread::Unconstrained | Spread::SlicesOnly);
         Ok(Plan {
-            count: task.count,
+            count,
             leaders: task.leader.map_or(0, |_| 1),
             level,
             required: matches!(task.set.spread, Spread::Required(_)),

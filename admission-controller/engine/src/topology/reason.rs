@@ -66,8 +66,8 @@ pub enum TopologyReason {
         /// The size of the layer around it.
         around: i64,
     },
-    /// The pods cannot be cut into whole slices.
-    UnevenSlices {
+    /// There are fewer pods than a slice has.
+    NoWholeSlice {
         /// How many pods.
         pods: i64,
         /// Pods in a slice.

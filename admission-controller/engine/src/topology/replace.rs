@@ -105,12 +105,13 @@ impl TopologyIndex {
             self.assume_all(places, set);
         }
         let more = workers.count - before.pods();
-        if more <= 0 {
+        // What is no whole slice gets no places.
+        if more < workers.layers.first().map_or(1, |layer| layer.size.max(1)) {
             // The leader runs beside them; without its place the group is no whole.
             if leader.is_some() && leader_before.is_none() {
                 return None;
             }
-            let after = if more == 0 { before } else { before.truncated(workers.count) };
+            let after = if more < 0 { before.truncated(workers.count) } else { before };
             let places = self.places(&after).ok()?;
             self.assume_all(&places, workers);
             return Some(Ok((after, leader_before.unwrap_or_default())));

@@ -1,6 +1,8 @@
 //! Builders shared by the engine's tests.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod nodes;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

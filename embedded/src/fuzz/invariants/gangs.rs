@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::running::is_bind;
+use super::topology::start_together;
 use crate::fuzz::world::{PLACEMENTS, POD_GROUPS, World, Write, at, items, text, uid};
 
 /// Volcano's annotation of a pod that names its PodGroup.
@@ -21,7 +22,7 @@ pub(super) fn gang_size(world: &World, pod: &Value) -> i64 {
     let granted = |set: &Value| {
         let mut of_set =
             items(workload, "/status/admission/podSetAssignments").filter(|one| one["name"] == set["name"]);
-        of_set.next().and_then(|one| one["count"].as_i64())
+        of_set.next().and_then(start_together)
     };
     items(workload, "/spec/podSets").map(|set| granted(set).or(set["count"].as_i64()).unwrap_or(1)).sum()
 }

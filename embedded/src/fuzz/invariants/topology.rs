@@ -16,13 +16,23 @@ use crate::fuzz::world::{GRACE, TOPOLOGIES, WORKLOADS, World, Write, at, holds, 
 
 const HOST: &str = "kubernetes.io/hostname";
 
+fn read(assignment: &Value) -> Option<TopologyAssignment> {
+    serde_json::from_value(assignment.get("topologyAssignment")?.clone()).ok()
+}
+
+/// How many pods of a set start together: those that were granted, or those that were given places. Pods that slices do not
+/// divide get none, and start when others have ended.
+pub(super) fn start_together(assignment: &Value) -> Option<i64> {
+    let granted = assignment["count"].as_i64()?;
+    let places = read(assignment).and_then(|read| unpack(&read).ok());
+    let pods = places.map(|places| places.domains.iter().map(|domain| i64::from(domain.count)).sum::<i64>());
+    Some(pods.map_or(granted, |pods| pods.min(granted)))
+}
+
 /// The nodes that an assignment names, with the number of pods each takes; none where it ends above the nodes.
 fn hosts(assignment: &Value) -> BTreeMap<String, i64> {
-    let read = assignment.get("topologyAssignment").cloned();
-    let read = read.and_then(|one| serde_json::from_value::<TopologyAssignment>(one).ok());
-    let Some(read) = read.filter(|one| one.levels.last().is_some_and(|level| level == HOST)) else {
-        return BTreeMap::new();
-    };
+    let read = read(assignment).filter(|one| one.levels.last().is_some_and(|level| level == HOST));
+    let Some(read) = read else { return BTreeMap::new() };
     let mut hosts = BTreeMap::new();
     for domain in unpack(&read).map(|one| one.domains).unwrap_or_default() {
         *hosts.entry(domain.values.last().cloned().unwrap_or_default()).or_default() +=

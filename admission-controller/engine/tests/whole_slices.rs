@@ -1,0 +1,87 @@
+//! Pods that cannot all be put into slices of a topology: as many get places as make whole slices.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::sync::Arc;
+
+use model::ResourceName;
+use model::selector::Labels;
+use quota_engine::input::*;
+use quota_engine::topology::{HOSTNAME, Node, SliceLayer, Spread, TopologyReason};
+use quota_engine::*;
+use support::*;
+
+const RACK: &str = "rack";
+
+/// One rack of nodes of two GPUs each, and a queue with quota enough.
+fn world(nodes: usize) -> World {
+    let racks = Flavor { topology: Some("racks".into()), node_labels: Labels::new(), ..flavor("f") };
+    let queue = cluster_queue("cq", None, gpus(&[("f", quota(100, None, None))]));
+    let mut events = vec![
+        Event::Flavor(racks),
+        Event::Topology("racks".into(), vec![RACK.to_owned(), HOSTNAME.to_owned()]),
+        Event::ClusterQueue(queue),
+        Event::LocalQueue(local_queue("cq")),
+    ];
+    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    events.extend((0..nodes).map(|at| {
+        let name = format!("n{at}");
+        Event::Node(Node {
+            name: name.as_str().into(),
+            labels: [label(RACK, "r"), label(HOSTNAME, &name)].into(),
+            taints: Vec::new(),
+            allocatable: [(ResourceName::from(GPU), 2), (ResourceName::from(ResourceName::PODS), 9)].into(),
+            ready: true,
+        })
+    }));
+    World::new(events)
+}
+
+/// Pods of one GPU each, in pairs within a rack.
+fn in_pairs(count: i64, min_count: Option<i64>) -> Workload {
+    let mut one = workload("one", "cq", count, 0);
+    let layers = vec![SliceLayer { level: Arc::from(RACK), size: 2 }];
+    pod_set(&mut one).topology = Some(TopologyWish { spread: Spread::SlicesOnly, layers });
+    pod_set(&mut one).min_count = min_count;
+    one
+}
+
+/// How many pods were admitted, and how many of them have places.
+fn given(world: &World) -> Option<(i64, i64)> {
+    match &world.workloads[&Uid::from("one")].standing {
+        Standing::Reserved { admission, .. } => {
+            let held = &admission.pod_sets[0];
+            Some((held.count, held.topology.as_ref().unwrap().pods()))
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn pods_that_are_left_over_get_no_places() {
+    for (count, min_count, nodes, wanted) in [
+        (4, None, 2, Some((4, 4))),
+        (5, None, 2, Some((5, 4))),
+        (5, None, 1, None),
+        // With fewer of them where not all whole slices fit.
+        (7, Some(3), 3, Some((7, 6))),
+        (7, Some(3), 2, Some((5, 4))),
+    ] {
+        let mut world = world(nodes);
+        world.put(in_pairs(count, min_count));
+        world.settle();
+        assert_eq!(given(&world), wanted, "{count} pods, {nodes} nodes");
+    }
+}
+
+#[test]
+fn fewer_pods_than_a_slice_has_find_no_place() {
+    let mut world = world(1);
+    world.put(in_pairs(1, None));
+    world.settle();
+    let PendingReason::NoFit(told) = world.reason("one") else { panic!("{:?}", world.reason("one")) };
+    let reason = Box::new(TopologyReason::NoWholeSlice { pods: 1, size: 2 });
+    assert_eq!(told[0].obstacles, [Obstacle::NoPlaces("f".into(), reason)]);
+}
