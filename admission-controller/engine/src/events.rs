@@ -199,7 +199,7 @@ impl Engine {
         }
         workload.pod_sets = self.asked.share(workload.pod_sets);
         let known = self.workloads.id(&workload.uid);
-        if known.is_some_and(|who| !self.make_way(who, &workload)) {
+        if known.is_some_and(|who| !self.make_way(who, &mut workload)) {
             return;
         }
         let local_queue = local_queue_of(&workload).map(|key| self.local_queues.id_of(key));
@@ -220,7 +220,7 @@ impl Engine {
     }
 
     /// Takes a workload out of where it is, because this is what it is now. `false` where that is no news.
-    fn make_way(&mut self, who: WorkloadId, workload: &Workload) -> bool {
+    fn make_way(&mut self, who: WorkloadId, workload: &mut Workload) -> bool {
         let Some(record) = self.workloads.get_mut(who) else { return true };
         if workload.version < record.workload.version {
             return false;
@@ -231,6 +231,13 @@ impl Engine {
             self.set_alarm(who);
             self.drain(who);
             return false;
+        }
+        if let (Phase::Holding(holding), Standing::Reserved { since_ms, .. }) =
+            (&record.phase, &mut workload.standing)
+            && holding.since_ms.div_euclid(1_000) == since_ms.div_euclid(1_000)
+        {
+            // Conditions have whole seconds; who was admitted last within one is still known here.
+            *since_ms = holding.since_ms;
         }
         let settled = match &record.phase {
             Phase::Holding(holding) => holding.state == HoldState::Confirmed,

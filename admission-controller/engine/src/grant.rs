@@ -115,8 +115,7 @@ impl Engine {
             places,
             promised: None,
             admitted,
-            // Conditions have whole seconds: after a restart no more is known.
-            since_ms: before.as_ref().map_or(now_ms - now_ms.rem_euclid(1_000), |before| before.since_ms),
+            since_ms: before.as_ref().map_or(now_ms, |before| before.since_ms),
             state: HoldState::Assumed(id),
         };
         self.hold(who, holding);

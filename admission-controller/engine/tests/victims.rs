@@ -44,24 +44,3 @@ fn who_was_displaced_takes_back_what_a_change_of_quota_has_made_its_own() {
         assert_eq!(world.victims(), [("large", right), ("small", right)]);
     }
 }
-
-/// Who was admitted last goes first, and conditions have whole seconds: after a restart no more is known.
-#[test]
-fn of_those_admitted_in_one_second_the_order_of_their_uids_tells_who_leaves() {
-    for (first_at_ms, second_at_ms, wanted) in [(1_200, 1_800, "a"), (1_800, 2_100, "b")] {
-        let mut queue = cluster_queue("cq", None, gpus(&[("f", quota(2, None, None))]));
-        queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
-        let mut world = World::new([
-            Event::Flavor(flavor("f")),
-            Event::ClusterQueue(queue),
-            Event::LocalQueue(local_queue("cq")),
-        ]);
-        for (uid, at_ms) in [("a", first_at_ms), ("b", second_at_ms)] {
-            world.put(workload(uid, "cq", 1, 0));
-            world.settle_at(at_ms);
-        }
-        world.put(workload("urgent", "cq", 1, 9));
-        world.settle_at(3_000);
-        assert_eq!(world.victims(), [(wanted, "InClusterQueue")], "{first_at_ms}, {second_at_ms}");
-    }
-}
