@@ -249,6 +249,37 @@ fn room_promised_to_a_workload_that_lost_its_priority_goes_to_its_better() {
     assert!(world.is_admitted("victim"));
 }
 
+/// The API tells of whole seconds. Who came last is preempted first, also among those of one second.
+#[test]
+fn of_two_admitted_within_a_second_the_later_is_preempted() {
+    for names in [["z", "a"], ["a", "z"]] {
+        let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(4, None, None))]));
+        queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+        let mut world = World::new([
+            Event::Flavor(flavor("a100")),
+            Event::ClusterQueue(queue),
+            Event::LocalQueue(local_queue("cq")),
+        ]);
+        for (name, now_ms) in names.into_iter().zip([1_200, 1_700]) {
+            world.put(workload(name, "cq", 2, 0));
+            for decision in world.engine.decide(now_ms) {
+                world.carry_out(decision);
+            }
+            let Standing::Reserved { admission, .. } = world.workloads[&Uid::from(name)].standing.clone()
+            else {
+                panic!("{name} is not admitted")
+            };
+            world.standing(
+                name,
+                Standing::Reserved { admission, admitted: true, evicted: false, since_ms: 1_000 },
+            );
+        }
+        world.put(workload("urgent", "cq", 2, 9));
+        world.settle();
+        assert_eq!(world.victims(), [(names[1], "InClusterQueue")]);
+    }
+}
+
 #[test]
 fn borrows_up_to_its_limit() {
     let mut world = pool();
