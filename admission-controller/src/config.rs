@@ -364,7 +364,7 @@ impl Configuration {
                 }
             },
             partial_admission: gates.partial_admission,
-            preemption_gates: gates.multi_kueue_orchestrated_preemption || self.gates().concurrent_admission,
+            preemption_gates: self.heeds_preemption_gates(),
             priority_sorting: gates.priority_sorting_within_cohort,
             recompute_overlapping_targets: gates.recompute_assignment_upon_preemption_targets_overlap,
             preserve_scan_progress: gates.flavor_fungibility_preserve_scan_progress,
@@ -421,6 +421,11 @@ impl Configuration {
     /// Whether the file is of the older version, which has other defaults.
     fn is_v1beta1(&self) -> bool {
         self.api_version.as_deref().is_some_and(|version| version.ends_with("/v1beta1"))
+    }
+
+    /// Whether preemption gates are looked at.
+    pub fn heeds_preemption_gates(&self) -> bool {
+        self.feature_gates.multi_kueue_orchestrated_preemption || self.gates().concurrent_admission
     }
 
     /// The gates that change a rule of validation.

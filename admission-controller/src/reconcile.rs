@@ -119,12 +119,7 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
         };
     };
     if workload.metadata.deletion_timestamp.is_some() {
-        return match (view.suspended, view.active) {
-            _ if leaving || view.finished.is_some() => let_go(workload),
-            (false, _) => Step::Stop,
-            (true, true) => Step::Nothing,
-            (true, false) => restore(job, workload, known).unwrap_or_else(|| let_go(workload)),
-        };
+        return after_deletion(job, workload, known).unwrap_or(Step::Stop);
     }
     if workload.holds(tokens::FINISHED) {
         return if view.finished.is_none() && !view.suspended && !leaving {
@@ -149,14 +144,28 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
     }
 }
 
+/// A Workload that was deleted keeps its quota, and what the job was like before, until the job has stopped; `None` while that is not
+/// suspended.
+fn after_deletion(job: &Job, workload: &Workload, known: Known<'_>) -> Option<Step> {
+    let leaving = job.object.metadata.deletion_timestamp.is_some();
+    match (job.view.suspended, job.view.active) {
+        _ if leaving || job.view.finished.is_some() => Some(let_go(workload)),
+        (false, _) => None,
+        (true, true) => Some(Step::Nothing),
+        (true, false) => Some(restore(job, workload, known).unwrap_or_else(|| let_go(workload))),
+    }
+}
+
 fn ended(finish: &Finish) -> Step {
     let reason = if finish.succeeded { tokens::finished::SUCCEEDED } else { tokens::finished::FAILED };
     Step::Finish { reason, message: finish.message.clone() }
 }
 
-/// Whether the job runs on the quota of its Workload, or did until that was evicted.
+/// Whether the job runs on the quota of its Workload, or did until that was evicted. A slice that takes over from another has its pods
+/// before it is admitted.
 fn has_begun(job: &Job, workload: &Workload) -> bool {
-    let admitted = workload.holds(tokens::QUOTA_RESERVED) && workload.holds(tokens::ADMITTED);
+    let has_pods = workload.holds(tokens::ADMITTED) || slices::is_slice(workload);
+    let admitted = workload.holds(tokens::QUOTA_RESERVED) && has_pods;
     let runs = !job.view.suspended || workload.holds(tokens::EVICTED);
     admitted && runs && !workload.holds(tokens::FINISHED)
 }
@@ -173,7 +182,7 @@ fn is_own(job: &Job, workload: &Workload) -> bool {
 /// and the Workload holds nothing and waits for nothing. Kueue leaves it in its queue, where it gets quota that nobody uses.
 fn leave(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     if workload.metadata.deletion_timestamp.is_some() {
-        return let_go(workload);
+        return after_deletion(job, workload, known).unwrap_or_else(|| let_go(workload));
     }
     if workload.holds(tokens::FINISHED) {
         return Step::Nothing;
@@ -275,7 +284,8 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     if input::is_on_hold(workload) {
         return Step::EndHold;
     }
-    let follows = !reserved && !known.is_unqueued;
+    // What somebody else made stays in its queue where the job names none.
+    let follows = !reserved && !known.is_unqueued && !(is_prebuilt && view.queue.is_none());
     if let Some(step) = change_queue(view, workload).filter(|_| follows) {
         return step;
     }

@@ -165,7 +165,7 @@ pub fn active<'a>(live: &[&'a Workload]) -> Option<&'a Workload> {
     newest.holds(tokens::ADMITTED).then_some(*newest)
 }
 
-/// What of a pod tells for which admission it was made: what is there stays as it is (Kueue `podAdmissionUpdate`).
+/// What a slice's checks want of a pod that it starts (Kueue `podAdmissionUpdate`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// The annotations that name a ProvisioningRequest and its class.
@@ -181,13 +181,19 @@ impl Marks {
         Self { annotations, selector }
     }
 
-    /// Whether what both have is the same.
-    pub fn agree(&self, other: &Self) -> bool {
-        fn same(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> bool {
-            one.iter().all(|(key, value)| other.get(key).is_none_or(|there| there == value))
-        }
+    /// Whether a pod with this node selector may have them.
+    pub fn suit(&self, selector: &Labels) -> bool {
+        same(&self.selector, selector)
+    }
+
+    fn agree(&self, other: &Self) -> bool {
         same(&self.annotations, &other.annotations) && same(&self.selector, &other.selector)
     }
+}
+
+/// Whether what both have is the same.
+fn same(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> bool {
+    one.iter().all(|(key, value)| other.get(key).is_none_or(|there| there == value))
 }
 
 /// What the checks of a slice want of its pods, by pod set; `None` where they contradict one another.

@@ -119,6 +119,26 @@ fn a_job_that_names_no_queue_any_more_is_left_alone() {
     queued.spec.queue_name = Some("a".to_owned());
     let step = next(&job, Some(&queued), Known::default());
     assert_eq!(step, Step::ChangeQueue(None), "where no queue is needed, it waits for one");
+    let named =
+        json!({ "metadata": { "annotations": { "kueue.x-k8s.io/prebuilt-workload-name": "llama" } } });
+    let step = next(&self::job(&named), Some(&queued), Known::default());
+    assert_ne!(step, Step::ChangeQueue(None), "what somebody else made stays in its queue");
+}
+
+/// Its pods hold what the quota is for until they have gone.
+#[test]
+fn a_deleted_workload_stays_while_pods_run_whatever_queue_the_job_names() {
+    let mut workload = workload(ADMITTED);
+    workload.metadata.finalizers = Some(vec!["kueue.x-k8s.io/resource-in-use".to_owned()]);
+    workload.metadata.deletion_timestamp =
+        Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    for is_unqueued in [true, false] {
+        let known = Known { is_unqueued, ..Known::default() };
+        for (active, wanted) in [(1, Step::Nothing), (0, Step::RemoveFinalizer)] {
+            let job = job(&json!({ "status": { "active": active } }));
+            assert_eq!(next(&job, Some(&workload), known), wanted, "{is_unqueued} {active}");
+        }
+    }
 }
 
 #[test]

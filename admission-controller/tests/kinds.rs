@@ -248,6 +248,31 @@ fn every_kind_has_a_case() {
     assert_eq!(tested, listed);
 }
 
+/// Flavors of several resources may say different things of one label, and be tolerated for different times: the job starts.
+#[test]
+fn flavors_that_say_different_things_are_no_conflict() {
+    let case = cases().remove(0);
+    let job = job(&TABLE[0], case.object, json!({}));
+    let sets = job.view.pod_sets.clone().unwrap();
+    let mut workload = admitted(&job);
+    let held = &mut workload.status.admission.as_mut().unwrap().pod_set_assignments[0];
+    held.flavors.insert("cpu".into(), "other".to_owned());
+    let mut flavors = flavors();
+    let other = json!({
+        "metadata": { "name": "other" },
+        "spec": {
+            "nodeLabels": { "gpu": "none" },
+            "tolerations": [{ "key": "gpu", "operator": "Exists", "tolerationSeconds": 60 }],
+        },
+    });
+    flavors.insert("other".to_owned(), serde_json::from_value(other).unwrap());
+    let patch = start(&TABLE[0], &job.object, &sets, &workload, terms(&flavors)).unwrap().unwrap();
+    let started = patched(&job, &patch);
+    let spec = &started.at(&sets[0].template).unwrap()["spec"];
+    assert_eq!(spec["nodeSelector"]["gpu"], "none", "the flavor whose name comes last has its way");
+    assert_eq!(spec["tolerations"], json!([{ "key": "gpu", "operator": "Exists" }]));
+}
+
 #[test]
 fn kinds_are_read_described_started_and_stopped() {
     for (case, kind) in cases().into_iter().zip(TABLE) {

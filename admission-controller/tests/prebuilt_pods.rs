@@ -196,6 +196,41 @@ async fn a_group_takes_the_workload_that_was_made_for_it() {
     assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
 }
 
+/// What was planned for it before its pods came, as for a Workload of nobody's, takes no quota from those that run.
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_became_a_groups_keeps_its_quota_while_that_runs() {
+    let world = world().await;
+    let mut workload = by_hand("ring", "worker", 2, &pod("r0", json!({})));
+    workload["spec"]["maximumExecutionTimeSeconds"] = json!(120);
+    world.create(GROUP, "workloads", workload).await;
+    world.settle().await;
+    let holds = |kind: &str| {
+        let workload = world.workload_named("ring").unwrap();
+        let conditions = workload["status"]["conditions"].as_array().unwrap();
+        conditions.iter().any(|one| one["type"] == kind && one["status"] == "True")
+    };
+    assert!(holds("Admitted"));
+    for name in ["r0", "r1"] {
+        let mut pod = prebuilt(name, Some("worker"));
+        pod["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("120");
+        pod["spec"]["terminationGracePeriodSeconds"] = json!(600);
+        world.create("", "pods", pod).await;
+    }
+    world.settle().await;
+    for name in ["r0", "r1"] {
+        assert!(!is_gated(&world, name), "{:?}", world.workload_named("ring"));
+        phase(&world, name, "Running").await;
+        let bind = |pod: &mut Value| {
+            pod["spec"]["nodeName"] = json!("n1");
+            Ok(())
+        };
+        let (pods, part) = (GroupResource::new("", "pods"), cluster_sim::Part::Binding);
+        world.cluster.store("scheduler").update(&pods, "team", name, part, bind).await.unwrap();
+    }
+    world.pass(120).await;
+    assert!(holds("Evicted") && holds("QuotaReserved"), "{:?}", world.workload_named("ring"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_prebuilt_workload_without_the_roles_of_a_group_is_out_of_sync_and_stays() {
     let world = world().await;

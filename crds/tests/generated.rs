@@ -77,6 +77,7 @@ fn assert_structural(schema: &Value, path: &str) {
             assert!(!map.contains_key(keyword), "{path} has {keyword}");
         }
     }
+    assert_ne!(map.get("required"), Some(&json!([])), "{path} requires nothing, in so many words");
     for keyword in ["$ref", "nullable", "uniqueItems", "title"] {
         assert!(!map.contains_key(keyword), "{path} has {keyword}");
     }

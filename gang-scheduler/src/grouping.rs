@@ -95,7 +95,7 @@ pub struct GangOwner {
     pub key: Key,
     /// Uid.
     pub uid: String,
-    /// A PodGroup's minimum and what its pods' Workload was granted, where they are not the same.
+    /// A PodGroup's minimum, and how many of the pods that their Workload was granted start together, where they are not the same.
     pub disagreement: Option<(u32, u32)>,
 }
 

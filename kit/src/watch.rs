@@ -342,7 +342,10 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
             Ok((page, next))
         };
         let (page, next) = read().map_err(|trouble| (trouble, State::List))?;
-        self.backoff.reset();
+        // After one without a version there is nothing to go on from.
+        if next.is_some() || !page.version.is_empty() {
+            self.backoff.reset();
+        }
         self.told_absent = false;
         if first {
             self.metrics.restarts.inc();

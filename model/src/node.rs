@@ -89,6 +89,12 @@ fn empty_as_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Op
 }
 
 impl Toleration {
+    /// Whether both are of the same, for however long (Kubernetes' `MatchToleration`).
+    pub fn is_like(&self, other: &Self) -> bool {
+        (&self.key, self.operator, &self.value, &self.effect)
+            == (&other.key, other.operator, &other.value, &other.effect)
+    }
+
     /// Whether this toleration covers the taint (`Toleration.ToleratesTaint` of the core API).
     pub fn tolerates(&self, taint: &Taint) -> bool {
         if self.effect.is_some_and(|effect| effect != taint.effect) {

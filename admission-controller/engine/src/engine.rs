@@ -76,8 +76,8 @@ pub struct Engine {
     pub(crate) taken_back: BTreeSet<WorkloadId>,
     /// Queues in which room came back in the cycle that is under way: heads that were judged before know nothing of it.
     pub(crate) freed: BTreeSet<NodeId>,
-    /// What those used who left for others in the cycle that is under way, and where.
-    pub(crate) departed: Vec<(NodeId, Arc<Usage>)>,
+    /// What those of each queue used who left for others in the cycle that is under way.
+    pub(crate) departed: BTreeMap<NodeId, Usage>,
     /// Flavors, queues, cohorts or namespaces changed: everything that waits is placed anew.
     pub(crate) reconfigured: bool,
     /// Quota came back: promises may be kept.
@@ -120,14 +120,6 @@ impl Engine {
     pub(crate) fn reconfigure(&mut self) {
         if !std::mem::take(&mut self.reconfigured) && !self.tree.is_dirty() {
             return;
-        }
-        if self.tree.is_dirty() {
-            // With other quotas it is another question who has the better right to whose place.
-            self.workloads.for_each_mut(|record| {
-                if !record.past.displaced.is_empty() {
-                    record.past.displaced = Vec::new();
-                }
-            });
         }
         self.tree.refresh();
         self.renew_grounds();

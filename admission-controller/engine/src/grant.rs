@@ -168,13 +168,22 @@ impl Engine {
         let usage = Arc::clone(&holding.usage);
         self.charge(queue, &usage, &places, Ledger::Planned, -1);
         if preemptor.is_some() {
-            self.departed.push((queue, usage));
+            self.departs(queue, &usage);
         }
         self.second_pass.remove(&who);
         self.wake_who_awaited(who);
         let victim_path = self.tree.path_text(queue);
         let evict = Evict { id, victim, based_on, reason, preemptor, preemptor_path, victim_path };
         self.out.push(Decision::Evict(evict));
+    }
+
+    /// Until the cycle ends this counts as in use where the turns of heads are worked out.
+    pub(crate) fn departs(&mut self, queue: NodeId, usage: &Usage) {
+        let sum = self.departed.entry(queue).or_default();
+        for (pair, amount) in usage.iter() {
+            let all = sum.get_or_insert(*pair, 0);
+            *all = all.saturating_add(*amount);
+        }
     }
 
     /// Takes the quota of a workload that was not admitted yet: nothing of it runs, so there is nothing to wait for.

@@ -529,6 +529,9 @@ impl<'a> Search<'a> {
             if !uses || !allowed(&record.workload) || self.came_by_it(queue, who, record) {
                 continue;
             }
+            if self.engine.is_succeeded(who) {
+                continue;
+            }
             let leaves = matches!(holding.state, HoldState::Leaving { .. });
             match holding.state {
                 HoldState::Leaving { .. } if !self.leaving_stay => continue,

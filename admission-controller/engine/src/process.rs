@@ -137,10 +137,10 @@ impl Engine {
         lost
     }
 
-    /// Whether somebody whom it would preempt is leaving already, for another.
+    /// Whether somebody whom it would preempt is leaving already, for another, or has nothing to leave any more.
     fn overlaps(&self, verdict: &Verdict) -> bool {
         match verdict {
-            Verdict::Preempt(targets) => targets.iter().any(|target| self.is_leaving(target.who)),
+            Verdict::Preempt(targets) => targets.iter().any(|target| self.is_lost(target.who)),
             Verdict::Fit | Verdict::Wait => false,
         }
     }
@@ -211,7 +211,7 @@ impl Engine {
             self.forget_progress(head.who());
             return self.put_aside(head, PendingReason::PreemptionGated, false);
         }
-        let taken = targets.iter().any(|target| self.is_leaving(target.who));
+        let taken = targets.iter().any(|target| self.is_lost(target.who));
         if taken || !self.fits_without(head, &granted.usage, &granted.places, targets) {
             self.counts.preemption_skips.insert(self.queues[head.queue].name.clone());
             let reason = if taken { PendingReason::TargetsTaken } else { PendingReason::NoLongerFits };
@@ -316,7 +316,7 @@ impl Engine {
             self.evict(target.who, EvictReason::Preempted(target.reason), Some((head.who(), head.queue)));
             return false;
         }
-        self.departed.push((target.queue, Arc::clone(&target.usage)));
+        self.departs(target.queue, &target.usage);
         true
     }
 

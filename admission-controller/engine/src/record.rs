@@ -42,7 +42,7 @@ pub(crate) struct Past {
     pub(crate) eviction_refused_at: Option<u64>,
     /// It has quota, and the API server refused its places at this version.
     pub(crate) places_refused_at: Option<u64>,
-    /// Who left so that it could have what it was promised last, each with its priority then; nobody once quotas have changed.
+    /// Who left so that it could have what it was promised last, each with its priority then.
     pub(crate) displaced: Vec<(WorkloadId, i32)>,
 }
 

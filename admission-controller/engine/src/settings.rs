@@ -23,8 +23,8 @@ pub struct Settings {
     /// Feature gate `FlavorFungibilityPreserveScanProgress`: a search of flavors goes on where the one of the cycle before
     /// stopped, though quota has come back since.
     pub preserve_scan_progress: bool,
-    /// Feature gate `SchedulingEquivalenceHashing`: who asks for the same as one that found nothing is told to be put back with it
-    /// ([`Engine::waiting_in`](crate::Engine::waiting_in)). They are judged together without it, too.
+    /// Feature gate `SchedulingEquivalenceHashing`: only [`Engine::waiting_in`](crate::Engine::waiting_in), for comparison with
+    /// Kueue's tables, goes by it. Who asks for the same is judged together without it, too.
     pub equivalence_hashing: bool,
     /// Kueue's `waitForPodsReady.blockAdmission`: nobody is admitted before the pods of all who were are ready.
     pub block_admission: bool,

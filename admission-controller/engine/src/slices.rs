@@ -42,17 +42,37 @@ impl Engine {
         self.replaced(who, queue).filter(|(old, _)| !self.is_leaving(*old))
     }
 
-    /// What a workload needs to have this admission: of a slice what it has on top of the one to which it adds.
+    /// What a workload needs to have this admission: of a slice what it has on top of the one to which it adds, pod set by pod set,
+    /// as it is found (`assign/scan.rs`).
     fn needed(&mut self, who: WorkloadId, queue: NodeId, admission: &Admission) -> Usage {
         let mut needed = self.usage_of(admission);
-        if let Some((_, before)) = self.adds_to(who, queue) {
-            for (pair, amount) in self.usage_of(&before) {
+        let Some((_, before)) = self.adds_to(who, queue) else { return needed };
+        for one in &admission.pod_sets {
+            let Some(held) = before.pod_sets.iter().find(|held| held.name == one.name) else { continue };
+            for (resource, flavor) in one.flavors.iter() {
+                let pair = self.tree.pair(flavor, resource);
                 if let Some(more) = needed.get_mut(&pair) {
-                    *more = more.saturating_sub(amount);
+                    *more = more.saturating_sub(held.usage.get(resource).copied().unwrap_or(0));
                 }
             }
         }
         needed
+    }
+
+    /// Whether there is nothing to be had of a victim any more: it leaves for another, or another slice has its quota already, which
+    /// is charged for both, and it ends by itself.
+    pub(crate) fn is_lost(&self, who: WorkloadId) -> bool {
+        self.is_leaving(who) || self.is_succeeded(who)
+    }
+
+    /// Whether another slice that does not leave has quota in its place.
+    pub(crate) fn is_succeeded(&self, who: WorkloadId) -> bool {
+        if self.successors.is_empty() {
+            return false;
+        }
+        let Some(workload) = self.workloads.get(who).map(|record| &record.workload) else { return false };
+        let successor = self.successors.get(&(workload.namespace.clone(), workload.name.clone()));
+        successor.and_then(|next| self.holding(*next)).is_some_and(|holding| !holding.is_leaving())
     }
 
     /// Whether a slice needs something else than was found for it, or promised: the one to which it was to add leaves by now, or

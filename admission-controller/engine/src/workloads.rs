@@ -74,7 +74,7 @@ impl Workloads {
 
     /// Whether a workload holds what it does because this one left for it, or for one that left for it, and so on. By their shares
     /// two of different queues may each have a right to the other's place, or three to one another's, in turn and without end;
-    /// who came last stays. When the priority of one of them changes, or a quota, so may the better right.
+    /// who came last stays. When the priority of one of them changes, so may the better right.
     pub(crate) fn has_led_to(&self, who: WorkloadId, priority: i32, holder: WorkloadId) -> bool {
         let (mut seen, mut next) = (BTreeSet::from([holder]), vec![holder]);
         while let Some(record) = next.pop().and_then(|one| self.get(one)) {

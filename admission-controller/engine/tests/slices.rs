@@ -148,6 +148,51 @@ fn a_slice_does_not_add_to_one_that_leaves_for_others() {
     }
 }
 
+/// Nobody's cycle ends and begins again for ever over what it is that a slice adds: it is the pods of the sets that both have.
+#[test]
+fn a_slice_without_a_set_that_its_predecessor_had_adds_to_the_others() {
+    for recomputes in [true, false] {
+        let mut world = lent(Settings { recompute_overlapping_targets: recomputes, ..Settings::default() });
+        let sets = |uid: &str, counts: &[(&str, i64)], replaces: Option<&str>| {
+            let one = of_queue("b", slice(uid, 1, replaces));
+            let set = |(name, count): &(&str, i64)| PodSet {
+                name: (*name).into(),
+                count: *count,
+                ..one.pod_sets[0].clone()
+            };
+            Workload { pod_sets: counts.iter().map(set).collect(), ..one.clone() }
+        };
+        world.standing("small", Standing::Finished);
+        world.put(sets("two", &[("x", 1), ("y", 1)], None));
+        world.settle();
+        world.put(of_queue("a", workload("other", "a", 5, 0)));
+        world.settle();
+        world.put(sets("one", &[("x", 2)], Some("two")));
+        world.settle();
+        assert!(world.is_admitted("one") && is_finished(&world, "two"), "{recomputes}");
+        world.engine.audit().unwrap();
+    }
+}
+
+/// What it had is charged for both together: by its leaving nobody gains anything.
+#[test]
+fn a_slice_in_whose_place_another_has_quota_is_no_victim() {
+    let mut world = lent(Settings::default());
+    world.put(of_queue("a", slice("large", 7, Some("small"))));
+    for decision in world.engine.decide(1_000) {
+        world.carry_out(decision);
+    }
+    // That the first has ended is not seen before somebody wants its quota back.
+    let large = world.workloads[&Uid::from("large")].clone();
+    assert!(matches!(large.standing, Standing::Reserved { .. }), "{large:?}");
+    world.put(workload("owner", "b", 4, 0));
+    world.settle();
+    assert_eq!(world.victims(), [("large", "InCohortReclamation")]);
+    world.standing("large", Standing::Pending);
+    world.settle();
+    assert!(world.is_admitted("owner"));
+}
+
 /// It was promised all that it needs beside others, and needs only the difference now.
 #[test]
 fn a_slice_adds_to_one_that_stays_after_all() {

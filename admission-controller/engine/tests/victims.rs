@@ -17,14 +17,9 @@ fn member(name: &str, nominal: i64) -> ClusterQueue {
 
 #[test]
 fn who_was_displaced_takes_back_what_a_change_of_quota_has_made_its_own() {
-    let fair = |preempt_within_nominal| Settings {
-        fair_sharing: Some(FairSharing::default()),
-        preempt_within_nominal,
-        ..Settings::default()
-    };
-    let own = "InCohortReclamation";
-    let cases = [(Settings::default(), own), (fair(true), own), (fair(false), "InCohortFairSharing")];
-    for (settings, right) in cases {
+    let fair = Settings { fair_sharing: Some(FairSharing::default()), ..Settings::default() };
+    let right = "InCohortReclamation";
+    for settings in [Settings::default(), fair] {
         let mut events = vec![Event::Flavor(flavor("f"))];
         for name in ["a", "b"] {
             events.extend([Event::ClusterQueue(member(name, 5)), Event::LocalQueue(local_queue(name))]);

@@ -73,8 +73,8 @@ pub struct FeatureGates {
     pub metrics_for_cohorts: bool,
     /// `MetricForWorkloadCreationLatency`.
     pub metric_for_workload_creation_latency: bool,
-    /// `SchedulingEquivalenceHashing`: here, whether it is told how many kinds of workloads wait. Those of one kind are always
-    /// judged together.
+    /// `SchedulingEquivalenceHashing`: here, whether it is told how many kinds of workloads wait, and whether those of one kind as
+    /// one that found nothing are told to be put back with it. They are always judged together.
     pub scheduling_equivalence_hashing: bool,
     /// `UnadmittedWorkloadsExplicitStatus`: a new Workload says at once that it waits. Without it, that is said with the reason,
     /// when there is one.

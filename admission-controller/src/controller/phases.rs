@@ -88,8 +88,7 @@ impl Controller {
 
     /// The states of its preemption gates, where anybody looks at them.
     pub(super) fn gates(&self, workload: &Workload) -> Option<Value> {
-        let gates = &self.config.file.feature_gates;
-        let looks = gates.multi_kueue_orchestrated_preemption && !workload.holds(tokens::FINISHED);
+        let looks = self.config.file.heeds_preemption_gates() && !workload.holds(tokens::FINISHED);
         looks.then(|| status::gates(workload, self.ctx.clock.now())).flatten()
     }
 
@@ -208,7 +207,7 @@ impl Controller {
             self.wake_at(unit, at);
             return false;
         }
-        if self.is_refused(unit, &super::pump::versions(job, Some(workload))) {
+        if self.is_refused(unit, &self.versions_of(unit, workload)) {
             return false;
         }
         let (status, urgent) = (Subresource::Status, Priority::Urgent);

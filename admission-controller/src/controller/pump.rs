@@ -359,6 +359,10 @@ impl Controller {
     }
 
     fn pump_workload(&mut self, unit: &Unit, uid: &Uid) {
+        // It may have become that of a job or of pods since: then it goes by what runs.
+        if self.world.unit_of_workload(uid).as_ref() != Some(unit) {
+            return;
+        }
         let Some(workload) = self.world.workloads.get(uid) else { return };
         let controlled = controller_of(&workload.metadata).is_some();
         if self.begin_replacement(unit, &workload) {
@@ -397,7 +401,7 @@ impl Controller {
         let step = reconcile::next_without_job(workload, controlled, elsewhere, ends_orphans);
         let stays = self.config.planted.is(Bug::KeepWithoutJob)
             || (self.config.planted.is(Bug::ForgetFinalizer) && step == Step::RemoveFinalizer);
-        if stays || step == Step::Nothing || self.is_refused(unit, &versions(None, Some(workload))) {
+        if stays || step == Step::Nothing || self.is_refused(unit, &self.versions_of(unit, workload)) {
             return false;
         }
         self.begin_step(unit, None, Some(workload), step);

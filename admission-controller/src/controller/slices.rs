@@ -44,7 +44,7 @@ impl Controller {
             }
         }
         let live: Vec<&Workload> = workloads.iter().filter(|one| !one.holds(tokens::FINISHED)).collect();
-        self.open_slice_gates(&live);
+        self.open_slice_gates(unit, job, &live);
         let over = job.view.finished.is_some() || job.object.metadata.deletion_timestamp.is_some();
         let leaving = live.iter().find(|one| over || one.metadata.deletion_timestamp.is_some());
         if let Some(slice) = leaving {
@@ -154,11 +154,15 @@ impl Controller {
         });
     }
 
-    /// Lets as many pods of each set be scheduled as the active slice has, those with the lowest names first. One that was made for
-    /// another slice, and has other marks than this one's checks want, stays behind its gate (Kueue `elastic_job_ungater.go`).
-    fn open_slice_gates(&mut self, live: &[&Workload]) {
+    /// Lets as many pods of each set be scheduled as the active slice has, those with the lowest names first. One that selects other
+    /// nodes than this slice's checks want stays behind its gate (Kueue `elastic_job_ungater.go`).
+    fn open_slice_gates(&mut self, unit: &Unit, job: &Job, live: &[&Workload]) {
         let Some(slice) = slices::active(live) else { return };
-        let Some(marks) = slices::marks(slice) else { return };
+        let Some(marks) = slices::marks(slice) else {
+            let words =
+                "podSetUpdates of its Workload's admission checks contradict one another; new pods wait";
+            return self.tell(unit, job, reasons::ERR_WORKLOAD_COMPOSE, words);
+        };
         let mut rooms: BTreeMap<&str, i64> =
             slice.spec.pod_sets.iter().map(|set| (set.name.as_str(), set.count.unwrap_or(1))).collect();
         let pods = self.world.slice_pods_of(slice);
@@ -175,7 +179,7 @@ impl Controller {
         let mut opened = Vec::new();
         for pod in gated {
             let set = pod.pod_set.as_str();
-            let Some(wanted) = marks.get(set).filter(|wanted| wanted.agree(&pod.marks)) else { continue };
+            let Some(wanted) = marks.get(set).filter(|wanted| wanted.suit(&pod.selector)) else { continue };
             if let Some(room) = rooms.get_mut(set).filter(|room| **room > 0) {
                 *room -= 1;
                 opened.push((pod.clone(), wanted.clone()));
@@ -196,7 +200,7 @@ impl Controller {
         }
     }
 
-    /// Takes the gate off a pod, and gives it what it lacks of these marks.
+    /// Takes the gate off a pod, and gives it these marks. Those of the slice for which the job was started are in its template.
     fn open_slice_gate(&mut self, pod: SlicePod, marks: &Marks) {
         if self.writes.room() == 0 {
             self.world.dirty.extend(self.world.job_of_slice_pod(&pod.uid).cloned().map(Unit::Job));

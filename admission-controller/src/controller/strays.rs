@@ -30,6 +30,8 @@ use crate::status::whole_second;
 
 /// A node that is not ready has so long to come back, where its pods' end is not waited for: Kueue's `NodeFailureDelay`.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
+/// Taints that say the same as condition Ready, and go a little after the node has come back.
+const OF_THE_NODE_CONTROLLER: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 /// What a pod is told that was ended because it cannot run where it was sent.
 const WORDS: &str = "it waits for a node on which it cannot run; whoever made it makes another one";
 
@@ -93,8 +95,10 @@ impl Controller {
     /// Whether the pods that a Workload has on this node tolerate its taints. One that they tolerate for a time only is none:
     /// the node may be given to them again at once, and would have failed again.
     fn tolerates(&self, workload: &Workload, node: &Node, name: &str) -> bool {
-        let keeps_away =
-            |taint: &&Taint| matches!(taint.effect, TaintEffect::NoExecute | TaintEffect::NoSchedule);
+        let keeps_away = |taint: &&Taint| {
+            matches!(taint.effect, TaintEffect::NoExecute | TaintEffect::NoSchedule)
+                && !OF_THE_NODE_CONTROLLER.contains(&taint.key.as_str())
+        };
         let taints: Vec<&Taint> = node.spec.taints.iter().filter(keeps_away).collect();
         if taints.is_empty() || !self.config.file.feature_gates.tas_replace_on_taints {
             return true;

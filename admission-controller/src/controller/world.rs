@@ -1,6 +1,7 @@
 //! What the watches say, indexed as the controller needs it, and passed on to the engine.
 
 mod ancestors;
+mod awaited;
 pub(super) mod ground;
 mod jobs;
 mod kept;
@@ -53,6 +54,7 @@ use crate::reconcile::Job;
 use crate::requests::Rules;
 use crate::surroundings::{self, Surroundings};
 pub(super) use ancestors::Standing;
+use awaited::Awaited;
 use members::Members;
 
 /// Namespace and name of a Workload, as it is kept with them.
@@ -105,8 +107,7 @@ pub(crate) struct World {
     members: Members,
     /// What controllers made of jobs that says more of their pods, by the job and the object's uid: its name, and what it says.
     children: BTreeMap<OwnerIn, BTreeMap<Uid, (String, Value)>>,
-    /// Jobs, and pods by themselves, that wait for a Workload that somebody else makes, by its namespace and name.
-    awaited: BTreeMap<WorkloadName, Unit>,
+    awaited: Awaited,
     /// Workloads behind the uid of their job.
     workloads_of_job: BTreeSet<(Uid, Uid)>,
     queues_by_name: Names<ClusterQueueName>,
@@ -386,8 +387,7 @@ impl World {
         }
         self.dirty.insert(unit);
         self.dirty.extend(self.members.workload_seen(now));
-        let waiting = self.awaited.get(&(now.namespace().clone(), now.name.clone()));
-        self.dirty.extend(waiting.cloned());
+        self.dirty.extend(self.awaited.by(&(now.namespace().clone(), now.name.clone())).cloned());
         if self.ground.wanted {
             self.ground.stand(&view);
             self.dirty.insert(Unit::Places(now.uid.clone()));

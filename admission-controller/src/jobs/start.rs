@@ -304,9 +304,7 @@ impl Fields {
 
     fn tolerate(&mut self, more: &[Toleration]) {
         for toleration in more {
-            // How long it is tolerated does not make it another one (Kubernetes' `MatchToleration`).
-            let what = |one: &Toleration| Toleration { toleration_seconds: None, ..one.clone() };
-            if !self.tolerations.iter().any(|one| what(one) == what(toleration)) {
+            if !self.tolerations.iter().any(|one| one.is_like(toleration)) {
                 self.tolerations.push(toleration.clone());
             }
         }

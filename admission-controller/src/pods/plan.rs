@@ -303,7 +303,9 @@ fn by_admission(group: &Group<'_>, workload: &Workload, job: &Job, known: Known<
             Plan::of(worth(), gated.map(|pod| (pod.uid().into(), PodStep::Start)).collect())
         }
         (true, false) => {
-            let follows = !group.is_serving() && !reserved && !known.is_unqueued;
+            // What somebody else made stays in its queue where the pods name none.
+            let has_its_own = group.is_prebuilt() && job.view.queue.is_none();
+            let follows = !group.is_serving() && !reserved && !known.is_unqueued && !has_its_own;
             let moved = change_queue(&job.view, workload).filter(|_| follows);
             Plan::of(moved.map_or_else(worth, PodsStep::Job), Vec::new())
         }

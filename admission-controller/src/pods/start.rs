@@ -44,7 +44,8 @@ pub fn start(
     let mut tolerations = pod.at("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
     let known: Vec<Toleration> =
         tolerations.iter().filter_map(|one| serde_json::from_value(one.clone()).ok()).collect();
-    tolerations.extend(added.tolerations.iter().filter(|one| !known.contains(one)).map(|one| json!(one)));
+    let is_new = |one: &&Toleration| !known.iter().any(|there| there.is_like(one));
+    tolerations.extend(added.tolerations.iter().filter(is_new).map(|one| json!(one)));
     let gates = pod.at("/spec/schedulingGates").and_then(Value::as_array).into_iter().flatten();
     // Who has no domain of a topology has nobody else to wait for.
     let is_placed = is_placed(workload, &set);

@@ -49,7 +49,9 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     if is_new && matches!(kind.added, Added::RuntimePatches) {
         begin_runtime_patches(&mut changed);
     }
-    let is_elastic = is_new && config.gates().elastic_jobs && kind.has_slices;
+    // A kind of which a cluster is made is not asked for the gate: who applies it anew leaves it out.
+    let gives_gate = is_new || kind.child.is_some();
+    let is_elastic = gives_gate && config.gates().elastic_jobs && kind.has_slices;
     if is_elastic && object.annotation(kueue::ELASTIC_JOB) == "true" {
         templates(kind, &object).iter().for_each(|at| add_gate(&mut changed, at, kueue::ELASTIC_GATE));
     }

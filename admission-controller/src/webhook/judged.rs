@@ -191,6 +191,11 @@ fn only_a_cluster_is_asked_for_its_gates_when_it_is_resized() {
         assert!(stored.to_string().contains("schedulingGates"), "{stored}");
         let errors = refused(json!({}), (RAY.0, kind), &stored, &of(2));
         assert_eq!(errors.len(), wanted, "{kind}: {errors:?}");
+        if wanted == 0 {
+            let resized = request(RAY.0, kind, &stored, &of(2));
+            let Verdict::Change(given) = mutate_or_warn(&site(json!({})), &resized) else { panic!("{kind}") };
+            assert_eq!(given.to_string().matches("schedulingGates").count(), 2, "{kind}: {given}");
+        }
     }
 }
 

@@ -263,7 +263,7 @@ fn minima_condition(old: &[Value], disagreement: Option<(u32, u32)>, now: i64) -
             words::with_condition(old, kind, "True", (reason, &message), now)
         }
         None if old.iter().any(|one| one["type"] == kind) => {
-            let message = "spec.minMember is what the Workload of its pods was granted";
+            let message = "spec.minMember is how many pods of their Workload start together";
             words::with_condition(old, kind, "False", (reasons::pod_group::MINIMA_AGREE, message), now)
         }
         None => None,

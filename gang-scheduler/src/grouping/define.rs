@@ -107,7 +107,7 @@ impl Index {
 /// Whether two minima disagree, in words.
 pub(crate) fn disagreement((group, granted): (u32, u32)) -> String {
     format!(
-        "spec.minMember is {group}, the Workload of its pods was granted {granted} pods; at least {} start together",
+        "spec.minMember is {group}; of the pods that their Workload was granted {granted} start together; at least {} are waited for",
         group.max(granted)
     )
 }

@@ -244,13 +244,15 @@ async fn an_event_without_a_version_leaves_the_watch_where_it_was() {
 async fn after_a_list_without_a_version_comes_another() {
     let (ctx, asked) = server(vec![
         Answer::Ok(json!({"metadata": {}, "items": [object("a", 1)]})),
+        Answer::Ok(json!({"metadata": {}, "items": []})),
         list(5, "", &[object("b", 2)]),
         Answer::Open(vec![event("ADDED", &object("c", 6))]),
     ]);
-    let told = told(&mut start(&ctx), 7).await;
-    assert_eq!(told, ["restarted", "+a", "synced", "restarted", "+b", "synced", "+c"]);
+    let told = told(&mut start(&ctx), 9).await;
+    let wanted = ["restarted", "+a", "synced", "restarted", "synced", "restarted", "+b", "synced", "+c"];
+    assert_eq!(told, wanted);
     let times: Vec<_> = asked.lock().unwrap().iter().map(|(time, _)| time.as_millisecond()).collect();
-    assert!(times[1] - times[0] >= 800, "{times:?}");
+    assert!(times[1] - times[0] >= 800 && times[2] - times[1] >= 1_600, "{times:?}");
 }
 
 /// Asked again from where it was, the server would send the same event again, and nothing after it.

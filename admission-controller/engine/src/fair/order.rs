@@ -1,6 +1,5 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use super::Share;
 use crate::line::Order;
@@ -50,7 +49,7 @@ impl<T> Turns<T> {
 
     /// Who is next, as things stand now. What those used who have `departed` since the cycle began is in use until it ends. The
     /// tree is as before afterwards.
-    pub(crate) fn next(&mut self, tree: &mut Tree, departed: &[(NodeId, Arc<Usage>)]) -> Option<T> {
+    pub(crate) fn next(&mut self, tree: &mut Tree, departed: &BTreeMap<NodeId, Usage>) -> Option<T> {
         let index = match &mut self.sequence {
             Sequence::Fixed(sequence) => sequence.next()?,
             Sequence::Fair(tournament) => tournament.next(tree, departed)?,
@@ -110,13 +109,15 @@ impl Tournament {
         tournament
     }
 
-    fn next(&mut self, tree: &mut Tree, departed: &[(NodeId, Arc<Usage>)]) -> Option<usize> {
-        let mark = tree.mark();
-        for (node, usage) in departed {
-            tree.charge(*node, usage, Ledger::Planned, 1);
+    fn next(&mut self, tree: &mut Tree, departed: &BTreeMap<NodeId, Usage>) -> Option<usize> {
+        if !self.stale.is_empty() {
+            let mark = tree.mark();
+            for (node, usage) in departed {
+                tree.charge(*node, usage, Ledger::Planned, 1);
+            }
+            self.hold_bouts(tree);
+            tree.rollback(mark);
         }
-        self.hold_bouts(tree);
-        tree.rollback(mark);
         let next = loop {
             let root = *self.roots.front()?;
             match self.winner(root) {

@@ -56,8 +56,7 @@ impl World {
                     self.parts_dirty(&uid);
                     self.forget_child(&uid);
                     self.forget_slices(&uid);
-                    let gone = Unit::Job(uid.clone());
-                    self.awaited.retain(|_, unit| *unit != gone);
+                    self.awaited.remove(&Unit::Job(uid.clone()));
                     uid
                 }
             };

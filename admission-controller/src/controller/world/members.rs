@@ -150,9 +150,8 @@ impl World {
             }
             Delta::Gone(pod) => {
                 let uid = Uid::from(pod.uid());
-                if pod.group_name().is_none() && pod.prebuilt().is_some() {
-                    let gone = Unit::Pods(PodsKey::One(uid.clone()));
-                    self.awaited.retain(|_, unit| *unit != gone);
+                if pod.prebuilt().is_some() {
+                    self.awaited.remove(&Unit::Pods(PodsKey::One(uid.clone())));
                 }
                 if let Some(owner) = owner_name(&pod)
                     && let Some(waiting) = members.to_join.get_mut(&owner)

@@ -6,11 +6,11 @@ use crds::names::kueue;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::workload::Workload;
 use kit::watch::Change;
+use model::selector::Labels;
 use quota_engine::Uid;
 
 use super::{Unit, World};
 use crate::controller::store::{Delta, Object, Store};
-use crate::slices::Marks;
 use crate::{input, slices};
 
 /// Namespace, and what all slices of a job have in common.
@@ -27,8 +27,8 @@ pub(in crate::controller) struct SlicePod {
     chain: String,
     pub(in crate::controller) pod_set: String,
     pub(in crate::controller) gates: Vec<String>,
-    /// Of one that waits: for which slice it was made.
-    pub(in crate::controller) marks: Marks,
+    /// Of one that waits: its node selector, which stays as it is.
+    pub(in crate::controller) selector: Labels,
     pub(in crate::controller) has_ended: bool,
 }
 
@@ -51,8 +51,8 @@ impl SlicePod {
         let chain = annotations.remove(kueue::WORKLOAD_SLICE_NAME).unwrap_or_default();
         if chain.is_empty() {
             let (namespace, name, pod_set) = <(String, String, String)>::default();
-            let (gates, marks) = (Vec::new(), Marks::default());
-            return Self { uid, version, namespace, name, chain, pod_set, gates, marks, has_ended };
+            let (gates, selector) = (Vec::new(), Labels::new());
+            return Self { uid, version, namespace, name, chain, pod_set, gates, selector, has_ended };
         }
         let mut kept = Self {
             uid,
@@ -62,11 +62,11 @@ impl SlicePod {
             chain,
             pod_set: labels.remove(kueue::PODSET).unwrap_or_default(),
             gates: pod.spec.scheduling_gates.into_iter().map(|gate| gate.name).collect(),
-            marks: Marks::of(annotations, pod.spec.node_selector),
+            selector: pod.spec.node_selector,
             has_ended,
         };
         if !kept.is_gated() {
-            kept.marks = Marks::default();
+            kept.selector = Labels::new();
         }
         kept
     }

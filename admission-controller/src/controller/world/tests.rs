@@ -1,4 +1,5 @@
 use kit::watch::Change;
+use model::selector::LabelSelector;
 use quota_engine::Settings;
 use serde_json::{Value, json};
 
@@ -117,6 +118,25 @@ fn a_part_of_a_job_is_not_kept_whatever_it_has() {
     let kept = told.job(Change::Applied, 1, &part);
     told.workload();
     assert!(!kept.contains("long words") && !told.is_to_be_read(), "{kept}");
+}
+
+/// Where nobody has selected namespaces, those of the control plane and of the program itself are left alone, label or not.
+#[test]
+fn jobs_of_the_system_are_not_kept() {
+    for (namespace, selector, wanted) in [
+        ("team", None, true),
+        ("kube-system", None, false),
+        ("trireme-system", None, false),
+        ("trireme-system", Some(LabelSelector::default()), true),
+    ] {
+        let config = Configuration { managed_jobs_namespace_selector: selector, ..Configuration::default() };
+        let mut world = World::new(&config);
+        let mut told = told();
+        let object = json!({ "metadata": { "name": namespace, "uid": namespace, "resourceVersion": "1" } });
+        let change = Change::Applied(serde_json::from_value(object).unwrap());
+        world.take(&mut told.engine, Seen::Namespace(change));
+        assert_eq!(world.manages(namespace, Some("a")), wanted, "{namespace}");
+    }
 }
 
 #[test]

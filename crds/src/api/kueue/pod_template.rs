@@ -76,9 +76,13 @@ const REFERENCES: [&str; 8] = [
 /// Takes `name` from what is required of references; `field` is where the schema stands.
 fn let_names_be_empty(field: &str, schema: &mut Value) {
     if REFERENCES.contains(&field)
-        && let Some(Value::Array(required)) = schema.get_mut("required")
+        && let Some(fields) = schema.as_object_mut()
+        && let Some(Value::Array(mut required)) = fields.remove("required")
     {
         required.retain(|one| one != "name");
+        if !required.is_empty() {
+            fields.insert("required".into(), required.into());
+        }
     }
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.iter_mut().for_each(|(name, property)| let_names_be_empty(name, property));

@@ -1,0 +1,37 @@
+//! Workloads that somebody else makes, and who waits for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Unit, WorkloadName};
+
+/// Jobs, and pods by themselves, that name a Workload of somebody else's making (`kueue.x-k8s.io/prebuilt-workload-name`).
+#[derive(Default)]
+pub(super) struct Awaited {
+    by_name: BTreeMap<WorkloadName, BTreeSet<Unit>>,
+    by_unit: BTreeMap<Unit, WorkloadName>,
+}
+
+impl Awaited {
+    pub(super) fn insert(&mut self, name: WorkloadName, unit: Unit) {
+        if self.by_unit.get(&unit) != Some(&name) {
+            self.remove(&unit);
+            self.by_name.entry(name.clone()).or_default().insert(unit.clone());
+            self.by_unit.insert(unit, name);
+        }
+    }
+
+    pub(super) fn remove(&mut self, unit: &Unit) {
+        let Some(name) = self.by_unit.remove(unit) else { return };
+        if let Some(units) = self.by_name.get_mut(&name) {
+            units.remove(unit);
+            if units.is_empty() {
+                self.by_name.remove(&name);
+            }
+        }
+    }
+
+    /// Who waits for it.
+    pub(super) fn by(&self, name: &WorkloadName) -> impl Iterator<Item = &Unit> {
+        self.by_name.get(name).into_iter().flatten()
+    }
+}
