@@ -285,7 +285,8 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
         return Step::EndHold;
     }
     // What somebody else made stays in its queue where the job names none.
-    let follows = !reserved && !known.is_unqueued && !(is_prebuilt && view.queue.is_none());
+    let has_its_own = is_prebuilt && view.queue.is_none();
+    let follows = !reserved && !known.is_unqueued && !has_its_own;
     if let Some(step) = change_queue(view, workload).filter(|_| follows) {
         return step;
     }
