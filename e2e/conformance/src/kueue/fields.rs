@@ -248,7 +248,10 @@ const FIELDS: &[(&str, &[&str])] = &[
         ],
     ),
     ("workload.TestTotalExecutionTime", &["want", "wl"]),
-    ("workload.TestUpdateReclaimablePods", &["err", "oldStatus", "reclaimablePods", "wantErr", "wantStatus"]),
+    (
+        "workload.TestUpdateReclaimablePods",
+        &["err", "featureGates", "oldStatus", "reclaimablePods", "wantErr", "wantStatus"],
+    ),
     ("workload.TestValidateLimitRange", &["limitRange", "wantError", "workload"]),
     ("workload.TestValidateResources", &["wantError", "workloadInfo"]),
     (
