@@ -425,7 +425,7 @@ impl Configuration {
 
     /// Whether preemption gates are looked at.
     pub fn heeds_preemption_gates(&self) -> bool {
-        self.feature_gates.multi_kueue_orchestrated_preemption || self.gates().concurrent_admission
+        self.feature_gates.multi_kueue_orchestrated_preemption || self.is_open("ConcurrentAdmission", false)
     }
 
     /// The gates that change a rule of validation.

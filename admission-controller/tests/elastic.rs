@@ -78,8 +78,7 @@ async fn pod_of(world: &World, name: &str, template: &Value) {
 }
 
 fn is_gated(world: &World, pod: &str) -> bool {
-    let pod = world.get("", "pods", pod).unwrap();
-    pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| gates.iter().any(|one| one["name"] == GATE))
+    world.is_behind(GATE, pod)
 }
 
 async fn resize(world: &World, parallelism: i64) {

@@ -45,9 +45,7 @@ fn seen(world: &World, name: &str) -> Value {
 }
 
 fn is_gated(world: &World, name: &str) -> bool {
-    let pod = seen(world, name);
-    let gates = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
-    gates.iter().any(|gate| gate["name"] == "kueue.x-k8s.io/admission")
+    world.is_behind("kueue.x-k8s.io/admission", name)
 }
 
 /// A StatefulSet of one such pod.

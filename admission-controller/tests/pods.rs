@@ -55,9 +55,7 @@ trait Pods {
     }
 
     fn is_gated(&self, name: &str) -> bool {
-        let pod = self.pod(name).unwrap();
-        let gates = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
-        gates.iter().any(|gate| gate["name"] == GATE)
+        self.world().is_behind(GATE, name)
     }
 
     fn is_held(&self, name: &str) -> bool {

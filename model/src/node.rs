@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::selector::{Labels, Operator};
 
+/// The label that holds a node's host name. As the lowest level of a topology it makes every domain one node.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
 /// What a taint does to pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TaintEffect {

@@ -25,6 +25,25 @@ impl Engine {
         self.assign_noted(who, queue, Some(before), None)
     }
 
+    /// The first assignment that is `wanted`, among those of all searches from the first flavor to the last. How far the next
+    /// cycle's search goes on is another matter: if it went by what these found, the two could take turns for ever.
+    pub(crate) fn assign_aside(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        wanted: impl Fn(&Assignment) -> bool,
+    ) -> Option<Assignment> {
+        let before = self.workloads.get_mut(who)?.progress.take();
+        let found = loop {
+            let found = self.assign(who, queue).ok().filter(&wanted);
+            if found.is_some() || !self.flavors_left(who) {
+                break found;
+            }
+        };
+        self.workloads.get_mut(who)?.progress = before;
+        found
+    }
+
     fn assign_noted(
         &mut self,
         who: WorkloadId,

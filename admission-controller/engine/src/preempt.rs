@@ -206,11 +206,11 @@ impl<'a> Search<'a> {
     ) -> Self {
         let policy = engine.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
         let asked = |pair: &FlavorResource| requests.get(pair).copied().map_or(0, i128::from);
+        let borrows =
+            |pair: &FlavorResource| engine.tree.borrows_with(queue, *pair, Ledger::Planned, asked(pair));
         // What is the queue's own is its own, however much it borrows of something else.
-        let would_borrow =
-            short.iter().any(|pair| engine.tree.borrows_with(queue, *pair, Ledger::Planned, asked(pair)));
-        let by_right = engine.settings.preempt_within_nominal && !would_borrow;
-        let by_shares = engine.settings.fair_sharing.is_some() && !by_right;
+        let by_shares = engine.settings.fair_sharing.is_some()
+            && (!engine.settings.preempt_within_nominal || short.iter().any(borrows));
         let Workload { priority, queued_at_ms, .. } = engine.workloads[who].workload;
         Self {
             who,

@@ -496,12 +496,11 @@ impl Engine {
             return false;
         }
         let kept = self.charge_what_is_free_of(kept);
-        let found = self.assign(head.who(), head.queue);
-        let own = |one: &Assignment| match &one.verdict {
+        let found = self.assign_aside(head.who(), head.queue, |one| match &one.verdict {
             Verdict::Preempt(targets) => targets.iter().all(|target| target.queue == head.queue),
             Verdict::Fit | Verdict::Wait => false,
-        };
-        let done = found.ok().filter(own).map(|assignment| self.take(head, assignment, true, now_ms));
+        });
+        let done = found.map(|assignment| self.take(head, assignment, true, now_ms));
         self.charge_kept(&kept, -1);
         matches!(done, Some(Done::Something))
     }

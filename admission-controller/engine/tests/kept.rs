@@ -42,3 +42,35 @@ fn no_more_is_kept_than_the_queue_may_use_beside_those_who_leave_it() {
     assert_eq!(world.reason("head").token(), "WaitingForQuota");
     assert!(world.is_admitted("fits"), "{:?}", world.reason("fits"));
 }
+
+/// Its first flavor is used by somebody of whom it is not known yet whether he was admitted, and the second is kept for the head of
+/// a strict queue. Looking for victims instead shows the first flavor again, which must not begin everything anew.
+#[test]
+fn who_looks_for_victims_instead_goes_round_its_flavors_once() {
+    let of = |flavors: &[(&str, i64)]| {
+        let quotas: Vec<_> = flavors.iter().map(|(name, nominal)| (*name, quota(*nominal, None, None))).collect();
+        gpus(&quotas)
+    };
+    let mut keeper = cluster_queue("keeper", Some("pool"), of(&[("second", 12)]));
+    keeper.strategy = QueueingStrategy::StrictFifo;
+    keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+    let mut seeker = cluster_queue("seeker", Some("pool"), of(&[("first", 4), ("second", 4)]));
+    seeker.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+    seeker.fungibility.when_can_preempt = Search::MayStop;
+    let on_first = cluster_queue("on-first", Some("pool"), of(&[("first", 0)]));
+    let on_second = cluster_queue("on-second", Some("pool"), of(&[("second", 0)]));
+    let locals = ["keeper", "seeker", "on-first", "on-second"].map(|name| Event::LocalQueue(local_queue(name)));
+    let queues = [keeper, seeker, on_first, on_second].map(Event::ClusterQueue);
+    let flavors = ["first", "second"].map(|name| Event::Flavor(flavor(name)));
+    let mut world = World::new(flavors.into_iter().chain(queues).chain(locals));
+    world.put(workload("above", "on-second", 10, 100));
+    world.settle();
+    world.put(workload("unconfirmed", "on-first", 4, 0));
+    assert_eq!(world.engine.decide(1_000).len(), 1);
+    world.put(workload("head", "keeper", 12, 0));
+    world.put(workload("seeker", "seeker", 2, 0));
+    assert_eq!(world.engine.decide(1_000), []);
+    assert!(!world.engine.has_more(), "it looks at the same heads for ever");
+    world.take_reasons();
+    assert_eq!(*world.reason("seeker"), PendingReason::NoLongerFits);
+}

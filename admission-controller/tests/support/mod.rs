@@ -243,6 +243,13 @@ impl World {
             .map(|one| one.value().clone())
     }
 
+    /// Whether a pod waits behind a scheduling gate of this name.
+    pub(crate) fn is_behind(&self, gate: &str, pod: &str) -> bool {
+        let pod = self.get("", "pods", pod).unwrap();
+        let gates = pod["spec"]["schedulingGates"].as_array();
+        gates.is_some_and(|gates| gates.iter().any(|one| one["name"] == gate))
+    }
+
     /// The Workload of this name.
     pub(crate) fn workload_named(&self, name: &str) -> Option<Value> {
         self.get("kueue.x-k8s.io", "workloads", name)

@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use model::node::HOSTNAME;
+
 use crate::api::kueue::{
     v1beta1::{self, TopologyDomainAssignment},
     v1beta2::{
@@ -13,8 +15,6 @@ use crate::api::kueue::{
     },
 };
 
-/// The level whose values are names of nodes: those of one pool begin alike.
-const HOST: &str = "kubernetes.io/hostname";
 /// Slices in an assignment at most: v1beta2's bound.
 const MAX_SLICES: usize = 1_000;
 /// Domains in a slice at most: v1beta2's bound on its roots (`pkg/util/tas/tas_assignment.go`).
@@ -98,7 +98,7 @@ pub fn pack(assignment: &v1beta1::TopologyAssignment) -> Result<TopologyAssignme
 /// Rule: Kueue's gate `TASAssignmentsEncodingByHostnamePrefix`, which is on by default.
 fn chunks(assignment: &v1beta1::TopologyAssignment) -> Vec<&[TopologyDomainAssignment]> {
     let (levels, domains) = (&assignment.levels, &assignment.domains);
-    if levels.last().is_none_or(|level| level != HOST) {
+    if levels.last().is_none_or(|level| level != HOSTNAME) {
         return domains.chunks(MAX_SLICE).collect();
     }
     let mut are_shared: HashMap<&str, bool> = HashMap::new();

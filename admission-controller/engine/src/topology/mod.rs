@@ -33,10 +33,8 @@ mod trial;
 pub use assignment::{Assignment, DomainPods};
 pub(crate) use index::UsageByPlace;
 pub use index::{Node, TopologyIndex, View};
+pub use model::node::HOSTNAME;
 pub use place::Outcome;
 pub use reason::{Exclusions, LayerRoom, TopologyReason};
 pub use request::{PodSetRequest, Preference, Previous, Rules, SelectorConflict, SliceLayer, Spread};
 pub(crate) use trial::{Chance, Trial};
-
-/// The label that holds a node's host name. As the lowest level it makes every leaf one node.
-pub const HOSTNAME: &str = "kubernetes.io/hostname";
