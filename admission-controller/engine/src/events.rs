@@ -239,14 +239,22 @@ impl Engine {
             // Conditions have whole seconds; who was admitted last within one is still known here.
             *since_ms = holding.since_ms;
         }
-        let settled = match &record.phase {
-            Phase::Holding(holding) => holding.state == HoldState::Confirmed,
-            _ => true,
-        };
         let known = std::mem::replace(&mut record.workload.version, workload.version);
-        if settled && record.workload == *workload {
-            return false;
+        if record.workload == *workload {
+            match &record.phase {
+                Phase::Holding(holding) => match holding.state {
+                    HoldState::Confirmed => return false,
+                    HoldState::Assumed(id) => {
+                        self.rest_on_now(who, id);
+                        return false;
+                    }
+                    // It stays for now. Whether it has to leave is decided again, with what is known by then.
+                    HoldState::Leaving { .. } => {}
+                },
+                _ => return false,
+            }
         }
+        let Some(record) = self.workloads.get_mut(who) else { return true };
         record.workload.version = known;
         let victim_of = match &record.phase {
             Phase::Holding(holding) if record.workload.priority != workload.priority => Some(holding.queue),

@@ -125,6 +125,20 @@ impl Engine {
         self.out.push(Decision::Reserve(Reserve { id, workload, based_on, admission }));
     }
 
+    /// Somebody wrote to the object before us, and nothing that matters here: the decision stands, and rests on it as it is now.
+    /// Anyone else would otherwise be given the room in its place, and more would have to leave for it.
+    pub(crate) fn rest_on_now(&mut self, who: WorkloadId, before: DecisionId) {
+        self.in_flight.remove(&before);
+        self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == before));
+        let id = self.next_id(who);
+        let Some(record) = self.workloads.get_mut(who) else { return };
+        let Phase::Holding(holding) = &mut record.phase else { return };
+        holding.state = HoldState::Assumed(id);
+        let (workload, based_on) = (record.workload.uid.clone(), record.workload.version);
+        let admission = Arc::clone(&holding.admission);
+        self.out.push(Decision::Reserve(Reserve { id, workload, based_on, admission }));
+    }
+
     fn confirm_reservation(&mut self, who: WorkloadId, version: u64) {
         let Some(record) = self.workloads.get_mut(who) else { return };
         let Phase::Holding(holding) = &mut record.phase else { return };

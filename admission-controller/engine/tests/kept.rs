@@ -48,7 +48,8 @@ fn no_more_is_kept_than_the_queue_may_use_beside_those_who_leave_it() {
 #[test]
 fn who_looks_for_victims_instead_goes_round_its_flavors_once() {
     let of = |flavors: &[(&str, i64)]| {
-        let quotas: Vec<_> = flavors.iter().map(|(name, nominal)| (*name, quota(*nominal, None, None))).collect();
+        let quotas: Vec<_> =
+            flavors.iter().map(|(name, nominal)| (*name, quota(*nominal, None, None))).collect();
         gpus(&quotas)
     };
     let mut keeper = cluster_queue("keeper", Some("pool"), of(&[("second", 12)]));
@@ -59,7 +60,8 @@ fn who_looks_for_victims_instead_goes_round_its_flavors_once() {
     seeker.fungibility.when_can_preempt = Search::MayStop;
     let on_first = cluster_queue("on-first", Some("pool"), of(&[("first", 0)]));
     let on_second = cluster_queue("on-second", Some("pool"), of(&[("second", 0)]));
-    let locals = ["keeper", "seeker", "on-first", "on-second"].map(|name| Event::LocalQueue(local_queue(name)));
+    let locals =
+        ["keeper", "seeker", "on-first", "on-second"].map(|name| Event::LocalQueue(local_queue(name)));
     let queues = [keeper, seeker, on_first, on_second].map(Event::ClusterQueue);
     let flavors = ["first", "second"].map(|name| Event::Flavor(flavor(name)));
     let mut world = World::new(flavors.into_iter().chain(queues).chain(locals));

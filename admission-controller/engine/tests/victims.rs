@@ -39,3 +39,43 @@ fn who_was_displaced_takes_back_what_a_change_of_quota_has_made_its_own() {
         assert_eq!(world.victims(), [("large", right), ("small", right)]);
     }
 }
+
+/// Another writer was faster than the admission of whom somebody left for. It is decided again on the object as it is now, before
+/// one that borrows less can take the room, so that nobody else has to leave.
+#[test]
+fn room_that_others_left_is_not_lost_to_a_write_that_changes_nothing() {
+    let of = |name: &str, nominal: i64| {
+        cluster_queue(name, Some("pool"), gpus(&[("f", quota(nominal, None, None))]))
+    };
+    let (lends, mut borrows) = (of("lends", 3), of("borrows", 2));
+    borrows.preemption = Preemption {
+        within_cluster_queue: WithinClusterQueue::LowerPriority,
+        reclaim_within_cohort: ReclaimWithinCohort::LowerPriority,
+        borrow_within_cohort: BorrowWithinCohort::LowerPriority { threshold: None },
+    };
+    let queues = [lends, borrows].map(Event::ClusterQueue);
+    let locals = ["lends", "borrows"].map(|name| Event::LocalQueue(local_queue(name)));
+    let mut world = World::new([Event::Flavor(flavor("f"))].into_iter().chain(queues).chain(locals));
+    world.put(workload("victim", "borrows", 4, 0));
+    world.settle();
+    world.put(workload("urgent", "borrows", 3, 20));
+    world.settle();
+    world.put(workload("owner", "lends", 3, 10));
+    world.settle();
+    assert_eq!(world.leaving(), [Uid::from("victim")]);
+    world.standing("victim", Standing::Pending);
+    let [Decision::Reserve(first)] = &world.engine.decide(1_000)[..] else { panic!("there is room") };
+    assert_eq!(first.workload, "urgent".into());
+
+    let urgent = world.workloads[&Uid::from("urgent")].clone();
+    world.put(urgent);
+    let [Decision::Reserve(second)] = &world.engine.decide(1_000)[..] else { panic!("there is room still") };
+    assert_eq!(second.workload, "urgent".into());
+    assert_eq!(second.based_on, world.workloads[&Uid::from("urgent")].version);
+    // What became of the first is no news any more.
+    world.engine.written(first.id, Outcome::NotWritten);
+    world.carry_out(Decision::Reserve(second.clone()));
+    world.settle();
+    assert!(world.is_admitted("urgent"));
+    assert_eq!(world.evictions.len(), 1);
+}
