@@ -25,6 +25,7 @@ mod grant;
 mod history;
 mod inactive;
 pub mod input;
+mod kept;
 mod line;
 mod local_queues;
 mod names;
