@@ -42,7 +42,11 @@ impl Range {
         self.bounds.tighten(&item.max, &item.min);
     }
 
+    /// Of an extended resource a limit is the request, and comes before every default: the API server takes no other pod.
     fn apply(&self, resources: &mut Requirements) {
+        for (resource, limit) in resources.limits.iter().filter(|(resource, _)| resource.is_extended()) {
+            resources.requests.entry(resource.clone()).or_insert_with(|| limit.clone());
+        }
         fill(&mut resources.limits, &self.limits);
         fill(&mut resources.requests, &self.requests);
     }
@@ -76,7 +80,8 @@ impl PodDefaults {
     }
 
     /// What a pod of this template will ask for in this namespace, in Kueue's order: a default request of a LimitRange
-    /// comes before a limit that stands in for one. (The API server turns that round for a container that has a limit.)
+    /// comes before a limit that stands in for one. (The API server turns that round for a container that has a limit; so does this
+    /// where the two must be equal.)
     pub fn applied<'a>(
         &self,
         namespace: &str,
@@ -152,7 +157,8 @@ mod tests {
     #[test]
     fn defaults_and_overhead_are_counted_where_nothing_is_written() {
         let range = json!({ "metadata": { "name": "r", "namespace": "team" }, "spec": { "limits": [
-            { "type": "Container", "default": { "cpu": "4" }, "defaultRequest": { "cpu": "3" } },
+            { "type": "Container", "default": { "cpu": "4", "a.b/gpu": 0 },
+              "defaultRequest": { "cpu": "3", "a.b/gpu": 0 } },
             { "type": "Pod", "max": { "cpu": "9" } },
         ]}});
         let class = json!({ "metadata": { "name": "kata" }, "overhead": { "podFixed": { "cpu": "250m" } } });
@@ -174,5 +180,9 @@ mod tests {
             let given = requests.get(ResourceName::CPU).copied();
             assert_eq!(given, cpu, "{namespace} {class:?} {pod}");
         }
+        let devices = container(json!({ "limits": { "a.b/gpu": 4 } }));
+        let devices: PodResources = serde_json::from_value(devices).unwrap();
+        let requests = defaults.applied("team", None, &devices).effective_requests().unwrap();
+        assert_eq!(requests.get("a.b/gpu"), Some(&4), "nobody wrote that there are none");
     }
 }

@@ -50,15 +50,13 @@ pub struct EvictionDone<'a> {
     pub took: Duration,
 }
 
-/// What a change of a Workload says of its eviction, if it ends one. One that was deactivated is not measured: in Kueue, which
-/// counts its quota as free at once, it does not come back among those that wait.
+/// What a change of a Workload says of its eviction, if it ends one.
 pub fn eviction_done<'a>(
     before: &'a Workload,
     after: &'a Workload,
     now: Timestamp,
 ) -> Option<EvictionDone<'a>> {
-    let active = after.spec.active.unwrap_or(true);
-    if !active || !Phase::of(before).fell_back_to(Phase::of(after)) {
+    if !Phase::of(before).fell_back_to(Phase::of(after)) {
         return None;
     }
     let evicted = after.true_condition(tokens::EVICTED)?;
@@ -85,8 +83,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_an_eviction_is_measured_unless_the_workload_was_deactivated() {
-        let view = |active: bool, reserved: &str| -> Workload {
+    fn the_end_of_an_eviction_is_measured() {
+        let view = |reserved: &str| -> Workload {
             let condition = |kind: &str, status: &str| {
                 json!({
                     "type": kind, "status": status, "reason": "Preempted", "message": "",
@@ -96,16 +94,13 @@ mod tests {
             let conditions =
                 [condition(tokens::EVICTED, "True"), condition(tokens::QUOTA_RESERVED, reserved)];
             serde_json::from_value(json!({
-                "spec": { "active": active },
                 "status": { "admission": { "clusterQueue": "a" }, "conditions": conditions },
             }))
             .unwrap()
         };
         let now = "2026-01-01T00:00:07Z".parse().unwrap();
-        for (active, measured) in [(true, Some(7)), (false, None)] {
-            let (before, after) = (view(active, "True"), view(active, "False"));
-            let done = eviction_done(&before, &after, now);
-            assert_eq!(done.map(|one| one.took.as_secs()), measured, "{active}");
-        }
+        let (before, after) = (view("True"), view("False"));
+        let done = eviction_done(&before, &after, now).map(|one| one.took.as_secs());
+        assert_eq!(done, Some(7));
     }
 }

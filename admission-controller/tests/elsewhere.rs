@@ -107,6 +107,20 @@ async fn a_prebuilt_workload_is_waited_for_owned_and_followed() {
     );
 }
 
+/// Nobody would lift the gate of pods of a job that is not resized, whatever its Workload says.
+#[tokio::test(start_paused = true)]
+async fn a_prebuilt_slice_puts_no_gate_before_the_pods_of_a_plain_job() {
+    let world = world().await;
+    let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;
+    let mut workload = by_hand(job.value(), 2);
+    workload["metadata"]["annotations"] = json!({ "kueue.x-k8s.io/elastic-job": "true" });
+    world.create("kueue.x-k8s.io", "workloads", workload).await;
+    world.settle().await;
+    let started = world.get("batch", "jobs", "job").unwrap();
+    assert_eq!(started["spec"]["suspend"], false, "{:?}", world.told());
+    assert_eq!(started["spec"]["template"]["spec"]["schedulingGates"], Value::Null);
+}
+
 /// A Workload's name may be longer than the value of a label: an annotation names it, and nothing is labelled with it (Kueue #13636).
 #[tokio::test(start_paused = true)]
 async fn a_prebuilt_workload_may_have_the_longest_name() {

@@ -232,7 +232,7 @@ fn flavors() -> BTreeMap<String, ResourceFlavor> {
 }
 
 fn terms(flavors: &BTreeMap<String, ResourceFlavor>) -> Terms<'_> {
-    Terms { flavors, names_queues: true }
+    Terms { flavors, names_queues: true, elastic: false }
 }
 
 fn patched(job: &Job, patch: &Value) -> JobObject {
@@ -391,7 +391,7 @@ fn admitted_pods_say_whose_they_are() {
         workload.spec.queue_name = Some(queue.to_owned());
         workload.status.admission.as_mut().unwrap().cluster_queue = cluster_queue.to_owned();
         let flavors = flavors();
-        let terms = Terms { flavors: &flavors, names_queues };
+        let terms = Terms { flavors: &flavors, names_queues, elastic: false };
         let patch = start(kind, &job.object, &sets, &workload, terms).unwrap().unwrap();
         let metadata = &patch["spec"]["template"]["metadata"];
         let mut labels = json!({ "kueue.x-k8s.io/podset": "main" });

@@ -106,10 +106,13 @@ async fn quota_comes_first_and_the_job_starts_when_every_check_is_ready() {
     answer(&world, "llama", "budget", "Ready", json!({})).await;
     world.settle().await;
     assert!(world.is_suspended("llama"), "one is not ready");
-    let update = json!({ "podSetUpdates": [{
-        "name": "worker", "labels": { "team": "x" }, "annotations": { "ticket": "7" },
-        "nodeSelector": { "pool": "reserved" }, "tolerations": [{ "key": "reserved", "operator": "Exists" }],
-    }]});
+    let update = json!({ "podSetUpdates": [
+        {
+            "name": "worker", "labels": { "team": "x" }, "annotations": { "ticket": "7" },
+            "nodeSelector": { "pool": "reserved" }, "tolerations": [{ "key": "reserved", "operator": "Exists" }],
+        },
+        { "name": "worker", "nodeSelector": { "pool": "second of the name" } },
+    ]});
     answer(&world, "llama", "licence", "Ready", update).await;
     world.settle().await;
     assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));

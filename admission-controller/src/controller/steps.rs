@@ -233,7 +233,8 @@ impl Controller {
 
     /// What decides besides an admission about what pods get with it.
     pub(super) fn terms(&self) -> Terms<'_> {
-        Terms { flavors: &self.world.flavors_by_name, names_queues: self.world.rules.names_queues() }
+        let names_queues = self.world.rules.names_queues();
+        Terms { flavors: &self.world.flavors_by_name, names_queues, elastic: false }
     }
 
     fn start_job(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
@@ -242,7 +243,8 @@ impl Controller {
             return self.tell(unit, job, reasons::FLAVOR_NOT_FOUND, &words);
         }
         let sets = job.view.pod_sets.clone().unwrap_or_default();
-        match start(job.kind, &job.object, &sets, workload, self.terms()) {
+        let terms = Terms { elastic: self.is_elastic(job), ..self.terms() };
+        match start(job.kind, &job.object, &sets, workload, terms) {
             Ok(Some(body)) => self.patch_job(unit, job, Some(workload), body, Subresource::Main),
             Ok(None) => {}
             Err(conflict) => {

@@ -53,6 +53,8 @@ pub struct Terms<'a> {
     pub flavors: &'a BTreeMap<String, ResourceFlavor>,
     /// Whether pods are labelled with the queues they came through (feature gate `AssignQueueLabelsForPods`).
     pub names_queues: bool,
+    /// Whether the job's pods come behind the gate of elastic jobs, and find somebody there who lifts it.
+    pub elastic: bool,
 }
 
 /// The merge patch that starts an admitted job: unsuspended, with each pod set's flavors as node selectors and
@@ -129,7 +131,7 @@ fn start_templates(
         let described = || Fields::of(template, kind, job, pod_set);
         let mut fields = Fields::now(job, pod_set).unwrap_or_else(described);
         fields.admit(workload, &pod_set.name, terms, asks_for_topology(workload, &pod_set.name))?;
-        if slices::is_slice(workload) {
+        if terms.elastic && slices::is_slice(workload) {
             let chain = slices::chain(workload).to_owned();
             fields.annotations.insert(kueue::WORKLOAD_SLICE_NAME.to_owned(), chain);
             add_gate(spec, &pod_set.template, kueue::ELASTIC_GATE);
@@ -288,7 +290,8 @@ impl Fields {
         self.select(&of_flavors, pod_set, "one of its flavors")?;
         for check in &workload.status.admission_checks {
             let source = format!("AdmissionCheck {}", check.name);
-            for update in updates_of(check)?.iter().filter(|update| update.name == pod_set) {
+            // Of several for one pod set the first counts, as in Kueue.
+            if let Some(update) = updates_of(check)?.iter().find(|update| update.name == pod_set) {
                 self.select(&update.node_selector, pod_set, &source)?;
                 self.tolerate(&update.tolerations);
                 add("label", pod_set, &source, &update.labels, &mut self.labels)?;

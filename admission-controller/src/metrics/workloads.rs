@@ -106,7 +106,10 @@ impl QueueMetrics {
     /// The part of [`QueueMetrics::written`] that counts whoever wrote it: that quota came back after an eviction, and the end.
     pub fn ended(&self, written: &Written<'_>) {
         let Written { before, after, local_queue, now, .. } = *written;
-        if let Some(done) = before.and_then(|before| phase::eviction_done(before, after, now)) {
+        // One that was deactivated is not measured: in Kueue, which counts its quota as free at once, it does not come back among
+        // those that wait.
+        let waits = before.filter(|_| after.spec.active.unwrap_or(true));
+        if let Some(done) = waits.and_then(|before| phase::eviction_done(before, after, now)) {
             let labels = [done.cluster_queue, done.reason];
             self.series.observe(&table::EVICTION_TOOK, &labels, done.took.as_secs_f64());
         }

@@ -78,7 +78,7 @@ mod tests {
         }))
         .unwrap();
         let flavors = BTreeMap::new();
-        let terms = Terms { flavors: &flavors, names_queues: true };
+        let terms = Terms { flavors: &flavors, names_queues: true, elastic: false };
         for (annotations, added) in [
             (json!({ kueue::PODSET_REQUIRED_TOPOLOGY: "rack" }), Value::Null),
             (json!({ "example.com/note": "none" }), json!("true")),
