@@ -116,14 +116,17 @@ fn is_gated(workload: &Workload) -> bool {
 
 /// That it waits, if it does for another reason than before. Who was not looked at has a reason, too, but that is no news: Kueue
 /// tells of those at whom a cycle has looked (`pkg/scheduler/scheduler.go`, `requeueAndUpdate`). Who has no queue is in no
-/// cycle, and whose quota is taken back was in none.
+/// cycle, and whose quota is taken back was in none. One whose checks failed is looked at, and one that waits for the pods of others
+/// is not told of, as there.
 fn waits<'a>(
     before: Option<&Workload>,
     after: &'a Workload,
     reason: Option<&PendingReason>,
 ) -> Option<News<'a>> {
+    let checks_failed = matches!(reason, Some(PendingReason::ChecksFailed));
     let not_looked_at = [
         quota_reserved::PENDING_EVALUATION,
+        quota_reserved::WAITING_FOR_PODS_READY,
         quota_reserved::SUSPENDED,
         quota_reserved::DEACTIVATED,
         quota_reserved::ON_HOLD,
@@ -131,7 +134,8 @@ fn waits<'a>(
     let waits = after.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False")?;
     let in_no_queue = reason.is_some_and(|reason| lacks_queue(reason) && reason.token() == waits.reason);
     let loses_quota = before.is_some_and(|before| before.status.admission.is_some());
-    if in_no_queue || loses_quota || not_looked_at.contains(&waits.reason.as_str()) {
+    let is_silent = not_looked_at.contains(&waits.reason.as_str()) && !checks_failed;
+    if in_no_queue || loses_quota || is_silent {
         return None;
     }
     let waited = before.and_then(|before| before.condition(tokens::QUOTA_RESERVED));

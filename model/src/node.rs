@@ -106,10 +106,12 @@ impl Toleration {
         if !self.key.is_empty() && self.key != taint.key {
             return false;
         }
-        let numbers = || Some((taint.value.parse::<i64>().ok()?, self.value.parse::<i64>().ok()?));
+        // Neither leading zeros nor a plus sign.
+        let number = |text: &str| text.parse::<i64>().ok().filter(|number| number.to_string() == text);
+        let numbers = || Some((number(&taint.value)?, number(&self.value)?));
         match self.operator {
             TolerationOperator::Exists => true,
-            TolerationOperator::Equal => !self.key.is_empty() && self.value == taint.value,
+            TolerationOperator::Equal => self.value == taint.value,
             TolerationOperator::Lt => numbers().is_some_and(|(taint, threshold)| taint < threshold),
             TolerationOperator::Gt => numbers().is_some_and(|(taint, threshold)| taint > threshold),
             TolerationOperator::Unknown => false,
@@ -207,6 +209,9 @@ mod tests {
             (r#"{"key":"gpu","operator":"Gt","value":"3"}"#, gpu("5", TaintEffect::NoSchedule), true),
             (r#"{"key":"gpu","operator":"Lt","value":"3"}"#, gpu("5", TaintEffect::NoSchedule), false),
             (r#"{"key":"gpu","operator":"Lt","value":"3"}"#, gpu("many", TaintEffect::NoSchedule), false),
+            (r#"{"key":"gpu","operator":"Lt","value":"10"}"#, gpu("05", TaintEffect::NoSchedule), false),
+            (r#"{"key":"gpu","operator":"Lt","value":"+10"}"#, gpu("5", TaintEffect::NoSchedule), false),
+            ("{}", gpu("", TaintEffect::NoSchedule), true),
             (r#"{"key":"gpu","operator":"Invented"}"#, gpu("", TaintEffect::NoSchedule), false),
         ] {
             let toleration: Toleration = serde_json::from_str(json).unwrap();

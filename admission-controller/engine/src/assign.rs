@@ -241,6 +241,9 @@ impl FlavorAssignment {
         let blamed = self.pod_sets.iter().filter_map(|one| {
             let (obstacles, otherwise) = match &one.topology_defect {
                 Some(defect) => (vec![Obstacle::NotOneTopology(defect.clone())], Hindrance::NoMatchingFlavor),
+                None if one.obstacles.iter().any(|one| matches!(one, Obstacle::ResourceNotCovered(_))) => {
+                    (one.obstacles.clone(), Hindrance::NoMatchingFlavor)
+                }
                 None => (one.obstacles.clone(), self.hindrance.unwrap_or(Hindrance::Quota)),
             };
             let (pod_set, hindrance) = (one.name.clone(), one.hindrance.unwrap_or(otherwise));

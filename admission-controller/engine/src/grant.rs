@@ -23,7 +23,14 @@ impl Engine {
             HoldState::Assumed(assumed) if *assumed == id => match outcome {
                 Outcome::Written(version) => self.confirm_reservation(who, version),
                 Outcome::Unsettled => {}
-                Outcome::NotWritten => self.replace(who),
+                Outcome::NotWritten => {
+                    let has_quota = matches!(record.workload.standing, Standing::Reserved { .. });
+                    self.replace(who);
+                    if has_quota {
+                        let words = "the places that were found for it could not be written".to_owned();
+                        self.say_unplaced(who, PendingReason::AdmissionRefused(words));
+                    }
+                }
                 Outcome::Refused(words) if matches!(record.workload.standing, Standing::Reserved { .. }) => {
                     record.past.places_refused_at = Some(record.workload.version);
                     self.replace(who);

@@ -38,6 +38,11 @@ impl Order {
         }
     }
 
+    /// What counts of it before chance does: priority, then time.
+    pub(crate) fn turn(&self) -> (Reverse<i32>, i64) {
+        (self.priority, self.queued_at_ms)
+    }
+
     /// Compares the heads of a cycle: with or without regard to priority.
     pub(crate) fn cmp_in_cycle(&self, other: &Self, by_priority: bool) -> Ordering {
         if by_priority {

@@ -109,13 +109,11 @@ impl Queue {
         }
     }
 
-    /// What a cycle looks at: the first in the queue, unless a StrictFIFO queue waits for a promise to be kept.
+    /// What a cycle looks at: the first in the queue, unless a StrictFIFO queue waits until a promise is kept to one before it.
     pub(crate) fn head(&self) -> Option<&Order> {
         let head = self.active.first(&self.consumptions)?;
-        if self.is_strict() && !self.claiming.is_empty() {
-            return None;
-        }
-        Some(head)
+        let waits = self.is_strict() && self.claiming.first().is_some_and(|claim| claim < head);
+        (!waits).then_some(head)
     }
 }
 

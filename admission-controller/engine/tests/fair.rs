@@ -244,3 +244,15 @@ fn who_finds_nothing_has_its_turn_by_what_it_was_found() {
     assert_eq!(world.reason("nothing").token(), "NoMatchingFlavor");
     assert_eq!(world.reason("last"), &PendingReason::NoLongerFits);
 }
+
+#[test]
+fn of_two_alike_the_one_of_a_cohort_comes_first() {
+    let mut events = vec![pool("root", None, 1, ONE), pool("team", Some("root"), 0, ONE)];
+    events.extend(member("x", "team", 0, ONE));
+    events.extend(member("b", "root", 0, ONE));
+    let mut world = fair(FairSharing::default(), events);
+    world.put(workload("a", "b", 1, 0));
+    world.put(workload("z", "x", 1, 0));
+    world.cycle();
+    assert!(world.is_admitted("z") && !world.is_admitted("a"), "{:?}", world.admissions);
+}

@@ -297,3 +297,30 @@ fn who_found_nothing_in_the_other_flavors_comes_back_to_one_that_has_room_again(
     assert!(!world.is_admitted("head"));
     assert!(world.is_admitted("outrun"));
 }
+
+/// Until they have left, what they use is used: with it this flavor would be borrowed.
+#[test]
+fn who_leaves_counts_where_flavors_are_chosen_by_what_would_be_borrowed() {
+    let quotas = |f1: i64, f2: i64| gpus(&[("f1", quota(f1, None, None)), ("f2", quota(f2, None, None))]);
+    let mut queue = cluster_queue("cq", Some("pool"), quotas(5, 5));
+    queue.fungibility.when_can_borrow = Search::TryNext;
+    let lender = cluster_queue("lender", Some("pool"), quotas(5, 0));
+    let flavors = ["f1", "f2"].map(|name| Event::Flavor(flavor(name)));
+    let queues = [queue, lender].map(Event::ClusterQueue);
+    let mut world =
+        World::new(flavors.into_iter().chain(queues).chain([Event::LocalQueue(local_queue("cq"))]));
+    world.put(workload("old", "cq", 5, 0));
+    world.settle();
+    let Standing::Reserved { admission, admitted, since_ms, .. } =
+        world.workloads[&Uid::from("old")].standing.clone()
+    else {
+        panic!("it fits")
+    };
+    world.standing("old", Standing::Reserved { admission, admitted, evicted: true, since_ms });
+    world.put(workload("new", "cq", 5, 0));
+    world.settle();
+    let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("new")].standing else {
+        panic!("it fits")
+    };
+    assert_eq!(admission.pod_sets[0].flavors.get(GPU), Some(&"f2".into()));
+}

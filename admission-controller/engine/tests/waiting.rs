@@ -60,3 +60,24 @@ fn who_asks_for_the_same_is_put_back_with_one_that_found_nothing() {
         assert_eq!(world.engine.waiting_in(&"cq".into()), wanted, "{hashing}, {gated}");
     }
 }
+
+/// The promise made to one binds those behind it in a strict queue, and nobody before it.
+#[test]
+fn who_comes_first_in_a_strict_queue_does_not_wait_for_the_victims_of_others() {
+    let mut queue = ClusterQueue { strategy: QueueingStrategy::StrictFifo, ..queue(10) };
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let mut world = world(Settings::default(), queue);
+    world.put(workload("victim", "cq", 4, 0));
+    world.settle();
+    world.put(workload("large", "cq", 8, 5));
+    world.put(workload("behind", "cq", 1, 4));
+    world.settle();
+    assert_eq!(world.leaving(), names(&["victim"]));
+    assert!(!world.is_admitted("behind"));
+    for (urgent, count) in [("small", 1), ("promised-to-large", 5)] {
+        world.put(workload(urgent, "cq", count, 100));
+        world.settle();
+        assert!(world.is_admitted(urgent), "{urgent}: {:?}", world.reason(urgent));
+    }
+    assert!(!world.is_admitted("behind") && !world.is_admitted("large"));
+}

@@ -85,3 +85,24 @@ fn fewer_pods_than_a_slice_has_find_no_place() {
     let reason = Box::new(TopologyReason::NoWholeSlice { pods: 1, size: 2 });
     assert_eq!(told[0].obstacles, [Obstacle::NoPlaces("f".into(), reason)]);
 }
+
+/// Kueue looks at the first two, and of the leader at one pod.
+#[test]
+fn of_a_group_two_pod_sets_get_places() {
+    let mut one = workload("one", "cq", 1, 0);
+    let set = pod_set(&mut one);
+    set.group = Some("all".into());
+    set.topology = Some(TopologyWish { spread: Spread::Required(RACK.into()), layers: Vec::new() });
+    let set = set.clone();
+    for name in ["second", "third"] {
+        add_pod_set(&mut one, PodSet { name: name.into(), ..set.clone() });
+    }
+    let mut world = world(2);
+    world.put(one);
+    world.settle();
+    let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("one")].standing else {
+        panic!("{:?}", world.reason("one"))
+    };
+    let placed: Vec<bool> = admission.pod_sets.iter().map(|one| one.topology.is_some()).collect();
+    assert_eq!(placed, [true, true, false]);
+}

@@ -35,13 +35,6 @@ pub(super) fn reason(reason: &TopologyReason) -> String {
         TopologyReason::NoWholeSlice { pods, size } => {
             format!("{pods} pods are less than one slice of {size}")
         }
-        TopologyReason::GroupShape { counts } => {
-            let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
-            format!(
-                "a group is two pod sets, one of them with a single pod; this one has pod sets of {}",
-                counts.join(", ")
-            )
-        }
         TopologyReason::NoNodes => {
             "no node is ready and has the labels of the flavor and of all levels".to_owned()
         }

@@ -125,8 +125,7 @@ impl<'a> Scan<'a> {
         if one.mode() != Mode::NoFit {
             return None;
         }
-        let uncovered = |obstacle: &Obstacle| matches!(obstacle, Obstacle::ResourceNotCovered(_));
-        if one.attempts.is_empty() || one.obstacles.iter().any(uncovered) {
+        if one.attempts.is_empty() {
             return Some(Hindrance::NoMatchingFlavor);
         }
         let of_group = |group: &ResourceGroup| {
@@ -439,6 +438,11 @@ impl<'a> Scan<'a> {
         let within = |ledger| total_wide <= tree.available(node, pair, ledger).max(0);
         if within(Ledger::Planned) {
             let way = if within(Ledger::Held) { Way::Fit } else { Way::Wait };
+            // Those who leave count as long as they are there.
+            let height = match way {
+                Way::Fit => height.max(tree.borrow_height(node, pair, Ledger::Held, total_wide).0),
+                _ => height,
+            };
             return Found { grade: Grade { way, height }, obstacle: None, hindrance: None };
         }
         let missing = total_wide - self.engine.room(node, pair).max(0);

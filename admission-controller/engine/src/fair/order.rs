@@ -84,11 +84,13 @@ struct Bout {
 }
 
 /// The smaller, the sooner: who stays within its own quota of what it asks for, then the smaller share, then the order in
-/// the queue.
+/// the queue; where that is the same, who comes from a cohort.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     borrows: bool,
     share: Share,
+    turn: (Reverse<i32>, i64),
+    of_queue: bool,
     order: Order,
 }
 
@@ -169,6 +171,8 @@ impl Tournament {
         let rank = Rank {
             borrows: self.non_borrowing_first && tree.borrows_of(node, Ledger::Planned, &entrant.usage),
             share: tree.share(node, Ledger::Planned, &Usage::new()),
+            turn: entrant.order.turn(),
+            of_queue: node == entrant.node,
             order: entrant.order.clone(),
         };
         tree.rollback(mark);

@@ -151,13 +151,7 @@ impl TopologyIndex {
         view: View,
         outcome: &mut Outcome,
     ) {
-        let (workers, leader) = match leader_and_workers(sets, group) {
-            Ok(both) => both,
-            Err(reason) => {
-                group.iter().for_each(|at| outcome.pod_sets[*at] = Some(Err(reason.clone())));
-                return;
-            }
-        };
+        let (workers, leader) = leader_and_workers(sets, group);
         let leader_set = leader.map(|at| &sets[at]);
         let resized = self.resize(&sets[workers], leader_set, rules, view);
         let grows = resized.is_some();
@@ -329,23 +323,12 @@ pub(super) fn groups(sets: &[PodSetRequest]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// The larger of two is the workers; of two alike, the first.
-pub(super) fn leader_and_workers(
-    sets: &[PodSetRequest],
-    group: &[usize],
-) -> Result<(usize, Option<usize>), TopologyReason> {
-    let (workers, leader) = match *group {
-        [only] => return Ok((only, None)),
-        [first, second] if sets[second].count > sets[first].count => (second, first),
-        [first, second] => (first, second),
-        _ => {
-            let counts = group.iter().map(|at| sets[*at].count).collect();
-            return Err(TopologyReason::GroupShape { counts });
-        }
-    };
-    if sets[leader].count != 1 {
-        let counts = vec![sets[workers].count, sets[leader].count];
-        return Err(TopologyReason::GroupShape { counts });
+/// The larger of the first two is the workers; of two alike, the first. Of the other a leader gets a place, and further members get
+/// none (Kueue `findLeaderAndWorkers`): of jobs its webhooks take no others than two, one of them of a single pod.
+pub(super) fn leader_and_workers(sets: &[PodSetRequest], group: &[usize]) -> (usize, Option<usize>) {
+    let first = group[0];
+    match group.get(1) {
+        Some(second) if sets[*second].count > sets[first].count => (*second, Some(first)),
+        second => (first, second.copied()),
     }
-    Ok((workers, Some(leader)))
 }

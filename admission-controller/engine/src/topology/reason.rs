@@ -73,11 +73,6 @@ pub enum TopologyReason {
         /// Pods in a slice.
         size: i64,
     },
-    /// A group is two pod sets, one of them, the leader, with one pod.
-    GroupShape {
-        /// The sizes of its pod sets.
-        counts: Vec<i64>,
-    },
     /// The flavor has no node that is ready and has all levels.
     NoNodes,
     /// Not enough room.

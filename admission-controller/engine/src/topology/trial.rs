@@ -38,7 +38,7 @@ impl TopologyIndex {
         if rules.balanced || self.ground.leaves.is_empty() || sets.iter().any(|set| set.previous.is_some()) {
             return None;
         }
-        let (workers, leader) = leader_and_workers(sets, group).ok()?;
+        let (workers, leader) = leader_and_workers(sets, group);
         let (set, leader) = (&sets[workers], leader.map(|leader| &sets[leader]));
         let task = Task::new(set, leader);
         let plan = self.plan(&task, rules).ok()?;

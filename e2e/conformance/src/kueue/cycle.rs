@@ -136,19 +136,19 @@ impl Cycle {
                         // What is to be checked Kueue lists in another write, and whether that is an admission it says there.
                         status::reservation(&view, &reserve.admission, self.now)
                     };
-                    let outcome = self.write(&reserve.workload, &view, body, None);
+                    let outcome = self.write(&reserve.workload, &view, body, None, None);
                     self.world.engine.written(reserve.id, outcome);
                 }
                 Decision::Evict(evict) => {
                     let view = self.view(&evict.victim);
                     let message = message(&evict);
                     let body = status::evicted(&view, evict.reason, &message, None, self.now);
-                    let outcome = self.write(&evict.victim, &view, body, evict.preemptor.as_ref());
+                    let outcome = self.write(&evict.victim, &view, body, evict.preemptor.as_ref(), None);
                     self.world.engine.written(evict.id, outcome);
                 }
                 Decision::Replace(replace) => {
                     let (view, by) = (self.view(&replace.slice), self.view(&replace.by));
-                    self.write(&replace.slice, &view, status::replaced(&view, &by, self.now), None);
+                    self.write(&replace.slice, &view, status::replaced(&view, &by, self.now), None, None);
                 }
                 Decision::SetUnplaced(unplaced) => {
                     let view = self.view(&unplaced.workload);
@@ -188,12 +188,12 @@ impl Cycle {
         let body = |view: &Workload, now| status::pending(view, &new.reason, &requests, false, now);
         let view = self.view(uid);
         if let Some(first) = body(&view, self.now)
-            && self.write(uid, &view, first, None) == Outcome::Unsettled
+            && self.write(uid, &view, first, None, Some(&new.reason)) == Outcome::Unsettled
         {
             // The reason is kept until the object says it, and written on what is seen next.
             let view = self.view(uid);
             let again = body(&view, self.now).unwrap();
-            self.write(uid, &view, again, None);
+            self.write(uid, &view, again, None, Some(&new.reason));
         }
     }
 
@@ -247,7 +247,14 @@ impl Cycle {
         self.world.stored(&self.objects[uid].clone())
     }
 
-    fn write(&mut self, uid: &Uid, before: &Workload, body: Value, preemptor: Option<&Uid>) -> Outcome {
+    fn write(
+        &mut self,
+        uid: &Uid,
+        before: &Workload,
+        body: Value,
+        preemptor: Option<&Uid>,
+        reason: Option<&PendingReason>,
+    ) -> Outcome {
         if let Some(outcome) = &self.writes_fail {
             return outcome.clone();
         }
@@ -258,7 +265,7 @@ impl Cycle {
         merge(object, &body);
         let after = self.view(uid);
         let preemptor = preemptor.map(|uid| self.view(uid));
-        for one in news::written(Some(before), &after, preemptor.as_ref(), None) {
+        for one in news::written(Some(before), &after, preemptor.as_ref(), reason) {
             let severity = match one.severity {
                 Severity::Normal => "Normal",
                 Severity::Warning => "Warning",

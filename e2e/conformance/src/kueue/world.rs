@@ -88,6 +88,11 @@ impl World {
         Self::with(config, config.settings())
     }
 
+    /// Whether jobs may be resized.
+    pub(crate) fn has_elastic_jobs(&self) -> bool {
+        self.rules.has_elastic_jobs()
+    }
+
     /// `tc.objects`: what else there is in the cluster.
     pub(crate) fn objects(&mut self, objects: &Value) {
         let of = |kind: &str| -> Vec<&Value> {
