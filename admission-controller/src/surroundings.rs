@@ -23,6 +23,9 @@ pub struct Surroundings {
     /// Jobs of managed kinds that name no queue, and the controller of each if that is of a managed kind. Where jobs are managed
     /// that name none, nobody is in it.
     pub unqueued: BTreeMap<Uid, Option<Uid>>,
+    /// Objects with one Workload for all their pods that has quota, or is at its end: when they are scaled up from nothing, it is
+    /// none that new pods could wait with.
+    pub occupied: BTreeSet<Uid>,
 }
 
 impl Surroundings {

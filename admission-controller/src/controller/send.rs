@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Controller;
-use super::pump::{About, Answer, Before, Op, about, target, text, versions};
+use super::pump::{About, Answer, Before, Op, about, target, text, versions, versions_at};
 use super::world::Unit;
 use crate::jobs::{JobKind, JobObject, JobResource};
 use crate::reconcile::Job;
@@ -45,11 +45,12 @@ impl Controller {
 
     pub(super) fn versions_of(&self, unit: &Unit, workload: &Workload) -> String {
         let job = match unit {
-            Unit::Job(uid) => self.world.job(uid),
+            Unit::Job(uid) => self.world.job(uid).map(|job| &job.object),
+            Unit::PodOwner(uid) => self.world.pod_owner(uid).map(|(_, object)| object),
             Unit::Pods(key) => return self.versions_of_pods(key, Some(workload)),
             _ => None,
         };
-        versions(job, Some(workload))
+        versions_at(job, Some(workload))
     }
 
     pub(super) fn patch_job(

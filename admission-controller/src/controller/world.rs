@@ -387,6 +387,7 @@ impl World {
         }
         self.dirty.insert(unit);
         self.dirty.extend(self.members.workload_seen(now));
+        self.tell_occupied(now);
         self.dirty.extend(self.awaited.by(&(now.namespace().clone(), now.name.clone())).cloned());
         if self.ground.wanted {
             self.ground.stand(&view);
@@ -400,6 +401,7 @@ impl World {
         self.revalued.remove(&gone.uid);
         self.dirty.extend(self.members.unit_of(gone));
         self.dirty.extend(self.members.workload_gone(gone));
+        self.tell_occupied(gone);
         self.ground.leave(&gone.uid);
         if let Some(job) = self.forget_workload_of_job(gone) {
             self.parts_dirty(&job);

@@ -176,6 +176,8 @@ fn lasting(site: &Site, request: &Request, job: &Subject<'_>, view: &JobView) ->
 
 #[cfg(test)]
 mod tests {
+    use quota_engine::Uid;
+
     use super::*;
     use crate::surroundings::Surroundings;
 
@@ -263,7 +265,7 @@ mod tests {
         ] {
             let unqueued = unqueued
                 .iter()
-                .map(|(job, owner): &(&str, Option<&str>)| ((*job).into(), owner.map(Into::into)));
+                .map(|(job, owner): &(&str, Option<&str>)| (Uid::from(*job), owner.map(Uid::from)));
             let known = Surroundings { unqueued: unqueued.collect(), ..Surroundings::default() };
             let site = site_in(known);
             let verdict = mutate(&site, &request("CREATE", scheduled("q"), Value::Null));
