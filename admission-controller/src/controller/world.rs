@@ -403,9 +403,20 @@ impl World {
         self.dirty.extend(self.members.workload_gone(gone));
         self.tell_occupied(gone);
         self.ground.leave(&gone.uid);
+        self.dirty.extend(self.awaited.by(&(gone.namespace().clone(), gone.name.clone())).cloned());
         if let Some(job) = self.forget_workload_of_job(gone) {
             self.parts_dirty(&job);
             self.dirty.insert(Unit::Job(job));
+        }
+    }
+
+    /// A Workload has the name that this unit's own would have.
+    pub(super) fn await_name(&mut self, unit: &Unit, taken: &Workload) {
+        // Pods of a group are looked at with whatever has its name.
+        if !matches!(unit, Unit::Pods(PodsKey::Group(_))) {
+            let text = |text: &Option<String>| Arc::from(text.as_deref().unwrap_or_default());
+            let name = (text(&taken.metadata.namespace), text(&taken.metadata.name));
+            self.awaited.insert(name, unit.clone());
         }
     }
 

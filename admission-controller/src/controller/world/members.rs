@@ -171,9 +171,7 @@ impl World {
             }
             Delta::Gone(pod) => {
                 let uid = Uid::from(pod.uid());
-                if pod.prebuilt().is_some() {
-                    self.awaited.remove(&Unit::Pods(PodsKey::One(uid.clone())));
-                }
+                self.awaited.remove(&Unit::Pods(PodsKey::One(uid.clone())));
                 if let Some(owner) = owner_name(&pod)
                     && let Some(waiting) = members.to_join.get_mut(&owner)
                 {
@@ -228,6 +226,7 @@ impl World {
                     let name = name_of(id, &object);
                     members.owner_named.remove(&name, &uid);
                     members.kind_of_owner.remove(&uid);
+                    self.awaited.remove(&Unit::PodOwner(uid.clone()));
                     uid
                 }
             };
