@@ -184,7 +184,7 @@ async fn a_stateful_set_that_waits_is_worth_what_its_new_class_says() {
 }
 
 fn with_replicas(count: i64) -> impl Fn(&mut Value) + Send + Sync {
-    move |set| set["spec"]["replicas"] = json!(count)
+    move |set: &mut Value| set["spec"]["replicas"] = json!(count)
 }
 
 /// Kueue's goes on with as many as before, and is out of sync when more pods come.

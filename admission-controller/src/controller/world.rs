@@ -414,8 +414,8 @@ impl World {
     pub(super) fn await_name(&mut self, unit: &Unit, taken: &Workload) {
         // Pods of a group are looked at with whatever has its name.
         if !matches!(unit, Unit::Pods(PodsKey::Group(_))) {
-            let text = |text: &Option<String>| Arc::from(text.as_deref().unwrap_or_default());
-            let name = (text(&taken.metadata.namespace), text(&taken.metadata.name));
+            let text = |text: Option<&String>| Arc::<str>::from(text.map_or("", String::as_str));
+            let name = (text(taken.metadata.namespace.as_ref()), text(taken.metadata.name.as_ref()));
             self.awaited.insert(name, unit.clone());
         }
     }
