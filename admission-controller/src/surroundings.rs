@@ -1,9 +1,14 @@
 //! What webhooks go by that depends on the cluster: kept by the task that watches it, seen by every review.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use quota_engine::Uid;
 
 /// The name of the LocalQueue, and of the WorkloadPriorityClass, that jobs get which name none: Kueue's.
 pub const DEFAULT: &str = "default";
+
+/// Owners above one another that are looked at: Kueue's `managedOwnersChainLimit`.
+pub const MAX_ANCESTORS: usize = 10;
 
 /// What there is. Empty until the first lists are complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +20,12 @@ pub struct Surroundings {
     /// Namespaces that `managedJobsNamespaceSelector` does not select. One that has not been seen yet counts as selected: a pod
     /// that is let through is never looked at again, and runs without quota.
     pub unselected: BTreeSet<String>,
+    /// Jobs of managed kinds that name no queue, and the controller of each if that is of a managed kind. Where jobs are managed
+    /// that name none, nobody is in it.
+    pub unqueued: BTreeMap<Uid, Option<Uid>>,
+    /// Objects with one Workload for all their pods that has quota, or is at its end: when they are scaled up from nothing, it is
+    /// none that new pods could wait with.
+    pub occupied: BTreeSet<Uid>,
 }
 
 impl Surroundings {
@@ -27,5 +38,19 @@ impl Surroundings {
     /// takeover those are the ones that Kueue's webhook configurations name.
     pub fn leaves_alone(&self, namespace: &str) -> bool {
         self.unselected.contains(namespace)
+    }
+
+    /// Whether neither this job nor what owns it names a queue (Kueue's `FindAncestorJobManagedByKueue`): what it makes is
+    /// managed by itself. Of one that has not been seen it is taken that it does.
+    pub fn is_unqueued(&self, job: &Uid) -> bool {
+        let mut at = job;
+        for _ in 0..MAX_ANCESTORS {
+            match self.unqueued.get(at) {
+                Some(Some(above)) => at = above,
+                Some(None) => return true,
+                None => return false,
+            }
+        }
+        false
     }
 }

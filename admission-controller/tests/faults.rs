@@ -9,8 +9,8 @@ use std::time::Duration;
 use admission_controller::names::workload_name;
 use cluster_sim::faults::{Aim, Fault, WatchFault};
 use cluster_sim::{GroupResource, Verb};
-use serde_json::json;
-use support::World;
+use serde_json::{Value, json};
+use support::{World, pytorch};
 
 async fn jobs_run_in_turn(world: &World, jobs: &[&str]) {
     for _ in 0..jobs.len() {
@@ -130,6 +130,48 @@ async fn a_job_is_told_once_who_has_the_name_of_its_workload() {
     let mut told = world.told_of("PyTorchJob", "llama");
     told.sort();
     assert_eq!(told, ["CreatedWorkload", "Started", "WorkloadNameConflict"]);
+}
+
+/// Whatever it is that cannot have its Workload is told so, and has it as soon as that is possible.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_name_has_it_as_soon_as_it_is_free() {
+    let workloads = GroupResource::new("kueue.x-k8s.io", "workloads");
+    let gpu = json!({ "nvidia.com/gpu": 1 });
+    let resources = json!({ "requests": gpu, "limits": gpu });
+    let mut spec = json!({ "containers": [{ "name": "c", "image": "x", "resources": resources }] });
+    let template = json!({ "metadata": { "labels": { "app": "x" } }, "spec": spec });
+    spec["schedulingGates"] = json!([{ "name": "kueue.x-k8s.io/admission" }]);
+    let labels = json!({ "kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/managed": "true" });
+    let metadata = json!({ "name": "x", "namespace": "team", "labels": labels });
+    let object = |spec: &Value| json!({ "metadata": metadata, "spec": spec });
+    let selector = json!({ "matchLabels": { "app": "x" } });
+    let set = json!({ "replicas": 1, "serviceName": "x", "selector": selector, "template": template });
+    let replicas =
+        json!({ "replicas": 1, "leaderWorkerTemplate": { "size": 1, "workerTemplate": template } });
+    for (group, resource, kind, object, part) in [
+        ("kubeflow.org", "pytorchjobs", "PyTorchJob", pytorch("x", "a", 1), "x"),
+        ("apps", "statefulsets", "StatefulSet", object(&set), "x"),
+        ("leaderworkerset.x-k8s.io", "leaderworkersets", "LeaderWorkerSet", object(&replicas), "x-0"),
+        ("", "pods", "Pod", object(&spec), "x"),
+    ] {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+        let made = world.create(group, resource, object).await;
+        let uid = made.value()["metadata"]["uid"].as_str().unwrap().to_owned();
+        let name = workload_name(group, kind, part, &uid);
+        let main = json!({ "name": "main", "count": 1, "template": { "spec": template["spec"] } });
+        let stranger =
+            json!({ "metadata": { "name": name, "namespace": "team" }, "spec": { "podSets": [main] } });
+        world.create("kueue.x-k8s.io", "workloads", stranger).await;
+        world.start("layer1");
+        world.pass(100).await;
+        assert_eq!(world.told_of(kind, "x"), ["WorkloadNameConflict"], "{kind}");
+        let owners = || world.workload_named(&name).unwrap()["metadata"]["ownerReferences"].clone();
+        assert!(owners().is_null(), "{kind}");
+        world.cluster.store("user").delete(&workloads, "team", &name, Default::default()).await.unwrap();
+        world.pass(5).await;
+        assert_eq!(owners()[0]["uid"], uid, "{kind}");
+    }
 }
 
 /// The watch shows what was written before the answer comes, or instead of it: people are told all the same.

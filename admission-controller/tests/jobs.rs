@@ -440,3 +440,34 @@ async fn a_waiting_workload_that_is_edited_says_for_what_it_waits_now() {
     }
     assert_eq!(asked, ["1", "2"]);
 }
+
+/// What owns it is of a managed kind, and waits in no queue.
+#[tokio::test(start_paused = true)]
+async fn a_job_of_a_job_set_without_a_queue_is_made_suspended() {
+    let world = World::new(true).await;
+    world.start("layer1");
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    let set = json!({ "metadata": { "name": "set", "namespace": "team" }, "spec": { "replicatedJobs": [] } });
+    let set = world.create("jobset.x-k8s.io", "jobsets", set).await;
+    world.settle().await;
+    let gpu = json!({ "limits": { "nvidia.com/gpu": 1 } });
+    let job = json!({
+        "metadata": {
+            "name": "part", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" },
+            "ownerReferences": [{
+                "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "controller": true,
+                "uid": set.value()["metadata"]["uid"],
+            }],
+        },
+        "spec": { "template": { "spec": {
+            "restartPolicy": "Never", "containers": [{ "name": "c", "image": "x", "resources": gpu }],
+        }}},
+    });
+    let made = world.create("batch", "jobs", job).await;
+    assert_eq!(made.value()["spec"]["suspend"], true);
+    world.settle().await;
+    assert!(world.is("part", "Admitted"));
+    assert_eq!(world.get("batch", "jobs", "part").unwrap()["spec"]["suspend"], false);
+    assert!(!world.told_of("Job", "part").contains(&"Stopped".to_owned()), "it never ran before");
+}

@@ -182,3 +182,31 @@ async fn a_stateful_set_that_waits_is_worth_what_its_new_class_says() {
     world.settle().await;
     assert_eq!(world.workload("db").unwrap()["spec"]["priority"], 9);
 }
+
+fn with_replicas(count: i64) -> impl Fn(&mut Value) + Send + Sync {
+    move |set: &mut Value| set["spec"]["replicas"] = json!(count)
+}
+
+/// Kueue's goes on with as many as before, and is out of sync when more pods come.
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_is_scaled_up_from_nothing_to_another_size() {
+    for (gpus, rests) in [(4, "OnHold"), (0, "ExceedsMaxQuota")] {
+        let world = world(gpus).await;
+        world.create("apps", "statefulsets", set(json!({ QUEUE: "a" }))).await;
+        world.settle().await;
+        let before = world.workload("db").unwrap();
+        assert_eq!(before["spec"]["podSets"][0]["count"], 1);
+        world.update("apps", "statefulsets", "db", false, with_replicas(0)).await;
+        world.settle().await;
+        assert_eq!(world.condition("db", "QuotaReserved").unwrap().1, rests);
+        world.update("apps", "statefulsets", "db", false, with_replicas(3)).await;
+        world.settle().await;
+        let after = world.workload("db").unwrap();
+        assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
+        assert_eq!(after["spec"]["podSets"][0]["count"], 3);
+        assert_eq!(world.is("db", "Admitted"), gpus > 0);
+        let quiet = world.cluster.revision();
+        world.settle().await;
+        assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+    }
+}

@@ -300,3 +300,42 @@ async fn pods_go_when_their_workload_was_deactivated_for_long_enough() {
         assert!(world.told_of("Pod", name).contains(&"Deleted".into()), "{name}");
     }
 }
+
+/// Who names no queue any more is left alone; what is left of its time in one goes as that of others does.
+#[tokio::test(start_paused = true)]
+async fn of_a_job_without_a_queue_the_workload_alone_goes() {
+    let world = World::new(false).await;
+    let text =
+        "objectRetentionPolicies: { workloads: { afterFinished: 10m, afterDeactivatedByKueue: 10m } }\n";
+    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    let jobs = ["done", "timed"];
+    for name in jobs {
+        let mut job = pytorch(name, "a", 4);
+        if name == "timed" {
+            job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("60");
+        }
+        world.create("kubeflow.org", "pytorchjobs", job).await;
+    }
+    world.settle().await;
+    for name in jobs {
+        assert!(world.is(name, "Admitted"), "{name}");
+        let forget = |job: &mut Value| {
+            job["metadata"]["labels"].as_object_mut().unwrap().remove("kueue.x-k8s.io/queue-name");
+        };
+        world.update("kubeflow.org", "pytorchjobs", name, false, forget).await;
+    }
+    let done = json!({ "conditions": [{ "type": "Succeeded", "status": "True" }] });
+    world.update("kubeflow.org", "pytorchjobs", "done", true, |job| job["status"] = done.clone()).await;
+    world.pass(120).await;
+    assert!(world.is("done", "Finished"));
+    let (_, reason, _) = world.condition("timed", "Evicted").unwrap();
+    assert_eq!(reason, "DeactivatedDueToMaximumExecutionTimeExceeded");
+    assert!(world.is_suspended("timed"));
+    world.pass(400).await;
+    assert!(world.workload("done").is_some(), "not yet");
+    world.pass(400).await;
+    assert!(world.workload("done").is_none() && world.workload("timed").is_some());
+    assert!(jobs.iter().all(|name| world.get("kubeflow.org", "pytorchjobs", name).is_some()));
+}

@@ -7,7 +7,7 @@ mod support;
 use quota_engine::input::*;
 use quota_engine::topology::Spread;
 use quota_engine::*;
-use support::nodes::{at, hosts_of, job, pods, world_with};
+use support::nodes::{at, hosts_of, job, on_one_host, pods, world_with};
 use support::*;
 
 fn one_queue(nominal: i64) -> World {
@@ -239,4 +239,89 @@ fn pods_stay_where_they_are_where_slices_are_placed_upon_one_another() {
             assert_eq!(admission.pod_sets[0].topology, Some(at(&[("n1", 3), ("n2", 4)])));
         }
     }
+}
+
+/// Where slices are placed upon one another.
+fn upon_one_another(nodes: &[&str], queues: &[(&str, i64)], recompute: bool) -> World {
+    let rules = topology::Rules { elastic: true, ..topology::Rules::default() };
+    let topology = TopologySettings { rules, recompute, ..TopologySettings::default() };
+    world_with(Settings { topology, ..Settings::default() }, nodes, queues)
+}
+
+/// A slice of so many pods, wherever there is room for them.
+fn placed(uid: &str, count: i64, replaces: Option<&str>) -> Workload {
+    let pod_sets = job(uid, "a", [pods("main", count, 1, Spread::Unconstrained)]).pod_sets;
+    of_queue("a", Workload { pod_sets, ..slice(uid, count, replaces) })
+}
+
+/// Four pods that go together.
+fn on_a_node(uid: &str, queue: &str, priority: i32) -> Workload {
+    Workload { priority, ..job(uid, queue, [pods("main", 4, 1, on_one_host())]) }
+}
+
+/// What was found for the pods that come goes to another head of the cycle. Those that stay are in nobody's way.
+#[test]
+fn a_slice_that_lost_its_places_within_a_cycle_finds_others() {
+    for recompute in [true, false] {
+        let mut world = upon_one_another(&["n1", "n2", "n3"], &[("a", 8), ("b", 4)], recompute);
+        world.put(placed("small", 3, None));
+        world.settle();
+        assert_eq!(hosts_of(&world, "small"), ["n1"]);
+        world.put(placed("large", 7, Some("small")));
+        world.put(on_a_node("first", "b", 1));
+        world.cycle();
+        assert_eq!(hosts_of(&world, "first"), ["n2"]);
+        assert_eq!(world.is_admitted("large"), recompute);
+        world.settle();
+        assert_eq!(hosts_of(&world, "large"), ["n1", "n3"], "{recompute}");
+        assert!(is_finished(&world, "small"), "{recompute}");
+    }
+}
+
+/// "small" runs on the first node, "low" on the second, and others on the third and beside "small"; "large", which adds to "small",
+/// was promised the node of "low".
+fn promised() -> World {
+    let mut world = upon_one_another(&["n1", "n2", "n3"], &[("a", 12), ("b", 12)], true);
+    let mut queue = cluster_queue("a", Some("pool"), gpus(&[("f", quota(12, None, None))]));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    world.engine.apply(Event::ClusterQueue(queue));
+    let beside = job("beside", "b", [pods("main", 1, 1, Spread::Unconstrained)]);
+    let all = [placed("small", 3, None), on_a_node("low", "a", -1), on_a_node("third", "b", 0), beside];
+    for one in all {
+        world.put(one);
+        world.settle();
+    }
+    let hosts = ["small", "low", "third", "beside"].map(|uid| hosts_of(&world, uid).concat());
+    assert_eq!(hosts, ["n1", "n2", "n3", "n1"]);
+    world.put(placed("large", 7, Some("small")));
+    world.settle();
+    assert_eq!(world.victims(), [("low", "InClusterQueue")]);
+    assert!(!world.is_admitted("large"));
+    world
+}
+
+/// Its pods that stay hold their places themselves: that is no reason to take the promise back.
+#[test]
+fn what_a_slice_was_promised_is_kept_though_its_predecessor_has_places_too() {
+    let mut world = promised();
+    world.put(on_a_node("rival", "b", 5));
+    world.settle();
+    world.standing("beside", Standing::Finished);
+    world.settle();
+    world.standing("low", Standing::Finished);
+    world.settle();
+    assert_eq!(hosts_of(&world, "large"), ["n1", "n2"]);
+    assert!(is_finished(&world, "small") && !world.is_admitted("rival"));
+}
+
+#[test]
+fn a_slice_whose_promised_node_is_gone_takes_another() {
+    let mut world = promised();
+    world.engine.apply(Event::NodeGone("n2".into()));
+    world.settle();
+    assert!(!world.is_admitted("large"));
+    world.standing("third", Standing::Finished);
+    world.settle();
+    assert_eq!(hosts_of(&world, "large"), ["n1", "n3"]);
+    assert!(is_finished(&world, "small"));
 }

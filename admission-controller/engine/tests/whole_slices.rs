@@ -17,6 +17,10 @@ const RACK: &str = "rack";
 
 /// One rack of nodes of two GPUs each, and a queue with quota enough.
 fn world(nodes: usize) -> World {
+    world_with(Settings::default(), nodes)
+}
+
+fn world_with(settings: Settings, nodes: usize) -> World {
     let racks = Flavor { topology: Some("racks".into()), node_labels: Labels::new(), ..flavor("f") };
     let queue = cluster_queue("cq", None, gpus(&[("f", quota(100, None, None))]));
     let mut events = vec![
@@ -36,7 +40,7 @@ fn world(nodes: usize) -> World {
             ready: true,
         })
     }));
-    World::new(events)
+    World::with(settings, events)
 }
 
 /// Pods of one GPU each, in pairs within a rack.
@@ -48,15 +52,18 @@ fn in_pairs(count: i64, min_count: Option<i64>) -> Workload {
     one
 }
 
-/// How many pods were admitted, and how many of them have places.
-fn given(world: &World) -> Option<(i64, i64)> {
-    match &world.workloads[&Uid::from("one")].standing {
-        Standing::Reserved { admission, .. } => {
-            let held = &admission.pod_sets[0];
-            Some((held.count, held.topology.as_ref().unwrap().pods()))
-        }
+/// Its admission.
+fn held<'a>(world: &'a World, uid: &str) -> Option<&'a PodSetAssignment> {
+    match &world.workloads[&Uid::from(uid)].standing {
+        Standing::Reserved { admission, .. } => Some(&admission.pod_sets[0]),
         _ => None,
     }
+}
+
+/// How many pods were admitted, and how many of them have places.
+fn given(world: &World) -> Option<(i64, i64)> {
+    let held = held(world, "one")?;
+    Some((held.count, held.topology.as_ref().unwrap().pods()))
 }
 
 #[test]
@@ -105,4 +112,31 @@ fn of_a_group_two_pod_sets_get_places() {
     };
     let placed: Vec<bool> = admission.pod_sets.iter().map(|one| one.topology.is_some()).collect();
     assert_eq!(placed, [true, true, false]);
+}
+
+/// Pods that have places keep them, and those that come get some as far as they make whole slices.
+#[test]
+fn a_slice_of_a_job_adds_whole_slices_to_the_places_of_the_one_before() {
+    let rules = topology::Rules { elastic: true, ..topology::Rules::default() };
+    let topology = TopologySettings { rules, ..TopologySettings::default() };
+    let settings = Settings { topology, ..Settings::default() };
+    for (before, after, wanted) in [(4, 5, 4), (5, 6, 6), (5, 7, 6), (4, 7, 6), (2, 9, 8)] {
+        let mut world = world_with(settings.clone(), 4);
+        world.put(in_pairs(before, None));
+        world.settle();
+        let first = held(&world, "one").unwrap().topology.clone().unwrap();
+        let seldom = Seldom { replaces: Some("one".into()), ..Seldom::default() };
+        let next = Workload { uid: "two".into(), name: "two".into(), ..in_pairs(after, None) };
+        world.put(Workload { seldom: seldom.into(), ..next });
+        world.settle();
+        assert_eq!(world.workloads[&Uid::from("one")].standing, Standing::Finished, "{before} to {after}");
+        let next = held(&world, "two").unwrap();
+        let places = next.topology.as_ref().unwrap();
+        assert_eq!((next.count, places.pods()), (after, wanted), "{before} to {after}");
+        let kept = |domain: &topology::DomainPods| {
+            let now = places.domains.iter().find(|one| one.values == domain.values);
+            now.is_some_and(|now| now.pods >= domain.pods)
+        };
+        assert!(first.domains.iter().all(kept), "{before} to {after}: {places:?}");
+    }
 }

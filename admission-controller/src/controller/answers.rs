@@ -47,7 +47,8 @@ impl Controller {
                 let seen = matches!(answer, Answer::Workload(_));
                 match answer {
                     Answer::Workload(view) if is_strange(&unit, &op.before, &view) => {
-                        self.name_taken(&unit, op.versions, *view);
+                        self.name_taken(&unit, &view);
+                        self.world.take_workload(&mut self.engine, *view);
                     }
                     answer => self.take_answer(None, &op.before, answer),
                 }
@@ -173,13 +174,13 @@ impl Controller {
         })
     }
 
-    /// Somebody else's Workload has the name of one that was to be made. Where it stays, whoever waits for that is told.
-    fn name_taken(&mut self, unit: &Unit, versions: String, view: Workload) {
+    /// Somebody else's Workload has the name of one that was to be made. Whoever waits for that is looked at again when it changes
+    /// or is gone, and told where it stays.
+    pub(super) fn name_taken(&mut self, unit: &Unit, view: &Workload) {
         if view.metadata.deletion_timestamp.is_none() {
-            self.remember_refused(unit, versions, super::REFUSED_DELAY);
-            self.announce_taken(unit, &view);
+            self.announce_taken(unit, view);
         }
-        self.world.take_workload(&mut self.engine, view);
+        self.world.await_name(unit, view);
     }
 
     /// How long after its job a Workload was made. That of a group may be other pods'.
@@ -289,7 +290,7 @@ impl Controller {
 }
 
 /// Whether what has the name of a Workload that was to be made is somebody else's. That of a group is known by its name.
-fn is_strange(unit: &Unit, before: &Before, view: &Workload) -> bool {
+pub(super) fn is_strange(unit: &Unit, before: &Before, view: &Workload) -> bool {
     let Before::Unmade { job, .. } = before else { return false };
     match unit {
         Unit::Pods(PodsKey::Group(_)) => !pods::is_of_group(&view.metadata),

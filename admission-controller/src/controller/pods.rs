@@ -296,7 +296,7 @@ impl Controller {
                 None if PodOwner::replicas(&job.object) == 0 => {}
                 None => return self.make_part(unit, owner, part, &job),
                 Some(workload) => {
-                    if self.keep_part(unit, owner, workload, &job) {
+                    if self.keep_part(unit, owner, part, workload, &job) {
                         return;
                     }
                 }
@@ -328,17 +328,19 @@ impl Controller {
         }
     }
 
-    /// Brings a Workload in line with its object: queue, priority, and whether it is wanted at all.
-    fn keep_part(&mut self, unit: &Unit, owner: &PodOwner, workload: &Workload, job: &Job) -> bool {
+    /// Brings a Workload in line with its object: queue, priority, how many pods it is for, and whether it is wanted at all.
+    fn keep_part(
+        &mut self,
+        unit: &Unit,
+        owner: &PodOwner,
+        part: &Part,
+        workload: &Workload,
+        job: &Job,
+    ) -> bool {
         if workload.metadata.deletion_timestamp.is_some() || workload.holds(tokens::FINISHED) {
             return false;
         }
-        let versions = format!(
-            "{}/{}",
-            text(job.object.metadata.resource_version.as_ref()),
-            text(workload.metadata.resource_version.as_ref())
-        );
-        if self.is_refused(unit, &versions) {
+        if self.is_refused(unit, &self.versions_of(unit, workload)) {
             return false;
         }
         let wanted = PodOwner::replicas(&job.object) > 0;
@@ -348,6 +350,15 @@ impl Controller {
             let body = status::on_hold(workload, "its job is scaled to nothing", now);
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
             return true;
+        }
+        // It may be scaled up from nothing to another size than it had.
+        let count = workload.spec.pod_sets.first().map(|set| set.count.unwrap_or(1));
+        if !owner.is_per_replica() && wanted && !reserved && count != Some(PodOwner::replicas(&job.object)) {
+            match owner.compose(part, job, &self.world.priorities, self.world.rules.gates()) {
+                Ok(body) => self.update_workload(unit, job, workload, &body, false),
+                Err(words) => self.cannot_compose(unit, job, &words),
+            }
+            return self.busy.contains_key(unit);
         }
         if !owner.is_per_replica() && wanted && on_hold {
             let body = status::off_hold(workload, "it is scaled up again", now);

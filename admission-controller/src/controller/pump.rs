@@ -498,6 +498,11 @@ impl Controller {
 
 /// What a step was worked out from.
 pub(super) fn versions(job: Option<&Job>, workload: Option<&Workload>) -> String {
+    versions_at(job.map(|job| &job.object), workload)
+}
+
+/// The same of an object that may be managed through its pods.
+pub(super) fn versions_at(object: Option<&JobObject>, workload: Option<&Workload>) -> String {
     let of = |metadata: Option<&ObjectMeta>| text(metadata.and_then(|one| one.resource_version.as_ref()));
-    format!("{}/{}", of(job.map(|job| &job.object.metadata)), of(workload.map(|one| &one.metadata)))
+    format!("{}/{}", of(object.map(|object| &object.metadata)), of(workload.map(|one| &one.metadata)))
 }

@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Controller;
-use super::pump::{About, Answer, Before, Op, about, target, text, versions};
+use super::answers::is_strange;
+use super::pump::{About, Answer, Before, Op, about, target, text, versions, versions_at};
 use super::world::Unit;
 use crate::jobs::{JobKind, JobObject, JobResource};
 use crate::reconcile::Job;
@@ -45,11 +46,12 @@ impl Controller {
 
     pub(super) fn versions_of(&self, unit: &Unit, workload: &Workload) -> String {
         let job = match unit {
-            Unit::Job(uid) => self.world.job(uid),
+            Unit::Job(uid) => self.world.job(uid).map(|job| &job.object),
+            Unit::PodOwner(uid) => self.world.pod_owner(uid).map(|(_, object)| object),
             Unit::Pods(key) => return self.versions_of_pods(key, Some(workload)),
             _ => None,
         };
-        versions(job, Some(workload))
+        versions_at(job, Some(workload))
     }
 
     pub(super) fn patch_job(
@@ -81,8 +83,13 @@ impl Controller {
     pub(super) fn create_workload_for(&mut self, unit: &Unit, job: &Job, body: Value, versions: String) {
         let namespace = text(job.object.metadata.namespace.as_ref());
         let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let before = unmade(job);
+        let taken = self.world.workload_named(&namespace, &name);
+        if let Some(taken) = taken.filter(|taken| is_strange(unit, &before, taken)) {
+            return self.name_taken(unit, &taken);
+        }
         let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), &namespace);
-        let op = Op { before: unmade(job), ..Op::new(About::Workload { namespace, name }, versions) };
+        let op = Op { before, ..Op::new(About::Workload { namespace, name }, versions) };
         let is_named_anew = self.config.planted.is(Bug::NameAnew) && matches!(unit, Unit::Job(_));
         let names = is_named_anew.then(|| self.ctx.rng.fork());
         let send = move || {

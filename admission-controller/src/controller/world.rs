@@ -387,6 +387,7 @@ impl World {
         }
         self.dirty.insert(unit);
         self.dirty.extend(self.members.workload_seen(now));
+        self.tell_occupied(now);
         self.dirty.extend(self.awaited.by(&(now.namespace().clone(), now.name.clone())).cloned());
         if self.ground.wanted {
             self.ground.stand(&view);
@@ -400,10 +401,22 @@ impl World {
         self.revalued.remove(&gone.uid);
         self.dirty.extend(self.members.unit_of(gone));
         self.dirty.extend(self.members.workload_gone(gone));
+        self.tell_occupied(gone);
         self.ground.leave(&gone.uid);
+        self.dirty.extend(self.awaited.by(&(gone.namespace().clone(), gone.name.clone())).cloned());
         if let Some(job) = self.forget_workload_of_job(gone) {
             self.parts_dirty(&job);
             self.dirty.insert(Unit::Job(job));
+        }
+    }
+
+    /// A Workload has the name that this unit's own would have.
+    pub(super) fn await_name(&mut self, unit: &Unit, taken: &Workload) {
+        // Pods of a group are looked at with whatever has its name.
+        if !matches!(unit, Unit::Pods(PodsKey::Group(_))) {
+            let text = |text: Option<&String>| Arc::<str>::from(text.map_or("", String::as_str));
+            let name = (text(taken.metadata.namespace.as_ref()), text(taken.metadata.name.as_ref()));
+            self.awaited.insert(name, unit.clone());
         }
     }
 

@@ -34,9 +34,7 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     }
     let filled = filled::in_labels(site, request);
     let Some((kind, object, view)) = parsed(config, request, &filled) else { return Verdict::Allow };
-    let owned = config.is_part(&object.metadata);
-    let elsewhere = object.runs_elsewhere(kind);
-    if owned || elsewhere {
+    if site.is_part(&object.metadata) || object.runs_elsewhere(kind) {
         return Verdict::Allow;
     }
     if !site.manages(&request.namespace, view.queue.as_deref()) {
@@ -178,6 +176,8 @@ fn lasting(site: &Site, request: &Request, job: &Subject<'_>, view: &JobView) ->
 
 #[cfg(test)]
 mod tests {
+    use quota_engine::Uid;
+
     use super::*;
     use crate::surroundings::Surroundings;
 
@@ -244,6 +244,40 @@ mod tests {
             { "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "1", "controller": true }
         ]);
         assert_eq!(mutate(&site, &request("CREATE", child, Value::Null)), Verdict::Allow);
+    }
+
+    /// Of what owns it the kind is managed, and who waits is told by the queue that one of them names.
+    #[test]
+    fn a_job_of_owners_without_a_queue_is_created_suspended() {
+        let scheduled = |queue: &str| {
+            let mut job = job(queue, None, "");
+            job["metadata"]["ownerReferences"] = json!([
+                { "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "set", "controller": true }
+            ]);
+            job
+        };
+        for (unqueued, is_suspended) in [
+            (&[][..], false),
+            (&[("set", None)], true),
+            (&[("set", Some("wrapper"))], false),
+            (&[("set", Some("wrapper")), ("wrapper", None)], true),
+            (&[("set", Some("wrapper")), ("wrapper", Some("set"))], false),
+        ] {
+            let unqueued = unqueued
+                .iter()
+                .map(|(job, owner): &(&str, Option<&str>)| (Uid::from(*job), owner.map(Uid::from)));
+            let known = Surroundings { unqueued: unqueued.collect(), ..Surroundings::default() };
+            let site = site_in(known);
+            let verdict = mutate(&site, &request("CREATE", scheduled("q"), Value::Null));
+            assert_eq!(
+                matches!(verdict, Verdict::Change(_)),
+                is_suspended,
+                "{:?}",
+                *site.surroundings.borrow()
+            );
+            let verdict = mutate(&site, &request("CREATE", scheduled(""), Value::Null));
+            assert_eq!(verdict, Verdict::Allow, "it waits in no queue");
+        }
     }
 
     #[test]
@@ -373,7 +407,12 @@ mod tests {
     #[test]
     fn jobs_of_namespaces_that_are_not_selected_stay_as_they_are() {
         let free = || ["free".to_owned()].into();
-        let site = site_in(Surroundings { queues: free(), unselected: free(), class: true });
+        let site = site_in(Surroundings {
+            queues: free(),
+            unselected: free(),
+            class: true,
+            ..Surroundings::default()
+        });
         let all = Configuration { manage_jobs_without_queue_name: true, ..Configuration::default() };
         let everything = Site { config: all.into(), surroundings: site.surroundings.clone() };
         for (site, queue) in [(&site, "q"), (&site, ""), (&everything, "q"), (&everything, "")] {

@@ -23,7 +23,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use crds::names::trireme;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::http::BODY_LIMIT;
+use quota_engine::Uid;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -104,6 +106,15 @@ impl Site {
     /// Whether what names this queue in this namespace is managed.
     fn manages(&self, namespace: &str, queue: Option<&str>) -> bool {
         self.config.manages(namespace, queue) && !self.surroundings.borrow().leaves_alone(namespace)
+    }
+
+    /// Whether a job is part of what is managed instead of it, as far as is known of what owns it.
+    fn is_part(&self, metadata: &ObjectMeta) -> bool {
+        let mut owners = metadata.owner_references.iter().flatten();
+        let owner =
+            owners.find(|owner| owner.controller == Some(true)).map(|owner| Uid::from(owner.uid.as_str()));
+        let is_unqueued = |owner: &Uid| self.surroundings.borrow().is_unqueued(owner);
+        self.config.is_part(metadata) && !owner.as_ref().is_some_and(is_unqueued)
     }
 }
 

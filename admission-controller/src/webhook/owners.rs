@@ -1,5 +1,6 @@
 use crds::names::kueue;
 use crds::validation::FieldError;
+use quota_engine::Uid;
 use serde_json::{Value, json};
 
 use super::jobs::set_existing_parent;
@@ -121,7 +122,7 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
         errors.extend(on_update(old, &new));
         errors.extend(rules::gates_go(config, old, &new));
         if site.manages(&request.namespace, new.queue()) {
-            errors.extend(stays(owner, old, &new));
+            errors.extend(stays(site, owner, old, &new));
         }
     }
     Verdict::of(errors)
@@ -142,7 +143,7 @@ fn on_update(old: &JobObject, new: &JobObject) -> Vec<FieldError> {
 }
 
 /// What the Workload was made from.
-fn stays(owner: &PodOwner, old: &JobObject, new: &JobObject) -> Vec<FieldError> {
+fn stays(site: &Site, owner: &PodOwner, old: &JobObject, new: &JobObject) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if !owner.makes_workloads() {
         return errors;
@@ -174,10 +175,15 @@ fn stays(owner: &PodOwner, old: &JobObject, new: &JobObject) -> Vec<FieldError> 
             errors.push(rules::immutable(crate::jobs::field(REPLICAS), Some(&json!(after))));
         }
         Shape::OneGroup if before == 0 && after > 0 => {
-            if new.at("/status/replicas").and_then(Value::as_i64).unwrap_or(0) > 0 {
-                let detail = "its pods from before are not gone yet";
-                errors.push(rules::forbidden(crate::jobs::field(REPLICAS), detail));
-            }
+            let has_pods = new.at("/status/replicas").and_then(Value::as_i64).unwrap_or(0) > 0;
+            let is_occupied = || site.surroundings.borrow().occupied.contains(&Uid::from(new.uid()));
+            let left = if has_pods {
+                Some("its pods from before are not gone yet")
+            } else {
+                is_occupied()
+                    .then_some("its Workload from before has not given its quota back yet, or is at its end")
+            };
+            errors.extend(left.map(|detail| rules::forbidden(crate::jobs::field(REPLICAS), detail)));
         }
         Shape::OneGroup | Shape::EachPod => {}
     }
@@ -290,5 +296,32 @@ mod tests {
         let mut restarted = before.clone();
         restarted["spec"]["template"]["metadata"]["annotations"]["at"] = json!("noon");
         assert!(has_label(&stored(&ours(), SET, &before, &restarted), SET.2), "its pods are made anew");
+    }
+
+    /// As Kueue has it; one that waits for quota may go on waiting, which Kueue does not let it.
+    #[test]
+    fn a_set_is_scaled_up_from_nothing_when_what_it_had_is_given_back() {
+        let set = |replicas: i64, left: i64| {
+            let mut set = object(SET, "a");
+            set["metadata"]["uid"] = json!("u");
+            set["spec"]["replicas"] = json!(replicas);
+            set["status"] = json!({ "replicas": left });
+            set
+        };
+        for (left, occupied, wanted) in [(0, "", true), (1, "", false), (0, "other", true), (0, "u", false)] {
+            let known = Surroundings { occupied: [Uid::from(occupied)].into(), ..Surroundings::default() };
+            let (_, surroundings) = tokio::sync::watch::channel(known);
+            let site = Site { config: ours().into(), surroundings };
+            let review = json!({
+                "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                "request": {
+                    "uid": "r", "operation": "UPDATE", "namespace": "team",
+                    "kind": { "group": SET.0, "version": "v1", "kind": SET.1 },
+                    "object": set(3, left), "oldObject": set(0, left),
+                },
+            });
+            let request = Request::parse(review.to_string().as_bytes()).unwrap();
+            assert_eq!(validate(&site, &request) == Verdict::Allow, wanted, "{left} {occupied}");
+        }
     }
 }

@@ -13,9 +13,7 @@ use super::{Unit, World, controller_of};
 use crate::config::Owning;
 use crate::controller::store::{BareJob, StoredJob, asks_to_be_resized};
 use crate::jobs::JobObject;
-
-/// Owners above one another that are looked at: Kueue's `managedOwnersChainLimit`.
-const MAX_ANCESTORS: usize = 10;
+use crate::surroundings::MAX_ANCESTORS;
 
 /// Whether a job is managed by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +162,21 @@ impl World {
                 self.parts.remove(&owner);
             }
         }
+    }
+
+    /// Tells webhooks whether a job names a queue: a new part of it may be managed by itself.
+    pub(super) fn tell_unqueued(&self, uid: &Uid) {
+        if self.config.manage_jobs_without_queue_name {
+            return;
+        }
+        let unqueued = self.ancestor(uid).filter(|ancestor| !ancestor.names_queue);
+        let is_managed = |owner: &OwnerReference| self.config.owning(owner) == Owning::Managed;
+        let said = unqueued
+            .map(|ancestor| ancestor.owner.filter(is_managed).map(|owner| Uid::from(owner.uid.as_str())));
+        self.surroundings.send_if_modified(|told| match said {
+            Some(owner) => told.unqueued.insert(uid.clone(), owner.clone()) != Some(owner),
+            None => told.unqueued.remove(uid).is_some(),
+        });
     }
 
     /// What an object says about what it owns has changed.

@@ -1,10 +1,11 @@
-//! Workloads that somebody else makes, and who waits for them.
+//! Workloads that somebody else makes, and who waits for them, or for their end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Unit, WorkloadName};
 
-/// Jobs, and pods by themselves, that name a Workload of somebody else's making (`kueue.x-k8s.io/prebuilt-workload-name`).
+/// Jobs, and pods by themselves, that name a Workload of somebody else's making (`kueue.x-k8s.io/prebuilt-workload-name`); and those
+/// whose own Workload would have the name that somebody else's has.
 #[derive(Default)]
 pub(super) struct Awaited {
     by_name: BTreeMap<WorkloadName, BTreeSet<Unit>>,
@@ -30,7 +31,7 @@ impl Awaited {
         }
     }
 
-    /// Who waits for it.
+    /// Who waits for this one to come, to change or to go.
     pub(super) fn by(&self, name: &WorkloadName) -> impl Iterator<Item = &Unit> {
         self.by_name.get(name).into_iter().flatten()
     }

@@ -60,6 +60,7 @@ impl World {
                     uid
                 }
             };
+            self.tell_unqueued(&uid);
             self.dirty.insert(Unit::Job(uid));
         }
     }

@@ -235,6 +235,11 @@ impl Owner {
         }
     }
 
+    /// The API group of its kind.
+    pub(super) fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
     fn reference(&self) -> OwnerReference {
         OwnerReference {
             api_version: self.api_version.to_string(),

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crds::names::kueue;
+use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
 use kit::watch::Change;
 use quota_engine::Uid;
 
-use super::kept::Kept;
+use super::kept::{Kept, Owner};
 use super::{Unit, World};
 use crate::config::Configuration;
 use crate::controller::store::{Delta, Names, Store};
 use crate::jobs::{JobObject, KindId};
-use crate::pods::{Group, Member, PodOwner, PodsKey, of_kind};
+use crate::pods::{Group, Member, PodOwner, PodsKey, Shape, of_kind};
 
 /// Kind, namespace and name.
 type OwnerName = (KindId, String, String);
@@ -101,14 +102,34 @@ impl Members {
 
 /// The objects that a Workload was made from, of kinds that are managed through their pods.
 fn made_from(workload: &Kept) -> Vec<Uid> {
-    let known = workload.owners().filter(|owner| {
-        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        of_kind(group, &owner.kind).is_some()
-    });
+    let known = workload.owners().filter(|owner| of_kind(owner.group(), &owner.kind).is_some());
     known.map(|owner| owner.uid.clone()).collect()
 }
 
+/// Whether a Workload has quota, or is at its end.
+fn is_occupied(workload: &Workload) -> bool {
+    workload.metadata.deletion_timestamp.is_some()
+        || workload.holds(tokens::QUOTA_RESERVED)
+        || workload.holds(tokens::FINISHED)
+}
+
 impl World {
+    /// Tells webhooks what a Workload means to the object that it was made from, where that has one for all its pods.
+    pub(super) fn tell_occupied(&self, workload: &Kept) {
+        let has_one = |owner: &&Owner| {
+            let kind = of_kind(owner.group(), &owner.kind);
+            kind.is_some_and(|kind| matches!(kind.shape, Shape::OneGroup))
+        };
+        for owner in workload.owners().filter(has_one) {
+            let made = self.workloads_made_from(&owner.uid, workload.namespace());
+            let occupied = made.iter().any(is_occupied);
+            self.surroundings.send_if_modified(|told| match occupied {
+                true => told.occupied.insert(owner.uid.clone()),
+                false => told.occupied.remove(&owner.uid),
+            });
+        }
+    }
+
     pub(in crate::controller) fn take_pods(&mut self, change: Change<JobObject>) {
         let Some(store) = &mut self.members.pods else { return };
         for delta in store.take(change) {
@@ -150,9 +171,7 @@ impl World {
             }
             Delta::Gone(pod) => {
                 let uid = Uid::from(pod.uid());
-                if pod.prebuilt().is_some() {
-                    self.awaited.remove(&Unit::Pods(PodsKey::One(uid.clone())));
-                }
+                self.awaited.remove(&Unit::Pods(PodsKey::One(uid.clone())));
                 if let Some(owner) = owner_name(&pod)
                     && let Some(waiting) = members.to_join.get_mut(&owner)
                 {
@@ -207,6 +226,7 @@ impl World {
                     let name = name_of(id, &object);
                     members.owner_named.remove(&name, &uid);
                     members.kind_of_owner.remove(&uid);
+                    self.awaited.remove(&Unit::PodOwner(uid.clone()));
                     uid
                 }
             };

@@ -349,3 +349,61 @@ fn webhooks_are_told_of_namespaces_that_are_left_alone() {
     assert!(is_left_alone(Change::Applied, 3, json!({ "quota": "free" })));
     assert!(!is_left_alone(Change::Deleted, 4, json!({ "quota": "free" })), "its name is free");
 }
+
+/// Of a new job that names a queue webhooks see its owner's uid alone.
+#[test]
+fn webhooks_are_told_of_owners_that_name_no_queue() {
+    let (sender, seen) = watch::channel(Surroundings::default());
+    let mut told = told();
+    told.world = told.world.telling(sender);
+    let uid = Uid::from("u");
+    told.job(Change::Applied, 1, &json!({}));
+    assert!(seen.borrow().is_unqueued(&uid));
+    told.job(Change::Applied, 2, &queued());
+    assert!(!seen.borrow().is_unqueued(&uid));
+    let set = json!({ "ownerReferences": [owned_by("jobset.x-k8s.io/v1alpha2", "JobSet")] });
+    told.job(Change::Applied, 3, &set);
+    assert!(!seen.borrow().is_unqueued(&uid), "who knows what that names");
+    told.world
+        .take(&mut told.engine, Seen::Job(table("JobSet"), Change::Applied(object_in("team", &json!({})))));
+    assert!(seen.borrow().is_unqueued(&uid));
+    told.job(Change::Deleted, 4, &json!({}));
+    assert!(!seen.borrow().is_unqueued(&uid));
+
+    let all = Configuration { manage_jobs_without_queue_name: true, ..Configuration::default() };
+    let (sender, seen) = watch::channel(Surroundings::default());
+    let mut told = Told { world: World::new(&all).telling(sender), ..told };
+    told.job(Change::Applied, 1, &json!({}));
+    assert!(!seen.borrow().is_unqueued(&uid), "it is managed itself");
+}
+
+/// A StatefulSet is not scaled up from nothing before its Workload has given its quota back.
+#[test]
+fn webhooks_are_told_whose_workload_has_quota() {
+    let (sender, seen) = watch::channel(Surroundings::default());
+    let mut told = told();
+    told.world = told.world.telling(sender);
+    let mut is_occupied = |kind: &str, version: u32, reserved: &str, leaving: Value| {
+        let (at, version) = ("2026-01-01T00:00:00Z", version.to_string());
+        let condition = json!({
+            "type": "QuotaReserved", "status": reserved, "reason": "R", "message": "", "lastTransitionTime": at,
+        });
+        let workload = json!({
+            "metadata": {
+                "name": "w", "namespace": "team", "uid": "w", "resourceVersion": version,
+                "ownerReferences": [owned_by("apps/v1", kind)], "deletionTimestamp": leaving,
+            },
+            "status": { "conditions": [condition] },
+        });
+        let change = Change::Applied(serde_json::from_value(workload).unwrap());
+        told.world.take(&mut told.engine, Seen::Workload(change));
+        seen.borrow().occupied.contains(&Uid::from("n"))
+    };
+    assert!(!is_occupied("Deployment", 1, "True", Value::Null));
+    assert!(is_occupied("StatefulSet", 2, "True", Value::Null));
+    assert!(!is_occupied("StatefulSet", 3, "False", Value::Null));
+    assert!(is_occupied("StatefulSet", 4, "False", json!("2026-01-01T00:00:00Z")));
+    told.world.take(&mut told.engine, Seen::Workload(Change::Restarted));
+    told.world.take(&mut told.engine, Seen::Workload(Change::Synced));
+    assert!(seen.borrow().occupied.is_empty(), "it is gone");
+}

@@ -51,23 +51,36 @@ impl World {
     /// Starts what can be started. What cannot is remembered with its reason, and its tests are skipped.
     pub(crate) async fn start(options: &Options) -> Result<Self> {
         let tools = Tools::read(&options.tools, &options.programs)?;
+        Self::with(tools, options.work.clone(), options.repository.clone(), &[]).await
+    }
+
+    /// Another control plane, with nothing of ours started yet. Where these files define a kind, they count.
+    pub(crate) async fn beside(&self, name: &str, definitions: &[PathBuf]) -> Result<Self> {
+        let work = self.work.join(name);
+        std::fs::create_dir_all(&work)?;
+        // One folder of process ids, whoever ends the run.
+        std::os::unix::fs::symlink(self.work.join("pids"), work.join("pids"))?;
+        Self::with(self.tools.clone(), work, self.repository.clone(), definitions).await
+    }
+
+    async fn with(tools: Tools, work: PathBuf, repository: PathBuf, first: &[PathBuf]) -> Result<Self> {
         let tasks = kit::Tasks::new();
         let have = tools.get("etcd").and_then(|_| tools.get("kube-apiserver")).map(|_| ());
         let control_plane = match have {
             Err(missing) => Err(missing),
             // The binaries are there: now a failure to start is a failure of the run.
             Ok(()) => {
-                let plane = ControlPlane::start(&options.work, &tools).await?;
+                let plane = ControlPlane::start(&work, &tools).await?;
                 let webhooks = Webhooks::serve(&plane.authority, &tasks).await?;
-                let definitions = install(&plane.client, &tools, &options.repository).await?;
+                let definitions = install(&plane.client, first, &tools, &repository).await?;
                 let applier = Applier::new(plane.client.clone()).await?;
                 Ok(Running { plane, webhooks, applier, definitions })
             }
         };
         Ok(Self {
-            work: options.work.clone(),
-            repository: options.repository.clone(),
-            network: Network::of(&options.work)?,
+            network: Network::of(&work)?,
+            work,
+            repository,
             tools,
             tasks,
             control_plane,
@@ -134,14 +147,16 @@ impl World {
     }
 }
 
-/// Our own definitions, then those of the foreign programs that run here, then what else there is of the peers: the first
-/// definition of a name counts.
+/// Our own definitions, then these, then those of the foreign programs that run here, then what else there is of the peers: the
+/// first definition of a name counts.
 async fn install(
     client: &kube::Client,
+    first: &[PathBuf],
     tools: &Tools,
     repository: &std::path::Path,
 ) -> Result<BTreeMap<String, Result<(), String>>> {
     let mut files = cluster::yaml_files(&repository.join("crds/generated"))?;
+    files.extend(first.iter().cloned());
     files.extend(tools.definitions());
     let foreign = repository.join("../shared/conformance/crds");
     if foreign.is_dir() {

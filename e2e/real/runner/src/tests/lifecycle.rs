@@ -35,17 +35,28 @@ fn test(
     run: impl AsyncFn(&Site) -> Result<()> + 'static,
 ) -> Test {
     let run = Arc::new(run);
-    let on_a_site = move |world: Arc<World>| {
+    let lives = move |world: Arc<World>| {
         let run = run.clone();
-        async move {
-            need!(possible(&world, definition));
-            let site = Site::new(world, kind).await?;
-            let outcome = run(&site).await;
-            outcome.context(site.state().await)?;
-            Ok(Outcome::Passed)
-        }
+        async move { on_a_site(world, kind, definition, &*run).await }
     };
-    Test::new(format!("lifecycle/{kind}_waits_is_admitted_ends_and_goes"), on_a_site).with_admission()
+    Test::new(name(kind), lives).with_admission()
+}
+
+fn name(kind: &str) -> String {
+    format!("lifecycle/{kind}_waits_is_admitted_ends_and_goes")
+}
+
+async fn on_a_site(
+    world: Arc<World>,
+    kind: &str,
+    definition: &str,
+    run: &impl AsyncFn(&Site) -> Result<()>,
+) -> Result<Outcome> {
+    need!(possible(&world, definition));
+    let site = Site::new(world, kind).await?;
+    let outcome = run(&site).await;
+    outcome.context(site.state().await)?;
+    Ok(Outcome::Passed)
 }
 
 fn possible(world: &World, definition: &str) -> Result<()> {

@@ -1,11 +1,14 @@
 //! Kinds that can be suspended.
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{POOL, SOON, Site, says, template, test};
+use super::{POOL, SOON, Site, name, on_a_site, possible, says, template, test};
 use crate::cluster::wait;
-use crate::registry::Test;
+use crate::registry::{Outcome, Test, need};
+use crate::world::World;
 
 /// How an object comes to its end.
 enum End {
@@ -37,7 +40,20 @@ pub(super) fn all() -> Vec<Test> {
     KINDS
         .iter()
         .map(|kind| test(kind.name, kind.definition, async |site: &Site| kind.lives(site).await))
+        .chain([Test::new(name(MPI_JOB_V1.name), mpi_job_v1).alone()])
         .collect()
+}
+
+/// The training operator's definition of MPIJobs has the name of the MPI operator's, which counts for other tests.
+async fn mpi_job_v1(world: Arc<World>) -> Result<Outcome> {
+    need!(possible(&world, MPI_JOB_V1.definition));
+    let folder = need!(world.shared("conformance/crds/kubeflow-training-operator"));
+    let definitions = [folder.join("kubeflow.org_mpijobs.yaml")];
+    let world = Arc::new(world.beside(MPI_JOB_V1.name, &definitions).await?);
+    let lives = async |site: &Site| MPI_JOB_V1.lives(site).await;
+    let outcome = on_a_site(world.clone(), MPI_JOB_V1.name, MPI_JOB_V1.definition, &lives).await;
+    world.end().await;
+    outcome
 }
 
 impl Kind {
@@ -149,6 +165,20 @@ fn ray_cluster() -> Value {
             "rayStartParams": {}, "template": template("ray-worker")}],
     })
 }
+
+static MPI_JOB_V1: Kind = Kind {
+    name: "mpijob-v1",
+    ..kubeflow!(
+        "mpijob",
+        "v1",
+        "MPIJob",
+        "mpiReplicaSpecs",
+        "mpi",
+        ["Launcher", "Worker"],
+        &[("launcher", 1), ("worker", 2)],
+        "Launcher"
+    )
+};
 
 static KINDS: &[Kind] = &[
     Kind {
