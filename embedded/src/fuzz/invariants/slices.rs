@@ -7,7 +7,9 @@ use super::liveness::{Activity, age, asks, has_ended, managed_jobs};
 use super::pods::is_gated;
 use super::quota::held;
 use super::running::POD_SET;
-use crate::fuzz::world::{GRACE, Shared, WORKLOADS, World, Write, at, holds, is_over, items, key, text, uid};
+use crate::fuzz::world::{
+    GRACE, Shared, WORKLOADS, World, Write, at, condition, holds, is_over, items, key, text, uid,
+};
 
 /// The annotation of elastic jobs and of their slices, and the gate of their pods.
 const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
@@ -67,6 +69,17 @@ pub(super) fn needs(world: &World, workload: &Value) -> Option<ResourceList> {
         }
     }
     Some(asked)
+}
+
+/// For so long at least a gang is given the time to become whole, in milliseconds.
+const PATIENCE: i64 = 120_000;
+
+/// Whether a slice took over from a smaller one so short a time ago that not all of its pods need have places.
+pub(super) fn grew_of_late(world: &World, slice: &Value) -> bool {
+    let since = condition(slice, "Admitted").map(|one| text(one, "/lastTransitionTime"));
+    let since = since.and_then(|since| since.parse::<jiff::Timestamp>().ok());
+    !annotation(slice, REPLACES).is_empty()
+        && since.is_some_and(|since| world.now - since.as_millisecond() < PATIENCE)
 }
 
 /// Whether another slice goes on in the place of this one.
