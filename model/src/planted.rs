@@ -97,6 +97,20 @@ pub enum Bug {
     BorrowBelowNothing,
     /// A workload that is deactivated keeps its quota.
     KeepDeactivated,
+    /// More pods of an elastic job are let go than its slice was granted.
+    OpenEveryGate,
+    /// Pods of an elastic job that have quota are never let go.
+    KeepElasticGate,
+    /// The slice of an elastic job that shrank stays as large as it was.
+    ForgetToResize,
+    /// An elastic job is stopped to be made smaller.
+    StopToShrink,
+    /// What the slice holds that is replaced is asked for once more.
+    CountSlicesTwice,
+    /// A Workload that somebody else made for a job is deleted.
+    DeletePrebuilt,
+    /// A job gets a Workload, although it names one that somebody else is to make.
+    IgnorePrebuilt,
     /// Pods are bound before the plan is durable.
     BindBeforePlan,
     /// A gang that lost a member is left as it is (Volcano #5805).
@@ -171,6 +185,13 @@ impl Bug {
         Self::NameAnew,
         Self::BorrowBelowNothing,
         Self::KeepDeactivated,
+        Self::OpenEveryGate,
+        Self::KeepElasticGate,
+        Self::ForgetToResize,
+        Self::StopToShrink,
+        Self::CountSlicesTwice,
+        Self::DeletePrebuilt,
+        Self::IgnorePrebuilt,
         Self::BindBeforePlan,
         Self::LeaveHalfGang,
         Self::BindPartOfGang,

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use model::planted::Bug;
+
 use crate::decision::{Decision, Replace};
 use crate::engine::Engine;
 use crate::input::{Admission, Workload};
@@ -39,7 +41,8 @@ impl Engine {
 
     /// The slice to which this workload adds, and what that holds: the one that it replaces, unless that leaves.
     pub(crate) fn adds_to(&self, who: WorkloadId, queue: NodeId) -> Option<(WorkloadId, Arc<Admission>)> {
-        self.replaced(who, queue).filter(|(old, _)| !self.is_leaving(*old))
+        let twice = self.planted.is(Bug::CountSlicesTwice);
+        self.replaced(who, queue).filter(|(old, _)| !self.is_leaving(*old) && !twice)
     }
 
     /// What a workload needs to have this admission: of a slice what it has on top of the one to which it adds, pod set by pod set,

@@ -24,6 +24,7 @@ use super::world::{Standing, Unit, controller_of};
 use crate::adopted::{self, Compared};
 use crate::input;
 use crate::jobs::{self, JobKind, JobObject};
+use crate::pods::prebuilt;
 use crate::reconcile::{self, Job, Known, Step};
 use crate::{status, words};
 
@@ -330,6 +331,8 @@ impl Controller {
             return Step::Start;
         }
         let runs = workload.is_some_and(|one| one.holds(tokens::ADMITTED)) && !job.view.suspended;
+        let is_prebuilt = prebuilt(&job.object).is_some();
+        let is_awaited = is_prebuilt && workload.is_none() && job.view.suspended;
         match step {
             Step::Finish { .. } if self.config.planted.is(Bug::ForgetFinish) => Step::Nothing,
             Step::Release if self.config.planted.is(Bug::ForgetToRelease) => Step::Nothing,
@@ -338,6 +341,10 @@ impl Controller {
                 Step::Finish { reason: tokens::finished::SUCCEEDED, message: "planted".to_owned() }
             }
             Step::Stop if self.config.planted.is(Bug::AdmitTwice) => Step::Release,
+            Step::Start if self.config.planted.is(Bug::DeletePrebuilt) && is_prebuilt => Step::DeleteWorkload,
+            Step::Nothing if self.config.planted.is(Bug::IgnorePrebuilt) && is_awaited => {
+                Step::CreateWorkload
+            }
             step => step,
         }
     }

@@ -11,6 +11,7 @@ use kit::patch::{self, Subresource, Target, WriteError};
 use kit::writes::Priority;
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject};
+use model::planted::Bug;
 use quota_engine::Uid;
 use serde_json::{Value, json};
 
@@ -68,6 +69,10 @@ impl Controller {
             Plan::Leave(slice) => self.leave_slice(unit, job, slice),
             Plan::Grow(slice) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
                 self.grow(unit, job, slice);
+            }
+            Plan::Resize(_) if self.config.planted.is(Bug::ForgetToResize) => {}
+            Plan::Resize(slice) if self.config.planted.is(Bug::StopToShrink) && !job.view.suspended => {
+                self.begin_step(unit, Some(job), Some(slice), Step::Stop);
             }
             Plan::Resize(slice) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
                 self.resize(unit, job, slice, sets);
@@ -157,7 +162,8 @@ impl Controller {
     /// Lets as many pods of each set be scheduled as the active slice has, those with the lowest names first. One that selects other
     /// nodes than this slice's checks want stays behind its gate (Kueue `elastic_job_ungater.go`).
     fn open_slice_gates(&mut self, unit: &Unit, job: &Job, live: &[&Workload]) {
-        let Some(slice) = slices::active(live) else { return };
+        let keeps = self.config.planted.is(Bug::KeepElasticGate);
+        let Some(slice) = slices::active(live).filter(|_| !keeps) else { return };
         let Some(marks) = slices::marks(slice) else {
             let words =
                 "podSetUpdates of its Workload's admission checks contradict one another; new pods wait";
@@ -180,7 +186,8 @@ impl Controller {
         for pod in gated {
             let set = pod.pod_set.as_str();
             let Some(wanted) = marks.get(set).filter(|wanted| wanted.suit(&pod.selector)) else { continue };
-            if let Some(room) = rooms.get_mut(set).filter(|room| **room > 0) {
+            let opens_all = self.config.planted.is(Bug::OpenEveryGate);
+            if let Some(room) = rooms.get_mut(set).filter(|room| **room > 0 || opens_all) {
                 *room -= 1;
                 opened.push((pod.clone(), wanted.clone()));
             }

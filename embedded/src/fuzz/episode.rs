@@ -350,6 +350,7 @@ impl Episode {
                 objects::apply(&self.user, &object).await.map(|_| ())
             }
             Act::Patch { object, patch } => objects::patch(&self.user, &object, &patch).await,
+            Act::Describe { job, workload } => self.describe(&job, workload).await,
             Act::DeletePod { index } => self.delete_pod(index).await,
             Act::ForeignCondition => self.foreign_conditions().await,
             Act::CheckSleeps { check, asleep } => {
@@ -359,6 +360,21 @@ impl Episode {
                 Ok(())
             }
         };
+    }
+
+    /// Makes the Workload of a job that is there.
+    async fn describe(
+        &self,
+        job: &serde_json::Value,
+        mut workload: serde_json::Value,
+    ) -> Result<(), objects::ManifestError> {
+        let jobs = cluster_sim::GroupResource::new("batch", "jobs");
+        let (namespace, name) = key(job);
+        let Some(job) = self.stack.cluster.store("observer").get(&jobs, &namespace, &name) else {
+            return Ok(());
+        };
+        workload["spec"]["podSets"][0]["template"] = job.value()["spec"]["template"].clone();
+        objects::apply(&self.user, &workload).await.map(|_| ())
     }
 
     async fn delete_pod(&self, index: usize) -> Result<(), objects::ManifestError> {

@@ -3,12 +3,14 @@
 
 pub mod campaign;
 mod checks;
+mod elastic;
 pub mod episode;
 mod estate;
 mod faults;
 pub mod invariants;
 mod manifests;
 pub mod panics;
+mod prebuilt;
 mod rush;
 pub mod scenario;
 pub mod trouble;

@@ -10,8 +10,10 @@ use fastrand::Rng;
 use model::duration::GoDuration;
 use serde_json::{Value, json};
 
+use super::elastic;
 use super::estate::{self, Estate};
 use super::manifests as make;
+use super::prebuilt;
 use super::rush::Rush;
 use super::trouble::{self, Trouble};
 
@@ -68,6 +70,13 @@ pub enum Act {
         object: Value,
         /// The merge patch.
         patch: Value,
+    },
+    /// Makes the Workload that a job names, with its pods as the API server has them; not where there is no such job.
+    Describe {
+        /// The manifest that made the job.
+        job: Value,
+        /// The Workload, whose only pod set has no template yet.
+        workload: Value,
     },
     /// Deletes one of the pods that are there, as a drain or an impatient user would.
     DeletePod {
@@ -152,6 +161,11 @@ impl Scenario {
         let rush = Rush::draw(seed, &queues, nodes.len());
         story.extend(rush.story);
         trouble.extend(rush.trouble);
+        // Whose places are whose while one slice takes over from another is more than the rules know.
+        if estate.as_ref().is_none_or(|estate| !estate.traits.topology) {
+            story.extend(elastic::draw(seed, &queues));
+        }
+        story.extend(prebuilt::draw(seed, &queues));
         story.sort_by_key(|(at, _)| *at);
         trouble.sort_by_key(|(at, _)| *at);
         let mut admission = Configuration {

@@ -274,9 +274,11 @@ impl World {
         }
     }
 
-    /// The Workload of the job with this uid.
+    /// The Workload of the job with this uid: of several the one that stands for it.
     pub fn workload_of_owner(&self, uid: &str) -> Option<&Shared> {
-        self.workloads_of_owner(uid).next()
+        let mut all = self.workloads_of_owner(uid);
+        let first = all.next()?;
+        Some(all.fold(first, |best, one| if standing(one) > standing(best) { one } else { best }))
     }
 
     /// The Workloads that the object with this uid owns.
@@ -358,6 +360,13 @@ fn resource_of(kind: &str) -> Option<&'static str> {
         "PyTorchJob" => Some("pytorchjobs.kubeflow.org"),
         _ => None,
     }
+}
+
+/// What decides which Workload of a job its pods belong to, the larger the better: of the slices of an elastic job that are not over
+/// the newest that is admitted.
+fn standing(workload: &Value) -> (bool, bool, &str, &str) {
+    let created = text(workload, "/metadata/creationTimestamp");
+    (!holds(workload, "Finished"), holds(workload, "Admitted"), created, uid(workload))
 }
 
 /// The uids of an object's owners.

@@ -12,8 +12,8 @@ use super::PodRecord;
 pub(crate) struct Grant {
     pub(crate) pod_set: String,
     pub(crate) count: i64,
-    /// So many of them start together: those that were given places, where some were. What slices of a topology do not divide
-    /// starts when others have ended.
+    /// So many of them start together: those that were given places, where some were, and no more than its Workload asks for since
+    /// it shrank. What slices of a topology do not divide starts when others have ended.
     pub(crate) together: i64,
     /// For all its pods together, of the resources the quota covers.
     pub(crate) usage: ResourceList,

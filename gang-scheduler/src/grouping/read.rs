@@ -275,7 +275,8 @@ pub(super) fn workload_record(workload: &view::WorkloadPlacement) -> WorkloadRec
         Grant {
             pod_set: set.name.clone(),
             count,
-            together: places.map_or(count, |places| places.pods().min(count)),
+            // What was granted stays written when the slice of an elastic job shrinks.
+            together: places.map_or(count, |places| places.pods().min(count)).min(set.count),
             usage: assigned.and_then(|one| resources::amounts(&one.resource_usage).ok()).unwrap_or_default(),
         }
     });
@@ -344,6 +345,20 @@ mod tests {
             });
             let record = workload_record(&serde_json::from_value(workload).unwrap());
             assert_eq!((record.grants[0].count, record.grants[0].together), (5, together));
+        }
+    }
+
+    /// It stays whole with the pods that it has left.
+    #[test]
+    fn of_a_slice_that_shrank_as_many_pods_start_together_as_it_has_now() {
+        for (count, together) in [(4, 4), (3, 3), (6, 4)] {
+            let workload = serde_json::json!({
+                "metadata": { "name": "w", "namespace": "default" },
+                "spec": { "podSets": [{ "name": "main", "count": count }] },
+                "status": { "admission": { "podSetAssignments": [{ "name": "main", "count": 4 }] } },
+            });
+            let record = workload_record(&serde_json::from_value(workload).unwrap());
+            assert_eq!((record.grants[0].count, record.grants[0].together), (4, together));
         }
     }
 

@@ -46,7 +46,7 @@ pub(super) struct Traits {
     /// Users submit pods that no job has made.
     pub(super) pods: bool,
     /// Pods are placed by topology.
-    topology: bool,
+    pub(super) topology: bool,
     /// Pods have to get ready in time.
     ready: bool,
     /// Administrators change everything at any time.

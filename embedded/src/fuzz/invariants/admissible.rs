@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::flavors::{group_of, labels_of, suits};
-use super::liveness::{Activity, pending, queue_of};
-use super::nodes::requests;
+use super::liveness::{self, Activity, pending, queue_of};
 use super::quota::held;
+use super::slices::{needs, predecessor};
 use super::topology;
 use super::tree::Tree;
 use crate::fuzz::world::{
@@ -84,13 +84,16 @@ fn is_contended(world: &World, tree: &Tree, queue: &Value, workload: &Value) -> 
 /// The flavor of each group that has room for everything, if every group has one.
 fn fitting(world: &World, tree: &Tree, queue: &Value, workload: &Value) -> Option<Vec<String>> {
     let name = text(queue, "/metadata/name");
+    let before = predecessor(world, workload).map(held).unwrap_or_default();
     let mut chosen = Vec::new();
-    for (group, asked) in by_group(queue, workload)? {
+    for (group, asked) in by_group(world, queue, workload)? {
         let group = items(queue, "/spec/resourceGroups").nth(group)?;
         let labels = labels_of(world, group);
         let fits = |flavor: &&str| {
             let Some(object) = world.get(FLAVORS, "", flavor) else { return false };
-            has_places(world, object, workload)
+            // A slice adds to what the one that it replaces has.
+            let adds = before.keys().all(|(has, resource)| has == flavor || !asked.contains_key(resource));
+            adds && has_places(world, object, workload)
                 && items(workload, "/spec/podSets").all(|set| suits(&set["template"], object, &labels))
                 && asked.iter().all(|(resource, amount)| {
                     let cell = ((*flavor).to_owned(), resource.clone());
@@ -113,20 +116,20 @@ fn has_places(world: &World, flavor: &Value, workload: &Value) -> bool {
     }
 }
 
-/// What all pods together ask for, by the position of the group that covers it. None where somebody asks for what no group
-/// covers.
-fn by_group(queue: &Value, workload: &Value) -> Option<BTreeMap<usize, BTreeMap<String, i64>>> {
+/// What all pods together ask for, by the position of the group that covers it; of a slice that replaces another the difference.
+/// None where somebody asks for what no group covers.
+fn by_group(
+    world: &World,
+    queue: &Value,
+    workload: &Value,
+) -> Option<BTreeMap<usize, BTreeMap<String, i64>>> {
+    let needed = needs(world, workload)?;
     let mut asked: BTreeMap<usize, BTreeMap<String, i64>> = BTreeMap::new();
-    for set in items(workload, "/spec/podSets") {
-        let count = set["count"].as_i64().unwrap_or(1);
-        for (resource, amount) in requests(set.get("template")?).into_iter().filter(|(_, amount)| *amount > 0)
-        {
-            let resource = resource.as_str().to_owned();
-            let group = group_of(queue, &resource)?;
-            let index = items(queue, "/spec/resourceGroups").position(|one| one == group)?;
-            let sum = asked.entry(index).or_default().entry(resource).or_default();
-            *sum = sum.checked_add(amount.checked_mul(count)?)?;
-        }
+    for (resource, _) in liveness::asks(workload)?.iter().filter(|(_, amount)| **amount > 0) {
+        let group = group_of(queue, resource.as_str())?;
+        let index = items(queue, "/spec/resourceGroups").position(|one| one == group)?;
+        let amount = needed.get(resource).copied().unwrap_or(0);
+        asked.entry(index).or_default().insert(resource.as_str().to_owned(), amount);
     }
     Some(asked)
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::running::is_bind;
+use super::slices;
 use super::topology::start_together;
 use crate::fuzz::world::{PLACEMENTS, POD_GROUPS, World, Write, at, items, text, uid};
 
@@ -18,13 +19,17 @@ pub(super) fn gang_size(world: &World, pod: &Value) -> i64 {
         return declared.and_then(|group| at(group, "/spec/minMember")?.as_i64()).unwrap_or(1);
     }
     let Some(workload) = world.workload_of_pod(pod) else { return 1 };
-    // Who accepts fewer pods has as many as it was granted.
+    // Who accepts fewer pods has as many as it was granted, who has shrunk since has fewer than that.
     let granted = |set: &Value| {
         let mut of_set =
             items(workload, "/status/admission/podSetAssignments").filter(|one| one["name"] == set["name"]);
         of_set.next().and_then(start_together)
     };
-    items(workload, "/spec/podSets").map(|set| granted(set).or(set["count"].as_i64()).unwrap_or(1)).sum()
+    let together = |set: &Value| {
+        let count = set["count"].as_i64().unwrap_or(1);
+        granted(set).map_or(count, |granted| granted.min(count))
+    };
+    items(workload, "/spec/podSets").map(together).sum()
 }
 
 /// What pods belong together by.
@@ -51,7 +56,9 @@ pub(super) fn planned_before_bound(world: &World, write: &Write) -> Result<(), S
         return Ok(());
     }
     let pod = write.object();
-    let least = gang_size(world, pod);
+    // Whoever binds a pod of an elastic job may know the slice before.
+    let known = slices::sizes_of_late(world, pod);
+    let least = known.into_iter().fold(gang_size(world, pod), i64::min);
     if least < 2 {
         return Ok(());
     }

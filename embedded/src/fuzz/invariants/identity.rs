@@ -1,6 +1,7 @@
 //! What is deleted and made again under its old name is another object, and what is made twice is two.
 
-use crate::fuzz::world::{PROGRAMS, Shared, WORKLOADS, World, Write, at, holds, items};
+use super::slices::may_stand_beside;
+use crate::fuzz::world::{PROGRAMS, Shared, WORKLOADS, World, Write, at, holds, items, uid};
 
 /// A change by a program names the uid or the resourceVersion that it was decided on: if the object has been replaced by
 /// a namesake, the API server refuses it.
@@ -18,18 +19,24 @@ pub(super) fn named(_: &World, write: &Write) -> Result<(), String> {
     ))
 }
 
-/// A job has one Workload that counts: there may be another when that is finished or deleted. No job of an episode is resized
-/// while it runs.
+/// A job has one Workload that counts: there may be another when that is finished or deleted. Of an elastic job a slice may come beside
+/// the one that it replaces.
 pub(super) fn one_workload_each(world: &World, write: &Write) -> Result<(), String> {
     if write.resource != WORKLOADS || write.old.is_some() {
         return Ok(());
     }
-    let mut owners = items(write.object(), "/metadata/ownerReferences");
+    let new = write.object();
+    let mut owners = items(new, "/metadata/ownerReferences");
     let controller = owners.find(|owner| owner["controller"] == true).and_then(|owner| owner["uid"].as_str());
     let Some(job) = controller else { return Ok(()) };
-    let counts = |one: &&Shared| !holds(one, "Finished") && at(one, "/metadata/deletionTimestamp").is_none();
-    match world.workloads_of_owner(job).filter(counts).count() {
-        0 | 1 => Ok(()),
-        many => Err(format!("{:?} is one of {many} Workloads of the job {job}", write.key())),
+    let is_twin = |one: &&Shared| {
+        uid(one) != uid(new)
+            && !holds(one, "Finished")
+            && at(one, "/metadata/deletionTimestamp").is_none()
+            && !may_stand_beside(world, new, one)
+    };
+    match world.workloads_of_owner(job).filter(is_twin).count() {
+        0 => Ok(()),
+        twins => Err(format!("{:?} is one of {} Workloads of the job {job}", write.key(), twins + 1)),
     }
 }

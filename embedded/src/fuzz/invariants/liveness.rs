@@ -10,7 +10,7 @@ use super::flavors::tolerations;
 use super::gangs::{gang_of, gang_size};
 use super::nodes::{allocatable, requests};
 use super::quota::{cohort_of, held, priority, quota_cell, used};
-use super::{admissible, checks, pods, told};
+use super::{admissible, checks, pods, prebuilt, slices, told};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, COHORTS, FLAVORS, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, Shared, WORKLOADS,
     World, Write, amount, at, condition, holds, is_over, items, key, text, uid,
@@ -30,6 +30,8 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("managed pods have a Workload", pods::have_workloads),
     ("gates of admitted pods are open", pods::admitted_pods_are_let_go),
     ("nobody waits for pods that are there", pods::groups_lack_what_they_wait_for),
+    ("one slice describes an elastic job as it is", slices::one_describes_the_job),
+    ("pods that their slice has quota for are let go", slices::granted_pods_are_let_go),
     ("what was evicted gives its quota back", evicted_give_back),
     ("an admitted job runs", admitted_jobs_run),
     ("what may preempt is admitted", what_may_preempt_is_admitted),
@@ -93,7 +95,7 @@ fn nobody_writes_in_a_circle(world: &World, activity: &Activity) -> Result<(), S
     Ok(())
 }
 
-fn managed_jobs(world: &World) -> impl Iterator<Item = (&Value, &'static str)> {
+pub(super) fn managed_jobs(world: &World) -> impl Iterator<Item = (&Value, &'static str)> {
     JOBS.iter()
         .flat_map(move |(resource, suspend)| world.all(resource).map(move |job| (&**job, *suspend)))
         .filter(|(job, _)| {
@@ -109,7 +111,10 @@ pub(super) fn has_ended(job: &Value) -> bool {
 
 fn every_job_has_a_workload(world: &World, _: &Activity) -> Result<(), String> {
     let lacks_one = |job: &Value| {
-        !has_ended(job) && world.workload_of_owner(uid(job)).is_none() && !was_told_of_its_class(world, job)
+        !has_ended(job)
+            && world.workload_of_owner(uid(job)).is_none()
+            && !was_told_of_its_class(world, job)
+            && !prebuilt::is_awaited(world, job)
     };
     match managed_jobs(world).find(|(job, _)| lacks_one(job)) {
         Some((job, _)) => Err(format!("{:?} has none", key(job))),
@@ -167,7 +172,9 @@ fn what_may_preempt_is_admitted(world: &World, _: &Activity) -> Result<(), Strin
         return Ok(());
     }
     for workload in pending(world) {
-        let Some((queue, asked)) = queue_of(world, workload).zip(asks(workload)) else { continue };
+        let Some((queue, asked)) = queue_of(world, workload).zip(slices::needs(world, workload)) else {
+            continue;
+        };
         let preempts = matches!(
             text(queue, "/spec/preemption/withinClusterQueue"),
             "LowerPriority" | "LowerOrNewerEqualPriority"
@@ -331,7 +338,9 @@ fn gangs_are_whole(world: &World, _: &Activity) -> Result<(), String> {
         let bound = pods.iter().filter(|pod| !text(pod, "/spec/nodeName").is_empty()).count();
         let ended = world.all("pods").filter(|pod| is_over(pod) && gang_of(world, pod) == gang).count();
         let bound_or_ended = i64::try_from(bound + ended).unwrap_or(i64::MAX);
-        if bound > 0 && bound_or_ended < min {
+        // Who grows goes on with the pods that it has while a place for the others is sought.
+        let grows = world.workload_of_pod(pods[0]).is_some_and(|one| slices::grew_of_late(world, one));
+        if bound > 0 && bound_or_ended < min && !grows {
             return Err(format!("{name} has {bound} of at least {min} members bound"));
         }
     }
@@ -353,7 +362,8 @@ fn plans_end(world: &World, _: &Activity) -> Result<(), String> {
 fn evicted_jobs_are_suspended(world: &World, _: &Activity) -> Result<(), String> {
     for (job, suspend) in managed_jobs(world).filter(|(job, _)| !has_ended(job)) {
         let Some(workload) = world.workload_of_owner(uid(job)) else { continue };
-        if !holds(workload, "Admitted") && at(job, suspend) != Some(&Value::Bool(true)) {
+        let runs = at(job, suspend) != Some(&Value::Bool(true));
+        if !holds(workload, "Admitted") && runs && !slices::is_pausing(workload) {
             return Err(format!("{:?} runs while its Workload is not admitted", key(job)));
         }
     }

@@ -13,9 +13,11 @@ mod leadership;
 mod liveness;
 mod nodes;
 mod pods;
+mod prebuilt;
 mod preemption;
 mod quota;
 mod running;
+mod slices;
 mod told;
 mod topology;
 mod tree;
@@ -47,6 +49,10 @@ const SAFETY: &[(&str, Rule)] = &[
     ("a workload is finished when its job has ended", running::finished_after_the_end),
     ("nothing managed is released without admission", running::released_after_admission),
     ("nothing managed is bound without admission, nor more than granted", running::bound_within_grant),
+    ("pods of elastic jobs are let go within what their slices were granted", slices::opened_within_grant),
+    ("an elastic job whose slice stays is not stopped", slices::stopped_for_a_reason),
+    ("a Workload that a job names is not deleted", prebuilt::never_deleted),
+    ("a job that names a Workload starts with that one", prebuilt::starts_with_its_own),
     ("binds do not over-commit a node", nodes::capacity),
     ("binds respect taints and cordons", nodes::repelled),
     ("the plan is durable before the first bind", gangs::planned_before_bound),

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::liveness::{asks, free, is_plain, pending, queue_of};
 use super::quota::{became_true, beneficiary, borrows, cohort_of, held, quota_cell, used};
+use super::slices::needs;
 use super::tree::{Cell, Tree};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, FLAVORS, GRACE, Key, LOCAL_QUEUES, WORKLOADS, World, Write, condition, holds, key, text,
@@ -151,7 +152,7 @@ fn somebody_could_borrow(world: &World, queue: &str, asked: &ResourceList) -> bo
     let is_here = |one: &Value| text(one, "/status/admission/clusterQueue") == queue;
     let waiting = pending(world)
         .filter(|one| queue_of(world, one).is_some_and(|of| text(of, "/metadata/name") == queue))
-        .filter_map(|one| Some((one, asks(one)?)));
+        .filter_map(|one| Some((one, needs(world, one)?)));
     waiting.into_iter().any(|(workload, wanted)| {
         let leaving: Vec<&Value> = leaving_for(world, uid(workload)).collect();
         let mut own = used(world, queue);
@@ -206,7 +207,7 @@ impl Batch {
         let Some(workload) = world.all(WORKLOADS).find(|one| uid(one) == self.beneficiary) else {
             return Verdict::Wrong;
         };
-        let Some((queue, asked)) = queue_of(world, workload).zip(asks(workload)) else {
+        let Some((queue, asked)) = queue_of(world, workload).zip(needs(world, workload)) else {
             return Verdict::Unknown;
         };
         // One that was to leave and had its end first is a victim of whom nobody is told.
@@ -256,7 +257,7 @@ impl Batch {
         let waiting = pending(world).filter(|one| uid(one) != self.beneficiary);
         let asked = waiting.filter_map(|one| {
             let of = queue_of(world, one).filter(|of| uid(of) == uid(queue) || shares(of, queue))?;
-            asks(one).filter(|asked| has_room(world, of, asked, true))
+            needs(world, one).filter(|asked| has_room(world, of, asked, true))
         });
         asked.collect()
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::ResourceList;
 use serde_json::Value;
 
+use super::slices::is_succeeded;
 use super::tree::{Cell, Tree};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, LOCAL_QUEUES, Shape, WORKLOADS, World, Write, amount, at, condition, holds, items, text,
@@ -44,11 +45,11 @@ fn pods_of(workload: &Value, assignment: &Value) -> (i64, i64) {
     (granted, (all - count("/status/reclaimablePods", 0)).max(0))
 }
 
-/// What all Workloads of a ClusterQueue hold.
+/// What all Workloads of a ClusterQueue hold. Of a slice and the one that it replaces the pods are the same.
 pub(super) fn used(world: &World, queue: &str) -> Usage {
     let mut usage = Usage::new();
     for workload in world.all(WORKLOADS) {
-        if text(workload, "/status/admission/clusterQueue") == queue {
+        if text(workload, "/status/admission/clusterQueue") == queue && !is_succeeded(world, workload) {
             for (cell, used) in held(workload) {
                 *usage.entry(cell).or_default() += used;
             }

@@ -6,13 +6,22 @@ use serde_json::Value;
 use super::liveness::has_ended;
 use super::nodes::requests;
 use super::quota::became_true;
-use crate::fuzz::world::{JOBS, WORKLOADS, World, Write, amount, at, holds, is_over, items, text, uid};
+use super::slices::{self, is_elastic};
+use crate::fuzz::world::{
+    JOBS, Shared, WORKLOADS, World, Write, amount, at, holds, is_over, items, text, uid,
+};
 
 pub(super) fn was_admitted(world: &World, workload: &Value) -> bool {
     let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
     world
         .believable(WORKLOADS, namespace, name)
         .any(|version| uid(version) == uid(workload) && holds(version, "Admitted"))
+}
+
+/// Whether the Workload that counts for a job was admitted, or another slice of it.
+fn may_run(world: &World, workload: &Value, job: &Value) -> bool {
+    was_admitted(world, workload)
+        || (is_elastic(workload) && !slices::admitted_of_late(world, uid(job)).is_empty())
 }
 
 /// A managed job is unsuspended by the admission-controller only while its own Workload is admitted.
@@ -26,7 +35,7 @@ pub(super) fn released_after_admission(world: &World, write: &Write) -> Result<(
         return Ok(());
     }
     match world.workload_of_owner(uid(new)) {
-        Some(workload) if was_admitted(world, workload) => Ok(()),
+        Some(workload) if may_run(world, workload, new) => Ok(()),
         Some(workload) => {
             Err(format!("{:?} was released, its Workload {:?} was not admitted", write.key(), uid(workload)))
         }
@@ -34,14 +43,15 @@ pub(super) fn released_after_admission(world: &World, write: &Write) -> Result<(
     }
 }
 
-/// The quota of a job that still runs is not given back as if it had ended.
+/// The quota of a job that still runs is not given back as if it had ended. That of a slice is, when another goes on.
 pub(super) fn finished_after_the_end(world: &World, write: &Write) -> Result<(), String> {
     if write.resource != WORKLOADS || !became_true(write, "Finished") {
         return Ok(());
     }
     let job = world.job_of(write.object());
     let goes_on = |job: &Value| !has_ended(job) && !is_over(job);
-    match job.filter(|job| goes_on(job) && at(job, "/metadata/deletionTimestamp").is_none()) {
+    let stays = |job: &&Shared| goes_on(job) && at(job, "/metadata/deletionTimestamp").is_none();
+    match job.filter(stays).filter(|_| !slices::goes_on_in_another(world, write.object())) {
         Some(job) => Err(format!(
             "{:?} is finished, its job {:?} has not ended",
             write.key(),
@@ -65,7 +75,7 @@ pub(super) fn bound_within_grant(world: &World, write: &Write) -> Result<(), Str
     let Some(workload) = world.workload_of_owner(uid(top)) else {
         return Err(format!("{:?} was bound, its job has no Workload", write.key()));
     };
-    if !was_admitted(world, workload) {
+    if !may_run(world, workload, top) {
         return Err(format!("{:?} was bound, its Workload is not admitted", write.key()));
     }
     let set = text(pod, POD_SET);
@@ -79,15 +89,33 @@ pub(super) fn bound_within_grant(world: &World, write: &Write) -> Result<(), Str
                 && world.workload_of_pod(other).is_some_and(|one| uid(one) == uid(workload))
         })
         .collect();
-    let Some(grant) = items(workload, "/status/admission/podSetAssignments").find(|one| one["name"] == set)
-    else {
-        // An admission that was taken back meanwhile: `was_admitted` has judged that.
-        return Ok(());
+    // On which of its slices a pod runs is not known outside.
+    let grants: Vec<&Value> = match is_elastic(workload) {
+        true => {
+            let slices = slices::admitted_of_late(world, uid(top));
+            slices.into_iter().filter_map(|slice| grant_of(slice, set)).collect()
+        }
+        false => grant_of(workload, set).into_iter().collect(),
     };
+    let mut verdicts = grants.into_iter().map(|grant| within(grant, set, &fellows));
+    match verdicts.next() {
+        Some(Err(what)) if !verdicts.any(|one| one.is_ok()) => Err(format!("{:?} {what}", write.key())),
+        // None was found of an admission that was taken back meanwhile: `was_admitted` has judged that.
+        _ => Ok(()),
+    }
+}
+
+/// What a Workload was granted for a pod set.
+fn grant_of<'a>(workload: &'a Value, set: &str) -> Option<&'a Value> {
+    items(workload, "/status/admission/podSetAssignments").find(|one| one["name"] == set)
+}
+
+/// That so many pods are no more than was granted for their set.
+fn within(grant: &Value, set: &str, fellows: &[&Value]) -> Result<(), String> {
     let bound = i64::try_from(fellows.len()).unwrap_or(i64::MAX);
     let granted = grant["count"].as_i64().unwrap_or(1);
     if bound > granted {
-        return Err(format!("{:?} was bound as pod {bound} of {granted} granted to {set:?}", write.key()));
+        return Err(format!("was bound as pod {bound} of {granted} granted to {set:?}"));
     }
     let asked = fellows.iter().fold(ResourceList::new(), |mut sum, pod| {
         // An overflow would be a sum above every grant.
@@ -98,17 +126,14 @@ pub(super) fn bound_within_grant(world: &World, write: &Write) -> Result<(), Str
         let granted = amount(resource, Some(usage)).unwrap_or(0);
         let asked = asked.get(resource.as_str()).copied().unwrap_or(0);
         if asked > granted {
-            return Err(format!(
-                "{:?} was bound: {set:?} now asks {asked} {resource} of {granted} granted",
-                write.key()
-            ));
+            return Err(format!("was bound: {set:?} now asks {asked} {resource} of {granted} granted"));
         }
     }
     Ok(())
 }
 
 /// The label of a released pod that names its pod set (Kueue's).
-const POD_SET: &str = "/metadata/labels/kueue.x-k8s.io~1podset";
+pub(super) const POD_SET: &str = "/metadata/labels/kueue.x-k8s.io~1podset";
 
 /// Whether this write gave a pod its node.
 pub(super) fn is_bind(write: &Write) -> bool {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::quota::{Usage, held};
+use super::slices::is_succeeded;
 use crate::fuzz::world::{Shape, WORKLOADS, World, amount, items, text};
 
 /// A flavor and a resource.
@@ -63,7 +64,9 @@ impl Tree {
         }
         for workload in world.all(WORKLOADS) {
             let queue = Member::Queue(text(workload, "/status/admission/clusterQueue").to_owned());
-            let Some(node) = tree.nodes.get_mut(&queue) else { continue };
+            let Some(node) = tree.nodes.get_mut(&queue).filter(|_| !is_succeeded(world, workload)) else {
+                continue;
+            };
             for (cell, used) in held(workload) {
                 *node.used.entry(cell).or_default() += used;
             }
