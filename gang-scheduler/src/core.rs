@@ -151,7 +151,9 @@ impl Core {
         {
             self.late.touch(now, gang);
         }
-        let (bound, active) = (record.info.node.is_some(), record.info.phase == PodPhase::Active);
+        // One that is to go before it was bound never will be, however long a finalizer keeps it.
+        let (bound, deleting) = (record.info.node.is_some(), record.info.deleting);
+        let active = record.info.phase == PodPhase::Active && !deleting;
         if bound {
             self.bindings.remove(&uid);
             self.on_member(&uid, Happened::Bound(uid.clone()));

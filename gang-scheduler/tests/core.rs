@@ -319,6 +319,28 @@ fn nothing_is_bound_when_the_plan_became_impossible_while_it_was_written() {
     }
 }
 
+/// A finalizer keeps the members that were deleted before their binds came through.
+#[test]
+fn a_plan_whose_members_are_to_go_is_undone() {
+    let mut world = World::new(&[("a", 2)]);
+    world.group("g", json!({ "minMember": 2 }));
+    let names = ["p-0", "p-1"];
+    names.iter().for_each(|name| world.member("g", name, json!({})));
+    let plan = creations(&world.settle(0));
+    world.done(&plan[0]);
+    let sent = world.settle(0);
+    assert_eq!(binds(&sent).len(), 2);
+    let leaving =
+        json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"] } });
+    names.iter().for_each(|name| world.member("g", name, leaving.clone()));
+    for (id, _) in sent.iter().filter(|(_, write)| matches!(write, Write::Bind { .. })) {
+        world.core.wrote(world.now, id, Outcome::Refused("it is being deleted".into()));
+    }
+    let writes = world.settle(3);
+    let undone = |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == crds::api::trireme::v1alpha1::GangPhase::Undone);
+    assert!(writes.iter().any(|(_, write)| undone(write)), "{writes:#?}");
+}
+
 #[test]
 fn a_found_plan_that_is_no_longer_possible_is_not_begun() {
     let mut world = World::new(&[("a", 2), ("b", 2)]);
