@@ -7,6 +7,7 @@ mod integrations;
 mod labels;
 mod meanings;
 mod resources;
+mod selectors;
 mod sharing;
 mod times;
 
@@ -248,6 +249,7 @@ impl Configuration {
     fn of(path: &Path, mut file: Value) -> Result<Self, ConfigError> {
         let default = Integrations::fill_in(&mut file);
         let mut notices = fields::sift(path, &mut file)?;
+        selectors::check(path, &file)?;
         notices.extend(default);
         // JSON is YAML: what is left is decoded with the same messages.
         let mut configuration: Self = config::parse(path, &file.to_string())?;

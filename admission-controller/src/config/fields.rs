@@ -196,8 +196,7 @@ fn sift_level(
             }
             None => {
                 let known = known_at(version, at).into_iter().collect::<Vec<_>>().join(", ");
-                let reason = format!("unknown field {key}, expected one of {known}");
-                return Err(ConfigError::invalid(path, &field, reason));
+                return Err(unknown(path, &field, key, &known));
             }
         }
     }
@@ -205,6 +204,11 @@ fn sift_level(
         object.remove(&key);
     }
     Ok(())
+}
+
+/// What is no field, with those there are.
+pub(super) fn unknown(path: &Path, field: &str, key: &str, known: &str) -> ConfigError {
+    ConfigError::invalid(path, field, format!("unknown field {key}, expected one of {known}"))
 }
 
 fn is_in(known: In, version: In) -> bool {
