@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use kit::config::ConfigError;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// What becomes of a field.
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +177,7 @@ fn sift_level(
         match entry {
             // What is null is as good as absent, as in Kueue: a section all of whose fields are commented out, say.
             _ if value.is_null() && (entry.is_some() || is_section()) => moot.push(key.clone()),
-            Some((_, _, Honoured)) => {}
+            Some((_, _, Honoured)) => settle_nulls(key, value),
             Some((_, _, support)) => {
                 if let Some(notice) = noticed(field, *support, value) {
                     notices.push(notice);
@@ -204,6 +204,28 @@ fn sift_level(
         object.remove(&key);
     }
     Ok(())
+}
+
+/// Takes nulls out of what lies below an entry, where they are as good as absent. In a map the key is there, with what Go
+/// makes of a null; what a list has is left to whoever decodes it.
+fn settle_nulls(name: &str, value: &mut Value) {
+    let zero = match name {
+        "featureGates" => Some(json!(false)),
+        "matchLabels" => Some(json!("")),
+        "outputs" | "resourceWeights" => Some(json!(0)),
+        _ => None,
+    };
+    match value {
+        Value::Object(object) => {
+            if let Some(zero) = zero {
+                object.values_mut().filter(|one| one.is_null()).for_each(|one| *one = zero.clone());
+            }
+            object.retain(|_, one| !one.is_null());
+            object.iter_mut().for_each(|(key, one)| settle_nulls(key, one));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|one| settle_nulls(name, one)),
+        _ => {}
+    }
 }
 
 /// What is no field, with those there are.
@@ -241,8 +263,6 @@ fn noticed(field: String, support: Support, value: &Value) -> Option<Notice> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::Configuration;
     use super::*;
 
@@ -382,6 +402,31 @@ mod tests {
             assert_eq!(read(&text), read("{}"), "{name}");
         }
         assert_eq!(read("tls:\n  minVersion:\nmetrics:\n  localQueueMetrics:\n"), read("{}"));
+        for (written, meant) in [
+            (
+                "waitForPodsReady: { requeuingStrategy: { timestamp: null } }",
+                "waitForPodsReady: { requeuingStrategy: {} }",
+            ),
+            (
+                "resources: { transformations: [{ input: a, strategy: null, outputs: null }] }",
+                "resources: { transformations: [{ input: a }] }",
+            ),
+            (
+                "resources: { transformations: [{ input: a, strategy: '', outputs: { b: null } }] }",
+                "resources: { transformations: [{ input: a, outputs: { b: 0 } }] }",
+            ),
+            (
+                "metrics: { customLabels: [{ name: team, sourceKind: null, trackedValues: null }] }",
+                "metrics: { customLabels: [{ name: team }] }",
+            ),
+            ("featureGates: { PartialAdmission: null }", "featureGates: { PartialAdmission: false }"),
+            (
+                "managedJobsNamespaceSelector: { matchLabels: { team: null }, matchExpressions: null }",
+                "managedJobsNamespaceSelector: { matchLabels: { team: '' } }",
+            ),
+        ] {
+            assert_eq!(read(written), read(meant), "{written}");
+        }
         let error = Configuration::parse(Path::new("f"), "unheard:\n").unwrap_err().to_string();
         assert!(error.contains("unknown field unheard"), "{error}");
     }
