@@ -154,7 +154,24 @@ pub(super) fn sift(path: &Path, file: &mut Value) -> Result<Vec<Notice>, ConfigE
     };
     let mut notices = Vec::new();
     sift_level(path, version, "", file, &mut notices)?;
+    if version == V1beta1 {
+        refuse_newer(path, file)?;
+    }
     Ok(notices)
+}
+
+/// Refuses what `metrics.customLabels` of the older version do not have.
+fn refuse_newer(path: &Path, file: &Value) -> Result<(), ConfigError> {
+    let labels = file.pointer("/metrics/customLabels").and_then(Value::as_array);
+    for (index, label) in labels.into_iter().flatten().enumerate() {
+        for key in ["sourceKind", "trackedValues"] {
+            if label.get(key).is_some() {
+                let field = format!("metrics.customLabels[{index}].{key}");
+                return Err(unknown(path, &field, key, "name, sourceAnnotationKey, sourceLabelKey"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn sift_level(
@@ -358,6 +375,13 @@ mod tests {
                 "webhook.prot: unknown field prot, expected one of certDir, host, port",
             ),
             (json!({ "apiVersion": "config.kueue.x-k8s.io/v1alpha1" }), "apiVersion: it must be"),
+            (
+                json!({
+                    "apiVersion": "config.kueue.x-k8s.io/v1beta1",
+                    "metrics": { "customLabels": [{ "name": "a" }, { "name": "b", "sourceKind": "Cohort" }] },
+                }),
+                "metrics.customLabels[1].sourceKind: unknown field sourceKind, expected one of name,",
+            ),
             (json!({ "webhook": 3 }), "webhook: it must be an object"),
             (json!([]), "it must be an object"),
         ] {
