@@ -6,6 +6,7 @@ mod gates;
 mod integrations;
 mod labels;
 mod meanings;
+mod off;
 mod resources;
 mod selectors;
 mod sharing;
@@ -250,6 +251,7 @@ impl Configuration {
         let default = Integrations::fill_in(&mut file);
         let mut notices = fields::sift(path, &mut file)?;
         selectors::check(path, &file)?;
+        off::forget(&mut file);
         notices.extend(default);
         // JSON is YAML: what is left is decoded with the same messages.
         let mut configuration: Self = config::parse(path, &file.to_string())?;
@@ -268,6 +270,9 @@ impl Configuration {
         }
         if let Some(field) = self.negative_time() {
             return Err(ConfigError::invalid(path, field, "it must not be negative"));
+        }
+        if self.has_no_timeout() {
+            return Err(ConfigError::invalid(path, "waitForPodsReady.timeout", "it must be above 0"));
         }
         if self.fair_sharing.as_ref().is_some_and(|fair| fair.strategies().is_none()) {
             let reason = "it must be one of LessThanOrEqualToFinalShare and LessThanInitialShare, or both in this order";
