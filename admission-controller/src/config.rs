@@ -1,6 +1,7 @@
 //! The configuration: Kueue's `Configuration` file, by the same names.
 
 mod declared;
+mod dependencies;
 mod fields;
 mod gates;
 mod integrations;
@@ -29,6 +30,7 @@ use serde_json::Value;
 use crate::metrics;
 pub(crate) use declared::for_ever;
 pub use declared::{DeclaredActive, DeclaredFinished, DeclaredKind, DeclaredPodSet, DeclaredReady};
+pub use dependencies::closed_with;
 pub use fields::{Notice, paths};
 pub use gates::FeatureGates;
 pub use integrations::{Integrations, Owning};
@@ -251,6 +253,7 @@ impl Configuration {
         let default = Integrations::fill_in(&mut file);
         let mut notices = fields::sift(path, &mut file)?;
         selectors::check(path, &file)?;
+        dependencies::check(path, &file)?;
         off::forget(&mut file);
         notices.extend(default);
         // JSON is YAML: what is left is decoded with the same messages.
