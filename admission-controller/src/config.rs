@@ -1,12 +1,15 @@
 //! The configuration: Kueue's `Configuration` file, by the same names.
 
 mod declared;
+mod dependencies;
 mod fields;
 mod gates;
 mod integrations;
 mod labels;
 mod meanings;
+mod off;
 mod resources;
+mod selectors;
 mod sharing;
 mod times;
 
@@ -27,6 +30,7 @@ use serde_json::Value;
 use crate::metrics;
 pub(crate) use declared::for_ever;
 pub use declared::{DeclaredActive, DeclaredFinished, DeclaredKind, DeclaredPodSet, DeclaredReady};
+pub use dependencies::closed_with;
 pub use fields::{Notice, paths};
 pub use gates::FeatureGates;
 pub use integrations::{Integrations, Owning};
@@ -248,6 +252,9 @@ impl Configuration {
     fn of(path: &Path, mut file: Value) -> Result<Self, ConfigError> {
         let default = Integrations::fill_in(&mut file);
         let mut notices = fields::sift(path, &mut file)?;
+        selectors::check(path, &file)?;
+        dependencies::check(path, &file)?;
+        off::forget(&mut file);
         notices.extend(default);
         // JSON is YAML: what is left is decoded with the same messages.
         let mut configuration: Self = config::parse(path, &file.to_string())?;
@@ -266,6 +273,9 @@ impl Configuration {
         }
         if let Some(field) = self.negative_time() {
             return Err(ConfigError::invalid(path, field, "it must not be negative"));
+        }
+        if self.has_no_timeout() {
+            return Err(ConfigError::invalid(path, "waitForPodsReady.timeout", "it must be above 0"));
         }
         if self.fair_sharing.as_ref().is_some_and(|fair| fair.strategies().is_none()) {
             let reason = "it must be one of LessThanOrEqualToFinalShare and LessThanInitialShare, or both in this order";

@@ -284,7 +284,9 @@ pub fn history(view: &LocalQueue) -> Option<Amounts> {
         view.status.rest.get("fairSharing")?.pointer("/admissionFairSharingStatus/consumedResources")?;
     let nanos = consumed.as_object()?.iter().filter_map(|(resource, written)| {
         let quantity: Quantity = serde_json::from_value(written.clone()).ok()?;
-        Some((ResourceName::from(resource.as_str()), quantity.nanos()))
+        // Time is reckoned with it: what is beyond what would be written there is not kept.
+        let most = Quantity::from_units(i64::MAX).nanos();
+        Some((ResourceName::from(resource.as_str()), quantity.nanos().clamp(-most, most)))
     });
     Some(nanos.collect())
 }

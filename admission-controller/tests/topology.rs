@@ -6,6 +6,7 @@ mod support;
 
 use std::path::Path;
 
+use admission_controller::config::closed_with;
 use admission_controller::{Config, Configuration};
 use cluster_sim::GroupResource;
 use serde_json::{Value, json};
@@ -457,8 +458,10 @@ async fn a_pod_of_a_group_that_an_annotation_names_counts_as_one_of_a_group() {
 /// Annotations that nobody looks at need not make sense.
 #[tokio::test(start_paused = true)]
 async fn with_the_gate_closed_nothing_is_asked_of_topologies() {
-    let text = "featureGates:\n  TopologyAwareScheduling: false\n";
-    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
+    let gates = closed_with("TopologyAwareScheduling").chain(["TopologyAwareScheduling"]);
+    let gates: Value = gates.map(|gate| (gate, json!(false))).collect();
+    let text = json!({ "featureGates": gates }).to_string();
+    let file = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
     world.start_with("one", Config { file: file.clone(), ..Config::default() });

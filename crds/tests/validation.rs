@@ -103,6 +103,21 @@ fn cluster_queues() {
 }
 
 #[test]
+fn limits_beyond_what_can_be_counted_are_compared_as_they_are_written() {
+    let path = "spec.resourceGroups[0].flavors[0].resources[0]";
+    let too_much = vec![format!("{path}.lendingLimit: Invalid value")];
+    for (nominal, lending, wanted) in
+        [("10E", "20E", too_much), ("20E", "10E", vec![]), ("10Ei", "20Ei", vec![])]
+    {
+        let spec = quotas(json!([{ "name": "cpu", "nominalQuota": nominal, "lendingLimit": lending }]));
+        let mut queue: ClusterQueue = serde_json::from_value(json!({ "spec": spec })).unwrap();
+        queue.spec.cohort_name = Some("pool".into());
+        let errors = validation::cluster_queue(&queue, Gates::default());
+        assert_eq!(found(&errors), wanted, "{nominal} {lending}");
+    }
+}
+
+#[test]
 fn a_negative_quota_lends_nothing() {
     let spec = quotas(json!([{ "name": "cpu", "nominalQuota": "-1", "lendingLimit": "0" }]));
     let mut queue: ClusterQueue = serde_json::from_value(json!({ "spec": spec })).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Rules: apimachinery `pkg/api/resource/quantity.go`. A quantity is a decimal number with an optional sign and one of
 //! three kinds of suffix: binary (`Ki`…`Ei`), decimal (`n`…`E`) or a decimal exponent (`e3`, `E-3`). Numbers finer than
-//! a nano-unit are rounded up (away from zero), numbers beyond 2^63-1 units are capped there.
+//! a nano-unit are rounded up (away from zero). Numbers with a binary suffix are capped at 2^63-1 units, others are not.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,8 +12,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub(crate) const NANO: i128 = 1_000_000_000;
-/// The largest quantity Kubernetes keeps: 2^63-1 units, in nano-units.
+/// The largest quantity with a binary suffix, and the largest that can be computed with: 2^63-1 units, in nano-units.
 const MAX_NANOS: i128 = (i64::MAX as i128) * NANO;
+/// Kubernetes does not cap other quantities. Here they end at 10^27 units, of which a hundred fit 128 bits together.
+const MAX_DECIMAL_NANOS: i128 = 1_000_000_000_000_000_000 * 1_000_000_000_000_000_000;
 /// Longer texts are refused before they are read: the API server's own request limit allows megabytes of digits.
 const MAX_TEXT: usize = 128;
 
@@ -84,7 +86,7 @@ impl Quantity {
         Self { nanos, format: Format::DecimalSi }
     }
 
-    /// Whole units, rounded up as `Quantity.Value()` does; never out of range, since a quantity is capped at parsing.
+    /// Whole units, rounded up as `Quantity.Value()` does; beyond 64 bits the largest that they hold.
     pub fn value(&self) -> i64 {
         i64::try_from(div_away_from_zero(self.nanos, NANO)).unwrap_or(if self.nanos < 0 {
             i64::MIN
@@ -101,6 +103,11 @@ impl Quantity {
     /// Billionths of a unit, exactly.
     pub const fn nanos(&self) -> i128 {
         self.nanos
+    }
+
+    /// Whether it has no fraction.
+    pub fn is_whole(&self) -> bool {
+        self.nanos % NANO == 0
     }
 
     /// Whether it is below zero.
@@ -214,35 +221,37 @@ impl Scale {
         }
         let fraction_digits = i64::try_from(fraction.len()).unwrap_or(i64::MAX);
         match *self {
-            Self::PowerOfTen(exponent) => shift_decimal(significant, exponent - fraction_digits + 9),
+            Self::PowerOfTen(exponent) => {
+                shift_decimal(significant, exponent - fraction_digits + 9, MAX_DECIMAL_NANOS)
+            }
             Self::PowerOfTwo(bits) => {
                 // Multiply digit by digit, keeping the point: exact, because at most 128 digits are read.
                 let mut product = vec![0u8; 0];
                 multiply(significant, 1u64 << bits, &mut product);
-                shift_decimal(&product, 9 - fraction_digits)
+                shift_decimal(&product, 9 - fraction_digits, MAX_NANOS)
             }
         }
     }
 }
 
-/// `digits` (base ten, most significant first) times 10^`shift`, rounded up, capped at [`MAX_NANOS`].
-fn shift_decimal(digits: &[u8], shift: i64) -> i128 {
+/// `digits` (base ten, most significant first) times 10^`shift`, rounded up, capped at `most`.
+fn shift_decimal(digits: &[u8], shift: i64, most: i128) -> i128 {
     let length = i64::try_from(digits.len()).unwrap_or(i64::MAX);
     let kept = length + shift;
     if kept > 39 {
-        return if digits.iter().all(|&d| d == 0) { 0 } else { MAX_NANOS };
+        return if digits.iter().all(|&d| d == 0) { 0 } else { most };
     }
     let mut value: i128 = 0;
     for position in 0..kept.max(0) {
         let digit = usize::try_from(position).ok().and_then(|p| digits.get(p)).copied().unwrap_or(0);
         value = match value.checked_mul(10).and_then(|v| v.checked_add(i128::from(digit))) {
-            Some(value) if value <= MAX_NANOS => value,
-            _ => return MAX_NANOS,
+            Some(value) if value <= most => value,
+            _ => return most,
         };
     }
     let dropped = digits.get(usize::try_from(kept.max(0)).unwrap_or(usize::MAX)..).unwrap_or(&[]);
     let round_up = dropped.iter().any(|&d| d != 0);
-    (value + i128::from(round_up)).min(MAX_NANOS)
+    (value + i128::from(round_up)).min(most)
 }
 
 fn multiply(digits: &[u8], factor: u64, product: &mut Vec<u8>) {
@@ -446,7 +455,9 @@ mod tests {
             ("0.5Ki", "512", 512, Some(512_000)),
             ("1.5Mi", "1536Ki", 1_572_864, Some(1_572_864_000)),
             ("9223372036854775807", "9223372036854775807", i64::MAX, None),
-            ("9223372036854775808", "9223372036854775807", i64::MAX, None),
+            ("9223372036854775808", "9223372036854775808", i64::MAX, None),
+            ("20E", "20E", i64::MAX, None),
+            ("-20E", "-20E", i64::MIN, None),
             ("8Ei", "9223372036854775807", i64::MAX, None),
             ("1e400", "9223372036854775807", i64::MAX, None),
             ("1e-400", "1e-9", 1, Some(1)),
@@ -460,6 +471,14 @@ mod tests {
             assert_eq!(parsed.value(), value, "{text}");
             assert_eq!(parsed.milli_value(), millis, "{text}");
         }
+    }
+
+    #[test]
+    fn only_powers_of_two_are_capped() {
+        assert!(quantity("20E") > quantity("10E") && quantity("10E") > quantity("9223372036854775807"));
+        assert_eq!(quantity("20Ei"), quantity("8Ei"));
+        assert_eq!(quantity("1e400"), quantity("1e300"));
+        assert!(quantity("20E").is_whole() && !quantity("20.5").is_whole());
     }
 
     #[test]

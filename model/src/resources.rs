@@ -209,7 +209,7 @@ pub fn read(resource: &ResourceName, written: &Written) -> (i64, Option<AmountEr
     let amount = resource().amount(&quantity);
     let error = if quantity.is_negative() {
         Some(AmountError::Negative { resource: resource(), quantity })
-    } else if resource().is_extended() && Quantity::from_units(quantity.value()) != quantity {
+    } else if resource().is_extended() && !quantity.is_whole() {
         Some(AmountError::Fraction { resource: resource(), quantity })
     } else if amount.is_none() {
         Some(AmountError::TooLarge { resource: resource(), quantity })

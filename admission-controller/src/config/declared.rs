@@ -360,7 +360,11 @@ integrations:
                 "TrainingRun",
                 "integrations.kinds[0].name: it must be Kind.version.group",
             ),
-            ("TrainingRun.v1.example.com", "Workflow.v1.argoproj.io", "integrations.externalFrameworks[0]"),
+            (
+                "TrainingRun.v1.example.com",
+                "Workflow.v1alpha1.argoproj.io",
+                "integrations.externalFrameworks[0]",
+            ),
             (".spec.suspend", "status.suspend", "integrations.kinds[0].suspend"),
             (".spec.suspend", "spec..suspend", "integrations.kinds[0].suspend"),
             ("count: [replicas", "count: [\"a b\"", "integrations.kinds[0].podSets[1].count"),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use kit::config::ConfigError;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// What becomes of a field.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +154,24 @@ pub(super) fn sift(path: &Path, file: &mut Value) -> Result<Vec<Notice>, ConfigE
     };
     let mut notices = Vec::new();
     sift_level(path, version, "", file, &mut notices)?;
+    if version == V1beta1 {
+        refuse_newer(path, file)?;
+    }
     Ok(notices)
+}
+
+/// Refuses what `metrics.customLabels` of the older version do not have.
+fn refuse_newer(path: &Path, file: &Value) -> Result<(), ConfigError> {
+    let labels = file.pointer("/metrics/customLabels").and_then(Value::as_array);
+    for (index, label) in labels.into_iter().flatten().enumerate() {
+        for key in ["sourceKind", "trackedValues"] {
+            if label.get(key).is_some() {
+                let field = format!("metrics.customLabels[{index}].{key}");
+                return Err(unknown(path, &field, key, "name, sourceAnnotationKey, sourceLabelKey"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn sift_level(
@@ -177,7 +194,7 @@ fn sift_level(
         match entry {
             // What is null is as good as absent, as in Kueue: a section all of whose fields are commented out, say.
             _ if value.is_null() && (entry.is_some() || is_section()) => moot.push(key.clone()),
-            Some((_, _, Honoured)) => {}
+            Some((_, _, Honoured)) => settle_nulls(key, value),
             Some((_, _, support)) => {
                 if let Some(notice) = noticed(field, *support, value) {
                     notices.push(notice);
@@ -196,8 +213,7 @@ fn sift_level(
             }
             None => {
                 let known = known_at(version, at).into_iter().collect::<Vec<_>>().join(", ");
-                let reason = format!("unknown field {key}, expected one of {known}");
-                return Err(ConfigError::invalid(path, &field, reason));
+                return Err(unknown(path, &field, key, &known));
             }
         }
     }
@@ -205,6 +221,33 @@ fn sift_level(
         object.remove(&key);
     }
     Ok(())
+}
+
+/// Takes nulls out of what lies below an entry, where they are as good as absent. In a map the key is there, with what Go
+/// makes of a null; what a list has is left to whoever decodes it.
+fn settle_nulls(name: &str, value: &mut Value) {
+    let zero = match name {
+        "featureGates" => Some(json!(false)),
+        "matchLabels" => Some(json!("")),
+        "outputs" | "resourceWeights" => Some(json!(0)),
+        _ => None,
+    };
+    match value {
+        Value::Object(object) => {
+            if let Some(zero) = zero {
+                object.values_mut().filter(|one| one.is_null()).for_each(|one| *one = zero.clone());
+            }
+            object.retain(|_, one| !one.is_null());
+            object.iter_mut().for_each(|(key, one)| settle_nulls(key, one));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|one| settle_nulls(name, one)),
+        _ => {}
+    }
+}
+
+/// What is no field, with those there are.
+pub(super) fn unknown(path: &Path, field: &str, key: &str, known: &str) -> ConfigError {
+    ConfigError::invalid(path, field, format!("unknown field {key}, expected one of {known}"))
 }
 
 fn is_in(known: In, version: In) -> bool {
@@ -237,8 +280,6 @@ fn noticed(field: String, support: Support, value: &Value) -> Option<Notice> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::Configuration;
     use super::*;
 
@@ -334,6 +375,13 @@ mod tests {
                 "webhook.prot: unknown field prot, expected one of certDir, host, port",
             ),
             (json!({ "apiVersion": "config.kueue.x-k8s.io/v1alpha1" }), "apiVersion: it must be"),
+            (
+                json!({
+                    "apiVersion": "config.kueue.x-k8s.io/v1beta1",
+                    "metrics": { "customLabels": [{ "name": "a" }, { "name": "b", "sourceKind": "Cohort" }] },
+                }),
+                "metrics.customLabels[1].sourceKind: unknown field sourceKind, expected one of name,",
+            ),
             (json!({ "webhook": 3 }), "webhook: it must be an object"),
             (json!([]), "it must be an object"),
         ] {
@@ -378,6 +426,31 @@ mod tests {
             assert_eq!(read(&text), read("{}"), "{name}");
         }
         assert_eq!(read("tls:\n  minVersion:\nmetrics:\n  localQueueMetrics:\n"), read("{}"));
+        for (written, meant) in [
+            (
+                "waitForPodsReady: { requeuingStrategy: { timestamp: null } }",
+                "waitForPodsReady: { requeuingStrategy: {} }",
+            ),
+            (
+                "resources: { transformations: [{ input: a, strategy: null, outputs: null }] }",
+                "resources: { transformations: [{ input: a }] }",
+            ),
+            (
+                "resources: { transformations: [{ input: a, strategy: '', outputs: { b: null } }] }",
+                "resources: { transformations: [{ input: a, outputs: { b: 0 } }] }",
+            ),
+            (
+                "metrics: { customLabels: [{ name: team, sourceKind: null, trackedValues: null }] }",
+                "metrics: { customLabels: [{ name: team }] }",
+            ),
+            ("featureGates: { PartialAdmission: null }", "featureGates: { PartialAdmission: false }"),
+            (
+                "managedJobsNamespaceSelector: { matchLabels: { team: null }, matchExpressions: null }",
+                "managedJobsNamespaceSelector: { matchLabels: { team: '' } }",
+            ),
+        ] {
+            assert_eq!(read(written), read(meant), "{written}");
+        }
         let error = Configuration::parse(Path::new("f"), "unheard:\n").unwrap_err().to_string();
         assert!(error.contains("unknown field unheard"), "{error}");
     }

@@ -67,10 +67,16 @@ impl Integrations {
 
     /// Makes entries of what is declared, and refuses what cannot be one.
     pub(super) fn check(&mut self, path: &Path) -> Result<Vec<Notice>, ConfigError> {
-        let notices = self.check_frameworks(path)?;
+        let mut notices = self.check_frameworks(path)?;
         let through_pods = OWNERS.iter().map(|one| one.kind).chain([pods::POD]);
         let built_in = TABLE.iter().chain(through_pods).filter(|kind| self.has(kind.framework));
-        let mut taken: BTreeSet<_> = built_in.map(JobKind::group_kind).collect();
+        let (mut taken, mut named) = (BTreeSet::new(), BTreeSet::new());
+        for kind in built_in {
+            // Where a kind has several versions here, Kueue's is the first.
+            if taken.insert(kind.group_kind()) {
+                named.insert((kind.group_kind(), kind.version));
+            }
+        }
         for (index, declared) in self.kinds.iter().enumerate() {
             let field = format!("integrations.kinds[{index}]");
             let entry = declared.entry(path, &field)?;
@@ -78,6 +84,7 @@ impl Integrations {
                 let reason = format!("{} is managed already", declared.name);
                 return Err(ConfigError::invalid(path, &format!("{field}.name"), reason));
             }
+            named.insert((entry.group_kind(), entry.version));
             self.declared.push(entry);
         }
         for (index, name) in self.external_frameworks.iter().enumerate() {
@@ -86,11 +93,16 @@ impl Integrations {
             let Some(entry) = entry else {
                 return Err(ConfigError::invalid(path, &field, "it must be Kind.version.group"));
             };
-            if !taken.insert(entry.group_kind()) {
+            if !named.insert((entry.group_kind(), entry.version)) {
                 let reason = format!("{name} is managed already, or named twice");
                 return Err(ConfigError::invalid(path, &field, reason));
             }
-            self.external.push(entry);
+            if taken.insert(entry.group_kind()) {
+                self.external.push(entry);
+            } else {
+                let words = format!("{name} has no effect: the kind is known by another version");
+                notices.push(Notice { field, words, unsupported: false });
+            }
         }
         Ok(notices)
     }
@@ -281,5 +293,31 @@ mod tests {
     fn a_kind_is_named_once() {
         let error = read("integrations:\n  frameworks: [batch/job, pod, batch/job]\n").unwrap_err();
         assert!(error.contains("integrations.frameworks[2]: batch/job is named twice"), "{error}");
+        let external = |names: &str| {
+            read(&format!(
+                "integrations: {{ frameworks: [kubeflow.org/mpijob], externalFrameworks: [{names}] }}"
+            ))
+        };
+        for (names, wrong) in
+            [("MPIJob.v2beta1.kubeflow.org", 0), ("Run.v1.example.com, Run.v1.example.com", 1)]
+        {
+            let error = external(names).unwrap_err();
+            assert!(error.contains(&format!("integrations.externalFrameworks[{wrong}]")), "{names}: {error}");
+        }
+    }
+
+    #[test]
+    fn another_version_of_an_external_kind_has_no_effect() {
+        for (names, skipped, external) in [
+            ("MPIJob.v1.kubeflow.org", "integrations.externalFrameworks[0]", 0),
+            ("Run.v1.example.com, Run.v2.example.com", "integrations.externalFrameworks[1]", 1),
+        ] {
+            let config = read(&format!(
+                "integrations: {{ frameworks: [kubeflow.org/mpijob], externalFrameworks: [{names}] }}"
+            ))
+            .unwrap();
+            let told: Vec<&str> = config.notices.iter().map(|one| one.field.as_str()).collect();
+            assert_eq!((told, config.external_kinds().count()), (vec![skipped], external), "{names}");
+        }
     }
 }

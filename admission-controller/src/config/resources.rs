@@ -37,8 +37,9 @@ pub struct Transformation {
 /// `resources.transformations[].strategy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Strategy {
-    /// The input counts as well.
+    /// The input counts as well; so where the strategy is empty.
     #[default]
+    #[serde(alias = "")]
     Retain,
     /// Only the outputs count.
     Replace,

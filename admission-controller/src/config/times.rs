@@ -9,7 +9,7 @@ use crate::lifetime::Retention;
 use crate::ready::PodsReady;
 
 /// The gate of Kueue that switches `waitForPodsReady` off, which a file of v1beta2 cannot.
-const DISABLE_WAIT_FOR_PODS_READY: &str = "DisableWaitForPodsReady";
+pub(super) const DISABLE_WAIT_FOR_PODS_READY: &str = "DisableWaitForPodsReady";
 /// Kueue's default in v1beta2.
 const TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
 /// Kueue's default in v1beta1.
@@ -110,6 +110,12 @@ impl Configuration {
         })
     }
 
+    /// Whether pods have no time at all to get ready: in v1beta1 that is not the default.
+    pub(super) fn has_no_timeout(&self) -> bool {
+        let written = self.wait_for_pods_ready.as_ref().and_then(|written| written.timeout);
+        self.is_v1beta1() && self.pods_ready().is_some() && written.is_some_and(|time| time.get().is_zero())
+    }
+
     /// How long what has ended is kept.
     pub fn retention(&self) -> Retention {
         let written = &self.object_retention_policies.workloads;
@@ -119,9 +125,10 @@ impl Configuration {
         }
     }
 
-    /// The first of the numbers about time that is negative.
+    /// The first of the numbers about time that is negative, unless nobody waits for pods.
     pub(super) fn negative_time(&self) -> Option<&'static str> {
-        let strategy = self.wait_for_pods_ready.clone().unwrap_or_default().requeuing_strategy;
+        self.pods_ready()?;
+        let strategy = &self.wait_for_pods_ready.as_ref()?.requeuing_strategy;
         let counts = [
             ("waitForPodsReady.requeuingStrategy.backoffLimitCount", strategy.backoff_limit_count),
             ("waitForPodsReady.requeuingStrategy.backoffBaseSeconds", strategy.backoff_base_seconds),
@@ -161,6 +168,8 @@ mod tests {
             ("featureGates:\n  DisableWaitForPodsReady: true".to_owned(), None),
             ("apiVersion: config.kueue.x-k8s.io/v1beta1".to_owned(), None),
             (format!("{old}timeout: 3m"), None),
+            (format!("{old}timeout: 0s"), None),
+            ("waitForPodsReady:\n  timeout: 0s".to_owned(), Some((30, Some(30), false))),
             (format!("{old}enable: true"), Some((5, Some(5), true))),
             (format!("{old}enable: true\n  blockAdmission: false"), Some((5, Some(5), false))),
         ] {
@@ -180,6 +189,10 @@ mod tests {
             ("objectRetentionPolicies: { workloads: { afterFinished: -1m } }", "afterFinished"),
             ("waitForPodsReady: { timeout: soon }", "soon"),
             ("waitForPodsReady: { requeuingStrategy: { timestamp: Never } }", "Never"),
+            (
+                "apiVersion: config.kueue.x-k8s.io/v1beta1\nwaitForPodsReady: { enable: true, timeout: 0s }",
+                "waitForPodsReady.timeout: ",
+            ),
         ] {
             let error = Configuration::parse(Path::new("config.yaml"), text).unwrap_err().to_string();
             assert!(error.contains(field), "{text:?} gives {error:?}");

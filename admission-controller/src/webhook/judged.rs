@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Site;
 use super::jobs::{mutate_or_warn, validate_any};
 use super::review::{Request, Verdict};
-use crate::config::Configuration;
+use crate::config::{Configuration, closed_with};
 use crate::surroundings::Surroundings;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
@@ -320,7 +320,8 @@ fn a_pod_keeps_its_queue_where_it_would_be_given_one() {
     assert!(loses("team").is_empty());
     let mut placed = pod("team", "q");
     placed["metadata"]["annotations"] = json!({ "kueue.x-k8s.io/podset-slice-size": "x" });
-    let closed = json!({ "TopologyAwareScheduling": false });
+    let topology = closed_with("TopologyAwareScheduling").chain(["TopologyAwareScheduling"]);
+    let closed = topology.map(|gate| (gate, json!(false))).collect();
     assert_eq!(refused(closed, POD, &Value::Null, &placed).len(), 2, "as Kueue, whatever the gate");
 }
 

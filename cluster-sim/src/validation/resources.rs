@@ -70,7 +70,7 @@ fn validate_amount(name: &str, amount: &Value, path: &str, errors: &mut Vec<Fiel
     if quantity.is_negative() {
         errors.push(FieldError::invalid(path, amount, "must be greater than or equal to 0"));
     }
-    if is_extended(name) && Quantity::from_units(quantity.value()) != quantity {
+    if is_extended(name) && !quantity.is_whole() {
         errors.push(FieldError::invalid(path, amount, "must be an integer"));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::apis::meta::v1::LabelSelector};
 
 use super::{
-    Findings, Path,
+    FieldError, Findings, Path,
     syntax::{is_label_value, is_qualified_name},
 };
 
@@ -59,6 +59,13 @@ pub(super) fn annotations<'a>(
 
 pub(super) fn texts(map: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     map.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+}
+
+/// What is wrong with a selector that is no part of an object, at this path.
+pub fn label_selector(written: &LabelSelector, at: &str) -> Vec<FieldError> {
+    let mut findings = Findings::default();
+    selector(written, &Path::root(at), &mut findings);
+    findings.into_errors()
 }
 
 pub(super) fn selector(selector: &LabelSelector, at: &Path<'_>, findings: &mut Findings) {

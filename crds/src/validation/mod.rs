@@ -25,6 +25,7 @@ pub use cluster_queue::{cluster_queue, cluster_queue_update};
 pub use cohort::cohort;
 pub use finding::{ErrorKind, FieldError};
 pub use gates::Gates;
+pub use metadata::label_selector;
 pub use resource_flavor::resource_flavor;
 pub use syntax::{is_dns_subdomain, is_domain_path, is_qualified_name};
 pub use template::same_template;

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use admission_controller::config::{Configuration, Notice};
+use admission_controller::config::{Configuration, Notice, closed_with};
 use admission_controller::{input, news, status, topology, words};
 use crds::view::workload::Workload;
 use jiff::Timestamp;
@@ -19,35 +19,25 @@ use super::world::{World, forget_nulls, key_of};
 /// Who waits, by ClusterQueue: the keys of those who are looked at, and of those who are not.
 type Waiting = BTreeMap<String, Vec<String>>;
 
-/// Gates of Kueue's that are open without being named, and those without which they are not (`pkg/features`).
-const DEPENDENTS: &[(&str, &[&str])] = &[
-    ("TASFailedNodeReplacement", &["TopologyAwareScheduling"]),
-    ("TASFailedNodeReplacementFailFast", &["TopologyAwareScheduling", "TASFailedNodeReplacement"]),
-    ("TASReplaceNodeOnPodTermination", &["TopologyAwareScheduling", "TASFailedNodeReplacement"]),
-    ("TASReplaceNodeOnNodeTaints", &["TopologyAwareScheduling"]),
-    ("TASProfileMixed", &["TopologyAwareScheduling"]),
-    ("TASMultiLayerTopology", &["TopologyAwareScheduling"]),
-    ("TASRecomputeAssignmentWithinSchedulingCycle", &["TopologyAwareScheduling"]),
-];
-
 /// Kueue's configuration file with the gates as a case has them. Whether it matters that one cannot be as the case has it, see
 /// [`fixed_gates`], the outcome tells.
 pub(crate) fn file(tc: &Value, mut file: Value) -> Configuration {
     // A cycle of the scheduler is all there is: nobody watches whether pods get ready.
     file["featureGates"]["DisableWaitForPodsReady"] = json!(true);
-    let written = &tc["featureGates"];
-    for (gate, open) in written.as_object().into_iter().flatten() {
-        if open == false {
-            // What rests on a closed gate is closed, too.
-            for (dependent, _) in DEPENDENTS.iter().filter(|(_, gates)| gates.contains(&gate.as_str())) {
-                file["featureGates"][dependent] = json!(false);
-            }
-        }
-    }
-    for (gate, open) in written.as_object().into_iter().flatten() {
-        file["featureGates"][gate] = open.clone();
+    for (gate, open) in with_dependents(&tc["featureGates"]) {
+        file["featureGates"][gate] = open;
     }
     Configuration::parse(Path::new("case"), &file.to_string()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Gates as a case has them, and closed with a closed one what cannot be open without it.
+pub(crate) fn with_dependents(written: &Value) -> Map<String, Value> {
+    let written = written.as_object().cloned().unwrap_or_default();
+    let closed = written.iter().filter(|(_, open)| **open == false);
+    let dependents = closed.flat_map(|(gate, _)| closed_with(gate));
+    let mut gates: Map<String, Value> = dependents.map(|gate| (gate.to_owned(), json!(false))).collect();
+    gates.extend(written);
+    gates
 }
 
 /// The gates that cannot be as a case has them, in words.

@@ -17,6 +17,7 @@ use model::resources::{self, ResourceList};
 use quota_engine::input::Standing;
 use serde_json::{Value, json};
 
+use super::cycle::with_dependents;
 use super::workload::{defaults, equal, judge_violations, seen, text, with_reservation};
 use super::world::amounts;
 use crate::case::{Case, Runner, Verdict};
@@ -200,10 +201,9 @@ fn configuration(case: &str, gates: &Value) -> Configuration {
         "filterResources" => json!(["dummyPrefix", "networking.example.com/"]),
         _ => json!([]),
     };
-    let gates = if gates.is_null() { json!({}) } else { gates.clone() };
     let file = json!({
         "resources": { "excludeResourcePrefixes": excluded, "transformations": transformations },
-        "featureGates": gates,
+        "featureGates": with_dependents(gates),
     });
     // JSON is YAML.
     Configuration::parse(Path::new(case), &file.to_string()).unwrap()
