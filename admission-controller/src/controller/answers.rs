@@ -31,8 +31,8 @@ impl Controller {
         match done.result {
             Ok(answer) => {
                 if !op.reads {
-                    if self.refused.get(&unit).is_some_and(|one| one.versions == op.versions) {
-                        self.refused.remove(&unit);
+                    if let Some(all) = self.refused.get_mut(&unit) {
+                        all.remove(&op.versions);
                     }
                     self.told.remove(&unit);
                     if op.decision.is_none() && changed_nothing(&op, &answer) {

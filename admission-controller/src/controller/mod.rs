@@ -103,8 +103,8 @@ pub(crate) struct Controller {
     replaced: BTreeMap<Uid, Uid>,
     /// Units that are to be looked at at a time, and that time.
     alarms: BTreeMap<Unit, Timestamp>,
-    /// Units whose last step led nowhere.
-    refused: BTreeMap<Unit, Refused>,
+    /// Steps that led nowhere, by unit and the versions they were taken on, and until when they are not tried again.
+    refused: BTreeMap<Unit, BTreeMap<String, Instant>>,
     /// What was said last of jobs that cannot go on.
     told: BTreeMap<Unit, (String, Instant)>,
     /// Whether jobs run what Workloads describe that somebody else made for them.
@@ -131,12 +131,6 @@ pub(crate) struct Counted {
     pub(crate) writes: WriteMetrics,
     /// Queues and workloads.
     pub(crate) queues: QueueMetrics,
-}
-
-/// A step that led nowhere, refused or without effect: not tried again on the same versions before its time.
-struct Refused {
-    versions: String,
-    until: Instant,
 }
 
 /// What the loop woke up for.
@@ -450,13 +444,12 @@ impl Controller {
     fn remember_refused(&mut self, unit: &Unit, versions: String, delay: Duration) {
         let until = self.ctx.clock.monotonic() + delay;
         self.due.insert((until, unit.clone()));
-        self.refused.insert(unit.clone(), Refused { versions, until });
+        self.refused.entry(unit.clone()).or_default().insert(versions, until);
     }
 
     fn is_refused(&self, unit: &Unit, versions: &str) -> bool {
-        self.refused
-            .get(unit)
-            .is_some_and(|one| one.versions == versions && one.until > self.ctx.clock.monotonic())
+        let until = self.refused.get(unit).and_then(|all| all.get(versions));
+        until.is_some_and(|until| *until > self.ctx.clock.monotonic())
     }
 
     fn schedule(&mut self, unit: Unit, delay: Duration) {

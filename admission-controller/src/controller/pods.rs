@@ -294,7 +294,12 @@ impl Controller {
         for part in &parts {
             match made.iter().find(|one| one.metadata.name.as_ref() == Some(&part.name)) {
                 None if PodOwner::replicas(&job.object) == 0 => {}
-                None => return self.make_part(unit, owner, part, &job),
+                None => {
+                    self.make_part(unit, owner, part, &job);
+                    if self.busy.contains_key(unit) {
+                        return;
+                    }
+                }
                 Some(workload) => {
                     if self.keep_part(unit, owner, part, workload, &job) {
                         return;

@@ -145,8 +145,11 @@ impl Controller {
         while let Some((_, unit)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
             self.due.pop_first();
             self.alarms.remove(&unit);
-            if self.refused.get(&unit).is_some_and(|one| one.until <= now) {
-                self.refused.remove(&unit);
+            if let Some(all) = self.refused.get_mut(&unit) {
+                all.retain(|_, until| *until > now);
+                if all.is_empty() {
+                    self.refused.remove(&unit);
+                }
             }
             self.world.dirty.insert(unit);
         }

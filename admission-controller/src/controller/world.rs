@@ -372,6 +372,7 @@ impl World {
         engine.apply(Event::Workload(Box::new(self.read(now, &view))));
         if let Some(before) = before {
             self.forget_workload_of_job(before);
+            self.dirty.extend(self.members.workload_gone(before));
         }
         let unit = self.unit_of(now);
         if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = &unit {
@@ -387,6 +388,9 @@ impl World {
         }
         self.dirty.insert(unit);
         self.dirty.extend(self.members.workload_seen(now));
+        if let Some(before) = before {
+            self.tell_occupied(before);
+        }
         self.tell_occupied(now);
         self.dirty.extend(self.awaited.by(&(now.namespace().clone(), now.name.clone())).cloned());
         if self.ground.wanted {
@@ -412,8 +416,14 @@ impl World {
 
     /// A Workload has the name that this unit's own would have.
     pub(super) fn await_name(&mut self, unit: &Unit, taken: &Workload) {
-        // Pods of a group are looked at with whatever has its name.
-        if !matches!(unit, Unit::Pods(PodsKey::Group(_))) {
+        let is_there = match unit {
+            Unit::Job(uid) => self.job(uid).is_some(),
+            Unit::PodOwner(uid) => self.pod_owner(uid).is_some(),
+            Unit::Pods(PodsKey::One(uid)) => self.pod(uid).is_some(),
+            // Pods of a group are looked at with whatever has its name.
+            _ => false,
+        };
+        if is_there {
             let text = |text: Option<&String>| Arc::<str>::from(text.map_or("", String::as_str));
             let name = (text(taken.metadata.namespace.as_ref()), text(taken.metadata.name.as_ref()));
             self.awaited.insert(name, unit.clone());

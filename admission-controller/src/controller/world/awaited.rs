@@ -9,24 +9,30 @@ use super::{Unit, WorkloadName};
 #[derive(Default)]
 pub(super) struct Awaited {
     by_name: BTreeMap<WorkloadName, BTreeSet<Unit>>,
-    by_unit: BTreeMap<Unit, WorkloadName>,
+    by_unit: BTreeMap<Unit, BTreeSet<WorkloadName>>,
 }
 
 impl Awaited {
+    /// Only what has several Workloads waits for several names.
     pub(super) fn insert(&mut self, name: WorkloadName, unit: Unit) {
-        if self.by_unit.get(&unit) != Some(&name) {
-            self.remove(&unit);
-            self.by_name.entry(name.clone()).or_default().insert(unit.clone());
-            self.by_unit.insert(unit, name);
+        let names = self.by_unit.get(&unit);
+        if names.is_some_and(|names| names.contains(&name)) {
+            return;
         }
+        if !matches!(unit, Unit::PodOwner(_)) {
+            self.remove(&unit);
+        }
+        self.by_name.entry(name.clone()).or_default().insert(unit.clone());
+        self.by_unit.entry(unit).or_default().insert(name);
     }
 
     pub(super) fn remove(&mut self, unit: &Unit) {
-        let Some(name) = self.by_unit.remove(unit) else { return };
-        if let Some(units) = self.by_name.get_mut(&name) {
-            units.remove(unit);
-            if units.is_empty() {
-                self.by_name.remove(&name);
+        for name in self.by_unit.remove(unit).unwrap_or_default() {
+            if let Some(units) = self.by_name.get_mut(&name) {
+                units.remove(unit);
+                if units.is_empty() {
+                    self.by_name.remove(&name);
+                }
             }
         }
     }

@@ -97,9 +97,13 @@ pub(super) fn may_stand_beside(world: &World, new: &Value, other: &Value) -> boo
     is_elastic(new) && is_elastic(other) && (replaces(new, other) || age(world, other) < GRACE)
 }
 
-/// Whether the job of a slice runs on although that is not admitted: it has its quota, and checks to pass.
+/// Whether the job of a slice runs on although that is not admitted: it has its quota, took over from another, and has checks to
+/// pass.
 pub(super) fn is_pausing(slice: &Value) -> bool {
-    is_elastic(slice) && holds(slice, "QuotaReserved") && !holds(slice, "Evicted")
+    is_elastic(slice)
+        && !annotation(slice, REPLACES).is_empty()
+        && holds(slice, "QuotaReserved")
+        && !holds(slice, "Evicted")
 }
 
 /// The slices of the job with this uid that are admitted, as they are and as they were of late.
@@ -449,5 +453,12 @@ mod tests {
             world.apply(&end);
             assert_eq!(running::finished_after_the_end(&world, &end).is_ok(), is_fine, "{other:?}");
         }
+    }
+
+    #[test]
+    fn only_a_slice_that_took_over_leaves_its_job_running_while_its_checks_are_asked() {
+        assert!(is_pausing(&slice("b", 2, "a", &["QuotaReserved"])));
+        assert!(!is_pausing(&slice("a", 2, "", &["QuotaReserved"])));
+        assert!(!is_pausing(&slice("b", 2, "a", &["QuotaReserved", "Evicted"])));
     }
 }
