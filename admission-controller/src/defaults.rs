@@ -42,9 +42,11 @@ impl Range {
         self.bounds.tighten(&item.max, &item.min);
     }
 
-    /// Of an extended resource a limit is the request, and comes before every default: the API server takes no other pod.
+    /// Of devices and huge pages a limit is the request, and comes before every default: the API server takes no other pod.
     fn apply(&self, resources: &mut Requirements) {
-        for (resource, limit) in resources.limits.iter().filter(|(resource, _)| resource.is_extended()) {
+        for (resource, limit) in
+            resources.limits.iter().filter(|(resource, _)| resource.is_never_overcommitted())
+        {
             resources.requests.entry(resource.clone()).or_insert_with(|| limit.clone());
         }
         fill(&mut resources.limits, &self.limits);

@@ -113,8 +113,8 @@ async fn ends_and_returns_of_quota_that_others_write_are_counted() {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
     world.start("layer1");
-    for job in ["ends", "leaves"] {
-        world.pytorch(job, "a", 2).await;
+    for job in ["ends", "leaves", "stops"] {
+        world.pytorch(job, "a", 1).await;
     }
     world.settle().await;
     let condition = |kind: &str, status: &str| {
@@ -130,14 +130,20 @@ async fn ends_and_returns_of_quota_that_others_write_are_counted() {
             workload["status"]["conditions"].as_array_mut().unwrap().push(over.clone());
         })
         .await;
-    world
-        .update("kueue.x-k8s.io", "workloads", &leaves, true, |workload| {
-            let conditions = workload["status"]["conditions"].as_array_mut().unwrap();
-            conditions.retain(|one| lost.iter().all(|other| one["type"] != other["type"]));
-            conditions.extend(lost.iter().cloned());
-            workload["status"].as_object_mut().unwrap().remove("admission");
-        })
-        .await;
+    // One that is deactivated does not come back among those that wait, and is not measured.
+    let stops = world.workload_name("stops");
+    let deactivate = |workload: &mut serde_json::Value| workload["spec"]["active"] = json!(false);
+    world.update("kueue.x-k8s.io", "workloads", &stops, false, deactivate).await;
+    for name in [leaves, stops] {
+        world
+            .update("kueue.x-k8s.io", "workloads", &name, true, |workload| {
+                let conditions = workload["status"]["conditions"].as_array_mut().unwrap();
+                conditions.retain(|one| lost.iter().all(|other| one["type"] != other["type"]));
+                conditions.extend(lost.iter().cloned());
+                workload["status"].as_object_mut().unwrap().remove("admission");
+            })
+            .await;
+    }
     world.settle().await;
     says(
         &world.metrics().await,

@@ -524,8 +524,9 @@ impl Index {
             .iter()
             .filter_map(|pod| self.pods.get(pod))
             .filter(|record| record.info.phase == PodPhase::Active)
-            // What goes before it had a node will never use any of the grant.
-            .filter(|record| record.info.node.is_some() || !record.info.deleting)
+            // What goes before it had a node will never use any of the grant; and what stands behind a gate does not ask yet: of a
+            // job that was resized it waits for another.
+            .filter(|record| record.info.node.is_some() || !(record.info.deleting || record.info.gated))
             .collect();
         living.sort_by(|a, b| {
             let key = |info: &PodInfo| (info.node.is_none(), info.name.len());

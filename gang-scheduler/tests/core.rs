@@ -405,7 +405,7 @@ fn a_pod_that_goes_while_it_is_bound_is_nobody_s_fault() {
 }
 
 #[test]
-fn a_pod_that_goes_before_it_had_a_node_uses_nothing_of_the_grant() {
+fn a_pod_that_goes_before_it_had_a_node_or_stands_behind_a_gate_uses_nothing_of_the_grant() {
     let mut world = World::new(&[("a", 8)]);
     world.workload("j", 1, true);
     let owned = json!({ "metadata": { "ownerReferences": owner("j") } });
@@ -415,6 +415,9 @@ fn a_pod_that_goes_before_it_had_a_node_uses_nothing_of_the_grant() {
         &json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"] } }),
     );
     world.pod("a", leaving);
+    let mut gated = owned.clone();
+    merge(&mut gated, &json!({ "spec": { "schedulingGates": [{ "name": "kueue.x-k8s.io/elastic-job" }] } }));
+    world.pod("aa", gated);
     world.pod("b", owned);
     assert_eq!(binds(&world.settle(0)), [("b".to_owned(), "a".to_owned())]);
 }

@@ -40,6 +40,11 @@ impl ResourceName {
         })
     }
 
+    /// Whether a container's request and limit must be the same: no node gives more of it than it has.
+    pub fn is_never_overcommitted(&self) -> bool {
+        self.is_extended() || self.as_str().starts_with("hugepages-")
+    }
+
     /// A quantity of this resource in base units: thousandths for `cpu`, units for everything else, rounded up.
     ///
     /// `None` when it does not fit 64 bits.

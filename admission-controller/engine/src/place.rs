@@ -216,19 +216,12 @@ impl Engine {
         let order = self.order_of(who, record);
         self.set_phase(who, Phase::Queued(id));
         let queue = &mut self.queues[id];
-        let is_strict = queue.is_strict();
-        let overtaken = match is_strict {
-            true => queue.claiming.range(&order..).map(|claim| claim.who).collect(),
-            false => Vec::new(),
-        };
         queue.active.insert(order);
-        self.queues.touch(id);
-        self.ready.insert(id);
-        if is_strict {
+        if queue.is_strict() {
             self.unsaid.push(who);
         }
-        // In a StrictFIFO queue nobody keeps room from one who comes before: it may have what others leave behind.
-        overtaken.into_iter().for_each(|who| self.drop_claim(who));
+        self.queues.touch(id);
+        self.ready.insert(id);
     }
 
     fn put_apart(&mut self, who: WorkloadId, would_wait: Option<NodeId>) {

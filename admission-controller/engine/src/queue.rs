@@ -112,7 +112,9 @@ impl Queue {
     /// What a cycle looks at: the first in the queue, unless a StrictFIFO queue waits until a promise is kept to one before it.
     pub(crate) fn head(&self) -> Option<&Order> {
         let head = self.active.first(&self.consumptions)?;
-        let waits = self.is_strict() && self.claiming.first().is_some_and(|claim| claim < head);
+        // Where LocalQueues take turns, it changes all the time who is before whom.
+        let waits = |claim: &Order| claim < head || !self.consumptions.is_empty();
+        let waits = self.is_strict() && self.claiming.first().is_some_and(waits);
         (!waits).then_some(head)
     }
 }
