@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::ResourceList;
 use serde_json::Value;
 
-use super::slices::is_succeeded;
+use super::slices::{is_succeeded, predecessor};
 use super::tree::{Cell, Tree};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, LOCAL_QUEUES, Shape, WORKLOADS, World, Write, amount, at, condition, holds, items, text,
@@ -89,8 +89,10 @@ pub(super) fn within_limits(world: &World, write: &Write) -> Result<(), String> 
         return Ok(());
     }
     let name = text(write.object(), "/status/admission/clusterQueue");
-    let cells: Vec<Cell> =
-        held(write.object()).into_iter().filter(|(_, asked)| *asked > 0).map(|(cell, _)| cell).collect();
+    // A slice that adds nothing to the one it replaces is let in, however little there is.
+    let before = predecessor(world, write.object()).map(held).unwrap_or_default();
+    let adds = |(cell, asked): &(Cell, i64)| *asked > before.get(cell).copied().unwrap_or(0);
+    let cells: Vec<Cell> = held(write.object()).into_iter().filter(adds).map(|(cell, _)| cell).collect();
     let allowed = |tree: &Tree| {
         cells.iter().try_for_each(|cell| match tree.offers(name, cell) {
             true => tree.within(name, cell),
