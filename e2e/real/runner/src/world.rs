@@ -51,19 +51,26 @@ impl World {
     /// Starts what can be started. What cannot is remembered with its reason, and its tests are skipped.
     pub(crate) async fn start(options: &Options) -> Result<Self> {
         let tools = Tools::read(&options.tools, &options.programs)?;
-        Self::with(tools, options.work.clone(), options.repository.clone(), &[]).await
+        let network = Network::of(&options.work)?;
+        Self::with(tools, options.work.clone(), options.repository.clone(), network, &[]).await
     }
 
-    /// Another control plane, with nothing of ours started yet. Where these files define a kind, they count.
+    /// Another control plane on the same network, with nothing of ours started yet. Where these files define a kind, they count.
     pub(crate) async fn beside(&self, name: &str, definitions: &[PathBuf]) -> Result<Self> {
         let work = self.work.join(name);
         std::fs::create_dir_all(&work)?;
         // One folder of process ids, whoever ends the run.
         std::os::unix::fs::symlink(self.work.join("pids"), work.join("pids"))?;
-        Self::with(self.tools.clone(), work, self.repository.clone(), definitions).await
+        Self::with(self.tools.clone(), work, self.repository.clone(), self.network.clone(), definitions).await
     }
 
-    async fn with(tools: Tools, work: PathBuf, repository: PathBuf, first: &[PathBuf]) -> Result<Self> {
+    async fn with(
+        tools: Tools,
+        work: PathBuf,
+        repository: PathBuf,
+        network: Network,
+        first: &[PathBuf],
+    ) -> Result<Self> {
         let tasks = kit::Tasks::new();
         let have = tools.get("etcd").and_then(|_| tools.get("kube-apiserver")).map(|_| ());
         let control_plane = match have {
@@ -78,7 +85,7 @@ impl World {
             }
         };
         Ok(Self {
-            network: Network::of(&work)?,
+            network,
             work,
             repository,
             tools,
