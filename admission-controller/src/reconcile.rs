@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::adopted::Compared;
 use crate::compose::{self, Priority};
-use crate::jobs::{self, Finish, JobKind, JobObject, JobPodSet, JobView};
+use crate::jobs::{self, Finish, JobKind, JobObject, JobPodSet, JobView, controller_of};
 use crate::names::workload_name;
 use crate::pods::prebuilt;
 use crate::{input, reclaimable, slices};
@@ -210,9 +210,7 @@ pub(crate) fn change_queue(view: &JobView, workload: &Workload) -> Option<Step> 
 
 /// Takes the Workload that somebody else made, unless it is another's.
 pub(crate) fn adopt(object: &JobObject, workload: &Workload) -> Step {
-    let mut owners = workload.metadata.owner_references.iter().flatten();
-    let controller = owners.find(|owner| owner.controller == Some(true));
-    match controller {
+    match controller_of(&workload.metadata) {
         Some(owner) if owner.uid != object.uid() => Step::CannotCompose(format!(
             "Workload {} was made for {} {}; name another one",
             workload.metadata.name.as_deref().unwrap_or_default(),

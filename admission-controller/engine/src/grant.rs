@@ -132,11 +132,16 @@ impl Engine {
         self.out.push(Decision::Reserve(Reserve { id, workload, based_on, admission }));
     }
 
+    /// The driver does not hear of this admission any more, if it has not yet.
+    pub(crate) fn leave_untold(&mut self, id: DecisionId) {
+        self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == id));
+    }
+
     /// Somebody wrote to the object before us, and nothing that matters here: the decision stands, and rests on it as it is now.
     /// Anyone else would otherwise be given the room in its place, and more would have to leave for it.
     pub(crate) fn rest_on_now(&mut self, who: WorkloadId, before: DecisionId) {
         self.in_flight.remove(&before);
-        self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == before));
+        self.leave_untold(before);
         let id = self.next_id(who);
         let Some(record) = self.workloads.get_mut(who) else { return };
         let Phase::Holding(holding) = &mut record.phase else { return };

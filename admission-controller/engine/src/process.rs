@@ -306,7 +306,7 @@ impl Engine {
             self.evict(target.who, EvictReason::Preempted(target.reason), Some((head.who(), head.queue)));
             return false;
         };
-        self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == id));
+        self.leave_untold(id);
         self.replace(target.who);
         self.taken_back.insert(target.who);
         self.freed.insert(target.queue);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::declared::{DeclaredKind, parse_name};
 use super::{Configuration, Notice};
-use crate::jobs::{JobKind, TABLE, table};
+use crate::jobs::{JobKind, TABLE, controller_of, table};
 use crate::pods::{self, OWNERS, PodOwner};
 
 /// `integrations`.
@@ -192,8 +192,7 @@ impl Configuration {
 
     /// Whether an object is part of what is managed instead of it, as far as it tells itself.
     pub fn is_part(&self, metadata: &ObjectMeta) -> bool {
-        let mut owners = metadata.owner_references.iter().flatten();
-        owners.find(|owner| owner.controller == Some(true)).is_some_and(|owner| {
+        controller_of(metadata).is_some_and(|owner| {
             self.owning(owner) == Owning::Managed || self.is_of_deployment(owner, metadata)
         })
     }

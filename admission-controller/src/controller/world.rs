@@ -27,7 +27,7 @@ use crds::view::namespace::Namespace;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::priority::{PriorityClass, WorkloadPriorityClass};
 use crds::view::workload::Workload;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quota_engine::input::Leave;
 use quota_engine::{
     CheckName, ClusterQueueName, CohortName, Engine, Event, EvictReason, FlavorName, LocalQueueKey, Uid,
@@ -48,6 +48,7 @@ use crate::config::Configuration;
 use crate::defaults::PodDefaults;
 use crate::input;
 use crate::jobs::KindId;
+pub(super) use crate::jobs::controller_of;
 use crate::metrics::Tally;
 use crate::pods::PodsKey;
 use crate::reconcile::Job;
@@ -372,6 +373,9 @@ impl World {
         engine.apply(Event::Workload(Box::new(self.read(now, &view))));
         if let Some(before) = before {
             self.forget_workload_of_job(before);
+        }
+        let disowned = before.filter(|before| !before.owners().eq(now.owners()));
+        if let Some(before) = disowned {
             self.dirty.extend(self.members.workload_gone(before));
         }
         let unit = self.unit_of(now);
@@ -388,9 +392,7 @@ impl World {
         }
         self.dirty.insert(unit);
         self.dirty.extend(self.members.workload_seen(now));
-        if let Some(before) = before {
-            self.tell_occupied(before);
-        }
+        disowned.into_iter().for_each(|before| self.tell_occupied(before));
         self.tell_occupied(now);
         self.dirty.extend(self.awaited.by(&(now.namespace().clone(), now.name.clone())).cloned());
         if self.ground.wanted {
@@ -557,11 +559,6 @@ fn named<'a, V: 'a>(
     metadata: fn(&V) -> &ObjectMeta,
 ) -> impl Iterator<Item = (String, &'a V)> {
     items.map(move |one| (metadata(one).name.clone().unwrap_or_default(), one))
-}
-
-/// The controller of this object, if it has one.
-pub(super) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
-    metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 /// Whether several of the nodes that its pods are on have failed.

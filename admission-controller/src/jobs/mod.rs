@@ -18,8 +18,8 @@ mod submitter;
 pub mod table;
 
 pub(crate) use added::begin_runtime_patches;
-pub(crate) use object::is_true;
 pub use object::{JobObject, JobResource};
+pub(crate) use object::{controller_of, is_true};
 pub use patch::merge_diff;
 pub use ranks::{Ranks, ranks};
 pub use read::{

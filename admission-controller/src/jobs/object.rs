@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
 use crds::names::kueue;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::core::DynamicResourceScope;
 use serde::Deserialize;
 use serde_json::Value;
@@ -72,6 +72,11 @@ impl JobObject {
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
+}
+
+/// The controller of an object, if it has one.
+pub(crate) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 /// What Go takes for a truth value.

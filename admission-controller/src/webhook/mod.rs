@@ -34,6 +34,7 @@ pub use configurations::{webhook_configurations, webhook_configurations_for};
 use review::{Request, Verdict};
 
 use crate::config::Configuration;
+use crate::jobs::controller_of;
 use crate::surroundings::Surroundings;
 
 /// The name of both webhook configurations.
@@ -110,9 +111,7 @@ impl Site {
 
     /// Whether a job is part of what is managed instead of it, as far as is known of what owns it.
     fn is_part(&self, metadata: &ObjectMeta) -> bool {
-        let mut owners = metadata.owner_references.iter().flatten();
-        let owner =
-            owners.find(|owner| owner.controller == Some(true)).map(|owner| Uid::from(owner.uid.as_str()));
+        let owner = controller_of(metadata).map(|owner| Uid::from(owner.uid.as_str()));
         let is_unqueued = |owner: &Uid| self.surroundings.borrow().is_unqueued(owner);
         self.config.is_part(metadata) && !owner.as_ref().is_some_and(is_unqueued)
     }

@@ -56,7 +56,7 @@ pub(super) struct Kept {
 }
 
 /// An owner reference.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Owner {
     pub(super) api_version: Arc<str>,
     pub(super) kind: Arc<str>,
