@@ -13,6 +13,7 @@ use crate::line::{Alike, Order};
 use crate::local_queues::LocalQueues;
 use crate::names::{CheckName, ClusterQueueName, CohortName, FlavorName};
 use crate::places::{Grounds, Places, places_of};
+use crate::preempt::Displacements;
 use crate::process::CycleCounts;
 use crate::queue::{Queue, Queues};
 use crate::reason::PendingReason;
@@ -78,6 +79,8 @@ pub struct Engine {
     pub(crate) freed: BTreeSet<NodeId>,
     /// What those of each queue used who left for others in the cycle that is under way.
     pub(crate) departed: BTreeMap<NodeId, Usage>,
+    /// Who took whose place.
+    pub(crate) displacements: Displacements,
     /// Flavors, queues, cohorts or namespaces changed: everything that waits is placed anew.
     pub(crate) reconfigured: bool,
     /// Quota came back: promises may be kept.
@@ -120,6 +123,9 @@ impl Engine {
     pub(crate) fn reconfigure(&mut self) {
         if !std::mem::take(&mut self.reconfigured) && !self.tree.is_dirty() {
             return;
+        }
+        if self.tree.is_dirty() {
+            self.displacements.clear();
         }
         self.tree.refresh();
         self.renew_grounds();

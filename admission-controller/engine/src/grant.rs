@@ -186,6 +186,9 @@ impl Engine {
         let Some(record) = self.workloads.get_mut(who) else { return };
         let (victim, based_on) = (record.workload.uid.clone(), record.workload.version);
         let Phase::Holding(holding) = &mut record.phase else { return };
+        if preemptor.is_some() {
+            record.past.makes_way = true;
+        }
         holding.state =
             HoldState::Leaving { decision: Some(id), preemptor: preemptor.clone(), withdrawn: false };
         let queue = holding.queue;

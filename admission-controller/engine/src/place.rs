@@ -64,6 +64,8 @@ impl Engine {
         self.let_go(who, &holding);
         self.wake_who_awaited(who);
         let stays = matches!(next, Standing::Reserved { evicted: false, .. });
+        let is_assumed = matches!(holding.state, HoldState::Assumed(_));
+        let makes_way = is_assumed || self.workloads.get(who).is_some_and(|record| record.past.makes_way);
         match holding.state {
             HoldState::Leaving { decision, preemptor, .. } => {
                 if let Some(id) = decision {
@@ -73,6 +75,7 @@ impl Engine {
                 let preemptor = preemptor.and_then(|uid| self.workloads.id(&uid));
                 if let (true, Some(preemptor)) = (stays, preemptor) {
                     self.drop_claim(preemptor);
+                    self.displacements.forget(self.tree.root(queue), preemptor);
                 }
                 // Nor does a slice that was to come in its place need all of what it was promised.
                 self.released |= stays;
@@ -90,6 +93,9 @@ impl Engine {
             self.released = true;
             self.reactivate_tree(queue);
             self.places_freed(&holding.places);
+            if !self.displacements.is_empty() && (!makes_way || matches!(next, Standing::Finished)) {
+                self.displacements.forget_tree(self.tree.root(queue));
+            }
         }
     }
 
@@ -250,6 +256,9 @@ impl Engine {
                 self.not_ready.insert(who);
             }
             record.said = None;
+            if record.past.makes_way && !holding.is_leaving() {
+                record.past.makes_way = false;
+            }
             record.phase = Phase::Holding(Box::new(holding));
             record.local_queue.into_iter().for_each(|id| self.local_queues.touch(id));
         }

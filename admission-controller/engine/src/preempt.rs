@@ -3,6 +3,7 @@
 //! Candidates are taken greedily until the workload fits, then given back one by one from the last as long as it still
 //! fits: no victim of the result could be spared.
 
+mod again;
 mod fair;
 mod ranking;
 
@@ -24,6 +25,7 @@ use crate::topology::{Chance, Trial, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Tree, Usage};
 use crate::uid::Uid;
 use crate::workloads::WorkloadId;
+pub(crate) use again::Displacements;
 use ranking::Ranking;
 
 /// A workload to be preempted.
@@ -500,13 +502,20 @@ impl<'a> Search<'a> {
         self.engine.consumption_of(queue, record).unwrap_or_default()
     }
 
-    /// Whether one has its place because the preemptor left, so that it shall not take it back by its share. Within a queue
-    /// priorities rule, and quotas where it takes what is its own: they go round in no circle.
-    fn came_by_it(&self, queue: NodeId, who: WorkloadId, record: &Record) -> bool {
-        self.by_shares
+    /// Whether it would go in a circle to take this one's place: the preemptor did so before, or one has its place because the
+    /// preemptor left, who shall not take it back by its share.
+    fn goes_in_a_circle(&self, queue: NodeId, who: WorkloadId, record: &Record) -> bool {
+        let engine = &*self.engine;
+        let by_share = self.by_shares
             && queue != self.queue
             && !record.past.displaced.is_empty()
-            && self.engine.workloads.has_led_to(self.who, self.priority, who)
+            && engine.workloads.has_led_to(self.who, self.priority, who);
+        let again = || {
+            let (preemptor, victim) = ((self.who, self.priority), (who, record.workload.priority));
+            !engine.displacements.is_empty()
+                && engine.displacements.has(engine.tree.root(queue), preemptor, victim)
+        };
+        by_share || again()
     }
 
     fn candidates_of(
@@ -526,7 +535,7 @@ impl<'a> Search<'a> {
             let Phase::Holding(holding) = &record.phase else { continue };
             // Who was given a flavor counts, though it may use nothing of it any more: who is of no use is given back.
             let uses = self.short.iter().any(|pair| holding.usage.contains_key(pair));
-            if !uses || !allowed(&record.workload) || self.came_by_it(queue, who, record) {
+            if !uses || !allowed(&record.workload) || self.goes_in_a_circle(queue, who, record) {
                 continue;
             }
             if self.engine.is_succeeded(who) {

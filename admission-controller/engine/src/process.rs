@@ -322,9 +322,11 @@ impl Engine {
 
     /// Notes who leaves for it.
     pub(crate) fn displaces(&mut self, who: WorkloadId, targets: &[Target]) {
-        let priority =
-            |target: &Target| Some((target.who, self.workloads.get(target.who)?.workload.priority));
-        let displaced: Vec<_> = targets.iter().filter_map(priority).collect();
+        let rival = |who: WorkloadId| Some((who, self.workloads.get(who)?.workload.priority));
+        let displaced: Vec<_> = targets.iter().filter_map(|target| rival(target.who)).collect();
+        if let (Some(preemptor), Some(target)) = (rival(who), targets.first()) {
+            self.displacements.note(self.tree.root(target.queue), preemptor, &displaced);
+        }
         if let Some(record) = self.workloads.get_mut(who)
             && record.past.displaced != displaced
         {

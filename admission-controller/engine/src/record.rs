@@ -42,6 +42,8 @@ pub(crate) struct Past {
     pub(crate) eviction_refused_at: Option<u64>,
     /// It has quota, and the API server refused its places at this version.
     pub(crate) places_refused_at: Option<u64>,
+    /// It was told to make way when it had quota last.
+    pub(crate) makes_way: bool,
     /// Who left so that it could have what it was promised last, each with its priority then.
     pub(crate) displaced: Vec<(WorkloadId, i32)>,
 }
@@ -53,6 +55,7 @@ impl Plain for Past {
             unplaced: None,
             eviction_refused_at: None,
             places_refused_at: None,
+            makes_way: false,
             displaced: Vec::new(),
         };
         &PLAIN
@@ -80,9 +83,10 @@ impl Record {
         let same_spec = same_worth && now.pod_sets == then.pod_sets && now.queue == then.queue;
         self.said = before.said.take();
         self.progress = before.progress.take();
-        let Past { refused, displaced, .. } = std::mem::take(&mut before.past).into_inner();
+        let Past { refused, displaced, makes_way, .. } = std::mem::take(&mut before.past).into_inner();
         let displaced = if same_worth { displaced } else { Vec::new() };
-        self.past = Past { refused: refused.filter(|_| same_spec), displaced, ..Past::default() }.into();
+        let refused = refused.filter(|_| same_spec);
+        self.past = Past { refused, displaced, makes_way, ..Past::default() }.into();
     }
 
     /// Whether its admission may become complete yet, be it with the quota that it has or with that of another time.

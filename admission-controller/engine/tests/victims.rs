@@ -79,3 +79,26 @@ fn room_that_others_left_is_not_lost_to_a_write_that_changes_nothing() {
     assert!(world.is_admitted("urgent"));
     assert_eq!(world.evictions.len(), 1);
 }
+
+#[test]
+fn who_took_a_place_takes_it_again_when_it_lost_it_for_another_reason_than_to_make_way() {
+    let mut world = World::new([Event::Flavor(flavor("f"))]);
+    for name in ["a", "b"] {
+        world.engine.apply(Event::ClusterQueue(member(name, 5)));
+        world.engine.apply(Event::LocalQueue(local_queue(name)));
+    }
+    world.put(workload("guest", "b", 10, 0));
+    world.settle();
+    world.put(workload("owner", "a", 5, 0));
+    for _ in 0..2 {
+        world.settle();
+        world.standing("guest", Standing::Pending);
+        world.settle();
+        assert!(world.is_admitted("owner"));
+        world.standing("owner", Standing::OnHold);
+        world.settle();
+        assert!(world.is_admitted("guest"));
+        world.standing("owner", Standing::Pending);
+    }
+    assert_eq!(world.victims(), [("guest", "InCohortReclamation"); 2]);
+}
