@@ -115,6 +115,7 @@ impl Engine {
     /// Every reason to wait is worked out and given anew: a new leader does not know which were written.
     pub fn forget_what_was_said(&mut self) {
         self.workloads.for_each_mut(|record| record.said = None);
+        self.displacements.clear();
         self.forget_own_history();
         self.reconfigured = true;
     }

@@ -41,11 +41,11 @@ impl Engine {
             }
             Event::Node(node) => {
                 let flavors = self.grounds.upsert_node(node);
-                self.room_changed(&flavors);
+                self.nodes_changed(&flavors);
             }
             Event::NodeGone(name) => {
                 let flavors = self.grounds.remove_node(&name);
-                self.room_changed(&flavors);
+                self.nodes_changed(&flavors);
             }
             Event::Pod(uid, node, asked) => {
                 let flavors = self.grounds.set_pod(uid, Some((node, asked)));
@@ -104,6 +104,13 @@ impl Engine {
                 }
             }
         }
+    }
+
+    fn nodes_changed(&mut self, flavors: &[FlavorName]) {
+        if !flavors.is_empty() {
+            self.displacements.clear();
+        }
+        self.room_changed(flavors);
     }
 
     fn upsert_flavor(&mut self, mut flavor: Flavor) {
@@ -261,6 +268,9 @@ impl Engine {
             _ => None,
         };
         let moves = record.workload.queue != workload.queue;
+        if moves || record.workload.pod_sets != workload.pod_sets {
+            self.displacements.forget(who);
+        }
         self.withdraw(who, &workload.standing);
         if moves {
             self.lift_penalty(who);

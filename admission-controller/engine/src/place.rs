@@ -54,6 +54,7 @@ impl Engine {
         self.leave_queue(claim.queue, order);
         self.reactivate_tree(claim.queue);
         self.places_freed(&claim.places);
+        self.displacements.forget(order.who);
     }
 
     pub(crate) fn withdraw_holding(&mut self, who: WorkloadId, holding: Holding, next: &Standing) {
@@ -64,8 +65,9 @@ impl Engine {
         self.let_go(who, &holding);
         self.wake_who_awaited(who);
         let stays = matches!(next, Standing::Reserved { evicted: false, .. });
-        let is_assumed = matches!(holding.state, HoldState::Assumed(_));
-        let makes_way = is_assumed || self.workloads.get(who).is_some_and(|record| record.past.makes_way);
+        let makes_way = self.workloads.get(who).is_some_and(|record| record.past.makes_way)
+            && !stays
+            && !matches!(next, Standing::Finished);
         match holding.state {
             HoldState::Leaving { decision, preemptor, .. } => {
                 if let Some(id) = decision {
@@ -75,7 +77,7 @@ impl Engine {
                 let preemptor = preemptor.and_then(|uid| self.workloads.id(&uid));
                 if let (true, Some(preemptor)) = (stays, preemptor) {
                     self.drop_claim(preemptor);
-                    self.displacements.forget(self.tree.root(queue), preemptor);
+                    self.displacements.forget(preemptor);
                 }
                 // Nor does a slice that was to come in its place need all of what it was promised.
                 self.released |= stays;
@@ -93,7 +95,7 @@ impl Engine {
             self.released = true;
             self.reactivate_tree(queue);
             self.places_freed(&holding.places);
-            if !self.displacements.is_empty() && (!makes_way || matches!(next, Standing::Finished)) {
+            if !makes_way {
                 self.displacements.forget_tree(self.tree.root(queue));
             }
         }

@@ -25,7 +25,7 @@ use crate::topology::{Chance, Trial, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Tree, Usage};
 use crate::uid::Uid;
 use crate::workloads::WorkloadId;
-pub(crate) use again::Displacements;
+pub(crate) use again::{Displacements, Rival};
 use ranking::Ranking;
 
 /// A workload to be preempted.
@@ -191,6 +191,8 @@ pub(crate) struct Search<'a> {
     short: BTreeSet<FlavorResource>,
     /// Shares decide whom of other queues it may displace, and not its queue's right to what is its own.
     by_shares: bool,
+    /// By it: these are no candidates again.
+    displaced_before: BTreeSet<Rival>,
     /// Whom the very cycle that is under way gave quota, and who are no candidates in it.
     just_served: BTreeSet<WorkloadId>,
     /// Who is leaving is counted as if it stayed, and may be among the victims.
@@ -213,7 +215,13 @@ impl<'a> Search<'a> {
         // What is the queue's own is its own, however much it borrows of something else.
         let by_shares = engine.settings.fair_sharing.is_some()
             && (!engine.settings.preempt_within_nominal || short.iter().any(borrows));
-        let Workload { priority, queued_at_ms, .. } = engine.workloads[who].workload;
+        let Record { workload: Workload { priority, queued_at_ms, .. }, ref phase, .. } =
+            engine.workloads[who];
+        // Who has quota, and seeks places, took others' for another purpose.
+        let displaced_before = match phase {
+            Phase::Holding(_) => BTreeSet::new(),
+            _ => engine.displacements.of(engine.tree.root(queue), (who, priority)),
+        };
         Self {
             who,
             engine,
@@ -226,6 +234,7 @@ impl<'a> Search<'a> {
             trial: None,
             short,
             by_shares,
+            displaced_before,
             just_served: BTreeSet::new(),
             leaving_stay: false,
         }
@@ -510,12 +519,7 @@ impl<'a> Search<'a> {
             && queue != self.queue
             && !record.past.displaced.is_empty()
             && engine.workloads.has_led_to(self.who, self.priority, who);
-        let again = || {
-            let (preemptor, victim) = ((self.who, self.priority), (who, record.workload.priority));
-            !engine.displacements.is_empty()
-                && engine.displacements.has(engine.tree.root(queue), preemptor, victim)
-        };
-        by_share || again()
+        by_share || self.displaced_before.contains(&(who, record.workload.priority))
     }
 
     fn candidates_of(

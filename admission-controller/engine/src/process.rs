@@ -307,6 +307,9 @@ impl Engine {
             return false;
         };
         self.leave_untold(id);
+        if let Some(record) = self.workloads.get_mut(target.who) {
+            record.past.makes_way = true;
+        }
         self.replace(target.who);
         self.taken_back.insert(target.who);
         self.freed.insert(target.queue);
@@ -445,7 +448,12 @@ impl Engine {
             if news { Done::Something } else { Done::Nothing }
         } else {
             queue.active.remove(&head.order);
-            queue.parked.insert_hopeless(shape, head.order.clone());
+            if self.displacements.knows(head.who()) {
+                // Its like may displace whom it may not displace again.
+                queue.parked.insert(shape, head.order.clone());
+            } else {
+                queue.parked.insert_hopeless(shape, head.order.clone());
+            }
             self.set_phase(head.who(), Phase::Parked(head.queue));
             Done::Something
         };
