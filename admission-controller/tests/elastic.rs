@@ -224,6 +224,32 @@ async fn new_pods_get_what_the_checks_of_their_slice_want_and_those_that_select_
     assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_job_that_grew_before_it_was_started_starts_with_the_pods_that_have_quota() {
+    let world = world(4).await;
+    world.checked("a").await;
+    world.settle().await;
+    job(&world, 2).await;
+    resize(&world, 6).await;
+    assert_eq!(said(&world), [(2, false, String::new()), (6, false, String::new())]);
+    answer(&world, 0, json!({})).await;
+    assert_eq!(said(&world), [(2, true, String::new()), (6, false, String::new())]);
+    assert_eq!(world.get("batch", "jobs", "grows").unwrap()["spec"]["suspend"], false);
+    for name in ["p0", "p1", "p2"] {
+        pod(&world, name).await;
+    }
+    world.settle().await;
+    assert_eq!(["p0", "p1", "p2"].map(|name| is_gated(&world, name)), [false, false, true]);
+    let quiet = world.cluster.revision();
+    world.settle().await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+
+    resize(&world, 4).await;
+    answer(&world, 1, json!({})).await;
+    assert_eq!(said(&world), [(2, true, "WorkloadSliceReplaced".to_owned()), (4, true, String::new())]);
+    assert!(!is_gated(&world, "p2"));
+}
+
 /// A Ray cluster with as many workers, which an autoscaler resizes.
 fn cluster(workers: i64) -> Value {
     let gpu = json!({ "limits": { "nvidia.com/gpu": 1 } });

@@ -64,6 +64,14 @@ impl Controller {
             Plan::Keep { slice, behind: None } if !is_pausing(job, slice) => {
                 self.follow(unit, job, Some(slice));
             }
+            // It grew before it was started, and starts with the pods that it has quota for.
+            Plan::Keep { behind: Some(admitted), .. }
+                if job.view.suspended
+                    && admitted.holds(tokens::ADMITTED)
+                    && !self.is_refused(unit, &versions(Some(job), Some(admitted))) =>
+            {
+                self.begin_step(unit, Some(job), Some(admitted), Step::Start);
+            }
             Plan::Keep { slice, behind } => self.wait_for_slice(unit, job, slice, behind),
             Plan::Leave(slice) if live.len() == 1 => self.follow(unit, job, Some(slice)),
             Plan::Leave(slice) => self.leave_slice(unit, job, slice),
