@@ -112,7 +112,8 @@ impl Engine {
         self
     }
 
-    /// Every reason to wait is worked out and given anew: a new leader does not know which were written.
+    /// Every reason to wait is worked out and given anew: a new leader does not know which were written. Nor does it know who took
+    /// whose place under the one before.
     pub fn forget_what_was_said(&mut self) {
         self.workloads.for_each_mut(|record| record.said = None);
         self.displacements.clear();

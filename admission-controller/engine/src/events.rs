@@ -268,7 +268,7 @@ impl Engine {
             _ => None,
         };
         let moves = record.workload.queue != workload.queue;
-        if moves || record.workload.pod_sets != workload.pod_sets {
+        if self.displacements.knows(who) && (moves || record.workload.pod_sets != workload.pod_sets) {
             self.displacements.forget(who);
         }
         self.withdraw(who, &workload.standing);

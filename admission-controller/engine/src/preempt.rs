@@ -191,7 +191,7 @@ pub(crate) struct Search<'a> {
     short: BTreeSet<FlavorResource>,
     /// Shares decide whom of other queues it may displace, and not its queue's right to what is its own.
     by_shares: bool,
-    /// By it: these are no candidates again.
+    /// Whom it displaced before, and who are no candidates again.
     displaced_before: BTreeSet<Rival>,
     /// Whom the very cycle that is under way gave quota, and who are no candidates in it.
     just_served: BTreeSet<WorkloadId>,

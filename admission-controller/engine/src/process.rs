@@ -327,7 +327,9 @@ impl Engine {
     pub(crate) fn displaces(&mut self, who: WorkloadId, targets: &[Target]) {
         let rival = |who: WorkloadId| Some((who, self.workloads.get(who)?.workload.priority));
         let displaced: Vec<_> = targets.iter().filter_map(|target| rival(target.who)).collect();
-        if let (Some(preemptor), Some(target)) = (rival(who), targets.first()) {
+        if let Some(target) = targets.first()
+            && let Some(preemptor) = rival(who)
+        {
             self.displacements.note(self.tree.root(target.queue), preemptor, &displaced);
         }
         if let Some(record) = self.workloads.get_mut(who)

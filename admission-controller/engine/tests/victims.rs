@@ -80,8 +80,8 @@ fn room_that_others_left_is_not_lost_to_a_write_that_changes_nothing() {
     assert_eq!(world.evictions.len(), 1);
 }
 
-/// A guest borrows what is the owner's.
-fn with_a_guest() -> World {
+/// A guest borrows what is the owner's, who comes for it.
+fn owner_and_guest() -> World {
     let mut world = World::new([Event::Flavor(flavor("f"))]);
     for name in ["a", "b"] {
         world.engine.apply(Event::ClusterQueue(member(name, 5)));
@@ -89,13 +89,13 @@ fn with_a_guest() -> World {
     }
     world.put(workload("guest", "b", 10, 0));
     world.settle();
+    world.put(workload("owner", "a", 5, 0));
     world
 }
 
 #[test]
 fn who_took_a_place_takes_it_again_when_it_lost_it_for_another_reason_than_to_make_way() {
-    let mut world = with_a_guest();
-    world.put(workload("owner", "a", 5, 0));
+    let mut world = owner_and_guest();
     for _ in 0..2 {
         world.settle();
         world.standing("guest", Standing::Pending);
@@ -111,8 +111,7 @@ fn who_took_a_place_takes_it_again_when_it_lost_it_for_another_reason_than_to_ma
 
 #[test]
 fn who_never_had_the_place_that_somebody_left_for_it_has_taken_none() {
-    let mut world = with_a_guest();
-    world.put(workload("owner", "a", 5, 0));
+    let mut world = owner_and_guest();
     for _ in 0..2 {
         world.settle();
         assert_eq!(world.leaving(), [Uid::from("guest")]);
@@ -127,8 +126,7 @@ fn who_never_had_the_place_that_somebody_left_for_it_has_taken_none() {
 
 #[test]
 fn who_loses_the_admission_for_which_somebody_left_takes_the_place_again() {
-    let mut world = with_a_guest();
-    world.put(workload("owner", "a", 5, 0));
+    let mut world = owner_and_guest();
     world.settle();
     world.standing("guest", Standing::Pending);
     let [Decision::Reserve(lost)] = &world.engine.decide(1_000)[..] else { panic!("there is room") };

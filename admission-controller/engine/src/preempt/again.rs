@@ -3,8 +3,8 @@
 //! Rights to displace go round in circles: a large workload takes small ones' places by its priority and borrows on top, others
 //! take back what is theirs and with it all of the large one, whose room goes to somebody who was displaced before. Kueue goes on
 //! without end. Here nobody displaces the same workload twice while nothing else happens in the tree: until somebody loses quota for
-//! another reason than to make way, or a quota, a node or one of their two priorities changes. Who gets nothing of what it was
-//! promised has displaced nobody.
+//! another reason than to make way, or a quota, a node, what the preemptor asks for or one of their two priorities changes. Who gets
+//! nothing of what it was promised has displaced nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
