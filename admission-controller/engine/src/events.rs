@@ -323,6 +323,7 @@ impl Engine {
         self.forget_member(who);
         self.alarms.set(who, None);
         self.unheard.remove(&who);
+        self.displacements.forget(who);
         self.workloads.remove(who);
     }
 }

@@ -224,7 +224,8 @@ impl Engine {
         self.local_queues.iter().filter_map(|(id, record)| Some((id, record.account.as_ref()?)))
     }
 
-    fn shares_by_use(&self, queue: NodeId) -> bool {
+    /// Whether LocalQueues of this ClusterQueue take turns by what they have used.
+    pub(crate) fn shares_by_use(&self, queue: NodeId) -> bool {
         let spec = self.queues[queue].spec.as_ref();
         self.takes_turns_by_use()
             && spec.is_some_and(|spec| spec.admission_mode == AdmissionMode::UsageBasedFairSharing)

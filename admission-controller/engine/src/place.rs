@@ -96,7 +96,7 @@ impl Engine {
             self.reactivate_tree(queue);
             self.places_freed(&holding.places);
             if !makes_way {
-                self.displacements.forget_tree(self.tree.root(queue));
+                self.displacements.forget_tree(self.tree.root(queue), who);
             }
         }
     }

@@ -7,7 +7,7 @@ use model::planted::Bug;
 
 use crate::assign::{Assignment, NoFit, Verdict};
 use crate::cycle::Head;
-use crate::decision::{Decision, DecisionId, EvictReason};
+use crate::decision::{Decision, DecisionId, EvictReason, PreemptionReason};
 use crate::engine::Engine;
 use crate::input::{Admission, Standing};
 use crate::kept::Kept;
@@ -331,6 +331,14 @@ impl Engine {
             && let Some(preemptor) = rival(who)
         {
             self.displacements.note(self.tree.root(target.queue), preemptor, &displaced);
+            let of_one_queue = |target: &&Target| target.reason == PreemptionReason::InClusterQueue;
+            for target in targets.iter().filter(of_one_queue) {
+                if let Some(victim) = rival(target.who).filter(|(_, priority)| *priority == preemptor.1)
+                    && self.shares_by_use(target.queue)
+                {
+                    self.displacements.note_equal(preemptor, victim);
+                }
+            }
         }
         if let Some(record) = self.workloads.get_mut(who)
             && record.past.displaced != displaced

@@ -116,6 +116,44 @@ fn one_that_waits_is_found_though_one_like_it_of_another_queue_did_not_fit() {
     assert_eq!(world.admissions.len(), 3);
 }
 
+/// The room that somebody leaves goes to the newer one, of the LocalQueue that has used less; the one of the other LocalQueue, who is
+/// the first to make way, took it back by age each time that somebody ended, and in Kueue does.
+#[test]
+fn who_is_older_takes_an_equals_place_once_whoever_ends() {
+    let mut world = world(2, &[("busy", ONE), ("idle", ONE)], AdmissionMode::UsageBasedFairSharing);
+    let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(2, None, None))]));
+    queue.admission_mode = AdmissionMode::UsageBasedFairSharing;
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerOrNewerEqualPriority;
+    world.engine.apply(Event::ClusterQueue(queue));
+    used(&mut world, "busy", 100);
+    let let_go = |world: &mut World| loop {
+        world.settle();
+        let Some(gone) = world.leaving().first().cloned() else { break };
+        world.standing(&gone.to_string(), Standing::Pending);
+    };
+    world.put(workload("urgent-0", "busy", 1, 10));
+    submit(&mut world, "older", "busy", 0);
+    world.settle();
+    submit(&mut world, "newer", "idle", 1);
+    world.settle();
+    for round in 0..3 {
+        world.put(workload(&format!("urgent-{}", round + 1), "busy", 1, 10));
+        world.standing(&format!("urgent-{round}"), Standing::Finished);
+        let_go(&mut world);
+    }
+    let by = PreemptionReason::InClusterQueue.token();
+    assert_eq!(world.victims(), [("older", by), ("newer", by), ("older", by)]);
+    // It waits for room, and not for ever.
+    world.standing("urgent-3", Standing::Finished);
+    world.settle();
+    assert_eq!(admitted(&world).last().unwrap(), "older");
+    // Where it loses its quota for another reason, its age counts again.
+    world.put(workload("urgent-4", "busy", 1, 10));
+    world.standing("older", Standing::Pending);
+    let_go(&mut world);
+    assert_eq!(world.victims()[3..], [("newer", by)]);
+}
+
 /// Kueue puts back all that ask for the same as one that found nothing, and who has its turn first may be the younger one.
 #[test]
 fn who_asks_for_the_same_as_a_younger_one_of_another_queue_that_found_nothing_is_not_looked_at() {

@@ -53,6 +53,7 @@ pub(super) struct Preemptions {
 impl Preemptions {
     /// Notes what a write says of preemption. The one it is for must exist.
     pub(super) fn observe(&mut self, world: &World, write: &Write) -> Result<(), String> {
+        self.judge_reclaimed(world, write.at)?;
         let moves = match write.resource.as_str() {
             CLUSTER_QUEUES => spec(write.old.as_deref()) != spec(write.new.as_deref()),
             WORKLOADS => write.old.is_none() || changes_quota(write),
@@ -106,7 +107,6 @@ impl Preemptions {
 
     /// Judges the decisions whose last victim must have been written by now.
     pub(super) fn judge(&mut self, world: &World, now: i64) -> Result<(), String> {
-        self.judge_reclaimed(world, now)?;
         let ripe = |batch: &Batch| batch.at + BATCH <= now;
         let (ripe, open): (Vec<_>, Vec<_>) = std::mem::take(&mut self.open).into_iter().partition(ripe);
         self.open = open;
@@ -129,7 +129,7 @@ impl Preemptions {
 
 impl Preemptions {
     /// Nobody is reclaimed from who uses no more than what is his. What was decided at the same time counts, and is written
-    /// soon after.
+    /// soon after; what was used then is forgotten after [`GRACE`], so it is judged in time, and not when somebody asks.
     fn judge_reclaimed(&mut self, world: &World, now: i64) -> Result<(), String> {
         let ripe = |one: &Reclaimed| one.at + BATCH <= now;
         let (ripe, open): (Vec<_>, Vec<_>) = std::mem::take(&mut self.reclaimed).into_iter().partition(ripe);
@@ -377,6 +377,40 @@ mod tests {
             let workloads = [runs("stays", 100, 3), small, waits("urgent", 1000, wanted)];
             let world = world(&spec, &workloads);
             assert_eq!(somebody_could_borrow(&world, "q", &asked), could, "{wanted} {leaves_for:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_queue_borrowed_is_known_long_after_its_victims_left() {
+        let spec = json!({ "cohortName": "flat" });
+        for (used, is_fine) in [(10, true), (8, false)] {
+            let mut world = world(&spec, &[runs("victim", 0, used)]);
+            let one = Reclaimed {
+                at: 40_000,
+                victim: ("n".to_owned(), "victim".to_owned()),
+                queue: "q".to_owned(),
+                asked: ResourceList::from([(GPU.into(), 2)]),
+            };
+            let mut preemptions = Preemptions { reclaimed: vec![one], ..Preemptions::default() };
+            let shared = |workload: Value| Some(Shared(Arc::new(Object::new(workload, 1))));
+            let mut goes_on = |at: i64, before: Value, after: Value| {
+                let write = Write {
+                    at,
+                    writer: "user".into(),
+                    verb: Verb::Update,
+                    precise: true,
+                    resource: WORKLOADS.into(),
+                    old: shared(before),
+                    new: shared(after),
+                };
+                world.apply(&write);
+                preemptions.observe(&world, &write)
+            };
+            let (held, free) = (runs("victim", 0, used), waits("victim", 0, used));
+            let mut seen = vec![goes_on(40_000, held, free.clone())];
+            seen.extend([46_000, 100_000].map(|at| goes_on(at, free.clone(), free.clone())));
+            seen.push(preemptions.judge(&world, 100_000));
+            assert_eq!(seen.iter().all(Result::is_ok), is_fine, "{seen:?}");
         }
     }
 
