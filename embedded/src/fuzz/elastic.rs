@@ -6,22 +6,10 @@ use fastrand::Rng;
 use serde_json::json;
 
 use super::manifests as make;
-use super::scenario::{Act, CALM_AFTER, Queue, instant};
+use super::scenario::{Act, CALM_AFTER, Queue, Sideline, instant};
 
-/// Told apart from what else is drawn from the seed, so that this can change without changing that.
-const SALT: u64 = 0x736c_6963;
-
-/// What users of such jobs do, by time. A third of the episodes has any.
-pub(super) fn draw(seed: u64, queues: &[Queue]) -> Vec<(Duration, Act)> {
-    let rng = &mut Rng::with_seed(seed ^ SALT);
-    let mut story = Vec::new();
-    let count = if rng.u8(..3) == 0 { rng.usize(1..=4) } else { 0 };
-    for index in 0..count {
-        let queue = &queues[rng.usize(..queues.len())];
-        story.extend(resized(rng, index, queue));
-    }
-    story
-}
+/// What users of such jobs do.
+pub(super) const JOBS: Sideline = Sideline { salt: 0x736c_6963, one_in: 3, one: resized };
 
 /// A job that grows and shrinks at any time: while it waits, while it runs, and before its last change is granted.
 fn resized(rng: &mut Rng, index: usize, queue: &Queue) -> Vec<(Duration, Act)> {

@@ -6,25 +6,13 @@ use fastrand::Rng;
 use serde_json::json;
 
 use super::manifests as make;
-use super::scenario::{Act, CALM_AFTER, LENGTH, Queue, instant};
-
-/// Told apart from what else is drawn from the seed, so that this can change without changing that.
-const SALT: u64 = 0x6d61_6465;
+use super::scenario::{Act, CALM_AFTER, LENGTH, Queue, Sideline, instant};
 
 /// The longest that a job waits for its Workload.
 const LATE: Duration = Duration::from_secs(60);
 
-/// What such users do, by time. A quarter of the episodes has any.
-pub(super) fn draw(seed: u64, queues: &[Queue]) -> Vec<(Duration, Act)> {
-    let rng = &mut Rng::with_seed(seed ^ SALT);
-    let mut story = Vec::new();
-    let count = if rng.u8(..4) == 0 { rng.usize(1..=4) } else { 0 };
-    for index in 0..count {
-        let queue = &queues[rng.usize(..queues.len())];
-        story.extend(described(rng, index, queue));
-    }
-    story
-}
+/// What users of such jobs do.
+pub(super) const JOBS: Sideline = Sideline { salt: 0x6d61_6465, one_in: 4, one: described };
 
 /// A job, and soon after it its Workload.
 fn described(rng: &mut Rng, index: usize, queue: &Queue) -> Vec<(Duration, Act)> {

@@ -163,9 +163,9 @@ impl Scenario {
         trouble.extend(rush.trouble);
         // Whose places are whose while one slice takes over from another is more than the rules know.
         if estate.as_ref().is_none_or(|estate| !estate.traits.topology) {
-            story.extend(elastic::draw(seed, &queues));
+            story.extend(elastic::JOBS.draw(seed, &queues));
         }
-        story.extend(prebuilt::draw(seed, &queues));
+        story.extend(prebuilt::JOBS.draw(seed, &queues));
         story.sort_by_key(|(at, _)| *at);
         trouble.sort_by_key(|(at, _)| *at);
         let mut admission = Configuration {
@@ -397,6 +397,30 @@ fn nonsense(rng: &mut Rng, index: usize) -> Value {
             &make::queue_labels("queue-0", Some("no-such-class")),
             &shape(1, 1),
         ),
+    }
+}
+
+/// Something that few users do, drawn apart from everything else, so that it can change without changing that.
+pub(super) struct Sideline {
+    /// Tells what it draws from what others draw from the same seed.
+    pub(super) salt: u64,
+    /// One in so many episodes has any.
+    pub(super) one_in: u8,
+    /// What becomes of one of them, by its number.
+    pub(super) one: fn(&mut Rng, usize, &Queue) -> Vec<(Duration, Act)>,
+}
+
+impl Sideline {
+    /// What such users do, by time.
+    fn draw(&self, seed: u64, queues: &[Queue]) -> Vec<(Duration, Act)> {
+        let rng = &mut Rng::with_seed(seed ^ self.salt);
+        let mut story = Vec::new();
+        let count = if rng.u8(..self.one_in) == 0 { rng.usize(1..=4) } else { 0 };
+        for index in 0..count {
+            let queue = &queues[rng.usize(..queues.len())];
+            story.extend((self.one)(rng, index, queue));
+        }
+        story
     }
 }
 
