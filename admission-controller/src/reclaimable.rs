@@ -53,6 +53,22 @@ pub fn news(view: &Workload, reported: &[ReclaimablePod], reserved: bool) -> Opt
     (!settled).then_some(wanted)
 }
 
+/// Of a slice whose job shrank, the pods of which both its Workload and its job say that they have ended; `None` where the Workload says
+/// no more than the job. The counts of the one are written before the other is: what was said of more pods than there are now would
+/// set quota free of which those that are left run.
+pub fn agreed(view: &Workload, reported: &[ReclaimablePod]) -> Option<Vec<ReclaimablePod>> {
+    let told = |name: &str| reported.iter().find(|one| one.name == name).map_or(0, |one| one.count);
+    let said = &view.status.reclaimable_pods;
+    let is_too_much = |one: &ReclaimablePod| one.count > told(&one.name) && has_shrunk(view, &one.name);
+    said.iter().any(is_too_much).then(|| {
+        let agreed = |one: &ReclaimablePod| {
+            let count = if is_too_much(one) { told(&one.name) } else { one.count };
+            ReclaimablePod { name: one.name.clone(), count }
+        };
+        said.iter().map(agreed).collect()
+    })
+}
+
 /// Whether a pod set of an elastic job has fewer pods than it was admitted with.
 fn has_shrunk(view: &Workload, name: &str) -> bool {
     let mut granted = view.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);

@@ -51,6 +51,7 @@ use crate::jobs::KindId;
 pub(super) use crate::jobs::controller_of;
 use crate::metrics::Tally;
 use crate::pods::PodsKey;
+use crate::reclaimable;
 use crate::reconcile::Job;
 use crate::requests::Rules;
 use crate::surroundings::{self, Surroundings};
@@ -346,11 +347,23 @@ impl World {
     /// A Workload in the engine's terms. One that lost a second node before the first was replaced is not helped with one
     /// place more: it leaves.
     fn read(&self, kept: &Kept, view: &Workload) -> quota_engine::input::Workload {
+        let agreed = self.agreed(kept, view);
+        let view = agreed.as_ref().unwrap_or(view);
         let mut told = input::workload(kept.texts(), view, &self.rules, &self.defaults, &self.priorities);
         if has_lost_several(&told) && told.seldom.leave.is_none_or(|leave| leave.at_ms > 0) {
             told.seldom.leave = Some(Leave { at_ms: 0, reason: EvictReason::NodeFailures });
         }
         told
+    }
+
+    /// A slice with no more pods that have ended than its job tells of; `None` where it says no more anyway.
+    fn agreed(&self, kept: &Kept, view: &Workload) -> Option<Workload> {
+        let owner = kept.controller().filter(|_| crate::slices::is_slice(view))?;
+        let reported = self.job(&owner.uid)?.view.reclaimable.as_deref()?;
+        let ended = reclaimable::agreed(view, reported)?;
+        let mut agreed = view.clone();
+        agreed.status.reclaimable_pods = ended;
+        Some(agreed)
     }
 
     /// Takes the answer to a write, which is as good as an event.
