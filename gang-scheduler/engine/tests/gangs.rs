@@ -87,6 +87,20 @@ fn nobody_joins_before_the_minimum_is_bound() {
 }
 
 #[test]
+fn who_is_missing_since_the_minimum_grew_waits_until_the_others_are_bound() {
+    let mut engine = engine([node("a", 8)]);
+    add_gang(&mut engine, "g", 3, workers("g", 3, 1));
+    let minimum = engine.decide(0);
+    assert_eq!(placed(&minimum).len(), 3);
+    engine.apply(1, Event::GangApplied(gang("g", 4)));
+    engine.apply(1, Event::PodApplied(Box::new(pod("g-worker-3", "g", 1))));
+    assert!(placed(&engine.decide(1)).is_empty(), "the plan may not be durable yet");
+    confirm(&mut engine, 2, &minimum);
+    assert_eq!(placed(&engine.decide(2)).into_keys().collect::<Vec<_>>(), ["g-worker-3"]);
+    engine.verify().unwrap();
+}
+
+#[test]
 fn order_is_repair_then_priority_then_age() {
     let mut engine = engine([node("a", 4)]);
     add_gang(&mut engine, "old", 2, workers("old", 2, 2));
@@ -221,9 +235,13 @@ fn a_found_plan_is_adopted_as_far_as_it_is_possible() {
     );
     assert_eq!(engine.assumed(&uid(0)).unwrap().0.as_ref(), "b");
     assert_eq!(engine.assumed(&uid(1)), None);
-    assert_eq!(placed(&engine.decide(0)), [("g-worker-1".to_owned(), "a".to_owned())].into());
-    engine.apply(1, Event::StoodDown);
-    assert_eq!(engine.assumed(&uid(0)), None);
+    assert!(placed(&engine.decide(0)).is_empty(), "no plan has the other one");
+    let mut bound = engine.pod(&uid(0)).unwrap().clone();
+    bound.node = Some("b".into());
+    engine.apply(1, Event::PodApplied(Box::new(bound)));
+    assert_eq!(placed(&engine.decide(1)), [("g-worker-1".to_owned(), "a".to_owned())].into());
+    engine.apply(2, Event::StoodDown);
+    assert_eq!(engine.assumed(&uid(1)), None);
     engine.verify().unwrap();
 }
 

@@ -159,7 +159,8 @@ impl Engine {
             turn.whys = Err(why);
             return;
         }
-        if missing == 0 && spec.min_member > 1 && !turn.census.stands(spec.min_member) {
+        // One that would complete it waits, too: what is on its way may have no durable plan yet.
+        if spec.min_member > 1 && turn.census.assumed > 0 && !turn.census.stands(spec.min_member) {
             return;
         }
         if spec.min_member < 2 || missing == 0 {
