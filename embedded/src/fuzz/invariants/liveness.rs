@@ -261,7 +261,9 @@ fn admitted_gangs_are_bound(world: &World, _: &Activity) -> Result<(), String> {
         };
         let complete = i64::try_from(pods.len()).unwrap_or(i64::MAX) >= gang_size(world, pods[0]);
         let settled = unbound.iter().all(|pod| age(world, pod) > 120_000);
-        if unbound.is_empty() || !declared || !complete || !settled {
+        // A job that fails may leave pods behind that have never run, and no quota any more.
+        let over = world.workload_of_pod(pods[0]).is_some_and(|workload| holds(workload, "Finished"));
+        if unbound.is_empty() || !declared || !complete || !settled || over {
             continue;
         }
         let fits = unbound.iter().all(|pod| first_fit(&mut free, pod));
