@@ -58,15 +58,14 @@ pub fn news(view: &Workload, reported: &[ReclaimablePod], reserved: bool) -> Opt
 /// set quota free of which those that are left run.
 pub fn agreed(view: &Workload, reported: &[ReclaimablePod]) -> Option<Vec<ReclaimablePod>> {
     let told = |name: &str| reported.iter().find(|one| one.name == name).map_or(0, |one| one.count);
+    let most = |name: &str| if has_shrunk(view, name) { told(name) } else { i64::MAX };
     let said = &view.status.reclaimable_pods;
-    let is_too_much = |one: &ReclaimablePod| one.count > told(&one.name) && has_shrunk(view, &one.name);
-    said.iter().any(is_too_much).then(|| {
-        let agreed = |one: &ReclaimablePod| {
-            let count = if is_too_much(one) { told(&one.name) } else { one.count };
-            ReclaimablePod { name: one.name.clone(), count }
-        };
-        said.iter().map(agreed).collect()
-    })
+    let agreed = said.iter().map(|one| {
+        let count = one.count.min(most(&one.name));
+        ReclaimablePod { name: one.name.clone(), count }
+    });
+    let agreed: Vec<_> = agreed.collect();
+    (!same(&agreed, said)).then_some(agreed)
 }
 
 /// Whether a pod set of an elastic job has fewer pods than it was admitted with.

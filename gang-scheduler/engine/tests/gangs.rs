@@ -226,16 +226,19 @@ fn a_found_plan_is_adopted_as_far_as_it_is_possible() {
     let mut engine = engine([node("a", 1), node("b", 1)]);
     add_gang(&mut engine, "g", 2, workers("g", 2, 1));
     let uid = |index: usize| PodUid::new(format!("uid-g-worker-{index}"));
-    engine.apply(
-        0,
+    let found = || {
         Event::PlanFound(vec![
             (uid(0), "b".into(), DeviceChoice::new()),
             (uid(1), "gone".into(), DeviceChoice::new()),
-        ]),
-    );
+        ])
+    };
+    engine.apply(0, found());
     assert_eq!(engine.assumed(&uid(0)).unwrap().0.as_ref(), "b");
     assert_eq!(engine.assumed(&uid(1)), None);
     assert!(placed(&engine.decide(0)).is_empty(), "no plan has the other one");
+    engine.apply(1, Event::StoodDown);
+    assert_eq!(engine.assumed(&uid(0)), None);
+    engine.apply(1, found());
     let mut bound = engine.pod(&uid(0)).unwrap().clone();
     bound.node = Some("b".into());
     engine.apply(1, Event::PodApplied(Box::new(bound)));

@@ -159,7 +159,7 @@ impl Engine {
             turn.whys = Err(why);
             return;
         }
-        // One that would complete it waits, too: what is on its way may have no durable plan yet.
+        // Nobody joins before the minimum is bound, nor completes it: what is on its way may have no durable plan yet.
         if spec.min_member > 1 && turn.census.assumed > 0 && !turn.census.stands(spec.min_member) {
             return;
         }
