@@ -17,8 +17,13 @@ use support::*;
 const ROUNDS: usize = 5;
 
 fn main() {
-    let all: [(&str, fn()); 4] =
-        [("admissions", admissions), ("backlog", backlog), ("behind", behind_others), ("churn", churn)];
+    let all: [(&str, fn()); 5] = [
+        ("admissions", admissions),
+        ("backlog", backlog),
+        ("behind", behind_others),
+        ("strict", beside_strict),
+        ("churn", churn),
+    ];
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     for (name, measure) in all {
         if wanted.is_empty() || wanted.iter().any(|one| one == name) {
@@ -150,6 +155,41 @@ fn behind_others() {
         spent
     });
     println!("one that fits behind {BLOCKED} that do not: {:.2?}", spent.wall);
+}
+
+/// A backlog in one queue, beside many StrictFIFO queues of other cohorts whose heads are blocked.
+fn beside_strict() {
+    const QUEUES: usize = 500;
+    const WORKLOADS: usize = 5_000;
+    let spent = best(|| {
+        let mut world = World::new(queues(QUEUES, 10));
+        for number in 0..QUEUES {
+            let name = format!("cq-{number}");
+            let mut spec = cluster_queue(
+                &name,
+                Some(&format!("cohort-{}", number / 10)),
+                gpus(&[("a100", quota(10, None, None))]),
+            );
+            spec.strategy = QueueingStrategy::StrictFifo;
+            world.engine.apply(Event::ClusterQueue(spec));
+            world.put(workload(&format!("runs-{number}"), &name, 10, 0));
+        }
+        drain(&mut world);
+        for number in 0..QUEUES {
+            world.put(workload(&format!("blocked-{number}"), &format!("cq-{number}"), 10, 0));
+        }
+        let quota = quota(i64::from(u32::MAX), None, None);
+        world.engine.apply(Event::ClusterQueue(cluster_queue("free", None, gpus(&[("a100", quota)]))));
+        world.engine.apply(Event::LocalQueue(local_queue("free")));
+        assert_eq!(drain(&mut world).1, 0);
+        for number in 0..WORKLOADS {
+            world.engine.apply(Event::Workload(Box::new(workload(&format!("w{number:06}"), "free", 1, 0))));
+        }
+        let (spent, admitted) = drain(&mut world);
+        assert_eq!(admitted, WORKLOADS);
+        spent
+    });
+    println!("{WORKLOADS} beside {QUEUES} blocked StrictFIFO queues: {:.1?} of the processor", spent.cpu);
 }
 
 /// Kueue's own scenario, with preemption, every write answered at once.

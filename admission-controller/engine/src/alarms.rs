@@ -61,6 +61,7 @@ impl Engine {
     pub(crate) fn ring(&mut self, now_ms: i64) {
         for who in self.alarms.ring(now_ms) {
             self.replace_if_waiting(who);
+            self.try_again(who);
             self.drain(who);
         }
         if self.waits_for_pods && self.not_ready.is_empty() {
@@ -77,17 +78,35 @@ impl Engine {
         !self.not_ready.is_empty()
     }
 
+    /// What the API server refused of one with quota may be another thing by now: its places, or that it leaves for others.
+    fn try_again(&mut self, who: WorkloadId) {
+        let Some(record) = self.workloads.get(who) else { return };
+        let Phase::Holding(holding) = &record.phase else { return };
+        let queue = holding.queue;
+        if record.past.eviction_refused.is_some() && !self.may_not_be_evicted(record) {
+            self.reactivate_tree(queue);
+        }
+        self.note_second_pass(who);
+        self.set_alarm(who);
+    }
+
+    /// Whether the API server has refused to evict it, and is not to be asked again yet.
+    pub(crate) fn may_not_be_evicted(&self, record: &Record) -> bool {
+        let refused = record.past.eviction_refused.as_ref();
+        refused.is_some_and(|one| one.stands(record.workload.version, self.alarms.now_ms()))
+    }
+
     /// Sets the time at which a workload is looked at by itself.
     pub(crate) fn set_alarm(&mut self, who: WorkloadId) {
         let Some(record) = self.workloads.get(who) else { return };
-        let workload = &record.workload;
+        let (workload, now_ms) = (&record.workload, self.alarms.now_ms());
         let at_ms = match workload.standing {
             Standing::Pending => workload.seldom.not_before_ms,
             Standing::Reserved { evicted: false, .. } => workload.seldom.leave.map(|leave| leave.at_ms),
             Standing::Reserved { .. } | Standing::OnHold | Standing::Finished => None,
         };
-        let at_ms = at_ms.filter(|at_ms| *at_ms > self.alarms.now_ms());
-        self.alarms.set(who, at_ms);
+        let times = [at_ms.filter(|at_ms| *at_ms > now_ms), record.past.next_try_ms(now_ms)];
+        self.alarms.set(who, times.into_iter().flatten().min());
     }
 
     /// Why a workload that has quota and is not admitted yet may not keep it.
@@ -116,9 +135,7 @@ impl Engine {
     pub(crate) fn drain(&mut self, who: WorkloadId) {
         let Some(record) = self.workloads.get(who) else { return };
         let Phase::Holding(holding) = &record.phase else { return };
-        if holding.state != HoldState::Confirmed
-            || record.past.eviction_refused_at == Some(record.workload.version)
-        {
+        if holding.state != HoldState::Confirmed || self.may_not_be_evicted(record) {
             return;
         }
         let drains =

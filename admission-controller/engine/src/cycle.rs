@@ -4,7 +4,7 @@
 //! [`Engine::cycle`] is one such cycle. [`Engine::decide`] runs them back to back while anything progresses, so no head waits
 //! for a timer. What becomes of one head is in `process`.
 
-use model::planted::Bug;
+use std::collections::BTreeSet;
 
 use crate::assign::{Assignment, NoFit};
 use crate::decision::{Decision, EvictReason};
@@ -14,9 +14,8 @@ use crate::kept::{Charge, Kept};
 use crate::line::Order;
 use crate::process::Done;
 use crate::reason::PendingReason;
-use crate::record::{Claim, Phase};
-use crate::topology::View;
-use crate::tree::{Ledger, NodeId};
+use crate::record::Phase;
+use crate::tree::NodeId;
 use crate::workloads::WorkloadId;
 
 /// So many heads are looked at in one call before writes get their turn; the rest follows in the next call. At three to
@@ -44,7 +43,7 @@ struct Entry {
 /// What one cycle came to.
 #[derive(Default)]
 struct Pass {
-    /// How many heads were looked at that were not known to be blocked.
+    /// How many heads were looked at.
     heads: usize,
     /// Whether the next cycle sees something new.
     progress: bool,
@@ -120,51 +119,6 @@ impl Engine {
         self.queues[*queue].blocked.as_ref().is_none_or(|head| head.who != who)
     }
 
-    /// Gives room that came back to whom it was promised.
-    fn keep_promises(&mut self, now_ms: i64) {
-        let released = std::mem::take(&mut self.released);
-        if released {
-            // Who has quota already, and needs places, does not wait for the pods of others: its own are among them.
-            self.second_pass.values_mut().for_each(|ready| *ready = true);
-        }
-        if self.pods_are_awaited() {
-            self.waits_for_pods |= released;
-            return;
-        }
-        if !released || self.planted.is(Bug::KeepNoPromise) {
-            return;
-        }
-        for order in self.claims.clone() {
-            let Some(record) = self.workloads.get(order.who) else { continue };
-            let Phase::Claiming(claim) = &record.phase else { continue };
-            let claim = claim.clone();
-            if self.needs_other(order.who, claim.queue, &claim.admission, &claim.usage) {
-                self.drop_claim(order.who);
-            } else if self.pods_are_awaited() {
-                self.waits_for_pods = true;
-            } else if self.fits_beside(order.who, claim.queue, &claim.usage, &claim.places, Ledger::Held) {
-                self.reserve(order.who, claim.admission, claim.usage, claim.places, now_ms);
-            } else if self.is_void(order.who, &claim) {
-                self.drop_claim(order.who);
-            } else {
-                self.say_waiting(order.who, claim.queue);
-            }
-        }
-    }
-
-    /// Whether nodes have gone, or filled up with other pods, on which places were promised.
-    fn is_void(&mut self, who: WorkloadId, claim: &Claim) -> bool {
-        if claim.places.is_empty() {
-            return false;
-        }
-        let begun = self.what_if();
-        self.grounds.charge(&claim.places, Ledger::Planned, -1);
-        let places = self.places_beside(who, claim.queue, &claim.places);
-        let void = !self.grounds.fit(&places, View::Planned);
-        self.undo(begun);
-        void
-    }
-
     /// Looks at one head of every queue and does what can be done for it.
     fn pass(&mut self, now_ms: i64) -> Pass {
         let mut pass = Pass::default();
@@ -172,14 +126,13 @@ impl Engine {
         self.cycle_began_at = self.last_id();
         self.departed.clear();
         let (heads, fresh) = self.heads();
-        pass.heads = fresh;
         let seconds = self.nominate_seconds();
-        if pass.heads == 0 && seconds.is_empty() {
+        if fresh == 0 && seconds.is_empty() {
             return pass;
         }
+        pass.heads = heads.len() + seconds.len();
         let entries: Vec<Entry> = heads.into_iter().map(|head| self.nominate(head)).collect();
         // Who has quota already comes first.
-        pass.heads += seconds.len();
         let mut kept = Kept::default();
         for second in seconds {
             pass.progress |= self.process_second(second, &mut kept, now_ms);
@@ -239,7 +192,8 @@ impl Engine {
         })
     }
 
-    /// The head of every queue that has one, and how many of them are not known to be blocked.
+    /// The head of every queue that has one, and how many of them are not known to be blocked. Those that are have a part for the
+    /// sake of others of their tree, from whom something may be kept for them.
     fn heads(&mut self) -> (Vec<Head>, usize) {
         let (mut heads, mut fresh) = (Vec::with_capacity(self.ready.len()), 0);
         for id in self.ready.iter().copied().collect::<Vec<_>>() {
@@ -255,6 +209,13 @@ impl Engine {
                 }
                 None => {}
             }
+        }
+        // Places are kept from everybody, whatever the tree.
+        if fresh < heads.len() && !self.grounds.has_places() {
+            let is_fresh = |head: &Head| self.queues[head.queue].blocked.as_ref() != Some(&head.order);
+            let stirred: BTreeSet<NodeId> =
+                heads.iter().filter(|head| is_fresh(head)).map(|head| self.tree.root(head.queue)).collect();
+            heads.retain(|head| stirred.contains(&self.tree.root(head.queue)));
         }
         (heads, fresh)
     }

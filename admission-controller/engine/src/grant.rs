@@ -9,9 +9,13 @@ use crate::engine::Engine;
 use crate::input::{Admission, DelayedTopology, Standing};
 use crate::places::{Places, more_than};
 use crate::reason::PendingReason;
-use crate::record::{HoldState, Holding, Phase};
+use crate::record::{HoldState, Holding, Phase, Refusal};
 use crate::tree::{Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
+
+/// What the API server refused is tried again after so long: whoever mends a policy or a right looks whether it has helped.
+/// The same as for other writes of the controller, and rare enough for those that nobody mends.
+const REFUSED_FOR_MS: i64 = 60_000;
 
 impl Engine {
     /// Takes in what became of a decision. Outcomes of decisions that newer events have settled already are ignored.
@@ -31,14 +35,16 @@ impl Engine {
                         self.say_unplaced(who, PendingReason::AdmissionRefused(words));
                     }
                 }
-                Outcome::Refused(words) if matches!(record.workload.standing, Standing::Reserved { .. }) => {
-                    record.past.places_refused_at = Some(record.workload.version);
+                Outcome::Refused(_) | Outcome::Overruled(_) => {
+                    let refusal = refusal(outcome, record.workload.version, self.alarms.now_ms());
+                    let has_quota = matches!(record.workload.standing, Standing::Reserved { .. });
+                    let words = refusal.as_ref().map(|one| one.words.to_string()).unwrap_or_default();
+                    let past = &mut record.past;
+                    *(if has_quota { &mut past.places_refused } else { &mut past.refused }) = refusal;
                     self.replace(who);
-                    self.say_unplaced(who, PendingReason::AdmissionRefused(words));
-                }
-                Outcome::Refused(words) => {
-                    record.past.refused = Some(words.into());
-                    self.replace(who);
+                    if has_quota {
+                        self.say_unplaced(who, PendingReason::AdmissionRefused(words));
+                    }
                 }
             },
             HoldState::Leaving { decision, withdrawn: true, .. }
@@ -63,8 +69,9 @@ impl Engine {
                     self.say_it_stays(who);
                     self.replace(who);
                 }
-                Outcome::Refused(_) => {
-                    record.past.eviction_refused_at = Some(record.workload.version);
+                Outcome::Refused(_) | Outcome::Overruled(_) => {
+                    record.past.eviction_refused =
+                        refusal(outcome, record.workload.version, self.alarms.now_ms());
                     self.say_it_stays(who);
                     self.replace(who);
                 }
@@ -236,6 +243,16 @@ impl Engine {
         self.in_flight.insert(id, who);
         id
     }
+}
+
+/// What was refused at `now_ms`, and for how long it is not tried again.
+fn refusal(outcome: Outcome, version: u64, now_ms: i64) -> Option<Refusal> {
+    let (words, until_ms) = match outcome {
+        Outcome::Refused(words) => (words, Some(now_ms.saturating_add(REFUSED_FOR_MS))),
+        Outcome::Overruled(words) => (words, None),
+        Outcome::Written(_) | Outcome::Unsettled | Outcome::NotWritten => return None,
+    };
+    Some(Refusal { words: words.into(), version, until_ms })
 }
 
 /// Whether no pods wait for their places any more.

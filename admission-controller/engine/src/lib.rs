@@ -34,6 +34,7 @@ mod place;
 mod places;
 mod preempt;
 mod process;
+mod promises;
 mod queue;
 pub mod reason;
 mod record;

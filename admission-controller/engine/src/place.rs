@@ -216,9 +216,10 @@ impl Engine {
 
     pub(crate) fn enqueue(&mut self, who: WorkloadId, id: NodeId) {
         let Some(record) = self.workloads.get(who) else { return };
-        if let Some(words) = record.past.refused.clone() {
+        let refused = record.past.refused.as_ref().filter(|one| one.is_fresh(self.alarms.now_ms()));
+        if let Some(words) = refused.map(|one| one.words.to_string()) {
             self.put_apart(who, Some(id));
-            self.say(who, PendingReason::AdmissionRefused(words.into()));
+            self.say(who, PendingReason::AdmissionRefused(words));
             return;
         }
         let order = self.order_of(who, record);

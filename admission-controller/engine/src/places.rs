@@ -412,14 +412,23 @@ impl Engine {
             return;
         }
         self.released = true;
-        let has = |queue: &Queue| {
+        for queue in self.queues_with(flavors) {
+            self.reactivate(queue);
+        }
+    }
+
+    /// The queues whose workloads may want these places.
+    pub(crate) fn queues_beside(&self, places: &Places) -> Vec<NodeId> {
+        self.queues_with(&self.grounds.concerned(places))
+    }
+
+    /// The queues with quota of any of these flavors.
+    fn queues_with(&self, flavors: &[FlavorName]) -> Vec<NodeId> {
+        let has = |queue: &&Queue| {
             let groups = queue.spec.iter().flat_map(|spec| &spec.groups);
             groups.flat_map(|group| &group.flavors).any(|quotas| flavors.contains(&quotas.flavor))
         };
-        let concerned = self.queues.iter().filter(|queue| has(queue)).map(|queue| queue.node);
-        for queue in concerned.collect::<Vec<_>>() {
-            self.reactivate(queue);
-        }
+        self.queues.iter().filter(has).map(|queue| queue.node).collect()
     }
 
     /// The flavor, or the Topology it names, may have become another: its index is made anew before the next decision.

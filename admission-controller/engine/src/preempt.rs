@@ -555,7 +555,7 @@ impl<'a> Search<'a> {
                 }
                 HoldState::Assumed(_) | HoldState::Confirmed | HoldState::Leaving { .. } => {}
             }
-            if !leaves && record.past.eviction_refused_at == Some(record.workload.version) {
+            if !leaves && self.engine.may_not_be_evicted(record) {
                 continue;
             }
             let right = right(&record.workload);

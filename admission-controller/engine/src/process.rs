@@ -287,7 +287,7 @@ impl Engine {
         evictions.any(|evict| self.workloads.id(&evict.victim).and_then(root) == own)
     }
 
-    fn assumed(&self, who: WorkloadId) -> Option<DecisionId> {
+    pub(crate) fn assumed(&self, who: WorkloadId) -> Option<DecisionId> {
         match &self.workloads.get(who)?.phase {
             Phase::Holding(holding) => match &holding.state {
                 HoldState::Assumed(id) => Some(*id),

@@ -34,18 +34,54 @@ pub(crate) struct Record {
 /// What happened to a workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Past {
-    /// The API server refused its admission; kept until its spec changes.
-    pub(crate) refused: Option<Box<str>>,
+    /// Its admission was refused; forgotten when its spec changes.
+    pub(crate) refused: Option<Refusal>,
     /// Why it is evicted rather than given other places.
     pub(crate) unplaced: Option<PendingReason>,
-    /// The API server refused its eviction at this version.
-    pub(crate) eviction_refused_at: Option<u64>,
-    /// It has quota, and the API server refused its places at this version.
-    pub(crate) places_refused_at: Option<u64>,
+    /// Its eviction was refused.
+    pub(crate) eviction_refused: Option<Refusal>,
+    /// It has quota, and its places were refused.
+    pub(crate) places_refused: Option<Refusal>,
     /// It was told to make way when it had quota last.
     pub(crate) makes_way: bool,
     /// Who left so that it could have what it was promised last, each with its priority then.
     pub(crate) displaced: Vec<(WorkloadId, i32)>,
+}
+
+/// A write that was refused, and is not tried again for a while: a policy, a quota or a right may be another by then.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refusal {
+    /// What the API server said.
+    pub(crate) words: Box<str>,
+    /// Of the workload that was to be written.
+    pub(crate) version: u64,
+    /// In milliseconds since the epoch; `None` as long as the workload is what it is.
+    pub(crate) until_ms: Option<i64>,
+}
+
+impl Refusal {
+    /// Whether it is too early to try again, be the workload another or not.
+    pub(crate) fn is_fresh(&self, now_ms: i64) -> bool {
+        self.until_ms.is_none_or(|until_ms| now_ms < until_ms)
+    }
+
+    /// Whether the same write is not to be tried now.
+    pub(crate) fn stands(&self, version: u64, now_ms: i64) -> bool {
+        self.version == version && self.is_fresh(now_ms)
+    }
+}
+
+impl Past {
+    /// When something that was refused may be tried again, of what is not over at `now_ms`.
+    pub(crate) fn next_try_ms(&self, now_ms: i64) -> Option<i64> {
+        let refusals = [&self.refused, &self.eviction_refused, &self.places_refused];
+        refusals
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one.until_ms)
+            .filter(|until_ms| *until_ms > now_ms)
+            .min()
+    }
 }
 
 impl Plain for Past {
@@ -53,8 +89,8 @@ impl Plain for Past {
         static PLAIN: Past = Past {
             refused: None,
             unplaced: None,
-            eviction_refused_at: None,
-            places_refused_at: None,
+            eviction_refused: None,
+            places_refused: None,
             makes_way: false,
             displaced: Vec::new(),
         };

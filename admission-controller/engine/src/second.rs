@@ -34,7 +34,8 @@ impl Engine {
     pub(crate) fn note_second_pass(&mut self, who: WorkloadId) {
         let Some(record) = self.workloads.get(who) else { return };
         let Phase::Holding(holding) = &record.phase else { return };
-        let refused = record.past.places_refused_at == Some(record.workload.version);
+        let refused = record.past.places_refused.as_ref();
+        let refused = refused.is_some_and(|one| one.stands(record.workload.version, self.alarms.now_ms()));
         if holding.state == HoldState::Confirmed && !refused && needs_places(&record.workload, holding) {
             self.second_pass.insert(who, true);
         }
@@ -141,11 +142,20 @@ impl Engine {
         }
         match places {
             Err(reason) => {
+                self.give_up_places(who);
                 self.say_unplaced(who, reason);
                 false
             }
             Ok((places, targets)) => {
                 if targets.iter().any(|target| self.is_leaving(target.who)) {
+                    self.give_up_places(who);
+                    self.say_unplaced(who, PendingReason::TargetsTaken);
+                    return false;
+                }
+                if targets.iter().any(|target| self.assumed(target.who).is_some()) {
+                    // It is not known yet whether they are there. It looks again when it is.
+                    self.give_up_places(who);
+                    self.second_pass.insert(who, true);
                     self.say_unplaced(who, PendingReason::TargetsTaken);
                     return false;
                 }
@@ -178,6 +188,15 @@ impl Engine {
         let fits = matches!(found.verdict, Verdict::Fit);
         let promised = self.promised_to(who).is_some();
         fits && !promised && !self.grounds.fit(&more_than(&found.places, before), View::Now)
+    }
+
+    /// What it was promised is for others, whose heads were judged before in this cycle.
+    fn give_up_places(&mut self, who: WorkloadId) {
+        if let Some(promised) = self.promised_to(who) {
+            self.redeem(who);
+            self.released = true;
+            self.freed.extend(self.queues_beside(&promised));
+        }
     }
 
     fn promised_to(&self, who: WorkloadId) -> Option<Places> {

@@ -262,7 +262,7 @@ impl Judge {
     fn not_done_there(&mut self, uid: &Uid, now: Timestamp) {
         let Some(held) = self.opinions.remove(uid) else { return };
         // From here on the engine goes by what Kueue has decided, so that one difference does not bring others.
-        self.engine.written(held.id, Outcome::Refused("Kueue decided otherwise".to_owned()));
+        self.engine.written(held.id, Outcome::Overruled("Kueue decided otherwise".to_owned()));
         let Some(view) = self.world.workloads.get(uid) else { return };
         match held.opinion {
             Opinion::Admit(ours) => {

@@ -1,0 +1,172 @@
+//! Room that others have still to leave, and was promised: what becomes of the promise when other things happen.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use quota_engine::input::*;
+use quota_engine::*;
+use support::nodes::*;
+use support::*;
+
+/// Two flavors of one GPU each; `high` was promised that of `low`, which leaves the first.
+fn two_flavors(strategy: QueueingStrategy) -> World {
+    let flavors = [("a100", quota(1, None, None)), ("h100", quota(1, None, None))];
+    let mut queue = cluster_queue("cq", None, gpus(&flavors));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    queue.strategy = strategy;
+    let mut world = World::new([
+        Event::Flavor(flavor("a100")),
+        Event::Flavor(flavor("h100")),
+        Event::ClusterQueue(queue),
+        Event::LocalQueue(local_queue("cq")),
+    ]);
+    for (uid, priority) in [("low", 0), ("other", 9), ("high", 3)] {
+        world.put(workload(uid, "cq", 1, priority));
+        world.settle();
+    }
+    assert_eq!(world.victims(), [("low", "InClusterQueue")]);
+    world
+}
+
+fn flavor_of(world: &World, uid: &str) -> Option<String> {
+    let standing = &world.workloads[&Uid::from(uid)].standing;
+    let Standing::Reserved { admission, evicted: false, .. } = standing else { return None };
+    admission.pod_sets[0].flavors.values().next().map(ToString::to_string)
+}
+
+/// Whoever leaves may take for ever about it.
+#[test]
+fn who_was_promised_room_takes_what_comes_free_of_another_flavor() {
+    for strategy in [QueueingStrategy::BestEffortFifo, QueueingStrategy::StrictFifo] {
+        let mut world = two_flavors(strategy);
+        world.put(workload("behind", "cq", 1, 1));
+        world.standing("other", Standing::Finished);
+        world.settle();
+        assert_eq!(flavor_of(&world, "high").as_deref(), Some("h100"), "{strategy:?}");
+        assert!(!world.is_admitted("behind"));
+        // What was promised before is for the next.
+        world.standing("low", Standing::Finished);
+        world.settle();
+        assert_eq!(flavor_of(&world, "behind").as_deref(), Some("a100"), "{strategy:?}");
+    }
+}
+
+#[test]
+fn what_comes_free_of_another_flavor_is_for_the_first_of_the_queue() {
+    for strategy in [QueueingStrategy::BestEffortFifo, QueueingStrategy::StrictFifo] {
+        let mut world = two_flavors(strategy);
+        world.put(workload("first", "cq", 1, 5));
+        world.standing("other", Standing::Finished);
+        world.settle();
+        assert_eq!(flavor_of(&world, "first").as_deref(), Some("h100"), "{strategy:?}");
+        assert_eq!(flavor_of(&world, "high"), None);
+        world.standing("low", Standing::Finished);
+        world.settle();
+        assert_eq!(flavor_of(&world, "high").as_deref(), Some("a100"), "{strategy:?}");
+    }
+}
+
+/// Nodes, too, may come free beside those that others have to leave.
+#[test]
+fn who_was_promised_places_takes_others_that_come_free() {
+    let mut world = world(&["n1", "n2"], &[("cq", 8)]);
+    let mut queue = cluster_queue("cq", Some("pool"), gpus(&[("f", quota(8, None, None))]));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    world.engine.apply(Event::ClusterQueue(queue));
+    for (uid, priority) in [("low", 0), ("other", 9), ("high", 3)] {
+        world.put(Workload { priority, ..job(uid, "cq", [pods("main", 4, 1, on_one_host())]) });
+        world.settle();
+    }
+    assert_eq!(world.victims(), [("low", "InClusterQueue")]);
+    let left = hosts_of(&world, "other");
+    world.standing("other", Standing::Finished);
+    world.settle();
+    assert_eq!(hosts_of(&world, "high"), left);
+}
+
+/// The preemptor is gone, somebody else was promised the room of its victim, and the victim stays: its eviction is refused.
+#[test]
+fn a_promise_ends_when_who_was_to_leave_stays() {
+    let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(4, None, None))]));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let mut world = World::new([
+        Event::Flavor(flavor("a100")),
+        Event::ClusterQueue(queue),
+        Event::LocalQueue(local_queue("cq")),
+    ]);
+    world.put(workload("victim", "cq", 3, 0));
+    world.settle();
+    world.put(workload("preemptor", "cq", 4, 9));
+    let decisions = world.engine.decide(1_000);
+    let [Decision::Evict(evict)] = &decisions[..] else { panic!("{decisions:?}") };
+    world.workloads.remove(&Uid::from("preemptor"));
+    world.engine.apply(Event::WorkloadGone("preemptor".into()));
+    world.put(workload("next", "cq", 3, -1));
+    assert_eq!(world.engine.decide(1_000), []);
+    world.take_reasons();
+    assert!(matches!(world.reason("next"), PendingReason::WaitingForPreempted { .. }));
+    world.engine.written(evict.id, Outcome::Refused("no".into()));
+    world.put(workload("small", "cq", 1, -2));
+    world.settle();
+    assert!(world.is_admitted("small"));
+    assert_eq!(world.reason("next").token(), "WaitingForQuota");
+}
+
+/// `moved` has quota and lost its node; `leaves` is told to leave the only other one.
+fn promised_node() -> World {
+    let topology = TopologySettings { fail_fast: false, ..TopologySettings::default() };
+    let settings = Settings { topology, ..Settings::default() };
+    let mut world = world_with(settings, &["n2"], &[("a", 4), ("b", 8)]);
+    let mut leaves = job("leaves", "b", [pods("main", 4, 1, on_one_host())]);
+    leaves.standing = holds(&leaves, "b", Some(at(&[("n2", 4)])));
+    let Standing::Reserved { evicted, .. } = &mut leaves.standing else { panic!() };
+    *evicted = true;
+    world.put(leaves);
+    world.put(lost(&job("moved", "a", [pods("main", 4, 1, on_one_host())])));
+    world.settle();
+    world
+}
+
+/// It has quota, and the node of its places has failed.
+fn lost(one: &Workload) -> Workload {
+    let mut one = one.clone();
+    one.standing = holds(&one, "a", Some(at(&[("n1", 4)])));
+    one.seldom.unhealthy_nodes = vec!["n1".into()];
+    one
+}
+
+#[test]
+fn places_are_no_longer_kept_for_one_whom_they_do_not_serve_any_more() {
+    let mut world = promised_node();
+    world.put(job("next", "b", [pods("main", 3, 1, on_one_host())]));
+    world.settle();
+    assert!(!world.is_admitted("next"));
+    let asked = std::sync::Arc::new([(model::ResourceName::from(GPU), 1)].into());
+    world.engine.apply(Event::Pod("foreign".into(), "n2".into(), asked));
+    world.standing("leaves", Standing::Finished);
+    world.settle();
+    assert_eq!(hosts_of(&world, "moved"), ["n1"]);
+    assert_eq!(hosts_of(&world, "next"), ["n2"]);
+}
+
+/// Nobody knows yet whether it is there: another replica may have written it, or nobody.
+#[test]
+fn who_seeks_other_places_displaces_nobody_whose_admission_is_on_its_way() {
+    let mut world = world(&["n2"], &[("a", 8)]);
+    let mut queue = cluster_queue("a", Some("pool"), gpus(&[("f", quota(8, None, None))]));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    world.engine.apply(Event::ClusterQueue(queue));
+    world.put(job("low", "a", [pods("main", 4, 1, on_one_host())]));
+    let mut admission = world.engine.decide(1_000);
+    assert!(matches!(admission[..], [Decision::Reserve(_)]), "{admission:?}");
+    let mut seeks = Workload { priority: 5, ..job("seeks", "a", [pods("main", 4, 1, on_one_host())]) };
+    (seeks.standing, seeks.checks_passed) = (holds(&seeks, "a", None), true);
+    world.put(seeks);
+    let evicts =
+        |decision: &Decision| matches!(decision, Decision::Evict(evict) if evict.victim == "low".into());
+    let meanwhile = world.engine.decide(1_000);
+    assert!(!meanwhile.iter().any(evicts), "{meanwhile:?}");
+    world.carry_out(admission.remove(0));
+    assert!(world.engine.decide(1_000).iter().any(evicts));
+}
