@@ -60,7 +60,9 @@ impl Engine {
     /// Does what has become due.
     pub(crate) fn ring(&mut self, now_ms: i64) {
         for who in self.alarms.ring(now_ms) {
-            self.replace_if_waiting(who);
+            if self.workloads.get(who).is_some_and(|record| matches!(record.phase, Phase::Aside(_))) {
+                self.replace(who);
+            }
             self.try_again(who);
             self.drain(who);
         }
@@ -85,6 +87,8 @@ impl Engine {
         let queue = holding.queue;
         if record.past.eviction_refused.is_some() && !self.may_not_be_evicted(record) {
             self.reactivate_tree(queue);
+            // Who seeks places may displace it again, too.
+            self.released = true;
         }
         self.note_second_pass(who);
         self.set_alarm(who);

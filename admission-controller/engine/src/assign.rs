@@ -93,6 +93,15 @@ pub struct VictimSearch {
     last: Option<(Usage, Vec<Target>)>,
 }
 
+/// Nobody leaves.
+struct Nobody;
+
+impl Oracle for Nobody {
+    fn simulate(&mut self, _: &mut Engine, _: Question<'_>) -> Simulated {
+        Simulated { possibility: Possibility::NoCandidates, height: 0 }
+    }
+}
+
 impl Oracle for VictimSearch {
     fn simulate(&mut self, engine: &mut Engine, question: Question<'_>) -> Simulated {
         let pair = engine.tree.pair(question.flavor, question.resource);
@@ -349,6 +358,26 @@ impl Engine {
                 Err(NoFit { obstacles, usage, entitled_to: Some(places), height, tried })
             }
         }
+    }
+
+    /// What a workload that waits in `queue` can have at once, and nobody leaves for it: looked for from the first flavor on, up to one
+    /// that will do when others have left, if that ends a search.
+    pub(crate) fn assign_free(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+    ) -> Option<(Arc<Admission>, Usage, Places)> {
+        let replaced = self.adds_to(who, queue).map(|(_, admission)| admission);
+        let ask = Ask { replaced: replaced.as_deref(), ..Ask::default() };
+        let Scanned { found, usage, placed, waits, .. } = self.scan(who, queue, ask, &mut Nobody);
+        if found.mode() != Mode::Fit || !placed || waits {
+            return None;
+        }
+        let admission = found.into_admission(&self.queues[queue].name);
+        let places = self.places_of(who, &admission);
+        let both = [Ledger::Planned, Ledger::Held];
+        let fits = both.into_iter().all(|ledger| self.fits_beside(who, queue, &usage, &places, ledger));
+        fits.then_some((admission, usage, places))
     }
 
     /// What has to be freed by others.

@@ -81,22 +81,30 @@ impl Engine {
         self.ring(now_ms);
         self.reconfigure();
         self.keep_promises(now_ms);
-        let mut looked_at = 0;
-        while looked_at < HEADS_PER_CALL {
+        let (mut looked_at, mut kept) = (0, Vec::new());
+        self.cut_short = loop {
             let pass = self.pass(now_ms);
             looked_at += pass.heads;
             for (queue, order) in pass.held_back {
                 self.look_again(queue, &order);
             }
-            if !pass.progress && !self.step_aside(pass.outrun, &pass.kept, now_ms) {
+            if pass.heads > 0 {
+                kept = pass.kept;
+            }
+            let news = pass.progress
+                || self.step_aside(pass.outrun, &kept, now_ms)
+                || self.reconsider_promises(&kept, now_ms);
+            if !news {
                 // Who took back what was not told yet may have left room for whom it was promised.
                 if !self.released {
-                    break;
+                    break false;
                 }
                 self.keep_promises(now_ms);
             }
-        }
-        self.cut_short = looked_at >= HEADS_PER_CALL;
+            if looked_at >= HEADS_PER_CALL {
+                break true;
+            }
+        };
         if !self.cut_short {
             for who in std::mem::take(&mut self.unsaid) {
                 if self.waits_behind(who) {

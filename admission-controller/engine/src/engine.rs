@@ -85,6 +85,8 @@ pub struct Engine {
     pub(crate) reconfigured: bool,
     /// Quota came back: promises may be kept.
     pub(crate) released: bool,
+    /// The same, and whoever was promised room has not looked for something else since.
+    pub(crate) reconsiders: bool,
     /// Put into a StrictFIFO queue, or no longer its head, since the last decision: to be told that they wait behind others.
     pub(crate) unsaid: Vec<WorkloadId>,
     /// Whose reason to wait has changed since it was taken.

@@ -14,8 +14,11 @@ use crate::tree::{Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
 
 /// What the API server refused is tried again after so long: whoever mends a policy or a right looks whether it has helped.
-/// The same as for other writes of the controller, and rare enough for those that nobody mends.
+/// The same as for other writes of the controller.
 const REFUSED_FOR_MS: i64 = 60_000;
+
+/// With every refusal more it is twice as long, so often: an hour in the end. Others may have left for it in vain.
+const REFUSED_DOUBLED: u32 = 6;
 
 impl Engine {
     /// Takes in what became of a decision. Outcomes of decisions that newer events have settled already are ignored.
@@ -36,11 +39,12 @@ impl Engine {
                     }
                 }
                 Outcome::Refused(_) | Outcome::Overruled(_) => {
-                    let refusal = refusal(outcome, record.workload.version, self.alarms.now_ms());
                     let has_quota = matches!(record.workload.standing, Standing::Reserved { .. });
-                    let words = refusal.as_ref().map(|one| one.words.to_string()).unwrap_or_default();
-                    let past = &mut record.past;
-                    *(if has_quota { &mut past.places_refused } else { &mut past.refused }) = refusal;
+                    let past = &mut *record.past;
+                    let refused = if has_quota { &mut past.places_refused } else { &mut past.refused };
+                    *refused =
+                        refusal(outcome, record.workload.version, refused.as_ref(), self.alarms.now_ms());
+                    let words = refused.as_ref().map(|one| one.words.to_string()).unwrap_or_default();
                     self.replace(who);
                     if has_quota {
                         self.say_unplaced(who, PendingReason::AdmissionRefused(words));
@@ -60,6 +64,9 @@ impl Engine {
                 Outcome::Written(version) => {
                     *decision = None;
                     record.workload.version = record.workload.version.max(version);
+                    if record.past.eviction_refused.is_some() {
+                        record.past.eviction_refused = None;
+                    }
                     if let Standing::Reserved { evicted, .. } = &mut record.workload.standing {
                         *evicted = true;
                     }
@@ -70,8 +77,9 @@ impl Engine {
                     self.replace(who);
                 }
                 Outcome::Refused(_) | Outcome::Overruled(_) => {
-                    record.past.eviction_refused =
-                        refusal(outcome, record.workload.version, self.alarms.now_ms());
+                    let refused = &mut record.past.eviction_refused;
+                    *refused =
+                        refusal(outcome, record.workload.version, refused.as_ref(), self.alarms.now_ms());
                     self.say_it_stays(who);
                     self.replace(who);
                 }
@@ -163,6 +171,9 @@ impl Engine {
         let Phase::Holding(holding) = &mut record.phase else { return };
         holding.state = HoldState::Confirmed;
         let vacated = holding.vacating.take();
+        if record.past.refused.is_some() || record.past.places_refused.is_some() {
+            (record.past.refused, record.past.places_refused) = (None, None);
+        }
         record.workload.version = record.workload.version.max(version);
         record.workload.standing = Standing::Reserved {
             admission: holding.admission.clone(),
@@ -245,14 +256,16 @@ impl Engine {
     }
 }
 
-/// What was refused at `now_ms`, and for how long it is not tried again.
-fn refusal(outcome: Outcome, version: u64, now_ms: i64) -> Option<Refusal> {
+/// What was refused at `now_ms`, after it was `before`, and for how long it is not tried again.
+fn refusal(outcome: Outcome, version: u64, before: Option<&Refusal>, now_ms: i64) -> Option<Refusal> {
+    let times = before.map_or(0, |one| one.times).saturating_add(1);
+    let wait_ms = REFUSED_FOR_MS << (times - 1).min(REFUSED_DOUBLED);
     let (words, until_ms) = match outcome {
-        Outcome::Refused(words) => (words, Some(now_ms.saturating_add(REFUSED_FOR_MS))),
+        Outcome::Refused(words) => (words, Some(now_ms.saturating_add(wait_ms))),
         Outcome::Overruled(words) => (words, None),
         Outcome::Written(_) | Outcome::Unsettled | Outcome::NotWritten => return None,
     };
-    Some(Refusal { words: words.into(), version, until_ms })
+    Some(Refusal { words: words.into(), version, times, until_ms })
 }
 
 /// Whether no pods wait for their places any more.

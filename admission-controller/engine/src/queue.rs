@@ -117,11 +117,6 @@ impl Queue {
         let waits = self.is_strict() && self.claiming.first().is_some_and(waits);
         (!waits).then_some(head)
     }
-
-    /// Its head, unless that was looked at and blocks the queue.
-    pub(crate) fn next_turn(&self) -> Option<&Order> {
-        self.head().filter(|head| self.blocked.as_ref() != Some(*head))
-    }
 }
 
 /// Every ClusterQueue, by its node in the tree. None is ever taken out.

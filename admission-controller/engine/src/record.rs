@@ -55,6 +55,8 @@ pub(crate) struct Refusal {
     pub(crate) words: Box<str>,
     /// Of the workload that was to be written.
     pub(crate) version: u64,
+    /// How often in a row.
+    pub(crate) times: u32,
     /// In milliseconds since the epoch; `None` as long as the workload is what it is.
     pub(crate) until_ms: Option<i64>,
 }
@@ -119,10 +121,13 @@ impl Record {
         let same_spec = same_worth && now.pod_sets == then.pod_sets && now.queue == then.queue;
         self.said = before.said.take();
         self.progress = before.progress.take();
-        let Past { refused, displaced, makes_way, .. } = std::mem::take(&mut before.past).into_inner();
-        let displaced = if same_worth { displaced } else { Vec::new() };
-        let refused = refused.filter(|_| same_spec);
-        self.past = Past { refused, displaced, makes_way, ..Past::default() }.into();
+        let mut past = std::mem::take(&mut before.past).into_inner();
+        past.unplaced = None;
+        past.refused = past.refused.filter(|_| same_spec);
+        if !same_worth {
+            past.displaced.clear();
+        }
+        self.past = past.into();
     }
 
     /// Whether its admission may become complete yet, be it with the quota that it has or with that of another time.

@@ -133,6 +133,10 @@ impl Engine {
             }
         };
         if self.settings.topology.fail_fast && self.has_lost_a_node(who) {
+            if self.workloads.get(who).is_some_and(|record| self.may_not_be_evicted(record)) {
+                self.say_unplaced(who, places.err().unwrap_or(PendingReason::NoLongerFits));
+                return false;
+            }
             self.redeem(who);
             self.evict(who, EvictReason::NodeFailures, None);
             if let Some(record) = self.workloads.get_mut(who) {

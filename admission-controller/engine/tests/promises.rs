@@ -11,14 +11,10 @@ use support::*;
 
 /// Two flavors of one GPU each; `high` was promised that of `low`, which leaves the first.
 fn two_flavors(strategy: QueueingStrategy) -> World {
-    let flavors = [("a100", quota(1, None, None)), ("h100", quota(1, None, None))];
-    let mut queue = cluster_queue("cq", None, gpus(&flavors));
-    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
-    queue.strategy = strategy;
     let mut world = World::new([
         Event::Flavor(flavor("a100")),
         Event::Flavor(flavor("h100")),
-        Event::ClusterQueue(queue),
+        Event::ClusterQueue(queue_of_two(strategy)),
         Event::LocalQueue(local_queue("cq")),
     ]);
     for (uid, priority) in [("low", 0), ("other", 9), ("high", 3)] {
@@ -29,27 +25,50 @@ fn two_flavors(strategy: QueueingStrategy) -> World {
     world
 }
 
+fn queue_of_two(strategy: QueueingStrategy) -> ClusterQueue {
+    let flavors = [("a100", quota(1, None, None)), ("h100", quota(1, None, None))];
+    let mut queue = cluster_queue("cq", None, gpus(&flavors));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    ClusterQueue { strategy, ..queue }
+}
+
 fn flavor_of(world: &World, uid: &str) -> Option<String> {
     let standing = &world.workloads[&Uid::from(uid)].standing;
     let Standing::Reserved { admission, evicted: false, .. } = standing else { return None };
     admission.pod_sets[0].flavors.values().next().map(ToString::to_string)
 }
 
-/// Whoever leaves may take for ever about it.
+/// Whoever leaves may take for ever about it, and a StrictFIFO queue would stand still as long.
 #[test]
 fn who_was_promised_room_takes_what_comes_free_of_another_flavor() {
     for strategy in [QueueingStrategy::BestEffortFifo, QueueingStrategy::StrictFifo] {
         let mut world = two_flavors(strategy);
-        world.put(workload("behind", "cq", 1, 1));
+        if strategy == QueueingStrategy::StrictFifo {
+            world.put(workload("behind", "cq", 1, 1));
+        }
         world.standing("other", Standing::Finished);
         world.settle();
         assert_eq!(flavor_of(&world, "high").as_deref(), Some("h100"), "{strategy:?}");
-        assert!(!world.is_admitted("behind"));
         // What was promised before is for the next.
+        world.put(workload("behind", "cq", 1, 1));
+        world.settle();
+        assert!(!world.is_admitted("behind"));
         world.standing("low", Standing::Finished);
         world.settle();
         assert_eq!(flavor_of(&world, "behind").as_deref(), Some("a100"), "{strategy:?}");
     }
+}
+
+/// The queue would rather have others leave than look at its next flavor.
+#[test]
+fn who_was_promised_room_keeps_to_it_where_the_search_may_stop_there() {
+    let mut world = two_flavors(QueueingStrategy::BestEffortFifo);
+    let mut queue = queue_of_two(QueueingStrategy::BestEffortFifo);
+    queue.fungibility.when_can_preempt = Search::MayStop;
+    world.engine.apply(Event::ClusterQueue(queue));
+    world.standing("other", Standing::Finished);
+    world.settle();
+    assert_eq!(flavor_of(&world, "high"), None);
 }
 
 #[test]
@@ -65,6 +84,58 @@ fn what_comes_free_of_another_flavor_is_for_the_first_of_the_queue() {
         world.settle();
         assert_eq!(flavor_of(&world, "high").as_deref(), Some("a100"), "{strategy:?}");
     }
+}
+
+/// The head of a StrictFIFO queue needs two; one has come free, and is not for whoever was promised something else.
+#[test]
+fn who_was_promised_room_does_not_overtake_the_head_of_its_queue() {
+    let mut world = two_flavors(QueueingStrategy::StrictFifo);
+    let flavors = [("a100", quota(1, None, None)), ("h100", quota(2, None, None))];
+    let mut queue = cluster_queue("cq", None, gpus(&flavors));
+    queue.strategy = QueueingStrategy::StrictFifo;
+    world.put(workload("second", "cq", 1, 9));
+    world.engine.apply(Event::ClusterQueue(queue));
+    world.settle();
+    assert!(world.is_admitted("second"));
+    world.put(workload("head", "cq", 2, 5));
+    world.settle();
+    world.standing("other", Standing::Finished);
+    world.settle();
+    assert_eq!(flavor_of(&world, "high"), None);
+    world.standing("second", Standing::Finished);
+    world.settle();
+    assert_eq!(flavor_of(&world, "head").as_deref(), Some("h100"));
+}
+
+/// What comes free is its owner's, who may not take it back from one who borrows it.
+#[test]
+fn who_was_promised_room_borrows_nothing_that_its_owner_has_a_use_for() {
+    let mut borrower = cluster_queue(
+        "borrower",
+        Some("pool"),
+        gpus(&[("a100", quota(1, None, None)), ("h100", quota(0, None, None))]),
+    );
+    borrower.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let owner = cluster_queue("owner", Some("pool"), gpus(&[("h100", quota(1, None, None))]));
+    let mut world = World::new([
+        Event::Flavor(flavor("a100")),
+        Event::Flavor(flavor("h100")),
+        Event::ClusterQueue(borrower),
+        Event::ClusterQueue(owner),
+        Event::LocalQueue(local_queue("borrower")),
+        Event::LocalQueue(local_queue("owner")),
+    ]);
+    for (uid, queue, priority) in
+        [("low", "borrower", 0), ("runs", "owner", 0), ("waits", "owner", -5), ("high", "borrower", 3)]
+    {
+        world.put(workload(uid, queue, 1, priority));
+        world.settle();
+    }
+    assert_eq!(world.victims(), [("low", "InClusterQueue")]);
+    world.standing("runs", Standing::Finished);
+    world.settle();
+    assert!(world.is_admitted("waits"));
+    assert_eq!(flavor_of(&world, "high"), None);
 }
 
 /// Nodes, too, may come free beside those that others have to leave.

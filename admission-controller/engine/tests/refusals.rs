@@ -60,6 +60,27 @@ fn a_refused_admission_is_tried_again_after_a_minute() {
     assert_eq!(world.engine.next_alarm_ms(), None);
 }
 
+/// Others may leave for it in vain each time.
+#[test]
+fn who_is_refused_again_and_again_waits_longer_each_time() {
+    let mut world = world();
+    world.put(workload("one", "cq", 4, 0));
+    let mut waits = Vec::new();
+    let mut now_ms = 1_000;
+    for _ in 0..9 {
+        assert_eq!(answer(&mut world, now_ms, &refused()).len(), 1);
+        let next_ms = world.engine.next_alarm_ms().unwrap();
+        waits.push((next_ms - now_ms) / MINUTE_MS);
+        now_ms = next_ms;
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+    // Once it was written all is as before.
+    world.settle_at(now_ms);
+    world.standing("one", Standing::Pending);
+    assert_eq!(answer(&mut world, now_ms, &refused()).len(), 1);
+    assert_eq!(world.engine.next_alarm_ms(), Some(now_ms + MINUTE_MS));
+}
+
 #[test]
 fn what_somebody_else_decides_otherwise_is_not_tried_again() {
     let mut world = world();
@@ -84,6 +105,57 @@ fn a_refused_eviction_is_tried_again_after_a_minute() {
     world.standing("low", Standing::Finished);
     world.settle_at(2_000 + MINUTE_MS);
     assert!(world.is_admitted("high"));
+}
+
+/// It may be told to leave at once when it has changed, and whoever waits for its place looks again when the minute is over.
+#[test]
+fn a_refused_eviction_is_tried_again_though_its_workload_has_changed_meanwhile() {
+    let mut world = world();
+    world.put(workload("low", "cq", 4, 0));
+    world.settle();
+    world.put(workload("high", "cq", 4, 5));
+    answer(&mut world, 2_000, &refused());
+    let low = world.workloads[&Uid::from("low")].clone();
+    world.put(Workload { pods_ready: true, ..low });
+    world.settle_at(2_000 + MINUTE_MS);
+    assert_eq!(world.victims(), [("low", "InClusterQueue")]);
+}
+
+/// One whose node has failed, with no other for it.
+#[test]
+fn an_eviction_for_want_of_nodes_that_was_refused_is_tried_again_after_a_minute() {
+    let mut world = support::nodes::world(&[], &[("a", 4)]);
+    let mut moved = job("moved", "a", [pods("main", 4, 1, on_one_host())]);
+    moved.standing = holds(&moved, "a", Some(at(&[("n1", 4)])));
+    moved.seldom.unhealthy_nodes = vec!["n1".into()];
+    world.put(moved);
+    let evicts = |decisions: &[Decision]| decisions.iter().any(|one| matches!(one, Decision::Evict(_)));
+    let decisions = world.engine.decide(1_000);
+    let [Decision::Evict(evict)] = &decisions[..] else { panic!("{decisions:?}") };
+    world.engine.written(evict.id, refused());
+    assert!(!evicts(&world.engine.decide(1_000)));
+    assert!(!evicts(&world.engine.decide(MINUTE_MS)));
+    assert!(evicts(&world.engine.decide(1_000 + MINUTE_MS)));
+}
+
+/// One that has quota, and seeks places.
+#[test]
+fn who_seeks_places_looks_again_when_a_refused_eviction_may_be_tried_again() {
+    let mut world = support::nodes::world(&["n1"], &[("a", 8)]);
+    let mut queue = cluster_queue("a", Some("pool"), gpus(&[("f", quota(8, None, None))]));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    world.engine.apply(Event::ClusterQueue(queue));
+    world.put(job("low", "a", [pods("main", 4, 1, on_one_host())]));
+    world.settle();
+    let mut seeks = Workload { priority: 5, ..job("seeks", "a", [pods("main", 4, 1, on_one_host())]) };
+    (seeks.standing, seeks.checks_passed) = (holds(&seeks, "a", None), true);
+    world.put(seeks);
+    let evicts = |one: &Decision| matches!(one, Decision::Evict(_));
+    let decisions = world.engine.decide(2_000);
+    let Some(Decision::Evict(evict)) = decisions.iter().find(|one| evicts(one)) else { panic!() };
+    world.engine.written(evict.id, refused());
+    assert!(!world.engine.decide(2_000).iter().any(evicts));
+    assert!(world.engine.decide(2_000 + MINUTE_MS).iter().any(evicts));
 }
 
 #[test]
