@@ -97,7 +97,7 @@ impl Engine {
     /// Whether the API server has refused to evict it, and is not to be asked again yet.
     pub(crate) fn may_not_be_evicted(&self, record: &Record) -> bool {
         let refused = record.past.eviction_refused.as_ref();
-        refused.is_some_and(|one| one.stands(record.workload.version, self.alarms.now_ms()))
+        refused.is_some_and(|one| one.stands(self.alarms.now_ms()))
     }
 
     /// Sets the time at which a workload is looked at by itself.

@@ -362,22 +362,17 @@ impl Engine {
 
     /// What a workload that waits in `queue` can have at once, and nobody leaves for it: looked for from the first flavor on, up to one
     /// that will do when others have left, if that ends a search.
-    pub(crate) fn assign_free(
-        &mut self,
-        who: WorkloadId,
-        queue: NodeId,
-    ) -> Option<(Arc<Admission>, Usage, Places)> {
+    pub(crate) fn assign_free(&mut self, who: WorkloadId, queue: NodeId) -> Option<Assignment> {
         let replaced = self.adds_to(who, queue).map(|(_, admission)| admission);
         let ask = Ask { replaced: replaced.as_deref(), ..Ask::default() };
         let Scanned { found, usage, placed, waits, .. } = self.scan(who, queue, ask, &mut Nobody);
         if found.mode() != Mode::Fit || !placed || waits {
             return None;
         }
+        let height = found.height;
         let admission = found.into_admission(&self.queues[queue].name);
         let places = self.places_of(who, &admission);
-        let both = [Ledger::Planned, Ledger::Held];
-        let fits = both.into_iter().all(|ledger| self.fits_beside(who, queue, &usage, &places, ledger));
-        fits.then_some((admission, usage, places))
+        Some(Assignment { admission, usage, places, verdict: Verdict::Fit, height, tried: Tried::new() })
     }
 
     /// What has to be freed by others.

@@ -81,19 +81,15 @@ impl Engine {
         self.ring(now_ms);
         self.reconfigure();
         self.keep_promises(now_ms);
-        let (mut looked_at, mut kept) = (0, Vec::new());
+        let mut looked_at = 0;
         self.cut_short = loop {
             let pass = self.pass(now_ms);
             looked_at += pass.heads;
             for (queue, order) in pass.held_back {
                 self.look_again(queue, &order);
             }
-            if pass.heads > 0 {
-                kept = pass.kept;
-            }
-            let news = pass.progress
-                || self.step_aside(pass.outrun, &kept, now_ms)
-                || self.reconsider_promises(&kept, now_ms);
+            let news =
+                pass.progress || self.step_aside(pass.outrun, &pass.kept, now_ms) || self.give_up_promises();
             if !news {
                 // Who took back what was not told yet may have left room for whom it was promised.
                 if !self.released {
@@ -139,7 +135,14 @@ impl Engine {
             return pass;
         }
         pass.heads = heads.len() + seconds.len();
-        let entries: Vec<Entry> = heads.into_iter().map(|head| self.nominate(head)).collect();
+        let mut entries = Vec::with_capacity(heads.len());
+        for head in heads {
+            match self.nominate(head) {
+                Some(entry) => entries.push(entry),
+                // The next of its queue has a turn.
+                None => pass.progress = true,
+            }
+        }
         // Who has quota already comes first.
         let mut kept = Kept::default();
         for second in seconds {
@@ -207,7 +210,7 @@ impl Engine {
         for id in self.ready.iter().copied().collect::<Vec<_>>() {
             self.park_behind_their_like(id);
             let queue = &self.queues[id];
-            match queue.head() {
+            match queue.claimant().or_else(|| queue.head()) {
                 Some(order) => {
                     fresh += usize::from(queue.blocked.as_ref() != Some(order));
                     heads.push(Head { order: order.clone(), queue: id });
@@ -228,9 +231,13 @@ impl Engine {
         (heads, fresh)
     }
 
-    fn nominate(&mut self, head: Head) -> Entry {
-        let found = self.assign(head.who(), head.queue);
-        Entry { head, found }
+    /// `None` for one that was promised room and finds nothing else.
+    fn nominate(&mut self, head: Head) -> Option<Entry> {
+        let found = match self.is_claiming(head.who()) {
+            true => Ok(self.found_instead(&head)?),
+            false => self.assign(head.who(), head.queue),
+        };
+        Some(Entry { head, found })
     }
 
     /// Heads that ask for the same as one that was looked at before them, and did not fit, need not be looked at.

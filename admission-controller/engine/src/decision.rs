@@ -190,8 +190,8 @@ pub enum Outcome {
     Unsettled,
     /// It was certainly not written and may be tried again at once (a lost lease, a stop before it was sent).
     NotWritten,
-    /// The API server does not take it, with these words. It is tried again when the object changes, or after a
-    /// minute; every time more after twice as long, up to an hour.
+    /// The API server does not take it, with these words. It is tried again after a minute, every time more after
+    /// twice as long, up to an hour; an admission also when the workload asks for something else.
     Refused(String),
     /// Whoever decides in our place decided otherwise. It is not tried again before the object changes.
     Overruled(String),

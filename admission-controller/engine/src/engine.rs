@@ -85,8 +85,8 @@ pub struct Engine {
     pub(crate) reconfigured: bool,
     /// Quota came back: promises may be kept.
     pub(crate) released: bool,
-    /// The same, and whoever was promised room has not looked for something else since.
-    pub(crate) reconsiders: bool,
+    /// The same, or it is known that some does not come back, and whether more is promised than will was not looked at since.
+    pub(crate) doubts_promises: bool,
     /// Put into a StrictFIFO queue, or no longer its head, since the last decision: to be told that they wait behind others.
     pub(crate) unsaid: Vec<WorkloadId>,
     /// Whose reason to wait has changed since it was taken.
@@ -138,11 +138,12 @@ impl Engine {
             let inactive = self.why_inactive(id);
             let provisioned = self.provisioned(id);
             let places_all = self.places_all(id);
+            let has_choice = self.has_choice(id);
             let queue = &mut self.queues[id];
             if let Some(spec) = queue.spec.as_mut().filter(|spec| spec.provisioned != provisioned) {
                 Arc::make_mut(spec).provisioned = provisioned;
             }
-            (queue.inactive, queue.places_all) = (inactive, places_all);
+            (queue.inactive, queue.places_all, queue.has_choice) = (inactive, places_all, has_choice);
             queue.blocked = None;
             queue.generation += 1;
             self.queues.touch(id);

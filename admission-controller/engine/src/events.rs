@@ -300,6 +300,9 @@ impl Engine {
         let Some(record) = self.workloads.get_mut(who) else { return };
         record.workload.pod_sets = self.asked.share(pod_sets);
         record.workload.seldom.defect = defect;
+        if record.past.refused.is_some() {
+            record.past.refused = None;
+        }
         record.shape = Shape::of(&record.workload, &mut self.shapes);
         if waits {
             self.place(who);

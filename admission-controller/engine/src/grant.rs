@@ -42,8 +42,7 @@ impl Engine {
                     let has_quota = matches!(record.workload.standing, Standing::Reserved { .. });
                     let past = &mut *record.past;
                     let refused = if has_quota { &mut past.places_refused } else { &mut past.refused };
-                    *refused =
-                        refusal(outcome, record.workload.version, refused.as_ref(), self.alarms.now_ms());
+                    *refused = refusal(outcome, refused.as_ref(), self.alarms.now_ms());
                     let words = refused.as_ref().map(|one| one.words.to_string()).unwrap_or_default();
                     self.replace(who);
                     if has_quota {
@@ -56,6 +55,9 @@ impl Engine {
             {
                 if let Outcome::Written(version) = outcome {
                     record.workload.version = record.workload.version.max(version);
+                }
+                if record.past.eviction_refused.is_some() {
+                    record.past.eviction_refused = None;
                 }
                 record.workload.standing = Standing::Pending;
                 self.replace(who);
@@ -78,8 +80,7 @@ impl Engine {
                 }
                 Outcome::Refused(_) | Outcome::Overruled(_) => {
                     let refused = &mut record.past.eviction_refused;
-                    *refused =
-                        refusal(outcome, record.workload.version, refused.as_ref(), self.alarms.now_ms());
+                    *refused = refusal(outcome, refused.as_ref(), self.alarms.now_ms());
                     self.say_it_stays(who);
                     self.replace(who);
                 }
@@ -257,7 +258,7 @@ impl Engine {
 }
 
 /// What was refused at `now_ms`, after it was `before`, and for how long it is not tried again.
-fn refusal(outcome: Outcome, version: u64, before: Option<&Refusal>, now_ms: i64) -> Option<Refusal> {
+fn refusal(outcome: Outcome, before: Option<&Refusal>, now_ms: i64) -> Option<Refusal> {
     let times = before.map_or(0, |one| one.times).saturating_add(1);
     let wait_ms = REFUSED_FOR_MS << (times - 1).min(REFUSED_DOUBLED);
     let (words, until_ms) = match outcome {
@@ -265,7 +266,7 @@ fn refusal(outcome: Outcome, version: u64, before: Option<&Refusal>, now_ms: i64
         Outcome::Overruled(words) => (words, None),
         Outcome::Written(_) | Outcome::Unsettled | Outcome::NotWritten => return None,
     };
-    Some(Refusal { words: words.into(), version, times, until_ms })
+    Some(Refusal { words: words.into(), times, until_ms })
 }
 
 /// Whether no pods wait for their places any more.

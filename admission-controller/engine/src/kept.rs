@@ -131,7 +131,7 @@ impl Engine {
     }
 
     /// More may be kept than there is: the rest is in use, and nobody has to leave for it.
-    pub(crate) fn charge_what_is_free_of(&mut self, kept: &[Charge]) -> Vec<Charge> {
+    fn charge_what_is_free_of(&mut self, kept: &[Charge]) -> Vec<Charge> {
         let mut charged = Vec::with_capacity(kept.len());
         for (node, usage, places) in kept {
             let free = |pair: FlavorResource, amount: i64| {

@@ -81,6 +81,7 @@ impl Engine {
                 }
                 // Nor does a slice that was to come in its place need all of what it was promised.
                 self.released |= stays;
+                self.doubts_promises |= stays;
             }
             HoldState::Assumed(decision) => {
                 self.in_flight.remove(&decision);
@@ -216,7 +217,7 @@ impl Engine {
 
     pub(crate) fn enqueue(&mut self, who: WorkloadId, id: NodeId) {
         let Some(record) = self.workloads.get(who) else { return };
-        let refused = record.past.refused.as_ref().filter(|one| one.is_fresh(self.alarms.now_ms()));
+        let refused = record.past.refused.as_ref().filter(|one| one.stands(self.alarms.now_ms()));
         if let Some(words) = refused.map(|one| one.words.to_string()) {
             self.put_apart(who, Some(id));
             self.say(who, PendingReason::AdmissionRefused(words));

@@ -95,6 +95,9 @@ impl Engine {
             Ok(assignment) => assignment,
             Err(no_fit) => return self.does_not_fit(head, no_fit, kept, false),
         };
+        if self.is_claiming(head.who()) {
+            return self.take_instead(head, assignment, now_ms);
+        }
         // Others leave for an earlier head: its own victims, or the slice to which it was to add.
         let lost = self.needs_other(head.who(), head.queue, &assignment.admission, &assignment.usage);
         let recomputes = self.settings.recompute_overlapping_targets;

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use model::planted::Bug;
 
+use crate::assign::Assignment;
+use crate::cycle::Head;
 use crate::engine::Engine;
-use crate::kept::Charge;
-use crate::line::Order;
+use crate::places::Places;
+use crate::process::Done;
 use crate::record::{Claim, Phase};
-use crate::tree::Ledger;
+use crate::tree::{Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
-
-/// So many look for something else at a time, the first of them: each may look at every node.
-const RECONSIDERED: usize = 256;
 
 impl Engine {
     /// Gives room that came back to whom it was promised.
@@ -30,7 +29,7 @@ impl Engine {
         if !released || self.planted.is(Bug::KeepNoPromise) {
             return;
         }
-        self.reconsiders = true;
+        self.doubts_promises = true;
         for order in self.claims.clone() {
             self.keep_promise(order.who, now_ms);
         }
@@ -56,65 +55,78 @@ impl Engine {
         }
     }
 
-    /// Room came back, and nobody has a use for what is left of it, except for what is `kept`. Promises that cannot be kept any more
-    /// end, and whoever was promised something else takes what is there. Returns whether the next cycle sees something new.
-    pub(crate) fn reconsider_promises(&mut self, kept: &[Charge], now_ms: i64) -> bool {
-        if self.pods_are_awaited() || !std::mem::take(&mut self.reconsiders) {
+    /// More may be promised by now than comes back: somebody stays after all, or nodes have gone or filled up with other pods.
+    /// Who was to have it last looks for something else. Returns whether there is such a one. Asked when nobody has a turn, so that
+    /// somebody who is told to leave once more counts as leaving.
+    pub(crate) fn give_up_promises(&mut self) -> bool {
+        if !std::mem::take(&mut self.doubts_promises) {
             return false;
         }
-        if self.give_up_promises() {
-            self.reconsiders = true;
-            return true;
-        }
-        let kept = self.charge_what_is_free_of(kept);
-        let mut news = false;
-        for order in self.claims.iter().take(RECONSIDERED).cloned().collect::<Vec<_>>() {
-            news |= self.take_instead(&order, now_ms);
-        }
-        self.charge_kept(&kept, -1);
-        news
-    }
-
-    /// More may be promised by now than comes back: somebody stays after all, or nodes have gone or filled up with other pods.
-    /// Who was to have it last looks for something else. Returns whether there is such a one.
-    fn give_up_promises(&mut self) -> bool {
         let before = self.claims.len();
         for order in self.claims.clone().into_iter().rev() {
             let Some(claim) = self.claim_of(order.who) else { continue };
-            let begun = self.what_if();
-            self.charge(claim.queue, &claim.usage, &claim.places, Ledger::Planned, -1);
-            let stands =
-                self.fits_beside(order.who, claim.queue, &claim.usage, &claim.places, Ledger::Planned);
-            self.undo(begun);
-            if !stands {
+            if !self.fits_instead(order.who, &claim, (&claim.usage, &claim.places), &[Ledger::Planned]) {
                 self.drop_claim(order.who);
             }
         }
         self.claims.len() < before
     }
 
-    /// Who has to leave for it may take long about it: it takes another flavor, or other nodes, if it can have them at once. Then
-    /// nobody has to leave for it any more; those who were told to leave room for others.
-    fn take_instead(&mut self, order: &Order, now_ms: i64) -> bool {
-        let who = order.who;
-        let Some(claim) = self.claim_of(who) else { return false };
-        let Some(spec) = &self.queues[claim.queue].spec else { return false };
-        let is_all = claim.places.is_empty() && spec.groups.iter().all(|group| group.flavors.len() < 2);
-        // Nobody overtakes the head of a StrictFIFO queue.
-        let queue = &self.queues[claim.queue];
-        if is_all || queue.is_strict() && queue.head().is_some_and(|head| head < order) {
-            return false;
-        }
+    /// Whether it fits, in each of these books, when its own promise is not counted.
+    fn fits_instead(
+        &mut self,
+        who: WorkloadId,
+        claim: &Claim,
+        (usage, places): (&Usage, &Places),
+        ledgers: &[Ledger],
+    ) -> bool {
         let begun = self.what_if();
         self.charge(claim.queue, &claim.usage, &claim.places, Ledger::Planned, -1);
-        let found = self.assign_free(who, claim.queue);
+        let fits = ledgers.iter().all(|ledger| self.fits_beside(who, claim.queue, usage, places, *ledger));
         self.undo(begun);
-        let Some((admission, usage, places)) = found else { return false };
-        self.displaces(who, &[]);
-        self.displacements.forget(who);
-        self.reserve(who, admission, Arc::new(usage), places, now_ms);
-        self.reactivate_tree(claim.queue);
-        self.places_freed(&claim.places);
-        true
+        fits
+    }
+
+    /// Whether what serves a workload of this queue may be had in more than one way.
+    pub(crate) fn has_choice(&self, queue: NodeId) -> bool {
+        let groups = self.queues[queue].spec.iter().flat_map(|spec| &spec.groups);
+        let mut groups = groups.map(|group| &group.flavors);
+        groups
+            .any(|flavors| flavors.len() > 1 || flavors.iter().any(|one| self.grounds.has_index(&one.flavor)))
+    }
+
+    pub(crate) fn is_claiming(&self, who: WorkloadId) -> bool {
+        self.workloads.get(who).is_some_and(|record| matches!(record.phase, Phase::Claiming(_)))
+    }
+
+    /// What one that was promised room can have at once of another flavor, or on other nodes: who has to leave for it may take long.
+    pub(crate) fn found_instead(&mut self, head: &Head) -> Option<Assignment> {
+        self.queues[head.queue].reconsidering.remove(&head.order);
+        let claim = self.claim_of(head.who())?;
+        let begun = self.what_if();
+        self.charge(claim.queue, &claim.usage, &claim.places, Ledger::Planned, -1);
+        let found = self.assign_free(head.who(), claim.queue);
+        self.undo(begun);
+        found
+    }
+
+    /// It takes that, if those before it in the cycle have left it. Then nobody has to leave for it any more; those who were told to
+    /// leave room for others.
+    pub(crate) fn take_instead(&mut self, head: &Head, found: Assignment, now_ms: i64) -> Done {
+        let who = head.who();
+        let Some(claim) = self.claim_of(who) else { return Done::Nothing };
+        let Assignment { admission, usage, places, .. } = found;
+        if self.pods_are_awaited() {
+            self.waits_for_pods = true;
+        } else if self.fits_instead(who, &claim, (&usage, &places), &[Ledger::Planned, Ledger::Held]) {
+            self.displaces(who, &[]);
+            self.displacements.forget(who);
+            self.reserve(who, admission, Arc::new(usage), places, now_ms);
+            self.released = true;
+            self.freed.insert(claim.queue);
+            self.freed.extend(self.queues_beside(&claim.places));
+        }
+        // In any case the next of its queue has a turn.
+        Done::Something
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Queue {
     pub(crate) parked: Parked,
     /// Promised room that others have still to leave.
     pub(crate) claiming: BTreeSet<Order>,
+    /// Those of them that have not looked for something else since room came back.
+    pub(crate) reconsidering: BTreeSet<Order>,
     pub(crate) holding: BTreeSet<WorkloadId>,
     /// How many of them were told to leave.
     pub(crate) leaving: usize,
@@ -33,6 +35,8 @@ pub(crate) struct Queue {
     pub(crate) inactive: Option<Inactive>,
     /// All its flavors have a topology: all pods are placed by it, asked or not.
     pub(crate) places_all: bool,
+    /// What serves a workload may be had in more than one way: of another flavor, or on other nodes.
+    pub(crate) has_choice: bool,
     /// The head of a StrictFIFO queue that was found not to fit.
     pub(crate) blocked: Option<Order>,
     touched: bool,
@@ -52,11 +56,13 @@ impl Queue {
             active: Line::default(),
             parked: Parked::default(),
             claiming: BTreeSet::new(),
+            reconsidering: BTreeSet::new(),
             holding: BTreeSet::new(),
             leaving: 0,
             aside: BTreeSet::new(),
             inactive: None,
             places_all: false,
+            has_choice: false,
             blocked: None,
             touched: false,
             generation: 0,
@@ -81,6 +87,9 @@ impl Queue {
     /// The first of every shape is looked at again: while it does not fit, none of its like does. Returns who that is.
     pub(crate) fn reactivate(&mut self) -> Vec<WorkloadId> {
         self.blocked = None;
+        if self.has_choice {
+            self.reconsidering.clone_from(&self.claiming);
+        }
         let shapes: Vec<Shape> = self.parked.shapes().cloned().collect();
         shapes.iter().flat_map(|shape| self.activate_next(shape)).collect()
     }
@@ -104,6 +113,7 @@ impl Queue {
         self.active.remove(order);
         self.parked.remove(shape, order);
         self.claiming.remove(order);
+        self.reconsidering.remove(order);
         if self.blocked.as_ref() == Some(order) {
             self.blocked = None;
         }
@@ -116,6 +126,12 @@ impl Queue {
         let waits = |claim: &Order| claim < head || !self.consumptions.is_empty();
         let waits = self.is_strict() && self.claiming.first().is_some_and(waits);
         (!waits).then_some(head)
+    }
+
+    /// Who was promised room and looks for something else in the next cycle, in place of a head that comes after it.
+    pub(crate) fn claimant(&self) -> Option<&Order> {
+        let first = self.active.first(&self.consumptions);
+        self.reconsidering.first().filter(|claim| first.is_none_or(|first| *claim < first))
     }
 }
 

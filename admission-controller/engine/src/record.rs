@@ -53,8 +53,6 @@ pub(crate) struct Past {
 pub(crate) struct Refusal {
     /// What the API server said.
     pub(crate) words: Box<str>,
-    /// Of the workload that was to be written.
-    pub(crate) version: u64,
     /// How often in a row.
     pub(crate) times: u32,
     /// In milliseconds since the epoch; `None` as long as the workload is what it is.
@@ -62,14 +60,9 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Whether it is too early to try again, be the workload another or not.
-    pub(crate) fn is_fresh(&self, now_ms: i64) -> bool {
+    /// Whether it is too early to try again.
+    pub(crate) fn stands(&self, now_ms: i64) -> bool {
         self.until_ms.is_none_or(|until_ms| now_ms < until_ms)
-    }
-
-    /// Whether the same write is not to be tried now.
-    pub(crate) fn stands(&self, version: u64, now_ms: i64) -> bool {
-        self.version == version && self.is_fresh(now_ms)
     }
 }
 
@@ -122,8 +115,11 @@ impl Record {
         self.said = before.said.take();
         self.progress = before.progress.take();
         let mut past = std::mem::take(&mut before.past).into_inner();
+        let holds = matches!(now.standing, Standing::Reserved { evicted: false, .. });
         past.unplaced = None;
-        past.refused = past.refused.filter(|_| same_spec);
+        past.places_refused = None;
+        past.refused = past.refused.filter(|_| same_spec && !holds);
+        past.eviction_refused = past.eviction_refused.filter(|one| holds && one.until_ms.is_some());
         if !same_worth {
             past.displaced.clear();
         }

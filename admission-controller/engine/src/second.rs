@@ -14,6 +14,7 @@ use crate::input::{Admission, DelayedTopology, ReclaimWithinCohort, Workload};
 use crate::kept::Kept;
 use crate::line::Order;
 use crate::places::{Places, more_than};
+use crate::preempt::Target;
 use crate::reason::PendingReason;
 use crate::record::{HoldState, Holding, Phase};
 use crate::topology::View;
@@ -35,7 +36,7 @@ impl Engine {
         let Some(record) = self.workloads.get(who) else { return };
         let Phase::Holding(holding) = &record.phase else { return };
         let refused = record.past.places_refused.as_ref();
-        let refused = refused.is_some_and(|one| one.stands(record.workload.version, self.alarms.now_ms()));
+        let refused = refused.is_some_and(|one| one.stands(self.alarms.now_ms()));
         if holding.state == HoldState::Confirmed && !refused && needs_places(&record.workload, holding) {
             self.second_pass.insert(who, true);
         }
@@ -156,6 +157,12 @@ impl Engine {
                     self.say_unplaced(who, PendingReason::TargetsTaken);
                     return false;
                 }
+                if !self.may_be_promised(who, &places, &targets) {
+                    // Others of the cycle were promised them.
+                    self.give_up_places(who);
+                    self.say_unplaced(who, PendingReason::NoLongerFits);
+                    return false;
+                }
                 if targets.iter().any(|target| self.assumed(target.who).is_some()) {
                     // It is not known yet whether they are there. It looks again when it is.
                     self.give_up_places(who);
@@ -192,6 +199,20 @@ impl Engine {
         let fits = matches!(found.verdict, Verdict::Fit);
         let promised = self.promised_to(who).is_some();
         fits && !promised && !self.grounds.fit(&more_than(&found.places, before), View::Now)
+    }
+
+    /// Whether these places are free in the plan when its own promise is not counted, and those have left.
+    fn may_be_promised(&mut self, who: WorkloadId, places: &Places, targets: &[Target]) -> bool {
+        let begun = self.what_if();
+        self.take_out(targets);
+        let Some(Phase::Holding(holding)) = self.workloads.get(who).map(|record| &record.phase) else {
+            return false;
+        };
+        let planned = Arc::clone(holding.promised.as_ref().unwrap_or(&holding.places));
+        self.grounds.charge(&planned, Ledger::Planned, -1);
+        let fits = self.grounds.fit(places, View::Planned);
+        self.undo(begun);
+        fits
     }
 
     /// What it was promised is for others, whose heads were judged before in this cycle.

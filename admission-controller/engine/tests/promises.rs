@@ -138,6 +138,158 @@ fn who_was_promised_room_borrows_nothing_that_its_owner_has_a_use_for() {
     assert_eq!(flavor_of(&world, "high"), None);
 }
 
+/// One h100 is kept for the head of the owner's queue, which needs two, however often room comes back elsewhere.
+#[test]
+fn who_was_promised_room_borrows_nothing_that_is_kept_for_a_head() {
+    let two = |a100, h100| gpus(&[("a100", quota(a100, None, None)), ("h100", quota(h100, None, None))]);
+    let mut borrower = cluster_queue("borrower", Some("pool"), two(1, 0));
+    borrower.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let mut owner = cluster_queue("owner", Some("pool"), gpus(&[("h100", quota(2, None, None))]));
+    owner.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    owner.strategy = QueueingStrategy::StrictFifo;
+    let elsewhere = cluster_queue("elsewhere", None, two(4, 0));
+    let mut events = vec![Event::Flavor(flavor("a100")), Event::Flavor(flavor("h100"))];
+    for queue in [borrower, owner, elsewhere] {
+        events.extend([Event::LocalQueue(local_queue(queue.name.as_str())), Event::ClusterQueue(queue)]);
+    }
+    let mut world = World::new(events);
+    for (uid, queue, count, priority) in [
+        ("low", "borrower", 1, 0),
+        ("stays", "owner", 1, 9),
+        ("runs", "owner", 1, 9),
+        ("waits", "owner", 2, 5),
+        ("high", "borrower", 1, 3),
+        ("other", "elsewhere", 1, 0),
+    ] {
+        world.put(workload(uid, queue, count, priority));
+        world.settle();
+    }
+    assert_eq!(world.victims(), [("low", "InClusterQueue")]);
+    for (gone, comes) in [("runs", "one"), ("other", "two"), ("one", "three")] {
+        world.put(workload(comes, "elsewhere", 1, 0));
+        world.put(workload(&format!("{comes}-too"), "elsewhere", 1, 0));
+        world.standing(gone, Standing::Finished);
+        world.settle();
+        assert_eq!(flavor_of(&world, "high"), None, "{gone}");
+    }
+    world.standing("stays", Standing::Finished);
+    world.settle();
+    assert!(world.is_admitted("waits"));
+}
+
+/// Nor where somebody who was promised room stands before that head.
+#[test]
+fn who_was_promised_room_overtakes_nobody_behind_another_promise() {
+    let flavors = [("a100", quota(3, None, None)), ("h100", quota(1, None, None))];
+    let mut queue = cluster_queue("cq", None, gpus(&flavors));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    queue.strategy = QueueingStrategy::StrictFifo;
+    let mut world = World::new([
+        Event::Flavor(flavor("a100")),
+        Event::Flavor(flavor("h100")),
+        Event::ClusterQueue(queue),
+        Event::LocalQueue(local_queue("cq")),
+    ]);
+    for (uid, count, priority) in [
+        ("low-1", 1, 0),
+        ("low-2", 1, 0),
+        ("low-3", 1, 0),
+        ("other", 1, 9),
+        ("high", 1, 3),
+        ("before", 2, 8),
+        ("head", 1, 5),
+    ] {
+        world.put(workload(uid, "cq", count, priority));
+        world.settle();
+    }
+    assert_eq!(world.leaving().len(), 3);
+    world.standing("other", Standing::Finished);
+    world.settle();
+    assert_eq!(flavor_of(&world, "high"), None);
+    for gone in world.leaving() {
+        world.standing(&gone.to_string(), Standing::Finished);
+    }
+    world.settle();
+    for uid in ["before", "head", "high"] {
+        assert!(world.is_admitted(uid), "{uid}");
+    }
+}
+
+/// Of those who were promised room one is let in; the next when its pods are ready.
+#[test]
+fn who_was_promised_room_waits_for_the_pods_of_others_too() {
+    let flavors = [("a100", quota(2, None, None)), ("h100", quota(2, None, None))];
+    let mut queue = cluster_queue("cq", None, gpus(&flavors));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let settings = Settings { block_admission: true, ..Settings::default() };
+    let mut world = World::with(
+        settings,
+        [
+            Event::Flavor(flavor("a100")),
+            Event::Flavor(flavor("h100")),
+            Event::ClusterQueue(queue),
+            Event::LocalQueue(local_queue("cq")),
+        ],
+    );
+    let ready = |world: &mut World, uid: &str| {
+        let one = world.workloads[&Uid::from(uid)].clone();
+        world.put(Workload { pods_ready: true, ..one });
+        world.settle();
+    };
+    for (uid, count, priority) in
+        [("low-1", 1, 0), ("low-2", 1, 0), ("other", 2, 9), ("high-1", 1, 3), ("high-2", 1, 3)]
+    {
+        world.put(workload(uid, "cq", count, priority));
+        world.settle();
+        if world.is_admitted(uid) {
+            ready(&mut world, uid);
+        }
+    }
+    assert_eq!(world.leaving().len(), 2);
+    world.standing("other", Standing::Finished);
+    world.settle();
+    assert_eq!(flavor_of(&world, "high-1").as_deref(), Some("h100"));
+    assert_eq!(flavor_of(&world, "high-2"), None);
+    ready(&mut world, "high-1");
+    assert_eq!(flavor_of(&world, "high-2").as_deref(), Some("h100"));
+}
+
+/// What was kept for one who is gone is for those who were promised something else, too.
+#[test]
+fn who_was_promised_room_takes_what_another_was_promised_who_is_gone() {
+    let flavors = [("a100", quota(1, None, None)), ("h100", quota(2, None, None))];
+    let mut queue = cluster_queue("cq", None, gpus(&flavors));
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let mut world = World::new([
+        Event::Flavor(flavor("a100")),
+        Event::Flavor(flavor("h100")),
+        Event::ClusterQueue(queue),
+        Event::LocalQueue(local_queue("cq")),
+    ]);
+    for (uid, count, priority) in [("other", 1, 9), ("low", 1, 0), ("lower", 1, -1)] {
+        world.put(workload(uid, "cq", count, priority));
+        world.settle();
+    }
+    let on = |world: &World, wanted: &str| {
+        let mut all = ["other", "low", "lower"].into_iter();
+        all.find(|uid| flavor_of(world, uid).as_deref() == Some(wanted)).map(str::to_owned)
+    };
+    assert_eq!(on(&world, "a100").as_deref(), Some("other"));
+    world.put(workload("first", "cq", 2, 8));
+    world.settle();
+    assert_eq!(world.leaving().len(), 2);
+    world.put(workload("second", "cq", 1, 10));
+    world.settle();
+    assert_eq!(world.leaving().len(), 3);
+    world.standing("low", Standing::Finished);
+    world.settle();
+    assert!(!world.is_admitted("second"));
+    world.workloads.remove(&Uid::from("first"));
+    world.engine.apply(Event::WorkloadGone("first".into()));
+    world.settle();
+    assert_eq!(flavor_of(&world, "second").as_deref(), Some("h100"));
+}
+
 /// Nodes, too, may come free beside those that others have to leave.
 #[test]
 fn who_was_promised_places_takes_others_that_come_free() {
@@ -219,6 +371,32 @@ fn places_are_no_longer_kept_for_one_whom_they_do_not_serve_any_more() {
     world.settle();
     assert_eq!(hosts_of(&world, "moved"), ["n1"]);
     assert_eq!(hosts_of(&world, "next"), ["n2"]);
+}
+
+/// Two seek places in one cycle, and there are some for one of them when others have left.
+#[test]
+fn places_that_others_leave_are_promised_once() {
+    let topology = TopologySettings { fail_fast: false, ..TopologySettings::default() };
+    let settings = Settings { topology, ..Settings::default() };
+    let mut world = world_with(settings, &["n2"], &[("a", 8), ("b", 8)]);
+    let mut leaves = job("leaves", "b", [pods("main", 4, 1, on_one_host())]);
+    leaves.standing = holds(&leaves, "b", Some(at(&[("n2", 4)])));
+    let Standing::Reserved { evicted, .. } = &mut leaves.standing else { panic!() };
+    *evicted = true;
+    world.put(leaves);
+    for uid in ["one", "two"] {
+        world.put(lost(&job(uid, "a", [pods("main", 4, 1, on_one_host())])));
+    }
+    let decisions = world.engine.decide(1_000);
+    let waits = |decision: &&Decision| {
+        matches!(decision, Decision::SetUnplaced(told)
+            if matches!(*told.reason, PendingReason::WaitingForPreempted { .. }))
+    };
+    assert_eq!(decisions.iter().filter(waits).count(), 1, "{decisions:?}");
+    world.standing("leaves", Standing::Finished);
+    world.settle();
+    assert_eq!(hosts_of(&world, "one"), ["n2"]);
+    assert_eq!(hosts_of(&world, "two"), ["n1"]);
 }
 
 /// Nobody knows yet whether it is there: another replica may have written it, or nobody.

@@ -81,6 +81,33 @@ fn who_is_refused_again_and_again_waits_longer_each_time() {
     assert_eq!(world.engine.next_alarm_ms(), Some(now_ms + MINUTE_MS));
 }
 
+/// What its namespace makes of its requests is another thing: a LimitRange, say.
+#[test]
+fn who_was_refused_is_tried_again_at_once_when_it_asks_for_something_else() {
+    let mut world = world();
+    world.put(workload("one", "cq", 4, 0));
+    answer(&mut world, 1_000, &refused());
+    world.engine.apply(Event::Requests("one".into(), workload("one", "cq", 3, 0).pod_sets, None));
+    world.settle();
+    assert!(world.is_admitted("one"));
+}
+
+/// The answer got lost, and the object tells.
+#[test]
+fn a_refusal_is_over_when_the_object_says_that_it_was_written() {
+    let mut world = world();
+    world.put(workload("one", "cq", 4, 0));
+    answer(&mut world, 1_000, &refused());
+    let now_ms = 1_000 + MINUTE_MS;
+    let decisions = world.engine.decide(now_ms);
+    let [Decision::Reserve(reserve)] = &decisions[..] else { panic!("{decisions:?}") };
+    let admission = reserve.admission.clone();
+    world.standing("one", Standing::Reserved { admission, admitted: true, evicted: false, since_ms: now_ms });
+    world.standing("one", Standing::Pending);
+    assert_eq!(answer(&mut world, now_ms, &refused()).len(), 1);
+    assert_eq!(world.engine.next_alarm_ms(), Some(now_ms + MINUTE_MS));
+}
+
 #[test]
 fn what_somebody_else_decides_otherwise_is_not_tried_again() {
     let mut world = world();
