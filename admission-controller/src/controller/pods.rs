@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::Controller;
 use super::pump::{About, Answer, Before, Op, target, text};
 use super::send::Patch;
-use super::world::Unit;
+use super::world::{Standing, Unit};
 use crate::compose::copy_labels;
 use crate::input;
 use crate::jobs::{JobObject, missing_flavor};
@@ -32,10 +32,9 @@ impl Controller {
             self.world.dirty.iter().filter(|unit| matches!(unit, Unit::Pod(_))).cloned().collect();
         for unit in pods {
             self.world.dirty.remove(&unit);
-            if let Unit::Pod(uid) = &unit
-                && let Some(key) = self.world.key_of_pod(uid).cloned()
-            {
-                self.world.dirty.insert(Unit::Pods(key));
+            if let Unit::Pod(uid) = &unit {
+                let units = self.world.units_of_pod(uid);
+                self.world.dirty.extend(units);
             }
         }
     }
@@ -44,6 +43,12 @@ impl Controller {
         if let PodsKey::One(uid) = key
             && let Some(namespace) = self.world.pod(uid).map(|pod| text(pod.metadata.namespace.as_ref()))
             && self.let_stranger_go(unit, uid, &namespace)
+        {
+            return;
+        }
+        if let PodsKey::One(uid) = key
+            && let Some(namespace) = self.world.pod(uid).map(|pod| text(pod.metadata.namespace.as_ref()))
+            && self.let_copies_go(unit, &self.world.workloads_of(uid, Some(&namespace)))
         {
             return;
         }
@@ -120,6 +125,9 @@ impl Controller {
             }
             (PodsStep::Job(step), Some(workload)) if is_refused => {
                 self.decide_all_the_same(unit, workload, &step);
+            }
+            (_, Some(workload)) if is_refused => {
+                self.refuse_decision(workload, "its Workload cannot be brought in line with its pods");
             }
             _ if is_refused => {}
             (PodsStep::Job(Step::CreateWorkload), None) => match composed {
@@ -280,7 +288,7 @@ impl Controller {
         let Some((owner, object)) = self.world.pod_owner(uid) else { return self.forget(unit) };
         let namespace = text(object.metadata.namespace.as_ref());
         let leaving = object.metadata.deletion_timestamp.is_some();
-        let top = owner.is_top_level(object) && !self.config.file.is_part(&object.metadata);
+        let top = owner.is_top_level(object) && self.world.standing(&object.metadata) == Standing::Own;
         if leaving || !top || !self.world.manages(&namespace, object.queue()) {
             return;
         }

@@ -204,18 +204,10 @@ impl Controller {
         if namespace.as_ref().is_some_and(|namespace| self.let_stranger_go(unit, uid, namespace)) {
             return;
         }
-        let mut workloads: Vec<Workload> = self.world.workloads_of(uid, namespace.as_deref());
+        let mut workloads = self.world.workloads_of(uid, namespace.as_deref());
         if workloads.is_empty() && self.config.planted.is(Bug::NameInsteadOfUid) {
             workloads = job.as_ref().map(|job| self.world.workloads_of_name(job)).unwrap_or_default();
         }
-        // One that is being deleted comes first; then the oldest.
-        workloads.sort_by_key(|one| {
-            (
-                one.metadata.deletion_timestamp.is_none(),
-                one.metadata.creation_timestamp.clone(),
-                one.metadata.uid.clone(),
-            )
-        });
         if let (Some(job), Some(workload)) = (&mut job, workloads.first()) {
             adopted::take_names(job, workload);
         }
@@ -236,20 +228,41 @@ impl Controller {
             return;
         };
         if self.is_elastic(&job) {
+            workloads.sort_by_key(|one| {
+                let metadata = &one.metadata;
+                let stays = metadata.deletion_timestamp.is_none();
+                (stays, metadata.creation_timestamp.clone(), metadata.uid.clone())
+            });
             return self.pump_slices(unit, &job, &workloads);
         }
-        if let Some(duplicate) = workloads.get(1).filter(|one| one.metadata.deletion_timestamp.is_none()) {
-            tracing::warn!(workload = duplicate.metadata.name, "a job has a second Workload; it is deleted");
-            let duplicate = duplicate.clone();
-            if workloads[0].metadata.deletion_timestamp.is_none() {
-                return self.begin_step(unit, Some(&job), Some(&duplicate), Step::DeleteWorkload);
-            }
+        if self.let_copies_go(unit, &workloads) {
+            return;
         }
         let workload = workloads.first();
         if self.begin_eviction(unit, workload) || self.end(unit, Some(&job), workload) {
             return;
         }
         self.follow(unit, &job, workload);
+    }
+
+    /// Of the Workloads of a job or pod all but the first are copies of it, that somebody made, and go. Where the first goes itself, the
+    /// next takes its place.
+    pub(super) fn let_copies_go(&mut self, unit: &Unit, workloads: &[Workload]) -> bool {
+        let is_leaving = |one: &Workload| one.metadata.deletion_timestamp.is_some();
+        let Some((first, copies)) = workloads.split_first() else { return false };
+        for copy in copies {
+            let step = match (is_leaving(copy), is_leaving(first)) {
+                (true, _) => reconcile::let_go(copy),
+                (false, true) => Step::Nothing,
+                (false, false) => Step::DeleteWorkload,
+            };
+            if step != Step::Nothing && !self.is_refused(unit, &self.versions_of(unit, copy)) {
+                tracing::warn!(workload = copy.metadata.name, "a job has a second Workload; it is deleted");
+                self.begin_step(unit, None, Some(copy), step);
+                return true;
+            }
+        }
+        false
     }
 
     /// Lets go of a Workload that names this job or pod as its controller from another namespace, as if nobody were there: to the
@@ -321,8 +334,13 @@ impl Controller {
         if !matches!(step, Step::UpdateWorkload | Step::DeleteWorkload) {
             return self.begin_decision(unit, workload);
         }
+        self.refuse_decision(workload, "it no longer describes its job");
+    }
+
+    /// The API server refuses what comes before an admission, which is given up for now.
+    pub(super) fn refuse_decision(&mut self, workload: &Workload, why: &str) {
         if let Some(reserve) = self.reserves.remove(&input::uid(&workload.metadata)) {
-            let words = "it no longer describes its job, and the API server refuses to change it".to_owned();
+            let words = format!("{why}, and the API server refuses to change it");
             self.engine.written(reserve.id, Outcome::Refused(words));
         }
     }

@@ -30,7 +30,7 @@ impl Controller {
         self.world.rules.has_elastic_jobs() && slices::is_elastic(job)
     }
 
-    /// The next step of an elastic job with these Workloads, the oldest first.
+    /// The next step of an elastic job with these Workloads: first those that are being deleted, then the oldest.
     pub(super) fn pump_slices(&mut self, unit: &Unit, job: &Job, workloads: &[Workload]) {
         for workload in workloads {
             if self.begin_replacement(unit, workload) || self.begin_eviction(unit, Some(workload)) {

@@ -203,7 +203,7 @@ impl PodOwner {
     }
 
     /// The merge patch with which a pod joins its group, that of one of these Workloads if they are there; `None` where it has,
-    /// or where it is not known yet which.
+    /// or where it is not known yet which. It does not join one that is being deleted, with which it would go; there will be another.
     pub fn join(&self, object: &JobObject, pod: &JobObject, made: &[Workload]) -> Option<Value> {
         if pod.is_terminated() || pod.is_leaving() || pod.group_name().is_some() {
             return None;
@@ -222,6 +222,10 @@ impl PodOwner {
                 (self.replica(object, index), size, role)
             }
         };
+        let is_leaving = |one: &Workload| one.metadata.deletion_timestamp.is_some();
+        if made.iter().any(|one| one.metadata.name.as_ref() == Some(&part.name) && is_leaving(one)) {
+            return None;
+        }
         let mut labels = BTreeMap::from([(kueue::MANAGED, "true")]);
         labels.extend(object.queue().map(|queue| (kueue::QUEUE_NAME, queue)));
         labels.extend(object.label(kueue::PRIORITY_CLASS).map(|class| (kueue::PRIORITY_CLASS, class)));

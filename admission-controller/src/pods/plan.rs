@@ -171,6 +171,8 @@ fn without_workload(group: &Group<'_>, known: Known<'_>) -> Plan {
         return Plan::of(NOTHING, pods);
     }
     if group.is_active(known.now) {
+        // Some run beside those that wait.
+        pods.extend(stop(&group.pods, &Stop::NoMatchingWorkload, "they have no Workload"));
         return Plan::of(NOTHING, pods);
     }
     if group.first().prebuilt().is_some() {
@@ -296,6 +298,7 @@ fn by_admission(group: &Group<'_>, workload: &Workload, job: &Job, known: Known<
     let priority = known.priority.filter(|_| PodOwner::of_pod(group.first()).is_none());
     let worth = || PodsStep::Job(upkeep(job, workload, priority, known.gates));
     let admitted = reserved && workload.holds(tokens::ADMITTED);
+    let stopped = || stop(&group.pods, &Stop::NotAdmitted, "their Workload is not admitted");
     match (group.is_suspended(), admitted) {
         (true, true) => {
             let gated =
@@ -307,13 +310,11 @@ fn by_admission(group: &Group<'_>, workload: &Workload, job: &Job, known: Known<
             let has_its_own = group.is_prebuilt() && job.view.queue.is_none();
             let follows = !group.is_serving() && !reserved && !known.is_unqueued && !has_its_own;
             let moved = change_queue(&job.view, workload).filter(|_| follows);
-            Plan::of(moved.map_or_else(worth, PodsStep::Job), Vec::new())
+            // Some may run beside those that wait: whoever stopped them died on the way.
+            Plan::of(moved.map_or_else(worth, PodsStep::Job), stopped())
         }
         (false, true) => Plan::of(worth(), Vec::new()),
-        (false, false) => {
-            let pods = stop(&group.pods, &Stop::NotAdmitted, "their Workload is not admitted");
-            Plan::of(worth(), pods)
-        }
+        (false, false) => Plan::of(worth(), stopped()),
     }
 }
 

@@ -22,7 +22,7 @@ fn parsed(request: &Request, object: &Value) -> Option<(&'static PodOwner, JobOb
 pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let (config, filled) = (&site.config, filled::in_labels(site, request));
     let Some((owner, object)) = parsed(request, &filled) else { return Verdict::Allow };
-    if config.is_part(&object.metadata) || !site.manages(&request.namespace, object.queue()) {
+    if site.is_part(&object.metadata) || !site.manages(&request.namespace, object.queue()) {
         return Verdict::becoming(&request.object, filled);
     }
     let mut changed = filled;

@@ -35,7 +35,7 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
 fn is_managed(site: &Site, request: &Request, pod: &JobObject) -> bool {
     let by_itself = || {
         let is_wanted = site.config.manages_pods() && site.manages(&request.namespace, pod.queue());
-        is_wanted && !site.config.is_part(&pod.metadata)
+        is_wanted && !site.is_part(&pod.metadata)
     };
     has_parent(pod) || by_itself()
 }

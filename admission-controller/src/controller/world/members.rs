@@ -262,9 +262,13 @@ impl World {
         self.members.pods.as_ref()?.get(uid)
     }
 
-    /// Which pods a pod is managed with.
-    pub(in crate::controller) fn key_of_pod(&self, uid: &Uid) -> Option<&PodsKey> {
-        self.members.key_of_pod.get(uid)
+    /// What is looked at when something became of a pod: the pods that it is managed with and, as long as it has not joined them, the
+    /// object that says which these are.
+    pub(in crate::controller) fn units_of_pod(&self, uid: &Uid) -> Vec<Unit> {
+        let key = self.members.key_of_pod.get(uid);
+        let owner = key.filter(|key| matches!(key, PodsKey::One(_))).and_then(|_| owner_name(self.pod(uid)?));
+        let owner = owner.and_then(|name| self.members.owner_named.get(&name));
+        key.cloned().map(Unit::Pods).into_iter().chain(owner.cloned().map(Unit::PodOwner)).collect()
     }
 
     /// The Workload of pods, and whether one of its name was made for something else.

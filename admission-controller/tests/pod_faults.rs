@@ -1,0 +1,199 @@
+//! What goes wrong with managed pods, the objects that they are made for, and their Workloads.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use cluster_sim::faults::{Aim, Fault};
+use cluster_sim::{DeleteOptions, GroupResource, Part, Verb};
+use serde_json::{Value, json};
+use support::World;
+
+const GATE: &str = "kueue.x-k8s.io/admission";
+const GROUP: &str = "kueue.x-k8s.io";
+const GROUP_NAME: &str = "/metadata/annotations/kueue.x-k8s.io~1pod-group-name";
+const SUSPENDED_BY: &str = "/metadata/annotations/kueue.x-k8s.io~1pod-suspending-parent";
+
+/// Queue `a` with so many GPUs, webhooks, and a replica.
+async fn world(gpus: i64) -> World {
+    let world = World::new(true).await;
+    world.start("layer1");
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": gpus }), json!({})).await;
+    world.settle().await;
+    world
+}
+
+fn spec() -> Value {
+    let gpu = json!({ "nvidia.com/gpu": 1 });
+    let container = json!({ "name": "c", "image": "x", "resources": { "requests": gpu, "limits": gpu } });
+    json!({ "terminationGracePeriodSeconds": 3600, "containers": [container] })
+}
+
+fn in_queue(name: &str) -> Value {
+    json!({ "name": name, "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } })
+}
+
+/// A StatefulSet `db` of so many replicas.
+fn set(replicas: i64) -> Value {
+    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": spec() });
+    json!({
+        "metadata": in_queue("db"),
+        "spec": {
+            "replicas": replicas, "serviceName": "db",
+            "selector": { "matchLabels": { "app": "db" } }, "template": template,
+        },
+    })
+}
+
+/// What the controller of `db` makes of its template.
+async fn replica(world: &World, name: &str) {
+    let set = world.get("apps", "statefulsets", "db").unwrap();
+    let mut pod = set["spec"]["template"].clone();
+    pod["metadata"]["name"] = json!(name);
+    pod["metadata"]["namespace"] = json!("team");
+    pod["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": set["metadata"]["uid"], "controller": true,
+    }]);
+    world.create("", "pods", pod).await;
+}
+
+fn pod(world: &World, name: &str) -> Value {
+    world.get("", "pods", name).unwrap()
+}
+
+async fn delete(world: &World, group: &str, resource: &str, name: &str) {
+    let id = GroupResource::new(group, resource);
+    world.cluster.store("user").delete(&id, "team", name, Default::default()).await.unwrap();
+}
+
+/// Nothing else happens in its set: only the write that failed says that the pod still has to join its group.
+#[tokio::test(start_paused = true)]
+async fn a_pod_joins_its_group_though_the_first_tries_fail() {
+    for (fault, times) in [(Fault::ServerError(503), 8), (Fault::Conflict, 3), (Fault::LostResponse, 1)] {
+        let (world, words) = (world(1).await, format!("{fault:?}"));
+        world.create("apps", "statefulsets", set(1)).await;
+        world.settle().await;
+        let aim = Aim { verbs: vec![Verb::Patch], ..Aim::default() };
+        let aim = aim.by("layer1").on(GroupResource::new("", "pods"));
+        world.cluster.faults().add(aim, 1_000_000, times, fault);
+        replica(&world, "db-0").await;
+        world.pass(300).await;
+        assert!(!world.is_behind(GATE, "db-0"), "{words}: {}", pod(&world, "db-0"));
+    }
+}
+
+/// The copy of a Workload names the same owner, and is held by the same finalizer.
+fn copied(workload: &Value, name: &str) -> Value {
+    let metadata = &workload["metadata"];
+    json!({
+        "metadata": {
+            "name": name, "namespace": "team",
+            "ownerReferences": metadata["ownerReferences"], "finalizers": metadata["finalizers"],
+        },
+        "spec": workload["spec"],
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_copy_of_a_workload_goes_and_what_runs_runs_on() {
+    let world = world(4).await;
+    world.create("", "pods", json!({ "metadata": in_queue("solo"), "spec": spec() })).await;
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    let of_job = world.workload("llama").unwrap();
+    let of_pod = world.workload("solo").unwrap();
+    assert!(!world.is_behind(GATE, "solo") && !world.is_suspended("llama"));
+    // There may be more of them, and their uids may come before that of the first, or after it.
+    for name in ["copy-0", "copy-1", "copy-2"] {
+        let since = world.cluster.revision();
+        for (of, workload) in [("pod", &of_pod), ("job", &of_job)] {
+            world.create(GROUP, "workloads", copied(workload, &format!("{name}-{of}"))).await;
+        }
+        world.settle().await;
+        for of in ["pod", "job"] {
+            assert_eq!(world.workload_named(&format!("{name}-{of}")), None);
+        }
+        let jobs = world.writes("layer1", since).into_iter().filter(|write| write.contains("pytorchjobs"));
+        assert_eq!(jobs.collect::<Vec<_>>(), Vec::<String>::new(), "it is not stopped");
+        let conditions = pod(&world, "solo")["status"]["conditions"].to_string();
+        assert!(!conditions.contains("TerminationTarget"), "{conditions}");
+    }
+    for workload in [&of_pod, &of_job] {
+        let now = world.workload_named(workload["metadata"]["name"].as_str().unwrap()).unwrap();
+        assert_eq!(now["metadata"]["uid"], workload["metadata"]["uid"]);
+    }
+}
+
+/// One of its pods takes long to end. Meanwhile its controller makes the other one anew.
+#[tokio::test(start_paused = true)]
+async fn a_new_pod_waits_until_the_workload_that_was_deleted_is_gone() {
+    let world = world(2).await;
+    world.create("apps", "statefulsets", set(2)).await;
+    world.settle().await;
+    for name in ["db-0", "db-1"] {
+        replica(&world, name).await;
+    }
+    world.settle().await;
+    for name in ["db-0", "db-1"] {
+        assert!(!world.is_behind(GATE, name));
+        world.update("", "pods", name, true, |pod| pod["status"]["phase"] = json!("Running")).await;
+    }
+    // On a node it has time to end.
+    let pods = GroupResource::new("", "pods");
+    let bound = |pod: &mut Value| {
+        pod["spec"]["nodeName"] = json!("n1");
+        Ok(())
+    };
+    let kubelet = world.cluster.store("kubelet");
+    kubelet.update(&pods, "team", "db-1", Part::Binding, bound).await.unwrap();
+    let name = world.workload_name("db");
+    delete(&world, GROUP, "workloads", &name).await;
+    world.settle().await;
+    assert_eq!(world.get("", "pods", "db-0"), None);
+    replica(&world, "db-0").await;
+    let uid = pod(&world, "db-0")["metadata"]["uid"].clone();
+    world.settle().await;
+    let waits = pod(&world, "db-0");
+    assert_eq!((&waits["metadata"]["uid"], waits.pointer(GROUP_NAME)), (&uid, None));
+    kubelet.delete(&pods, "team", "db-1", DeleteOptions::now()).await.unwrap();
+    world.settle().await;
+    replica(&world, "db-1").await;
+    world.settle().await;
+    for name in ["db-0", "db-1"] {
+        assert!(!world.is_behind(GATE, name), "{}", pod(&world, name));
+    }
+}
+
+/// What an owner without a queue makes is managed by itself where it names one.
+#[tokio::test(start_paused = true)]
+async fn what_names_a_queue_waits_for_quota_where_its_owner_names_none() {
+    for owner_waits in [false, true] {
+        let world = world(0).await;
+        let mut owner = json!({
+            "metadata": { "name": "above", "namespace": "team" },
+            "spec": { "suspend": true, "replicatedJobs": [] },
+        });
+        if owner_waits {
+            owner["metadata"] = in_queue("above");
+        }
+        let owner = world.create("jobset.x-k8s.io", "jobsets", owner).await;
+        world.settle().await;
+        let owned = |mut object: Value| {
+            object["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "above",
+                "uid": owner.value()["metadata"]["uid"], "controller": true,
+            }]);
+            object
+        };
+        let set = world.create("apps", "statefulsets", owned(set(1))).await;
+        let alone = json!({ "metadata": in_queue("alone"), "spec": spec() });
+        world.create("", "pods", owned(alone)).await;
+        world.settle().await;
+        let template = &set.value()["spec"]["template"];
+        assert_eq!(template.pointer(SUSPENDED_BY).is_some(), !owner_waits, "{template}");
+        assert_eq!(world.workload("db").is_some(), !owner_waits);
+        assert_eq!(world.is_behind(GATE, "alone"), !owner_waits);
+        assert_eq!(world.workload("alone").is_some(), !owner_waits);
+    }
+}
