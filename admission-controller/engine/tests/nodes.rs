@@ -515,31 +515,6 @@ fn a_reason_is_told_again_when_requests_change() {
     assert_eq!(world.reason("one").token(), "Misconfigured");
 }
 
-/// Its queue does not run any more when those have left whose place it was promised.
-#[test]
-fn a_promise_does_not_outlive_the_end_of_its_queue() {
-    let topology = TopologySettings { fail_fast: false, ..TopologySettings::default() };
-    let settings = Settings { topology, ..Settings::default() };
-    let mut world = world_with(settings, &["n2"], &[("a", 4), ("b", 8)]);
-    let mut leaves = job("leaves", "b", [pods("main", 4, 1, on_one_host())]);
-    leaves.standing = holds(&leaves, "b", Some(at(&[("n2", 4)])));
-    let Standing::Reserved { evicted, .. } = &mut leaves.standing else { panic!() };
-    *evicted = true;
-    world.put(leaves);
-    let mut moved = job("moved", "a", [pods("main", 4, 1, on_one_host())]);
-    moved.standing = holds(&moved, "a", Some(at(&[("n1", 4)])));
-    moved.seldom.unhealthy_nodes = vec!["n1".into()];
-    world.put(moved);
-    world.put(job("next", "b", [pods("main", 4, 1, on_one_host())]));
-    world.settle();
-    let spec = cluster_queue("a", Some("pool"), gpus(&[("f", quota(4, None, None))]));
-    world.engine.apply(Event::ClusterQueue(ClusterQueue { stop: StopPolicy::Hold, ..spec }));
-    world.standing("leaves", Standing::Finished);
-    world.settle();
-    assert!(world.is_admitted("next"));
-    assert_eq!(hosts_of(&world, "moved"), ["n1"]);
-}
-
 /// Pods that ask for nothing that counts have no flavor, and so no nodes on which they could get places: the scheduler finds them
 /// some.
 #[test]

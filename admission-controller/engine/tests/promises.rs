@@ -11,12 +11,7 @@ use support::*;
 
 /// Two flavors of one GPU each; `high` was promised that of `low`, which leaves the first.
 fn two_flavors(strategy: QueueingStrategy) -> World {
-    let mut world = World::new([
-        Event::Flavor(flavor("a100")),
-        Event::Flavor(flavor("h100")),
-        Event::ClusterQueue(queue_of_two(strategy)),
-        Event::LocalQueue(local_queue("cq")),
-    ]);
+    let mut world = world_of(Settings::default(), [queue_of(1, 1, strategy)]);
     for (uid, priority) in [("low", 0), ("other", 9), ("high", 3)] {
         world.put(workload(uid, "cq", 1, priority));
         world.settle();
@@ -25,11 +20,20 @@ fn two_flavors(strategy: QueueingStrategy) -> World {
     world
 }
 
-fn queue_of_two(strategy: QueueingStrategy) -> ClusterQueue {
-    let flavors = [("a100", quota(1, None, None)), ("h100", quota(1, None, None))];
+/// `cq` with so many a100 and h100, whose workloads displace those of lower priority.
+fn queue_of(a100: i64, h100: i64, strategy: QueueingStrategy) -> ClusterQueue {
+    let flavors = [("a100", quota(a100, None, None)), ("h100", quota(h100, None, None))];
     let mut queue = cluster_queue("cq", None, gpus(&flavors));
     queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
     ClusterQueue { strategy, ..queue }
+}
+
+fn world_of(settings: Settings, queues: impl IntoIterator<Item = ClusterQueue>) -> World {
+    let mut events = vec![Event::Flavor(flavor("a100")), Event::Flavor(flavor("h100"))];
+    for queue in queues {
+        events.extend([Event::LocalQueue(local_queue(queue.name.as_str())), Event::ClusterQueue(queue)]);
+    }
+    World::with(settings, events)
 }
 
 fn flavor_of(world: &World, uid: &str) -> Option<String> {
@@ -63,7 +67,7 @@ fn who_was_promised_room_takes_what_comes_free_of_another_flavor() {
 #[test]
 fn who_was_promised_room_keeps_to_it_where_the_search_may_stop_there() {
     let mut world = two_flavors(QueueingStrategy::BestEffortFifo);
-    let mut queue = queue_of_two(QueueingStrategy::BestEffortFifo);
+    let mut queue = queue_of(1, 1, QueueingStrategy::BestEffortFifo);
     queue.fungibility.when_can_preempt = Search::MayStop;
     world.engine.apply(Event::ClusterQueue(queue));
     world.standing("other", Standing::Finished);
@@ -90,11 +94,8 @@ fn what_comes_free_of_another_flavor_is_for_the_first_of_the_queue() {
 #[test]
 fn who_was_promised_room_does_not_overtake_the_head_of_its_queue() {
     let mut world = two_flavors(QueueingStrategy::StrictFifo);
-    let flavors = [("a100", quota(1, None, None)), ("h100", quota(2, None, None))];
-    let mut queue = cluster_queue("cq", None, gpus(&flavors));
-    queue.strategy = QueueingStrategy::StrictFifo;
     world.put(workload("second", "cq", 1, 9));
-    world.engine.apply(Event::ClusterQueue(queue));
+    world.engine.apply(Event::ClusterQueue(queue_of(1, 2, QueueingStrategy::StrictFifo)));
     world.settle();
     assert!(world.is_admitted("second"));
     world.put(workload("head", "cq", 2, 5));
@@ -117,14 +118,7 @@ fn who_was_promised_room_borrows_nothing_that_its_owner_has_a_use_for() {
     );
     borrower.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
     let owner = cluster_queue("owner", Some("pool"), gpus(&[("h100", quota(1, None, None))]));
-    let mut world = World::new([
-        Event::Flavor(flavor("a100")),
-        Event::Flavor(flavor("h100")),
-        Event::ClusterQueue(borrower),
-        Event::ClusterQueue(owner),
-        Event::LocalQueue(local_queue("borrower")),
-        Event::LocalQueue(local_queue("owner")),
-    ]);
+    let mut world = world_of(Settings::default(), [borrower, owner]);
     for (uid, queue, priority) in
         [("low", "borrower", 0), ("runs", "owner", 0), ("waits", "owner", -5), ("high", "borrower", 3)]
     {
@@ -148,11 +142,7 @@ fn who_was_promised_room_borrows_nothing_that_is_kept_for_a_head() {
     owner.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
     owner.strategy = QueueingStrategy::StrictFifo;
     let elsewhere = cluster_queue("elsewhere", None, two(4, 0));
-    let mut events = vec![Event::Flavor(flavor("a100")), Event::Flavor(flavor("h100"))];
-    for queue in [borrower, owner, elsewhere] {
-        events.extend([Event::LocalQueue(local_queue(queue.name.as_str())), Event::ClusterQueue(queue)]);
-    }
-    let mut world = World::new(events);
+    let mut world = world_of(Settings::default(), [borrower, owner, elsewhere]);
     for (uid, queue, count, priority) in [
         ("low", "borrower", 1, 0),
         ("stays", "owner", 1, 9),
@@ -180,16 +170,7 @@ fn who_was_promised_room_borrows_nothing_that_is_kept_for_a_head() {
 /// Nor where somebody who was promised room stands before that head.
 #[test]
 fn who_was_promised_room_overtakes_nobody_behind_another_promise() {
-    let flavors = [("a100", quota(3, None, None)), ("h100", quota(1, None, None))];
-    let mut queue = cluster_queue("cq", None, gpus(&flavors));
-    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
-    queue.strategy = QueueingStrategy::StrictFifo;
-    let mut world = World::new([
-        Event::Flavor(flavor("a100")),
-        Event::Flavor(flavor("h100")),
-        Event::ClusterQueue(queue),
-        Event::LocalQueue(local_queue("cq")),
-    ]);
+    let mut world = world_of(Settings::default(), [queue_of(3, 1, QueueingStrategy::StrictFifo)]);
     for (uid, count, priority) in [
         ("low-1", 1, 0),
         ("low-2", 1, 0),
@@ -218,19 +199,8 @@ fn who_was_promised_room_overtakes_nobody_behind_another_promise() {
 /// Of those who were promised room one is let in; the next when its pods are ready.
 #[test]
 fn who_was_promised_room_waits_for_the_pods_of_others_too() {
-    let flavors = [("a100", quota(2, None, None)), ("h100", quota(2, None, None))];
-    let mut queue = cluster_queue("cq", None, gpus(&flavors));
-    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
     let settings = Settings { block_admission: true, ..Settings::default() };
-    let mut world = World::with(
-        settings,
-        [
-            Event::Flavor(flavor("a100")),
-            Event::Flavor(flavor("h100")),
-            Event::ClusterQueue(queue),
-            Event::LocalQueue(local_queue("cq")),
-        ],
-    );
+    let mut world = world_of(settings, [queue_of(2, 2, QueueingStrategy::BestEffortFifo)]);
     let ready = |world: &mut World, uid: &str| {
         let one = world.workloads[&Uid::from(uid)].clone();
         world.put(Workload { pods_ready: true, ..one });
@@ -257,15 +227,7 @@ fn who_was_promised_room_waits_for_the_pods_of_others_too() {
 /// What was kept for one who is gone is for those who were promised something else, too.
 #[test]
 fn who_was_promised_room_takes_what_another_was_promised_who_is_gone() {
-    let flavors = [("a100", quota(1, None, None)), ("h100", quota(2, None, None))];
-    let mut queue = cluster_queue("cq", None, gpus(&flavors));
-    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
-    let mut world = World::new([
-        Event::Flavor(flavor("a100")),
-        Event::Flavor(flavor("h100")),
-        Event::ClusterQueue(queue),
-        Event::LocalQueue(local_queue("cq")),
-    ]);
+    let mut world = world_of(Settings::default(), [queue_of(1, 2, QueueingStrategy::BestEffortFifo)]);
     for (uid, count, priority) in [("other", 1, 9), ("low", 1, 0), ("lower", 1, -1)] {
         world.put(workload(uid, "cq", count, priority));
         world.settle();
@@ -311,13 +273,7 @@ fn who_was_promised_places_takes_others_that_come_free() {
 /// The preemptor is gone, somebody else was promised the room of its victim, and the victim stays: its eviction is refused.
 #[test]
 fn a_promise_ends_when_who_was_to_leave_stays() {
-    let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(4, None, None))]));
-    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
-    let mut world = World::new([
-        Event::Flavor(flavor("a100")),
-        Event::ClusterQueue(queue),
-        Event::LocalQueue(local_queue("cq")),
-    ]);
+    let mut world = world_of(Settings::default(), [queue_of(4, 0, QueueingStrategy::BestEffortFifo)]);
     world.put(workload("victim", "cq", 3, 0));
     world.settle();
     world.put(workload("preemptor", "cq", 4, 9));
@@ -336,16 +292,22 @@ fn a_promise_ends_when_who_was_to_leave_stays() {
     assert_eq!(world.reason("next").token(), "WaitingForQuota");
 }
 
-/// `moved` has quota and lost its node; `leaves` is told to leave the only other one.
-fn promised_node() -> World {
+/// `leaves` is told to leave the only node.
+fn node_to_be_left() -> World {
     let topology = TopologySettings { fail_fast: false, ..TopologySettings::default() };
     let settings = Settings { topology, ..Settings::default() };
-    let mut world = world_with(settings, &["n2"], &[("a", 4), ("b", 8)]);
+    let mut world = world_with(settings, &["n2"], &[("a", 8), ("b", 8)]);
     let mut leaves = job("leaves", "b", [pods("main", 4, 1, on_one_host())]);
     leaves.standing = holds(&leaves, "b", Some(at(&[("n2", 4)])));
     let Standing::Reserved { evicted, .. } = &mut leaves.standing else { panic!() };
     *evicted = true;
     world.put(leaves);
+    world
+}
+
+/// `moved` has quota, lost its node, and was promised that one.
+fn promised_node() -> World {
+    let mut world = node_to_be_left();
     world.put(lost(&job("moved", "a", [pods("main", 4, 1, on_one_host())])));
     world.settle();
     world
@@ -373,17 +335,24 @@ fn places_are_no_longer_kept_for_one_whom_they_do_not_serve_any_more() {
     assert_eq!(hosts_of(&world, "next"), ["n2"]);
 }
 
+/// Its queue does not run any more when those have left whose place it was promised.
+#[test]
+fn a_promise_does_not_outlive_the_end_of_its_queue() {
+    let mut world = promised_node();
+    world.put(job("next", "b", [pods("main", 4, 1, on_one_host())]));
+    world.settle();
+    let spec = cluster_queue("a", Some("pool"), gpus(&[("f", quota(8, None, None))]));
+    world.engine.apply(Event::ClusterQueue(ClusterQueue { stop: StopPolicy::Hold, ..spec }));
+    world.standing("leaves", Standing::Finished);
+    world.settle();
+    assert!(world.is_admitted("next"));
+    assert_eq!(hosts_of(&world, "moved"), ["n1"]);
+}
+
 /// Two seek places in one cycle, and there are some for one of them when others have left.
 #[test]
 fn places_that_others_leave_are_promised_once() {
-    let topology = TopologySettings { fail_fast: false, ..TopologySettings::default() };
-    let settings = Settings { topology, ..Settings::default() };
-    let mut world = world_with(settings, &["n2"], &[("a", 8), ("b", 8)]);
-    let mut leaves = job("leaves", "b", [pods("main", 4, 1, on_one_host())]);
-    leaves.standing = holds(&leaves, "b", Some(at(&[("n2", 4)])));
-    let Standing::Reserved { evicted, .. } = &mut leaves.standing else { panic!() };
-    *evicted = true;
-    world.put(leaves);
+    let mut world = node_to_be_left();
     for uid in ["one", "two"] {
         world.put(lost(&job(uid, "a", [pods("main", 4, 1, on_one_host())])));
     }
