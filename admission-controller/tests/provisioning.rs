@@ -4,7 +4,10 @@
 
 mod support;
 
-use cluster_sim::GroupResource;
+use std::time::Duration;
+
+use cluster_sim::faults::{Aim, Fault, WatchFault};
+use cluster_sim::{GroupResource, Verb};
 use serde_json::{Value, json};
 use support::{World, pytorch};
 
@@ -17,15 +20,8 @@ async fn world(config: Value) -> World {
 
 async fn with(world: World, config: Value) -> World {
     world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    let check = json!({ "metadata": { "name": "nodes" }, "spec": {
-        "controllerName": "kueue.x-k8s.io/provisioning-request",
-        "parameters": { "apiGroup": GROUP, "kind": "ProvisioningRequestConfig", "name": "queued" },
-    }});
-    world.create(GROUP, "admissionchecks", check).await;
-    let ask = |queue: &mut Value| {
-        queue["spec"]["admissionChecksStrategy"] = json!({ "admissionChecks": [{ "name": "nodes" }] });
-    };
-    world.update(GROUP, "clusterqueues", "a", false, ask).await;
+    make_check(&world, "nodes").await;
+    ask(&world, "a", &["nodes"]).await;
     world.start("layer1");
     world.settle().await;
     let queue = world.get(GROUP, "clusterqueues", "a").unwrap();
@@ -38,6 +34,29 @@ async fn with(world: World, config: Value) -> World {
     world
 }
 
+/// A check that asks for nodes.
+async fn make_check(world: &World, name: &str) {
+    let check = json!({ "metadata": { "name": name }, "spec": {
+        "controllerName": "kueue.x-k8s.io/provisioning-request",
+        "parameters": { "apiGroup": GROUP, "kind": "ProvisioningRequestConfig", "name": "queued" },
+    }});
+    world.create(GROUP, "admissionchecks", check).await;
+}
+
+/// Has a queue ask for these checks and no others.
+async fn ask(world: &World, queue: &str, checks: &[&str]) {
+    let checks: Vec<Value> = checks.iter().map(|name| json!({ "name": name })).collect();
+    let change = |queue: &mut Value| {
+        queue["spec"]["admissionChecksStrategy"] = json!({ "admissionChecks": checks });
+    };
+    world.update(GROUP, "clusterqueues", queue, false, change).await;
+}
+
+async fn stop(world: &World, policy: &str) {
+    let change = |queue: &mut Value| queue["spec"]["stopPolicy"] = json!(policy);
+    world.update(GROUP, "clusterqueues", "a", false, change).await;
+}
+
 fn all(world: &World, group: &str, resource: &str) -> Vec<Value> {
     let id = GroupResource::new(group, resource);
     let all = world.cluster.store("reader").list(&id, Some("team"));
@@ -46,6 +65,22 @@ fn all(world: &World, group: &str, resource: &str) -> Vec<Value> {
 
 fn requests(world: &World) -> Vec<Value> {
     all(world, AUTOSCALING, "provisioningrequests")
+}
+
+/// Those that were made for the Workload of a job.
+fn requests_of(world: &World, job: &str) -> Vec<Value> {
+    let uid = world.workload(job).unwrap()["metadata"]["uid"].clone();
+    let mut all = requests(world);
+    all.retain(|one| one["metadata"]["ownerReferences"][0]["uid"] == uid);
+    all
+}
+
+/// Keeps a request from going when it is deleted, or lets it go.
+async fn hold(world: &World, request: &Value, held: bool) {
+    let name = request["metadata"]["name"].as_str().unwrap();
+    let finalizers = if held { json!(["example.com/booked"]) } else { json!([]) };
+    let change = |request: &mut Value| request["metadata"]["finalizers"] = finalizers.clone();
+    world.update(AUTOSCALING, "provisioningrequests", name, false, change).await;
 }
 
 async fn say(world: &World, request: &Value, kind: &str, message: &str) {
@@ -64,7 +99,13 @@ async fn say(world: &World, request: &Value, kind: &str, message: &str) {
 }
 
 fn check(world: &World, field: &str) -> Value {
-    world.workload("llama").unwrap()["status"]["admissionChecks"][0][field].clone()
+    state(&world.workload("llama").unwrap(), "nodes")[field].clone()
+}
+
+/// What the status of a Workload says of a check.
+fn state(workload: &Value, check: &str) -> Value {
+    let states = workload["status"]["admissionChecks"].as_array().unwrap();
+    states.iter().find(|one| one["name"] == check).unwrap().clone()
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,18 +227,14 @@ async fn other_settings_are_asked_for_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_cannot_be_made_is_told_in_the_state_of_its_check() {
     let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
-    let stopped = |policy: &'static str| {
-        let change = move |queue: &mut Value| queue["spec"]["stopPolicy"] = json!(policy);
-        world.update(GROUP, "clusterqueues", "a", false, change)
-    };
-    stopped("Hold").await;
+    stop(&world, "Hold").await;
     world.pytorch("llama", "a", 1).await;
     world.settle().await;
     let name = world.workload_name("llama");
     let foreign =
         json!({ "metadata": { "name": format!("{name}-nodes-1"), "namespace": "team" }, "spec": {} });
     world.create(AUTOSCALING, "provisioningrequests", foreign).await;
-    stopped("None").await;
+    stop(&world, "None").await;
     world.settle().await;
     assert!(world.is("llama", "QuotaReserved") && !world.is("llama", "Admitted"));
     assert_eq!(check(&world, "state"), "Pending");
@@ -212,6 +249,254 @@ async fn a_request_that_cannot_be_made_is_told_in_the_state_of_its_check() {
     world.pass(120).await;
     assert_eq!(requests(&world).len(), 1);
     assert_eq!(check(&world, "message"), "", "what was said of the failure holds no more");
+}
+
+/// A request that is held outlives the Workload that it was made for. The next of that name waits until it is gone.
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_is_made_again_has_a_request_of_its_own() {
+    let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    let before = requests(&world).remove(0);
+    hold(&world, &before, true).await;
+    let name = world.workload_name("llama");
+    let workloads = GroupResource::new(GROUP, "workloads");
+    world.cluster.store("user").delete(&workloads, "team", &name, Default::default()).await.unwrap();
+    world.settle().await;
+    assert_eq!(world.workload_name("llama"), name);
+    assert!(world.is("llama", "QuotaReserved") && requests_of(&world, "llama").is_empty());
+    let message = check(&world, "message");
+    assert!(message.as_str().unwrap().contains("already exists"), "{message}");
+    let told = world.told_of("Workload", &name);
+    let made = told.iter().filter(|reason| *reason == "ProvisioningRequestCreated").count();
+    assert!(made == 1 && told.iter().any(|reason| reason == "FailedCreate"), "{told:?}");
+
+    hold(&world, &before, false).await;
+    world.pass(120).await;
+    let after = requests_of(&world, "llama");
+    assert_eq!((after.len(), requests(&world).len()), (1, 1));
+    let templates = all(&world, "", "podtemplates");
+    assert_eq!(templates.len(), 1);
+    assert_eq!(templates[0]["metadata"]["ownerReferences"][0]["uid"], after[0]["metadata"]["uid"]);
+    assert_eq!(check(&world, "message"), "");
+}
+
+/// `ring` and check `eu-prov`, `ring-eu` and check `prov`.
+#[tokio::test(start_paused = true)]
+async fn of_two_that_want_a_request_of_one_name_the_second_waits() {
+    let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+    for (queue, check, workload) in [("b", "eu-prov", "ring"), ("c", "prov", "ring-eu")] {
+        make_check(&world, check).await;
+        world.queue(queue, "", json!({ "nominalQuota": 4 }), json!({})).await;
+        ask(&world, queue, &[check]).await;
+        let asked = json!({ "requests": { "nvidia.com/gpu": "1" } });
+        let template = json!({ "spec": {
+            "restartPolicy": "Never", "containers": [{ "name": "c", "image": "x", "resources": asked }],
+        }});
+        let object = json!({
+            "metadata": { "name": workload, "namespace": "team" },
+            "spec": { "queueName": queue, "podSets": [{ "name": "main", "count": 1, "template": template }] },
+        });
+        world.create(GROUP, "workloads", object).await;
+        world.settle().await;
+    }
+    let named = |name: &str| world.workload_named(name).unwrap();
+    let made = requests(&world);
+    assert_eq!(made.len(), 1);
+    assert_eq!(made[0]["metadata"]["name"], "ring-eu-prov-1");
+    assert_eq!(made[0]["metadata"]["ownerReferences"][0]["uid"], named("ring")["metadata"]["uid"]);
+    let message = state(&named("ring-eu"), "prov")["message"].clone();
+    assert!(message.as_str().unwrap().contains("already exists"), "{message}");
+    say(&world, &made[0], "Provisioned", "here they are").await;
+    world.pass(120).await;
+    assert_eq!(state(&named("ring"), "eu-prov")["state"], "Ready");
+    assert_eq!(state(&named("ring-eu"), "prov")["state"], "Pending");
+    let templates = all(&world, "", "podtemplates");
+    assert_eq!(templates.len(), 1);
+    assert_eq!(templates[0]["metadata"]["ownerReferences"][0]["uid"], made[0]["metadata"]["uid"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_is_left_of_an_earlier_try_makes_way_and_no_other() {
+    for (own, nodes) in [(true, "a100"), (false, "old")] {
+        let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+        stop(&world, "Hold").await;
+        world.pytorch("llama", "a", 2).await;
+        world.settle().await;
+        let (name, workload) = (world.workload_name("llama"), world.workload("llama").unwrap());
+        let owner = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "name": name, "uid": workload["metadata"]["uid"], "controller": true,
+        });
+        let owners = if own { json!([owner]) } else { json!([]) };
+        let left = json!({
+            "metadata": {
+                "name": format!("ppt-{name}-nodes-1-worker"), "namespace": "team",
+                "labels": { "kueue.x-k8s.io/managed": "true" }, "ownerReferences": owners,
+            },
+            "template": { "spec": {
+                "nodeSelector": { "gpu": "old" }, "containers": [{ "name": "c", "image": "x" }],
+            }},
+        });
+        world.create("", "podtemplates", left).await;
+        stop(&world, "None").await;
+        world.settle().await;
+        assert!(world.is("llama", "QuotaReserved"), "{own}");
+        let templates = all(&world, "", "podtemplates");
+        assert_eq!(templates.len(), 1, "{own}");
+        assert_eq!(templates[0]["template"]["spec"]["nodeSelector"], json!({ "gpu": nodes }), "{own}");
+        assert_eq!(requests(&world).len(), usize::from(own));
+        let message = check(&world, "message");
+        assert_eq!(message.as_str().unwrap().contains("already exists"), !own, "{message}");
+    }
+}
+
+/// Preempted on one flavor while it waits for nodes, it has quota of another at once.
+#[tokio::test(start_paused = true)]
+async fn the_next_reservation_asks_for_nodes_of_its_own() {
+    for trouble in ["none", "the watch is late", "the request has changed"] {
+        let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+        let flavor = json!({ "metadata": { "name": "h100" }, "spec": { "nodeLabels": { "gpu": "h100" } } });
+        world.create(GROUP, "resourceflavors", flavor).await;
+        let change = |queue: &mut Value| {
+            queue["spec"]["preemption"] = json!({ "withinClusterQueue": "LowerPriority" });
+            let quota = json!({ "name": "nvidia.com/gpu", "nominalQuota": 4 });
+            let flavors = queue["spec"]["resourceGroups"][0]["flavors"].as_array_mut().unwrap();
+            flavors.push(json!({ "name": "h100", "resources": [quota] }));
+        };
+        world.update(GROUP, "clusterqueues", "a", false, change).await;
+        let class = json!({ "metadata": { "name": "urgent" }, "value": 100 });
+        world.create(GROUP, "workloadpriorityclasses", class).await;
+        world.pytorch("llama", "a", 4).await;
+        world.settle().await;
+        let before = requests_of(&world, "llama").remove(0);
+
+        let id = GroupResource::new(AUTOSCALING, "provisioningrequests");
+        let (aim, faults) = (Aim::default().by("layer1").on(id), world.cluster.faults());
+        match trouble {
+            "the watch is late" => {
+                faults.add_watch(aim, 1_000_000, 100, WatchFault::Delay(Duration::from_secs(20)));
+            }
+            "the request has changed" => {
+                faults.add(Aim { verbs: vec![Verb::Delete], ..aim }, 1_000_000, 1, Fault::Conflict);
+            }
+            _ => {}
+        }
+        let mut urgent = pytorch("urgent", "a", 4);
+        urgent["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("urgent");
+        let template = &mut urgent["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
+        template["spec"]["nodeSelector"] = json!({ "gpu": "a100" });
+        world.create("kubeflow.org", "pytorchjobs", urgent).await;
+        world.pass(10).await;
+        assert!(world.is("llama", "QuotaReserved") && !world.is("llama", "Admitted"), "{trouble}");
+        let admission = world.workload("llama").unwrap()["status"]["admission"].clone();
+        let flavors = &admission["podSetAssignments"][0]["flavors"];
+        assert_eq!(flavors["nvidia.com/gpu"], "h100", "{trouble}");
+        let after = requests_of(&world, "llama");
+        assert_eq!(after.len(), 1, "{trouble}");
+        assert_eq!(after[0]["metadata"]["name"], before["metadata"]["name"], "it is the first attempt again");
+        assert_ne!(after[0]["metadata"]["uid"], before["metadata"]["uid"], "{trouble}");
+        let mut templates = all(&world, "", "podtemplates");
+        templates.retain(|one| one["metadata"]["ownerReferences"][0]["uid"] == after[0]["metadata"]["uid"]);
+        assert_eq!(templates.len(), 1, "{trouble}");
+        assert_eq!(templates[0]["template"]["spec"]["nodeSelector"], json!({ "gpu": "h100" }), "{trouble}");
+        let told = world.told_of("Workload", &world.workload_name("llama"));
+        assert!(!told.iter().any(|reason| reason == "FailedCreate"), "{trouble}: {told:?}");
+
+        faults.clear();
+        say(&world, &after[0], "Provisioned", "here they are").await;
+        world.pass(120).await;
+        assert!(world.is("llama", "Admitted"), "{trouble}");
+    }
+}
+
+/// Its queue is stopped, or its job names none any more: that is no eviction, but the quota is gone.
+#[tokio::test(start_paused = true)]
+async fn what_was_ready_for_quota_that_is_gone_is_asked_for_again() {
+    for by_queue in [true, false] {
+        let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+        world.checked("a").await;
+        ask(&world, "a", &["budget", "nodes"]).await;
+        world.pytorch("llama", "a", 2).await;
+        world.settle().await;
+        let before = requests(&world).remove(0);
+        say(&world, &before, "Provisioned", "here they are").await;
+        world.settle().await;
+        assert_eq!(check(&world, "state"), "Ready");
+        assert!(!world.is("llama", "Admitted"), "it waits for the budget");
+
+        if by_queue {
+            stop(&world, "Hold").await;
+        } else {
+            let unlabel = |job: &mut Value| job["metadata"]["labels"] = json!({});
+            world.update("kubeflow.org", "pytorchjobs", "llama", false, unlabel).await;
+        }
+        world.settle().await;
+        let (status, reason, _) = world.condition("llama", "QuotaReserved").unwrap();
+        let wanted = if by_queue { "Suspended" } else { "OnHold" };
+        assert_eq!((status.as_str(), reason.as_str()), ("False", wanted));
+        assert_eq!(world.condition("llama", "Evicted"), None);
+        assert!(requests(&world).is_empty(), "{wanted}");
+        assert_eq!((check(&world, "state"), check(&world, "podSetUpdates")), (json!("Pending"), Value::Null));
+        let quiet = world.cluster.revision();
+        world.settle().await;
+        assert_eq!(world.writes("layer1", quiet), Vec::<String>::new(), "{wanted}");
+
+        if by_queue {
+            stop(&world, "None").await;
+        } else {
+            let label = |job: &mut Value| job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("a");
+            world.update("kubeflow.org", "pytorchjobs", "llama", false, label).await;
+        }
+        world.settle().await;
+        assert!(world.is("llama", "QuotaReserved"), "{wanted}");
+        assert_eq!(check(&world, "state"), "Pending", "{wanted}");
+        let after = requests(&world);
+        assert_eq!(after.len(), 1, "{wanted}");
+        assert_ne!(after[0]["metadata"]["uid"], before["metadata"]["uid"], "{wanted}");
+        say(&world, &after[0], "Provisioned", "here they are").await;
+        world.settle().await;
+        assert_eq!(check(&world, "state"), "Ready", "{wanted}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_held_keeps_no_other_from_going_and_answers_no_more() {
+    let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+    make_check(&world, "spares").await;
+    ask(&world, "a", &["nodes", "spares"]).await;
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    let mut both = requests(&world);
+    assert_eq!(both.len(), 2);
+    // The first to be deleted.
+    both.sort_by_key(|one| one["metadata"]["uid"].to_string());
+    hold(&world, &both[0], true).await;
+    stop(&world, "Hold").await;
+    world.settle().await;
+    let left = requests(&world);
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0]["metadata"]["uid"], both[0]["metadata"]["uid"]);
+
+    say(&world, &left[0], "Provisioned", "too late").await;
+    stop(&world, "None").await;
+    world.settle().await;
+    assert!(world.is("llama", "QuotaReserved"));
+    let states =
+        || ["nodes", "spares"].map(|name| state(&world.workload("llama").unwrap(), name)["state"].clone());
+    assert_eq!(states(), [json!("Pending"), json!("Pending")]);
+
+    hold(&world, &left[0], false).await;
+    world.pass(120).await;
+    let after = requests(&world);
+    assert_eq!(after.len(), 2);
+    assert!(after.iter().all(|one| one["metadata"]["uid"] != left[0]["metadata"]["uid"]));
+    for request in &after {
+        say(&world, request, "Provisioned", "here they are").await;
+    }
+    world.settle().await;
+    assert_eq!(states(), [json!("Ready"), json!("Ready")]);
+    assert!(world.is("llama", "Admitted"));
 }
 
 /// Without an autoscaler there is no such kind. That is said once, and what happened before is not counted again with every try.

@@ -120,6 +120,7 @@ impl Controller {
             Answer::Flavor(view) => self.world.take_flavor(*view),
             Answer::Topology(view) => self.world.ground.take_topology_answer(*view),
             Answer::Request(view) => self.announce_request(*view),
+            Answer::RequestDeleted(uid) => self.world.request_deleted(&uid, self.ctx.clock.now()),
             Answer::Check(view) => self.world.take_check(&mut self.engine, *view),
             Answer::Cohort(view) => self.world.take_cohort(*view),
             Answer::LetGo(view) => {
@@ -219,7 +220,9 @@ impl Controller {
                 self.schedule(unit, if refused { super::REFUSED_DELAY } else { super::STATUS_DELAY });
             }
             // What has its name was not made for it.
-            Failure::Error(WriteError::Conflict(words)) if matches!(op.about, About::Request { .. }) => {
+            Failure::Error(WriteError::Conflict(words))
+                if matches!(op.about, About::Request { check: Some(_), .. }) =>
+            {
                 self.request_refused(&unit, op, &words);
             }
             Failure::Error(WriteError::Refused(status)) => {
@@ -325,6 +328,7 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
         | Answer::Topology(_)
         | Answer::Check(_)
         | Answer::Request(_)
+        | Answer::RequestDeleted(_)
         | Answer::Cohort(_)
         | Answer::LetGo(_)
         | Answer::Ungated(_)

@@ -1,43 +1,41 @@
 //! Requests for nodes: made, followed and cleaned up.
 
-use crds::names::kueue;
 use crds::reasons::admission_check::active;
 use crds::reasons::event as reasons;
 use crds::reasons::queue::ACTIVE;
 use crds::reasons::workload as tokens;
 use crds::view::admission_check::AdmissionCheck;
 use crds::view::provisioning::{PodTemplateMeta, ProvisioningRequest, WholeWorkload};
-use crds::view::workload::Workload;
+use crds::view::workload::{AdmissionCheckState, Workload};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::events::Severity;
 use kit::patch::{self, Subresource, Target, WriteError};
 use kit::writes::Priority;
 use kube::Api;
 use kube::core::Status;
 use kube::core::response::reason;
-use quota_engine::Uid;
+use quota_engine::{Outcome, Uid};
 use serde_json::{Value, json};
 
 use super::Controller;
 use super::pump::{About, Answer, Before, Op, target, text};
-use super::world::Unit;
+use super::world::{Unit, controller_of};
 use crate::provisioning::{self, Submission};
 use crate::status::{self, Change};
-use crate::words;
+use crate::{input, words};
 
 impl Controller {
     /// Does what the checks of a workload that ask for nodes need next.
     pub(super) fn provision(&mut self, unit: &Unit, workload: &Workload) -> bool {
-        let (finished, evicted) = (workload.holds(tokens::FINISHED), workload.holds(tokens::EVICTED));
-        let requests = self.world.requests_of(workload);
-        if finished || evicted {
-            let first = requests.first().map(|request| (*request).clone());
-            return first.is_some_and(|request| self.delete_request(unit, workload, &request));
+        let over = workload.holds(tokens::FINISHED) || workload.holds(tokens::EVICTED);
+        if over || !workload.holds(tokens::QUOTA_RESERVED) {
+            self.take_back(unit, workload);
+            return self.busy.contains_key(unit);
         }
-        if !workload.holds(tokens::QUOTA_RESERVED) || self.is_refused(unit, &self.versions_of(unit, workload))
-        {
+        if self.is_refused(unit, &self.versions_of(unit, workload)) {
             return false;
         }
-        let now = self.ctx.clock.now();
+        let (requests, now) = (self.world.requests_of(workload), self.ctx.clock.now());
         let mut states = workload.status.admission_checks.clone();
         let (mut used, mut next) = (Vec::new(), None);
         for state in &mut states {
@@ -71,7 +69,35 @@ impl Controller {
         true
     }
 
-    fn tell_states(&self, workload: &Workload, states: &[crds::view::workload::AdmissionCheckState]) {
+    /// Ends what was asked for with quota, and what came of it. Tells whether anything is left of that: the next reservation would
+    /// take it for its own.
+    pub(super) fn take_back(&mut self, unit: &Unit, workload: &Workload) -> bool {
+        let first = self.world.requests_of(workload).first().map(|request| (*request).clone());
+        if let Some(request) = first {
+            self.delete_request(unit, workload, &request);
+            return true;
+        }
+        if workload.holds(tokens::FINISHED) || workload.holds(tokens::QUOTA_RESERVED) {
+            return false;
+        }
+        let (mut states, now) = (workload.status.admission_checks.clone(), self.ctx.clock.now());
+        for state in &mut states {
+            if self.world.check(&state.name.as_str().into()).is_some_and(provisioning::is_ours) {
+                *state = provisioning::lapsed(state, now);
+            }
+        }
+        if states == workload.status.admission_checks {
+            return false;
+        }
+        if !self.is_refused(unit, &self.versions_of(unit, workload)) {
+            self.tell_states(workload, &states);
+            let body = status::listed(workload, &states, now);
+            self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
+        }
+        true
+    }
+
+    fn tell_states(&self, workload: &Workload, states: &[AdmissionCheckState]) {
         for (before, after) in workload.status.admission_checks.iter().zip(states) {
             if before.state != after.state {
                 let note = format!(
@@ -91,21 +117,21 @@ impl Controller {
         (check, request): (&str, &str),
         config: crds::view::provisioning::ProvisioningRequestConfig,
     ) {
-        let namespace = text(workload.metadata.namespace.as_ref());
         let client = self.ctx.clients.write.clone();
         let (view, flavors, name) =
             (workload.clone(), self.world.flavors_by_name.clone(), request.to_owned());
         let op = self.op_of_request(unit, workload, Some(check));
         let send = move || {
-            let (client, namespace, name) = (client.clone(), namespace.clone(), name.clone());
+            let (client, name) = (client.clone(), name.clone());
             let (view, flavors, config) = (view.clone(), flavors.clone(), config.clone());
             async move {
+                let namespace = text(view.metadata.namespace.as_ref());
                 let workloads = Api::<WholeWorkload>::namespaced(client.clone(), &namespace);
                 let whole = workloads.get_opt(&text(view.metadata.name.as_ref())).await?;
                 let whole = whole.filter(|whole| whole.metadata.uid == view.metadata.uid);
                 let whole = whole.ok_or(WriteError::Gone)?;
                 let asked = provisioning::submission(&view, &whole.spec, &config, &name, &flavors);
-                submit(client, &namespace, &asked).await
+                submit(client, &view, &name, &asked).await
             }
         };
         self.submit(unit, Priority::Normal, op, send);
@@ -113,7 +139,7 @@ impl Controller {
 
     /// Takes a request that was made, and tells of it.
     pub(super) fn announce_request(&mut self, request: ProvisioningRequest) {
-        let owner = super::world::controller_of(&request.metadata).map(|owner| Uid::from(owner.uid.as_str()));
+        let owner = controller_of(&request.metadata).map(|owner| Uid::from(owner.uid.as_str()));
         let workload = owner.and_then(|uid| self.world.workloads.get(&uid));
         if let Some(workload) = workload {
             let note = format!("ProvisioningRequest {} was made", text(request.metadata.name.as_ref()));
@@ -123,24 +149,21 @@ impl Controller {
     }
 
     fn delete_request(&mut self, unit: &Unit, workload: &Workload, request: &ProvisioningRequest) -> bool {
-        if request.metadata.deletion_timestamp.is_some() {
-            return false;
-        }
-        let versions = format!("request {}", text(request.metadata.uid.as_ref()));
+        let uid = input::uid(&request.metadata);
+        // Told apart from the versions of steps: it is the request that cannot be deleted.
+        let versions = format!("request {uid}");
         if self.is_refused(unit, &versions) {
             return false;
         }
-        // The watch tells when it is gone; until then it is not deleted again.
-        self.remember_refused(unit, versions, super::CONFLICT_DELAY);
         let namespace = text(request.metadata.namespace.as_ref());
         let api = Api::<ProvisioningRequest>::namespaced(self.ctx.clients.write.clone(), &namespace);
         let target = target(&request.metadata);
-        let op = self.op_of_request(unit, workload, None);
+        let op = Op { versions, ..self.op_of_request(unit, workload, None) };
         self.submit(unit, Priority::Normal, op, move || {
-            let (api, target) = (api.clone(), target.clone());
+            let (api, target, uid) = (api.clone(), target.clone(), uid.clone());
             async move {
                 match patch::delete(&api, &target, None).await {
-                    Ok(()) | Err(WriteError::Gone) => Ok(Answer::Nothing),
+                    Ok(()) | Err(WriteError::Gone) => Ok(Answer::RequestDeleted(uid)),
                     Err(error) => Err(error),
                 }
             }
@@ -164,6 +187,12 @@ impl Controller {
         self.remember_refused(unit, op.versions, super::REFUSED_DELAY);
         let Some(workload) = self.world.workload_named(namespace, name) else { return };
         self.about_workload(&workload, Severity::Warning, reasons::FAILED_CREATE, words);
+        if check.is_none()
+            && let Some(reserve) = self.reserves.remove(&input::uid(&workload.metadata))
+        {
+            // It would wait for the request for ever, and others for its quota.
+            self.engine.written(reserve.id, Outcome::Refused(words.to_owned()));
+        }
         let (mut states, now) = (workload.status.admission_checks.clone(), self.ctx.clock.now());
         let message = words::truncated(format!("no nodes can be asked for: {words}"));
         let state = states.iter_mut().find(|state| Some(&state.name) == check.as_ref());
@@ -191,15 +220,21 @@ impl Controller {
     }
 }
 
-async fn submit(client: kube::Client, namespace: &str, asked: &Submission) -> Result<Answer, WriteError> {
-    let templates = Api::<PodTemplateMeta>::namespaced(client.clone(), namespace);
-    let requests = Api::<ProvisioningRequest>::namespaced(client, namespace);
+async fn submit(
+    client: kube::Client,
+    workload: &Workload,
+    name: &str,
+    asked: &Submission,
+) -> Result<Answer, WriteError> {
+    let namespace = text(workload.metadata.namespace.as_ref());
+    let uid = text(workload.metadata.uid.as_ref());
+    let templates = Api::<PodTemplateMeta>::namespaced(client.clone(), &namespace);
+    let requests = Api::<ProvisioningRequest>::namespaced(client, &namespace);
     let mut made = Vec::new();
     for template in &asked.templates {
-        made.push(create_or_get(&templates, template).await?);
+        made.push(make_template(&templates, &requests, template, (&uid, name)).await?);
     }
-    let request: ProvisioningRequest =
-        create_or_get(&requests, &asked.request).await.map_err(refused_if_not_served)?;
+    let request = make_request(&requests, &asked.request, (&uid, name)).await?;
     let owner = json!({ "metadata": { "ownerReferences": [{
         "apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest",
         "name": request.metadata.name, "uid": request.metadata.uid,
@@ -213,6 +248,61 @@ async fn submit(client: kube::Client, namespace: &str, asked: &Submission) -> Re
     Ok(Answer::Request(Box::new(request)))
 }
 
+/// Makes a template. One that is there stays where the request is there, too, which was made with it. Otherwise it is left of an
+/// earlier try, or of a request that is gone, and may be of other pods or for other nodes: it makes way.
+async fn make_template(
+    templates: &Api<PodTemplateMeta>,
+    requests: &Api<ProvisioningRequest>,
+    template: &Value,
+    (workload, request): (&str, &str),
+) -> Result<PodTemplateMeta, WriteError> {
+    let words = match patch::create::<PodTemplateMeta, PodTemplateMeta>(templates, template).await {
+        Err(WriteError::Conflict(words)) => words,
+        answer => return answer,
+    };
+    let name = template["metadata"]["name"].as_str().unwrap_or_default();
+    let Some(there) = templates.get_opt(name).await? else {
+        // The garbage collector was faster.
+        return patch::create(templates, template).await;
+    };
+    // Read after the template: an owner that is not there now will not be there again.
+    let made = requests.get_opt(request).await?.map(|made| text(made.metadata.uid.as_ref()));
+    let is_left = controller_of(&there.metadata).is_some_and(|owner| {
+        owner.uid == workload || (owner.kind == "ProvisioningRequest" && owner.name == request)
+    });
+    match made {
+        Some(made) if is_of(&there.metadata, workload) || is_of(&there.metadata, &made) => Ok(there),
+        None if is_left => {
+            let target = Target::new(name, text(there.metadata.uid.as_ref()));
+            match patch::delete(templates, &target, None).await {
+                Ok(()) | Err(WriteError::Gone) => patch::create(templates, template).await,
+                Err(error) => Err(error),
+            }
+        }
+        _ => Err(WriteError::Conflict(words)),
+    }
+}
+
+/// Makes a request. One that is there was made by an earlier try, if it is this Workload's.
+async fn make_request(
+    requests: &Api<ProvisioningRequest>,
+    request: &Value,
+    (workload, name): (&str, &str),
+) -> Result<ProvisioningRequest, WriteError> {
+    match patch::create::<ProvisioningRequest, ProvisioningRequest>(requests, request).await {
+        Err(WriteError::Conflict(words)) => {
+            let there = requests.get_opt(name).await?;
+            there.filter(|there| is_of(&there.metadata, workload)).ok_or(WriteError::Conflict(words))
+        }
+        answer => answer.map_err(refused_if_not_served),
+    }
+}
+
+/// Whether an object belongs to the owner of this uid, and stays.
+fn is_of(metadata: &ObjectMeta, owner: &str) -> bool {
+    metadata.deletion_timestamp.is_none() && controller_of(metadata).is_some_and(|one| one.uid == owner)
+}
+
 /// The Workload and the namespace were there a moment ago: what is not there is the kind, and the Workload need not be read again.
 fn refused_if_not_served(error: WriteError) -> WriteError {
     match error {
@@ -222,23 +312,5 @@ fn refused_if_not_served(error: WriteError) -> WriteError {
             WriteError::Refused(Status::failure(words, reason::NOT_FOUND).with_code(404).boxed())
         }
         error => error,
-    }
-}
-
-/// What is there already was made by an earlier try.
-async fn create_or_get<K>(api: &Api<K>, object: &Value) -> Result<K, WriteError>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-{
-    match patch::create::<K, K>(api, object).await {
-        Err(WriteError::Conflict(words)) => {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            let there = api.get_opt(name).await?;
-            let ours = |there: &K| {
-                there.meta().labels.as_ref().is_some_and(|labels| labels.contains_key(kueue::MANAGED))
-            };
-            there.filter(ours).ok_or(WriteError::Conflict(words))
-        }
-        answer => answer,
     }
 }

@@ -39,6 +39,8 @@ pub(super) enum Answer {
     Topology(Box<Topology>),
     Check(Box<AdmissionCheck>),
     Request(Box<ProvisioningRequest>),
+    /// A request for nodes that was deleted; a finalizer may hold it yet.
+    RequestDeleted(Uid),
     Cohort(Box<Cohort>),
     LetGo(Box<PlacedPod>),
     Ungated(Box<PlacedPod>),
@@ -460,25 +462,31 @@ impl Controller {
         true
     }
 
+    /// The admission that was decided. One that gives quota waits until nothing is left of what was asked for with earlier quota.
+    fn begin_reservation(&mut self, unit: &Unit, workload: &Workload) -> bool {
+        let uid = input::uid(&workload.metadata);
+        let Some(reserve) = self.reserves.remove(&uid) else { return false };
+        if reserve.based_on != input::version(&workload.metadata) {
+            self.engine.written(reserve.id, Outcome::Unsettled);
+            return false;
+        }
+        if !workload.holds(tokens::QUOTA_RESERVED) && self.take_back(unit, workload) {
+            self.reserves.insert(uid, reserve);
+            return true;
+        }
+        let body = self.reserved(workload, &reserve.admission, self.ctx.clock.now());
+        let id = Some(reserve.id);
+        self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, id);
+        true
+    }
+
     /// The admission that was decided, or the reason why there is none.
     pub(super) fn begin_decision(&mut self, unit: &Unit, workload: &Workload) {
+        if self.begin_reservation(unit, workload) {
+            return;
+        }
         let uid = input::uid(&workload.metadata);
         let now = self.ctx.clock.now();
-        if let Some(reserve) = self.reserves.remove(&uid) {
-            if reserve.based_on == input::version(&workload.metadata) {
-                let body = self.reserved(workload, &reserve.admission, now);
-                self.patch_workload(
-                    unit,
-                    workload,
-                    body,
-                    Subresource::Status,
-                    Priority::Normal,
-                    Some(reserve.id),
-                );
-                return;
-            }
-            self.engine.written(reserve.id, Outcome::Unsettled);
-        }
         if let Some(withdraw) = self.withdrawals.remove(&uid) {
             if withdraw.based_on == input::version(&workload.metadata) {
                 let body = status::withdrawn(workload, &withdraw.reason, now);

@@ -154,6 +154,7 @@ impl World {
             "topologies" => ("v1beta2", "Topology"),
             "nodes" => ("v1", "Node"),
             "pods" => ("v1", "Pod"),
+            "podtemplates" => ("v1", "PodTemplate"),
             other => panic!("{other} has no kind here"),
         };
         let mut object = object;

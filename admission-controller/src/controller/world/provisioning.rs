@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crds::view::admission_check::AdmissionCheck;
 use crds::view::provisioning::{ProvisioningRequest, ProvisioningRequestConfig};
 use crds::view::workload::Workload;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kit::watch::Change;
 use quota_engine::{CheckName, Uid};
 
@@ -52,6 +54,13 @@ impl World {
         }
     }
 
+    /// It was deleted: from now on it is one that goes, though a finalizer may hold it, and the watch may tell of that late.
+    pub(in crate::controller) fn request_deleted(&mut self, uid: &Uid, now: Timestamp) {
+        if let Some(view) = self.provisioning.requests.get_mut(uid) {
+            view.metadata.deletion_timestamp = Some(Time(now));
+        }
+    }
+
     fn provisioning_request_changed(&mut self, delta: Delta<ProvisioningRequest>) {
         let (uid, owner, gone) = match &delta {
             Delta::Upsert(uid) => {
@@ -74,11 +83,15 @@ impl World {
         self.dirty.extend(self.unit_of_workload(&owner));
     }
 
-    /// The requests that were made for a Workload, by uid.
+    /// The requests that were made for a Workload, by uid, without those that go.
     pub(in crate::controller) fn requests_of(&self, workload: &Workload) -> Vec<&ProvisioningRequest> {
         let uids = self.provisioning.by_workload.get(&input::uid(&workload.metadata));
         let requests = uids.into_iter().flatten().filter_map(|uid| self.provisioning.requests.get(uid));
-        requests.filter(|request| request.metadata.namespace == workload.metadata.namespace).collect()
+        let stays = |request: &&ProvisioningRequest| {
+            let (metadata, namespace) = (&request.metadata, &workload.metadata.namespace);
+            metadata.deletion_timestamp.is_none() && metadata.namespace == *namespace
+        };
+        requests.filter(stays).collect()
     }
 
     /// The settings of a check that asks for nodes.

@@ -288,7 +288,7 @@ const UNSEEN: &[(&str, &str, &[&str], &str)] = &[
     (ADMISSION, "pods/status", &["patch"], "no pods are submitted by themselves"),
     (ADMISSION, "deployments", &["get", "list", "watch"], "no Deployment is submitted"),
     (ADMISSION, "statefulsets", &["get"], "read again after a conflict"),
-    (ADMISSION, "podtemplates", &["get", "create", "patch"], "nodes are not asked for"),
+    (ADMISSION, "podtemplates", &["get", "create", "patch", "delete"], "nodes are not asked for"),
     (ADMISSION, "provisioningrequests", &["get", "watch", "create", "delete"], "nodes are not asked for"),
     (ADMISSION, "admissionchecks", &["patch"], "no ClusterQueue has checks"),
     (ADMISSION, "admissionchecks/status", &["patch"], "no ClusterQueue has checks"),
