@@ -203,12 +203,12 @@ impl Engine {
 
     /// Whether these places are free in the plan when its own promise is not counted, and those have left.
     fn may_be_promised(&mut self, who: WorkloadId, places: &Places, targets: &[Target]) -> bool {
-        let begun = self.what_if();
-        self.take_out(targets);
         let Some(Phase::Holding(holding)) = self.workloads.get(who).map(|record| &record.phase) else {
             return false;
         };
         let planned = Arc::clone(holding.promised.as_ref().unwrap_or(&holding.places));
+        let begun = self.what_if();
+        self.take_out(targets);
         self.grounds.charge(&planned, Ledger::Planned, -1);
         let fits = self.grounds.fit(places, View::Planned);
         self.undo(begun);
