@@ -125,6 +125,33 @@ async fn the_copy_of_a_workload_goes_and_what_runs_runs_on() {
     }
 }
 
+/// A job's first Workload has ended, and somebody made another for it, which waits.
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_has_ended_stands_in_no_other_ones_way() {
+    let world = world(0).await;
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    let first = world.workload("llama").unwrap();
+    let name = first["metadata"]["name"].as_str().unwrap();
+    let now = world.stamp();
+    let end = |workload: &mut Value| {
+        workload["status"]["conditions"] = json!([{
+            "type": "Finished", "status": "True", "reason": "OutOfSync", "message": "", "lastTransitionTime": now,
+        }]);
+    };
+    world.update(GROUP, "workloads", name, true, end).await;
+    world.pass(5).await;
+    world.create(GROUP, "workloads", copied(&first, "second")).await;
+    world.settle().await;
+    let enough = |queue: &mut Value| {
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(2);
+    };
+    world.update(GROUP, "clusterqueues", "a", false, enough).await;
+    world.settle().await;
+    assert!(!world.is_suspended("llama"), "{:?}", world.workload_named("second"));
+    assert!(world.workload_named(name).is_some());
+}
+
 /// One of its pods takes long to end. Meanwhile its controller makes the other one anew.
 #[tokio::test(start_paused = true)]
 async fn a_new_pod_waits_until_the_workload_that_was_deleted_is_gone() {

@@ -127,7 +127,7 @@ impl Controller {
                 self.decide_all_the_same(unit, workload, &step);
             }
             (_, Some(workload)) if is_refused => {
-                self.refuse_decision(workload, "its Workload cannot be brought in line with its pods");
+                self.refuse_decision(unit, workload, "its Workload cannot be brought in line with its pods");
             }
             _ if is_refused => {}
             (PodsStep::Job(Step::CreateWorkload), None) => match composed {
@@ -288,13 +288,18 @@ impl Controller {
         let Some((owner, object)) = self.world.pod_owner(uid) else { return self.forget(unit) };
         let namespace = text(object.metadata.namespace.as_ref());
         let leaving = object.metadata.deletion_timestamp.is_some();
-        let top = owner.is_top_level(object) && self.world.standing(&object.metadata) == Standing::Own;
+        let made: Vec<Workload> = self.world.workloads_made_from(uid, &namespace);
+        let is_own = match self.config.file.is_part(&object.metadata) {
+            // Of a marked one the webhook knew that its owner names no queue. The pods of another wait for nothing.
+            true => owner.is_marked(object) && self.world.standing(&object.metadata) == Standing::Own,
+            false => true,
+        };
+        let top = owner.is_top_level(object) && (is_own || !made.is_empty());
         if leaving || !top || !self.world.manages(&namespace, object.queue()) {
             return;
         }
         let job =
             Job { kind: owner.kind, object: object.clone(), view: crate::jobs::read(owner.kind, object) };
-        let made: Vec<Workload> = self.world.workloads_made_from(uid, &namespace);
         for (pod, body) in self.world.joins(owner, &job.object, &made) {
             self.patch_pod(&pod, "join", body, Subresource::Main);
         }

@@ -266,7 +266,11 @@ async fn make_template(
         return patch::create(templates, template).await;
     };
     // Read after the template: an owner that is not there now will not be there again.
-    let made = requests.get_opt(request).await?.map(|made| text(made.metadata.uid.as_ref()));
+    let made = requests.get_opt(request).await?;
+    if made.as_ref().is_some_and(|made| made.metadata.deletion_timestamp.is_some()) {
+        return Err(WriteError::Conflict(words));
+    }
+    let made = made.map(|made| text(made.metadata.uid.as_ref()));
     let is_left = controller_of(&there.metadata).is_some_and(|owner| {
         owner.uid == workload || (owner.kind == "ProvisioningRequest" && owner.name == request)
     });

@@ -247,13 +247,13 @@ impl Controller {
         self.follow(unit, &job, workload);
     }
 
-    /// Of the Workloads of a job or pod all but the first are copies of it, that somebody made, and go. Where the first goes itself, the
-    /// next takes its place.
+    /// Of the Workloads of a job or pod all but the first are copies of it, that somebody made, and go; those that have ended are of
+    /// another time. Where the first goes itself, the next takes its place.
     pub(super) fn let_copies_go(&mut self, unit: &Unit, workloads: &[Workload]) -> bool {
         let is_leaving = |one: &Workload| one.metadata.deletion_timestamp.is_some();
         let Some((first, copies)) = workloads.split_first() else { return false };
         for copy in copies {
-            let step = match (is_leaving(copy), is_leaving(first)) {
+            let step = match (is_leaving(copy), is_leaving(first) || copy.holds(tokens::FINISHED)) {
                 (true, _) => reconcile::let_go(copy),
                 (false, true) => Step::Nothing,
                 (false, false) => Step::DeleteWorkload,
@@ -336,11 +336,14 @@ impl Controller {
         if !matches!(step, Step::UpdateWorkload | Step::DeleteWorkload) {
             return self.begin_decision(unit, workload);
         }
-        self.refuse_decision(workload, "it no longer describes its job");
+        self.refuse_decision(unit, workload, "it no longer describes its job");
     }
 
-    /// The API server refuses what comes before an admission, which is given up for now.
-    pub(super) fn refuse_decision(&mut self, workload: &Workload, why: &str) {
+    /// The API server refuses what comes before an admission, which is given up for now. Quota is given back all the same.
+    pub(super) fn refuse_decision(&mut self, unit: &Unit, workload: &Workload, why: &str) {
+        if self.begin_withdrawal(unit, workload) {
+            return;
+        }
         if let Some(reserve) = self.reserves.remove(&input::uid(&workload.metadata)) {
             let words = format!("{why}, and the API server refuses to change it");
             self.engine.written(reserve.id, Outcome::Refused(words));
@@ -471,7 +474,15 @@ impl Controller {
             return false;
         }
         if !workload.holds(tokens::QUOTA_RESERVED) && self.take_back(unit, workload) {
+            let is_refused = self.is_refused(unit, &self.versions_of(unit, workload));
             self.reserves.insert(uid, reserve);
+            if is_refused && !self.busy.contains_key(unit) {
+                self.refuse_decision(
+                    unit,
+                    workload,
+                    "what was asked for with its earlier quota is still said of it",
+                );
+            }
             return true;
         }
         let body = self.reserved(workload, &reserve.admission, self.ctx.clock.now());
@@ -480,21 +491,29 @@ impl Controller {
         true
     }
 
+    /// The quota is taken back of one that was not admitted yet.
+    fn begin_withdrawal(&mut self, unit: &Unit, workload: &Workload) -> bool {
+        let Some(withdraw) = self.withdrawals.remove(&input::uid(&workload.metadata)) else { return false };
+        if withdraw.based_on != input::version(&workload.metadata) {
+            self.engine.written(withdraw.id, Outcome::Unsettled);
+            return false;
+        }
+        let body = status::withdrawn(workload, &withdraw.reason, self.ctx.clock.now());
+        let id = Some(withdraw.id);
+        self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, id);
+        true
+    }
+
     /// The admission that was decided, or the reason why there is none.
     pub(super) fn begin_decision(&mut self, unit: &Unit, workload: &Workload) {
         if self.begin_reservation(unit, workload) {
             return;
         }
+        if self.begin_withdrawal(unit, workload) {
+            return;
+        }
         let uid = input::uid(&workload.metadata);
         let now = self.ctx.clock.now();
-        if let Some(withdraw) = self.withdrawals.remove(&uid) {
-            if withdraw.based_on == input::version(&workload.metadata) {
-                let body = status::withdrawn(workload, &withdraw.reason, now);
-                let id = Some(withdraw.id);
-                return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, id);
-            }
-            self.engine.written(withdraw.id, Outcome::Unsettled);
-        }
         let waits = !workload.holds(tokens::QUOTA_RESERVED)
             && !workload.holds(tokens::FINISHED)
             && !input::is_on_hold(workload);

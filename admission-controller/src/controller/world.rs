@@ -509,15 +509,15 @@ impl World {
     }
 
     /// The Workloads that a job of this namespace controls; where nobody knows of the job, all that name it. First the one that counts:
-    /// who has quota, then who is being deleted, then the oldest.
+    /// who has quota, then who is being deleted, then the oldest; last those that have ended.
     pub(super) fn workloads_of(&self, job: &Uid, namespace: Option<&str>) -> Vec<Workload> {
         let mut workloads: Vec<Workload> =
             self.uids_of(job, namespace).filter_map(|uid| self.workloads.get(uid)).collect();
         workloads.sort_by_key(|one| {
             let metadata = &one.metadata;
-            let holds = one.holds(tokens::QUOTA_RESERVED) && !one.holds(tokens::FINISHED);
+            let (over, holds) = (one.holds(tokens::FINISHED), one.holds(tokens::QUOTA_RESERVED));
             let stays = metadata.deletion_timestamp.is_none();
-            (!holds, stays, metadata.creation_timestamp.clone(), metadata.uid.clone())
+            (over, !holds, stays, metadata.creation_timestamp.clone(), metadata.uid.clone())
         });
         workloads
     }

@@ -121,11 +121,19 @@ impl PodOwner {
 
     /// Whether its templates are not marked by another kind: a StatefulSet of a LeaderWorkerSet is a part of that.
     pub fn is_top_level(&self, object: &JobObject) -> bool {
-        let parent = self.templates.iter().find_map(|template| {
+        self.marked_by(object).is_none_or(|parent| parent == self.kind.framework)
+    }
+
+    /// Whether its templates say that their pods wait for its Workloads.
+    pub fn is_marked(&self, object: &JobObject) -> bool {
+        self.marked_by(object) == Some(self.kind.framework)
+    }
+
+    fn marked_by<'a>(&self, object: &'a JobObject) -> Option<&'a str> {
+        self.templates.iter().find_map(|template| {
             let annotations = object.at(&format!("{template}/metadata/annotations"))?;
             annotations.get(kueue::POD_SUSPENDING_PARENT)?.as_str()
-        });
-        parent.is_none_or(|parent| parent == self.kind.framework)
+        })
     }
 
     /// How many replicas the object is to have.

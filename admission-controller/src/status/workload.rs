@@ -28,10 +28,13 @@ pub fn reserved(
     now: Timestamp,
 ) -> Value {
     let mut changes = reservation_changes(view, admission);
-    changes.push(checks::admitted(true, checks::are_ready(checks), admission.awaits_places()));
+    // What is admitted stays so, whatever is asked of its queue since; it gets another node for one that failed.
+    let stays = view.holds(tokens::ADMITTED);
+    let awaits_places = !stays && admission.awaits_places();
+    changes.push(checks::admitted(true, stays || checks::are_ready(checks), awaits_places));
     changes.extend(requeued(view, now));
-    // What runs already, and gets another node for one that failed, may have pods that are ready.
-    changes.extend(unready(view, waits_for_pods).filter(|_| !view.holds(tokens::ADMITTED)));
+    // What runs already may have pods that are ready.
+    changes.extend(unready(view, waits_for_pods).filter(|_| !stays));
     let mut body = with_admission(patch(view, &changes, now), view, admission);
     if !checks::same(checks, &view.status.admission_checks) {
         body["status"]["admissionChecks"] = states(checks);
@@ -395,6 +398,24 @@ mod tests {
     fn generations(object: &Value) -> Vec<(String, Option<i64>)> {
         let conditions = read(object).status.conditions;
         conditions.into_iter().map(|one| (one.type_, one.observed_generation)).collect()
+    }
+
+    /// One of its nodes failed, and it gets another, while its queue asks for a check that it has not passed yet.
+    #[test]
+    fn what_is_admitted_stays_so_when_it_gets_another_node() {
+        let pending: AdmissionCheckState =
+            serde_json::from_value(json!({ "name": "budget", "state": "Pending", "message": "" })).unwrap();
+        for (before, wanted) in [("True", "True"), ("False", "False")] {
+            let mut object = waiting();
+            object["status"]["conditions"] = json!([{
+                "type": "Admitted", "status": before, "reason": "Admitted", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]);
+            let admission = Admission { cluster_queue: "a".into(), pod_sets: Vec::new() };
+            let body = reserved(&read(&object), &admission, std::slice::from_ref(&pending), false, now());
+            wrote(&mut object, Some(body));
+            assert_eq!(read(&object).condition("Admitted").unwrap().status, wanted);
+        }
     }
 
     #[test]

@@ -22,7 +22,10 @@ fn parsed(request: &Request, object: &Value) -> Option<(&'static PodOwner, JobOb
 pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let (config, filled) = (&site.config, filled::in_labels(site, request));
     let Some((owner, object)) = parsed(request, &filled) else { return Verdict::Allow };
-    if site.is_part(&object.metadata) || !site.manages(&request.namespace, object.queue()) {
+    // Who was marked stays so, whatever this replica knows of its owner: without, all its pods would be made anew.
+    let was_marked = || parsed(request, &request.old).is_some_and(|(owner, old)| owner.is_marked(&old));
+    let is_part = site.is_part(&object.metadata) && !was_marked();
+    if is_part || !site.manages(&request.namespace, object.queue()) {
         return Verdict::becoming(&request.object, filled);
     }
     let mut changed = filled;

@@ -144,6 +144,11 @@ impl World {
     /// Takes note of whose part a job may be.
     pub(super) fn note_owner(&mut self, uid: &Uid) {
         let owner = self.ancestor(uid).and_then(|ancestor| ancestor.owner);
+        self.note_part(uid, owner.as_ref());
+    }
+
+    /// Takes note of whose part an object with this controller may be.
+    pub(super) fn note_part(&mut self, uid: &Uid, owner: Option<&OwnerReference>) {
         if let Some(owner) = owner.filter(|owner| self.config.owning(owner) == Owning::Managed) {
             self.parts.entry(Uid::from(owner.uid.as_str())).or_default().insert(uid.clone());
         }
@@ -151,10 +156,17 @@ impl World {
 
     /// The reverse, when the job is gone.
     pub(super) fn forget_owner(&mut self, uid: &Uid, gone: &StoredJob) {
-        let owner = match gone {
-            StoredJob::Whole(job) => controller_of(&job.object.metadata),
-            StoredJob::Bare(job) => job.owner.as_deref(),
-        };
+        self.forget_part(
+            uid,
+            match gone {
+                StoredJob::Whole(job) => controller_of(&job.object.metadata),
+                StoredJob::Bare(job) => job.owner.as_deref(),
+            },
+        );
+    }
+
+    /// The reverse, when the object is gone.
+    pub(super) fn forget_part(&mut self, uid: &Uid, owner: Option<&OwnerReference>) {
         let Some(owner) = owner.map(|owner| Uid::from(owner.uid.as_str())) else { return };
         if let Some(parts) = self.parts.get_mut(&owner) {
             parts.remove(uid);
@@ -185,7 +197,10 @@ impl World {
         let mut seen = BTreeSet::new();
         while let Some(uid) = above.pop().filter(|uid| seen.insert(uid.clone())) {
             for part in self.parts.get(&uid).into_iter().flatten() {
-                self.dirty.insert(Unit::Job(part.clone()));
+                self.dirty.insert(match self.is_pod_owner(part) {
+                    true => Unit::PodOwner(part.clone()),
+                    false => Unit::Job(part.clone()),
+                });
                 above.push(part.clone());
             }
         }

@@ -9,7 +9,7 @@ use kit::watch::Change;
 use quota_engine::Uid;
 
 use super::kept::{Kept, Owner};
-use super::{Unit, World};
+use super::{Unit, World, controller_of};
 use crate::config::Configuration;
 use crate::controller::store::{Delta, Names, Store};
 use crate::jobs::{JobObject, KindId};
@@ -210,28 +210,35 @@ impl World {
         change: Change<JobObject>,
     ) {
         let id = owner.kind.id();
-        let members = &mut self.members;
-        let Some((_, store)) = members.owners.get_mut(&id) else { return };
+        let Some((_, store)) = self.members.owners.get_mut(&id) else { return };
         for delta in store.take(change) {
             let uid = match delta {
                 Delta::Upsert(uid) => {
-                    if let Some(object) = store.get(&uid) {
-                        members.owner_named.insert(name_of(id, object), uid.clone());
+                    let store = self.members.owners.get(&id).map(|(_, store)| store);
+                    if let Some(object) = store.and_then(|store| store.get(&uid)) {
+                        let (name, above) = (name_of(id, object), controller_of(&object.metadata).cloned());
+                        self.members.owner_named.insert(name, uid.clone());
+                        self.note_part(&uid, above.as_ref());
                     }
-                    members.kind_of_owner.insert(uid.clone(), id);
+                    self.members.kind_of_owner.insert(uid.clone(), id);
                     uid
                 }
                 Delta::Gone(object) => {
                     let uid = Uid::from(object.uid());
-                    let name = name_of(id, &object);
-                    members.owner_named.remove(&name, &uid);
-                    members.kind_of_owner.remove(&uid);
+                    self.members.owner_named.remove(&name_of(id, &object), &uid);
+                    self.members.kind_of_owner.remove(&uid);
+                    self.forget_part(&uid, controller_of(&object.metadata));
                     self.awaited.remove(&Unit::PodOwner(uid.clone()));
                     uid
                 }
             };
             self.dirty.insert(Unit::PodOwner(uid));
         }
+    }
+
+    /// Whether an object is managed through its pods.
+    pub(super) fn is_pod_owner(&self, uid: &Uid) -> bool {
+        self.members.kind_of_owner.contains_key(uid)
     }
 
     /// The pods of a key, as they are managed together.
