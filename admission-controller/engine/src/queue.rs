@@ -130,8 +130,8 @@ impl Queue {
 
     /// Who was promised room and looks for something else in the next cycle, in place of a head that comes after it.
     pub(crate) fn claimant(&self) -> Option<&Order> {
-        let first = self.active.first(&self.consumptions);
-        self.reconsidering.first().filter(|claim| first.is_none_or(|first| *claim < first))
+        let claim = self.reconsidering.first()?;
+        self.active.first(&self.consumptions).is_none_or(|first| claim < first).then_some(claim)
     }
 }
 
