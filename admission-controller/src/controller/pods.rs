@@ -42,13 +42,8 @@ impl Controller {
     pub(super) fn pump_pods(&mut self, unit: &Unit, key: &PodsKey) {
         if let PodsKey::One(uid) = key
             && let Some(namespace) = self.world.pod(uid).map(|pod| text(pod.metadata.namespace.as_ref()))
-            && self.let_stranger_go(unit, uid, &namespace)
-        {
-            return;
-        }
-        if let PodsKey::One(uid) = key
-            && let Some(namespace) = self.world.pod(uid).map(|pod| text(pod.metadata.namespace.as_ref()))
-            && self.let_copies_go(unit, &self.world.workloads_of(uid, Some(&namespace)))
+            && (self.let_stranger_go(unit, uid, &namespace)
+                || self.let_copies_go(unit, &self.world.workloads_of(uid, Some(&namespace))))
         {
             return;
         }
