@@ -56,9 +56,7 @@ impl Engine {
                 if let Outcome::Written(version) = outcome {
                     record.workload.version = record.workload.version.max(version);
                 }
-                if record.past.eviction_refused.is_some() {
-                    record.past.eviction_refused = None;
-                }
+                record.eviction_is_written();
                 record.workload.standing = Standing::Pending;
                 self.replace(who);
             }
@@ -66,9 +64,7 @@ impl Engine {
                 Outcome::Written(version) => {
                     *decision = None;
                     record.workload.version = record.workload.version.max(version);
-                    if record.past.eviction_refused.is_some() {
-                        record.past.eviction_refused = None;
-                    }
+                    record.eviction_is_written();
                     if let Standing::Reserved { evicted, .. } = &mut record.workload.standing {
                         *evicted = true;
                     }

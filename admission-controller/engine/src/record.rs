@@ -135,6 +135,13 @@ impl Record {
         }
     }
 
+    /// That it leaves, or loses its quota, is written: no refusal of before counts any more.
+    pub(crate) fn eviction_is_written(&mut self) {
+        if self.past.eviction_refused.is_some() {
+            self.past.eviction_refused = None;
+        }
+    }
+
     /// Whether what it holds it has because this one left for it.
     pub(crate) fn has_displaced(&self, who: WorkloadId, priority: i32) -> bool {
         self.past.displaced.contains(&(who, priority))
