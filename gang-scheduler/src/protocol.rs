@@ -6,8 +6,8 @@
 //!
 //! Kubernetes has no bind of many pods. So the plan is made durable first, and whoever leads next finds it and goes on
 //! from what the pods show: [`Protocol::recover`]. A member is settled when it is bound (by whomever, wherever) or gone.
-//! The outcome is `Bound` when the gang then has its minimum, `Undone` when nothing of it is left, and until one of the
-//! two is true the plan stays open.
+//! The outcome is `Bound` when the gang then has its minimum, `Undone` when nobody of it runs, and until one of the two is
+//! true the plan stays open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,9 +45,9 @@ pub enum Member {
 pub enum Standing {
     /// At least its minimum.
     Whole,
-    /// Some, but fewer.
+    /// Some run, but fewer.
     Below,
-    /// None.
+    /// Nobody runs, and too few have run.
     Empty,
 }
 

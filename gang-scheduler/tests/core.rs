@@ -1,6 +1,7 @@
 //! The program without its input and output, one interleaving at a time.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use crds::api::trireme::v1alpha1::GangPhase;
 use crds::view;
 use gang_scheduler::Config;
 use gang_scheduler::core::{Answer, Core, Outcome, Write, WriteId};
@@ -310,7 +311,8 @@ fn nothing_is_bound_when_the_plan_became_impossible_while_it_was_written() {
         world.done(&plan[0]);
         let writes = world.settle(3);
         assert_eq!(binds(&writes), [], "{what}");
-        let undone = |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == crds::api::trireme::v1alpha1::GangPhase::Undone);
+        let undone =
+            |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == GangPhase::Undone);
         assert!(writes.iter().any(|(_, write)| undone(write)), "{what}: {writes:#?}");
         world.node("b", 2, json!({}));
         world.member("g", "p-1", json!({}));
@@ -337,7 +339,8 @@ fn a_plan_whose_members_are_to_go_is_undone() {
         world.core.wrote(world.now, id, Outcome::Refused("it is being deleted".into()));
     }
     let writes = world.settle(3);
-    let undone = |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == crds::api::trireme::v1alpha1::GangPhase::Undone);
+    let undone =
+        |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == GangPhase::Undone);
     assert!(writes.iter().any(|(_, write)| undone(write)), "{writes:#?}");
 }
 
@@ -385,8 +388,31 @@ fn a_found_plan_of_a_finished_workload_comes_to_an_end() {
     world.core.lead(0);
     let writes = world.settle(3);
     assert_eq!(binds(&writes), [], "nobody needs it: {writes:#?}");
-    let bound = |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == crds::api::trireme::v1alpha1::GangPhase::Bound);
+    let bound =
+        |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == GangPhase::Bound);
     assert!(writes.iter().any(|(_, write)| bound(write)), "{writes:#?}");
+}
+
+/// Of two pods one ran and failed; the other was deleted before it was bound, and a finalizer keeps it.
+#[test]
+fn a_plan_of_which_nobody_runs_any_more_is_undone() {
+    let mut world = World::new(&[("a", 2)]);
+    world.core.stand_down(0);
+    world.group("g", json!({ "minMember": 2 }));
+    world.member("g", "p-0", json!({ "spec": { "nodeName": "a" }, "status": { "phase": "Failed" } }));
+    let leaving = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"] });
+    world.member("g", "p-1", json!({ "metadata": leaving }));
+    let plan = world.read(json!({ "apiVersion": "trireme.dev/v1alpha1", "kind": "GangPlacement",
+        "metadata": { "name": "g-1", "namespace": "default", "uid": "uid-plan" },
+        "spec": { "gang": { "group": "scheduling.volcano.sh", "kind": "PodGroup", "name": "g", "uid": "uid-g" },
+            "minMember": 2, "nodes": ["a"], "members": [
+                { "name": "p-0", "uid": "uid-p-0", "node": 0 }, { "name": "p-1", "uid": "uid-p-1", "node": 0 }] } }));
+    world.core.placement_applied(&plan);
+    world.core.lead(0);
+    let writes = world.settle(3);
+    let undone =
+        |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == GangPhase::Undone);
+    assert!(writes.iter().any(|(_, write)| undone(write)), "{writes:#?}");
 }
 
 #[test]
@@ -589,7 +615,7 @@ fn a_pod_group_deleted_while_its_gang_is_bound_does_not_make_it_undone() {
             _ => None,
         })
         .collect();
-    assert_eq!(phases, [crds::api::trireme::v1alpha1::GangPhase::Bound]);
+    assert_eq!(phases, [GangPhase::Bound]);
 }
 
 #[test]

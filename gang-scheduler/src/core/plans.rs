@@ -213,7 +213,7 @@ impl Core {
         for (pod, ..) in members() {
             let state = match self.engine.pod(pod) {
                 Some(info) if info.node.is_some() => Member::Bound,
-                Some(info) if info.phase == PodPhase::Active => Member::Waiting,
+                Some(info) if info.phase == PodPhase::Active && !info.deleting => Member::Waiting,
                 _ => Member::Left,
             };
             states.insert(pod.clone(), state);
@@ -277,13 +277,7 @@ impl Core {
         let Some(open) = self.plans.open.get(key) else { return };
         // A PodGroup that was deleted meanwhile takes its gang with it, not its pods.
         let gang = open.protocol.members().keys().find_map(|pod| self.index.gang_of(pod));
-        let mut standing = self.standing(gang.unwrap_or(&open.gang));
-        if standing == Standing::Below
-            && open.protocol.members().keys().any(|pod| self.index.is_done_for(pod))
-        {
-            // Those who ran were enough.
-            standing = Standing::Whole;
-        }
+        let standing = self.standing(gang.unwrap_or(&open.gang), open.protocol.members().keys());
         if let Happened::Created(object) = happened
             && open.protocol.completed_by(object)
         {
@@ -313,15 +307,18 @@ impl Core {
         reached.saturating_sub(to_u32(lost)) >= report.min_member.max(1)
     }
 
-    fn standing(&self, gang: &GangId) -> Standing {
+    /// How a gang stands. Of one whose job has finished, those who ran were enough; one of which nobody runs and too few
+    /// have run will not be whole by this plan.
+    fn standing<'a>(&self, gang: &GangId, mut planned: impl Iterator<Item = &'a PodUid>) -> Standing {
         let Some(report) = self.engine.report(gang) else { return Standing::Empty };
-        let done = report.succeeded.saturating_add(report.failed);
-        if report.bound == 0 && done == 0 {
-            Standing::Empty
-        } else if report.bound.saturating_add(done) >= report.min_member {
+        let reached = report.bound.saturating_add(report.succeeded).saturating_add(report.failed);
+        let is_enough = reached >= report.min_member || planned.any(|pod| self.index.is_done_for(pod));
+        if reached > 0 && is_enough {
             Standing::Whole
-        } else {
+        } else if report.bound > 0 {
             Standing::Below
+        } else {
+            Standing::Empty
         }
     }
 
