@@ -200,7 +200,7 @@ pub(crate) fn take_wish(
     gates: Gates,
 ) -> Result<(), String> {
     if gates.topology
-        && let Some(wish) = topology::request(annotations, ranks)?
+        && let Some(wish) = topology::request(annotations, ranks, gates.layers)?
     {
         pod_set["topologyRequest"] = json!(wish);
     }

@@ -443,6 +443,7 @@ impl Configuration {
         let mut gates = Gates {
             partial_admission: self.feature_gates.partial_admission,
             topology: self.feature_gates.topology_aware_scheduling,
+            layers: self.feature_gates.tas_multi_layer,
             ..Gates::default()
         };
         for (name, open) in &self.feature_gates.others {

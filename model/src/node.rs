@@ -171,6 +171,17 @@ impl NodeSelector {
 }
 
 impl NodeSelectorTerm {
+    /// The label or field of a requirement that cannot be read: nobody knows which nodes its author meant. A field is compared
+    /// with one value (`k8s.io/component-helpers`, `scheduling/corev1/nodeaffinity`).
+    pub fn malformed(&self) -> Option<&str> {
+        let is_field = |one: &NodeSelectorRequirement| {
+            matches!(one.operator, Operator::In | Operator::NotIn) && one.values.len() == 1
+        };
+        let label = self.match_expressions.iter().find(|one| !one.operator.accepts(&one.values));
+        let malformed = label.or_else(|| self.match_fields.iter().find(|one| !is_field(one)));
+        malformed.map(|one| one.key.as_str())
+    }
+
     /// Whether a node with this name and these labels satisfies the term.
     pub fn matches(&self, name: &str, labels: &Labels) -> bool {
         if self.match_expressions.is_empty() && self.match_fields.is_empty() {
@@ -266,6 +277,25 @@ mod tests {
         ] {
             let selector: NodeSelector = serde_json::from_str(json).unwrap();
             assert_eq!(selector.matches("n1", &labels), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn terms_that_cannot_be_read() {
+        for (json, expected) in [
+            ("{}", None),
+            (r#"{"matchExpressions":[{"key":"rack","operator":"NotIn","values":["r1","r2"]}]}"#, None),
+            (r#"{"matchExpressions":[{"key":"rack","operator":"NotIn","values":[]}]}"#, Some("rack")),
+            (r#"{"matchExpressions":[{"key":"rack","operator":"Exists","values":["r1"]}]}"#, Some("rack")),
+            (r#"{"matchFields":[{"key":"metadata.name","operator":"NotIn","values":["n1"]}]}"#, None),
+            (
+                r#"{"matchFields":[{"key":"metadata.name","operator":"In","values":["n1","n2"]}]}"#,
+                Some("metadata.name"),
+            ),
+            (r#"{"matchFields":[{"key":"metadata.name","operator":"Exists"}]}"#, Some("metadata.name")),
+        ] {
+            let term: NodeSelectorTerm = serde_json::from_str(json).unwrap();
+            assert_eq!(term.malformed(), expected, "{json}");
         }
     }
 }

@@ -413,14 +413,17 @@ fn nodes_that_do_not_suit_are_left_out_and_counted() {
         let taint = Taint { key: "k".into(), value: String::new(), effect: TaintEffect::NoSchedule };
         let own =
             Toleration { key: "k".into(), operator: TolerationOperator::Exists, ..Toleration::default() };
-        let listed: Vec<String> = (0..8).map(|host| format!("h{host}")).collect();
+        // A field is compared with one value.
+        let by_host = rng.u32(0..3);
+        let names = if by_host == 2 { 1 } else { 8 };
+        let listed: Vec<String> = (0..names).map(|host| format!("h{host}")).collect();
         let named = |key: &str| NodeSelectorRequirement {
             key: key.into(),
             operator: Operator::In,
             values: listed.clone(),
         };
         let mut wish = request(rng.i64(1..=9), rng.i64(0..=4), Spread::Unconstrained);
-        let (tolerant, zoned, by_host) = (rng.bool(), rng.bool(), rng.u32(0..3));
+        let (tolerant, zoned) = (rng.bool(), rng.bool());
         wish.tolerations.extend(tolerant.then_some(own));
         wish.node_selector.extend(zoned.then(|| ("zone".to_owned(), "a".to_owned())));
         let term = match by_host {
@@ -465,6 +468,40 @@ fn nodes_that_do_not_suit_are_left_out_and_counted() {
             Err(other) => panic!("seed {seed}: {other:?}"),
         }
     }
+}
+
+/// Kueue `tas_flavor_snapshot.go`: one term that cannot be read spoils the others, and pods are not sent to nodes at a guess.
+#[test]
+fn nobody_guesses_what_a_malformed_affinity_means() {
+    let mut index = TopologyIndex::new(LEVELS.map(Arc::from).into(), BTreeMap::new(), Vec::new());
+    let labels = LEVELS.map(|level| (level.to_owned(), "x".to_owned()));
+    index.upsert_node(Node {
+        name: "x".into(),
+        labels: labels.into(),
+        taints: Vec::new(),
+        allocatable: [("gpu".into(), 1), ("pods".into(), 10)].into(),
+        ready: true,
+    });
+    let one = |operator, values: &[&str]| {
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        let match_expressions = vec![NodeSelectorRequirement { key: "zone".into(), operator, values }];
+        NodeSelectorTerm { match_expressions, match_fields: vec![] }
+    };
+    let (sound, malformed) = (one(Operator::DoesNotExist, &[]), one(Operator::NotIn, &[]));
+    let mut wish = request(1, 1, Spread::Unconstrained);
+    let mut place = |required: &[&NodeSelectorTerm], preferred: Option<i64>, rules| {
+        let node_selector_terms = required.iter().map(|term| (*term).clone()).collect();
+        wish.affinity = Some(NodeSelector { node_selector_terms });
+        let preference = |weight| Preference { weight, term: malformed.clone() };
+        wish.preferences = preferred.map(preference).into_iter().collect();
+        index.place(std::slice::from_ref(&wish), rules, View::Now).into_assignments().map_err(|(_, why)| why)
+    };
+    let refused = || TopologyReason::MalformedAffinity("zone".into());
+    let liking = Rules { preferred_affinity: true, ..Rules::default() };
+    place(&[&sound], Some(1), Rules::default()).expect("preferences are not looked at");
+    place(&[&sound], Some(0), liking).expect("a preference without weight is none");
+    assert_eq!(place(&[&sound, &malformed], None, Rules::default()).err(), Some(refused()));
+    assert_eq!(place(&[&sound], Some(1), liking).err(), Some(refused()));
 }
 
 #[test]

@@ -12,13 +12,15 @@ use crate::jobs::{Ranks, is_true};
 /// Most layers of slices within slices.
 const MAX_LAYERS: usize = 3;
 
-/// The request of a pod set; `None` where neither annotations nor the order of its pods have anything to say.
+/// The request of a pod set; `None` where neither annotations nor the order of its pods have anything to say. `has_layers`:
+/// whether slices within slices are looked at (feature gate `TASMultiLayerTopology`).
 ///
 /// # Errors
 /// An annotation that cannot be read, in words for its owner.
 pub fn request(
     annotations: &BTreeMap<String, String>,
     ranks: &Ranks<'_>,
+    has_layers: bool,
 ) -> Result<Option<PodSetTopologyRequest>, String> {
     let text = |key: &str| annotations.get(key).cloned();
     let (required, preferred) =
@@ -29,8 +31,8 @@ pub fn request(
         None => None,
     };
     let constraints = match annotations.get(kueue::PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS) {
-        Some(written) => layers(written)?,
-        None => Vec::new(),
+        Some(written) if has_layers => layers(written)?,
+        _ => Vec::new(),
     };
     let slices = text(kueue::PODSET_SLICE_REQUIRED_TOPOLOGY)
         .zip(annotations.get(kueue::PODSET_SLICE_SIZE))
@@ -132,9 +134,22 @@ mod tests {
                 ]}),
             ),
         ] {
-            let made = request(&prefixed(&annotations), &ranks).unwrap();
+            let made = request(&prefixed(&annotations), &ranks, true).unwrap();
             assert_eq!(made.map_or(Value::Null, |made| json!(made)), expected, "{annotations}");
         }
+    }
+
+    #[test]
+    fn layers_of_slices_are_behind_a_gate() {
+        let annotations = prefixed(&json!({
+            "podset-slice-required-topology": "rack", "podset-slice-size": "4",
+            "podset-slice-required-topology-constraints": r#"[{"topology":"host","size":2}]"#,
+        }));
+        let made = |has_layers| request(&annotations, &Ranks::default(), has_layers).unwrap().unwrap();
+        assert_eq!(made(false).pod_set_slice_size, Some(4));
+        assert_eq!(made(false).pod_set_slice_required_topology_constraints.len(), 0);
+        assert_eq!(made(true).pod_set_slice_size, None);
+        assert_eq!(made(true).pod_set_slice_required_topology_constraints.len(), 1);
     }
 
     #[test]
@@ -145,7 +160,7 @@ mod tests {
             json!({ "podset-slice-required-topology-constraints": "rack" }),
             json!({ "podset-slice-required-topology-constraints": "[]" }),
         ] {
-            let told = request(&prefixed(&annotations), &Ranks::default()).unwrap_err();
+            let told = request(&prefixed(&annotations), &Ranks::default(), true).unwrap_err();
             assert!(told.contains("annotation kueue.x-k8s.io/podset-"), "{told}");
         }
     }

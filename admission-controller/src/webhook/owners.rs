@@ -96,7 +96,8 @@ fn placed(config: &Configuration, owner: &PodOwner, object: &JobObject) -> Vec<F
             (format!("{}.metadata", crate::jobs::field(template)), annotations, count)
         })
         .collect();
-    let are_read = members.iter().all(|(_, annotations, _)| topology::is_read(annotations));
+    let are_read =
+        members.iter().all(|(_, annotations, _)| topology::is_read(annotations, gates.tas_multi_layer));
     let each = |(path, annotations, count): &(String, _, i64)| {
         topology::of_template(path, annotations, Some(*count).filter(|_| are_read), gates.tas_multi_layer)
     };

@@ -49,11 +49,8 @@ fn gate(config: &Configuration, changed: &mut Value, pod: &JobObject) {
         set_existing_parent(changed, &format!("/metadata/{part}/{}", key.replace('/', "~1")), json!(value));
     };
     set("annotations", kueue::ROLE_HASH, &pod.role());
-    let rank = match pod.annotation(kueue::POD_GROUP_POD_INDEX_LABEL) {
-        "" => None,
-        label => pod.label(label),
-    };
-    if let Some(rank) = rank {
+    let has_topology = config.feature_gates.topology_aware_scheduling;
+    if let Some(rank) = pod.label(pod.annotation(kueue::POD_GROUP_POD_INDEX_LABEL)).filter(|_| has_topology) {
         set("labels", kueue::POD_GROUP_POD_INDEX, rank);
     }
     // By this label it is seen, whatever its template says: without, it would never join its group.
@@ -65,7 +62,7 @@ fn gate(config: &Configuration, changed: &mut Value, pod: &JobObject) {
         }
         set_existing_parent(changed, "/metadata/finalizers", json!(finalizers));
     }
-    let gates = pods::gated(pod, config.feature_gates.topology_aware_scheduling);
+    let gates = pods::gated(pod, has_topology);
     set_existing_parent(changed, "/spec/schedulingGates", gates);
 }
 

@@ -57,7 +57,7 @@ pub(super) fn always(job: &Subject<'_>) -> Vec<FieldError> {
 
 /// What is wrong with the fewer pods that a new one accepts. How many it asks for changes when it is started with fewer.
 pub(super) fn fewer_pods(job: &Subject<'_>) -> Vec<FieldError> {
-    fewer(job).into_iter().chain(follows(job)).collect()
+    [fewer(job), follows(job)].concat()
 }
 
 /// The annotations of a kind that accepts fewer pods, and how many it asks for.
@@ -71,18 +71,19 @@ fn fewer_of<'a>(job: &Subject<'a>) -> Option<(&'static str, &'static str, &'stat
 }
 
 /// Fewer pods than it asks for, and at least one.
-fn fewer(job: &Subject<'_>) -> Option<FieldError> {
-    let (least, _, parallelism, completions) = fewer_of(job)?;
-    let text = job.object.metadata.annotations.as_ref()?.get(least)?;
-    let asked = jobs::parallel(job.object, parallelism, completions).ok()?;
-    if job.elastic {
-        return Some(invalid(annotation(least), text, "an elastic job is not admitted with fewer pods"));
-    }
-    match text.parse::<i64>() {
+fn fewer(job: &Subject<'_>) -> Vec<FieldError> {
+    let Some((least, _, parallelism, completions)) = fewer_of(job) else { return Vec::new() };
+    let text = job.object.metadata.annotations.as_ref().and_then(|all| all.get(least));
+    let (Some(text), Ok(asked)) = (text, jobs::parallel(job.object, parallelism, completions)) else {
+        return Vec::new();
+    };
+    let wrong = match text.parse::<i64>() {
         Ok(count) if (1..asked).contains(&count) => None,
-        Ok(_) => Some(invalid(annotation(least), text, format!("it must be from 1 to {}", asked - 1))),
-        Err(_) => Some(invalid(annotation(least), text, "it must be a whole number")),
-    }
+        Ok(_) => Some(format!("it must be from 1 to {}", asked - 1)),
+        Err(_) => Some("it must be a whole number".to_owned()),
+    };
+    let elastic = job.elastic.then(|| "an elastic job is not admitted with fewer pods".to_owned());
+    wrong.into_iter().chain(elastic).map(|detail| invalid(annotation(least), text, detail)).collect()
 }
 
 /// Completions follow parallelism only where each pod has an index, and both are the same.

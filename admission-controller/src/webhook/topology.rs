@@ -35,8 +35,8 @@ struct Layer {
 }
 
 /// Whether all of it can be read. Where not, it is not known what pod sets there will be, and so nothing is said of their sizes.
-pub(super) fn is_read(annotations: &Annotations) -> bool {
-    request(annotations, &Ranks::default()).is_ok()
+pub(super) fn is_read(annotations: &Annotations, has_layers: bool) -> bool {
+    request(annotations, &Ranks::default(), has_layers).is_ok()
 }
 
 /// The rules for all pod sets of a job; without `sets`, for its templates, as its pods cannot be counted.
@@ -56,7 +56,7 @@ pub(super) fn of_job(job: &Subject<'_>, sets: Option<&[JobPodSet]>, has_layers: 
     if let (PodSets::Single { .. }, [(path, annotations, count)]) = (&job.kind.pod_sets, &members[..]) {
         return of_single(job, path, annotations, *count, has_layers);
     }
-    let are_read = members.iter().all(|(_, annotations, _)| is_read(annotations));
+    let are_read = members.iter().all(|(_, annotations, _)| is_read(annotations, has_layers));
     let of_member = |(path, annotations, count): &(String, Annotations, i64)| {
         of_template(path, annotations, Some(*count).filter(|_| are_read), has_layers)
     };
@@ -123,7 +123,7 @@ pub(super) fn of_template(
         }
     }
     if let Some(name) = annotations.get(GROUP) {
-        if name.parse::<u64>().is_ok() {
+        if !name.starts_with('+') && name.parse::<u64>().is_ok() {
             errors.push(invalid(at(GROUP), name, "it must not be a number"));
         }
         for other in [SLICE_SIZE, SLICE_LEVEL].into_iter().filter(|key| has(key)) {

@@ -12,6 +12,11 @@ pub(super) const LEVEL_NOT_GIVEN: &str = "the topology request names no level; s
 pub(super) fn reason(reason: &TopologyReason) -> String {
     match reason {
         TopologyReason::UnknownLevel(level) => format!("the topology has no level {level}"),
+        TopologyReason::MalformedAffinity(key) => {
+            format!(
+                "the pods' node affinity is malformed where it names {key}; correct its operator and values"
+            )
+        }
         TopologyReason::LevelNotGiven => LEVEL_NOT_GIVEN.to_owned(),
         TopologyReason::SelectorConflict(SelectorConflict { label, given, wanted }) => {
             format!(

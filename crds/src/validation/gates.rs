@@ -9,6 +9,8 @@ pub struct Gates {
     pub concurrent_admission: bool,
     /// `ElasticJobsViaWorkloadSlices`: jobs may be resized.
     pub elastic_jobs: bool,
+    /// `TASMultiLayerTopology`: pod sets may ask for slices within slices.
+    pub layers: bool,
     /// `PartialAdmission`: `minCount` means something.
     pub partial_admission: bool,
     /// `PriorityBoost`: the annotation means something.
@@ -31,6 +33,7 @@ impl Default for Gates {
             admission_gated_by: true,
             concurrent_admission: false,
             elastic_jobs: true,
+            layers: true,
             partial_admission: true,
             priority_boost: false,
             reject_invalid_on_flavors: false,

@@ -215,6 +215,9 @@ impl TopologyIndex {
         if let Some(conflict) = &task.set.conflict {
             return Err(TopologyReason::SelectorConflict(conflict.clone()));
         }
+        if let Some(key) = task.set.malformed(rules.preferred_affinity) {
+            return Err(TopologyReason::MalformedAffinity(key.into()));
+        }
         let lowest = self.level_keys.len() - 1;
         let slice_size = task.layers.first().map_or(1, |layer| layer.size);
         if slice_size <= 0 {

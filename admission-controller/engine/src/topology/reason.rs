@@ -41,6 +41,8 @@ pub enum TopologyReason {
     UnknownLevel(Arc<str>),
     /// It is not said how near to one another the pods must be.
     LevelNotGiven,
+    /// The pods' node affinity cannot be read where it names this label or field.
+    MalformedAffinity(Arc<str>),
     /// An admission check wants other nodes than the pods, or a check before it, do.
     SelectorConflict(SelectorConflict),
     /// A level for slices is named, but no size of a slice.

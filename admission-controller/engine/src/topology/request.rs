@@ -93,6 +93,16 @@ pub struct PodSetRequest {
     pub previous: Option<Previous>,
 }
 
+impl PodSetRequest {
+    /// What of its node affinity cannot be read, by label or field. Preferences count where they are looked at; one without weight
+    /// or wish is none (`k8s.io/component-helpers`, `scheduling/corev1/nodeaffinity`).
+    pub(super) fn malformed(&self, preferences: bool) -> Option<&str> {
+        let required = self.affinity.iter().flat_map(|affinity| &affinity.node_selector_terms);
+        let preferred = self.preferences.iter().filter(|one| preferences && one.weight != 0);
+        required.chain(preferred.map(|one| &one.term)).find_map(NodeSelectorTerm::malformed)
+    }
+}
+
 /// Which of Kueue's feature gates are on. The default is that of Kueue 0.20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
