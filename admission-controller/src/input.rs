@@ -334,7 +334,7 @@ pub fn workload(
         namespace: texts.namespace,
         name: texts.name,
         queue: texts.queue.filter(|name| !name.is_empty()),
-        priority: base_priority.saturating_add(boost(&view.metadata, rules)),
+        priority: i64::from(base_priority) + i64::from(boost(&view.metadata, rules)),
         base_priority,
         queued_at_ms: queued_at(view, rules.order()),
         active: view.spec.active.unwrap_or(true),

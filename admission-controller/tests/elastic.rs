@@ -7,7 +7,8 @@ mod support;
 use std::path::Path;
 
 use admission_controller::{Config, Configuration};
-use cluster_sim::GroupResource;
+use cluster_sim::faults::{Aim, Fault};
+use cluster_sim::{GroupResource, Verb};
 use serde_json::{Value, json};
 use support::World;
 
@@ -251,6 +252,26 @@ async fn a_job_that_grew_before_it_was_started_starts_with_the_pods_that_have_qu
     answer(&world, 1, json!({})).await;
     assert_eq!(said(&world), [(2, true, "WorkloadSliceReplaced".to_owned()), (4, true, String::new())]);
     assert!(!is_gated(&world, "p2"));
+}
+
+/// The Workload of the larger job is refused again and again; the queue is held meanwhile.
+#[tokio::test(start_paused = true)]
+async fn quota_comes_back_though_the_workload_of_more_pods_is_refused() {
+    let world = world(4).await;
+    world.checked("a").await;
+    world.settle().await;
+    job(&world, 2).await;
+    let held = || slices(&world)[0]["status"]["admission"].is_object();
+    assert!(held());
+    let aim = Aim { verbs: vec![Verb::Create], ..Aim::default() };
+    let aim = aim.by("layer1").on(GroupResource::new("kueue.x-k8s.io", "workloads"));
+    world.cluster.faults().add(aim, 1_000_000, 1_000, Fault::Conflict);
+    resize(&world, 4).await;
+    assert_eq!(slices(&world).len(), 1);
+    let hold = |queue: &mut Value| queue["spec"]["stopPolicy"] = json!("Hold");
+    world.update("kueue.x-k8s.io", "clusterqueues", "a", false, hold).await;
+    world.settle().await;
+    assert!(!held(), "{:?}", slices(&world));
 }
 
 /// Of four pods one had ended for good, so that three had quota; of three none has. What the Workload said of four must not count for

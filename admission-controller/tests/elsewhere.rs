@@ -194,6 +194,24 @@ async fn a_prebuilt_workload_for_another_job_is_out_of_sync() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_prebuilt_workload_has_ended_takes_another_that_it_names() {
+    let world = world().await;
+    let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;
+    world.create("kueue.x-k8s.io", "workloads", by_hand(job.value(), 3)).await;
+    world.settle().await;
+    assert_eq!(world.condition("job", "Finished").unwrap().1, "OutOfSync");
+    let mut second = by_hand(job.value(), 2);
+    second["metadata"]["name"] = json!("second");
+    world.create("kueue.x-k8s.io", "workloads", second).await;
+    let rename = |job: &mut Value| {
+        job["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("second");
+    };
+    world.update("batch", "jobs", "job", false, rename).await;
+    world.settle().await;
+    assert_eq!(world.get("batch", "jobs", "job").unwrap()["spec"]["suspend"], false);
+}
+
 /// As in Kueue: what it is worth is said in the Workload, and the job has no say in it.
 #[tokio::test(start_paused = true)]
 async fn a_prebuilt_workload_is_worth_what_its_own_class_says() {

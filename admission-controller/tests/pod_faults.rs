@@ -192,25 +192,27 @@ async fn a_new_pod_waits_until_the_workload_that_was_deleted_is_gone() {
     }
 }
 
+/// The owner of `db`, or of anything else.
+async fn above(world: &World, metadata: Value) -> Value {
+    let spec = json!({ "suspend": true, "replicatedJobs": [] });
+    let owner =
+        world.create("jobset.x-k8s.io", "jobsets", json!({ "metadata": metadata, "spec": spec })).await;
+    json!([{
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "above",
+        "uid": owner.value()["metadata"]["uid"], "controller": true,
+    }])
+}
+
 /// What an owner without a queue makes is managed by itself where it names one.
 #[tokio::test(start_paused = true)]
 async fn what_names_a_queue_waits_for_quota_where_its_owner_names_none() {
     for owner_waits in [false, true] {
         let world = world(0).await;
-        let mut owner = json!({
-            "metadata": { "name": "above", "namespace": "team" },
-            "spec": { "suspend": true, "replicatedJobs": [] },
-        });
-        if owner_waits {
-            owner["metadata"] = in_queue("above");
-        }
-        let owner = world.create("jobset.x-k8s.io", "jobsets", owner).await;
+        let own_metadata = json!({ "name": "above", "namespace": "team" });
+        let owner = above(&world, if owner_waits { in_queue("above") } else { own_metadata }).await;
         world.settle().await;
         let owned = |mut object: Value| {
-            object["metadata"]["ownerReferences"] = json!([{
-                "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "above",
-                "uid": owner.value()["metadata"]["uid"], "controller": true,
-            }]);
+            object["metadata"]["ownerReferences"] = owner.clone();
             object
         };
         let set = world.create("apps", "statefulsets", owned(set(1))).await;
@@ -222,5 +224,29 @@ async fn what_names_a_queue_waits_for_quota_where_its_owner_names_none() {
         assert_eq!(world.workload("db").is_some(), !owner_waits);
         assert_eq!(world.is_behind(GATE, "alone"), !owner_waits);
         assert_eq!(world.workload("alone").is_some(), !owner_waits);
+    }
+}
+
+/// A replica that lags marks a set, or lets it be, whatever its owner says by now.
+#[tokio::test(start_paused = true)]
+async fn whether_the_pods_of_a_set_wait_is_settled_by_its_mark() {
+    for (owner_waits, marked) in [(false, false), (false, true), (true, false), (true, true)] {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+        world.start("layer1");
+        let own_metadata = json!({ "name": "above", "namespace": "team" });
+        let owner = above(&world, if owner_waits { in_queue("above") } else { own_metadata }).await;
+        let mut set = set(1);
+        set["metadata"]["ownerReferences"] = owner;
+        if marked {
+            let annotations = json!({ "kueue.x-k8s.io/pod-suspending-parent": "statefulset" });
+            set["spec"]["template"]["metadata"]["annotations"] = annotations;
+        }
+        world.create("apps", "statefulsets", set).await;
+        world.settle().await;
+        let case = format!("{owner_waits} {marked}");
+        assert_eq!(world.workload("db").is_some(), marked, "{case}");
+        let told = world.told_of("StatefulSet", "db").contains(&"PodsNotGated".to_owned());
+        assert_eq!(told, !owner_waits && !marked, "{case}");
     }
 }

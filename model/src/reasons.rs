@@ -334,6 +334,8 @@ pub mod event {
         OWNER_REFERENCES_ADDED = "OwnerReferencesAdded";
         /// Its owners are too many above one another, or in a circle.
         JOB_NESTING_TOO_DEEP = "JobNestingTooDeep";
+        /// On a StatefulSet or LeaderWorkerSet: it is managed by itself, but its pods run without having waited.
+        PODS_NOT_GATED = "PodsNotGated";
         /// On a job or a pod: what has the name of its Workload, or of its group's, was made for something else.
         WORKLOAD_NAME_CONFLICT = "WorkloadNameConflict";
         /// On a pod: bound to a node.

@@ -146,10 +146,10 @@ struct Candidate {
 }
 
 /// Who is leaving already comes first.
-type Rank = (bool, Group, Reverse<Consumption>, i32, Reverse<i64>, Uid);
+type Rank = (bool, Group, Reverse<Consumption>, i64, Reverse<i64>, Uid);
 
 /// The same but for what LocalQueues have used, which cannot be compared where their ClusterQueues are not the same.
-type RankAmongQueues = (bool, Group, i32, Reverse<i64>, Uid);
+type RankAmongQueues = (bool, Group, i64, Reverse<i64>, Uid);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
@@ -178,7 +178,7 @@ pub(crate) struct Search<'a> {
     engine: &'a mut Engine,
     /// The preemptor.
     who: WorkloadId,
-    priority: i32,
+    priority: i64,
     queued_at_ms: i64,
     queue: NodeId,
     policy: Preemption,
@@ -496,7 +496,7 @@ impl<'a> Search<'a> {
             match policy.borrow_within_cohort {
                 BorrowWithinCohort::LowerPriority { threshold }
                     if candidate.priority < priority
-                        && threshold.is_none_or(|threshold| candidate.priority <= threshold) =>
+                        && threshold.is_none_or(|threshold| candidate.priority <= i64::from(threshold)) =>
                 {
                     Right::ReclaimWhileBorrowing
                 }

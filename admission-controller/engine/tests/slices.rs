@@ -256,7 +256,7 @@ fn placed(uid: &str, count: i64, replaces: Option<&str>) -> Workload {
 
 /// Four pods that go together.
 fn on_a_node(uid: &str, queue: &str, priority: i32) -> Workload {
-    Workload { priority, ..job(uid, queue, [pods("main", 4, 1, on_one_host())]) }
+    Workload { priority: i64::from(priority), ..job(uid, queue, [pods("main", 4, 1, on_one_host())]) }
 }
 
 /// What was found for the pods that come goes to another head of the cycle. Those that stay are in nobody's way.

@@ -25,6 +25,10 @@ use crate::pods::{
 use crate::reconcile::{Job, Step, change_queue, upkeep};
 use crate::status;
 
+/// What is wrong with an object that names a queue, of an owner without one, where the webhook had not seen that owner.
+const UNSEEN_OWNER: &str = "its owner names no queue and was not known when it was created, so its pods did not wait for quota and \
+    are not counted; delete it, so that its owner makes it again, or restart its pods";
+
 impl Controller {
     /// What happened to a pod is looked at with the pods it is managed with.
     pub(super) fn pods_to_groups(&mut self) {
@@ -283,18 +287,20 @@ impl Controller {
         let Some((owner, object)) = self.world.pod_owner(uid) else { return self.forget(unit) };
         let namespace = text(object.metadata.namespace.as_ref());
         let leaving = object.metadata.deletion_timestamp.is_some();
-        let made: Vec<Workload> = self.world.workloads_made_from(uid, &namespace);
-        let is_own = match self.config.file.is_part(&object.metadata) {
-            // Of a marked one the webhook knew that its owner names no queue. The pods of another wait for nothing.
-            true => owner.is_marked(object) && self.world.standing(&object.metadata) == Standing::Own,
-            false => true,
-        };
-        let top = owner.is_top_level(object) && (is_own || !made.is_empty());
-        if leaving || !top || !self.world.manages(&namespace, object.queue()) {
+        if leaving || !owner.is_top_level(object) || !self.world.manages(&namespace, object.queue()) {
             return;
         }
         let job =
             Job { kind: owner.kind, object: object.clone(), view: crate::jobs::read(owner.kind, object) };
+        // Whose pods wait is settled by the mark, which nobody takes away: they wait for this one's Workloads, whatever becomes of
+        // its owner.
+        if !owner.is_marked(object) && self.config.file.is_part(&object.metadata) {
+            if self.world.standing(&object.metadata) == Standing::Own {
+                self.tell(unit, &job, reasons::PODS_NOT_GATED, UNSEEN_OWNER);
+            }
+            return;
+        }
+        let made: Vec<Workload> = self.world.workloads_made_from(uid, &namespace);
         for (pod, body) in self.world.joins(owner, &job.object, &made) {
             self.patch_pod(&pod, "join", body, Subresource::Main);
         }

@@ -244,11 +244,15 @@ impl Controller {
         if self.begin_eviction(unit, workload) || self.end(unit, Some(&job), workload) {
             return;
         }
-        self.follow(unit, &job, workload);
+        // One that has ended is in nobody's way when the job names another.
+        let is_named = |one: &&Workload| {
+            prebuilt(&job.object).is_none_or(|name| one.metadata.name.as_deref() == Some(name))
+        };
+        self.follow(unit, &job, workload.filter(|one| !one.holds(tokens::FINISHED) || is_named(one)));
     }
 
     /// Of the Workloads of a job or pod all but the first are copies of it, that somebody made, and go; those that have ended are of
-    /// another time. Where the first goes itself, the next takes its place.
+    /// another time, and stay for as long as what has ended does. Where the first goes itself, the next takes its place.
     pub(super) fn let_copies_go(&mut self, unit: &Unit, workloads: &[Workload]) -> bool {
         let is_leaving = |one: &Workload| one.metadata.deletion_timestamp.is_some();
         let Some((first, copies)) = workloads.split_first() else { return false };
@@ -262,6 +266,12 @@ impl Controller {
                 tracing::warn!(workload = copy.metadata.name, "a job has a second Workload; it is deleted");
                 self.begin_step(unit, None, Some(copy), step);
                 return true;
+            }
+            if copy.holds(tokens::FINISHED) {
+                self.take_back(unit, copy);
+                if self.busy.contains_key(unit) || self.end(unit, None, Some(copy)) {
+                    return true;
+                }
             }
         }
         false

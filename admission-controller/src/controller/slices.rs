@@ -74,7 +74,9 @@ impl Controller {
             }
             Plan::Keep { slice, behind } => self.wait_for_slice(unit, job, slice, behind),
             Plan::Leave(slice) if live.len() == 1 => self.follow(unit, job, Some(slice)),
-            Plan::Leave(slice) => self.leave_slice(unit, job, slice),
+            Plan::Leave(slice) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
+                self.leave_slice(unit, job, slice);
+            }
             Plan::Grow(slice) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
                 self.grow(unit, job, slice);
             }
@@ -88,7 +90,10 @@ impl Controller {
             Plan::Finish(slice, reason) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
                 self.finish_slice(unit, slice, reason);
             }
-            Plan::Grow(_) | Plan::Resize(_) | Plan::Finish(..) => {}
+            Plan::Resize(_) => self.decide_slices(unit, &live, &Step::UpdateWorkload),
+            Plan::Leave(_) | Plan::Grow(_) | Plan::Finish(..) => {
+                self.decide_slices(unit, &live, &Step::Nothing)
+            }
         }
     }
 
@@ -102,18 +107,21 @@ impl Controller {
             }
         }
         self.tell_checks(unit, job, slice);
-        for one in [slice].into_iter().chain(behind) {
+        let both: Vec<&Workload> = [slice].into_iter().chain(behind).collect();
+        self.decide_slices(unit, &both, &Step::Nothing);
+    }
+
+    /// The API server refuses the next step of a job that is to have other pods. Decisions about its slices do not wait for it.
+    fn decide_slices(&mut self, unit: &Unit, slices: &[&Workload], refused: &Step) {
+        for slice in slices {
             if !self.busy.contains_key(unit) {
-                self.begin_decision(unit, one);
+                self.decide_all_the_same(unit, slice, refused);
             }
         }
     }
 
     /// A slice with quota was evicted while another waits: the job stops, and when its pods are gone so is the slice.
     fn leave_slice(&mut self, unit: &Unit, job: &Job, slice: &Workload) {
-        if self.is_refused(unit, &versions(Some(job), Some(slice))) {
-            return;
-        }
         match (job.view.suspended, job.view.active) {
             (false, _) => self.begin_step(unit, Some(job), Some(slice), Step::Stop),
             (true, true) => {}

@@ -317,7 +317,7 @@ impl Controller {
             namespace = job.object.metadata.namespace,
             name = job.object.metadata.name,
             reason = words,
-            "the job cannot go on and stays suspended"
+            "the job cannot be managed as it is"
         );
         self.about_job(job, Severity::Warning, reason, words);
         let again = now + super::TELL_AGAIN;

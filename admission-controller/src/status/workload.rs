@@ -29,7 +29,7 @@ pub fn reserved(
 ) -> Value {
     let mut changes = reservation_changes(view, admission);
     // What is admitted stays so, whatever is asked of its queue since; it gets another node for one that failed.
-    let stays = view.holds(tokens::ADMITTED);
+    let stays = view.holds(tokens::ADMITTED) && view.holds(tokens::QUOTA_RESERVED);
     let awaits_places = !stays && admission.awaits_places();
     changes.push(checks::admitted(true, stays || checks::are_ready(checks), awaits_places));
     changes.extend(requeued(view, now));
@@ -405,12 +405,17 @@ mod tests {
     fn what_is_admitted_stays_so_when_it_gets_another_node() {
         let pending: AdmissionCheckState =
             serde_json::from_value(json!({ "name": "budget", "state": "Pending", "message": "" })).unwrap();
-        for (before, wanted) in [("True", "True"), ("False", "False")] {
+        for (quota, before, wanted) in
+            [("True", "True", "True"), ("True", "False", "False"), ("False", "True", "False")]
+        {
             let mut object = waiting();
-            object["status"]["conditions"] = json!([{
-                "type": "Admitted", "status": before, "reason": "Admitted", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }]);
+            let conditions = [("QuotaReserved", quota), ("Admitted", before)].map(|(kind, status)| {
+                json!({
+                    "type": kind, "status": status, "reason": "Admitted", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                })
+            });
+            object["status"]["conditions"] = json!(conditions);
             let admission = Admission { cluster_queue: "a".into(), pod_sets: Vec::new() };
             let body = reserved(&read(&object), &admission, std::slice::from_ref(&pending), false, now());
             wrote(&mut object, Some(body));

@@ -66,7 +66,7 @@ fn given<'a>(case: &'a Case, names: &[&str]) -> &'a Value {
 
 fn cluster_queue(case: &Case) -> Verdict {
     let mut gates = gates(case);
-    gates.concurrent_admission = true;
+    gates.concurrent_admission |= case.tc()["featureGates"]["ConcurrentAdmission"].is_null();
     compare(case, &validation::cluster_queue(&decode(given(case, CLUSTER_QUEUE))?, gates))
 }
 
