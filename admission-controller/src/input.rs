@@ -306,6 +306,7 @@ pub fn workload(
     let class = class.filter(|class| class.kind == kueue::WORKLOAD_PRIORITY_CLASS);
     let of_class = class.and_then(|class| priorities.workload.get(&class.name).copied());
     let base_priority = of_class.or(view.spec.priority).unwrap_or(0);
+    let worth = worth(base_priority, &view.metadata, rules);
     let mut defects = Vec::new();
     let remaining = reclaimable::remaining(view, rules);
     let mut pod_sets = Vec::with_capacity(view.spec.pod_sets.len());
@@ -334,7 +335,7 @@ pub fn workload(
         namespace: texts.namespace,
         name: texts.name,
         queue: texts.queue.filter(|name| !name.is_empty()),
-        priority: i64::from(base_priority) + i64::from(boost(&view.metadata, rules)),
+        priority: i32::try_from(worth).unwrap_or(if worth < 0 { i32::MIN } else { i32::MAX }),
         base_priority,
         queued_at_ms: queued_at(view, rules.order()),
         active: view.spec.active.unwrap_or(true),
@@ -394,10 +395,11 @@ fn allowed_flavors(metadata: &ObjectMeta) -> Option<BTreeSet<FlavorName>> {
     Some(names.map(FlavorName::from).collect())
 }
 
-/// By how much an annotation raises the priority. One that is no number, which the webhook refuses, raises nothing.
-fn boost(metadata: &ObjectMeta, rules: &Rules) -> i32 {
+/// A priority with what an annotation adds to it. One that is no number, which the webhook refuses, adds nothing.
+pub fn worth(priority: i32, metadata: &ObjectMeta, rules: &Rules) -> i64 {
     let written = metadata.annotations.as_ref().and_then(|all| all.get(kueue::PRIORITY_BOOST));
-    written.filter(|_| rules.boosts_priorities()).and_then(|written| written.parse().ok()).unwrap_or(0)
+    let boost = written.filter(|_| rules.boosts_priorities()).and_then(|written| written.parse::<i32>().ok());
+    i64::from(priority) + i64::from(boost.unwrap_or(0))
 }
 
 /// Who holds the workload back: names of controllers, separated by commas. An empty annotation names nobody.

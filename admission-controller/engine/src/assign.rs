@@ -22,6 +22,7 @@ use crate::names::{ClusterQueueName, FlavorName};
 use crate::places::{Places, Wishes};
 use crate::preempt::{Search, Target};
 use crate::reason::{Hindrance, Obstacle, PodSetObstacles};
+use crate::slices::on_top;
 use crate::topology::{Assignment as Topology, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 use crate::uid::Uid;
@@ -331,6 +332,7 @@ impl Engine {
     ) -> Result<Assignment, NoFit> {
         let mut search = VictimSearch::default();
         let Scanned { mut found, usage, wishes, placed, waits } = self.scan(who, queue, ask, &mut search);
+        let usage = on_top(usage);
         let (height, tried) = (found.height, progress::tried(&found));
         if found.mode() == Mode::NoFit {
             return Err(NoFit { obstacles: found.obstacles(), usage, entitled_to: None, height, tried });
@@ -366,6 +368,7 @@ impl Engine {
         let replaced = self.adds_to(who, queue).map(|(_, admission)| admission);
         let ask = Ask { replaced: replaced.as_deref(), ..Ask::default() };
         let Scanned { found, usage, placed, waits, .. } = self.scan(who, queue, ask, &mut Nobody);
+        let usage = on_top(usage);
         if found.mode() != Mode::Fit || !placed || waits {
             return None;
         }

@@ -169,12 +169,7 @@ impl Engine {
     /// Whether in this cycle anybody got quota or places, or lost them with a node.
     fn succeeded(&self) -> bool {
         let began = self.cycle_began_at;
-        let mut new = self.out.iter().rev().take_while(|decision| match decision {
-            Decision::Reserve(one) => one.id > began,
-            Decision::Evict(one) => one.id > began,
-            Decision::Withdraw(one) => one.id > began,
-            Decision::Replace(_) | Decision::SetUnplaced(_) => true,
-        });
+        let mut new = self.out.iter().rev().take_while(|one| one.id().is_none_or(|id| id > began));
         new.any(|decision| match decision {
             Decision::Reserve(_) => true,
             Decision::Evict(one) => one.reason == EvictReason::NodeFailures,

@@ -27,6 +27,18 @@ pub enum Decision {
     SetUnplaced(SetUnplaced),
 }
 
+impl Decision {
+    /// Of one whose outcome is awaited, what it is given back with.
+    pub fn id(&self) -> Option<DecisionId> {
+        match self {
+            Self::Reserve(one) => Some(one.id),
+            Self::Evict(one) => Some(one.id),
+            Self::Withdraw(one) => Some(one.id),
+            Self::Replace(_) | Self::SetUnplaced(_) => None,
+        }
+    }
+}
+
 /// A reservation taken back before it became an admission: its queue is stopped or gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Withdraw {

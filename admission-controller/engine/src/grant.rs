@@ -149,6 +149,17 @@ impl Engine {
         self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == id));
     }
 
+    /// What was decided and the driver has not heard of is decided anew: it was worked out before others led, who may have given
+    /// away what it rests on. To be called when a term begins and everything that they wrote has been seen.
+    pub fn take_back_untold(&mut self) {
+        let (decided, told): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.out).into_iter().partition(|decision| decision.id().is_some());
+        self.out = told;
+        for id in decided.iter().filter_map(Decision::id) {
+            self.written(id, Outcome::NotWritten);
+        }
+    }
+
     /// Somebody wrote to the object before us, and nothing that matters here: the decision stands, and rests on it as it is now.
     /// Anyone else would otherwise be given the room in its place, and more would have to leave for it.
     pub(crate) fn rest_on_now(&mut self, who: WorkloadId, before: DecisionId) {

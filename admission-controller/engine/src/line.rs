@@ -16,7 +16,7 @@ use crate::workloads::WorkloadId;
 /// Where a workload stands among those that wait: higher priority, then longer waiting, then uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
-    priority: Reverse<i64>,
+    priority: Reverse<i32>,
     queued_at_ms: i64,
     uid: Uid,
     lane: Lane,
@@ -39,7 +39,7 @@ impl Order {
     }
 
     /// What counts of it before chance does: priority, then time.
-    pub(crate) fn turn(&self) -> (Reverse<i64>, i64) {
+    pub(crate) fn turn(&self) -> (Reverse<i32>, i64) {
         (self.priority, self.queued_at_ms)
     }
 
@@ -168,7 +168,7 @@ impl Ord for Shape {
     }
 }
 
-pub(crate) type Alike = (i64, bool, bool, Option<Arc<str>>, Asked, Option<BTreeSet<FlavorName>>);
+pub(crate) type Alike = (i32, bool, bool, Option<Arc<str>>, Asked, Option<BTreeSet<FlavorName>>);
 
 /// What pods ask for. Equal lists are mostly the same one (`Engine::asked`), and need not be read.
 #[derive(Debug, PartialEq, Eq, Hash)]

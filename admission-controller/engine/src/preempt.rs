@@ -89,21 +89,45 @@ impl Engine {
                 }
             }
         }
+        let targets = self.victims_if_nobody_left(who, queue, &usage, short);
+        let victim = |target: Target| {
+            let workload = self.workloads.get(target.who)?.workload.uid.clone();
+            Some(Victim { workload, reason: target.reason, leaves: self.is_leaving(target.who) })
+        };
+        targets.into_iter().filter_map(victim).collect()
+    }
+
+    /// Whether a workload that fits when others have left could have displaced them, or as many others: then it is its room that
+    /// comes free. Kueue, for which they are among the candidates as long as they hold quota, waits for no others.
+    pub(crate) fn could_displace_who_leaves(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        pair: FlavorResource,
+        amount: i64,
+    ) -> bool {
+        !self.victims_if_nobody_left(who, queue, &[(pair, amount)].into(), [pair].into()).is_empty()
+    }
+
+    /// Who would have to make way if those stayed who are leaving.
+    fn victims_if_nobody_left(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        usage: &Usage,
+        short: BTreeSet<FlavorResource>,
+    ) -> Vec<Target> {
         let leaving = self.leaving_in(queue);
         let mark = self.tree.mark();
         for (node, usage) in &leaving {
             self.tree.charge(*node, usage, Ledger::Planned, 1);
         }
         let places = Wishes::new();
-        let mut search = Search::new(self, who, queue, &usage, short, &places);
+        let mut search = Search::new(self, who, queue, usage, short, &places);
         search.leaving_stay = true;
         let targets = search.run();
         self.tree.rollback(mark);
-        let victim = |target: Target| {
-            let workload = self.workloads.get(target.who)?.workload.uid.clone();
-            Some(Victim { workload, reason: target.reason, leaves: self.is_leaving(target.who) })
-        };
-        targets.into_iter().filter_map(victim).collect()
+        targets
     }
 
     /// What those use who are leaving, anywhere in the queue's tree.
@@ -146,10 +170,10 @@ struct Candidate {
 }
 
 /// Who is leaving already comes first.
-type Rank = (bool, Group, Reverse<Consumption>, i64, Reverse<i64>, Uid);
+type Rank = (bool, Group, Reverse<Consumption>, i32, Reverse<i64>, Uid);
 
 /// The same but for what LocalQueues have used, which cannot be compared where their ClusterQueues are not the same.
-type RankAmongQueues = (bool, Group, i64, Reverse<i64>, Uid);
+type RankAmongQueues = (bool, Group, i32, Reverse<i64>, Uid);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
@@ -178,7 +202,7 @@ pub(crate) struct Search<'a> {
     engine: &'a mut Engine,
     /// The preemptor.
     who: WorkloadId,
-    priority: i64,
+    priority: i32,
     queued_at_ms: i64,
     queue: NodeId,
     policy: Preemption,
@@ -496,7 +520,7 @@ impl<'a> Search<'a> {
             match policy.borrow_within_cohort {
                 BorrowWithinCohort::LowerPriority { threshold }
                     if candidate.priority < priority
-                        && threshold.is_none_or(|threshold| candidate.priority <= i64::from(threshold)) =>
+                        && threshold.is_none_or(|threshold| candidate.priority <= threshold) =>
                 {
                     Right::ReclaimWhileBorrowing
                 }

@@ -45,7 +45,7 @@ pub(crate) struct Past {
     /// It was told to make way when it had quota last.
     pub(crate) makes_way: bool,
     /// Who left so that it could have what it was promised last, each with its priority then.
-    pub(crate) displaced: Vec<(WorkloadId, i64)>,
+    pub(crate) displaced: Vec<(WorkloadId, i32)>,
 }
 
 /// A write that was refused, and is not tried again for a while: a policy, a quota or a right may be another by then.
@@ -143,7 +143,7 @@ impl Record {
     }
 
     /// Whether what it holds it has because this one left for it.
-    pub(crate) fn has_displaced(&self, who: WorkloadId, priority: i64) -> bool {
+    pub(crate) fn has_displaced(&self, who: WorkloadId, priority: i32) -> bool {
         self.past.displaced.contains(&(who, priority))
     }
 }

@@ -25,6 +25,12 @@ pub(crate) fn replaced_key(workload: &Workload) -> Option<WorkloadKey> {
     Some((workload.namespace.clone(), workload.seldom.replaces.clone()?))
 }
 
+/// A slice that needs less than the one before frees nothing until that has ended: its pods may be there as long.
+pub(crate) fn on_top(mut usage: Usage) -> Usage {
+    usage.values_mut().for_each(|more| *more = (*more).max(0));
+    usage
+}
+
 impl Engine {
     /// What the slice holds that this workload replaces, and who it is.
     pub(crate) fn replaced(&self, who: WorkloadId, queue: NodeId) -> Option<(WorkloadId, Arc<Admission>)> {
@@ -59,7 +65,7 @@ impl Engine {
                 }
             }
         }
-        needed
+        on_top(needed)
     }
 
     /// Whether there is nothing to be had of a victim any more: it leaves for another, or another slice has its quota already, which

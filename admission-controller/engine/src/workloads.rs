@@ -75,13 +75,13 @@ impl Workloads {
     /// Whether a workload holds what it does because this one left for it, or for one that left for it, and so on. By their shares
     /// two of different queues may each have a right to the other's place, or three to one another's, in turn and without end;
     /// who came last stays. When the priority of one of them changes, so may the better right.
-    pub(crate) fn has_led_to(&self, who: WorkloadId, priority: i64, holder: WorkloadId) -> bool {
+    pub(crate) fn has_led_to(&self, who: WorkloadId, priority: i32, holder: WorkloadId) -> bool {
         let (mut seen, mut next) = (BTreeSet::from([holder]), vec![holder]);
         while let Some(record) = next.pop().and_then(|one| self.get(one)) {
             if record.has_displaced(who, priority) {
                 return true;
             }
-            let still = |(one, then): &&(WorkloadId, i64)| {
+            let still = |(one, then): &&(WorkloadId, i32)| {
                 self.get(*one).is_some_and(|record| record.workload.priority == *then)
             };
             next.extend(

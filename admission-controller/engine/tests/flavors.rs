@@ -324,3 +324,30 @@ fn who_leaves_counts_where_flavors_are_chosen_by_what_would_be_borrowed() {
     };
     assert_eq!(admission.pod_sets[0].flavors.get(GPU), Some(&"f2".into()));
 }
+
+/// The search may stop where room comes free only for those who could have made it themselves; to others it comes later or never.
+#[test]
+fn who_may_displace_nobody_does_not_stop_at_a_flavor_whose_holder_leaves() {
+    for (priority, flavor_given) in [(0, Some("f2")), (9, None)] {
+        let quotas = gpus(&[("f1", quota(4, None, None)), ("f2", quota(4, None, None))]);
+        let mut world = world(quotas, ["f1", "f2"].map(flavor).into(), |queue| {
+            queue.fungibility.when_can_preempt = Search::MayStop;
+            queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+        });
+        world.put(workload("old", "cq", 4, 5));
+        world.settle();
+        let Standing::Reserved { admission, admitted, since_ms, .. } =
+            world.workloads[&Uid::from("old")].standing.clone()
+        else {
+            panic!("it fits")
+        };
+        world.standing("old", Standing::Reserved { admission, admitted, evicted: true, since_ms });
+        world.put(workload("new", "cq", 4, priority));
+        world.settle();
+        let given = match &world.workloads[&Uid::from("new")].standing {
+            Standing::Reserved { admission, .. } => admission.pod_sets[0].flavors.get(GPU).cloned(),
+            _ => None,
+        };
+        assert_eq!(given.as_ref().map(FlavorName::as_str), flavor_given, "{priority}");
+    }
+}

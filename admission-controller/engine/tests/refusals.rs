@@ -212,3 +212,23 @@ fn places_that_were_refused_are_sought_again_after_a_minute() {
     world.settle_at(1_000 + MINUTE_MS);
     assert_eq!(hosts_of(&world, "moved"), ["n2"]);
 }
+
+/// Its admission was on its way when this replica lost the lease. Whoever led meanwhile has given the room to another, and told the
+/// first why it waits.
+#[test]
+fn what_was_decided_in_an_earlier_term_is_decided_anew() {
+    let mut world = world();
+    world.put(workload("other", "cq", 4, 0));
+    world.settle();
+    let admitted = world.workloads[&Uid::from("other")].standing.clone();
+    world.standing("other", Standing::Finished);
+    world.put(workload("one", "cq", 4, 0));
+    assert_eq!(world.engine.decide(1_000).len(), 1);
+    world.standing("one", Standing::Pending);
+    world.standing("other", admitted);
+    world.engine.take_back_untold();
+    assert_eq!(world.engine.decide(1_000), []);
+    world.take_reasons();
+    assert_eq!(world.reason("one").token(), "WaitingForQuota");
+    world.engine.audit().unwrap();
+}

@@ -37,6 +37,12 @@ fn is_finished(world: &World, uid: &str) -> bool {
     world.workloads[&Uid::from(uid)].standing == Standing::Finished
 }
 
+fn flavor_of(world: &World, uid: &str) -> String {
+    let standing = &world.workloads[&Uid::from(uid)].standing;
+    let Standing::Reserved { admission, .. } = standing else { return String::new() };
+    admission.pod_sets[0].flavors.values().next().unwrap().to_string()
+}
+
 #[test]
 fn a_larger_slice_needs_only_the_difference_and_ends_the_smaller_one() {
     let mut world = one_queue(10);
@@ -69,6 +75,33 @@ fn a_slice_whose_admission_is_not_written_ends_nothing() {
     world.settle();
     assert!(is_finished(&world, "small"));
     assert_eq!(held(&world), 8);
+}
+
+/// Its job shrank below what the slice has that it replaces, before it had quota. What it does not need is free when that has ended.
+#[test]
+fn a_smaller_slice_frees_nothing_before_the_larger_one_has_ended() {
+    let mut world = one_queue(6);
+    world.put(slice("large", 6, None));
+    world.settle();
+    world.put(slice("small", 2, Some("large")));
+    world.put(workload("then", "cq", 4, 0));
+    let decisions = world.engine.decide(1_000);
+    let reserved = decisions.iter().filter_map(|one| match one {
+        Decision::Reserve(reserve) => Some(reserve.workload.to_string()),
+        _ => None,
+    });
+    // There is as much of another flavor.
+    assert_eq!(reserved.collect::<Vec<_>>(), ["small", "then"]);
+    for decision in decisions {
+        world.carry_out(decision);
+    }
+    assert_eq!(flavor_of(&world, "then"), "h100");
+    world.settle();
+    assert!(is_finished(&world, "large"));
+    assert_eq!(held(&world), 6);
+    world.put(workload("another", "cq", 4, 0));
+    world.settle();
+    assert_eq!(flavor_of(&world, "another"), "a100");
 }
 
 #[test]
@@ -256,7 +289,7 @@ fn placed(uid: &str, count: i64, replaces: Option<&str>) -> Workload {
 
 /// Four pods that go together.
 fn on_a_node(uid: &str, queue: &str, priority: i32) -> Workload {
-    Workload { priority: i64::from(priority), ..job(uid, queue, [pods("main", 4, 1, on_one_host())]) }
+    Workload { priority, ..job(uid, queue, [pods("main", 4, 1, on_one_host())]) }
 }
 
 /// What was found for the pods that come goes to another head of the cycle. Those that stay are in nobody's way.

@@ -322,6 +322,7 @@ impl Controller {
         while self.leadership.may_write() && !self.ctx.tasks.is_stopping() {
             match self.list_workloads().await {
                 Ok(left_out) => {
+                    self.engine.take_back_untold();
                     // What became of a write to an object that cannot be read is not known: it stays assumed.
                     if left_out == 0 {
                         for id in std::mem::take(&mut self.unsettled) {

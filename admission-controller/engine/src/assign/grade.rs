@@ -8,8 +8,11 @@ use crate::input::{Fungibility, Preference, Search};
 pub(super) enum Way {
     NoFit,
     NoCandidates,
+    /// It fits when others have left, whom it could not have displaced.
+    Inherit,
     Preempt,
     Reclaim,
+    /// It fits when others have left, who had to make way for it or would have had to.
     Wait,
     Fit,
 }
@@ -19,7 +22,7 @@ impl Way {
         match self {
             Self::NoFit => Mode::NoFit,
             Self::NoCandidates | Self::Preempt | Self::Reclaim => Mode::Preempt,
-            Self::Wait => Mode::Deferred,
+            Self::Inherit | Self::Wait => Mode::Deferred,
             Self::Fit => Mode::Fit,
         }
     }
@@ -29,8 +32,13 @@ impl Way {
             Self::NoCandidates => Some(Possibility::NoCandidates),
             Self::Preempt => Some(Possibility::Preempt),
             Self::Reclaim => Some(Possibility::Reclaim),
-            Self::NoFit | Self::Wait | Self::Fit => None,
+            Self::NoFit | Self::Inherit | Self::Wait | Self::Fit => None,
         }
+    }
+
+    /// Whether nothing that the workload has a right to makes room for it.
+    fn is_without_right(self) -> bool {
+        matches!(self, Self::NoCandidates | Self::Inherit)
     }
 }
 
@@ -58,9 +66,9 @@ impl Grade {
         if self.way == Way::NoFit || other.way == Way::NoFit {
             return self.way > other.way;
         }
-        // What nobody can be displaced for cannot be had: that it would borrow less is no merit then.
-        if (self.way == Way::NoCandidates) != (other.way == Way::NoCandidates) {
-            return other.way == Way::NoCandidates;
+        // What nobody can be displaced for cannot be had, or not at once: that it would borrow less is no merit then.
+        if self.way.is_without_right() != other.way.is_without_right() {
+            return other.way.is_without_right();
         }
         match preference {
             Preference::BorrowingOverPreemption => (self.way, other.height) > (other.way, self.height),
@@ -70,7 +78,7 @@ impl Grade {
 
     pub(super) fn will_do(self, fungibility: &Fungibility) -> bool {
         match self.way {
-            Way::NoFit | Way::NoCandidates => return false,
+            Way::NoFit | Way::NoCandidates | Way::Inherit => return false,
             Way::Preempt | Way::Reclaim | Way::Wait if fungibility.when_can_preempt == Search::TryNext => {
                 return false;
             }

@@ -437,13 +437,18 @@ impl<'a> Scan<'a> {
         let (height, lender_below_root) = tree.borrow_height(node, pair, Ledger::Planned, total_wide);
         let within = |ledger| total_wide <= tree.available(node, pair, ledger).max(0);
         if within(Ledger::Planned) {
-            let way = if within(Ledger::Held) { Way::Fit } else { Way::Wait };
             // Those who leave count as long as they are there.
-            let height = match way {
-                Way::Fit => height.max(tree.borrow_height(node, pair, Ledger::Held, total_wide).0),
-                _ => height,
+            let grade = if within(Ledger::Held) {
+                let while_they_leave = tree.borrow_height(node, pair, Ledger::Held, total_wide).0;
+                Grade { way: Way::Fit, height: height.max(while_they_leave) }
+            } else if self.may_displace(pair, total, lender_below_root)
+                && self.engine.could_displace_who_leaves(self.who, node, pair, total)
+            {
+                Grade { way: Way::Wait, height }
+            } else {
+                Grade { way: Way::Inherit, height }
             };
-            return Found { grade: Grade { way, height }, obstacle: None, hindrance: None };
+            return Found { grade, obstacle: None, hindrance: None };
         }
         let missing = total_wide - self.engine.room(node, pair).max(0);
         let obstacle = Some(Obstacle::Insufficient {

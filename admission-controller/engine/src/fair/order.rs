@@ -89,7 +89,7 @@ struct Bout {
 struct Rank {
     borrows: bool,
     share: Share,
-    turn: (Reverse<i64>, i64),
+    turn: (Reverse<i32>, i64),
     of_queue: bool,
     order: Order,
 }

@@ -180,8 +180,8 @@ pub struct Workload {
     pub name: Arc<str>,
     /// `queueName`.
     pub queue: Option<Arc<str>>,
-    /// `priority`, with the boost that an annotation gives: their sum, which may be more than either can be.
-    pub priority: i64,
+    /// `priority`, with the boost that an annotation gives, as far as 32 bits go: there is one for every place in a queue.
+    pub priority: i32,
     /// `priority` alone: what people are shown.
     pub base_priority: i32,
     /// What orders it among equals: its creation, or the eviction that sends it to the back. Milliseconds since the epoch.

@@ -16,7 +16,7 @@ use crate::tree::NodeId;
 use crate::workloads::WorkloadId;
 
 /// A workload with the priority that it had.
-pub(crate) type Rival = (WorkloadId, i64);
+pub(crate) type Rival = (WorkloadId, i32);
 
 /// By preemptor: whom it displaced.
 type Displaced = BTreeMap<Rival, BTreeSet<Rival>>;
@@ -73,5 +73,5 @@ impl Displacements {
 }
 
 fn all_of(preemptor: WorkloadId) -> std::ops::RangeInclusive<Rival> {
-    (preemptor, i64::MIN)..=(preemptor, i64::MAX)
+    (preemptor, i32::MIN)..=(preemptor, i32::MAX)
 }

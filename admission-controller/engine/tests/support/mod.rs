@@ -83,7 +83,7 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
         namespace: "ns".into(),
         name: uid.into(),
         queue: Some(queue.into()),
-        priority: i64::from(priority),
+        priority,
         base_priority: priority,
         queued_at_ms: 0,
         active: true,

@@ -334,12 +334,9 @@ fn revalued(case: &Case) -> Verdict {
     let tc = case.tc();
     let rules = Rules::of(&gates(tc));
     let [old, new]: [Workload; 2] = ["oldWorkload", "newWorkload"].map(|field| seen(&tc[field]));
-    let counted = |view: &Workload| {
-        let (defaults, priorities) = (PodDefaults::default(), Priorities::default());
-        input::workload(view.into(), view, &rules, &defaults, &priorities).priority
-    };
-    // What is counted may be more than the field holds; that it differs is all that matters.
-    let differs = i32::from(counted(&old) != counted(&new));
+    let worth = |view: &Workload| input::worth(view.spec.priority.unwrap_or(0), &view.metadata, &rules);
+    // What it is worth may be more than the field holds; that it differs is all that matters.
+    let differs = i32::from(worth(&old) != worth(&new));
     let old = WorkloadSpec { priority: Some(0), ..old.spec };
     let new = WorkloadSpec { priority: Some(differs), ..new.spec };
     equal(&compose::is_revalued(&old, &new), &is(&tc["wantChanged"]))
