@@ -306,7 +306,6 @@ pub fn workload(
     let class = class.filter(|class| class.kind == kueue::WORKLOAD_PRIORITY_CLASS);
     let of_class = class.and_then(|class| priorities.workload.get(&class.name).copied());
     let base_priority = of_class.or(view.spec.priority).unwrap_or(0);
-    let worth = worth(base_priority, &view.metadata, rules);
     let mut defects = Vec::new();
     let remaining = reclaimable::remaining(view, rules);
     let mut pod_sets = Vec::with_capacity(view.spec.pod_sets.len());
@@ -335,7 +334,7 @@ pub fn workload(
         namespace: texts.namespace,
         name: texts.name,
         queue: texts.queue.filter(|name| !name.is_empty()),
-        priority: i32::try_from(worth).unwrap_or(if worth < 0 { i32::MIN } else { i32::MAX }),
+        priority: base_priority.saturating_add(boost(&view.metadata, rules)),
         base_priority,
         queued_at_ms: queued_at(view, rules.order()),
         active: view.spec.active.unwrap_or(true),
@@ -395,11 +394,10 @@ fn allowed_flavors(metadata: &ObjectMeta) -> Option<BTreeSet<FlavorName>> {
     Some(names.map(FlavorName::from).collect())
 }
 
-/// A priority with what an annotation adds to it. One that is no number, which the webhook refuses, adds nothing.
-pub fn worth(priority: i32, metadata: &ObjectMeta, rules: &Rules) -> i64 {
+/// By how much an annotation raises the priority. One that is no number, which the webhook refuses, raises nothing.
+fn boost(metadata: &ObjectMeta, rules: &Rules) -> i32 {
     let written = metadata.annotations.as_ref().and_then(|all| all.get(kueue::PRIORITY_BOOST));
-    let boost = written.filter(|_| rules.boosts_priorities()).and_then(|written| written.parse::<i32>().ok());
-    i64::from(priority) + i64::from(boost.unwrap_or(0))
+    written.filter(|_| rules.boosts_priorities()).and_then(|written| written.parse().ok()).unwrap_or(0)
 }
 
 /// Who holds the workload back: names of controllers, separated by commas. An empty annotation names nobody.
@@ -461,8 +459,13 @@ pub fn is_on_hold(view: &Workload) -> bool {
         .is_some_and(|one| one.status == "False" && one.reason == conditions::quota_reserved::ON_HOLD)
 }
 
+/// Whether the object is gone, as the answer to the write says that took its last finalizer. The watch may be slow to tell.
+fn is_gone(metadata: &ObjectMeta) -> bool {
+    metadata.deletion_timestamp.is_some() && metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
+}
+
 fn standing(view: &Workload, remaining: &BTreeMap<&str, i64>) -> input::Standing {
-    if view.holds(conditions::FINISHED) {
+    if view.holds(conditions::FINISHED) || is_gone(&view.metadata) {
         return input::Standing::Finished;
     }
     if is_on_hold(view) {

@@ -563,13 +563,14 @@ impl<'a> Search<'a> {
             let Phase::Holding(holding) = &record.phase else { continue };
             // Who was given a flavor counts, though it may use nothing of it any more: who is of no use is given back.
             let uses = self.short.iter().any(|pair| holding.usage.contains_key(pair));
-            if !uses || !allowed(&record.workload) || self.goes_in_a_circle(queue, who, record) {
+            let leaves = matches!(holding.state, HoldState::Leaving { .. });
+            // Who leaves may do so for this very workload.
+            if !uses || !allowed(&record.workload) || (!leaves && self.goes_in_a_circle(queue, who, record)) {
                 continue;
             }
             if self.engine.is_succeeded(who) {
                 continue;
             }
-            let leaves = matches!(holding.state, HoldState::Leaving { .. });
             match holding.state {
                 HoldState::Leaving { .. } if !self.leaving_stay => continue,
                 // What this very cycle gave is not taken into account by it.

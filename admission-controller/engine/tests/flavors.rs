@@ -328,10 +328,15 @@ fn who_leaves_counts_where_flavors_are_chosen_by_what_would_be_borrowed() {
 /// The search may stop where room comes free only for those who could have made it themselves; to others it comes later or never.
 #[test]
 fn who_may_displace_nobody_does_not_stop_at_a_flavor_whose_holder_leaves() {
-    for (priority, flavor_given) in [(0, Some("f2")), (9, None)] {
+    // Where others would have to leave, it waits for who leaves anyway, if the search goes on.
+    for (search, priority, other, flavor_given) in [
+        (Search::MayStop, 0, None, Some("f2")),
+        (Search::MayStop, 9, None, None),
+        (Search::TryNext, 5, Some(0), None),
+    ] {
         let quotas = gpus(&[("f1", quota(4, None, None)), ("f2", quota(4, None, None))]);
         let mut world = world(quotas, ["f1", "f2"].map(flavor).into(), |queue| {
-            queue.fungibility.when_can_preempt = Search::MayStop;
+            queue.fungibility.when_can_preempt = search;
             queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
         });
         world.put(workload("old", "cq", 4, 5));
@@ -341,9 +346,14 @@ fn who_may_displace_nobody_does_not_stop_at_a_flavor_whose_holder_leaves() {
         else {
             panic!("it fits")
         };
+        if let Some(priority) = other {
+            world.put(workload("other", "cq", 4, priority));
+            world.settle();
+        }
         world.standing("old", Standing::Reserved { admission, admitted, evicted: true, since_ms });
         world.put(workload("new", "cq", 4, priority));
         world.settle();
+        assert_eq!(world.victims(), [], "{priority}");
         let given = match &world.workloads[&Uid::from("new")].standing {
             Standing::Reserved { admission, .. } => admission.pod_sets[0].flavors.get(GPU).cloned(),
             _ => None,

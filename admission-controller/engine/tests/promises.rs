@@ -75,6 +75,28 @@ fn who_was_promised_room_keeps_to_it_where_the_search_may_stop_there() {
     assert_eq!(flavor_of(&world, "high"), None);
 }
 
+/// Those who leave for it are no reason to look elsewhere: it has displaced them once, and could not again.
+#[test]
+fn who_was_promised_room_keeps_to_it_though_it_may_not_displace_the_same_once_more() {
+    let mut queue = queue_of(3, 4, QueueingStrategy::BestEffortFifo);
+    queue.fungibility.when_can_preempt = Search::MayStop;
+    let mut world = world_of(Settings::default(), [queue]);
+    let mut top = workload("top", "cq", 1, 9);
+    pod_set(&mut top).node_selector.insert("gpu-type".into(), "h100".into());
+    for one in [workload("low", "cq", 3, 0), workload("mid", "cq", 4, 1), workload("high", "cq", 3, 3), top] {
+        world.put(one);
+        world.settle();
+    }
+    assert_eq!(world.victims(), [("low", "InClusterQueue"), ("mid", "InClusterQueue")]);
+    world.standing("mid", Standing::Pending);
+    world.settle();
+    assert_eq!(flavor_of(&world, "top").as_deref(), Some("h100"));
+    assert_eq!(flavor_of(&world, "high"), None);
+    world.standing("low", Standing::Pending);
+    world.settle();
+    assert_eq!(flavor_of(&world, "high").as_deref(), Some("a100"));
+}
+
 #[test]
 fn what_comes_free_of_another_flavor_is_for_the_first_of_the_queue() {
     for strategy in [QueueingStrategy::BestEffortFifo, QueueingStrategy::StrictFifo] {

@@ -25,9 +25,9 @@ use crate::pods::{
 use crate::reconcile::{Job, Step, change_queue, upkeep};
 use crate::status;
 
-/// What is wrong with an object that names a queue, of an owner without one, where the webhook had not seen that owner.
-const UNSEEN_OWNER: &str = "its owner names no queue and was not known when it was created, so its pods did not wait for quota and \
-    are not counted; delete it, so that its owner makes it again, or restart its pods";
+/// What is wrong with an object that names a queue, of an owner without one, where the webhook took it for a part of that owner.
+const UNSEEN_OWNER: &str = "no owner of it names a queue, which was not known when it was created, so its pods did not wait for quota \
+    and are not counted; delete it, so that its owner makes it again, or restart its pods";
 
 impl Controller {
     /// What happened to a pod is looked at with the pods it is managed with.
@@ -295,7 +295,9 @@ impl Controller {
         // Whose pods wait is settled by the mark, which nobody takes away: they wait for this one's Workloads, whatever becomes of
         // its owner.
         if !owner.is_marked(object) && self.config.file.is_part(&object.metadata) {
-            if self.world.standing(&object.metadata) == Standing::Own {
+            if self.world.has_unqueued_owner(&object.metadata)
+                && self.world.standing(&object.metadata) == Standing::Own
+            {
                 self.tell(unit, &job, reasons::PODS_NOT_GATED, UNSEEN_OWNER);
             }
             return;

@@ -244,11 +244,21 @@ impl Controller {
         if self.begin_eviction(unit, workload) || self.end(unit, Some(&job), workload) {
             return;
         }
-        // One that has ended is in nobody's way when the job names another.
-        let is_named = |one: &&Workload| {
+        let is_named = |one: &Workload| {
             prebuilt(&job.object).is_none_or(|name| one.metadata.name.as_deref() == Some(name))
         };
-        self.follow(unit, &job, workload.filter(|one| !one.holds(tokens::FINISHED) || is_named(one)));
+        // One that has ended stays, and is in nobody's way, when the job names another.
+        let is_past = |one: &&Workload| {
+            one.holds(tokens::FINISHED) && one.metadata.deletion_timestamp.is_none() && !is_named(one)
+        };
+        if let Some(past) = workload.filter(is_past) {
+            self.take_back(unit, past);
+            if !self.busy.contains_key(unit) {
+                self.follow(unit, &job, None);
+            }
+            return;
+        }
+        self.follow(unit, &job, workload);
     }
 
     /// Of the Workloads of a job or pod all but the first are copies of it, that somebody made, and go; those that have ended are of

@@ -90,10 +90,8 @@ impl Controller {
             Plan::Finish(slice, reason) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
                 self.finish_slice(unit, slice, reason);
             }
-            Plan::Resize(_) => self.decide_slices(unit, &live, &Step::UpdateWorkload),
-            Plan::Leave(_) | Plan::Grow(_) | Plan::Finish(..) => {
-                self.decide_slices(unit, &live, &Step::Nothing)
-            }
+            Plan::Resize(slice) | Plan::Finish(slice, _) => self.decide_slices(unit, &live, Some(slice)),
+            Plan::Leave(_) | Plan::Grow(_) => self.decide_slices(unit, &live, None),
         }
     }
 
@@ -108,14 +106,17 @@ impl Controller {
         }
         self.tell_checks(unit, job, slice);
         let both: Vec<&Workload> = [slice].into_iter().chain(behind).collect();
-        self.decide_slices(unit, &both, &Step::Nothing);
+        self.decide_slices(unit, &both, None);
     }
 
-    /// The API server refuses the next step of a job that is to have other pods. Decisions about its slices do not wait for it.
-    fn decide_slices(&mut self, unit: &Unit, slices: &[&Workload], refused: &Step) {
+    /// The API server refuses the next step of a job that is to have other pods. Decisions about its slices do not wait for it, but for
+    /// that of new quota for the one that describes the job no longer.
+    fn decide_slices(&mut self, unit: &Unit, slices: &[&Workload], outdated: Option<&Workload>) {
         for slice in slices {
+            let is_outdated = outdated.is_some_and(|one| one.metadata.uid == slice.metadata.uid);
+            let refused = if is_outdated { Step::UpdateWorkload } else { Step::Nothing };
             if !self.busy.contains_key(unit) {
-                self.decide_all_the_same(unit, slice, refused);
+                self.decide_all_the_same(unit, slice, &refused);
             }
         }
     }

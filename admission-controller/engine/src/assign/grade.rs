@@ -8,10 +8,10 @@ use crate::input::{Fungibility, Preference, Search};
 pub(super) enum Way {
     NoFit,
     NoCandidates,
-    /// It fits when others have left, whom it could not have displaced.
-    Inherit,
     Preempt,
     Reclaim,
+    /// It fits when others have left, whom it could not have displaced.
+    Inherit,
     /// It fits when others have left, who had to make way for it or would have had to.
     Wait,
     Fit,
@@ -34,11 +34,6 @@ impl Way {
             Self::Reclaim => Some(Possibility::Reclaim),
             Self::NoFit | Self::Inherit | Self::Wait | Self::Fit => None,
         }
-    }
-
-    /// Whether nothing that the workload has a right to makes room for it.
-    fn is_without_right(self) -> bool {
-        matches!(self, Self::NoCandidates | Self::Inherit)
     }
 }
 
@@ -66,9 +61,15 @@ impl Grade {
         if self.way == Way::NoFit || other.way == Way::NoFit {
             return self.way > other.way;
         }
-        // What nobody can be displaced for cannot be had, or not at once: that it would borrow less is no merit then.
-        if self.way.is_without_right() != other.way.is_without_right() {
-            return other.way.is_without_right();
+        // What nobody can be displaced for cannot be had: that it would borrow less is no merit then.
+        if (self.way == Way::NoCandidates) != (other.way == Way::NoCandidates) {
+            return other.way == Way::NoCandidates;
+        }
+        // Nor is it where room comes free in somebody else's time, if there is room now. Others do not have to leave instead.
+        match (self.way, other.way) {
+            (Way::Fit, Way::Inherit) => return true,
+            (Way::Inherit, Way::Fit) => return false,
+            _ => {}
         }
         match preference {
             Preference::BorrowingOverPreemption => (self.way, other.height) > (other.way, self.height),

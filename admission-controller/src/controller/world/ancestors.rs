@@ -114,6 +114,12 @@ impl World {
         (!may_run).then_some(part)
     }
 
+    /// Whether the controller of an object has been seen, and names no queue, where only those are managed that name one.
+    pub(in crate::controller) fn has_unqueued_owner(&self, metadata: &ObjectMeta) -> bool {
+        let owner = controller_of(metadata).and_then(|owner| self.ancestor(&Uid::from(owner.uid.as_str())));
+        !self.config.manage_jobs_without_queue_name && owner.is_some_and(|owner| !owner.names_queue)
+    }
+
     pub(super) fn ancestor(&self, uid: &Uid) -> Option<Ancestor> {
         let of = |object: &JobObject| Ancestor {
             namespace: object.metadata.namespace.clone().unwrap_or_default(),

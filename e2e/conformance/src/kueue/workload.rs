@@ -333,13 +333,13 @@ fn update_reclaimable(case: &Case) -> Verdict {
 fn revalued(case: &Case) -> Verdict {
     let tc = case.tc();
     let rules = Rules::of(&gates(tc));
-    let [old, new]: [Workload; 2] = ["oldWorkload", "newWorkload"].map(|field| seen(&tc[field]));
-    let worth = |view: &Workload| input::worth(view.spec.priority.unwrap_or(0), &view.metadata, &rules);
-    // What it is worth may be more than the field holds; that it differs is all that matters.
-    let differs = i32::from(worth(&old) != worth(&new));
-    let old = WorkloadSpec { priority: Some(0), ..old.spec };
-    let new = WorkloadSpec { priority: Some(differs), ..new.spec };
-    equal(&compose::is_revalued(&old, &new), &is(&tc["wantChanged"]))
+    let spec = |field: &str| {
+        let view: Workload = seen(&tc[field]);
+        let (defaults, priorities) = (PodDefaults::default(), Priorities::default());
+        let counted = input::workload((&view).into(), &view, &rules, &defaults, &priorities);
+        WorkloadSpec { priority: Some(counted.priority), ..view.spec }
+    };
+    equal(&compose::is_revalued(&spec("oldWorkload"), &spec("newWorkload")), &is(&tc["wantChanged"]))
 }
 
 #[cfg(test)]
@@ -381,21 +381,18 @@ mod tests {
 
     #[test]
     fn an_annotation_adds_to_what_a_workload_is_worth() {
-        let workload = |priority: i32, boost: &str| {
+        let workload = |boost: &str| {
             json!({
                 "metadata": { "annotations": { "kueue.x-k8s.io/priority-boost": boost } },
-                "spec": { "priority": priority, "priorityClassRef": {
+                "spec": { "priority": 5, "priorityClassRef": {
                     "group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "class",
                 }},
             })
         };
-        for (priority, open, boosts, changed) in [
-            (5, true, ["1", "2"], true),
-            (5, true, ["0", ""], false),
-            (5, false, ["1", "2"], false),
-            (i32::MAX, true, ["1", "2"], true),
-        ] {
-            let [before, after] = boosts.map(|boost| workload(priority, boost));
+        for (open, boosts, changed) in
+            [(true, ["1", "2"], true), (true, ["0", ""], false), (false, ["1", "2"], false)]
+        {
+            let [before, after] = boosts.map(workload);
             let tc = json!({
                 "featureGates": { "PriorityBoost": open },
                 "oldWorkload": before, "newWorkload": after, "wantChanged": changed,
