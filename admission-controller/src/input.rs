@@ -459,13 +459,13 @@ pub fn is_on_hold(view: &Workload) -> bool {
         .is_some_and(|one| one.status == "False" && one.reason == conditions::quota_reserved::ON_HOLD)
 }
 
-/// Whether the object is gone, as the answer to the write says that took its last finalizer. The watch may be slow to tell.
-fn is_gone(metadata: &ObjectMeta) -> bool {
+/// Whether an answer says that the object is gone: it is to the write that took its last finalizer.
+pub fn is_gone(metadata: &ObjectMeta) -> bool {
     metadata.deletion_timestamp.is_some() && metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
 }
 
 fn standing(view: &Workload, remaining: &BTreeMap<&str, i64>) -> input::Standing {
-    if view.holds(conditions::FINISHED) || is_gone(&view.metadata) {
+    if view.holds(conditions::FINISHED) {
         return input::Standing::Finished;
     }
     if is_on_hold(view) {

@@ -240,6 +240,26 @@ async fn a_job_whose_deletion_is_not_seen_gets_few_workloads() {
     assert!(world.workload("job").is_none());
 }
 
+/// The answer to the write that lets a Workload go says that it is gone, long before the watch does.
+#[tokio::test(start_paused = true)]
+async fn quota_of_a_workload_that_was_let_go_is_free_before_the_watch_tells() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 3 }), json!({})).await;
+    world.start("layer1");
+    for job in ["one", "two"] {
+        world.pytorch(job, "a", 3).await;
+        world.settle().await;
+    }
+    assert!(world.is_suspended("two"));
+    let aim = Aim::default().by("layer1").on(GroupResource::new("kueue.x-k8s.io", "workloads"));
+    world.cluster.faults().add_watch(aim, 1_000_000, 100, WatchFault::Delay(Duration::from_secs(20)));
+    let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+    world.cluster.store("user").delete(&jobs, "team", "one", Default::default()).await.unwrap();
+    // The deletion is seen after 20 s, and that it is over after 40.
+    world.pass(30).await;
+    assert!(!world.is_suspended("two"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn jobs_run_in_turn_with_unreliable_watches() {
     for fault in [

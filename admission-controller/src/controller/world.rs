@@ -367,9 +367,15 @@ impl World {
     }
 
     /// Takes the answer to a write, which is as good as an event.
+    /// Takes the answer to a write. One that says that the Workload is gone has the version from before; its quota is free at once,
+    /// and the watch tells the rest.
     pub(super) fn take_workload(&mut self, engine: &mut Engine, view: Workload) {
+        let gone = input::is_gone(&view.metadata).then(|| input::uid(&view.metadata));
         if let Some(turn) = self.workloads.upsert(view) {
             self.workload_changed(engine, turn);
+        }
+        if let Some(uid) = gone {
+            engine.apply(Event::WorkloadGone(uid));
         }
     }
 

@@ -23,24 +23,6 @@ fn odd_times_of_creation_are_in_order() {
     assert!(order.is_sorted_by(|one, next| one < next), "{order:?}");
 }
 
-/// What is left of a Workload whose last finalizer is gone holds nothing; one that is held by somebody else's does.
-#[test]
-fn what_is_gone_holds_no_quota() {
-    let stands = |deleted: bool, finalizers: &[&str]| {
-        let deletion = deleted.then_some("2026-01-01T00:00:00Z");
-        let metadata = json!({ "deletionTimestamp": deletion, "finalizers": finalizers });
-        let reserved = json!({
-            "type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        });
-        let status = json!({ "conditions": [reserved], "admission": { "clusterQueue": "a" } });
-        let view: Workload =
-            serde_json::from_value(json!({ "metadata": metadata, "status": status })).unwrap();
-        standing(&view, &BTreeMap::new()) != input::Standing::Finished
-    };
-    assert!(stands(false, &[]) && stands(true, &["example.com/x"]) && !stands(true, &[]));
-}
-
 /// No pod set does with more pods than it has, nor with fewer than none.
 #[test]
 fn odd_least_counts_are_from_none_to_all() {
