@@ -95,6 +95,16 @@ impl World {
         body
     }
 
+    /// An earlier leader has planned both pods of PodGroup `g` onto these nodes.
+    fn find_plan(&mut self, nodes: [&str; 2]) {
+        let plan = self.read(json!({ "apiVersion": "trireme.dev/v1alpha1", "kind": "GangPlacement",
+            "metadata": { "name": "g-1", "namespace": "default", "uid": "uid-plan" },
+            "spec": { "gang": { "group": "scheduling.volcano.sh", "kind": "PodGroup", "name": "g", "uid": "uid-g" },
+                "minMember": 2, "nodes": nodes, "members": [
+                    { "name": "p-0", "uid": "uid-p-0", "node": 0 }, { "name": "p-1", "uid": "uid-p-1", "node": 1 }] } }));
+        self.core.placement_applied(&plan);
+    }
+
     /// Lets so many seconds pass, settles after each, and gives what is to be written.
     fn settle(&mut self, seconds: i64) -> Vec<(WriteId, Write)> {
         let mut writes = Vec::new();
@@ -167,6 +177,11 @@ fn status(writes: &[(WriteId, Write)]) -> Value {
 fn creations(writes: &[(WriteId, Write)]) -> Vec<WriteId> {
     let plans = writes.iter().filter(|(_, write)| matches!(write, Write::CreatePlan { .. }));
     plans.map(|(id, _)| id.clone()).collect()
+}
+
+/// Whether this is written as the outcome of a plan.
+fn tells(writes: &[(WriteId, Write)], outcome: GangPhase) -> bool {
+    writes.iter().any(|(_, write)| matches!(write, Write::ReportPlan { phase, .. } if *phase == outcome))
 }
 
 #[test]
@@ -311,9 +326,7 @@ fn nothing_is_bound_when_the_plan_became_impossible_while_it_was_written() {
         world.done(&plan[0]);
         let writes = world.settle(3);
         assert_eq!(binds(&writes), [], "{what}");
-        let undone =
-            |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == GangPhase::Undone);
-        assert!(writes.iter().any(|(_, write)| undone(write)), "{what}: {writes:#?}");
+        assert!(tells(&writes, GangPhase::Undone), "{what}: {writes:#?}");
         world.node("b", 2, json!({}));
         world.member("g", "p-1", json!({}));
         let writes = world.settle(1);
@@ -339,9 +352,7 @@ fn a_plan_whose_members_are_to_go_is_undone() {
         world.core.wrote(world.now, id, Outcome::Refused("it is being deleted".into()));
     }
     let writes = world.settle(3);
-    let undone =
-        |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == GangPhase::Undone);
-    assert!(writes.iter().any(|(_, write)| undone(write)), "{writes:#?}");
+    assert!(tells(&writes, GangPhase::Undone), "{writes:#?}");
 }
 
 #[test]
@@ -352,12 +363,7 @@ fn a_found_plan_that_is_no_longer_possible_is_not_begun() {
     for name in ["p-0", "p-1"] {
         world.member("g", name, json!({}));
     }
-    let plan = world.read(json!({ "apiVersion": "trireme.dev/v1alpha1", "kind": "GangPlacement",
-        "metadata": { "name": "g-1", "namespace": "default", "uid": "uid-plan" },
-        "spec": { "gang": { "group": "scheduling.volcano.sh", "kind": "PodGroup", "name": "g", "uid": "uid-g" },
-            "minMember": 2, "nodes": ["a", "gone"], "members": [
-                { "name": "p-0", "uid": "uid-p-0", "node": 0 }, { "name": "p-1", "uid": "uid-p-1", "node": 1 }] } }));
-    world.core.placement_applied(&plan);
+    world.find_plan(["a", "gone"]);
     world.core.lead(0);
     let writes = world.settle(0);
     assert_eq!(binds(&writes), [], "half of a plan: {writes:#?}");
@@ -388,9 +394,7 @@ fn a_found_plan_of_a_finished_workload_comes_to_an_end() {
     world.core.lead(0);
     let writes = world.settle(3);
     assert_eq!(binds(&writes), [], "nobody needs it: {writes:#?}");
-    let bound =
-        |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == GangPhase::Bound);
-    assert!(writes.iter().any(|(_, write)| bound(write)), "{writes:#?}");
+    assert!(tells(&writes, GangPhase::Bound), "{writes:#?}");
 }
 
 /// Of two pods one ran and failed; the other was deleted before it was bound, and a finalizer keeps it.
@@ -402,17 +406,10 @@ fn a_plan_of_which_nobody_runs_any_more_is_undone() {
     world.member("g", "p-0", json!({ "spec": { "nodeName": "a" }, "status": { "phase": "Failed" } }));
     let leaving = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"] });
     world.member("g", "p-1", json!({ "metadata": leaving }));
-    let plan = world.read(json!({ "apiVersion": "trireme.dev/v1alpha1", "kind": "GangPlacement",
-        "metadata": { "name": "g-1", "namespace": "default", "uid": "uid-plan" },
-        "spec": { "gang": { "group": "scheduling.volcano.sh", "kind": "PodGroup", "name": "g", "uid": "uid-g" },
-            "minMember": 2, "nodes": ["a"], "members": [
-                { "name": "p-0", "uid": "uid-p-0", "node": 0 }, { "name": "p-1", "uid": "uid-p-1", "node": 0 }] } }));
-    world.core.placement_applied(&plan);
+    world.find_plan(["a", "a"]);
     world.core.lead(0);
     let writes = world.settle(3);
-    let undone =
-        |write: &Write| matches!(write, Write::ReportPlan { phase, .. } if *phase == GangPhase::Undone);
-    assert!(writes.iter().any(|(_, write)| undone(write)), "{writes:#?}");
+    assert!(tells(&writes, GangPhase::Undone), "{writes:#?}");
 }
 
 #[test]

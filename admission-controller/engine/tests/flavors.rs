@@ -311,18 +311,10 @@ fn who_leaves_counts_where_flavors_are_chosen_by_what_would_be_borrowed() {
         World::new(flavors.into_iter().chain(queues).chain([Event::LocalQueue(local_queue("cq"))]));
     world.put(workload("old", "cq", 5, 0));
     world.settle();
-    let Standing::Reserved { admission, admitted, since_ms, .. } =
-        world.workloads[&Uid::from("old")].standing.clone()
-    else {
-        panic!("it fits")
-    };
-    world.standing("old", Standing::Reserved { admission, admitted, evicted: true, since_ms });
+    world.begins_to_leave("old");
     world.put(workload("new", "cq", 5, 0));
     world.settle();
-    let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from("new")].standing else {
-        panic!("it fits")
-    };
-    assert_eq!(admission.pod_sets[0].flavors.get(GPU), Some(&"f2".into()));
+    assert_eq!(world.flavor_of("new"), Some("f2"));
 }
 
 /// The search may stop where room comes free only for those who could have made it themselves; to others it comes later or never.
@@ -341,23 +333,14 @@ fn who_may_displace_nobody_does_not_stop_at_a_flavor_whose_holder_leaves() {
         });
         world.put(workload("old", "cq", 4, 5));
         world.settle();
-        let Standing::Reserved { admission, admitted, since_ms, .. } =
-            world.workloads[&Uid::from("old")].standing.clone()
-        else {
-            panic!("it fits")
-        };
         if let Some(priority) = other {
             world.put(workload("other", "cq", 4, priority));
             world.settle();
         }
-        world.standing("old", Standing::Reserved { admission, admitted, evicted: true, since_ms });
+        world.begins_to_leave("old");
         world.put(workload("new", "cq", 4, priority));
         world.settle();
         assert_eq!(world.victims(), [], "{priority}");
-        let given = match &world.workloads[&Uid::from("new")].standing {
-            Standing::Reserved { admission, .. } => admission.pod_sets[0].flavors.get(GPU).cloned(),
-            _ => None,
-        };
-        assert_eq!(given.as_ref().map(FlavorName::as_str), flavor_given, "{priority}");
+        assert_eq!(world.flavor_of("new"), flavor_given, "{priority}");
     }
 }

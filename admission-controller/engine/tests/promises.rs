@@ -36,12 +36,6 @@ fn world_of(settings: Settings, queues: impl IntoIterator<Item = ClusterQueue>) 
     World::with(settings, events)
 }
 
-fn flavor_of(world: &World, uid: &str) -> Option<String> {
-    let standing = &world.workloads[&Uid::from(uid)].standing;
-    let Standing::Reserved { admission, evicted: false, .. } = standing else { return None };
-    admission.pod_sets[0].flavors.values().next().map(ToString::to_string)
-}
-
 /// Whoever leaves may take for ever about it, and a StrictFIFO queue would stand still as long.
 #[test]
 fn who_was_promised_room_takes_what_comes_free_of_another_flavor() {
@@ -52,14 +46,14 @@ fn who_was_promised_room_takes_what_comes_free_of_another_flavor() {
         }
         world.standing("other", Standing::Finished);
         world.settle();
-        assert_eq!(flavor_of(&world, "high").as_deref(), Some("h100"), "{strategy:?}");
+        assert_eq!(world.flavor_of("high"), Some("h100"), "{strategy:?}");
         // What was promised before is for the next.
         world.put(workload("behind", "cq", 1, 1));
         world.settle();
         assert!(!world.is_admitted("behind"));
         world.standing("low", Standing::Finished);
         world.settle();
-        assert_eq!(flavor_of(&world, "behind").as_deref(), Some("a100"), "{strategy:?}");
+        assert_eq!(world.flavor_of("behind"), Some("a100"), "{strategy:?}");
     }
 }
 
@@ -72,7 +66,7 @@ fn who_was_promised_room_keeps_to_it_where_the_search_may_stop_there() {
     world.engine.apply(Event::ClusterQueue(queue));
     world.standing("other", Standing::Finished);
     world.settle();
-    assert_eq!(flavor_of(&world, "high"), None);
+    assert_eq!(world.flavor_of("high"), None);
 }
 
 /// Those who leave for it are no reason to look elsewhere: it has displaced them once, and could not again.
@@ -90,11 +84,11 @@ fn who_was_promised_room_keeps_to_it_though_it_may_not_displace_the_same_once_mo
     assert_eq!(world.victims(), [("low", "InClusterQueue"), ("mid", "InClusterQueue")]);
     world.standing("mid", Standing::Pending);
     world.settle();
-    assert_eq!(flavor_of(&world, "top").as_deref(), Some("h100"));
-    assert_eq!(flavor_of(&world, "high"), None);
+    assert_eq!(world.flavor_of("top"), Some("h100"));
+    assert_eq!(world.flavor_of("high"), None);
     world.standing("low", Standing::Pending);
     world.settle();
-    assert_eq!(flavor_of(&world, "high").as_deref(), Some("a100"));
+    assert_eq!(world.flavor_of("high"), Some("a100"));
 }
 
 #[test]
@@ -104,11 +98,11 @@ fn what_comes_free_of_another_flavor_is_for_the_first_of_the_queue() {
         world.put(workload("first", "cq", 1, 5));
         world.standing("other", Standing::Finished);
         world.settle();
-        assert_eq!(flavor_of(&world, "first").as_deref(), Some("h100"), "{strategy:?}");
-        assert_eq!(flavor_of(&world, "high"), None);
+        assert_eq!(world.flavor_of("first"), Some("h100"), "{strategy:?}");
+        assert_eq!(world.flavor_of("high"), None);
         world.standing("low", Standing::Finished);
         world.settle();
-        assert_eq!(flavor_of(&world, "high").as_deref(), Some("a100"), "{strategy:?}");
+        assert_eq!(world.flavor_of("high"), Some("a100"), "{strategy:?}");
     }
 }
 
@@ -124,10 +118,10 @@ fn who_was_promised_room_does_not_overtake_the_head_of_its_queue() {
     world.settle();
     world.standing("other", Standing::Finished);
     world.settle();
-    assert_eq!(flavor_of(&world, "high"), None);
+    assert_eq!(world.flavor_of("high"), None);
     world.standing("second", Standing::Finished);
     world.settle();
-    assert_eq!(flavor_of(&world, "head").as_deref(), Some("h100"));
+    assert_eq!(world.flavor_of("head"), Some("h100"));
 }
 
 /// What comes free is its owner's, who may not take it back from one who borrows it.
@@ -151,7 +145,7 @@ fn who_was_promised_room_borrows_nothing_that_its_owner_has_a_use_for() {
     world.standing("runs", Standing::Finished);
     world.settle();
     assert!(world.is_admitted("waits"));
-    assert_eq!(flavor_of(&world, "high"), None);
+    assert_eq!(world.flavor_of("high"), None);
 }
 
 /// One h100 is kept for the head of the owner's queue, which needs two, however often room comes back elsewhere.
@@ -182,7 +176,7 @@ fn who_was_promised_room_borrows_nothing_that_is_kept_for_a_head() {
         world.put(workload(&format!("{comes}-too"), "elsewhere", 1, 0));
         world.standing(gone, Standing::Finished);
         world.settle();
-        assert_eq!(flavor_of(&world, "high"), None, "{gone}");
+        assert_eq!(world.flavor_of("high"), None, "{gone}");
     }
     world.standing("stays", Standing::Finished);
     world.settle();
@@ -208,7 +202,7 @@ fn who_was_promised_room_overtakes_nobody_behind_another_promise() {
     assert_eq!(world.leaving().len(), 3);
     world.standing("other", Standing::Finished);
     world.settle();
-    assert_eq!(flavor_of(&world, "high"), None);
+    assert_eq!(world.flavor_of("high"), None);
     for gone in world.leaving() {
         world.standing(&gone.to_string(), Standing::Finished);
     }
@@ -240,10 +234,10 @@ fn who_was_promised_room_waits_for_the_pods_of_others_too() {
     assert_eq!(world.leaving().len(), 2);
     world.standing("other", Standing::Finished);
     world.settle();
-    assert_eq!(flavor_of(&world, "high-1").as_deref(), Some("h100"));
-    assert_eq!(flavor_of(&world, "high-2"), None);
+    assert_eq!(world.flavor_of("high-1"), Some("h100"));
+    assert_eq!(world.flavor_of("high-2"), None);
     ready(&mut world, "high-1");
-    assert_eq!(flavor_of(&world, "high-2").as_deref(), Some("h100"));
+    assert_eq!(world.flavor_of("high-2"), Some("h100"));
 }
 
 /// What was kept for one who is gone is for those who were promised something else, too.
@@ -256,7 +250,7 @@ fn who_was_promised_room_takes_what_another_was_promised_who_is_gone() {
     }
     let on = |world: &World, wanted: &str| {
         let mut all = ["other", "low", "lower"].into_iter();
-        all.find(|uid| flavor_of(world, uid).as_deref() == Some(wanted)).map(str::to_owned)
+        all.find(|uid| world.flavor_of(uid) == Some(wanted)).map(str::to_owned)
     };
     assert_eq!(on(&world, "a100").as_deref(), Some("other"));
     world.put(workload("first", "cq", 2, 8));
@@ -271,7 +265,7 @@ fn who_was_promised_room_takes_what_another_was_promised_who_is_gone() {
     world.workloads.remove(&Uid::from("first"));
     world.engine.apply(Event::WorkloadGone("first".into()));
     world.settle();
-    assert_eq!(flavor_of(&world, "second").as_deref(), Some("h100"));
+    assert_eq!(world.flavor_of("second"), Some("h100"));
 }
 
 /// Nodes, too, may come free beside those that others have to leave.

@@ -37,12 +37,6 @@ fn is_finished(world: &World, uid: &str) -> bool {
     world.workloads[&Uid::from(uid)].standing == Standing::Finished
 }
 
-fn flavor_of(world: &World, uid: &str) -> String {
-    let standing = &world.workloads[&Uid::from(uid)].standing;
-    let Standing::Reserved { admission, .. } = standing else { return String::new() };
-    admission.pod_sets[0].flavors.values().next().unwrap().to_string()
-}
-
 #[test]
 fn a_larger_slice_needs_only_the_difference_and_ends_the_smaller_one() {
     let mut world = one_queue(10);
@@ -95,13 +89,13 @@ fn a_smaller_slice_frees_nothing_before_the_larger_one_has_ended() {
     for decision in decisions {
         world.carry_out(decision);
     }
-    assert_eq!(flavor_of(&world, "then"), "h100");
+    assert_eq!(world.flavor_of("then"), Some("h100"));
     world.settle();
     assert!(is_finished(&world, "large"));
     assert_eq!(held(&world), 6);
     world.put(workload("another", "cq", 4, 0));
     world.settle();
-    assert_eq!(flavor_of(&world, "another"), "a100");
+    assert_eq!(world.flavor_of("another"), Some("a100"));
 }
 
 #[test]

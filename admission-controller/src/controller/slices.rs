@@ -109,8 +109,8 @@ impl Controller {
         self.decide_slices(unit, &both, None);
     }
 
-    /// The API server refuses the next step of a job that is to have other pods. Decisions about its slices do not wait for it, but for
-    /// that of new quota for the one that describes the job no longer.
+    /// Carries out what is decided about slices where no other step is to be made, or the API server refuses it. The one that is
+    /// `outdated`, and is not brought in line with its job for now, gets no new quota.
     fn decide_slices(&mut self, unit: &Unit, slices: &[&Workload], outdated: Option<&Workload>) {
         for slice in slices {
             let is_outdated = outdated.is_some_and(|one| one.metadata.uid == slice.metadata.uid);

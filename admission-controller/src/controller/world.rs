@@ -366,9 +366,8 @@ impl World {
         Some(agreed)
     }
 
-    /// Takes the answer to a write, which is as good as an event.
-    /// Takes the answer to a write. One that says that the Workload is gone has the version from before; its quota is free at once,
-    /// and the watch tells the rest.
+    /// Takes the answer to a write, which is as good as an event. One that says that the Workload is gone has the version from
+    /// before; its quota is free at once, and the watch tells the rest.
     pub(super) fn take_workload(&mut self, engine: &mut Engine, view: Workload) {
         let gone = input::is_gone(&view.metadata).then(|| input::uid(&view.metadata));
         if let Some(turn) = self.workloads.upsert(view) {

@@ -158,6 +158,21 @@ impl World {
         self.engine.apply(Event::Workload(Box::new(workload)));
     }
 
+    /// A workload that has quota is evicted, and its pods take their time.
+    pub fn begins_to_leave(&mut self, uid: &str) {
+        let mut standing = self.workloads[&Uid::from(uid)].standing.clone();
+        let Standing::Reserved { evicted, .. } = &mut standing else { panic!("{uid} has no quota") };
+        *evicted = true;
+        self.standing(uid, standing);
+    }
+
+    /// The flavor of a workload's first resource, if it has quota and does not leave.
+    pub fn flavor_of(&self, uid: &str) -> Option<&str> {
+        let standing = &self.workloads[&Uid::from(uid)].standing;
+        let Standing::Reserved { admission, evicted: false, .. } = standing else { return None };
+        admission.pod_sets[0].flavors.values().next().map(FlavorName::as_str)
+    }
+
     pub fn standing(&mut self, uid: &str, standing: Standing) {
         let mut workload = self.workloads[&Uid::from(uid)].clone();
         workload.standing = standing;
