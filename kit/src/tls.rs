@@ -20,7 +20,7 @@ use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-pub use bundle::{CaTargets, keep_ca_bundle, write_ca_bundle};
+pub use bundle::{CaTargets, keep_ca_bundle};
 
 use crate::Context;
 use crate::backoff::Backoff;

@@ -357,24 +357,35 @@ async fn the_leader_tells_the_api_server_whom_to_trust() {
     let settings = Settings { namespace: "default".into(), secret: "cert".into(), service: "hooks".into() };
     let certificates = Certificates::start(&ctx, settings).await.unwrap();
     let configurations = Api::<MutatingWebhookConfiguration>::all(cluster.client());
-    let webhook = json!({"name": "a.trireme.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"],
-        "clientConfig": {"service": {"namespace": "default", "name": "hooks"}}});
-    let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "hooks"}, "webhooks": [webhook]});
-    patch::create::<_, Written>(&configurations, &configuration).await.unwrap();
+    let install = async |name: &str| {
+        let webhook = json!({"name": "a.trireme.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"namespace": "default", "name": "hooks"}}});
+        let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": name}, "webhooks": [webhook]});
+        patch::create::<_, Written>(&configurations, &configuration).await.unwrap();
+    };
+    let told = async |name: &str| {
+        let stored = configurations.get(name).await.unwrap().webhooks.unwrap().remove(0);
+        stored.client_config.ca_bundle.map(|bundle| bundle.0)
+    };
+    let bundle = certificates.ca_bundle().borrow().clone().into_bytes();
+    install("hooks").await;
     let targets = CaTargets {
         namespace: "default".into(),
         service: "hooks".into(),
-        mutating: vec!["hooks".into(), "missing".into()],
+        mutating: vec!["hooks".into(), "later".into(), "missing".into()],
         ..CaTargets::default()
     };
     let leadership = Leadership::always(&ctx);
     ctx.tasks.spawn(keep_ca_bundle(ctx.clone(), leadership, certificates.clone(), targets));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(told("hooks").await.as_ref(), Some(&bundle));
+    // An installer makes a program's Deployment before its webhooks.
+    install("later").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(told("later").await.as_ref(), Some(&bundle));
     tokio::time::sleep(Duration::from_secs(600)).await;
-    let stored = configurations.get("hooks").await.unwrap().webhooks.unwrap().remove(0);
-    let bundle = certificates.ca_bundle().borrow().clone();
-    assert_eq!(stored.client_config.ca_bundle.unwrap().0, bundle.into_bytes());
-    assert_eq!(cluster.faults().writes_by("writer"), 2, "the Secret once, the configuration once");
+    assert_eq!(cluster.faults().writes_by("writer"), 3, "the Secret once, each configuration once");
 }
 
 /// A ConfigMap whose values must be known words.

@@ -33,8 +33,8 @@ pub struct CaTargets {
     pub api_services: Vec<String>,
 }
 
-/// Writes the bundle while this replica leads: at once, when it changes, and when somebody took it out. Ends when the
-/// context's tasks stop; spawn it.
+/// Writes the bundle while this replica leads: at once, when it changes, when an installer made a target after this program
+/// started, and when somebody took it out. Ends when the context's tasks stop; spawn it.
 pub async fn keep_ca_bundle(
     ctx: Context,
     mut leadership: Leadership,
@@ -48,7 +48,8 @@ pub async fn keep_ca_bundle(
         if leadership.may_write() {
             let pem = bundle.borrow_and_update().clone();
             match write_ca_bundle(&ctx, &leadership, &targets, &pem).await {
-                Ok(()) => backoff.reset(),
+                Ok(Seen::All) => backoff.reset(),
+                Ok(Seen::Some) => wait = backoff.next(&ctx.rng),
                 Err(error) => {
                     tracing::warn!(%error, "the CA bundle was not written everywhere; trying again");
                     wait = backoff.next(&ctx.rng);
@@ -65,16 +66,19 @@ pub async fn keep_ca_bundle(
     }
 }
 
-/// Writes the bundle into each target where it is not yet; targets that do not exist are skipped.
-///
-/// # Errors
-/// The last one, after all targets were tried.
-pub async fn write_ca_bundle(
+/// How many of the targets there are.
+enum Seen {
+    All,
+    Some,
+}
+
+/// Writes the bundle into each target where it is not yet; the last error, after all were tried.
+async fn write_ca_bundle(
     ctx: &Context,
     leadership: &Leadership,
     targets: &CaTargets,
     pem: &str,
-) -> Result<(), WriteError> {
+) -> Result<Seen, WriteError> {
     let admission = "admissionregistration.k8s.io";
     let kinds = [
         (&targets.validating, admission, "ValidatingWebhookConfiguration"),
@@ -82,13 +86,14 @@ pub async fn write_ca_bundle(
         (&targets.crds, "apiextensions.k8s.io", "CustomResourceDefinition"),
         (&targets.api_services, "apiregistration.k8s.io", "APIService"),
     ];
-    let mut result = Ok(());
+    let mut result = Ok(Seen::All);
     for (names, group, kind) in kinds {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
         let api: Api<DynamicObject> = Api::all_with(ctx.clients.write.clone(), &resource);
         for name in names {
             match write_one(&api, leadership, name, targets, &STANDARD.encode(pem)).await {
-                Ok(()) | Err(WriteError::Gone) => {}
+                Ok(()) => {}
+                Err(WriteError::Gone) => result = result.map(|_| Seen::Some),
                 Err(error) => result = Err(error),
             }
         }

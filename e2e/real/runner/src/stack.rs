@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use api_parity::WebhookHost as _;
 use serde_json::{Value, json};
 
@@ -221,11 +221,16 @@ pub(crate) async fn wait_trusted(world: &World) -> Result<()> {
             let config = &webhook["clientConfig"];
             config["service"]["name"] != ADMISSION || config["caBundle"].is_string()
         });
+        ensure!(told, "a webhook has no authority");
         // A list in the version that is not stored goes through the conversion; a refused job through the webhook.
         get(client, "/apis/kueue.x-k8s.io/v1beta1/clusterqueues").await?;
         let probe = batch("probe", "training", 1, 1, "");
-        let applied = world.running()?.applier.apply(&probe, true).await?;
-        Ok(told && matches!(applied, Applied::Accepted(job) if job.data["spec"]["suspend"] == true))
+        match world.running()?.applier.apply(&probe, true).await? {
+            Applied::Accepted(job) if job.data["spec"]["suspend"] == true => Ok(true),
+            Applied::Accepted(_) => bail!("no webhook suspends a job"),
+            Applied::Refused(answer) => bail!("a job is refused: {answer}"),
+            Applied::Unknown => bail!("no jobs are served"),
+        }
     })
     .await
 }
