@@ -323,6 +323,45 @@ async fn two_leaders_never_write_at_once() {
     assert_eq!(world.condition("bert", "QuotaReserved").unwrap().1, "WaitingForQuota");
 }
 
+/// What the API server has put off rests on quota that another leader may have given away meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_was_decided_in_one_term_is_not_written_in_a_later_one() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("one");
+    world.pytorch("before", "a", 3).await;
+    world.settle().await;
+    world.pytorch("llama", "a", 3).await;
+    world.settle().await;
+    let second = world.start("two");
+    world.settle().await;
+    let (leases, workloads) = ("coordination.k8s.io", "kueue.x-k8s.io");
+    let away = |group: &str, resource: &str, times: u64, fault: Fault| {
+        let aim = Aim::writes().by("one").on(GroupResource::new(group, resource));
+        world.cluster.faults().add(aim, 1_000_000, times, fault);
+    };
+    away(workloads, "workloads", 1, Fault::TooManyRequests(30));
+    away(leases, "leases", 1_000, Fault::ServerError(503));
+    let flavors = "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota";
+    world
+        .update(workloads, "clusterqueues", "a", false, |queue| *queue.pointer_mut(flavors).unwrap() = json!(7))
+        .await;
+    world.pass(12).await;
+    let container = json!({ "name": "c", "image": "x", "resources": { "requests": { "nvidia.com/gpu": "4" } } });
+    let set = json!({ "name": "main", "count": 1, "template": { "spec": { "containers": [container] } } });
+    let spec = json!({ "queueName": "a", "priority": 10, "podSets": [set] });
+    let metadata = json!({ "name": "bert", "namespace": "team" });
+    world.create(workloads, "workloads", json!({ "metadata": metadata, "spec": spec })).await;
+    while world.workload_named("bert").unwrap()["status"]["admission"].is_null() {
+        world.pass(1).await;
+    }
+    assert!(!world.is("llama", "QuotaReserved"));
+    world.cluster.faults().clear();
+    second.stop();
+    world.pass(60).await;
+    assert!(!world.is("llama", "QuotaReserved"), "7 are there, and 7 are held");
+}
+
 /// It would spin, and virtual time stand still, if it woke up for what it may not do.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_no_longer_leads_sleeps_although_something_is_due() {

@@ -11,7 +11,7 @@ use kit::events::{Event, Events, Regarding, Severity};
 use kit::http::Listen;
 use kit::lease::{Leadership, Lease, Terms};
 use kit::watch::Reports;
-use kit::writes::{Gate, Limits, WriteMetrics, Writes};
+use kit::writes::{Done, Gate, Limits, WriteMetrics, Writes};
 use model::planted::Bug;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -139,11 +139,8 @@ impl Program {
         tokio::select! {
             biased;
             () = self.ctx.tasks.stopping() => {}
-            leads = self.leadership.changed() => self.leadership_changed(leads),
-            done = self.writes.next() => {
-                let outcome = outcome_of(done.result, done.attempts);
-                self.core.wrote(now(), &done.key, outcome);
-            }
+            leads = self.leadership.changed() => self.leadership_changed(leads).await,
+            done = self.writes.next() => self.wrote(done),
             () = self.watches.tell(&mut self.core, now) => {}
             Some(answer) = self.asked.recv() => {
                 // Whoever asked may have gone.
@@ -153,8 +150,14 @@ impl Program {
         }
     }
 
-    fn leadership_changed(&mut self, leads: bool) {
+    fn wrote(&mut self, done: Done<WriteId, Answer>) {
+        let outcome = outcome_of(done.result, done.attempts);
+        self.core.wrote(self.ctx.clock.unix_millis(), &done.key, outcome);
+    }
+
+    async fn leadership_changed(&mut self, leads: bool) {
         if leads {
+            self.writes.recall().await.into_iter().for_each(|done| self.wrote(done));
             self.wants_to_lead = true;
             self.watches.refresh(&self.ctx);
         } else if !self.careless {

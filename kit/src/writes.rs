@@ -82,7 +82,7 @@ pub enum Failure {
     /// It was sent, and this is the last answer. [`WriteError::Unavailable`] after all attempts.
     #[error(transparent)]
     Error(#[from] WriteError),
-    /// This process may not write (any more). If `attempts` is not 0, an earlier attempt may have been applied.
+    /// This process may not write (any more), or took it back. If `attempts` is not 0, an earlier attempt may have been applied.
     #[error("this replica does not lead")]
     NotLeading,
     /// It made room for a more important one and was not sent.
@@ -207,6 +207,19 @@ where
             // The executor was killed with the process's tasks; nothing will be reported any more.
             None => std::future::pending().await,
         }
+    }
+
+    /// Takes back what is outstanding, and returns what became of it: nothing of it is sent any more, and what was is waited for.
+    ///
+    /// A term of leadership begins with it. Others may have led since the last one, and given away what its writes rest on.
+    pub async fn recall(&mut self) -> Vec<Done<K, T>> {
+        self.shared.queue().recall();
+        self.shared.submitted.notify_one();
+        let mut ended = Vec::with_capacity(self.outstanding);
+        while self.outstanding > 0 || !self.shed.is_empty() {
+            ended.push(self.next().await);
+        }
+        ended
     }
 
     /// Waits until nothing is outstanding and drops the answers: the last thing before a leader lets go. Ends at once

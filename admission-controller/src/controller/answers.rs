@@ -247,7 +247,8 @@ impl Controller {
             }
             Failure::NotLeading | Failure::Stopping | Failure::Shed => {
                 if let Some(id) = op.decision {
-                    if attempts == 0 {
+                    // What was only to be read may have been written before.
+                    if attempts == 0 && !op.reads {
                         self.engine.written(id, Outcome::NotWritten);
                     } else {
                         self.unsettled.insert(id);

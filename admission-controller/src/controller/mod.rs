@@ -319,6 +319,7 @@ impl Controller {
             tracing::info!("this replica no longer leads");
             return;
         }
+        self.writes.recall().await.into_iter().for_each(|done| self.done(done));
         while self.leadership.may_write() && !self.ctx.tasks.is_stopping() {
             match self.list_workloads().await {
                 Ok(left_out) => {

@@ -86,9 +86,14 @@ where
             }
             return;
         }
+        let recalled = self.shared.queue().recalled();
+        let taken_back = self.waiting.extract_if(.., |(_, sequence), _| *sequence < recalled);
+        for (_, (key, job)) in taken_back.collect::<Vec<_>>() {
+            self.end(key, &job, Err(Failure::NotLeading));
+        }
         while self.running.len() < self.limits.in_flight {
             let Some((key, job)) = self.next() else { return };
-            if (self.gate)() {
+            if job.sequence >= recalled && (self.gate)() {
                 self.send(key, job);
             } else {
                 self.end(key, &job, Err(Failure::NotLeading));

@@ -150,6 +150,29 @@ async fn nothing_is_sent_without_leave() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_taken_back_is_not_sent_again_and_what_was_sent_is_waited_for() {
+    let (ctx, log) = (context(), Log::default());
+    let mut writes = Writes::start(&ctx, limits(2, 10), open());
+    writes.submit(Priority::Normal, "tried", || async { Err(unavailable()) }).unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    writes.submit(Priority::Normal, "sent", noted(&log, 1)).unwrap();
+    writes.submit(Priority::Normal, "failing", || async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        Err(unavailable())
+    })
+    .unwrap();
+    writes.submit(Priority::Normal, "queued", noted(&log, 2)).unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let mut ended: Vec<_> =
+        writes.recall().await.into_iter().map(|done| (done.key, done.result.ok(), done.attempts)).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [("failing", None, 1), ("queued", None, 0), ("sent", Some(1), 1), ("tried", None, 1)]);
+    assert_eq!(*log.lock().unwrap(), [1]);
+    writes.submit(Priority::Normal, "later", noted(&log, 3)).unwrap();
+    assert!(matches!(writes.next().await, Done { key: "later", result: Ok(3), attempts: 1 }));
+}
+
+#[tokio::test(start_paused = true)]
 async fn stopping_finishes_what_was_sent_and_gives_back_the_rest() {
     let (ctx, log) = (context(), Log::default());
     let mut writes = Writes::start(&ctx, limits(1, 10), open());
