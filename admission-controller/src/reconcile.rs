@@ -208,16 +208,17 @@ pub(crate) fn change_queue(view: &JobView, workload: &Workload) -> Option<Step> 
     (!is_there).then(|| Step::ChangeQueue(view.queue.clone()))
 }
 
-/// Takes the Workload that somebody else made, unless it is another's.
+/// Takes the Workload that somebody else made, unless it is another's, or its own: then it has ended, as others before it.
 pub(crate) fn adopt(object: &JobObject, workload: &Workload) -> Step {
     match controller_of(&workload.metadata) {
-        Some(owner) if owner.uid != object.uid() => Step::CannotCompose(format!(
+        Some(owner) if owner.uid == object.uid() => Step::Nothing,
+        Some(owner) => Step::CannotCompose(format!(
             "Workload {} was made for {} {}; name another one",
             workload.metadata.name.as_deref().unwrap_or_default(),
             owner.kind,
             owner.name
         )),
-        _ => Step::Adopt,
+        None => Step::Adopt,
     }
 }
 

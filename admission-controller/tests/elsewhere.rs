@@ -201,14 +201,22 @@ async fn a_job_whose_prebuilt_workload_has_ended_takes_another_that_it_names() {
     world.create("kueue.x-k8s.io", "workloads", by_hand(job.value(), 3)).await;
     world.settle().await;
     assert_eq!(world.condition("job", "Finished").unwrap().1, "OutOfSync");
-    let mut second = by_hand(job.value(), 2);
-    second["metadata"]["name"] = json!("second");
-    world.create("kueue.x-k8s.io", "workloads", second).await;
-    let rename = |job: &mut Value| {
-        job["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("second");
+    let next = async |name: &'static str, pods: i64| {
+        let mut next = by_hand(job.value(), pods);
+        next["metadata"]["name"] = json!(name);
+        world.create("kueue.x-k8s.io", "workloads", next).await;
+        let rename = |job: &mut Value| {
+            job["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!(name);
+        };
+        world.update("batch", "jobs", "job", false, rename).await;
+        world.settle().await;
     };
-    world.update("batch", "jobs", "job", false, rename).await;
-    world.settle().await;
+    next("wrong-again", 3).await;
+    let (conditions, revision) = (world.workload_named("wrong-again").unwrap(), world.cluster.revision());
+    assert_eq!(conditions["status"]["conditions"][0]["reason"], "OutOfSync");
+    world.pass(600).await;
+    assert_eq!(world.writes("layer1", revision), Vec::<String>::new());
+    next("second", 2).await;
     assert_eq!(world.get("batch", "jobs", "job").unwrap()["spec"]["suspend"], false);
 }
 

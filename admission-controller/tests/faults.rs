@@ -344,10 +344,13 @@ async fn what_was_decided_in_one_term_is_not_written_in_a_later_one() {
     away(leases, "leases", 1_000, Fault::ServerError(503));
     let flavors = "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota";
     world
-        .update(workloads, "clusterqueues", "a", false, |queue| *queue.pointer_mut(flavors).unwrap() = json!(7))
+        .update(workloads, "clusterqueues", "a", false, |queue| {
+            *queue.pointer_mut(flavors).unwrap() = json!(7)
+        })
         .await;
     world.pass(12).await;
-    let container = json!({ "name": "c", "image": "x", "resources": { "requests": { "nvidia.com/gpu": "4" } } });
+    let container =
+        json!({ "name": "c", "image": "x", "resources": { "requests": { "nvidia.com/gpu": "4" } } });
     let set = json!({ "name": "main", "count": 1, "template": { "spec": { "containers": [container] } } });
     let spec = json!({ "queueName": "a", "priority": 10, "podSets": [set] });
     let metadata = json!({ "name": "bert", "namespace": "team" });

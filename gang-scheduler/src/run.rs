@@ -11,7 +11,7 @@ use kit::events::{Event, Events, Regarding, Severity};
 use kit::http::Listen;
 use kit::lease::{Leadership, Lease, Terms};
 use kit::watch::Reports;
-use kit::writes::{Done, Gate, Limits, WriteMetrics, Writes};
+use kit::writes::{Done, Gate, Limits, WriteMetrics, Writes, always};
 use model::planted::Bug;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -44,7 +44,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let lease = Lease::campaign(&ctx, &config.lease_namespace, &config.lease_name, Terms::default());
     let leadership = lease.leadership();
     let gate: Gate = match config.planted.is(Bug::WriteWithoutLease) {
-        true => Arc::new(|| true),
+        true => always(),
         false => leadership.gate(),
     };
     let events = Events::start(&ctx, "gang-scheduler", gate.clone());
@@ -157,7 +157,7 @@ impl Program {
 
     async fn leadership_changed(&mut self, leads: bool) {
         if leads {
-            self.writes.recall().await.into_iter().for_each(|done| self.wrote(done));
+            self.writes.begin_term().await.into_iter().for_each(|done| self.wrote(done));
             self.wants_to_lead = true;
             self.watches.refresh(&self.ctx);
         } else if !self.careless {

@@ -222,7 +222,7 @@ impl Writer {
 
     /// One attempt: an event that cannot be written now is not worth a second.
     async fn in_time<T>(&self, write: impl Future<Output = Result<T, WriteError>>) -> Option<T> {
-        if !(self.gate)() {
+        if (self.gate)().is_none() {
             self.drop_one();
             return None;
         }

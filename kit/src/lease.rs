@@ -30,8 +30,8 @@ use state::{Action, Outcome, Record, State};
 pub struct Leadership {
     held: watch::Receiver<Option<Held>>,
     clock: Clock,
-    /// What [`changed`](Self::changed) told last.
-    told: bool,
+    /// The term that [`changed`](Self::changed) told last.
+    told: Option<i32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Leadership {
     pub fn always(ctx: &Context) -> Self {
         let until = ctx.clock.monotonic() + Duration::from_secs(100 * 365 * 86_400);
         let (_, held) = watch::channel(Some(Held { until, transitions: 0 }));
-        Self { held, clock: ctx.clock.clone(), told: false }
+        Self { held, clock: ctx.clock.clone(), told: None }
     }
 
     /// Whether a write may be sent now. Ask directly before each request.
@@ -63,13 +63,15 @@ impl Leadership {
         self.held().map(|held| held.transitions)
     }
 
-    /// Waits until leadership is gained or lost and tells which; the first call tells at once if this process leads.
+    /// Waits until leadership is gained or lost and tells which; the first call tells at once if this process leads. If it was lost
+    /// and gained since the last call, and others led between, it tells one after the other.
     pub async fn changed(&mut self) -> bool {
         loop {
             let held = self.held();
-            if held.is_some() != self.told {
-                self.told = held.is_some();
-                return self.told;
+            let term = held.map(|held| held.transitions);
+            if term != self.told {
+                self.told = if self.told.is_some() { None } else { term };
+                return self.told.is_some();
             }
             let deadline = held.map(|held| held.until);
             tokio::select! {
@@ -88,7 +90,7 @@ impl Leadership {
     /// For [`crate::writes::Writes::start`].
     pub fn gate(&self) -> Gate {
         let this = self.clone();
-        Arc::new(move || this.may_write())
+        Arc::new(move || this.term())
     }
 
     fn held(&self) -> Option<Held> {
@@ -132,7 +134,7 @@ impl Lease {
         );
         let (publish, held) = watch::channel(None);
         let (release, released) = oneshot::channel();
-        let leadership = Leadership { held, clock: ctx.clock.clone(), told: false };
+        let leadership = Leadership { held, clock: ctx.clock.clone(), told: None };
         let candidate = Candidate {
             api: Api::namespaced(ctx.clients.lease.clone(), namespace),
             name: name.to_owned(),

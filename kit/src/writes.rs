@@ -59,8 +59,14 @@ impl Default for Limits {
     }
 }
 
-/// Asked directly before a request is sent: may this process write now? See [`crate::lease::Leadership`].
-pub type Gate = Arc<dyn Fn() -> bool + Send + Sync>;
+/// Asked directly before a request is sent: in which term may this process write now, if in any? See
+/// [`crate::lease::Leadership::term`].
+pub type Gate = Arc<dyn Fn() -> Option<i32> + Send + Sync>;
+
+/// For programs that run alone.
+pub fn always() -> Gate {
+    Arc::new(|| Some(0))
+}
 
 /// One attempt to send.
 pub type Attempt<T> = Pin<Box<dyn Future<Output = Result<T, WriteError>> + Send>>;
@@ -82,7 +88,7 @@ pub enum Failure {
     /// It was sent, and this is the last answer. [`WriteError::Unavailable`] after all attempts.
     #[error(transparent)]
     Error(#[from] WriteError),
-    /// This process may not write (any more), or took it back. If `attempts` is not 0, an earlier attempt may have been applied.
+    /// This process may not write (any more), or not in this term. If `attempts` is not 0, an earlier attempt may have been applied.
     #[error("this replica does not lead")]
     NotLeading,
     /// It made room for a more important one and was not sent.
@@ -115,6 +121,7 @@ pub struct Full;
 /// Dropping it ends the executor after what is in flight.
 pub struct Writes<K, T> {
     shared: Arc<Shared<K, T>>,
+    gate: Gate,
     done: mpsc::Receiver<Done<K, T>>,
     /// Dropped and not yet reported; bounded, since each drop raises the importance of what is queued.
     shed: VecDeque<Done<K, T>>,
@@ -125,6 +132,8 @@ pub struct Writes<K, T> {
 
 struct Shared<K, T> {
     queue: Mutex<Queue<K, T>>,
+    /// The term that was begun last: writes are sent in this one only.
+    term: Mutex<Option<i32>>,
     submitted: Notify,
 }
 
@@ -133,6 +142,10 @@ impl<K: Clone + Ord, T> Shared<K, T> {
     fn queue(&self) -> MutexGuard<'_, Queue<K, T>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn term(&self) -> MutexGuard<'_, Option<i32>> {
+        self.term.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<K, T> Writes<K, T>
@@ -140,20 +153,24 @@ where
     K: Clone + Ord + Send + Sync + 'static,
     T: Send + 'static,
 {
-    /// Starts the executor in the context's tasks.
+    /// Starts the executor in the context's tasks. Where leadership is contested, nothing is sent before
+    /// [`begin_term`](Self::begin_term).
     pub fn start(ctx: &Context, limits: Limits, gate: Gate) -> Self {
         Self::start_counted(ctx, limits, gate, &WriteMetrics::default())
     }
 
     /// Starts the executor and counts into these metrics.
     pub fn start_counted(ctx: &Context, limits: Limits, gate: Gate, metrics: &WriteMetrics) -> Self {
-        let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), submitted: Notify::new() });
+        let (queue, term) = (Mutex::new(Queue::default()), Mutex::new(gate()));
+        let shared = Arc::new(Shared { queue, term, submitted: Notify::new() });
         // Everything accepted and not reported fits, so reporting never waits.
         let (report, done) = mpsc::channel(limits.accepted.max(1));
-        let executor = Executor::new(ctx, shared.clone(), report, limits.clone(), gate, metrics.clone());
+        let executor =
+            Executor::new(ctx, shared.clone(), report, limits.clone(), gate.clone(), metrics.clone());
         let tasks = ctx.tasks.clone();
         ctx.tasks.spawn(async move { executor.run(tasks).await });
-        Self { shared, done, shed: VecDeque::new(), outstanding: 0, limits, metrics: metrics.clone() }
+        let (shed, metrics) = (VecDeque::new(), metrics.clone());
+        Self { shared, gate, done, shed, outstanding: 0, limits, metrics }
     }
 
     /// Accepts a write. `send` makes one attempt each time it is called; it is called again when the server was
@@ -209,16 +226,19 @@ where
         }
     }
 
-    /// Takes back what is outstanding, and returns what became of it: nothing of it is sent any more, and what was is waited for.
+    /// From now on writes are sent in the term that this is, and in no other. Returns what became of all that was outstanding:
+    /// nothing of it is sent any more, and what was is waited for.
     ///
-    /// A term of leadership begins with it. Others may have led since the last one, and given away what its writes rest on.
-    pub async fn recall(&mut self) -> Vec<Done<K, T>> {
-        self.shared.queue().recall();
+    /// Whoever begins a term reads what others wrote before it decides: others may have led since the last one, and given away
+    /// what its writes rested on.
+    pub async fn begin_term(&mut self) -> Vec<Done<K, T>> {
+        *self.shared.term() = None;
         self.shared.submitted.notify_one();
         let mut ended = Vec::with_capacity(self.outstanding);
         while self.outstanding > 0 || !self.shed.is_empty() {
             ended.push(self.next().await);
         }
+        *self.shared.term() = (self.gate)();
         ended
     }
 

@@ -20,7 +20,7 @@ use kit::lease::{Leadership, Lease, Terms};
 use kit::patch::{self, Subresource, Target, WriteError, Written};
 use kit::tls::{CaTargets, Certificates, Settings, keep_ca_bundle};
 use kit::watch::{Change, Reports, UNDECODABLE, Watch, watch};
-use kit::writes::{Limits, Priority, Writes};
+use kit::writes::{Limits, Priority, Writes, always};
 use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
 use kube::runtime::watcher::Config;
 use kube::{Api, ResourceExt};
@@ -205,7 +205,7 @@ async fn every_write_is_done_once_through_an_unreliable_server() {
     let ctx = context(&cluster, "writer");
     let api: Api<ConfigMap> = Api::namespaced(ctx.clients.write.clone(), "default");
     let limits = Limits { attempts: 20, ..Limits::default() };
-    let mut writes = Writes::<u32, Written>::start(&ctx, limits, Arc::new(|| true));
+    let mut writes = Writes::<u32, Written>::start(&ctx, limits, always());
     for key in 0..300 {
         let api = api.clone();
         let send = move || {
@@ -288,8 +288,11 @@ async fn a_closed_gate_keeps_every_write_in() {
     let ctx = context(&cluster, "writer");
     let open = Arc::new(AtomicBool::new(false));
     let gate = open.clone();
-    let mut writes =
-        Writes::<u32, Written>::start(&ctx, Limits::default(), Arc::new(move || gate.load(Ordering::SeqCst)));
+    let mut writes = Writes::<u32, Written>::start(
+        &ctx,
+        Limits::default(),
+        Arc::new(move || gate.load(Ordering::SeqCst).then_some(0)),
+    );
     let api: Api<ConfigMap> = Api::namespaced(ctx.clients.write.clone(), "default");
     let send = move || {
         let api = api.clone();
@@ -327,7 +330,7 @@ async fn a_release_in_the_middle_of_a_renewal_still_hands_over() {
 async fn events_are_stored_where_people_look() {
     let cluster = cluster(6);
     let ctx = context(&cluster, "writer");
-    let events = Events::start(&ctx, "gang-scheduler", Arc::new(|| true));
+    let events = Events::start(&ctx, "gang-scheduler", always());
     for _ in 0..5 {
         events.publish(Event {
             regarding: Regarding {
@@ -436,7 +439,7 @@ async fn the_owner_of_an_object_that_cannot_be_understood_is_told_by_who_leads()
     let created: Written = patch::create(&api, &bad).await.unwrap();
     let leads = Arc::new(AtomicBool::new(false));
     let gate = leads.clone();
-    let events = Events::start(&ctx, "watcher", Arc::new(move || gate.load(Ordering::SeqCst)));
+    let events = Events::start(&ctx, "watcher", Arc::new(move || gate.load(Ordering::SeqCst).then_some(0)));
     let reports = Reports::new(&events);
     let words = Watch::new(&ctx, Api::<Words>::all(ctx.clients.watch.clone()), Config::default());
     let mut words = Box::pin(words.reports(&reports).stream());

@@ -133,7 +133,7 @@ struct Said {
 impl Said {
     fn new(ctx: &Context) -> Self {
         // One agent a node: nobody else writes these events, so there is no gate to ask.
-        let events = Events::start(ctx, "node-agent", Arc::new(|| true));
+        let events = Events::start(ctx, "node-agent", kit::writes::always());
         Self { metrics: Metrics::default(), reports: Reports::new(&events), events }
     }
 

@@ -139,6 +139,11 @@ impl<K: Ord, V> Extend<(K, V)> for Few<K, V> {
 
 impl<K: Ord, V> FromIterator<(K, V)> for Few<K, V> {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(entries: T) -> Self {
+        let entries: Vec<_> = entries.into_iter().collect();
+        // Those of another map mostly are in order already, and need no more room than they have.
+        if entries.is_sorted_by(|(one, _), (next, _)| one < next) {
+            return Self(entries);
+        }
         let mut few = Self::new();
         few.extend(entries);
         few

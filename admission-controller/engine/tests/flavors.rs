@@ -344,3 +344,57 @@ fn who_may_displace_nobody_does_not_stop_at_a_flavor_whose_holder_leaves() {
         assert_eq!(world.flavor_of("new"), flavor_given, "{priority}");
     }
 }
+
+/// Whatever their order: preempting rather than borrowing is what the queue asks for, waiting rather than preempting is for where
+/// nothing fits.
+#[test]
+fn the_best_of_flavors_does_not_depend_on_their_order() {
+    for (names, best) in [
+        (&["borrowed", "taken", "leaving"][..], "taken"),
+        (&["borrowed", "leaving"], "borrowed"),
+        (&["taken", "leaving"], "leaving"),
+    ] {
+        for turn in 0..2 * names.len() {
+            let mut order = names.to_vec();
+            order.rotate_left(turn % names.len());
+            if turn >= names.len() {
+                order.reverse();
+            }
+            let own = |name: &str| quota(if name == "borrowed" { 0 } else { 4 }, None, None);
+            let quotas: Vec<_> = order.iter().map(|name| (*name, own(name))).collect();
+            let mut queue = cluster_queue("cq", Some("pool"), gpus(&quotas));
+            queue.fungibility = Fungibility {
+                when_can_borrow: Search::TryNext,
+                when_can_preempt: Search::TryNext,
+                preference: Preference::PreemptionOverBorrowing,
+            };
+            queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+            let lender = cluster_queue("lender", Some("pool"), gpus(&[("borrowed", quota(4, None, None))]));
+            let flavors = order.iter().map(|name| Event::Flavor(flavor(name)));
+            let queues = [queue, lender].map(Event::ClusterQueue);
+            let mut world = World::new(flavors.chain(queues).chain([Event::LocalQueue(local_queue("cq"))]));
+            let mut put = |uid: &str, priority: i32, on: Option<&str>| {
+                let mut one = workload(uid, "cq", 4, priority);
+                if let Some(flavor) = on {
+                    pod_set(&mut one).node_selector.insert("gpu-type".into(), flavor.into());
+                }
+                world.put(one);
+                world.settle();
+            };
+            put("old", 9, Some("leaving"));
+            if names.contains(&"taken") {
+                put("low", 0, Some("taken"));
+            }
+            world.begins_to_leave("old");
+            world.put(workload("new", "cq", 4, 5));
+            world.settle();
+            assert_eq!(world.leaving().len(), if best == "taken" { 2 } else { 1 }, "{order:?}");
+            if best == "leaving" {
+                world.standing("old", Standing::Finished);
+                world.settle();
+            }
+            let given = (best != "taken").then_some(best);
+            assert_eq!(world.flavor_of("new"), given, "{order:?}");
+        }
+    }
+}

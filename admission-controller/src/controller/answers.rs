@@ -251,7 +251,7 @@ impl Controller {
                     if attempts == 0 && !op.reads {
                         self.engine.written(id, Outcome::NotWritten);
                     } else {
-                        self.unsettled.insert(id);
+                        self.unsettled.insert(unit, op);
                     }
                 }
             }
@@ -317,8 +317,7 @@ fn made_workload(op: &Op, answer: &Answer) -> bool {
 fn changed_nothing(op: &Op, answer: &Answer) -> bool {
     let Some((job, workload)) = op.versions.split_once('/') else { return false };
     let same = |now: &ObjectMeta, before: &str| {
-        let is_gone = now.deletion_timestamp.is_some() && now.finalizers.iter().flatten().next().is_none();
-        !is_gone && now.resource_version.as_deref() == Some(before)
+        !input::is_gone(now) && now.resource_version.as_deref() == Some(before)
     };
     match answer {
         Answer::Workload(view) => same(&view.metadata, workload),

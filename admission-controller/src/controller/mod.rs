@@ -33,10 +33,10 @@ use kit::admin::Requirement;
 use kit::events::Events;
 use kit::lease::Leadership;
 use kit::watch::{Change, Reports};
-use kit::writes::{Done, Limits, WriteMetrics, Writes};
+use kit::writes::{Done, Limits, WriteMetrics, Writes, always};
 use kube::api::{Api, ListParams};
 use model::planted::Bug;
-use quota_engine::{Decision, DecisionId, Engine, Evict, Outcome, PendingReason, Reserve, Uid, Withdraw};
+use quota_engine::{Decision, Engine, Evict, Outcome, PendingReason, Reserve, Uid, Withdraw};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -101,16 +101,16 @@ pub(crate) struct Controller {
     withdrawals: BTreeMap<Uid, Withdraw>,
     /// Slices of elastic jobs that are over, with who took their place.
     replaced: BTreeMap<Uid, Uid>,
-    /// Units that are to be looked at at a time, and that time.
-    alarms: BTreeMap<Unit, Timestamp>,
+    /// Units that are to be looked at at a time, and these times.
+    alarms: BTreeMap<Unit, BTreeSet<Timestamp>>,
     /// Steps that led nowhere, by unit and the versions they were taken on, and until when they are not tried again.
     refused: BTreeMap<Unit, BTreeMap<String, Instant>>,
     /// What was said last of jobs that cannot go on.
     told: BTreeMap<Unit, (String, Instant)>,
     /// Whether jobs run what Workloads describe that somebody else made for them.
     compared: BTreeMap<Unit, Compared>,
-    /// Decisions of which nobody knows whether they were written; settled by the next list.
-    unsettled: BTreeSet<DecisionId>,
+    /// Writes of decisions of which nobody knows whether they happened; settled when the next term begins.
+    unsettled: BTreeMap<Unit, Op>,
     /// Units that are looked at again though nothing happens, by when.
     due: BTreeSet<(Instant, Unit)>,
     /// Reasons and counts.
@@ -153,7 +153,7 @@ impl Controller {
         surroundings: watch::Sender<Surroundings>,
     ) -> Self {
         let lease_is_ignored = config.planted.is(Bug::WriteWithoutLease);
-        let gate = if lease_is_ignored { Arc::new(|| true) } else { leadership.gate() };
+        let gate = if lease_is_ignored { always() } else { leadership.gate() };
         let writes = Writes::start_counted(&ctx, Limits::default(), gate, &counted.writes);
         Self {
             events: counted.events.clone(),
@@ -171,7 +171,7 @@ impl Controller {
             refused: BTreeMap::new(),
             told: BTreeMap::new(),
             compared: BTreeMap::new(),
-            unsettled: BTreeSet::new(),
+            unsettled: BTreeMap::new(),
             due: BTreeSet::new(),
             late: Late::new(),
             ready,
@@ -225,6 +225,7 @@ impl Controller {
             () = clock.sleep(HEAD_START) => false,
         };
         if leads {
+            self.writes.begin_term().await;
             tracing::info!("this replica leads");
         }
         leads
@@ -319,20 +320,21 @@ impl Controller {
             tracing::info!("this replica no longer leads");
             return;
         }
-        self.writes.recall().await.into_iter().for_each(|done| self.done(done));
+        self.writes.begin_term().await.into_iter().for_each(|done| self.done(done));
         while self.leadership.may_write() && !self.ctx.tasks.is_stopping() {
             match self.list_workloads().await {
                 Ok(left_out) => {
                     self.engine.take_back_untold();
-                    // What became of a write to an object that cannot be read is not known: it stays assumed.
-                    if left_out == 0 {
-                        for id in std::mem::take(&mut self.unsettled) {
-                            self.engine.written(id, Outcome::NotWritten);
-                        }
-                    }
                     self.leads = true;
                     self.refused.clear();
                     self.world.all_dirty();
+                    for (unit, op) in std::mem::take(&mut self.unsettled) {
+                        match op.decision.filter(|_| left_out == 0) {
+                            Some(id) => self.engine.written(id, Outcome::NotWritten),
+                            // It may be about what could not be read.
+                            None => self.read_again(unit, op),
+                        }
+                    }
                     self.engine.forget_what_was_said();
                     self.counted.watches.repeat();
                     tracing::info!(left_out, "this replica leads");

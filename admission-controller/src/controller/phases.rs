@@ -255,12 +255,10 @@ impl Controller {
 
     /// Has a unit looked at at this time.
     pub(super) fn wake_at(&mut self, unit: &Unit, at: Timestamp) {
-        if self.alarms.get(unit) == Some(&at) {
-            return;
+        if self.alarms.entry(unit.clone()).or_default().insert(at) {
+            let when = self.instant(at.as_millisecond());
+            self.due.insert((when, unit.clone()));
         }
-        self.alarms.insert(unit.clone(), at);
-        let when = self.instant(at.as_millisecond());
-        self.due.insert((when, unit.clone()));
     }
 
     /// This time, in milliseconds since the epoch, by the clock that only goes forward.

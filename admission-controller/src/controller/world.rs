@@ -235,7 +235,7 @@ impl World {
                 self.workload_classes.take(change);
                 let before = self.priorities.workload.clone();
                 self.priorities_changed();
-                self.worth_changed(engine, &before);
+                self.worth_changed(&before);
             }
             Seen::PriorityClass(change) => {
                 self.pod_classes.take(change);
@@ -319,15 +319,13 @@ impl World {
         self.all_jobs_dirty();
     }
 
-    /// Workloads of WorkloadPriorityClasses that are worth something else than before.
-    fn worth_changed(&mut self, engine: &mut Engine, before: &BTreeMap<String, i32>) {
+    /// Workloads of WorkloadPriorityClasses that are worth something else than before: to the engine when it is written.
+    fn worth_changed(&mut self, before: &BTreeMap<String, i32>) {
         let now = &self.priorities.workload;
         let is_news =
             |kept: &&Kept| kept.workload_class().is_some_and(|class| now.get(class) != before.get(class));
         let changed: Vec<&Kept> = self.workloads.iter().filter(is_news).collect();
         for kept in changed {
-            let workload = self.read(kept, &kept.view());
-            engine.apply(Event::Workload(Box::new(workload)));
             let unit = self.unit_of(kept);
             // Those with a job are worth what that says.
             if matches!(unit, Unit::Workload(_) | Unit::Pods(_)) {

@@ -71,8 +71,7 @@ pub(crate) async fn keep(
             for sender in senders(take_over) {
                 let now = ctx.clock.now();
                 let change = |object: &DynamicObject| ends.taken(object, authority.as_deref(), now);
-                let gate = leadership.gate();
-                match change_one(&ctx, &sender, change, &*gate).await {
+                match change_one(&ctx, &sender, change, &|| leadership.may_write()).await {
                     Ok(true) => tracing::info!(
                         kind = sender.0.kind,
                         name = sender.1,

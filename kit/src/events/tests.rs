@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::test_support::context_with;
+use crate::writes::always;
 
 fn event(uid: &str, note: &str) -> Event {
     Event {
@@ -85,7 +86,7 @@ async fn one_create_and_one_patch_for_many_repeats_and_none_when_closed() {
         }
     });
     let ctx = context_with(kube::Client::new(service, "default"));
-    let events = Events::start(&ctx, "test", Arc::new(|| true));
+    let events = Events::start(&ctx, "test", always());
     for _ in 0..7 {
         events.publish(event("u", "a"));
     }
@@ -103,7 +104,7 @@ async fn one_create_and_one_patch_for_many_repeats_and_none_when_closed() {
     assert_eq!(patch.1["count"], 7);
     assert_eq!(patch.1["metadata"]["uid"], "e1");
 
-    let closed = Events::start(&ctx, "test", Arc::new(|| false));
+    let closed = Events::start(&ctx, "test", Arc::new(|| None));
     closed.publish(event("v", "a"));
     ctx.clock.sleep(Duration::from_secs(60)).await;
     assert_eq!((seen.lock().unwrap().len(), closed.dropped(), events.dropped()), (2, 1, 0));

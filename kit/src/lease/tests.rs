@@ -107,3 +107,26 @@ async fn a_holder_cut_off_falls_silent_by_itself_and_leads_again_if_nobody_took_
     store.lock().expect("store").cut = false;
     assert!(leads.changed().await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_late_hears_of_the_end_of_a_term_before_the_next_one() {
+    let store: Arc<Mutex<Store>> = Arc::default();
+    let (_ctx, lease) = candidate(&store, "a");
+    let mut leads = lease.leadership();
+    assert!(leads.changed().await);
+    for holder in ["another", ""] {
+        {
+            let mut store = store.lock().expect("store");
+            store.version += 1;
+            let version = store.version.to_string();
+            let object = store.object.as_mut().expect("a lease");
+            object["metadata"]["resourceVersion"] = json!(version);
+            object["spec"]["holderIdentity"] = json!(holder);
+            object["spec"]["leaseTransitions"] = json!(1);
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    assert_eq!(leads.term(), Some(2));
+    assert!(!leads.changed().await);
+    assert!(leads.changed().await);
+}

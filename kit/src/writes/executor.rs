@@ -86,19 +86,25 @@ where
             }
             return;
         }
-        let recalled = self.shared.queue().recalled();
-        let taken_back = self.waiting.extract_if(.., |(_, sequence), _| *sequence < recalled);
-        for (_, (key, job)) in taken_back.collect::<Vec<_>>() {
-            self.end(key, &job, Err(Failure::NotLeading));
+        if !self.may_send() {
+            for (_, (key, job)) in std::mem::take(&mut self.waiting) {
+                self.end(key, &job, Err(Failure::NotLeading));
+            }
         }
         while self.running.len() < self.limits.in_flight {
             let Some((key, job)) = self.next() else { return };
-            if job.sequence >= recalled && (self.gate)() {
+            if self.may_send() {
                 self.send(key, job);
             } else {
                 self.end(key, &job, Err(Failure::NotLeading));
             }
         }
+    }
+
+    /// Whether this is the term that was begun.
+    fn may_send(&self) -> bool {
+        let term = (self.gate)();
+        term.is_some() && term == *self.shared.term()
     }
 
     /// What was sent before and is due again goes first: it is the oldest of its kind.

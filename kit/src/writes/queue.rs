@@ -41,14 +41,11 @@ pub(super) struct Queue<K, T> {
     /// Every waiting write, by importance and age.
     waiting: BTreeSet<(Priority, u64, K)>,
     next_sequence: u64,
-    /// All before this one were taken back.
-    recalled: u64,
 }
 
 impl<K, T> Default for Queue<K, T> {
     fn default() -> Self {
-        let (ready, waiting) = (BTreeSet::new(), BTreeSet::new());
-        Self { lanes: BTreeMap::new(), ready, waiting, next_sequence: 0, recalled: 0 }
+        Self { lanes: BTreeMap::new(), ready: BTreeSet::new(), waiting: BTreeSet::new(), next_sequence: 0 }
     }
 }
 
@@ -88,16 +85,6 @@ impl<K: Clone + Ord, T> Queue<K, T> {
         let (_, sequence, key) = self.waiting.pop_last()?;
         self.change(key.clone(), |lane| lane.jobs.retain(|job| job.sequence != sequence));
         Some(key)
-    }
-
-    /// No write that was added so far is sent any more.
-    pub(super) fn recall(&mut self) {
-        self.recalled = self.next_sequence;
-    }
-
-    /// Up to which sequence, this one not included, writes were taken back.
-    pub(super) fn recalled(&self) -> u64 {
-        self.recalled
     }
 
     /// Takes everything that waits, oldest first.

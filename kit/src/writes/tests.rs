@@ -1,13 +1,9 @@
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use super::*;
 use crate::test_support::context;
 
 type Log = Arc<Mutex<Vec<u32>>>;
-
-fn open() -> Gate {
-    Arc::new(|| true)
-}
 
 fn limits(in_flight: usize, accepted: usize) -> Limits {
     Limits { in_flight, accepted, ..Limits::default() }
@@ -33,7 +29,7 @@ fn unavailable() -> WriteError {
 async fn no_more_than_allowed_are_in_flight_and_all_are_reported() {
     let ctx = context();
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let mut writes = Writes::<u32, ()>::start(&ctx, limits(3, 100), open());
+    let mut writes = Writes::<u32, ()>::start(&ctx, limits(3, 100), always());
     for key in 0..20 {
         let (now, most) = (now.clone(), most.clone());
         let send = move || {
@@ -58,7 +54,7 @@ async fn no_more_than_allowed_are_in_flight_and_all_are_reported() {
 #[tokio::test(start_paused = true)]
 async fn the_important_go_first_and_a_key_keeps_its_order() {
     let (ctx, log) = (context(), Log::default());
-    let mut writes = Writes::start(&ctx, limits(1, 100), open());
+    let mut writes = Writes::start(&ctx, limits(1, 100), always());
     for (number, priority, key) in [
         (0, Priority::Normal, "x"),
         (1, Priority::Status, "s"),
@@ -76,7 +72,7 @@ async fn the_important_go_first_and_a_key_keeps_its_order() {
 #[tokio::test(start_paused = true)]
 async fn without_room_the_least_important_are_dropped_and_equals_are_refused() {
     let (ctx, log) = (context(), Log::default());
-    let mut writes = Writes::start(&ctx, limits(1, 3), open());
+    let mut writes = Writes::start(&ctx, limits(1, 3), always());
     writes.submit(Priority::Status, "s1", noted(&log, 1)).unwrap();
     writes.submit(Priority::Status, "s2", noted(&log, 2)).unwrap();
     writes.submit(Priority::Normal, "n", noted(&log, 3)).unwrap();
@@ -93,7 +89,7 @@ async fn without_room_the_least_important_are_dropped_and_equals_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn an_unavailable_server_is_asked_again_but_not_for_ever_and_its_key_waits() {
     let (ctx, log) = (context(), Log::default());
-    let mut writes = Writes::start(&ctx, limits(1, 10), open());
+    let mut writes = Writes::start(&ctx, limits(1, 10), always());
     let mut failures_left = 2;
     writes
         .submit(Priority::Normal, "a", move || {
@@ -119,7 +115,7 @@ async fn an_unavailable_server_is_asked_again_but_not_for_ever_and_its_key_waits
 #[tokio::test(start_paused = true)]
 async fn refusals_and_conflicts_are_not_repeated_and_silence_ends() {
     let ctx = context();
-    let mut writes = Writes::<_, ()>::start(&ctx, limits(4, 10), open());
+    let mut writes = Writes::<_, ()>::start(&ctx, limits(4, 10), always());
     writes.submit(Priority::Normal, "conflict", || async { Err(WriteError::Conflict("x".into())) }).unwrap();
     let done = writes.next().await;
     assert!(
@@ -136,7 +132,8 @@ async fn nothing_is_sent_without_leave() {
     let (ctx, log) = (context(), Log::default());
     let leading = Arc::new(AtomicBool::new(true));
     let gate = leading.clone();
-    let mut writes = Writes::start(&ctx, limits(1, 10), Arc::new(move || gate.load(Ordering::SeqCst)));
+    let mut writes =
+        Writes::start(&ctx, limits(1, 10), Arc::new(move || gate.load(Ordering::SeqCst).then_some(0)));
     writes.submit(Priority::Normal, "first", noted(&log, 1)).unwrap();
     writes.submit(Priority::Normal, "second", noted(&log, 2)).unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -150,32 +147,49 @@ async fn nothing_is_sent_without_leave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_taken_back_is_not_sent_again_and_what_was_sent_is_waited_for() {
+async fn what_is_of_another_term_is_not_sent_and_what_was_sent_is_waited_for() {
     let (ctx, log) = (context(), Log::default());
-    let mut writes = Writes::start(&ctx, limits(2, 10), open());
+    let term = Arc::new(AtomicI32::new(0));
+    let gate = term.clone();
+    let mut writes = Writes::start(&ctx, limits(2, 10), Arc::new(move || Some(gate.load(Ordering::SeqCst))));
     writes.submit(Priority::Normal, "tried", || async { Err(unavailable()) }).unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
     writes.submit(Priority::Normal, "sent", noted(&log, 1)).unwrap();
-    writes.submit(Priority::Normal, "failing", || async {
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        Err(unavailable())
-    })
-    .unwrap();
+    writes
+        .submit(Priority::Normal, "failing", || async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            Err(unavailable())
+        })
+        .unwrap();
     writes.submit(Priority::Normal, "queued", noted(&log, 2)).unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
-    let mut ended: Vec<_> =
-        writes.recall().await.into_iter().map(|done| (done.key, done.result.ok(), done.attempts)).collect();
+    term.store(1, Ordering::SeqCst);
+    writes.submit(Priority::Normal, "unaware", noted(&log, 3)).unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let ended = writes.begin_term().await.into_iter();
+    let mut ended: Vec<_> = ended.map(|done| (done.key, done.result.ok(), done.attempts)).collect();
     ended.sort_unstable();
-    assert_eq!(ended, [("failing", None, 1), ("queued", None, 0), ("sent", Some(1), 1), ("tried", None, 1)]);
+    let failed = |key: &'static str, attempts: u32| (key, None, attempts);
+    let expected = [
+        failed("failing", 1),
+        failed("queued", 0),
+        ("sent", Some(1), 1),
+        failed("tried", 1),
+        failed("unaware", 0),
+    ];
+    assert_eq!(ended, expected);
     assert_eq!(*log.lock().unwrap(), [1]);
-    writes.submit(Priority::Normal, "later", noted(&log, 3)).unwrap();
-    assert!(matches!(writes.next().await, Done { key: "later", result: Ok(3), attempts: 1 }));
+    writes.submit(Priority::Normal, "tried", || async { Err(unavailable()) }).unwrap();
+    writes.submit(Priority::Normal, "later", noted(&log, 4)).unwrap();
+    assert!(matches!(writes.next().await, Done { key: "later", result: Ok(4), attempts: 1 }));
+    let ended = writes.begin_term().await;
+    assert!(matches!(ended[..], [Done { key: "tried", result: Err(Failure::NotLeading), attempts: 1.. }]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn stopping_finishes_what_was_sent_and_gives_back_the_rest() {
     let (ctx, log) = (context(), Log::default());
-    let mut writes = Writes::start(&ctx, limits(1, 10), open());
+    let mut writes = Writes::start(&ctx, limits(1, 10), always());
     writes.submit(Priority::Normal, "sent", noted(&log, 1)).unwrap();
     writes.submit(Priority::Normal, "queued", noted(&log, 2)).unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;

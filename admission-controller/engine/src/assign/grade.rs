@@ -77,7 +77,7 @@ impl Grade {
         }
     }
 
-    pub(super) fn will_do(self, fungibility: &Fungibility) -> bool {
+    fn will_do(self, fungibility: &Fungibility) -> bool {
         match self.way {
             Way::NoFit | Way::NoCandidates | Way::Inherit => return false,
             Way::Preempt | Way::Reclaim | Way::Wait if fungibility.when_can_preempt == Search::TryNext => {
@@ -86,5 +86,40 @@ impl Grade {
             _ => {}
         }
         self.height == 0 || fungibility.when_can_borrow == Search::MayStop
+    }
+}
+
+/// The best of the flavors that were looked at, with what comes with it.
+///
+/// What comes free in somebody else's time counts only where nothing fits now. If it were compared with each of the others, it
+/// would depend on their order which one is the best: waiting is better than preempting, which may be better than borrowing.
+pub(super) struct Best<T> {
+    now: (Grade, T),
+    later: (Grade, T),
+    settled: bool,
+}
+
+impl<T: Default> Default for Best<T> {
+    fn default() -> Self {
+        let none = || (Grade::NONE, T::default());
+        Self { now: none(), later: none(), settled: false }
+    }
+}
+
+impl<T> Best<T> {
+    /// Looks at one more, and tells whether the search ends with it.
+    pub(super) fn weigh(&mut self, grade: Grade, with: T, fungibility: &Fungibility) -> bool {
+        let will_do = grade.will_do(fungibility);
+        self.settled |= will_do || grade.way == Way::Fit;
+        let known = if grade.way == Way::Inherit { &mut self.later } else { &mut self.now };
+        if will_do || grade.is_better_than(known.0, fungibility.preference) {
+            *known = (grade, with);
+        }
+        will_do
+    }
+
+    pub(super) fn into_inner(self, fungibility: &Fungibility) -> (Grade, T) {
+        let waits = !self.settled && self.later.0.is_better_than(self.now.0, fungibility.preference);
+        if waits { self.later } else { self.now }
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use model::{ResourceList, ResourceName};
 use smallvec::SmallVec;
 
-use super::grade::{Grade, Way};
+use super::grade::{Best, Grade, Way};
 use super::suit::unsuitable;
 use super::{Ask, Attempt, FlavorAssignment, FlavorChoice, Mode, Oracle, PodSetFlavors, Question, Simulated};
 use crate::engine::Engine;
@@ -276,11 +276,9 @@ impl<'a> Scan<'a> {
         asked: &Asked<'_>,
         attempts: &mut Few<FlavorName, Attempt>,
     ) -> (Few<ResourceName, FlavorChoice>, Vec<Obstacle>) {
-        let (mut flavors, mut obstacles) = (Few::new(), Vec::new());
+        let (mut best, mut obstacles) = (Best::default(), Vec::new());
         let (others_were_tried, mut reached) = (!attempts.is_empty(), Vec::<&FlavorName>::new());
-        let mut best = Grade::NONE;
         let mut last = None;
-        let preference = self.queue.fungibility.preference;
         for index in self.start(members, group, asked)..group.flavors.len() {
             last = Some(index);
             let flavor = &group.flavors[index].flavor;
@@ -292,7 +290,7 @@ impl<'a> Scan<'a> {
             if let Some(obstacle) = self.unsuitable(members, flavor, group) {
                 merge(attempts, flavor, Attempt::unsuitable(obstacle.clone()));
                 if matches!(obstacle, Obstacle::MalformedAffinity(..)) {
-                    (best, flavors, obstacles) = (Grade::NONE, Few::new(), vec![obstacle]);
+                    (best, obstacles) = (Best::default(), vec![obstacle]);
                     break;
                 }
                 obstacles.push(obstacle);
@@ -301,14 +299,11 @@ impl<'a> Scan<'a> {
             let (grade, choices, attempt) = self.grade_flavor(members, flavor, asked);
             obstacles.extend(attempt.obstacles.iter().cloned());
             merge(attempts, flavor, attempt);
-            let stop = grade.will_do(&self.queue.fungibility);
-            if stop || grade.is_better_than(best, preference) {
-                (best, flavors) = (grade, choices);
-            }
-            if stop {
+            if best.weigh(grade, choices, &self.queue.fungibility) {
                 break;
             }
         }
+        let (best, mut flavors): (_, Few<_, FlavorChoice>) = best.into_inner(&self.queue.fungibility);
         if !reached.is_empty() {
             leave_out(attempts, group, &reached);
         }
