@@ -425,8 +425,14 @@ impl<'a> Search<'a> {
             .all(|node| self.is_over(node))
     }
 
+    /// Whether the subtree uses more than its own quota, and will: what was promised is not used yet, and nobody leaves for what
+    /// another of his queue was promised.
     fn is_over(&self, node: NodeId) -> bool {
-        self.short.iter().any(|pair| self.engine.tree.borrows_with(node, *pair, Ledger::Planned, 0))
+        let is_over = |pair: &FlavorResource| {
+            let borrows = |ledger| self.engine.tree.borrows_with(node, *pair, ledger, 0);
+            borrows(Ledger::Planned) && borrows(Ledger::Held)
+        };
+        self.short.iter().any(is_over)
     }
 
     fn same_queue(&mut self) -> Vec<Candidate> {

@@ -404,3 +404,28 @@ fn who_seeks_other_places_displaces_nobody_whose_admission_is_on_its_way() {
     world.carry_out(admission.remove(0));
     assert!(world.engine.decide(1_000).iter().any(evicts));
 }
+
+/// What was promised is not used: the queue keeps what is its own.
+#[test]
+fn nobody_leaves_for_what_another_of_his_queue_was_promised() {
+    let queue = |name: &str, nominal: i64| {
+        let mut queue = cluster_queue(name, Some("pool"), gpus(&[("a100", quota(nominal, None, None))]));
+        queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+        queue
+    };
+    let mut world = world_of(Settings::default(), [queue("owner", 4), queue("other", 4), queue("guest", 0)]);
+    for (uid, name) in [("runs", "other"), ("leaver", "guest")] {
+        world.put(workload(uid, name, 4, 0));
+        world.settle();
+    }
+    world.begins_to_leave("leaver");
+    world.put(workload("next", "other", 4, 0));
+    world.settle();
+    world.put(workload("owned", "owner", 4, 0));
+    world.settle();
+    assert_eq!(world.victims(), []);
+    world.standing("leaver", Standing::Finished);
+    world.settle();
+    assert_eq!(world.victims(), []);
+    assert!(world.is_admitted("runs") && world.is_admitted("owned"));
+}

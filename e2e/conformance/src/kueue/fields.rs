@@ -256,7 +256,15 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("workload.TestValidateResources", &["wantError", "workloadInfo"]),
     (
         "workload.TestWithPreprocessedDRAResources",
-        &["draResources", "featureGates", "replacedExtendedResources", "wantInfo", "wl", "workload"],
+        &[
+            "draResources",
+            "featureGates",
+            "infoOptions",
+            "replacedExtendedResources",
+            "wantInfo",
+            "wl",
+            "workload",
+        ],
     ),
     (
         "workload.TestWorkloadPriorityClassChanged",

@@ -152,7 +152,23 @@ fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
 }
 
 /// Fields of a few words: none of them is how Go writes none.
-const ENUMS: [&str; 7] = ["group", "kind", "mode", "policy", "queueingStrategy", "state", "stopPolicy"];
+const ENUMS: [&str; 15] = [
+    "admissionMode",
+    "delayedTopologyRequest",
+    "group",
+    "kind",
+    "mode",
+    "policy",
+    "position",
+    "preference",
+    "queueingStrategy",
+    "reclaimWithinCohort",
+    "state",
+    "stopPolicy",
+    "whenCanBorrow",
+    "whenCanPreempt",
+    "withinClusterQueue",
+];
 
 /// Go's zero values of required fields of an object, by its name. A field of a few words has none: any of them will do, for no rule
 /// here looks at it.
