@@ -162,8 +162,20 @@ fn cases() -> Vec<Case> {
                 { "template": { "apiVersion": "batch/v1", "kind": "Job", "spec": { "parallelism": 4, "template": template() } } },
                 { "template": { "apiVersion": "v1", "kind": "Service", "spec": {} } },
                 { "template": with(with(template(), "apiVersion", json!("v1")), "kind", json!("Pod")) },
+                // Whoever submits to it is not counted by the operator, nor what a controller will make.
+                { "template": { "apiVersion": "ray.io/v1", "kind": "RayJob", "spec": {
+                    "rayClusterSpec": with(ray_cluster(), "enableInTreeAutoscaling", json!(true)),
+                }}},
+                { "template": { "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": {} } },
             ]}}),
-            pod_sets: &[("sample-0", 2), ("sample-1", 4), ("sample-2", 1)],
+            pod_sets: &[
+                ("sample-0", 2),
+                ("sample-1", 4),
+                ("sample-2", 1),
+                ("sample-3", 1),
+                ("sample-4", 3),
+                ("sample-5", 8),
+            ],
             active: condition("QuotaReserved"),
             ends: Some((
                 json!({ "phase": "Succeeded", "message": "words", "conditions": [{ "type": "ResourcesDeployed", "status": "True" }] }),

@@ -1,8 +1,9 @@
 //! The pods of what is wrapped: whole objects, each with pods of its own.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::read::{self, count};
+use super::submitter;
 use super::table::{self, PodSets};
 use super::{JobKind, JobObject, JobPodSet};
 use crate::pods;
@@ -25,7 +26,7 @@ pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodS
     }
     for (index, set) in sets.iter_mut().enumerate() {
         set.name = format!("{name}-{index}");
-        set.given = object.at(&set.template).map(without_identity);
+        set.given = object.at(&set.template).map(as_counted);
     }
     Ok(sets)
 }
@@ -58,7 +59,12 @@ fn inferred(object: &JobObject, at: &str) -> Result<Vec<JobPodSet>, String> {
             spec: object.at(&format!("{at}/spec")).cloned().unwrap_or_default(),
             ..JobObject::default()
         };
-        let mut sets = read::pod_sets(kind, &wrapped)?;
+        // Nobody knows yet what its controller will make of it.
+        if wrapped.awaits_child(kind) {
+            return Ok(Vec::new());
+        }
+        let mut sets = read::described(kind, &wrapped)?;
+        sets.retain(|set| set.name != submitter::NAME);
         sets.iter_mut().for_each(|set| set.template = format!("{at}{}", set.template));
         return Ok(sets);
     }
@@ -70,13 +76,97 @@ fn inferred(object: &JobObject, at: &str) -> Result<Vec<JobPodSet>, String> {
     Ok(Vec::new())
 }
 
-/// A pod template of what may be a whole pod.
-fn without_identity(template: &Value) -> Value {
+/// What of a container counts, and is compared: what the AppWrappers' operator hands to Kueue of one (`GetPodTemplateSpec` of its
+/// `pkg/utils`). Kueue stops a job whose Workload has more, or other defaults.
+const COUNTED: [&str; 9] = [
+    "name",
+    "image",
+    "command",
+    "args",
+    "resources",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "imagePullPolicy",
+    "securityContext",
+];
+
+/// The template of what may be a whole pod, as the AppWrappers' operator reads it.
+fn as_counted(template: &Value) -> Value {
     let mut metadata = json!({});
     for field in ["labels", "annotations"] {
         if let Some(map) = template.pointer(&format!("/metadata/{field}")).filter(|map| map.is_object()) {
             metadata[field] = map.clone();
         }
     }
-    json!({ "metadata": metadata, "spec": template.get("spec").cloned().unwrap_or_else(|| json!({})) })
+    let mut spec = template.get("spec").filter(|spec| spec.is_object()).cloned().unwrap_or_else(|| json!({}));
+    for list in ["initContainers", "containers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        containers.into_iter().flatten().filter_map(Value::as_object_mut).for_each(keep_counted);
+    }
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("resources");
+    }
+    json!({ "metadata": metadata, "spec": spec })
+}
+
+fn keep_counted(container: &mut Map<String, Value>) {
+    container.retain(|field, _| COUNTED.contains(&field.as_str()));
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+    let pull = if is_latest(image) { "Always" } else { "IfNotPresent" };
+    for (field, default) in [
+        ("terminationMessagePath", "/dev/termination-log"),
+        ("terminationMessagePolicy", "File"),
+        ("imagePullPolicy", pull),
+    ] {
+        let value = container.entry(field).or_insert(Value::Null);
+        if value.as_str().is_none_or(str::is_empty) {
+            *value = json!(default);
+        }
+    }
+}
+
+/// Whether an image is pulled each time unless somebody says otherwise: it has neither another tag nor a digest.
+fn is_latest(image: &str) -> bool {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    !image.is_empty() && !name.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_without_a_tag_is_the_latest() {
+        for (image, latest) in [
+            ("trainer", true),
+            ("registry.example.com:5000/team/trainer", true),
+            ("trainer:latest", true),
+            ("trainer:1.2", false),
+            ("registry.example.com:5000/team/trainer:1.2", false),
+            ("trainer@sha256:0123", false),
+            ("", false),
+        ] {
+            assert_eq!(is_latest(image), latest, "{image}");
+        }
+    }
+
+    #[test]
+    fn of_a_container_counts_what_the_operator_tells_of_it() {
+        let pod = json!({ "metadata": { "name": "p", "labels": { "a": "b" } }, "spec": {
+            "restartPolicy": "Never",
+            "resources": { "requests": { "cpu": "4" } },
+            "initContainers": [{ "name": "i", "image": "x:1", "restartPolicy": "Always" }],
+            "containers": [{ "name": "c", "image": "x", "env": [{ "name": "A", "value": "b" }],
+                "resources": { "requests": { "cpu": "1" } }, "terminationMessagePolicy": "" }],
+        }});
+        let filled = |name: &str, image: &str, pull: &str| {
+            json!({ "name": name, "image": image, "imagePullPolicy": pull,
+                "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File" })
+        };
+        let mut main = filled("c", "x", "Always");
+        main["resources"] = json!({ "requests": { "cpu": "1" } });
+        let spec = json!({ "restartPolicy": "Never", "containers": [main],
+            "initContainers": [filled("i", "x:1", "IfNotPresent")] });
+        assert_eq!(as_counted(&pod), json!({ "metadata": { "labels": { "a": "b" } }, "spec": spec }));
+    }
 }

@@ -172,13 +172,21 @@ pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodS
     if object.awaits_child(kind) {
         return Err(format!("what its controller makes of the {} is not there yet", kind.kind));
     }
-    // Numbers of pods that change are what slices are for.
-    let resizes = kind.has_slices && object.annotation(kueue::ELASTIC_JOB) == "true";
-    if !resizes
+    if !resizes(kind, object)
         && let Some((at, why)) = kind.refused.iter().find(|(at, _)| object.at(at) == Some(&Value::Bool(true)))
     {
         return Err(format!("{} is true, which is not supported: {why}", field(at)));
     }
+    described(kind, object)
+}
+
+/// Whether numbers of pods may change: that is what slices are for.
+fn resizes(kind: &JobKind, object: &JobObject) -> bool {
+    kind.has_slices && object.annotation(kueue::ELASTIC_JOB) == "true"
+}
+
+/// Those that the object describes, be they supported or not.
+pub(super) fn described(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodSet>, String> {
     let sets = match &kind.pod_sets {
         PodSets::Single { template, parallelism, completions, fewer } => vec![JobPodSet {
             name: kueue::DEFAULT_PODSET.to_owned(),
@@ -220,7 +228,7 @@ pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodS
         PodSets::HeadAndGroups { head, at, name, replicas, pods_each, template, submitter } => {
             let length = object.length(at);
             let cluster = at.rsplit_once('/').map_or("", |(cluster, _)| cluster);
-            let is_scaled = resizes
+            let is_scaled = resizes(kind, object)
                 && object.at(&format!("{cluster}/enableInTreeAutoscaling")) == Some(&Value::Bool(true));
             let groups = (0..length.min(MAX_POD_SETS)).map(|index| {
                 let here = |rest: &str| format!("{at}/{index}{rest}");
