@@ -235,7 +235,7 @@ where
         *self.shared.term() = None;
         self.shared.submitted.notify_one();
         let mut ended = Vec::with_capacity(self.outstanding);
-        while self.outstanding > 0 || !self.shed.is_empty() {
+        while self.is_outstanding() {
             ended.push(self.next().await);
         }
         *self.shared.term() = (self.gate)();
@@ -245,9 +245,13 @@ where
     /// Waits until nothing is outstanding and drops the answers: the last thing before a leader lets go. Ends at once
     /// for what was not sent, once the context's tasks are stopping.
     pub async fn drain(&mut self) {
-        while self.outstanding > 0 || !self.shed.is_empty() {
+        while self.is_outstanding() {
             self.next().await;
         }
+    }
+
+    fn is_outstanding(&self) -> bool {
+        self.outstanding > 0 || !self.shed.is_empty()
     }
 }
 

@@ -77,9 +77,7 @@ where
 
     fn start_what_may_go(&mut self) {
         if self.stopping || self.report.is_closed() {
-            for (_, (key, job)) in std::mem::take(&mut self.waiting) {
-                self.end(key, &job, Err(Failure::Stopping));
-            }
+            self.end_waiting(&Failure::Stopping);
             let dropped = self.shared.queue().drain();
             for (key, job) in dropped {
                 self.report(key, &job, Err(Failure::Stopping));
@@ -87,9 +85,7 @@ where
             return;
         }
         if !self.may_send() {
-            for (_, (key, job)) in std::mem::take(&mut self.waiting) {
-                self.end(key, &job, Err(Failure::NotLeading));
-            }
+            self.end_waiting(&Failure::NotLeading);
         }
         while self.running.len() < self.limits.in_flight {
             let Some((key, job)) = self.next() else { return };
@@ -98,6 +94,13 @@ where
             } else {
                 self.end(key, &job, Err(Failure::NotLeading));
             }
+        }
+    }
+
+    /// What was sent before is not sent again.
+    fn end_waiting(&mut self, why: &Failure) {
+        for (_, (key, job)) in std::mem::take(&mut self.waiting) {
+            self.end(key, &job, Err(why.clone()));
         }
     }
 
