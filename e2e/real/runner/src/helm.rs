@@ -206,13 +206,24 @@ impl Site {
         &self,
         program: &str,
         verb: &str,
+        kind: (&str, &str),
+        namespace: &str,
+    ) -> Result<bool> {
+        self.user_may(&format!("system:serviceaccount:{SYSTEM}:{program}"), verb, kind, namespace).await
+    }
+
+    /// As [`Self::may`], of anybody.
+    pub(crate) async fn user_may(
+        &self,
+        user: &str,
+        verb: &str,
         (group, resource): (&str, &str),
         namespace: &str,
     ) -> Result<bool> {
         let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
         let attributes = json!({"group": group, "resource": resource, "subresource": part, "verb": verb, "namespace": namespace});
         let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "spec": {"user": format!("system:serviceaccount:{SYSTEM}:{program}"), "resourceAttributes": attributes}});
+            "spec": {"user": user, "resourceAttributes": attributes}});
         let request = http::Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews")
             .header("content-type", "application/json")
             .body(body.to_string().into_bytes())?;

@@ -52,6 +52,7 @@ pub(super) fn all() -> Vec<Test> {
         "every_value_is_accepted_by_the_server" => every_value,
         "replicas_may_be_0" => no_replicas,
         "every_program_has_its_role" => roles,
+        "people_have_the_rights_that_kueue_gives_them" => people,
         "programs_start_by_the_charts_arguments" => start,
         "the_authority_is_the_same_everywhere" => same_authority,
         "jobs_are_suspended_and_given_their_scheduler" => suspended,
@@ -204,6 +205,60 @@ async fn roles(site: &mut Site) -> Result<()> {
             bound["subjects"][0]["name"] == name && bound["subjects"][0]["namespace"] == SYSTEM,
             "{bound}"
         );
+    }
+    Ok(())
+}
+
+/// Who is bound to which ClusterRole in these tests.
+const PEOPLE: [(&str, &str); 5] = [
+    ("viewer", "view"),
+    ("editor", "edit"),
+    ("owner", "admin"),
+    ("scientist", "kueue-batch-user-role"),
+    ("platform", "kueue-batch-admin-role"),
+];
+
+async fn people(site: &mut Site) -> Result<()> {
+    site.release(&[]).await?;
+    let applier = site.applier().await?;
+    for (name, role) in PEOPLE {
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]});
+        applier.must(&binding).await?;
+    }
+    let kueue = "kueue.x-k8s.io";
+    let everybody: &[&str] = &["viewer", "editor", "owner", "scientist", "platform"];
+    let submitters: &[&str] = &["scientist", "platform"];
+    let cases: [(&str, (&str, &str), &[&str]); 12] = [
+        ("watch", (kueue, "workloads"), everybody),
+        ("get", (kueue, "workloads/status"), everybody),
+        ("patch", (kueue, "workloads/status"), &[]),
+        ("list", (kueue, "localqueues"), everybody),
+        ("delete", (kueue, "workloads"), &["platform"]),
+        ("list", (kueue, "clusterqueues"), &["owner", "platform"]),
+        ("list", (kueue, "topologies"), &["owner", "platform"]),
+        ("create", (kueue, "cohorts"), &["platform"]),
+        ("list", ("kubeflow.org", "pytorchjobs"), everybody),
+        ("create", ("kubeflow.org", "pytorchjobs"), submitters),
+        ("get", ("visibility.kueue.x-k8s.io", "localqueues/pendingworkloads"), everybody),
+        (
+            "get",
+            ("visibility.kueue.x-k8s.io", "clusterqueues/pendingworkloads"),
+            &["viewer", "editor", "owner", "platform"],
+        ),
+    ];
+    // A controller of Kubernetes gathers the roles.
+    for (verb, kind, who) in cases {
+        wait(&format!("who may {verb} {kind:?} to be {who:?}"), Duration::from_secs(30), async || {
+            for (user, _) in PEOPLE {
+                if site.user_may(user, verb, kind, "team").await? != who.contains(&user) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+        .await?;
     }
     Ok(())
 }

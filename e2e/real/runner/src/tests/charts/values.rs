@@ -63,6 +63,7 @@ const CASES: &[Case] = &[
         Present(r#""resourceNames":["held"]"#),
     ),
     Case("admissionController.visibility", "admission-controller", "=false", Absent(r#""APIService""#)),
+    Case("admissionController.userRoles", "admission-controller", "=false", Absent("kueue-batch-user-role")),
     Case("admissionController.visibilityFlowSchema", "admission-controller", "=true", Present("FlowSchema")),
     Case("admissionController.logFilter", "admission-controller", "=debug", Present(r#""value":"debug""#)),
     Case(
