@@ -254,6 +254,32 @@ async fn a_job_that_grew_before_it_was_started_starts_with_the_pods_that_have_qu
     assert!(!is_gated(&world, "p2"));
 }
 
+/// From now on no Workload can be made.
+fn refuse_workloads(world: &World) {
+    let aim = Aim { verbs: vec![Verb::Create], ..Aim::default() };
+    let aim = aim.by("layer1").on(GroupResource::new("kueue.x-k8s.io", "workloads"));
+    world.cluster.faults().add(aim, 1_000_000, 1_000, Fault::Conflict);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_grew_before_it_was_started_starts_though_the_workload_of_more_pods_is_refused() {
+    let world = world(4).await;
+    world.checked("a").await;
+    world.settle().await;
+    job(&world, 2).await;
+    refuse_workloads(&world);
+    resize(&world, 6).await;
+    assert_eq!(said(&world), [(2, false, String::new())]);
+    answer(&world, 0, json!({})).await;
+    assert_eq!(said(&world), [(2, true, String::new())]);
+    assert_eq!(world.get("batch", "jobs", "grows").unwrap()["spec"]["suspend"], false);
+    for name in ["p0", "p1", "p2"] {
+        pod(&world, name).await;
+    }
+    world.settle().await;
+    assert_eq!(["p0", "p1", "p2"].map(|name| is_gated(&world, name)), [false, false, true]);
+}
+
 /// The Workload of the larger job is refused again and again; the queue is held meanwhile.
 #[tokio::test(start_paused = true)]
 async fn quota_comes_back_though_the_workload_of_more_pods_is_refused() {
@@ -263,9 +289,7 @@ async fn quota_comes_back_though_the_workload_of_more_pods_is_refused() {
     job(&world, 2).await;
     let held = || slices(&world)[0]["status"]["admission"].is_object();
     assert!(held());
-    let aim = Aim { verbs: vec![Verb::Create], ..Aim::default() };
-    let aim = aim.by("layer1").on(GroupResource::new("kueue.x-k8s.io", "workloads"));
-    world.cluster.faults().add(aim, 1_000_000, 1_000, Fault::Conflict);
+    refuse_workloads(&world);
     resize(&world, 4).await;
     assert_eq!(slices(&world).len(), 1);
     let hold = |queue: &mut Value| queue["spec"]["stopPolicy"] = json!("Hold");

@@ -64,20 +64,13 @@ impl Controller {
             Plan::Keep { slice, behind: None } if !is_pausing(job, slice) => {
                 self.follow(unit, job, Some(slice));
             }
-            // It grew before it was started, and starts with the pods that it has quota for.
-            Plan::Keep { behind: Some(admitted), .. }
-                if job.view.suspended
-                    && admitted.holds(tokens::ADMITTED)
-                    && !self.is_refused(unit, &versions(Some(job), Some(admitted))) =>
-            {
-                self.begin_step(unit, Some(job), Some(admitted), Step::Start);
-            }
+            Plan::Keep { behind: Some(_), .. } if self.start_before_it_grows(unit, job, &live) => {}
             Plan::Keep { slice, behind } => self.wait_for_slice(unit, job, slice, behind),
             Plan::Leave(slice) if live.len() == 1 => self.follow(unit, job, Some(slice)),
             Plan::Leave(slice) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
                 self.leave_slice(unit, job, slice);
             }
-            Plan::Grow(slice) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
+            Plan::Grow(slice) if !self.is_refused(unit, &versions(Some(job), None)) => {
                 self.grow(unit, job, slice);
             }
             Plan::Resize(_) if self.config.planted.is(Bug::ForgetToResize) => {}
@@ -90,9 +83,20 @@ impl Controller {
             Plan::Finish(slice, reason) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
                 self.finish_slice(unit, slice, reason);
             }
+            Plan::Grow(_) | Plan::Resize(_) if self.start_before_it_grows(unit, job, &live) => {}
             Plan::Resize(slice) | Plan::Finish(slice, _) => self.decide_slices(unit, &live, Some(slice)),
             Plan::Leave(_) | Plan::Grow(_) => self.decide_slices(unit, &live, None),
         }
+    }
+
+    /// Starts a job that grew before it was started, with the pods that it has quota for. Tells whether that was to be done.
+    fn start_before_it_grows(&mut self, unit: &Unit, job: &Job, live: &[&Workload]) -> bool {
+        let Some(admitted) = slices::active(live).filter(|_| job.view.suspended) else { return false };
+        let is_refused = self.is_refused(unit, &versions(Some(job), Some(admitted)));
+        if !is_refused {
+            self.begin_step(unit, Some(job), Some(admitted), Step::Start);
+        }
+        !is_refused
     }
 
     /// The job goes on as it is until the slice is admitted: its new pods are gated.
@@ -147,7 +151,7 @@ impl Controller {
             Ok(body)
         });
         match composed {
-            Ok(body) => self.create_workload_for(unit, job, body, versions(Some(job), Some(slice))),
+            Ok(body) => self.create_workload(unit, job, body),
             Err(words) => self.cannot_compose(unit, job, &words),
         }
     }
