@@ -457,9 +457,15 @@ impl Configuration {
         queue.is_some() || (self.manage_jobs_without_queue_name && !self.is_the_systems(namespace))
     }
 
-    /// Whether a namespace is the control plane's or this program's own.
+    /// The namespaces of the control plane, of this program, and of the Kueue whose place it takes.
+    pub fn system_namespaces(&self) -> impl Iterator<Item = &str> {
+        let kueues = self.take_over.iter().map(|take_over| take_over.namespace.as_str());
+        [KUBE_SYSTEM, &self.namespace].into_iter().chain(kueues)
+    }
+
+    /// Whether a namespace is one of [`system_namespaces`](Self::system_namespaces).
     pub fn is_the_systems(&self, namespace: &str) -> bool {
-        namespace == KUBE_SYSTEM || namespace == self.namespace
+        self.system_namespaces().any(|one| one == namespace)
     }
 }
 

@@ -8,11 +8,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
+
+use crate::http::Peer;
 
 /// What the names of metrics begin with that are not a peer's.
 pub const METRICS_PREFIX: &str = "trireme";
@@ -67,17 +71,33 @@ impl Requirement {
 /// Gives the program's state as JSON: the task that owns the state is asked.
 pub type StateSource = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Value> + Send>> + Send + Sync>;
 
-/// The pages. `/debug/state` is there only if there is a source; it shows names of objects and belongs behind the same
-/// protection as logs.
+/// The pages. `/debug/state` is there only if there is a source, and [from within](from_within).
 pub fn router(readiness: Readiness, registry: Arc<Registry>, state: Option<StateSource>) -> Router {
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(move || std::future::ready(ready(&readiness))))
         .route("/metrics", get(move || std::future::ready(metrics(&registry))));
     match state {
-        Some(state) => router.route("/debug/state", get(move || async move { Json(state().await) })),
+        Some(state) => router.merge(from_within(
+            Router::new().route("/debug/state", get(move || async move { Json(state().await) })),
+        )),
         None => router,
     }
+}
+
+/// Pages that show names and reasons of all namespaces, for those alone who may reach into the pod: they are answered where the request
+/// comes from the same machine, as that of `kubectl port-forward` does.
+pub fn from_within(pages: Router) -> Router {
+    pages.route_layer(middleware::from_fn(only_from_within))
+}
+
+async fn only_from_within(request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>();
+    if peer.is_some_and(|Peer(address)| !address.ip().to_canonical().is_loopback()) {
+        let words = "this page is shown within the pod only: ask through kubectl port-forward\n";
+        return (StatusCode::FORBIDDEN, words).into_response();
+    }
+    next.run(request).await
 }
 
 fn ready(readiness: &Readiness) -> Response {
@@ -121,6 +141,27 @@ mod tests {
         let kind = response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, kind, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn state_is_shown_to_nobody_outside_the_pod() {
+        let state: StateSource = Arc::new(|| Box::pin(async { json!({"a": 1}) }));
+        let router = router(Readiness::new(), Arc::default(), Some(state));
+        for (peer, path, expected) in [
+            ("10.0.0.7:4444", "/debug/state", 403),
+            ("[::ffff:10.0.0.7]:4444", "/debug/state", 403),
+            ("127.0.0.1:4444", "/debug/state", 200),
+            ("[::ffff:127.0.0.1]:4444", "/debug/state", 200),
+            ("[::1]:4444", "/debug/state", 200),
+            ("10.0.0.7:4444", "/metrics", 200),
+            ("10.0.0.7:4444", "/readyz", 200),
+            ("10.0.0.7:4444", "/elsewhere", 404),
+        ] {
+            let mut request = Request::get(path).body(Body::empty()).unwrap();
+            request.extensions_mut().insert(Peer(peer.parse().unwrap()));
+            let response = router.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status().as_u16(), expected, "{path} from {peer}");
+        }
     }
 
     #[tokio::test]

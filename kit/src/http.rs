@@ -33,6 +33,10 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections at a time: the API servers of a large cluster keep a few each, scrapers one.
 const MAX_CONNECTIONS: usize = 512;
 
+/// Who sent a request over a socket, among its extensions. Requests within the process have none.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
+
 /// Where a program's service is reached.
 #[derive(Clone)]
 pub enum Listen {
@@ -125,8 +129,8 @@ async fn accept(tasks: Tasks, listener: TcpListener, tls: Option<TlsAcceptor>, r
             () = tasks.stopping() => return,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok((stream, address)) => (stream, Peer(address)),
             Err(error) => {
                 // Usually out of file descriptors: others may close some.
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -140,21 +144,21 @@ async fn accept(tasks: Tasks, listener: TcpListener, tls: Option<TlsAcceptor>, r
         };
         let (tls, router, stopping) = (tls.clone(), router.clone(), tasks.clone());
         tasks.spawn(async move {
-            greet(stopping, stream, tls, router).await;
+            greet(stopping, (stream, peer), tls, router).await;
             drop(place);
         });
     }
 }
 
-async fn greet(tasks: Tasks, stream: TcpStream, tls: Option<TlsAcceptor>, router: Router) {
+async fn greet(tasks: Tasks, (stream, peer): (TcpStream, Peer), tls: Option<TlsAcceptor>, router: Router) {
     let _latency_matters = stream.set_nodelay(true);
     let Some(tls) = tls else {
-        return serve(tasks, stream, router, None).await;
+        return serve(tasks, stream, router, (peer, None)).await;
     };
     match tokio::time::timeout(GREETING_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().map(PeerCertificates::new);
-            serve(tasks, stream, router, shown).await;
+            serve(tasks, stream, router, (peer, shown)).await;
         }
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
         Err(_elapsed) => tracing::debug!("TLS handshake took too long"),
@@ -165,9 +169,10 @@ async fn serve(
     tasks: Tasks,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
-    shown: Option<PeerCertificates>,
+    (peer, shown): (Peer, Option<PeerCertificates>),
 ) {
     let router = router.map_request(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         if let Some(shown) = &shown {
             request.extensions_mut().insert(shown.clone());
         }

@@ -52,16 +52,28 @@ impl Integrations {
         }
     }
 
-    /// A list that names none means what it means to Kueue, which is not what an absent one means here.
+    /// A list that names none means what it means to Kueue, which is not what an absent one means here, unless Kueue's place is taken.
     pub(super) fn fill_in(file: &mut Value) -> Option<Notice> {
-        let list = file.pointer_mut("/integrations/frameworks")?;
-        if !list.is_null() && list.as_array().is_none_or(|names| !names.is_empty()) {
-            return None;
+        let takes_over = file.get("takeOver").is_some_and(|one| !one.is_null());
+        let words = match file.pointer("/integrations/frameworks") {
+            Some(Value::Array(names)) if !names.is_empty() => return None,
+            Some(Value::Array(_) | Value::Null) => {
+                format!(
+                    "it names none: only {KUEUES_DEFAULT} is managed, as by Kueue; without the list, all kinds are"
+                )
+            }
+            None if takes_over => format!(
+                "it is absent: only {KUEUES_DEFAULT} is managed, as by the Kueue whose place is taken; without takeOver, all kinds are"
+            ),
+            _ => return None,
+        };
+        match file.get_mut("integrations") {
+            Some(Value::Object(integrations)) => {
+                integrations.insert("frameworks".to_owned(), json!([KUEUES_DEFAULT]));
+            }
+            Some(other) if !other.is_null() => return None,
+            _ => file["integrations"] = json!({ "frameworks": [KUEUES_DEFAULT] }),
         }
-        *list = json!([KUEUES_DEFAULT]);
-        let words = format!(
-            "it names none: only {KUEUES_DEFAULT} is managed, as by Kueue; without the list, all kinds are"
-        );
         Some(Notice { field: "integrations.frameworks".to_owned(), words, unsupported: false })
     }
 
@@ -282,10 +294,18 @@ mod tests {
             let told: Vec<&str> = config.notices.iter().map(|one| one.field.as_str()).collect();
             assert_eq!(told, ["integrations.frameworks"], "{list:?}");
         }
-        for all in ["integrations:\n", "integrations:\n  labelKeysToCopy: [a]\n"] {
-            let config = read(all).unwrap();
-            assert!(config.kinds().count() > 1 && config.notices.is_empty(), "{all:?}");
+        for all in ["", "integrations:\n", "integrations:\n  labelKeysToCopy: [a]\n"] {
+            for none in ["", "takeOver:\n"] {
+                let config = read(&format!("{all}{none}")).unwrap();
+                assert!(config.kinds().count() > 1 && config.notices.is_empty(), "{all:?}");
+            }
+            let config = read(&format!("{all}takeOver: {{}}\n")).unwrap();
+            assert_eq!(config.kinds().map(|kind| kind.kind).collect::<Vec<_>>(), ["Job"], "{all:?}");
+            assert_eq!(config.notices[0].field, "integrations.frameworks", "{all:?}");
+            assert_eq!(config.integrations.label_keys_to_copy.len(), usize::from(all.contains("label")));
         }
+        let named = read("integrations:\n  frameworks: [pod]\ntakeOver: {}\n").unwrap();
+        assert!(named.watches_pods() && named.notices.is_empty());
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub async fn run(
     let synced = readiness.require("caches", "the first lists are not complete");
     if let Some(listen) = &admin {
         let page = Router::new().route("/debug/shadow", get(move || std::future::ready(table.page())));
-        let pages = admin::router(readiness, Arc::new(registry), None).merge(page);
+        let pages = admin::router(readiness, Arc::new(registry), None).merge(admin::from_within(page));
         http::publish(&ctx, &config.namespace, ADMIN_SERVICE, listen, pages).await?;
     }
     let mut judge = Judge::new(&config, patience, report);

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use crate::config::TakeOver;
 
+/// The label by which a namespace is selected by its name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// What was handed back is left alone for so long: by then whoever asked for it has stopped this program.
 const HANDED_BACK_REST: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
@@ -36,6 +38,36 @@ impl Ends {
         service["namespace"] == *self.our_namespace && service["name"] == trireme::ADMISSION_SERVICE
     }
 
+    /// No webhook is asked about objects of our own namespace: with no replica left it would answer for the pods that are to be the
+    /// next ones. Kueue's configurations leave out Kueue's namespace for the same reason.
+    fn leaves_us_alone(&self) -> Value {
+        json!({ "key": NAMESPACE_NAME, "operator": "NotIn", "values": [self.our_namespace] })
+    }
+
+    fn leave_us_alone(&self, webhook: &mut Value) {
+        if !self.is_ours(&webhook["clientConfig"]["service"]) {
+            return;
+        }
+        let selector = &mut webhook["namespaceSelector"]["matchExpressions"];
+        if selector.is_null() {
+            *selector = json!([]);
+        }
+        let expression = self.leaves_us_alone();
+        if let Some(all) = selector.as_array_mut().filter(|all| !all.contains(&expression)) {
+            all.push(expression);
+        }
+    }
+
+    fn ask_about_us(&self, webhook: &mut Value) {
+        let Some(Value::Object(selector)) = webhook.get_mut("namespaceSelector") else { return };
+        let Some(Value::Array(all)) = selector.get_mut("matchExpressions") else { return };
+        let expression = self.leaves_us_alone();
+        all.retain(|one| *one != expression);
+        if all.is_empty() {
+            selector.remove("matchExpressions");
+        }
+    }
+
     /// The patch by which the object sends its requests here; none if it does.
     pub(super) fn taken(
         &self,
@@ -49,7 +81,7 @@ impl Ends {
             return None;
         }
         let mut before = None;
-        let mut body = self.changed(object, |config| {
+        let take = |config: &mut Value| {
             if self.is_kueues(&config["service"]) {
                 before.get_or_insert_with(|| Before::of(config).0);
                 config["service"]["namespace"] = json!(self.our_namespace);
@@ -62,7 +94,8 @@ impl Ends {
             if let Some(authority) = authority.filter(|_| self.is_ours(&config["service"])) {
                 config["caBundle"] = json!(encoded(authority));
             }
-        })?;
+        };
+        let mut body = self.changed(object, take, |webhook| self.leave_us_alone(webhook))?;
         if let Some(before) = before {
             body["metadata"]["annotations"] = json!({ TAKEN_OVER: before.to_string(), HANDED_BACK: null });
         }
@@ -73,25 +106,31 @@ impl Ends {
     pub(super) fn given_back(&self, object: &DynamicObject, now: Timestamp) -> Option<Value> {
         let kept = object.metadata.annotations.as_ref()?.get(TAKEN_OVER)?;
         let before = Before(serde_json::from_str(kept).ok()?);
-        let unchanged = json!({});
-        let mut body = self
-            .changed(object, |config| {
-                if self.is_ours(&config["service"]) {
-                    before.restore(config);
-                }
-            })
-            .unwrap_or(unchanged);
+        let restore = |config: &mut Value| {
+            if self.is_ours(&config["service"]) {
+                before.restore(config);
+            }
+        };
+        let body = self.changed(object, restore, |webhook| self.ask_about_us(webhook));
+        let mut body = body.unwrap_or_else(|| json!({}));
         body["metadata"]["annotations"] = json!({ TAKEN_OVER: null, HANDED_BACK: now.to_string() });
         Some(body)
     }
 
-    /// The patch that changes every place of the object that names a service; none if nothing changes.
-    fn changed(&self, object: &DynamicObject, mut change: impl FnMut(&mut Value)) -> Option<Value> {
+    /// The patch that changes every place of the object that names a service, and the webhooks around them; none if nothing changes.
+    fn changed(
+        &self,
+        object: &DynamicObject,
+        mut change: impl FnMut(&mut Value),
+        change_webhook: impl Fn(&mut Value),
+    ) -> Option<Value> {
         if let Some(webhooks) = object.data.get("webhooks").and_then(Value::as_array) {
             // A list is replaced as a whole.
             let mut changed = webhooks.clone();
-            let configs = changed.iter_mut().filter_map(|webhook| webhook.get_mut("clientConfig"));
-            configs.filter(|config| config["service"].is_object()).for_each(change);
+            for webhook in changed.iter_mut().filter(|one| one["clientConfig"]["service"].is_object()) {
+                change(&mut webhook["clientConfig"]);
+                change_webhook(webhook);
+            }
             return (changed != *webhooks).then(|| json!({ "webhooks": changed }));
         }
         let (place, within): (&str, fn(Value) -> Value) = match object.data.pointer("/spec/service") {
@@ -198,9 +237,16 @@ mod tests {
         for (data, place) in [
             (
                 json!({ "webhooks": [
-                    { "name": "a", "clientConfig": { "service": kueues, "caBundle": "S3VldWU=" } },
+                    { "name": "a", "clientConfig": { "service": kueues, "caBundle": "S3VldWU=" }, "namespaceSelector": {} },
                     { "name": "b", "clientConfig": { "url": "https://elsewhere" } },
                 ] }),
+                "/webhooks/0/clientConfig",
+            ),
+            (
+                json!({ "webhooks": [{ "name": "a", "clientConfig": { "service": kueues },
+                    "namespaceSelector": { "matchLabels": { "team": "a" }, "matchExpressions": [
+                        { "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kueue-system"] },
+                    ] } }] }),
                 "/webhooks/0/clientConfig",
             ),
             (
@@ -223,6 +269,14 @@ mod tests {
             assert_eq!(config["caBundle"], "b3Vycw==");
             assert_eq!(config["service"]["path"], before.data.pointer(place).unwrap()["service"]["path"]);
             assert!(config["insecureSkipTLSVerify"].is_null());
+            if let Some(webhook) = taken.data.pointer("/webhooks/0") {
+                let spared = json!({ "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["trireme-system"] });
+                let expressions = webhook["namespaceSelector"]["matchExpressions"].as_array().unwrap();
+                assert!(expressions.contains(&spared), "{webhook}");
+                assert!(
+                    taken.data.pointer("/webhooks/1").is_none_or(|one| one["namespaceSelector"].is_null())
+                );
+            }
             assert_eq!(ends().taken(&taken, Some("ours"), now), None, "once");
             let renewed = ends().taken(&taken, Some("new"), now).unwrap();
             assert!(renewed.get("metadata").is_none(), "what was before is not forgotten: {renewed}");

@@ -168,7 +168,7 @@ fn namespaces(config: &Configuration) -> LabelSelector {
     let never = LabelSelectorRequirement {
         key: "kubernetes.io/metadata.name".to_owned(),
         operator: "NotIn".to_owned(),
-        values: Some(vec!["kube-system".to_owned(), config.namespace.clone()]),
+        values: Some(config.system_namespaces().map(str::to_owned).collect()),
     };
     let expressions = chosen.match_expressions.unwrap_or_default();
     LabelSelector {

@@ -26,7 +26,8 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
 {{/*
-The kinds that admission-controller manages, as a YAML list: those of config.integrations.frameworks (Jobs, where it names none), or all. The argument is
+The kinds that admission-controller manages, as a YAML list: those of config.integrations.frameworks (Jobs, where it names none, or where
+Kueue's place is taken and the list is absent), or all. The argument is
 (dict "root" $ "through" …): "job" for those with a suspend field of their own (those that config.integrations.kinds declares, too), "owner" for those whose pods are gated, "pod" for
 pods themselves. The same tables as the program's; e2e compares the webhooks that are made of them. The schema knows the names.
 */}}
@@ -51,7 +52,7 @@ pods themselves. The same tables as the program's; e2e compares the webhooks tha
   (dict "framework" "statefulset" "group" "apps" "version" "v1" "plural" "statefulsets" "through" "owner")
   (dict "framework" "leaderworkerset.x-k8s.io/leaderworkerset" "group" "leaderworkerset.x-k8s.io" "version" "v1" "plural" "leaderworkersets" "through" "owner") -}}
 {{- $wanted := dig "integrations" "frameworks" nil .root.Values.admissionController.config -}}
-{{- if and (kindIs "slice" $wanted) (empty $wanted) -}}
+{{- if or (and (kindIs "slice" $wanted) (empty $wanted)) (and (kindIs "invalid" $wanted) .root.Values.admissionController.takeOver.enabled) -}}
 {{- $wanted = list "batch/job" -}}
 {{- end -}}
 {{- $through := .through -}}
@@ -65,7 +66,7 @@ pods themselves. The same tables as the program's; e2e compares the webhooks tha
 {{- range dig "integrations" "kinds" (list) .root.Values.admissionController.config -}}
 {{- $name := splitn "." 3 .name -}}
 {{- $plural := default (include "trireme.plural" $name._0) .plural -}}
-{{- $kinds = append $kinds (dict "framework" .name "group" $name._2 "version" $name._1 "plural" $plural) -}}
+{{- $kinds = append $kinds (dict "framework" .name "group" $name._2 "version" $name._1 "plural" $plural "role" (printf "%s.%s" $plural $name._2)) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $kinds -}}
@@ -86,6 +87,10 @@ pods themselves. The same tables as the program's; e2e compares the webhooks tha
 {{- $taken := list -}}
 {{- if eq .component "admission-controller" -}}
 {{- $own = dict "namespace" .root.Release.Namespace -}}
+{{- if not .root.Values.gangScheduler.enabled -}}
+{{- /* Nobody would schedule the pods. */ -}}
+{{- $_ := set $own "schedulerName" "" -}}
+{{- end -}}
 {{- $taken = list "namespace" "takeOver" -}}
 {{- with .root.Values.admissionController.takeOver }}
 {{- if .enabled -}}

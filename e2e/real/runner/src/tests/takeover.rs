@@ -182,10 +182,17 @@ impl Site {
             self.configure_kueues_webhook().await?;
         }
         let first = self.seen().await?;
+        let asked_before = self.asked_about().await?;
 
         self.start_ours()?;
         kueue.stop().await?;
         self.taken().await?;
+        // Or the pods of the next replica would wait for a webhook that is not there.
+        let spared =
+            json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["trireme-system"]});
+        let spares = |one: &Value| one["matchExpressions"].as_array().is_some_and(|all| all.contains(&spared));
+        let asked = self.asked_about().await?;
+        ensure!(!asked.is_empty() && asked.iter().all(spares), "{asked:?}");
         self.unharmed(&first).await.context("after our program has taken over")?;
         let ended = self.end_some().await?;
         self.admitted(QUOTA + ENDING).await.context("our program goes on where Kueue stopped")?;
@@ -215,9 +222,18 @@ impl Site {
         let hooks = self.get(MUTATING).await?;
         let service = &hooks["webhooks"][0]["clientConfig"]["service"];
         ensure!(service["name"] == kueue::SERVICE && service["namespace"] == kueue::NAMESPACE, "{hooks}");
+        let asked = self.asked_about().await?;
+        ensure!(asked == asked_before, "{asked:?}, before {asked_before:?}");
         let conversion = &self.get(DEFINITION).await?["spec"]["conversion"]["webhook"]["clientConfig"];
         ensure!(conversion["service"]["name"] == kueue::SERVICE, "{conversion}");
         kueue.stop().await
+    }
+
+    /// The namespaces that Kueue's webhooks select.
+    async fn asked_about(&self) -> Result<Vec<Value>> {
+        let hooks = self.get(MUTATING).await?;
+        let hooks = hooks["webhooks"].as_array().into_iter().flatten();
+        Ok(hooks.map(|hook| hook["namespaceSelector"].clone()).collect())
     }
 
     /// So many workloads were ever admitted.

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use admission_controller::Configuration;
-use admission_controller::config::{FeatureGates, Integrations};
+use admission_controller::config::{FeatureGates, Integrations, TakeOver};
 use admission_controller::visibility::{VERSIONS, api_service_name, api_services};
 use admission_controller::webhook::{CONFIGURATION, webhook_configurations_for};
 use anyhow::{Context as _, Result, ensure};
@@ -56,7 +56,7 @@ pub(super) fn all() -> Vec<Test> {
 }
 
 /// Configurations that give different webhooks: a name, the value that says so, the same for the program.
-fn configurations() -> [(&'static str, &'static str, Configuration); 5] {
+fn configurations() -> [(&'static str, &'static str, Configuration); 6] {
     let default = Configuration::default();
     let all = Configuration { manage_jobs_without_queue_name: true, ..default.clone() };
     let frameworks = vec!["batch/job".to_owned()];
@@ -64,12 +64,18 @@ fn configurations() -> [(&'static str, &'static str, Configuration); 5] {
     let feature_gates = FeatureGates { partial_admission: false, ..FeatureGates::default() };
     let whole = Configuration { feature_gates, ..default.clone() };
     let elsewhere = Configuration { namespace: "quota".to_owned(), ..default.clone() };
+    let over = Configuration { take_over: Some(TakeOver::default()), ..one.clone() };
     [
         ("by_default", "", default),
-        ("without_the_label_too", "manageJobsWithoutQueueName=true", all),
-        ("for_one_kind", "integrations.frameworks={batch/job}", one),
-        ("without_partial_admission", "featureGates.PartialAdmission=false", whole),
+        ("without_the_label_too", "admissionController.config.manageJobsWithoutQueueName=true", all),
+        ("for_one_kind", "admissionController.config.integrations.frameworks={batch/job}", one),
+        (
+            "without_partial_admission",
+            "admissionController.config.featureGates.PartialAdmission=false",
+            whole,
+        ),
         ("in_another_namespace", "", elsewhere),
+        ("in_kueues_place", "admissionController.takeOver.enabled=true", over),
     ]
 }
 
@@ -141,8 +147,7 @@ async fn containers(world: Arc<World>) -> Result<Outcome> {
 
 async fn hooks(world: Arc<World>, set: &str, config: Configuration) -> Result<Outcome> {
     let helm = need!(Helm::new(&world));
-    let set = if set.is_empty() { String::new() } else { format!("admissionController.config.{set}") };
-    let objects = helm.template("trireme", &["--namespace", &config.namespace, "--set", &set]).await?;
+    let objects = helm.template("trireme", &["--namespace", &config.namespace, "--set", set]).await?;
     let (mutating, validating) = webhook_configurations_for(&config, None);
     for (kind, ours) in [
         ("MutatingWebhookConfiguration", serde_json::to_value(mutating)?),
