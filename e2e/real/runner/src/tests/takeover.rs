@@ -190,7 +190,8 @@ impl Site {
         // Or the pods of the next replica would wait for a webhook that is not there.
         let spared =
             json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["trireme-system"]});
-        let spares = |one: &Value| one["matchExpressions"].as_array().is_some_and(|all| all.contains(&spared));
+        let spares =
+            |one: &Value| one["matchExpressions"].as_array().is_some_and(|all| all.contains(&spared));
         let asked = self.asked_about().await?;
         ensure!(!asked.is_empty() && asked.iter().all(spares), "{asked:?}");
         self.unharmed(&first).await.context("after our program has taken over")?;
