@@ -298,6 +298,40 @@ fn who_found_nothing_in_the_other_flavors_comes_back_to_one_that_has_room_again(
     assert!(world.is_admitted("outrun"));
 }
 
+/// Each of the pod sets fits where the other does not, and they take turns: the search that was given up is not gone on with when
+/// another queue of the cohort has given its room back.
+#[test]
+fn after_a_search_that_was_given_up_the_next_begins_with_the_first_flavor() {
+    let mut asks = cluster_queue(
+        "asks",
+        Some("pool"),
+        gpus(&[("a100", quota(5, None, None)), ("h100", quota(6, None, None))]),
+    );
+    asks.fungibility.when_can_preempt = Search::TryNext;
+    let mut world = World::new([
+        Event::Flavor(flavor("a100")),
+        Event::Flavor(flavor("h100")),
+        Event::ClusterQueue(asks),
+        Event::ClusterQueue(cluster_queue("lends", Some("pool"), gpus(&[("a100", quota(5, None, None))]))),
+        Event::LocalQueue(local_queue("asks")),
+        Event::LocalQueue(local_queue("lends")),
+    ]);
+    world.put(workload("short", "lends", 2, 0));
+    let mut on_h100 = workload("on-h100", "asks", 5, 0);
+    pod_set(&mut on_h100).node_selector.insert("gpu-type".into(), "h100".into());
+    world.put(on_h100);
+    world.settle();
+    let mut job = workload("job", "asks", 2, 0);
+    let workers = PodSet { name: "workers".into(), count: 8, ..pod_set(&mut job).clone() };
+    add_pod_set(&mut job, workers);
+    world.put(job);
+    world.settle();
+    assert!(!world.is_admitted("job"));
+    world.engine.apply(Event::WorkloadGone("short".into()));
+    world.settle();
+    assert!(world.is_admitted("job"), "{:?}", world.reason("job"));
+}
+
 /// Until they have left, what they use is used: with it this flavor would be borrowed.
 #[test]
 fn who_leaves_counts_where_flavors_are_chosen_by_what_would_be_borrowed() {

@@ -60,7 +60,8 @@ impl Engine {
     }
 
     /// Notes how far a search came that went on from `before`. One that came to its end leaves nothing to go on from; but
-    /// where room came back meanwhile, the flavors that were tried before deserve another look.
+    /// where room came back meanwhile, the flavors that were tried before deserve another look. Pod sets could take turns at
+    /// the flavors for ever, so there are no more searches in a row than the queue has flavors.
     pub(crate) fn note_progress(
         &mut self,
         who: WorkloadId,
@@ -70,17 +71,20 @@ impl Engine {
     ) {
         let Queue { generation, wakes: now, .. } = self.queues[queue];
         let began = before.map_or(now, |one| one.wakes);
+        let continued = before.map_or(0, |one| one.continued + 1);
+        let spec = self.queues[queue].spec.as_ref();
+        let flavors: usize = spec.map_or(0, |spec| spec.groups.iter().map(|group| group.flavors.len()).sum());
         let Some(record) = self.workloads.get_mut(who) else { return };
-        let (wakes, continued) = match tried.is_empty() {
-            false => (began, before.map_or(0, |one| one.continued + 1)),
-            true if began != now => (now, 0),
+        let ended = tried.is_empty() || continued >= flavors;
+        let (wakes, continued, tried) = match ended {
+            false => (began, continued, tried.clone()),
+            true if began != now => (now, 0, Tried::new()),
             true => {
                 record.progress = None;
                 return;
             }
         };
-        let shape = record.shape.clone();
-        let (cycle, tried) = (self.cycle_number, tried.clone());
+        let (shape, cycle) = (record.shape.clone(), self.cycle_number);
         let progress = Progress { queue, generation, cycle, wakes, shape, tried, continued };
         record.progress = Some(Box::new(progress));
     }
@@ -92,14 +96,8 @@ impl Engine {
         }
     }
 
-    /// Whether the last search left flavors for another. Pod sets with different numbers of flavors could go round for ever,
-    /// so there are no more searches in a row than the queue has flavors.
+    /// Whether the last search left flavors for another.
     pub(crate) fn flavors_left(&self, who: WorkloadId) -> bool {
-        let Some(last) = self.workloads.get(who).and_then(|record| record.progress.as_ref()) else {
-            return false;
-        };
-        let spec = self.queues[last.queue].spec.as_ref();
-        let flavors: usize = spec.map_or(0, |spec| spec.groups.iter().map(|group| group.flavors.len()).sum());
-        last.continued < flavors
+        self.workloads.get(who).is_some_and(|record| record.progress.is_some())
     }
 }
