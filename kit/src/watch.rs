@@ -40,9 +40,25 @@ pub enum Change<K> {
     /// The object exists and looks like this.
     Applied(K),
     /// The list is complete, at one moment of the server.
-    Synced,
+    Synced {
+        /// The list's resourceVersion: an object that is known in a later one came after it, and is not gone for not having been
+        /// told. `None` while the server does not serve the kind: then there are no objects.
+        as_of: Option<u64>,
+    },
     /// The object is gone; this is how it looked last.
     Deleted(K),
+}
+
+impl<K> Change<K> {
+    /// The same of what is made of the object.
+    pub fn map<T>(self, make: impl FnOnce(K) -> T) -> Change<T> {
+        match self {
+            Self::Restarted => Change::Restarted,
+            Self::Applied(object) => Change::Applied(make(object)),
+            Self::Synced { as_of } => Change::Synced { as_of },
+            Self::Deleted(object) => Change::Deleted(make(object)),
+        }
+    }
 }
 
 /// One page of a list or the opening of a watch may take this long: the API server's own limit for a request
@@ -288,7 +304,7 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
                     kind = self.kind,
                     "the server does not serve this kind; asking again from time to time"
                 );
-                self.pending.extend([Change::Restarted, Change::Synced]);
+                self.pending.extend([Change::Restarted, Change::Synced { as_of: None }]);
                 return;
             }
         } else if failures == 1 {
@@ -364,7 +380,7 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
         if let Some(next) = next {
             return Ok(State::Page(next));
         }
-        self.pending.push_back(Change::Synced);
+        self.pending.push_back(Change::Synced { as_of: page.version.parse().ok() });
         Ok(State::Resume { version: page.version })
     }
 

@@ -115,7 +115,7 @@ impl Mirror {
             Change::Restarted => (self.listing, self.fresh) = (true, BTreeMap::new()),
             Change::Applied(object) if self.listing => drop(self.fresh.insert(object.name_any(), n(&object))),
             Change::Applied(object) => drop(self.objects.insert(object.name_any(), n(&object))),
-            Change::Synced => (self.listing, self.objects) = (false, std::mem::take(&mut self.fresh)),
+            Change::Synced { .. } => (self.listing, self.objects) = (false, std::mem::take(&mut self.fresh)),
             Change::Deleted(object) => drop(self.objects.remove(&object.name_any())),
         }
     }

@@ -77,7 +77,7 @@ impl Placement {
             match (change, &mut listed) {
                 (None, _) => return,
                 (Some(Change::Restarted), listed) => *listed = Some(Vec::new()),
-                (Some(Change::Synced), listed) => {
+                (Some(Change::Synced { .. }), listed) => {
                     let mistakes = self.known().replace(&listed.take().unwrap_or_default());
                     self.tell(mistakes);
                 }

@@ -71,7 +71,7 @@ pub(crate) async fn follow_node(
             }
             Some(Change::Applied(node)) => now = Some(view(&node, resource)),
             Some(Change::Deleted(_)) => now = None,
-            Some(Change::Synced) => {}
+            Some(Change::Synced { .. }) => {}
         }
         seen.send_if_modified(|known| {
             let differs = *known != now;
@@ -159,7 +159,7 @@ pub(crate) async fn follow_gpu_node(
             }
             Some(Change::Applied(object)) => listed = Stored::Present(Box::new(object)),
             Some(Change::Deleted(_)) => listed = Stored::Absent,
-            Some(Change::Synced) => {}
+            Some(Change::Synced { .. }) => {}
         }
         stored.send_if_modified(|known| {
             let differs = *known != listed;

@@ -358,7 +358,7 @@ impl Controller {
             let page = kit::watch::list_page(&api, &params).await?;
             left_out += page.left_out;
             for view in page.items {
-                self.world.take(&mut self.engine, Seen::Workload(Change::Applied(view)));
+                self.world.take_workload(&mut self.engine, view);
             }
             match page.next {
                 Some(token) => params.continue_token = Some(token),

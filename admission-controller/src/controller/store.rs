@@ -138,8 +138,8 @@ impl Object for StoredJob {
 pub(super) struct Store<V> {
     /// Each by itself: they are large, and a table has room to spare. The uid stands in the object only: there are very many.
     items: HashTable<Arc<V>>,
-    /// During a list: what it has not named yet.
-    unnamed: Option<BTreeSet<Uid>>,
+    /// During a list: what it has named.
+    named: Option<BTreeSet<Uid>>,
     /// Objects gone not long ago: the answer to a write may come after the watch has told of the deletion (a patch that
     /// takes the last finalizer is answered with the object), and must not bring the object back. A uid is never used again.
     buried: VecDeque<Uid>,
@@ -199,7 +199,7 @@ pub(super) enum Delta<V> {
 
 impl<V> Default for Store<V> {
     fn default() -> Self {
-        Self { items: HashTable::new(), unnamed: None, buried: VecDeque::new(), synced: false }
+        Self { items: HashTable::new(), named: None, buried: VecDeque::new(), synced: false }
     }
 }
 
@@ -237,22 +237,37 @@ impl<V: Object> Store<V> {
     pub(super) fn take(&mut self, change: Change<V>) -> Vec<Delta<V>> {
         match change {
             Change::Restarted => {
-                self.unnamed = Some(self.items.iter().map(|item| item.uid()).collect());
+                self.named = Some(BTreeSet::new());
                 Vec::new()
             }
-            Change::Applied(object) => self.put(object).into_iter().map(Delta::Upsert).collect(),
+            Change::Applied(object) => {
+                if let Some(named) = &mut self.named {
+                    named.insert(object.uid());
+                }
+                self.put(object).into_iter().map(Delta::Upsert).collect()
+            }
             Change::Deleted(object) => {
                 let uid = object.uid();
                 self.bury(uid.clone());
                 self.remove(&uid).into_iter().map(Delta::Gone).collect()
             }
-            Change::Synced => {
+            Change::Synced { as_of } => {
                 self.synced = true;
-                let gone = self.unnamed.take().unwrap_or_default();
+                let gone = self.gone_by(as_of);
                 gone.iter().for_each(|uid| self.bury(uid.clone()));
                 gone.iter().filter_map(|uid| self.remove(uid)).map(Delta::Gone).collect()
             }
         }
+    }
+
+    /// What the list that ends has not named; but an answer may have told meanwhile of what came after it.
+    fn gone_by(&mut self, as_of: Option<u64>) -> Vec<Uid> {
+        let Some(named) = self.named.take() else { return Vec::new() };
+        let in_its_time = |item: &Arc<V>| as_of.is_none_or(|as_of| item.version() <= as_of);
+        let in_its_time = self.items.iter().filter(|item| in_its_time(item)).map(|item| item.uid());
+        let mut gone: Vec<Uid> = in_its_time.filter(|uid| !named.contains(uid)).collect();
+        gone.sort_unstable();
+        gone
     }
 
     fn bury(&mut self, uid: Uid) {
@@ -270,9 +285,6 @@ impl<V: Object> Store<V> {
 
     fn put(&mut self, object: V) -> Option<Uid> {
         let uid = object.uid();
-        if let Some(unnamed) = &mut self.unnamed {
-            unnamed.remove(&uid);
-        }
         match self.items.entry(
             uid.hash_in_table(),
             |item| item.uid() == uid,
@@ -330,7 +342,28 @@ mod tests {
         let mut store = Store::default();
         store.take(Change::Applied(object("1")));
         store.take(Change::Restarted);
-        assert_eq!(store.take(Change::Synced).len(), 1);
+        assert_eq!(store.take(Change::Synced { as_of: Some(2) }).len(), 1);
         assert_eq!(store.upsert(object("1")), None);
+    }
+
+    /// (known before the list, answered during it, the list's version; whether it is there after a list that does not name it)
+    #[test]
+    fn a_list_says_nothing_about_what_came_after_it() {
+        for (before, during, as_of, stays) in [
+            (Some("4"), None, Some(5), false),
+            (Some("5"), None, Some(5), false),
+            (Some("6"), None, Some(5), true),
+            (Some("4"), Some("6"), Some(5), true),
+            (None, Some("6"), Some(5), true),
+            (None, Some("4"), Some(5), false),
+            (Some("6"), None, None, false),
+        ] {
+            let mut store = Store::default();
+            before.and_then(|version| store.upsert(object(version)));
+            store.take(Change::Restarted);
+            during.and_then(|version| store.upsert(object(version)));
+            let gone = store.take(Change::Synced { as_of });
+            assert_eq!((store.iter().count(), gone.len()), if stays { (1, 0) } else { (0, 1) }, "{before:?}");
+        }
     }
 }

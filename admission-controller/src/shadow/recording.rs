@@ -126,7 +126,7 @@ fn change<V: for<'de> Deserialize<'de>>(kind: &str, object: Value) -> Result<Opt
         "ADDED" | "MODIFIED" => Change::Applied(object()?),
         "DELETED" => Change::Deleted(object()?),
         "RESTARTED" => Change::Restarted,
-        "SYNCED" => Change::Synced,
+        "SYNCED" => Change::Synced { as_of: None },
         "BOOKMARK" => return Ok(None),
         other => return Err(format!("{other:?} is no type of event")),
     }))
@@ -192,7 +192,7 @@ where
     };
     let event = move |change| match change {
         Change::Restarted => ("RESTARTED", kind()),
-        Change::Synced => ("SYNCED", kind()),
+        Change::Synced { .. } => ("SYNCED", kind()),
         Change::Applied(object) => ("ADDED", whole(object)),
         Change::Deleted(object) => ("DELETED", whole(object)),
     };

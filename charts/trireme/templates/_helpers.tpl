@@ -27,9 +27,10 @@ app.kubernetes.io/component: {{ .component }}
 
 {{/*
 The kinds that admission-controller manages, as a YAML list: those of config.integrations.frameworks (Jobs, where it names none, or where
-Kueue's place is taken and the list is absent), or all. The argument is
-(dict "root" $ "through" …): "job" for those with a suspend field of their own (those that config.integrations.kinds declares, too), "owner" for those whose pods are gated, "pod" for
-pods themselves. The same tables as the program's; e2e compares the webhooks that are made of them. The schema knows the names.
+Kueue's place is taken and the list is absent), or all; with "all" true, those it knows. The argument is (dict "root" $ "through" …):
+"job" for those with a suspend field of their own (those that config.integrations.kinds declares, too), "owner" for those whose pods are
+gated, "pod" for pods themselves. The same tables as the program's; e2e compares the webhooks that are made of them. The schema knows the
+names.
 */}}
 {{- define "trireme.kinds" -}}
 {{- $table := list
@@ -56,9 +57,10 @@ pods themselves. The same tables as the program's; e2e compares the webhooks tha
 {{- $wanted = list "batch/job" -}}
 {{- end -}}
 {{- $through := .through -}}
+{{- $all := or .all (kindIs "invalid" $wanted) -}}
 {{- $kinds := list -}}
 {{- range $table -}}
-{{- if and (eq $through (default "job" .through)) (or (kindIs "invalid" $wanted) (has .framework $wanted)) -}}
+{{- if and (eq $through (default "job" .through)) (or $all (has .framework $wanted)) -}}
 {{- $kinds = append $kinds . -}}
 {{- end -}}
 {{- end -}}

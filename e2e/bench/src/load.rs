@@ -146,7 +146,7 @@ pub(crate) async fn run(ctx: &Context, mut plan: Plan, limit: Duration) -> Resul
     let clock = &ctx.clock;
     let mut changes =
         Box::pin(watch(ctx, Api::<Workload>::all(ctx.clients.watch.clone()), Config::default()));
-    while !matches!(changes.next().await.context("the watch ended")?, Change::Synced) {}
+    while !matches!(changes.next().await.context("the watch ended")?, Change::Synced { .. }) {}
 
     let begun = clock.monotonic();
     for series in &plan.series {

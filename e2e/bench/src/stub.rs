@@ -74,7 +74,7 @@ pub(crate) async fn run(kubeconfig: &Path) -> Result<()> {
     while let Some(change) = queues.next().await {
         match change {
             Change::Applied(queue) => stub.queue(&queue),
-            Change::Synced => break,
+            Change::Synced { .. } => break,
             Change::Restarted | Change::Deleted(_) => {}
         }
     }
@@ -87,7 +87,7 @@ pub(crate) async fn run(kubeconfig: &Path) -> Result<()> {
             Some(change) = workloads.next() => match change {
                 Change::Applied(workload) => stub.workload(&workload),
                 Change::Deleted(workload) => stub.gone(&workload),
-                Change::Restarted | Change::Synced => {}
+                Change::Restarted | Change::Synced { .. } => {}
             },
         }
         while writes.len() < IN_FLIGHT {

@@ -72,7 +72,7 @@ where
                 self.known.insert(id);
                 Told::Applied(Box::new(object))
             }
-            Change::Synced => {
+            Change::Synced { .. } => {
                 self.synced = true;
                 let Some(listed) = self.listed.take() else { return Told::Gone(Vec::new()) };
                 let gone: Vec<_> = self.known.difference(&listed).cloned().collect();
@@ -85,6 +85,12 @@ where
                 Told::Gone(vec![id])
             }
         }
+    }
+
+    /// The names of what is gone that nobody has now: of kinds without a namespace, where a namesake may have come since.
+    fn freed<'a>(&'a self, gone: &'a [(Key, String)]) -> impl Iterator<Item = &'a str> {
+        let names = gone.iter().map(|((_, name), _)| name.as_ref());
+        names.filter(|name| !self.known.iter().any(|(key, _)| key.1.as_ref() == *name))
     }
 }
 
@@ -189,16 +195,13 @@ impl Watches {
         match seen {
             Seen::Node(change) => match self.nodes.take(change) {
                 Told::Applied(node) => core.node_applied(now, &node),
-                Told::Gone(gone) => {
-                    // A namesake may have come since.
-                    let there = |name: &str| self.nodes.known.iter().any(|(key, _)| key.1.as_ref() == name);
-                    let gone = gone.iter().filter(|((_, name), _)| !there(name));
-                    gone.for_each(|((_, name), _)| core.node_deleted(now, name));
-                }
+                Told::Gone(gone) => self.nodes.freed(&gone).for_each(|name| core.node_deleted(now, name)),
             },
             Seen::GpuNode(change) => match self.gpu_nodes.take(change) {
                 Told::Applied(node) => core.gpu_node_applied(now, &node),
-                Told::Gone(gone) => gone.iter().for_each(|((_, name), _)| core.gpu_node_deleted(now, name)),
+                Told::Gone(gone) => {
+                    self.gpu_nodes.freed(&gone).for_each(|name| core.gpu_node_deleted(now, name))
+                }
             },
             Seen::Group(change) => match self.groups.take(change) {
                 Told::Applied(group) => core.group_applied(now, *group),
@@ -221,10 +224,7 @@ impl Watches {
                     );
                 }
                 Told::Gone(gone) => {
-                    let there =
-                        |name: &str| self.priorities.known.iter().any(|(key, _)| key.1.as_ref() == name);
-                    let gone = gone.iter().filter(|((_, name), _)| !there(name));
-                    gone.for_each(|((_, name), _)| core.priority_class(now, name, None));
+                    self.priorities.freed(&gone).for_each(|name| core.priority_class(now, name, None));
                 }
             },
             Seen::Placement(change) => match self.placements.take(change) {
@@ -237,6 +237,38 @@ impl Watches {
                     gone.iter().for_each(|(_, uid)| core.pod_deleted(now, &PodUid::new(uid.as_str())));
                 }
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, uid: &str) -> view::Node {
+        let text = format!(r#"{{"metadata": {{"name": "{name}", "uid": "{uid}"}}}}"#);
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    /// Each of a list's objects, and the names that are free after it.
+    #[test]
+    fn a_name_that_another_has_by_now_is_not_free() {
+        for (listed, free) in [
+            (&[("a", "1"), ("b", "2")][..], &[][..]),
+            (&[("a", "3"), ("b", "2")], &[]),
+            (&[("b", "4")], &["a"]),
+            (&[], &["a", "b"]),
+        ] {
+            let stream = futures::stream::pending().boxed();
+            let mut kind = Kind::<view::Node> { stream, known: BTreeSet::new(), listed: None, synced: false };
+            kind.take(Change::Applied(node("a", "1")));
+            kind.take(Change::Applied(node("b", "2")));
+            kind.take(Change::Restarted);
+            for (name, uid) in listed {
+                kind.take(Change::Applied(node(name, uid)));
+            }
+            let Told::Gone(gone) = kind.take(Change::Synced { as_of: Some(9) }) else { unreachable!() };
+            assert_eq!(kind.freed(&gone).collect::<Vec<_>>(), free, "{listed:?}");
         }
     }
 }

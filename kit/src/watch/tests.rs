@@ -92,7 +92,7 @@ async fn told(stream: &mut (impl Stream<Item = Change<ConfigMap>> + Unpin), coun
     let changes: Vec<_> = stream.take(count).collect().await;
     let brief = |change| match change {
         Change::Restarted => "restarted".to_owned(),
-        Change::Synced => "synced".to_owned(),
+        Change::Synced { .. } => "synced".to_owned(),
         Change::Applied(object) => format!("+{}", name(object)),
         Change::Deleted(object) => format!("-{}", name(object)),
     };

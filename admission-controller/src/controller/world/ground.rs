@@ -230,13 +230,7 @@ impl Ground {
 
     /// Returns the Workloads whose pods came, went or changed, by namespace and name.
     pub(super) fn take_pod(&mut self, engine: &mut Engine, change: Change<PlacedPod>) -> BTreeSet<Key> {
-        let change = match change {
-            Change::Restarted => Change::Restarted,
-            Change::Synced => Change::Synced,
-            Change::Applied(pod) => Change::Applied(GroundPod::of(pod)),
-            Change::Deleted(pod) => Change::Deleted(GroundPod::of(pod)),
-        };
-        let deltas = self.pods.take(change);
+        let deltas = self.pods.take(change.map(GroundPod::of));
         deltas.into_iter().filter_map(|delta| self.pod_changed(engine, delta)).collect()
     }
 

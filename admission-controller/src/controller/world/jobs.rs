@@ -19,7 +19,7 @@ impl World {
     pub(super) fn take_job(&mut self, kind: &'static JobKind, change: Change<JobObject>) {
         let change = match change {
             Change::Restarted => Change::Restarted,
-            Change::Synced => Change::Synced,
+            Change::Synced { as_of } => Change::Synced { as_of },
             Change::Applied(object) => {
                 self.take_child(kind, &object);
                 let before = self.ancestor(&object.uid().into());

@@ -114,9 +114,11 @@ impl World {
             Delta::Gone(view) => {
                 let uid = input::uid(&view.metadata);
                 let name = ClusterQueueName::from(view.metadata.name.as_deref().unwrap_or_default());
-                self.queues_by_name.remove(&name, &uid);
+                let is_free = self.queues_by_name.remove(&name, &uid);
                 engine.apply(Event::ClusterQueueGone(name.clone(), uid));
-                self.check_rules_changed(name, Vec::new());
+                if is_free {
+                    self.check_rules_changed(name, Vec::new());
+                }
             }
         }
         self.flavors_dirty();

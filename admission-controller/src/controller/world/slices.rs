@@ -110,14 +110,8 @@ impl World {
     }
 
     pub(super) fn take_slice_pods(&mut self, change: Change<PlacedPod>) {
-        let change = match change {
-            Change::Restarted => Change::Restarted,
-            Change::Synced => Change::Synced,
-            Change::Applied(pod) => Change::Applied(SlicePod::of(pod)),
-            Change::Deleted(pod) => Change::Deleted(SlicePod::of(pod)),
-        };
         let was_synced = self.slice_pods.pods.is_synced();
-        for delta in self.slice_pods.pods.take(change) {
+        for delta in self.slice_pods.pods.take(change.map(SlicePod::of)) {
             self.slice_pod_changed(delta);
         }
         if !was_synced && self.slice_pods.pods.is_synced() {

@@ -103,7 +103,7 @@ fn a_job_whose_workload_comes_later_is_read_in_the_version_that_was_not_kept() {
     // A new list names it in the same version, and the watch tells of it again: it stays.
     told.world.take(&mut told.engine, Seen::Job(&TABLE[0], Change::Restarted));
     told.job(Change::Applied, 3, &json!({}));
-    told.world.take(&mut told.engine, Seen::Job(&TABLE[0], Change::Synced));
+    told.world.take(&mut told.engine, Seen::Job(&TABLE[0], Change::Synced { as_of: None }));
     assert!(told.world.job(&Uid::from("u")).unwrap().view.suspended);
     assert!(told.job(Change::Applied, 5, &json!({})).contains("long words"));
 }
@@ -404,6 +404,28 @@ fn webhooks_are_told_whose_workload_has_quota() {
     assert!(!is_occupied("StatefulSet", 3, "False", Value::Null));
     assert!(is_occupied("StatefulSet", 4, "False", json!("2026-01-01T00:00:00Z")));
     told.world.take(&mut told.engine, Seen::Workload(Change::Restarted));
-    told.world.take(&mut told.engine, Seen::Workload(Change::Synced));
+    told.world.take(&mut told.engine, Seen::Workload(Change::Synced { as_of: None }));
     assert!(seen.borrow().occupied.is_empty(), "it is gone");
+}
+
+/// Deleted and made anew between two looks: the list tells of the new one before the old one is found gone.
+#[test]
+fn a_queue_that_was_made_anew_keeps_what_it_asks_for() {
+    let mut told = told();
+    let mut tell = |change: Change<&str>| {
+        let queue = |uid| {
+            serde_json::from_value(json!({
+                "metadata": { "name": "q", "uid": uid, "resourceVersion": "1" },
+                "spec": { "admissionChecksStrategy": { "admissionChecks": [{ "name": "c" }] } },
+            }))
+        };
+        let change = change.map(|uid| queue(uid).unwrap());
+        told.world.take(&mut told.engine, Seen::ClusterQueue(change));
+        told.world.uses_check(&"c".into())
+    };
+    assert!(tell(Change::Applied("1")));
+    tell(Change::Restarted);
+    tell(Change::Applied("2"));
+    assert!(tell(Change::Synced { as_of: Some(2) }));
+    assert!(!tell(Change::Deleted("2")));
 }

@@ -104,9 +104,7 @@ impl Workloads {
                     .into_iter()
                     .collect();
             }
-            Change::Restarted => self.store.take(Change::Restarted),
-            Change::Synced => self.store.take(Change::Synced),
-            Change::Deleted(view) => self.store.take(Change::Deleted(Kept::of(view, &mut self.shared))),
+            other => self.store.take(other.map(|view| Kept::of(view, &mut self.shared))),
         };
         let gone = deltas.into_iter().filter_map(|delta| match delta {
             Delta::Gone(kept) => Some(kept),

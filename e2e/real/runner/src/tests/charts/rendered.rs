@@ -30,6 +30,7 @@ pub(super) fn all() -> Vec<Test> {
         Test::new("charts/every_container_says_what_it_needs", containers),
         Test::new("charts/the_authority_may_be_written_where_it_is_needed", authority),
         Test::new("charts/the_visibility_api_is_that_of_the_program", api_services_agree),
+        Test::new("charts/the_roles_of_people_are_named_as_kueues", roles_of_people),
         Test::new("charts/definitions/are_those_generated", generated),
         Test::new("charts/definitions/another_namespace_converts", |world| {
             converts(world, "conversion.namespace=quota", "namespace", "quota")
@@ -160,6 +161,63 @@ async fn hooks(world: Arc<World>, set: &str, config: Configuration) -> Result<Ou
             "{kind}: the chart has\n{}\nthe program\n{}",
             rendered["webhooks"],
             ours["webhooks"]
+        );
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Who has which rights by Kueue's chart, 0.19: bindings to these names hold, whatever kinds are managed.
+const KINDS_OF_JOBS: [&str; 15] = [
+    "job",
+    "jobset",
+    "pytorchjob",
+    "tfjob",
+    "xgboostjob",
+    "paddlejob",
+    "jaxjob",
+    "mpijob",
+    "rayjob",
+    "rayservice",
+    "raycluster",
+    "trainjob",
+    "leaderworkerset",
+    "sparkapplication",
+    // Not Kueue's: a kind that is declared.
+    "things.example.com",
+];
+const KINDS_OF_QUOTA: [&str; 4] = ["clusterqueue", "cohort", "resourceflavor", "topology"];
+
+async fn roles_of_people(world: Arc<World>) -> Result<Outcome> {
+    let set = "admissionController.config.integrations.frameworks={batch/job},\
+        admissionController.config.integrations.kinds[0].name=Thing.v1.example.com";
+    let objects = need!(Helm::new(&world)).template("trireme", &["--set", set]).await?;
+    // The role, and whom it serves besides the admin of quota: the user, and who has view.
+    let mut wanted = Vec::new();
+    for kind in KINDS_OF_JOBS {
+        wanted.extend([(kind, "viewer", true, true), (kind, "editor", true, false)]);
+    }
+    for kind in KINDS_OF_QUOTA {
+        wanted.extend([(kind, "viewer", false, false), (kind, "editor", false, false)]);
+    }
+    for kind in ["localqueue", "workload"] {
+        wanted.extend([(kind, "viewer", true, true), (kind, "editor", false, false)]);
+    }
+    wanted.extend([
+        ("pending-workloads-lq", "viewer", true, true),
+        ("pending-workloads-cq", "viewer", false, true),
+    ]);
+    for (kind, does, user, view) in wanted {
+        let name = format!("kueue-{kind}-{does}-role");
+        let role = objects.iter().find(|one| one["kind"] == "ClusterRole" && one["metadata"]["name"] == name);
+        let role = role.with_context(|| format!("{name} is not there"))?;
+        let has = |label: &str| role["metadata"]["labels"][label] == "true";
+        ensure!(role["metadata"]["labels"]["rbac.kueue.x-k8s.io/role"] == format!("{kind}-{does}"), "{name}");
+        ensure!(has("rbac.kueue.x-k8s.io/batch-admin"), "{name}: the admin of quota");
+        ensure!(has("rbac.kueue.x-k8s.io/batch-user") == user, "{name}: who submits jobs");
+        ensure!(has("rbac.authorization.k8s.io/aggregate-to-view") == view, "{name}: who may view");
+        ensure!(
+            has("rbac.authorization.k8s.io/aggregate-to-admin") == (does == "viewer"),
+            "{name}: the admin"
         );
     }
     Ok(Outcome::Passed)
