@@ -41,7 +41,10 @@ async fn kueue(world: &World) {
     world.create(ADMISSION, "mutatingwebhookconfigurations", mutating).await;
     let validating = json!({
         "metadata": { "name": "kueue-validating-webhook-configuration" },
-        "webhooks": [webhook("vworkload.kb.io", "/validate-kueue-x-k8s-io-v1beta2-workload", "kueue.x-k8s.io", "workloads")],
+        "webhooks": [
+            webhook("vworkload.kb.io", "/validate-kueue-x-k8s-io-v1beta2-workload", "kueue.x-k8s.io", "workloads"),
+            webhook("vstatefulset.kb.io", "/validate-apps-v1-statefulset", "apps", "statefulsets"),
+        ],
     });
     world.create(ADMISSION, "validatingwebhookconfigurations", validating).await;
     for version in ["v1beta1", "v1beta2"] {
@@ -204,6 +207,16 @@ async fn kinds_that_are_not_managed_are_let_through_with_a_warning() {
     assert_eq!(response.status().as_u16(), 201);
     let warning = response.headers()["warning"].to_str().unwrap();
     assert!(warning.contains("Deployment is not managed"), "{warning}");
+
+    // Nor is an edit judged, which would be refused of one that is managed.
+    stateful_set(&world).await;
+    let scaled = json!({ "spec": { "replicas": 3 } });
+    let request = http::Request::patch("/apis/apps/v1/namespaces/team/statefulsets/db")
+        .header("content-type", "application/merge-patch+json")
+        .body(kube::client::Body::from(scaled.to_string().into_bytes()))
+        .unwrap();
+    let response = client.send(request).await.unwrap();
+    assert_eq!(response.status().as_u16(), 200, "{response:?}");
 }
 
 /// A StatefulSet from Kueue's time: its webhook left an annotation in the template, and no label.

@@ -36,6 +36,37 @@ fn is_admitted(world: &World, name: &str) -> bool {
     conditions.any(|one| one["type"] == "Admitted" && one["status"] == "True")
 }
 
+/// Kinds that are known and not managed here, be it that somebody else does: their Workloads wait, run and leave all the same.
+#[tokio::test(start_paused = true)]
+async fn a_workload_of_a_job_that_is_managed_elsewhere_is_decided_about() {
+    for external in ["", "externalFrameworks: [JobSet.v1alpha2.jobset.x-k8s.io]"] {
+        let world = World::new(false).await;
+        let preemption = json!({ "withinClusterQueue": "LowerPriority" });
+        world.queue("a", "", json!({ "nominalQuota": 4 }), preemption).await;
+        let text = format!("integrations:\n  frameworks: [batch/job]\n  {external}\n");
+        let file = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
+        world.start_with("layer1", Config { file, ..Config::default() });
+        let metadata = json!({ "metadata": { "name": "set", "namespace": "team" } });
+        let set = world.create("jobset.x-k8s.io", "jobsets", metadata).await;
+        let of_set = |name: &str, priority: i64| {
+            let mut workload = by_hand(name, priority);
+            workload["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set",
+                "uid": set.value()["metadata"]["uid"], "controller": true,
+            }]);
+            workload
+        };
+        world.create(GROUP, "workloads", of_set("low", 1)).await;
+        world.settle().await;
+        assert!(is_admitted(&world, "low"), "{external}");
+        world.create(GROUP, "workloads", of_set("high", 2)).await;
+        world.settle().await;
+        let low = world.workload_named("low").unwrap();
+        assert!(low["status"]["conditions"].to_string().contains("Preempted"), "{external}: {low}");
+        assert!(!is_admitted(&world, "high"), "whoever stops the job gives its quota back");
+    }
+}
+
 /// Nobody runs pods of it, so whoever needs its quota has it a write sooner.
 #[tokio::test(start_paused = true)]
 async fn a_workload_without_a_job_gives_its_quota_back_with_its_eviction() {

@@ -178,6 +178,12 @@ impl Configuration {
             .or_else(|| table::of_owner(api_version, kind))
     }
 
+    /// Whether jobs of this kind are managed, in whatever version.
+    pub fn manages_jobs_of(&self, api_version: &str, kind: &str) -> bool {
+        let group = group_of(api_version);
+        self.kinds().any(|one| one.group == group && one.kind == kind)
+    }
+
     /// What this owner's kind is to this program.
     pub fn owning(&self, owner: &OwnerReference) -> Owning {
         let group = group_of(&owner.api_version);

@@ -570,9 +570,9 @@ impl World {
         !owners.is_empty() && !owners.iter().any(|owner| self.config.is_managed_here(owner))
     }
 
-    /// With its job, if that is of a kind we know; with its pods; or alone.
+    /// With its job, if that is of a kind that is managed here; with its pods; or alone.
     fn unit_of(&self, workload: &Kept) -> Unit {
-        let is_job = |owner: &&Owner| self.config.kind_of(&owner.api_version, &owner.kind).is_some();
+        let is_job = |owner: &&Owner| self.config.manages_jobs_of(&owner.api_version, &owner.kind);
         let job = || workload.controller().filter(is_job).map(|owner| Unit::Job(owner.uid.clone()));
         let with_pods = self.members.unit_of(workload);
         with_pods.or_else(job).unwrap_or_else(|| Unit::Workload(workload.uid.clone()))

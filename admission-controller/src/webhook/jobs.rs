@@ -8,7 +8,7 @@ use super::{Site, filled, owners, pods, topology};
 use crate::config::Configuration;
 use crate::jobs::table::Added;
 use crate::jobs::{JobKind, JobObject, JobView, add_gate, begin_runtime_patches, read, templates};
-use crate::pods::{Member, POD, of_kind};
+use crate::pods::{Member, POD};
 
 /// Kubernetes' own scheduler: a name nobody chose.
 pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -76,18 +76,34 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     Verdict::becoming(&request.object, changed)
 }
 
+/// How an object of a kind that is managed is looked at.
+enum Managed {
+    Job,
+    Owner,
+    Pod,
+}
+
+impl Managed {
+    /// Of what is asked about; `None` where its kind is not managed.
+    fn of(config: &Configuration, request: &Request) -> Option<Self> {
+        let is_this = |kind: &JobKind| kind.group == request.group && kind.kind == request.kind;
+        if config.kinds().any(is_this) {
+            Some(Self::Job)
+        } else if config.pod_owners().any(|owner| is_this(owner.kind)) {
+            Some(Self::Owner)
+        } else {
+            (is_this(POD) && config.watches_pods()).then_some(Self::Pod)
+        }
+    }
+}
+
 /// The same for every kind that Kueue knows: who asks for a queue by a kind that is not managed is told so.
 pub(super) fn mutate_or_warn(site: &Site, request: &Request) -> Verdict {
-    let config = &site.config;
-    let is_this = |kind: &JobKind| kind.group == request.group && kind.kind == request.kind;
-    if config.kinds().any(is_this) {
-        return mutate(site, request);
-    }
-    if config.pod_owners().any(|owner| is_this(owner.kind)) {
-        return owners::mutate(site, request);
-    }
-    if is_this(POD) && config.watches_pods() {
-        return pods::mutate(site, request);
+    match Managed::of(&site.config, request) {
+        Some(Managed::Job) => return mutate(site, request),
+        Some(Managed::Owner) => return owners::mutate(site, request),
+        Some(Managed::Pod) => return pods::mutate(site, request),
+        None => {}
     }
     let pointer = format!("/metadata/labels/{}", kueue::QUEUE_NAME.replace('/', "~1"));
     match request.object.pointer(&pointer).and_then(Value::as_str) {
@@ -99,14 +115,13 @@ pub(super) fn mutate_or_warn(site: &Site, request: &Request) -> Verdict {
     }
 }
 
-/// The same for every kind that Kueue knows.
+/// The same for every kind that Kueue knows. What is not managed is its owner's business.
 pub(super) fn validate_any(site: &Site, request: &Request) -> Verdict {
-    if of_kind(&request.group, &request.kind).is_some() {
-        owners::validate(site, request)
-    } else if (request.group.as_str(), request.kind.as_str()) == (POD.group, POD.kind) {
-        pods::validate(site, request)
-    } else {
-        validate(site, request)
+    match Managed::of(&site.config, request) {
+        Some(Managed::Job) => validate(site, request),
+        Some(Managed::Owner) => owners::validate(site, request),
+        Some(Managed::Pod) => pods::validate(site, request),
+        None => Verdict::Allow,
     }
 }
 

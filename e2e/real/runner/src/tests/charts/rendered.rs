@@ -188,9 +188,12 @@ const KINDS_OF_JOBS: [&str; 15] = [
 const KINDS_OF_QUOTA: [&str; 4] = ["clusterqueue", "cohort", "resourceflavor", "topology"];
 
 async fn roles_of_people(world: Arc<World>) -> Result<Outcome> {
-    let set = "admissionController.config.integrations.frameworks={batch/job},\
-        admissionController.config.integrations.kinds[0].name=Thing.v1.example.com";
-    let objects = need!(Helm::new(&world)).template("trireme", &["--set", set]).await?;
+    let declared = json!([{
+        "name": "Thing.v1.example.com", "suspend": "/spec/suspend", "podSets": [], "active": {}, "finished": {},
+    }]);
+    let integrations = json!({ "frameworks": ["batch/job"], "kinds": declared });
+    let set = format!("admissionController.config.integrations={integrations}");
+    let objects = need!(Helm::new(&world)).template("trireme", &["--set-json", &set]).await?;
     // The role, and whom it serves besides the admin of quota: the user, and who has view.
     let mut wanted = Vec::new();
     for kind in KINDS_OF_JOBS {
