@@ -173,21 +173,19 @@ impl Configuration {
     pub fn kind_of(&self, api_version: &str, kind: &str) -> Option<&'static JobKind> {
         let group = group_of(api_version);
         let mut declared = self.integrations.declared.iter().copied();
-        declared
-            .find(|one| one.group == group && one.kind == kind)
-            .or_else(|| table::of_owner(api_version, kind))
+        declared.find(|one| one.is(group, kind)).or_else(|| table::of_owner(api_version, kind))
     }
 
     /// Whether jobs of this kind are managed, in whatever version.
     pub fn manages_jobs_of(&self, api_version: &str, kind: &str) -> bool {
         let group = group_of(api_version);
-        self.kinds().any(|one| one.group == group && one.kind == kind)
+        self.kinds().any(|one| one.is(group, kind))
     }
 
     /// What this owner's kind is to this program.
     pub fn owning(&self, owner: &OwnerReference) -> Owning {
         let group = group_of(&owner.api_version);
-        let is_this = |one: &JobKind| one.group == group && one.kind == owner.kind;
+        let is_this = |one: &JobKind| one.is(group, &owner.kind);
         let through_pods = OWNERS.iter().map(|one| one.kind).chain([pods::POD]);
         let external = || self.external_kinds().any(is_this);
         if self.kinds().any(is_this) || external() {
@@ -204,7 +202,7 @@ impl Configuration {
     /// Whether this owner's kind is managed by this program.
     pub fn is_managed_here(&self, owner: &OwnerReference) -> bool {
         let group = group_of(&owner.api_version);
-        let is_this = |one: &JobKind| one.group == group && one.kind == owner.kind;
+        let is_this = |one: &JobKind| one.is(group, &owner.kind);
         self.owning(owner) == Owning::Managed && !self.external_kinds().any(is_this)
     }
 

@@ -76,6 +76,11 @@ impl JobKind {
         (self.framework, self.version)
     }
 
+    /// Whether it is of this group and kind, in whatever version.
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        (self.group, self.kind) == (group, kind)
+    }
+
     /// What of it owner references, of whatever version, name.
     pub fn group_kind(&self) -> (&'static str, &'static str) {
         (self.group, self.kind)

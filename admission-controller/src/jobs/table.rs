@@ -358,6 +358,6 @@ pub(crate) fn external([kind, version, group]: [&str; 3]) -> &'static JobKind {
 /// The entry for an owner reference's `apiVersion` and `kind`, of whatever version.
 pub(crate) fn of_owner(api_version: &str, kind: &str) -> Option<&'static JobKind> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let same = |one: &&JobKind| one.group == group && one.kind == kind;
+    let same = |one: &&JobKind| one.is(group, kind);
     TABLE.iter().filter(same).find(|one| one.api_version() == api_version).or_else(|| TABLE.iter().find(same))
 }

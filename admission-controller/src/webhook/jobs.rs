@@ -86,7 +86,7 @@ enum Managed {
 impl Managed {
     /// Of what is asked about; `None` where its kind is not managed.
     fn of(config: &Configuration, request: &Request) -> Option<Self> {
-        let is_this = |kind: &JobKind| kind.group == request.group && kind.kind == request.kind;
+        let is_this = |kind: &JobKind| kind.is(&request.group, &request.kind);
         if config.kinds().any(is_this) {
             Some(Self::Job)
         } else if config.pod_owners().any(|owner| is_this(owner.kind)) {

@@ -73,9 +73,9 @@ impl Engine {
         let began = before.map_or(now, |one| one.wakes);
         let continued = before.map_or(0, |one| one.continued + 1);
         let spec = self.queues[queue].spec.as_ref();
-        let flavors: usize = spec.map_or(0, |spec| spec.groups.iter().map(|group| group.flavors.len()).sum());
+        let flavors = || spec.map_or(0, |spec| spec.groups.iter().map(|group| group.flavors.len()).sum());
+        let ended = tried.is_empty() || continued >= flavors();
         let Some(record) = self.workloads.get_mut(who) else { return };
-        let ended = tried.is_empty() || continued >= flavors;
         let (wakes, continued, tried) = match ended {
             false => (began, continued, tried.clone()),
             true if began != now => (now, 0, Tried::new()),

@@ -18,15 +18,13 @@ use crate::reconcile::Job;
 impl World {
     pub(super) fn take_job(&mut self, kind: &'static JobKind, change: Change<JobObject>) {
         let change = match change {
-            Change::Restarted => Change::Restarted,
-            Change::Synced { as_of } => Change::Synced { as_of },
             Change::Applied(object) => {
                 self.take_child(kind, &object);
                 let before = self.ancestor(&object.uid().into());
                 let job = self.kept(kind, object);
                 return self.job_seen(kind, before, |store| store.take(Change::Applied(job)));
             }
-            Change::Deleted(object) => Change::Deleted(StoredJob::bare(kind, object)),
+            other => other.map(|object| StoredJob::bare(kind, object)),
         };
         self.job_seen(kind, None, |store| store.take(change));
     }
