@@ -93,6 +93,8 @@ pub struct Known<'a> {
     pub gates: Gates,
     /// Whether the job names no queue, where only those are managed that do.
     pub is_unqueued: bool,
+    /// Whether a Workload ends whose job is no more.
+    pub ends_orphans: bool,
 }
 
 /// The next step for a managed job and the Workload that it controls.
@@ -132,7 +134,7 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
         return ended(finish);
     }
     if leaving {
-        return Step::Nothing;
+        return after_job(view.active, workload, known.ends_orphans);
     }
     if let Some(words) = &view.on_hold {
         let reserved = workload.holds(tokens::QUOTA_RESERVED);
@@ -141,6 +143,21 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
     match unfinished(job, workload, known) {
         Step::Nothing => reclaim(job, workload, known),
         step => step,
+    }
+}
+
+/// A finalizer may hold a deleted job for as long as it likes, and a lost node its pod: the Workload ends all the same, once no pods
+/// stand on its quota. Kueue does not wait for them (`finalizeWorkloads`).
+pub(crate) fn after_job(is_active: bool, workload: &Workload, ends_orphans: bool) -> Step {
+    let is_used = workload.holds(tokens::QUOTA_RESERVED) && is_active;
+    let is_over = workload.holds(tokens::FINISHED);
+    if is_used || is_over || !ends_orphans { Step::Nothing } else { orphaned() }
+}
+
+fn orphaned() -> Step {
+    Step::Finish {
+        reason: tokens::finished::OWNER_NOT_FOUND,
+        message: "the job that it was made for is gone".to_owned(),
     }
 }
 
@@ -438,8 +455,7 @@ pub fn next_without_job(workload: &Workload, controlled: bool, elsewhere: bool, 
         if workload.holds(tokens::FINISHED) {
             return let_go(workload);
         }
-        let message = "the job that it was made for is gone".to_owned();
-        return Step::Finish { reason: tokens::finished::OWNER_NOT_FOUND, message };
+        return orphaned();
     }
     // Nobody else can say when the pods of a Workload that somebody made by hand are gone.
     let evicted = workload.holds(tokens::QUOTA_RESERVED)

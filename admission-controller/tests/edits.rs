@@ -141,6 +141,36 @@ fn a_deleted_workload_stays_while_pods_run_whatever_queue_the_job_names() {
     }
 }
 
+/// Whatever holds it: its Workload gets no quota any more, and keeps what it has for no longer than pods run.
+#[test]
+fn a_job_that_is_being_deleted_ends_once_its_pods_are_gone() {
+    let ends = |step: &Step| matches!(step, Step::Finish { reason: "OwnerNotFound", .. });
+    let evicted: &[&str] = &["QuotaReserved", "Admitted", "Evicted"];
+    for (conditions, active, wanted) in [
+        (&[][..], 0, true),
+        (&[], 1, true),
+        (RESERVED, 0, true),
+        (ADMITTED, 0, true),
+        (ADMITTED, 1, false),
+        (evicted, 1, false),
+        (evicted, 0, true),
+        (&["Finished"], 0, false),
+    ] {
+        for suspended in [true, false] {
+            let leaving = job(&json!({
+                "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/hold"] },
+                "spec": { "suspend": suspended }, "status": { "active": active },
+            }));
+            let step = |ends_orphans| {
+                next(&leaving, Some(&workload(conditions)), Known { ends_orphans, ..Known::default() })
+            };
+            assert_eq!(ends(&step(true)), wanted, "{conditions:?} {active} {suspended}");
+            assert!(ends(&step(true)) || step(true) == Step::Nothing, "{conditions:?} {active} {suspended}");
+            assert_eq!(step(false), Step::Nothing, "FinishOrphanedWorkloads closed");
+        }
+    }
+}
+
 #[test]
 fn a_workload_follows_the_class_of_its_job_but_not_that_of_pods() {
     let class = |kind: &str, name: &str| {

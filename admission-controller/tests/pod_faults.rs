@@ -67,6 +67,47 @@ async fn delete(world: &World, group: &str, resource: &str, name: &str) {
     world.cluster.store("user").delete(&id, "team", name, Default::default()).await.unwrap();
 }
 
+async fn bind(world: &World, name: &str) {
+    let bound = |pod: &mut Value| {
+        pod["spec"]["nodeName"] = json!("n1");
+        Ok(())
+    };
+    let pods = GroupResource::new("", "pods");
+    world.cluster.store("scheduler").update(&pods, "team", name, Part::Binding, bound).await.unwrap();
+}
+
+/// Nobody says that it has ended, and nothing else happens.
+#[tokio::test(start_paused = true)]
+async fn quota_of_a_pod_whose_node_is_lost_comes_back_when_it_must_have_ended() {
+    for is_group in [false, true] {
+        let world = world(1).await;
+        let group = json!({ "kueue.x-k8s.io/pod-group-name": "ring" });
+        let total = json!({ "kueue.x-k8s.io/pod-group-total-count": "1" });
+        for name in ["lost", "next"] {
+            let mut pod = json!({ "metadata": in_queue(name), "spec": spec() });
+            if is_group && name == "lost" {
+                json_patch::merge(&mut pod["metadata"]["labels"], &group);
+                pod["metadata"]["annotations"] = total.clone();
+            }
+            world.create("", "pods", pod).await;
+            world.settle().await;
+        }
+        bind(&world, "lost").await;
+        world.update("", "pods", "lost", true, |pod| pod["status"]["phase"] = json!("Running")).await;
+        delete(&world, "", "pods", "lost").await;
+        if is_group {
+            // A group waits for another pod in its place, unless it is told to end.
+            delete(&world, GROUP, "workloads", "ring").await;
+        }
+        // The API server's time for its end is in an hour, and another hour passes before Kueue has it ended.
+        world.pass(2 * 3600 - 60).await;
+        assert!(world.is_behind(GATE, "next"), "group: {is_group}");
+        world.pass(120).await;
+        assert!(!world.is_behind(GATE, "next"), "group: {is_group}");
+        assert_eq!(pod(&world, "lost")["status"]["phase"], "Running");
+    }
+}
+
 /// Nothing else happens in its set: only the write that failed says that the pod still has to join its group.
 #[tokio::test(start_paused = true)]
 async fn a_pod_joins_its_group_though_the_first_tries_fail() {
@@ -167,13 +208,7 @@ async fn a_new_pod_waits_until_the_workload_that_was_deleted_is_gone() {
         world.update("", "pods", name, true, |pod| pod["status"]["phase"] = json!("Running")).await;
     }
     // On a node it has time to end.
-    let pods = GroupResource::new("", "pods");
-    let bound = |pod: &mut Value| {
-        pod["spec"]["nodeName"] = json!("n1");
-        Ok(())
-    };
-    let kubelet = world.cluster.store("kubelet");
-    kubelet.update(&pods, "team", "db-1", Part::Binding, bound).await.unwrap();
+    bind(&world, "db-1").await;
     let name = world.workload_name("db");
     delete(&world, GROUP, "workloads", &name).await;
     world.settle().await;
@@ -183,7 +218,8 @@ async fn a_new_pod_waits_until_the_workload_that_was_deleted_is_gone() {
     world.settle().await;
     let waits = pod(&world, "db-0");
     assert_eq!((&waits["metadata"]["uid"], waits.pointer(GROUP_NAME)), (&uid, None));
-    kubelet.delete(&pods, "team", "db-1", DeleteOptions::now()).await.unwrap();
+    let pods = GroupResource::new("", "pods");
+    world.cluster.store("kubelet").delete(&pods, "team", "db-1", DeleteOptions::now()).await.unwrap();
     world.settle().await;
     replica(&world, "db-1").await;
     world.settle().await;

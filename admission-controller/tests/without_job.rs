@@ -177,3 +177,113 @@ async fn a_deleted_workload_that_is_owned_elsewhere_keeps_its_quota_until_it_is_
     world.settle().await;
     assert!(world.workload_named("theirs").is_none() && is_admitted(&world, "next"));
 }
+
+/// A Job of so many pods in queue `a` that a finalizer holds.
+async fn held(world: &World, pods: i64, elastic: bool) -> Value {
+    let limits = json!({ "limits": { "nvidia.com/gpu": 1 } });
+    let job = json!({
+        "metadata": {
+            "name": "held", "namespace": "team", "finalizers": ["example.com/hold"],
+            "labels": { "kueue.x-k8s.io/queue-name": "a" },
+            "annotations": { "kueue.x-k8s.io/elastic-job": elastic.to_string() },
+        },
+        "spec": { "suspend": true, "parallelism": pods, "template": { "spec": {
+            "restartPolicy": "Never", "containers": [{ "name": "main", "image": "x", "resources": limits }],
+        } } },
+    });
+    let job = world.create("batch", "jobs", job).await;
+    world.settle().await;
+    job.value().clone()
+}
+
+async fn delete(world: &World) {
+    let id = GroupResource::new("batch", "jobs");
+    world.cluster.store("user").delete(&id, "team", "held", Default::default()).await.unwrap();
+    world.settle().await;
+    let held = world.get("batch", "jobs", "held").unwrap();
+    assert!(held["metadata"]["deletionTimestamp"].is_string());
+}
+
+/// Of each Workload of that job whether it has quota, and why it has ended.
+fn kept(world: &World) -> Vec<(bool, String)> {
+    let all = world.cluster.store("reader").list(&workloads(), Some("team"));
+    let of_held = all
+        .iter()
+        .map(|one| one.value())
+        .filter(|one| one["metadata"]["ownerReferences"][0]["name"] == "held");
+    let said = |one: &Value| {
+        let all = one["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let end = all.iter().find(|one| one["type"] == "Finished");
+        let reason = end.map_or("", |end| end["reason"].as_str().unwrap());
+        (one["status"]["admission"].is_object() && reason.is_empty(), reason.to_owned())
+    };
+    of_held.map(said).collect()
+}
+
+/// Kueue gave such a job quota before 0.18, and never had it back.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_job_that_a_finalizer_holds_takes_no_quota_and_keeps_none() {
+    for elastic in [false, true] {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+        world.start("layer1");
+        held(&world, 2, elastic).await;
+        delete(&world).await;
+        assert_eq!(kept(&world), [(false, "OwnerNotFound".to_owned())], "it waits for nothing");
+
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+        world.start("layer1");
+        held(&world, 3, elastic).await;
+        world.create(GROUP, "workloads", by_hand("next", 1)).await;
+        let status = |active: i64| move |job: &mut Value| job["status"] = json!({ "active": active });
+        world.update("batch", "jobs", "held", true, status(3)).await;
+        delete(&world).await;
+        assert_eq!(kept(&world), [(true, String::new())], "its pods run");
+        world.update("batch", "jobs", "held", true, status(0)).await;
+        world.settle().await;
+        assert_eq!(kept(&world), [(false, "OwnerNotFound".to_owned())]);
+        assert!(is_admitted(&world, "next"));
+    }
+}
+
+/// What it asked for besides is no more of use to it than what it has.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_job_that_grew_waits_for_no_more() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    held(&world, 2, true).await;
+    let grow = |job: &mut Value| {
+        job["spec"]["parallelism"] = json!(5);
+        job["spec"]["suspend"] = json!(false);
+    };
+    world.update("batch", "jobs", "held", false, grow).await;
+    world.update("batch", "jobs", "held", true, |job| job["status"] = json!({ "active": 2 })).await;
+    world.settle().await;
+    assert_eq!(kept(&world).len(), 2);
+    delete(&world).await;
+    let mut kept = kept(&world);
+    kept.sort();
+    assert_eq!(kept, [(false, "OwnerNotFound".to_owned()), (true, String::new())]);
+}
+
+/// KubeRay holds a cluster until a Job has cleaned up after it.
+#[tokio::test(start_paused = true)]
+async fn what_is_made_of_a_deleted_job_runs() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    let owner = held(&world, 2, false).await;
+    delete(&world).await;
+    assert_eq!(kept(&world), [(false, "OwnerNotFound".to_owned())]);
+    let part = json!({
+        "metadata": { "name": "cleanup", "namespace": "team", "ownerReferences": [{
+            "apiVersion": "batch/v1", "kind": "Job", "name": "held", "controller": true, "uid": owner["metadata"]["uid"],
+        }] },
+        "spec": { "suspend": false, "template": owner["spec"]["template"] },
+    });
+    world.create("batch", "jobs", part).await;
+    world.settle().await;
+    assert_eq!(world.get("batch", "jobs", "cleanup").unwrap()["spec"]["suspend"], false);
+}

@@ -77,12 +77,17 @@ impl Controller {
             gates: self.world.rules.gates(),
             is_outlived: workload.as_ref().is_some_and(|one| self.is_outlived(one)),
             is_unqueued: self.world.is_unqueued(&job.object),
+            ends_orphans: self.config.file.feature_gates.finish_orphaned_workloads,
             now,
         };
         let plan = pods::plan(&group, workload.as_ref(), known);
+        let next_lost = group.next_lost(now);
         let composed = matches!(plan.workload, PodsStep::Job(Step::CreateWorkload | Step::UpdateWorkload))
             .then(|| self.compose_pods(&group, &job));
         let is_group = group.is_group();
+        if let Some(at) = next_lost {
+            self.wake_at(unit, at);
+        }
         for (uid, step) in plan.pods {
             self.begin_pod_step(unit, &uid, is_group, &step, workload.as_ref());
         }

@@ -341,6 +341,7 @@ impl Controller {
             compared: self.compared.get(unit),
             gates: self.world.rules.gates(),
             is_unqueued: self.world.is_unqueued(&job.object),
+            ends_orphans: self.config.file.feature_gates.finish_orphaned_workloads,
         };
         let mut step = reconcile::next(job, workload, known);
         if step == Step::Restore && self.is_refused(unit, &versions(Some(job), workload)) {

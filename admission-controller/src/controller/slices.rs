@@ -47,7 +47,9 @@ impl Controller {
         let live: Vec<&Workload> = workloads.iter().filter(|one| !one.holds(tokens::FINISHED)).collect();
         self.open_slice_gates(unit, job, &live);
         let over = job.view.finished.is_some() || job.object.metadata.deletion_timestamp.is_some();
-        let leaving = live.iter().find(|one| over || one.metadata.deletion_timestamp.is_some());
+        let leaving = live.iter().filter(|one| over || one.metadata.deletion_timestamp.is_some());
+        // Those with quota may have to wait for their pods.
+        let leaving = leaving.min_by_key(|one| one.holds(tokens::QUOTA_RESERVED));
         if let Some(slice) = leaving {
             // One that only waited to take another's place takes nothing with it.
             let others = live.iter().any(|one| one.metadata.uid != slice.metadata.uid);

@@ -69,6 +69,11 @@ impl<'a> Group<'a> {
         self.pods.iter().any(|pod| pod.is_active(now))
     }
 
+    /// When the next of its pods will hold no resources any more, though nothing is heard of it.
+    pub fn next_lost(&self, now: Timestamp) -> Option<Timestamp> {
+        self.pods.iter().filter(|pod| pod.is_active(now)).filter_map(|pod| pod.lost_at()).min()
+    }
+
     /// How many pods it is to have.
     ///
     /// # Errors

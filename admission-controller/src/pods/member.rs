@@ -51,9 +51,11 @@ pub trait Member {
     fn has_failed(&self) -> bool;
     /// Whether it runs or may come to: a gated one that is being deleted never does.
     fn is_runnable_or_succeeded(&self) -> bool;
-    /// Whether it holds resources of a node. One that should be gone since its grace period is over does not: its node may be
-    /// lost, and its group would wait for ever.
+    /// Whether it holds resources of a node. One that should be gone does not: its node may be lost, and its group would wait for ever.
     fn is_active(&self, now: Timestamp) -> bool;
+    /// From when it should be gone, if it is being deleted: as in Kueue a whole grace period after the API server's time for that, which
+    /// is the end of one.
+    fn lost_at(&self) -> Option<Timestamp>;
     /// Whether its condition Ready is True.
     fn is_ready(&self) -> bool;
     /// Whether it is kept until we let it go.
@@ -111,12 +113,13 @@ impl Member for JobObject {
     }
 
     fn is_active(&self, now: Timestamp) -> bool {
-        let overdue = || {
-            let deleted = self.metadata.deletion_timestamp.as_ref()?;
-            let grace = self.metadata.deletion_grace_period_seconds?;
-            Some(now > deleted.0.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now))
-        };
-        self.text("/status/phase") == "Running" && !overdue().unwrap_or(false)
+        self.text("/status/phase") == "Running" && self.lost_at().is_none_or(|at| now < at)
+    }
+
+    fn lost_at(&self) -> Option<Timestamp> {
+        let deleted = self.metadata.deletion_timestamp.as_ref()?;
+        let grace = self.metadata.deletion_grace_period_seconds?;
+        deleted.0.saturating_add(SignedDuration::from_secs(grace)).ok()
     }
 
     fn is_ready(&self) -> bool {

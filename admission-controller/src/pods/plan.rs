@@ -24,7 +24,8 @@ use crate::compose::{Priority, max_seconds};
 use crate::jobs::JobObject;
 use crate::reclaimable;
 use crate::reconcile::{
-    Job, Step, adopt, change_queue, check_prebuilt, describes, is_equivalent, let_go, out_of_sync, upkeep,
+    Job, Step, adopt, after_job, change_queue, check_prebuilt, describes, is_equivalent, let_go, out_of_sync,
+    upkeep,
 };
 use crate::status::Change;
 
@@ -121,6 +122,8 @@ pub struct Known<'a> {
     pub is_outlived: bool,
     /// Whether they name no queue, where only those are managed that do.
     pub is_unqueued: bool,
+    /// Whether a Workload ends whose pod is no more.
+    pub ends_orphans: bool,
     /// The time.
     pub now: Timestamp,
 }
@@ -132,9 +135,11 @@ const OTHER_PODS: &str = "their Workload describes other pods";
 /// What is to be done next.
 pub fn plan(group: &Group<'_>, workload: Option<&Workload>, known: Known<'_>) -> Plan {
     if !group.is_group() && group.first().is_leaving() {
-        let step = workload.filter(|one| one.metadata.deletion_timestamp.is_some()).map(let_go);
-        let workload = PodsStep::Job(step.unwrap_or(Step::Nothing));
-        return Plan::of(workload, let_all_go(&group.pods));
+        let step = workload.map_or(Step::Nothing, |workload| match workload.metadata.deletion_timestamp {
+            Some(_) => let_go(workload),
+            None => after_job(group.is_active(known.now), workload, known.ends_orphans),
+        });
+        return Plan::of(PodsStep::Job(step), let_all_go(&group.pods));
     }
     if known.is_name_taken {
         return Plan::of(PodsStep::NameConflict, let_all_go(&partition(&group.pods).1));
@@ -502,120 +507,4 @@ fn replacements(group: &Group<'_>, workload: &Workload, absent: usize) -> Option
 }
 
 #[cfg(test)]
-mod tests {
-    use serde::de::DeserializeOwned;
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::pods::PodsKey;
-
-    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
-    const TIME: &str = "1970-01-01T00:00:00Z";
-
-    fn read<T: DeserializeOwned>(value: Value) -> T {
-        serde_json::from_value(value).unwrap()
-    }
-
-    /// A pod behind its gate that may run for so many seconds, in a group of one if it is to be in a group.
-    fn gated(seconds: &str) -> JobObject {
-        read(json!({
-            "metadata": {
-                "name": "p", "uid": "p",
-                "labels": { kueue::MAX_EXEC_TIME_SECONDS: seconds },
-                "annotations": { kueue::ROLE_HASH: "main", kueue::POD_GROUP_TOTAL_COUNT: "1" },
-            },
-            "spec": { "schedulingGates": [{ "name": kueue::ADMISSION_GATE }] },
-        }))
-    }
-
-    /// A Workload of such a pod that may run for a minute, of which this is true.
-    fn of_a_minute(holds: &[&str]) -> Workload {
-        let said = |kind: &&str| {
-            let (status, reason) = ("True", "Test");
-            json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": TIME })
-        };
-        let conditions: Vec<Value> = holds.iter().map(said).collect();
-        read(json!({
-            "metadata": { "name": "w", "finalizers": [kueue::FINALIZER_RESOURCE_IN_USE] },
-            "spec": {
-                "maximumExecutionTimeSeconds": 60,
-                "podSets": [{ "name": "main", "count": 1, "template": { "spec": {} } }],
-            },
-            "status": { "conditions": conditions },
-        }))
-    }
-
-    fn known() -> Known<'static> {
-        Known {
-            priority: None,
-            is_name_taken: false,
-            prebuilt: None,
-            compared: None,
-            reclaims: true,
-            is_unqueued: false,
-            gates: Gates::default(),
-            is_outlived: false,
-            now: NOW,
-        }
-    }
-
-    fn planned(key: PodsKey, pod: &JobObject, workload: &Workload) -> Plan {
-        plan(&Group::new(key, [pod]).unwrap(), Some(workload), known())
-    }
-
-    #[test]
-    fn an_edit_behind_the_gate_is_followed_before_the_pod_is_let_go() {
-        const RESERVED: &str = tokens::QUOTA_RESERVED;
-        for (seconds, holds, wanted) in [
-            ("60", &[][..], Step::Nothing),
-            ("60", &[RESERVED], Step::Nothing),
-            ("90", &[], Step::UpdateWorkload),
-            ("90", &[tokens::EVICTED], Step::UpdateWorkload),
-            ("90", &[RESERVED], Step::DeleteWorkload),
-            ("90", &[RESERVED, tokens::EVICTED], Step::Release),
-            ("90", &[RESERVED, tokens::ADMITTED], Step::Nothing),
-            ("90", &[tokens::FINISHED], Step::Nothing),
-        ] {
-            let plan = planned(PodsKey::One("p".into()), &gated(seconds), &of_a_minute(holds));
-            assert_eq!(plan.workload, PodsStep::Job(wanted), "{seconds} {holds:?}");
-            let stays = plan.pods.iter().all(|(_, step)| *step == PodStep::Start);
-            assert!(stays, "{seconds} {holds:?}: {:?}", plan.pods);
-        }
-    }
-
-    #[test]
-    fn a_pod_that_names_no_queue_any_more_waits_for_one_where_it_may() {
-        let mut workload = of_a_minute(&[]);
-        workload.spec.queue_name = Some("a".to_owned());
-        for (is_unqueued, wanted) in [(false, Step::ChangeQueue(None)), (true, Step::Nothing)] {
-            let known = Known { is_unqueued, ..known() };
-            let pod = gated("60");
-            let group = Group::new(PodsKey::One("p".into()), [&pod]).unwrap();
-            assert_eq!(plan(&group, Some(&workload), known).workload, PodsStep::Job(wanted));
-        }
-    }
-
-    #[test]
-    fn a_pod_does_not_go_with_a_workload_that_was_deleted_for_an_edit() {
-        let mut workload = of_a_minute(&[tokens::QUOTA_RESERVED]);
-        workload.metadata.deletion_timestamp = Some(read(json!(TIME)));
-        for (seconds, goes) in [("60", true), ("90", false)] {
-            let plan = planned(PodsKey::One("p".into()), &gated(seconds), &workload);
-            assert_eq!(plan.workload, PodsStep::Job(Step::RemoveFinalizer));
-            assert_eq!(!plan.pods.is_empty(), goes, "{:?}", plan.pods);
-        }
-    }
-
-    #[test]
-    fn a_group_that_waits_keeps_its_workload_when_it_changes() {
-        for (holds, wanted) in [
-            (&[][..], Step::UpdateWorkload),
-            (&[tokens::EVICTED], Step::UpdateWorkload),
-            (&[tokens::QUOTA_RESERVED], Step::DeleteWorkload),
-            (&[tokens::FINISHED], Step::DeleteWorkload),
-        ] {
-            let plan = planned(PodsKey::group("team", "ring"), &gated("90"), &of_a_minute(holds));
-            assert_eq!(plan.workload, PodsStep::Job(wanted), "{holds:?}");
-        }
-    }
-}
+mod tests;

@@ -102,6 +102,10 @@ impl World {
         let top = self.climb(part.owner.as_deref().cloned(), &part.namespace).1?;
         // What is admitted pod by pod, or by somebody else, has no say in this.
         let top_job = self.job(&top)?;
+        // What is made of a job that is being deleted cleans up after it: KubeRay waits for such a Job.
+        if top_job.object.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
         let workloads = self.workloads_of(&top, Some(&part.namespace));
         let workload = workloads.iter().filter(|one| !one.holds(tokens::FINISHED));
         let latest = workload.max_by_key(|one| (&one.metadata.creation_timestamp, &one.metadata.name));
