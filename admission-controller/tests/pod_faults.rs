@@ -286,3 +286,29 @@ async fn whether_the_pods_of_a_set_wait_is_settled_by_its_mark() {
         assert_eq!(told, !owner_waits && !marked, "{case}");
     }
 }
+
+/// They wait for their controller as long as it likes: it says when they are to be seen, and in which group.
+#[tokio::test(start_paused = true)]
+async fn pods_that_are_held_back_for_somebody_elses_controller_are_nobodys_until_it_says_so() {
+    let world = world(1).await;
+    let mut metadata = in_queue("held");
+    metadata["annotations"] = json!({ "kueue.x-k8s.io/pod-suspending-parent": "their-framework" });
+    world.create("", "pods", json!({ "metadata": metadata, "spec": spec() })).await;
+    world.settle().await;
+    let held = pod(&world, "held");
+    assert!(world.is_behind(GATE, "held"));
+    let metadata = &held["metadata"];
+    let is_marked = metadata["labels"].get("kueue.x-k8s.io/managed").is_some();
+    let has_role = metadata["annotations"].get("kueue.x-k8s.io/role-hash").is_some();
+    assert_eq!((is_marked, has_role, metadata.get("finalizers")), (false, true, None));
+    assert!(world.workload("held").is_none());
+    let join = |pod: &mut Value| {
+        pod["metadata"]["labels"]["kueue.x-k8s.io/managed"] = json!("true");
+        pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = json!("theirs");
+        pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = json!("1");
+    };
+    world.update("", "pods", "held", false, join).await;
+    world.settle().await;
+    assert!(world.workload_named("theirs").is_some());
+    assert!(!world.is_behind(GATE, "held"));
+}

@@ -191,10 +191,15 @@ impl PodOwner {
         Part { name, index: Some(index) }
     }
 
+    /// The kind of object through which a pod is managed.
+    pub fn suspending(pod: &JobObject) -> Option<&'static Self> {
+        let framework = pod.annotation(kueue::POD_SUSPENDING_PARENT);
+        OWNERS.iter().find(|one| one.kind.framework == framework)
+    }
+
     /// The object that a pod was made for: its kind and name.
     pub fn of_pod(pod: &JobObject) -> Option<(&'static Self, &str)> {
-        let framework = pod.annotation(kueue::POD_SUSPENDING_PARENT);
-        let owner = OWNERS.iter().find(|one| one.kind.framework == framework)?;
+        let owner = Self::suspending(pod)?;
         let name = match &owner.shape {
             Shape::EachPod => return None,
             Shape::OneGroup => {

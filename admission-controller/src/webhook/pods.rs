@@ -8,7 +8,7 @@ use super::rules::{self, Subject};
 use super::{Site, filled, topology};
 use crate::config::Configuration;
 use crate::jobs::JobObject;
-use crate::pods::{self, Member, POD, prebuilt};
+use crate::pods::{self, Member, POD, PodOwner, prebuilt};
 
 /// A managed pod is created with a gate, with what tells its shape, and, where nobody else answers for it, with a finalizer.
 pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
@@ -53,8 +53,11 @@ fn gate(config: &Configuration, changed: &mut Value, pod: &JobObject) {
     if let Some(rank) = pod.label(pod.annotation(kueue::POD_GROUP_POD_INDEX_LABEL)).filter(|_| has_topology) {
         set("labels", kueue::POD_GROUP_POD_INDEX, rank);
     }
-    // By this label it is seen, whatever its template says: without, it would never join its group.
-    set("labels", kueue::MANAGED, "true");
+    // By this label it is seen, whatever its template says: without, it would never join its group. A controller that is none of ours
+    // sets it when the pod is to be seen.
+    if !has_parent(pod) || PodOwner::suspending(pod).is_some() {
+        set("labels", kueue::MANAGED, "true");
+    }
     if !has_parent(pod) {
         let mut finalizers = pod.metadata.finalizers.clone().unwrap_or_default();
         if !finalizers.iter().any(|one| one == kueue::MANAGED) {
