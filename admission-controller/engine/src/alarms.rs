@@ -19,8 +19,10 @@ use crate::workloads::WorkloadId;
 pub(crate) struct Alarms {
     by_time: BTreeSet<(i64, WorkloadId)>,
     by_workload: BTreeMap<WorkloadId, i64>,
-    /// The latest time that was told. It does not go back.
+    /// The time that was told last.
     now_ms: i64,
+    /// Whether that was before the one that was told before.
+    went_back: bool,
 }
 
 impl Alarms {
@@ -38,11 +40,18 @@ impl Alarms {
         }
     }
 
-    /// Whose time has come.
-    fn ring(&mut self, now_ms: i64) -> Vec<WorkloadId> {
-        self.now_ms = self.now_ms.max(now_ms);
+    fn tell(&mut self, now_ms: i64) {
+        self.went_back |= now_ms < self.now_ms;
+        self.now_ms = now_ms;
+    }
+
+    /// Whose time has come. When a clock was set back, what was refused by its earlier time would wait for longer: everybody is looked at.
+    fn ring(&mut self) -> Vec<WorkloadId> {
+        let all = std::mem::take(&mut self.went_back);
         let mut due = Vec::new();
-        while let Some((_, who)) = self.by_time.first().filter(|(at_ms, _)| *at_ms <= self.now_ms).cloned() {
+        while let Some((_, who)) =
+            self.by_time.first().filter(|(at_ms, _)| all || *at_ms <= self.now_ms).cloned()
+        {
             self.set(who, None);
             due.push(who);
         }
@@ -51,6 +60,12 @@ impl Alarms {
 }
 
 impl Engine {
+    /// Tells what time it is, in milliseconds since the epoch, before events are told or something is decided. It may go back: what the
+    /// events say of times goes by the same clock.
+    pub fn tell_time(&mut self, now_ms: i64) {
+        self.alarms.tell(now_ms);
+    }
+
     /// When there is something to be done though nothing happens, in milliseconds since the epoch: [`Engine::decide`] is to
     /// be called then.
     pub fn next_alarm_ms(&self) -> Option<i64> {
@@ -58,8 +73,8 @@ impl Engine {
     }
 
     /// Does what has become due.
-    pub(crate) fn ring(&mut self, now_ms: i64) {
-        for who in self.alarms.ring(now_ms) {
+    pub(crate) fn ring(&mut self) {
+        for who in self.alarms.ring() {
             if self.workloads.get(who).is_some_and(|record| matches!(record.phase, Phase::Aside(_))) {
                 self.replace(who);
             }

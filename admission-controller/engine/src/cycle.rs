@@ -60,8 +60,9 @@ impl Engine {
     ///
     /// [`Engine::decide`] is what a driver calls; this is its unit, and what Kueue's own tables describe.
     pub fn cycle(&mut self, now_ms: i64) -> Vec<Decision> {
-        self.advance_accounts(now_ms);
-        self.ring(now_ms);
+        self.tell_time(now_ms);
+        self.advance_accounts();
+        self.ring();
         self.reconfigure();
         self.keep_promises(now_ms);
         self.pass(now_ms);
@@ -77,8 +78,9 @@ impl Engine {
     ///
     /// Call it again at once while [`Engine::has_more`] says so; otherwise after the next event or outcome.
     pub fn decide(&mut self, now_ms: i64) -> Vec<Decision> {
-        self.advance_accounts(now_ms);
-        self.ring(now_ms);
+        self.tell_time(now_ms);
+        self.advance_accounts();
+        self.ring();
         self.reconfigure();
         self.keep_promises(now_ms);
         let mut looked_at = 0;

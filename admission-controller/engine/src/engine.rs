@@ -49,8 +49,6 @@ pub struct Engine {
     pub(crate) asked: Pool<[PodSet]>,
     /// What they are alike in.
     pub(crate) shapes: Pool<Alike>,
-    /// The time of the last decision.
-    pub(crate) now_ms: i64,
     /// Who replaces whom, by the namespace and name of who is replaced.
     pub(crate) successors: BTreeMap<WorkloadKey, WorkloadId>,
     /// Queues in which somebody was put aside because of room that was kept for another queue's blocked head, which may end though

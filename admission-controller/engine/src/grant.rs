@@ -13,13 +13,6 @@ use crate::record::{HoldState, Holding, Phase, Refusal};
 use crate::tree::{Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
 
-/// What the API server refused is tried again after so long: whoever mends a policy or a right looks whether it has helped.
-/// The same as for other writes of the controller.
-const REFUSED_FOR_MS: i64 = 60_000;
-
-/// With every refusal more it is twice as long, so often: an hour in the end. Others may have left for it in vain.
-const REFUSED_DOUBLED: u32 = 6;
-
 impl Engine {
     /// Takes in what became of a decision. Outcomes of decisions that newer events have settled already are ignored.
     pub fn written(&mut self, id: DecisionId, outcome: Outcome) {
@@ -267,9 +260,8 @@ impl Engine {
 /// What was refused at `now_ms`, after it was `before`, and for how long it is not tried again.
 fn refusal(outcome: Outcome, before: Option<&Refusal>, now_ms: i64) -> Option<Refusal> {
     let times = before.map_or(0, |one| one.times).saturating_add(1);
-    let wait_ms = REFUSED_FOR_MS << (times - 1).min(REFUSED_DOUBLED);
     let (words, until_ms) = match outcome {
-        Outcome::Refused(words) => (words, Some(now_ms.saturating_add(wait_ms))),
+        Outcome::Refused(words) => (words, Some(now_ms.saturating_add(Refusal::wait_ms(times)))),
         Outcome::Overruled(words) => (words, None),
         Outcome::Written(_) | Outcome::Unsettled | Outcome::NotWritten => return None,
     };

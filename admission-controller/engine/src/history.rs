@@ -276,7 +276,7 @@ impl Engine {
         Account {
             queue,
             consumed: record.written.clone().unwrap_or_default(),
-            at_ms: self.now_ms,
+            at_ms: self.alarms.now_ms(),
             using: uses.clone(),
             uses,
             owed: BTreeMap::new(),
@@ -320,8 +320,8 @@ impl Engine {
     }
 
     /// Brings up to date what has changed, and everything when a sample is due.
-    pub(crate) fn advance_accounts(&mut self, now_ms: i64) {
-        self.now_ms = now_ms;
+    pub(crate) fn advance_accounts(&mut self) {
+        let now_ms = self.alarms.now_ms();
         let Some(rules) = &self.settings.admission_fair_sharing else { return };
         let (half_life_ms, due) = (rules.half_life_ms, self.next_sample_ms().is_some_and(|at| at <= now_ms));
         let mut changed = Vec::new();

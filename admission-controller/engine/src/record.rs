@@ -48,6 +48,13 @@ pub(crate) struct Past {
     pub(crate) displaced: Vec<(WorkloadId, i32)>,
 }
 
+/// What the API server refused is tried again after so long: whoever mends a policy or a right looks whether it has helped.
+/// The same as for other writes of the controller.
+const REFUSED_FOR_MS: i64 = 60_000;
+
+/// With every refusal more it is twice as long, so often: an hour in the end. Others may have left for it in vain.
+const REFUSED_DOUBLED: u32 = 6;
+
 /// A write that was refused, and is not tried again for a while: a policy, a quota or a right may be another by then.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refusal {
@@ -60,9 +67,16 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Whether it is too early to try again.
+    /// How long it is waited after so many refusals.
+    pub(crate) fn wait_ms(times: u32) -> i64 {
+        REFUSED_FOR_MS << times.saturating_sub(1).min(REFUSED_DOUBLED)
+    }
+
+    /// Whether it is too early to try again. What was refused in the future was so before a clock was set back.
     pub(crate) fn stands(&self, now_ms: i64) -> bool {
-        self.until_ms.is_none_or(|until_ms| now_ms < until_ms)
+        let waits =
+            |until_ms: i64| (1..=Self::wait_ms(self.times)).contains(&until_ms.saturating_sub(now_ms));
+        self.until_ms.is_none_or(waits)
     }
 }
 
@@ -70,12 +84,7 @@ impl Past {
     /// When something that was refused may be tried again, of what is not over at `now_ms`.
     pub(crate) fn next_try_ms(&self, now_ms: i64) -> Option<i64> {
         let refusals = [&self.refused, &self.eviction_refused, &self.places_refused];
-        refusals
-            .into_iter()
-            .flatten()
-            .filter_map(|one| one.until_ms)
-            .filter(|until_ms| *until_ms > now_ms)
-            .min()
+        refusals.into_iter().flatten().filter(|one| one.stands(now_ms)).filter_map(|one| one.until_ms).min()
     }
 }
 

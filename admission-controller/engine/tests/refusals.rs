@@ -60,6 +60,18 @@ fn a_refused_admission_is_tried_again_after_a_minute() {
     assert_eq!(world.engine.next_alarm_ms(), None);
 }
 
+/// By the earlier time it would be tried again an hour later.
+#[test]
+fn what_was_refused_before_the_clock_was_set_back_is_tried_again() {
+    let mut world = world();
+    world.put(workload("one", "cq", 4, 0));
+    let hour_ms = 60 * MINUTE_MS;
+    assert_eq!(answer(&mut world, hour_ms, &refused()).len(), 1);
+    world.settle_at(1_000);
+    assert!(world.is_admitted("one"));
+    assert_eq!(world.engine.next_alarm_ms(), None);
+}
+
 /// Others may leave for it in vain each time.
 #[test]
 fn who_is_refused_again_and_again_waits_longer_each_time() {

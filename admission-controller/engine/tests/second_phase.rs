@@ -128,6 +128,21 @@ fn a_workload_leaves_when_its_time_has_come_and_not_before() {
     assert_eq!(report(&world).reserving, 1, "until its pods are gone");
 }
 
+/// What is written by it then lies before all that was decided earlier.
+#[test]
+fn nobody_leaves_early_because_the_clock_was_set_back() {
+    let mut world = world(Vec::new());
+    world.settle_at(3_600_000);
+    let reason = EvictReason::PodsReadyTimeout(Unready::SinceStart);
+    world.engine.tell_time(0);
+    holder(&mut world, Some(Leave { at_ms: 300_000, reason }));
+    world.settle_at(299_999);
+    assert!(world.evictions.is_empty());
+    assert_eq!(world.engine.next_alarm_ms(), Some(300_000));
+    world.settle_at(300_000);
+    assert_eq!(world.evictions.len(), 1);
+}
+
 #[test]
 fn the_answer_to_a_reservation_sets_the_time_by_which_it_has_to_be_ready() {
     let mut world = world(Vec::new());

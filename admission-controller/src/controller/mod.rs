@@ -190,7 +190,9 @@ impl Controller {
         let file = &self.config.file;
         let mut feeds = feeds(&self.ctx, file, Some(&self.counted.watches), &wanted, Some(&slices_wanted));
         loop {
-            match self.wake(&mut feeds, &mut asked).await {
+            let wake = self.wake(&mut feeds, &mut asked).await;
+            self.engine.tell_time(self.ctx.clock.unix_millis());
+            match wake {
                 Wake::Stop => break,
                 Wake::Led(leads) => self.lead(leads).await,
                 Wake::Done(done) => self.done(*done),

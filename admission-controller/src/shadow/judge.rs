@@ -101,6 +101,7 @@ impl Judge {
     }
 
     pub(super) fn take(&mut self, seen: Seen, now: Timestamp) {
+        self.engine.tell_time(now.as_millisecond());
         match seen {
             Seen::Workload(Change::Applied(view)) if self.is_synced() => self.take_workload(view, now),
             Seen::Workload(Change::Deleted(view)) => {
