@@ -101,13 +101,7 @@ pub enum Error {
 pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let config = Arc::new(config);
     let namespace = config.file.namespace.clone();
-    for Notice { field, words, unsupported } in &config.file.notices {
-        if *unsupported {
-            tracing::warn!(field, words, "Kueue's configuration asks for what is not done");
-        } else {
-            tracing::info!(field, words, "this field of Kueue's configuration has no effect");
-        }
-    }
+    tell_notices(&config.file);
     let readiness = Readiness::new();
     let synced = readiness.require("caches", "the first lists are not complete");
     let (ask, asked) = mpsc::channel(QUESTIONS);
@@ -144,7 +138,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let (listen, authority) = match &config.webhooks {
         Webhooks::Listen(listen) => (listen.clone(), None),
         Webhooks::OwnCertificates(address) => {
-            let certificates = certificates(&ctx, &namespace, &leadership).await?;
+            let certificates = certificates(&ctx, &config.file, &leadership).await?;
             (Listen::Tls(*address, certificates.server_config()?), Some(certificates.ca_bundle()))
         }
     };
@@ -159,6 +153,17 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         lease.release().await;
     }
     Ok(())
+}
+
+/// What of the configuration is not done, and what has no effect.
+fn tell_notices(config: &Configuration) {
+    for Notice { field, words, unsupported } in &config.notices {
+        if *unsupported {
+            tracing::warn!(field, words, "Kueue's configuration asks for what is not done");
+        } else {
+            tracing::info!(field, words, "this field of Kueue's configuration has no effect");
+        }
+    }
 }
 
 /// All that `/metrics` shows: Kueue's names as they are, the others under a prefix.
@@ -176,20 +181,23 @@ fn registry(counted: &controller::Counted, leadership: &Leadership) -> Registry 
 /// Certificates that the replicas share; the leader tells the API server whom to trust.
 async fn certificates(
     ctx: &Context,
-    namespace: &str,
+    config: &Configuration,
     leadership: &Leadership,
 ) -> Result<Certificates, TlsError> {
+    let namespace = &config.namespace;
+    // In Kueue's place its own configurations lead here.
+    let own = if config.take_over.is_some() { Vec::new() } else { vec![webhook::CONFIGURATION.to_owned()] };
     let settings = Settings {
-        namespace: namespace.to_owned(),
+        namespace: namespace.clone(),
         secret: CERTIFICATE_SECRET.to_owned(),
         service: trireme::ADMISSION_SERVICE.to_owned(),
     };
     let certificates = Certificates::start(ctx, settings).await?;
     let targets = CaTargets {
-        namespace: namespace.to_owned(),
+        namespace: namespace.clone(),
         service: trireme::ADMISSION_SERVICE.to_owned(),
-        validating: vec![webhook::CONFIGURATION.to_owned()],
-        mutating: vec![webhook::CONFIGURATION.to_owned()],
+        validating: own.clone(),
+        mutating: own,
         crds: crds::conversion::definition_names().into(),
         api_services: visibility::VERSIONS.map(visibility::api_service_name).into(),
     };

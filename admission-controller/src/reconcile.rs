@@ -134,7 +134,9 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
         return ended(finish);
     }
     if leaving {
-        return after_job(view.active, workload, known.ends_orphans);
+        // Who is evicted has nobody any more who would stop it, and others may wait for its quota.
+        let runs = view.active && job.kind.active_to_the_end && !workload.holds(tokens::EVICTED);
+        return after_job(runs, workload, known.ends_orphans);
     }
     if let Some(words) = &view.on_hold {
         let reserved = workload.holds(tokens::QUOTA_RESERVED);

@@ -141,7 +141,8 @@ fn a_deleted_workload_stays_while_pods_run_whatever_queue_the_job_names() {
     }
 }
 
-/// Whatever holds it: its Workload gets no quota any more, and keeps what it has for no longer than pods run.
+/// Whatever holds it: its Workload gets no quota any more, and keeps what it has for no longer than pods run. Nobody stops those of one
+/// that is evicted: it would keep its quota from whom it was evicted for.
 #[test]
 fn a_job_that_is_being_deleted_ends_once_its_pods_are_gone() {
     let ends = |step: &Step| matches!(step, Step::Finish { reason: "OwnerNotFound", .. });
@@ -152,7 +153,7 @@ fn a_job_that_is_being_deleted_ends_once_its_pods_are_gone() {
         (RESERVED, 0, true),
         (ADMITTED, 0, true),
         (ADMITTED, 1, false),
-        (evicted, 1, false),
+        (evicted, 1, true),
         (evicted, 0, true),
         (&["Finished"], 0, false),
     ] {
@@ -169,6 +170,36 @@ fn a_job_that_is_being_deleted_ends_once_its_pods_are_gone() {
             assert_eq!(step(false), Step::Nothing, "FinishOrphanedWorkloads closed");
         }
     }
+}
+
+/// Most operators leave the status of an object that is being deleted as it was: waiting for it would be for ever.
+#[test]
+fn only_a_controller_that_goes_on_counting_is_waited_for_when_its_job_is_deleted() {
+    let counts = json!({ "active": 2 });
+    let condition = json!({ "conditions": [{ "type": "QuotaReserved", "status": "True" }] });
+    for (kind, status, wanted) in [
+        ("Job", counts.clone(), Step::Nothing),
+        ("AppWrapper", condition, Step::Nothing),
+        ("JobSet", json!({ "replicatedJobsStatus": [counts] }), gone()),
+        ("PyTorchJob", json!({ "replicaStatuses": { "Worker": counts } }), gone()),
+        ("RayCluster", json!({ "state": "ready" }), gone()),
+        ("RayJob", json!({ "jobDeploymentStatus": "Running" }), gone()),
+    ] {
+        let metadata = json!({ "name": "llama", "namespace": "team", "uid": "job-1" });
+        let mut object = json!({ "metadata": metadata, "spec": {}, "status": status });
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let object: JobObject = serde_json::from_value(object).unwrap();
+        let kind = TABLE.iter().find(|one| one.kind == kind).unwrap();
+        let job = Job { kind, view: read(kind, &object), object };
+        assert!(job.view.active, "{}", kind.kind);
+        let known = Known { ends_orphans: true, ..Known::default() };
+        assert_eq!(next(&job, Some(&workload(ADMITTED)), known), wanted, "{}", kind.kind);
+    }
+}
+
+fn gone() -> Step {
+    let message = "the job that it was made for is gone".to_owned();
+    Step::Finish { reason: "OwnerNotFound", message }
 }
 
 #[test]

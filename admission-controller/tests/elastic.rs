@@ -255,6 +255,44 @@ async fn a_job_that_grew_before_it_was_started_starts_with_the_pods_that_have_qu
 }
 
 /// From now on no Workload can be made.
+/// KubeRay makes the pod that cleans up after a cluster of the head's template, which has the gate.
+#[tokio::test(start_paused = true)]
+async fn what_cleans_up_after_a_deleted_job_waits_for_no_slice() {
+    let world = world(4).await;
+    job(&world, 2).await;
+    pod(&world, "p0").await;
+    let hold = |job: &mut Value| job["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    world.update("batch", "jobs", "grows", false, hold).await;
+    let id = GroupResource::new("batch", "jobs");
+    world.cluster.store("user").delete(&id, "team", "grows", Default::default()).await.unwrap();
+    world.settle().await;
+    assert_eq!(said(&world), [(2, true, "OwnerNotFound".to_owned())]);
+    pod(&world, "cleanup").await;
+    world.settle().await;
+    assert!(!is_gated(&world, "cleanup"));
+}
+
+/// Else the job would run on without a Workload that counts it.
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_workloads_are_deleted_stops_though_somebody_holds_the_one_that_waits() {
+    let world = world(2).await;
+    job(&world, 2).await;
+    resize(&world, 4).await;
+    assert_eq!(said(&world), [(2, true, String::new()), (4, false, String::new())]);
+    let id = GroupResource::new("kueue.x-k8s.io", "workloads");
+    let names = slices(&world).into_iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned());
+    let names: Vec<String> = names.collect();
+    let hold = |one: &mut Value| {
+        one["metadata"]["finalizers"].as_array_mut().unwrap().push(json!("example.com/hold"));
+    };
+    world.update("kueue.x-k8s.io", "workloads", &names[1], false, hold).await;
+    for name in &names {
+        world.cluster.store("user").delete(&id, "team", name, Default::default()).await.unwrap();
+    }
+    world.settle().await;
+    assert_eq!(world.get("batch", "jobs", "grows").unwrap()["spec"]["suspend"], true);
+}
+
 fn refuse_workloads(world: &World) {
     let aim = Aim { verbs: vec![Verb::Create], ..Aim::default() };
     let aim = aim.by("layer1").on(GroupResource::new("kueue.x-k8s.io", "workloads"));

@@ -277,13 +277,44 @@ async fn what_is_made_of_a_deleted_job_runs() {
     let owner = held(&world, 2, false).await;
     delete(&world).await;
     assert_eq!(kept(&world), [(false, "OwnerNotFound".to_owned())]);
-    let part = json!({
-        "metadata": { "name": "cleanup", "namespace": "team", "ownerReferences": [{
-            "apiVersion": "batch/v1", "kind": "Job", "name": "held", "controller": true, "uid": owner["metadata"]["uid"],
-        }] },
-        "spec": { "suspend": false, "template": owner["spec"]["template"] },
-    });
-    world.create("batch", "jobs", part).await;
+    let cleanup = part_of(&owner, "cleanup");
+    world.create("batch", "jobs", cleanup).await;
     world.settle().await;
     assert_eq!(world.get("batch", "jobs", "cleanup").unwrap()["spec"]["suspend"], false);
+}
+
+/// Of a Job, with its template, and no queue.
+fn part_of(owner: &Value, name: &str) -> Value {
+    let metadata = &owner["metadata"];
+    let owner_reference = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"], "uid": metadata["uid"], "controller": true,
+    });
+    json!({
+        "metadata": { "name": name, "namespace": "team", "ownerReferences": [owner_reference] },
+        "spec": { "suspend": false, "template": owner["spec"]["template"] },
+    })
+}
+
+/// A RayJob that has ended deletes its cluster, and stays.
+#[tokio::test(start_paused = true)]
+async fn what_is_made_of_a_deleted_part_of_a_job_runs() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    let owner = held(&world, 2, false).await;
+    let mut part = part_of(&owner, "part");
+    part["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let part = world.create("batch", "jobs", part).await.value().clone();
+    let end =
+        |job: &mut Value| job["status"]["conditions"] = json!([{ "type": "Complete", "status": "True" }]);
+    world.update("batch", "jobs", "held", true, end).await;
+    world.settle().await;
+    let id = GroupResource::new("batch", "jobs");
+    world.cluster.store("user").delete(&id, "team", "part", Default::default()).await.unwrap();
+    for (name, suspended) in [("cleanup", false), ("more", true)] {
+        let owner = if suspended { &owner } else { &part };
+        world.create("batch", "jobs", part_of(owner, name)).await;
+        world.settle().await;
+        assert_eq!(world.get("batch", "jobs", name).unwrap()["spec"]["suspend"], suspended, "{name}");
+    }
 }

@@ -40,9 +40,12 @@ impl Alarms {
         }
     }
 
-    fn tell(&mut self, now_ms: i64) {
-        self.went_back |= now_ms < self.now_ms;
+    /// Tells whether it went back.
+    fn tell(&mut self, now_ms: i64) -> bool {
+        let goes_back = now_ms < self.now_ms;
+        self.went_back |= goes_back;
         self.now_ms = now_ms;
+        goes_back
     }
 
     /// Whose time has come. When a clock was set back, what was refused by its earlier time would wait for longer: everybody is looked at.
@@ -63,7 +66,9 @@ impl Engine {
     /// Tells what time it is, in milliseconds since the epoch, before events are told or something is decided. It may go back: what the
     /// events say of times goes by the same clock.
     pub fn tell_time(&mut self, now_ms: i64) {
-        self.alarms.tell(now_ms);
+        if self.alarms.tell(now_ms) {
+            self.date_back_accounts();
+        }
     }
 
     /// When there is something to be done though nothing happens, in milliseconds since the epoch: [`Engine::decide`] is to

@@ -319,6 +319,14 @@ impl Engine {
         }
     }
 
+    /// The clock was set back: nothing is used before its time, and what is used from now on counts.
+    pub(crate) fn date_back_accounts(&mut self) {
+        let now_ms = self.alarms.now_ms();
+        for account in self.local_queues.iter_mut().filter_map(|(_, record)| record.account.as_mut()) {
+            account.at_ms = account.at_ms.min(now_ms);
+        }
+    }
+
     /// Brings up to date what has changed, and everything when a sample is due.
     pub(crate) fn advance_accounts(&mut self) {
         let now_ms = self.alarms.now_ms();

@@ -447,3 +447,18 @@ fn of_what_is_not_used_no_samples_are_taken() {
     }
     assert!(now > 10 * HALF_LIFE_MS.cast_signed(), "what was used is forgotten after {now} ms");
 }
+
+/// By the earlier time nothing would be used for an hour.
+#[test]
+fn what_is_used_counts_on_when_the_clock_is_set_back() {
+    let mut world = world(1, &[("a", ONE)], AdmissionMode::UsageBasedFairSharing);
+    submit(&mut world, "a0", "a", 0);
+    world.settle_at(3_600_000);
+    let settled = gpus_of(&world.engine.history(&key("a")).unwrap().consumed);
+    world.settle_at(1_000);
+    assert_eq!(world.engine.next_sample_ms(), Some(2_000));
+    world.settle_at(11_000);
+    let history = world.engine.history(&key("a")).unwrap();
+    assert_eq!(history.at_ms, 11_000);
+    assert!(gpus_of(&history.consumed) > settled + ONE / 3, "a half-life later");
+}

@@ -45,19 +45,22 @@ impl Controller {
             }
         }
         let live: Vec<&Workload> = workloads.iter().filter(|one| !one.holds(tokens::FINISHED)).collect();
-        self.open_slice_gates(unit, job, &live);
-        let over = job.view.finished.is_some() || job.object.metadata.deletion_timestamp.is_some();
-        let leaving = live.iter().filter(|one| over || one.metadata.deletion_timestamp.is_some());
-        // Those with quota may have to wait for their pods.
-        let leaving = leaving.min_by_key(|one| one.holds(tokens::QUOTA_RESERVED));
-        if let Some(slice) = leaving {
-            // One that only waited to take another's place takes nothing with it.
-            let others = live.iter().any(|one| one.metadata.uid != slice.metadata.uid);
-            if !over && others && !slice.holds(tokens::QUOTA_RESERVED) {
-                self.without_job(unit, slice, true);
-                return;
+        let is_deleted = job.object.metadata.deletion_timestamp.is_some();
+        match workloads.last().filter(|_| is_deleted && live.is_empty()) {
+            Some(last) => self.open_slice_gates(unit, job, last, true),
+            None => {
+                slices::active(&live)
+                    .into_iter()
+                    .for_each(|one| self.open_slice_gates(unit, job, one, false));
             }
-            return self.follow(unit, job, Some(slice));
+        }
+        let over = job.view.finished.is_some() || is_deleted;
+        let mut leaving: Vec<&Workload> =
+            live.iter().filter(|one| over || one.metadata.deletion_timestamp.is_some()).copied().collect();
+        if !leaving.is_empty() {
+            // Those with quota may have to wait for their pods.
+            leaving.sort_by_key(|one| one.holds(tokens::QUOTA_RESERVED));
+            return self.end_slices(unit, job, &leaving, !over && live.len() > 1);
         }
         let Ok(sets) = &job.view.pod_sets else { return self.follow(unit, job, live.last().copied()) };
         match slices::plan(sets, &live) {
@@ -88,6 +91,21 @@ impl Controller {
             Plan::Grow(_) | Plan::Resize(_) if self.start_before_it_grows(unit, job, &live) => {}
             Plan::Resize(slice) | Plan::Finish(slice, _) => self.decide_slices(unit, &live, Some(slice)),
             Plan::Leave(_) | Plan::Grow(_) => self.decide_slices(unit, &live, None),
+        }
+    }
+
+    /// The next step of the first of these that has one: a foreign finalizer may hold one, or the API server refuse it. One that only
+    /// waited to take another's place (`others`) takes nothing with it.
+    fn end_slices(&mut self, unit: &Unit, job: &Job, leaving: &[&Workload], others: bool) {
+        for slice in leaving {
+            if others && !slice.holds(tokens::QUOTA_RESERVED) {
+                self.without_job(unit, slice, true);
+            } else {
+                self.follow(unit, job, Some(slice));
+            }
+            if self.busy.contains_key(unit) {
+                return;
+            }
         }
     }
 
@@ -183,10 +201,12 @@ impl Controller {
     }
 
     /// Lets as many pods of each set be scheduled as the active slice has, those with the lowest names first. One that selects other
-    /// nodes than this slice's checks want stays behind its gate (Kueue `elastic_job_ungater.go`).
-    fn open_slice_gates(&mut self, unit: &Unit, job: &Job, live: &[&Workload]) {
-        let keeps = self.config.planted.is(Bug::KeepElasticGate);
-        let Some(slice) = slices::active(live).filter(|_| !keeps) else { return };
+    /// nodes than this slice's checks want stays behind its gate (Kueue `elastic_job_ungater.go`). After the job has been deleted, and
+    /// all its slices have ended, what is made of its templates cleans up after it: `all` of those are let go.
+    fn open_slice_gates(&mut self, unit: &Unit, job: &Job, slice: &Workload, all: bool) {
+        if self.config.planted.is(Bug::KeepElasticGate) {
+            return;
+        }
         let Some(marks) = slices::marks(slice) else {
             let words =
                 "podSetUpdates of its Workload's admission checks contradict one another; new pods wait";
@@ -209,7 +229,7 @@ impl Controller {
         for pod in gated {
             let set = pod.pod_set.as_str();
             let Some(wanted) = marks.get(set).filter(|wanted| wanted.suit(&pod.selector)) else { continue };
-            let opens_all = self.config.planted.is(Bug::OpenEveryGate);
+            let opens_all = all || self.config.planted.is(Bug::OpenEveryGate);
             if let Some(room) = rooms.get_mut(set).filter(|room| **room > 0 || opens_all) {
                 *room -= 1;
                 opened.push((pod.clone(), wanted.clone()));

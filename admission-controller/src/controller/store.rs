@@ -53,6 +53,8 @@ pub(super) struct BareJob {
     pub(super) version: u64,
     /// The LocalQueue that it names.
     pub(super) queue: Option<Box<str>>,
+    /// Whether it is being deleted.
+    pub(super) is_leaving: bool,
     /// Its controller.
     pub(super) owner: Option<Box<OwnerReference>>,
     /// Whether it may ever be managed.
@@ -85,6 +87,7 @@ impl StoredJob {
         let queue = object.queue().map(Box::from);
         let (uid, version) = (input::uid(&object.metadata), input::version(&object.metadata));
         let metadata = object.metadata;
+        let is_leaving = metadata.deletion_timestamp.is_some();
         let mut owners = metadata.owner_references.into_iter().flatten();
         let owner = owners.find(|owner| owner.controller == Some(true)).map(Box::new);
         Self::Bare(BareJob {
@@ -94,6 +97,7 @@ impl StoredJob {
             namespace: metadata.namespace.unwrap_or_default(),
             name: metadata.name.unwrap_or_default(),
             queue,
+            is_leaving,
             owner,
             can_be_managed,
             runs,

@@ -29,6 +29,8 @@ pub struct JobKind {
     pub added: Added,
     /// Whether pods run and so quota is in use.
     pub active: Active,
+    /// Whether its controller goes on saying so of an object that is being deleted. Most leave the status of such a one as it was.
+    pub active_to_the_end: bool,
     /// Where it says which pods have ended and will not run again.
     pub ended: Ended,
     /// Where it says that all its pods are ready or have succeeded.

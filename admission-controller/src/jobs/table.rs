@@ -22,6 +22,7 @@ pub(crate) const BASE: JobKind = JobKind {
     called: None,
     added: Added::Templates,
     active: Active::Count(""),
+    active_to_the_end: false,
     ended: Ended::Unknown,
     ready: Ready::Condition("Ready"),
     finished: Finished::Conditions(&[]),
@@ -170,6 +171,7 @@ pub static TABLE: &[JobKind] = &[
             fewer: Some((kueue::JOB_MIN_PARALLELISM, kueue::JOB_COMPLETIONS_EQUAL_PARALLELISM)),
         },
         active: Active::Count("/status/active"),
+        active_to_the_end: true,
         ended: Ended::Pods {
             succeeded: "/status/succeeded",
             mode: "/spec/completionMode",
@@ -325,6 +327,7 @@ pub static TABLE: &[JobKind] = &[
         added: Added::PodSetInfos,
         rechecked: false,
         active: Active::Condition("QuotaReserved"),
+        active_to_the_end: true,
         ready: Ready::Condition("PodsReady"),
         finished: Finished::Says {
             at: "/status/phase",

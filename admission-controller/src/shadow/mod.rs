@@ -30,7 +30,7 @@ use report::{Report, Table};
 
 use crate::config::{Configuration, Integrations};
 use crate::controller::feeds::feeds;
-use crate::{ADMIN_SERVICE, Error};
+use crate::{ADMIN_SERVICE, Error, tell_notices};
 
 /// How long Kueue has for doing what this program would do, before that counts as a difference: it admits one workload of a
 /// queue in each of its cycles, and may be busy.
@@ -55,6 +55,7 @@ pub async fn run(
     patience: Duration,
     output: Output,
 ) -> Result<(), Error> {
+    tell_notices(&config);
     let config = without_jobs(&config);
     let (table, mut registry) = (Table::new(output), Registry::default());
     let report = Report::new(table.clone());

@@ -40,7 +40,17 @@ impl Standing {
 pub(super) struct Ancestor {
     namespace: String,
     names_queue: bool,
+    is_leaving: bool,
     owner: Option<OwnerReference>,
+}
+
+/// What is found on the way up from an object.
+struct Climb {
+    standing: Standing,
+    /// The topmost of its owners that is managed.
+    top: Option<Uid>,
+    /// Whether one of them, managed by itself or not, is being deleted.
+    is_leaving: bool,
 }
 
 impl World {
@@ -53,12 +63,12 @@ impl World {
     }
 
     pub(super) fn standing_below(&self, owner: Option<OwnerReference>, namespace: &str) -> Standing {
-        self.climb(owner, namespace).0
+        self.climb(owner, namespace).standing
     }
 
-    /// Whether an object with this controller is managed by itself, and the topmost of its owners that is managed.
-    fn climb(&self, mut owner: Option<OwnerReference>, namespace: &str) -> (Standing, Option<Uid>) {
-        let mut top = None;
+    /// From an object with this controller.
+    fn climb(&self, mut owner: Option<OwnerReference>, namespace: &str) -> Climb {
+        let (mut top, mut is_leaving) = (None, false);
         let mut seen = BTreeSet::new();
         while let Some(above) = owner {
             if self.config.owning(&above) != Owning::Managed {
@@ -66,16 +76,16 @@ impl World {
             }
             if !seen.insert(above.uid.clone()) {
                 let words = "its owners own one another in a circle; correct metadata.ownerReferences";
-                return (Standing::Endless(words), None);
+                return Climb { standing: Standing::Endless(words), top: None, is_leaving };
             }
             if seen.len() > MAX_ANCESTORS {
                 let words = "it has more than 10 owners above one another, which are not followed";
-                return (Standing::Endless(words), None);
+                return Climb { standing: Standing::Endless(words), top: None, is_leaving };
             }
             let uid = Uid::from(above.uid.as_str());
             let Some(ancestor) = self.ancestor(&uid) else {
                 if self.is_awaited(&above, namespace) {
-                    return (Standing::Unseen, None);
+                    return Climb { standing: Standing::Unseen, top: None, is_leaving };
                 }
                 break;
             };
@@ -86,10 +96,11 @@ impl World {
             if ancestor.names_queue || self.config.manage_jobs_without_queue_name {
                 top = Some(uid);
             }
+            is_leaving |= ancestor.is_leaving;
             owner = ancestor.owner;
         }
         let standing = if top.is_some() { Standing::Part } else { Standing::Own };
-        (standing, top)
+        Climb { standing, top, is_leaving }
     }
 
     /// A job that runs as part of one that is managed and may not run: it is not admitted, or has no Workload (yet, or any
@@ -99,13 +110,15 @@ impl World {
         if !part.runs || !part.can_be_managed || !self.is_selected(&part.namespace) {
             return None;
         }
-        let top = self.climb(part.owner.as_deref().cloned(), &part.namespace).1?;
-        // What is admitted pod by pod, or by somebody else, has no say in this.
-        let top_job = self.job(&top)?;
-        // What is made of a job that is being deleted cleans up after it: KubeRay waits for such a Job.
-        if top_job.object.metadata.deletion_timestamp.is_some() {
+        let Climb { top, is_leaving, .. } = self.climb(part.owner.as_deref().cloned(), &part.namespace);
+        let top = top?;
+        // What is made of an object that is being deleted cleans up after it: KubeRay waits for such a Job of a cluster, though the
+        // RayJob stays.
+        if is_leaving {
             return None;
         }
+        // What is admitted pod by pod, or by somebody else, has no say in this.
+        let top_job = self.job(&top)?;
         let workloads = self.workloads_of(&top, Some(&part.namespace));
         let workload = workloads.iter().filter(|one| !one.holds(tokens::FINISHED));
         let latest = workload.max_by_key(|one| (&one.metadata.creation_timestamp, &one.metadata.name));
@@ -128,6 +141,7 @@ impl World {
         let of = |object: &JobObject| Ancestor {
             namespace: object.metadata.namespace.clone().unwrap_or_default(),
             names_queue: object.queue().is_some(),
+            is_leaving: object.metadata.deletion_timestamp.is_some(),
             owner: controller_of(&object.metadata).cloned(),
         };
         match self.stored_job(uid) {
@@ -135,6 +149,7 @@ impl World {
             Some(StoredJob::Bare(job)) => Some(Ancestor {
                 namespace: job.namespace.clone(),
                 names_queue: job.queue.is_some(),
+                is_leaving: job.is_leaving,
                 owner: job.owner.as_deref().cloned(),
             }),
             None => self.pod_owner(uid).map(|(_, object)| of(object)),
