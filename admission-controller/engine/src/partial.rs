@@ -55,7 +55,10 @@ impl Engine {
         let ask = Ask { pinned, progress, replaced: replaced.as_deref(), ..Ask::default() };
         let found = self.assign_among(who, queue, ask);
         let tried = found.as_ref().map_or_else(|no_fit| &no_fit.tried, |assignment| &assignment.tried);
-        self.note_progress(who, queue, tried, progress);
+        match pinned {
+            Some(_) => self.note_progress_again(who, queue, tried),
+            None => self.note_progress(who, queue, tried, progress),
+        }
         found
     }
 

@@ -5,7 +5,9 @@
 mod support;
 
 use quota_engine::input::*;
+use quota_engine::topology::HOSTNAME;
 use quota_engine::*;
+use support::nodes::*;
 use support::*;
 
 fn queue(name: &str, quota: Quota, preemption: Preemption) -> [Event; 2] {
@@ -75,4 +77,41 @@ fn who_looks_for_victims_instead_goes_round_its_flavors_once() {
     assert!(!world.engine.has_more(), "it looks at the same heads for ever");
     world.take_reasons();
     assert_eq!(*world.reason("seeker"), PendingReason::NoLongerFits);
+}
+
+/// Its pod sets take turns at two flavors, as each is large enough for one of them. What fits takes a node that is kept for the head of
+/// another queue, so it is looked for once more within the cycle: which is no new beginning.
+#[test]
+fn who_looks_for_places_once_more_goes_round_its_flavors_once() {
+    let of = |quotas: &[(&str, i64)]| {
+        let quotas: Vec<_> = quotas.iter().map(|(name, of)| (*name, quota(*of, None, None))).collect();
+        gpus(&quotas)
+    };
+    let hosts = |name: &str| Flavor { topology: Some("hosts".into()), ..flavor(name) };
+    let mut keeper = cluster_queue("keeper", Some("pool"), of(&[("second", 4)]));
+    keeper.strategy = QueueingStrategy::StrictFifo;
+    keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+    let seeker = cluster_queue("seeker", Some("pool"), of(&[("first", 4), ("second", 4)]));
+    let other = cluster_queue("other", Some("pool"), of(&[("second", 1)]));
+    let locals = ["keeper", "seeker", "other"].map(|name| Event::LocalQueue(local_queue(name)));
+    let nodes = ["first", "second"].map(|name| labelled(name, &[("gpu-type", name)]));
+    let mut world = World::new(
+        [Event::Topology("hosts".into(), vec![HOSTNAME.to_owned()])]
+            .into_iter()
+            .chain(["first", "second"].map(|name| Event::Flavor(hosts(name))))
+            .chain(nodes)
+            .chain([keeper, seeker, other].map(Event::ClusterQueue))
+            .chain(locals),
+    );
+    world.put(job("above", "other", [pods("main", 1, 1, on_one_host())]));
+    world.settle();
+    assert_eq!(hosts_of(&world, "above"), ["second"]);
+    world.put(Workload { priority: 1, ..job("head", "keeper", [pods("main", 4, 1, on_one_host())]) });
+    let [leader, workers] =
+        [("leader", 1), ("workers", 4)].map(|(name, count)| pods(name, count, 1, on_one_host()));
+    world.put(job("seeker", "seeker", [leader, workers]));
+    assert_eq!(world.engine.decide(1_000), []);
+    assert!(!world.engine.has_more(), "it looks at the same heads for ever");
+    world.take_reasons();
+    assert_eq!(world.reason("seeker").token(), "WaitingForQuota");
 }

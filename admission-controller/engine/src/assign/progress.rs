@@ -33,6 +33,8 @@ pub struct Progress {
     tried: Tried,
     /// How many searches in a row went on from the one before.
     continued: usize,
+    /// Whether the last of them came to the end: what is left is that nobody goes on from it in its cycle.
+    is_over: bool,
 }
 
 impl Progress {
@@ -48,7 +50,7 @@ impl Engine {
     /// came back or changed since; but not in the next cycle, or on a busy queue no search would ever come to its end.
     pub(crate) fn progress(&self, who: WorkloadId, queue: NodeId) -> Option<Progress> {
         let record = self.workloads.get(who)?;
-        let last = record.progress.as_ref().filter(|last| last.queue == queue)?;
+        let last = record.progress.as_ref().filter(|last| last.queue == queue && !last.is_over)?;
         let recent = self.cycle_number.saturating_sub(last.cycle) <= 1;
         let same_generation = self.queues[queue].generation <= last.generation;
         let counts = if self.settings.preserve_scan_progress {
@@ -69,23 +71,42 @@ impl Engine {
         tried: &Tried,
         before: Option<&Progress>,
     ) {
+        let now = self.queues[queue].wakes;
+        let (began, continued) = before.map_or((now, 0), |one| (one.wakes, one.continued + 1));
+        self.note_search(who, queue, tried, began, continued);
+    }
+
+    /// The same for the second search of a cycle, among the flavors of the first: it is one with that, and does not begin anew what
+    /// came to its end.
+    pub(crate) fn note_progress_again(&mut self, who: WorkloadId, queue: NodeId, tried: &Tried) {
+        let first = self.workloads.get(who).and_then(|record| record.progress.as_deref());
+        let first = first.filter(|one| one.queue == queue && one.cycle == self.cycle_number);
+        match first.map(|one| (one.is_over, one.wakes, one.continued)) {
+            Some((true, ..)) => {}
+            Some((false, began, continued)) => self.note_search(who, queue, tried, began, continued),
+            None => self.note_progress(who, queue, tried, None),
+        }
+    }
+
+    /// One of searches that follow each other: how often the queue had been woken when the first began, and how many went on.
+    fn note_search(&mut self, who: WorkloadId, queue: NodeId, tried: &Tried, began: u64, continued: usize) {
         let Queue { generation, wakes: now, .. } = self.queues[queue];
-        let began = before.map_or(now, |one| one.wakes);
-        let continued = before.map_or(0, |one| one.continued + 1);
         let spec = self.queues[queue].spec.as_ref();
         let flavors = || spec.map_or(0, |spec| spec.groups.iter().map(|group| group.flavors.len()).sum());
         let ended = tried.is_empty() || continued >= flavors();
-        let Some(record) = self.workloads.get_mut(who) else { return };
         let (wakes, continued, tried) = match ended {
             false => (began, continued, tried.clone()),
             true if began != now => (now, 0, Tried::new()),
-            true => {
-                record.progress = None;
-                return;
-            }
+            true => (now, continued, Tried::new()),
         };
+        let is_over = ended && began == now;
+        let Some(record) = self.workloads.get_mut(who) else { return };
+        if is_over && continued == 0 {
+            record.progress = None;
+            return;
+        }
         let (shape, cycle) = (record.shape.clone(), self.cycle_number);
-        let progress = Progress { queue, generation, cycle, wakes, shape, tried, continued };
+        let progress = Progress { queue, generation, cycle, wakes, shape, tried, continued, is_over };
         record.progress = Some(Box::new(progress));
     }
 
@@ -98,6 +119,6 @@ impl Engine {
 
     /// Whether the last search left flavors for another.
     pub(crate) fn flavors_left(&self, who: WorkloadId) -> bool {
-        self.workloads.get(who).is_some_and(|record| record.progress.is_some())
+        self.workloads.get(who).is_some_and(|record| record.progress.as_ref().is_some_and(|one| !one.is_over))
     }
 }
