@@ -271,6 +271,11 @@ impl Configuration {
         if self.namespace.is_empty() {
             return Err(ConfigError::invalid(path, "namespace", "it must not be empty"));
         }
+        if self.take_over.is_some() && !self.leader_election.leader_elect {
+            let reason = "it must not be false with takeOver: Kueue's Lease tells who decides. A Kueue without leader election has to be \
+                          given it before";
+            return Err(ConfigError::invalid(path, "leaderElection.leaderElect", reason));
+        }
         if let Some(field) = self.negative_time() {
             return Err(ConfigError::invalid(path, field, "it must not be negative"));
         }

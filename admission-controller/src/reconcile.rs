@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::adopted::Compared;
 use crate::compose::{self, Priority};
-use crate::jobs::{self, Finish, JobKind, JobObject, JobPodSet, JobView, controller_of};
+use crate::jobs::{self, Finish, JobKind, JobObject, JobPodSet, JobView, WhenDeleted, controller_of};
 use crate::names::workload_name;
 use crate::pods::prebuilt;
 use crate::{input, reclaimable, slices};
@@ -134,9 +134,13 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
         return ended(finish);
     }
     if leaving {
-        // Who is evicted has nobody any more who would stop it, and others may wait for its quota.
-        let runs = view.active && job.kind.active_to_the_end && !workload.holds(tokens::EVICTED);
-        return after_job(runs, workload, known.ends_orphans);
+        let is_told = match job.kind.when_deleted {
+            WhenDeleted::Nothing => false,
+            // Who is evicted has nobody any more who would stop it, and others may wait for its quota.
+            WhenDeleted::Counts => !workload.holds(tokens::EVICTED),
+            WhenDeleted::Stops => true,
+        };
+        return after_job(view.active && is_told, workload, known.ends_orphans);
     }
     if let Some(words) = &view.on_hold {
         let reserved = workload.holds(tokens::QUOTA_RESERVED);

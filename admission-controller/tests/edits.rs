@@ -194,6 +194,9 @@ fn only_a_controller_that_goes_on_counting_is_waited_for_when_its_job_is_deleted
         assert!(job.view.active, "{}", kind.kind);
         let known = Known { ends_orphans: true, ..Known::default() };
         assert_eq!(next(&job, Some(&workload(ADMITTED)), known), wanted, "{}", kind.kind);
+        let evicted = next(&job, Some(&workload(&["QuotaReserved", "Admitted", "Evicted"])), known);
+        let stops = kind.kind == "AppWrapper";
+        assert_eq!(evicted, if stops { Step::Nothing } else { gone() }, "{}", kind.kind);
     }
 }
 

@@ -260,16 +260,22 @@ async fn a_job_that_grew_before_it_was_started_starts_with_the_pods_that_have_qu
 async fn what_cleans_up_after_a_deleted_job_waits_for_no_slice() {
     let world = world(4).await;
     job(&world, 2).await;
-    pod(&world, "p0").await;
+    resize(&world, 5).await;
+    for name in ["p0", "p1", "p2"] {
+        pod(&world, name).await;
+    }
+    world.pass(2).await;
     let hold = |job: &mut Value| job["metadata"]["finalizers"] = json!(["example.com/hold"]);
     world.update("batch", "jobs", "grows", false, hold).await;
     let id = GroupResource::new("batch", "jobs");
     world.cluster.store("user").delete(&id, "team", "grows", Default::default()).await.unwrap();
     world.settle().await;
-    assert_eq!(said(&world), [(2, true, "OwnerNotFound".to_owned())]);
+    let over = "OwnerNotFound".to_owned();
+    assert_eq!(said(&world), [(2, true, over.clone()), (5, false, over)]);
     pod(&world, "cleanup").await;
     world.settle().await;
-    assert!(!is_gated(&world, "cleanup"));
+    let gated = ["p0", "p1", "p2", "cleanup"].map(|name| is_gated(&world, name));
+    assert_eq!(gated, [false, false, true, false], "who had no quota gets none by this");
 }
 
 /// Else the job would run on without a Workload that counts it.
@@ -289,6 +295,27 @@ async fn a_job_whose_workloads_are_deleted_stops_though_somebody_holds_the_one_t
     for name in &names {
         world.cluster.store("user").delete(&id, "team", name, Default::default()).await.unwrap();
     }
+    world.settle().await;
+    assert_eq!(world.get("batch", "jobs", "grows").unwrap()["spec"]["suspend"], true);
+}
+
+/// The next one takes its place, or none: the job goes by the one with quota.
+#[tokio::test(start_paused = true)]
+async fn a_job_stops_when_it_is_evicted_though_somebody_holds_a_deleted_workload_that_waits() {
+    let world = world(2).await;
+    job(&world, 2).await;
+    resize(&world, 4).await;
+    let id = GroupResource::new("kueue.x-k8s.io", "workloads");
+    let names = slices(&world).into_iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned());
+    let names: Vec<String> = names.collect();
+    let hold = |one: &mut Value| {
+        one["metadata"]["finalizers"].as_array_mut().unwrap().push(json!("example.com/hold"));
+    };
+    world.update("kueue.x-k8s.io", "workloads", &names[1], false, hold).await;
+    world.cluster.store("user").delete(&id, "team", &names[1], Default::default()).await.unwrap();
+    world.settle().await;
+    let off = |one: &mut Value| one["spec"]["active"] = json!(false);
+    world.update("kueue.x-k8s.io", "workloads", &names[0], false, off).await;
     world.settle().await;
     assert_eq!(world.get("batch", "jobs", "grows").unwrap()["spec"]["suspend"], true);
 }

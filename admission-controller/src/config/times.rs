@@ -198,4 +198,13 @@ mod tests {
             assert!(error.contains(field), "{text:?} gives {error:?}");
         }
     }
+    /// Both programs would decide at once.
+    #[test]
+    fn kueues_place_is_taken_by_its_lease_alone() {
+        let text = "leaderElection: { leaderElect: false }\n";
+        assert!(Configuration::parse(Path::new("config.yaml"), text).is_ok());
+        let error =
+            Configuration::parse(Path::new("config.yaml"), &format!("{text}takeOver: {{}}\n")).unwrap_err();
+        assert!(error.to_string().contains("leaderElection.leaderElect"), "{error}");
+    }
 }

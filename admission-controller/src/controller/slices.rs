@@ -6,6 +6,7 @@ use crds::names::kueue;
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kit::events::Severity;
 use kit::patch::{self, Subresource, Target, WriteError};
 use kit::writes::Priority;
@@ -44,23 +45,28 @@ impl Controller {
                 return;
             }
         }
-        let live: Vec<&Workload> = workloads.iter().filter(|one| !one.holds(tokens::FINISHED)).collect();
-        let is_deleted = job.object.metadata.deletion_timestamp.is_some();
-        match workloads.last().filter(|_| is_deleted && live.is_empty()) {
-            Some(last) => self.open_slice_gates(unit, job, last, true),
-            None => {
-                slices::active(&live)
-                    .into_iter()
-                    .for_each(|one| self.open_slice_gates(unit, job, one, false));
+        let mut live: Vec<&Workload> = workloads.iter().filter(|one| !one.holds(tokens::FINISHED)).collect();
+        let deleted = job.object.metadata.deletion_timestamp.as_ref();
+        match (deleted, workloads.last()) {
+            (Some(at), Some(last)) if live.is_empty() => self.open_slice_gates(unit, job, last, Some(at)),
+            _ => {
+                slices::active(&live).into_iter().for_each(|one| self.open_slice_gates(unit, job, one, None))
             }
         }
-        let over = job.view.finished.is_some() || is_deleted;
+        let over = job.view.finished.is_some() || deleted.is_some();
         let mut leaving: Vec<&Workload> =
             live.iter().filter(|one| over || one.metadata.deletion_timestamp.is_some()).copied().collect();
         if !leaving.is_empty() {
             // Those with quota may have to wait for their pods.
             leaving.sort_by_key(|one| one.holds(tokens::QUOTA_RESERVED));
-            return self.end_slices(unit, job, &leaving, !over && live.len() > 1);
+            let others = !over && live.len() > 1;
+            self.end_slices(unit, job, &leaving, others);
+            let stays = |one: &Workload| one.holds(tokens::QUOTA_RESERVED);
+            if !others || leaving.iter().any(|one| stays(one)) || self.busy.contains_key(unit) {
+                return;
+            }
+            // Somebody holds what nobody waits for any more.
+            live.retain(|one| one.metadata.deletion_timestamp.is_none());
         }
         let Ok(sets) = &job.view.pod_sets else { return self.follow(unit, job, live.last().copied()) };
         match slices::plan(sets, &live) {
@@ -201,9 +207,9 @@ impl Controller {
     }
 
     /// Lets as many pods of each set be scheduled as the active slice has, those with the lowest names first. One that selects other
-    /// nodes than this slice's checks want stays behind its gate (Kueue `elastic_job_ungater.go`). After the job has been deleted, and
-    /// all its slices have ended, what is made of its templates cleans up after it: `all` of those are let go.
-    fn open_slice_gates(&mut self, unit: &Unit, job: &Job, slice: &Workload, all: bool) {
+    /// nodes than this slice's checks want stays behind its gate (Kueue `elastic_job_ungater.go`). After the job was `deleted`, and all
+    /// its slices have ended, pods that are made of its templates clean up after it: they are let go.
+    fn open_slice_gates(&mut self, unit: &Unit, job: &Job, slice: &Workload, deleted: Option<&Time>) {
         if self.config.planted.is(Bug::KeepElasticGate) {
             return;
         }
@@ -229,7 +235,12 @@ impl Controller {
         for pod in gated {
             let set = pod.pod_set.as_str();
             let Some(wanted) = marks.get(set).filter(|wanted| wanted.suit(&pod.selector)) else { continue };
-            let opens_all = all || self.config.planted.is(Bug::OpenEveryGate);
+            let cleans_up =
+                deleted.is_some_and(|at| pod.created.as_ref().is_some_and(|created| created >= at));
+            if deleted.is_some() && !cleans_up {
+                continue;
+            }
+            let opens_all = cleans_up || self.config.planted.is(Bug::OpenEveryGate);
             if let Some(room) = rooms.get_mut(set).filter(|room| **room > 0 || opens_all) {
                 *room -= 1;
                 opened.push((pod.clone(), wanted.clone()));

@@ -32,4 +32,4 @@ pub use start::{
     restore, start, stop,
 };
 pub(crate) use table::Added;
-pub use table::{JobKind, KindId, TABLE};
+pub use table::{JobKind, KindId, TABLE, WhenDeleted};

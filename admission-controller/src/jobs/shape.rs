@@ -29,8 +29,8 @@ pub struct JobKind {
     pub added: Added,
     /// Whether pods run and so quota is in use.
     pub active: Active,
-    /// Whether its controller goes on saying so of an object that is being deleted. Most leave the status of such a one as it was.
-    pub active_to_the_end: bool,
+    /// What becomes of that in an object that is being deleted and held by a finalizer.
+    pub when_deleted: WhenDeleted,
     /// Where it says which pods have ended and will not run again.
     pub ended: Ended,
     /// Where it says that all its pods are ready or have succeeded.
@@ -67,6 +67,17 @@ pub struct JobKind {
     pub prebuilt: bool,
     /// Whether it can be resized while it runs: by a second Workload while it grows.
     pub has_slices: bool,
+}
+
+/// What a job's controller does for an object that is being deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenDeleted {
+    /// It leaves the status as it was: nothing is told by it any more.
+    Nothing,
+    /// It goes on counting its pods, and stops none.
+    Counts,
+    /// It stops its pods, and says when they are gone.
+    Stops,
 }
 
 /// Tells a kind from all others: its framework and its version.

@@ -4,7 +4,7 @@ use crds::names::kueue;
 
 pub use super::shape::{
     Active, Added, Child, ChildSays, DeclaredSet, Ended, Finished, Follows, JobKind, KindId, OnHold, PodSets,
-    Ready, SetName, Stages, Submitter,
+    Ready, SetName, Stages, Submitter, WhenDeleted,
 };
 use crate::config::for_ever;
 
@@ -22,7 +22,7 @@ pub(crate) const BASE: JobKind = JobKind {
     called: None,
     added: Added::Templates,
     active: Active::Count(""),
-    active_to_the_end: false,
+    when_deleted: WhenDeleted::Nothing,
     ended: Ended::Unknown,
     ready: Ready::Condition("Ready"),
     finished: Finished::Conditions(&[]),
@@ -171,7 +171,7 @@ pub static TABLE: &[JobKind] = &[
             fewer: Some((kueue::JOB_MIN_PARALLELISM, kueue::JOB_COMPLETIONS_EQUAL_PARALLELISM)),
         },
         active: Active::Count("/status/active"),
-        active_to_the_end: true,
+        when_deleted: WhenDeleted::Counts,
         ended: Ended::Pods {
             succeeded: "/status/succeeded",
             mode: "/spec/completionMode",
@@ -327,7 +327,7 @@ pub static TABLE: &[JobKind] = &[
         added: Added::PodSetInfos,
         rechecked: false,
         active: Active::Condition("QuotaReserved"),
-        active_to_the_end: true,
+        when_deleted: WhenDeleted::Stops,
         ready: Ready::Condition("PodsReady"),
         finished: Finished::Says {
             at: "/status/phase",

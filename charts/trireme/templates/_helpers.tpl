@@ -293,6 +293,7 @@ metadata:
   labels: {{- include "trireme.labels" . | nindent 4 }}
 spec:
   maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels: {{- include "trireme.selector" . | nindent 6 }}
 {{- end }}
@@ -321,4 +322,11 @@ spec:
   resources: [leases]
   resourceNames: [{{ dig "leaderElection" "resourceName" (.values.config.leaseName | default .component) .values.config | quote }}]
   verbs: [get, patch]
+{{- end }}
+
+{{- /* Whether the visibility API is served and wanted; empty if not. */}}
+{{- define "trireme.visibility" -}}
+{{- with .Values.admissionController -}}
+{{- if and .enabled .visibility (dig "featureGates" "VisibilityOnDemand" true .config) }}true{{ end -}}
+{{- end -}}
 {{- end }}

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crds::names::kueue;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::workload::Workload;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kit::watch::Change;
 use model::selector::Labels;
 use quota_engine::Uid;
@@ -27,6 +28,7 @@ pub(in crate::controller) struct SlicePod {
     chain: String,
     pub(in crate::controller) pod_set: String,
     pub(in crate::controller) gates: Vec<String>,
+    pub(in crate::controller) created: Option<Time>,
     /// Of one that waits: its node selector, which stays as it is.
     pub(in crate::controller) selector: Labels,
     pub(in crate::controller) has_ended: bool,
@@ -52,9 +54,22 @@ impl SlicePod {
         if chain.is_empty() {
             let (namespace, name, pod_set) = <(String, String, String)>::default();
             let (gates, selector) = (Vec::new(), Labels::new());
-            return Self { uid, version, namespace, name, chain, pod_set, gates, selector, has_ended };
+            let created = None;
+            return Self {
+                uid,
+                version,
+                namespace,
+                name,
+                chain,
+                pod_set,
+                gates,
+                created,
+                selector,
+                has_ended,
+            };
         }
         let mut kept = Self {
+            created: metadata.creation_timestamp,
             uid,
             version,
             namespace: metadata.namespace.unwrap_or_default(),

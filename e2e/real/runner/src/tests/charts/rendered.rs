@@ -32,6 +32,7 @@ pub(super) fn all() -> Vec<Test> {
         Test::new("charts/the_visibility_api_is_that_of_the_program", api_services_agree),
         Test::new("charts/the_roles_of_people_are_named_as_kueues", roles_of_people),
         Test::new("charts/in_kueues_place_its_webhooks_are_those", in_kueues_place),
+        Test::new("charts/what_is_not_served_has_no_api_service", unserved),
         Test::new("charts/definitions/are_those_generated", generated),
         Test::new("charts/definitions/another_namespace_converts", |world| {
             converts(world, "conversion.namespace=quota", "namespace", "quota")
@@ -175,6 +176,14 @@ async fn in_kueues_place(world: Arc<World>) -> Result<Outcome> {
     ensure!(!ours, "{kinds:?}");
     let reader = |one: &Value| one["roleRef"]["name"] == "extension-apiserver-authentication-reader";
     ensure!(objects.iter().any(reader), "who may read by whom the API server proves itself");
+    Ok(Outcome::Passed)
+}
+
+/// An APIService that nobody answers keeps every namespace from being deleted.
+async fn unserved(world: Arc<World>) -> Result<Outcome> {
+    let set = "admissionController.config.featureGates.VisibilityOnDemand=false";
+    let objects = need!(Helm::new(&world)).template("trireme", &["--set", set]).await?;
+    ensure!(objects.iter().all(|one| one["kind"] != "APIService"), "{set} makes an APIService");
     Ok(Outcome::Passed)
 }
 
