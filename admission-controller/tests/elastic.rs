@@ -254,7 +254,6 @@ async fn a_job_that_grew_before_it_was_started_starts_with_the_pods_that_have_qu
     assert!(!is_gated(&world, "p2"));
 }
 
-/// From now on no Workload can be made.
 /// KubeRay makes the pod that cleans up after a cluster of the head's template, which has the gate.
 #[tokio::test(start_paused = true)]
 async fn what_cleans_up_after_a_deleted_job_waits_for_no_slice() {
@@ -278,6 +277,22 @@ async fn what_cleans_up_after_a_deleted_job_waits_for_no_slice() {
     assert_eq!(gated, [false, false, true, false], "who had no quota gets none by this");
 }
 
+/// A foreign finalizer on the second of the slices; the names of all.
+async fn hold_waiting(world: &World) -> Vec<String> {
+    let name = |one: Value| one["metadata"]["name"].as_str().unwrap().to_owned();
+    let names: Vec<String> = slices(world).into_iter().map(name).collect();
+    let hold = |one: &mut Value| {
+        one["metadata"]["finalizers"].as_array_mut().unwrap().push(json!("example.com/hold"));
+    };
+    world.update("kueue.x-k8s.io", "workloads", &names[1], false, hold).await;
+    names
+}
+
+async fn delete_slice(world: &World, name: &str) {
+    let id = GroupResource::new("kueue.x-k8s.io", "workloads");
+    world.cluster.store("user").delete(&id, "team", name, Default::default()).await.unwrap();
+}
+
 /// Else the job would run on without a Workload that counts it.
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_workloads_are_deleted_stops_though_somebody_holds_the_one_that_waits() {
@@ -285,15 +300,9 @@ async fn a_job_whose_workloads_are_deleted_stops_though_somebody_holds_the_one_t
     job(&world, 2).await;
     resize(&world, 4).await;
     assert_eq!(said(&world), [(2, true, String::new()), (4, false, String::new())]);
-    let id = GroupResource::new("kueue.x-k8s.io", "workloads");
-    let names = slices(&world).into_iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned());
-    let names: Vec<String> = names.collect();
-    let hold = |one: &mut Value| {
-        one["metadata"]["finalizers"].as_array_mut().unwrap().push(json!("example.com/hold"));
-    };
-    world.update("kueue.x-k8s.io", "workloads", &names[1], false, hold).await;
+    let names = hold_waiting(&world).await;
     for name in &names {
-        world.cluster.store("user").delete(&id, "team", name, Default::default()).await.unwrap();
+        delete_slice(&world, name).await;
     }
     world.settle().await;
     assert_eq!(world.get("batch", "jobs", "grows").unwrap()["spec"]["suspend"], true);
@@ -305,14 +314,8 @@ async fn a_job_stops_when_it_is_evicted_though_somebody_holds_a_deleted_workload
     let world = world(2).await;
     job(&world, 2).await;
     resize(&world, 4).await;
-    let id = GroupResource::new("kueue.x-k8s.io", "workloads");
-    let names = slices(&world).into_iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned());
-    let names: Vec<String> = names.collect();
-    let hold = |one: &mut Value| {
-        one["metadata"]["finalizers"].as_array_mut().unwrap().push(json!("example.com/hold"));
-    };
-    world.update("kueue.x-k8s.io", "workloads", &names[1], false, hold).await;
-    world.cluster.store("user").delete(&id, "team", &names[1], Default::default()).await.unwrap();
+    let names = hold_waiting(&world).await;
+    delete_slice(&world, &names[1]).await;
     world.settle().await;
     let off = |one: &mut Value| one["spec"]["active"] = json!(false);
     world.update("kueue.x-k8s.io", "workloads", &names[0], false, off).await;
@@ -320,6 +323,7 @@ async fn a_job_stops_when_it_is_evicted_though_somebody_holds_a_deleted_workload
     assert_eq!(world.get("batch", "jobs", "grows").unwrap()["spec"]["suspend"], true);
 }
 
+/// From now on no Workload can be made.
 fn refuse_workloads(world: &World) {
     let aim = Aim { verbs: vec![Verb::Create], ..Aim::default() };
     let aim = aim.by("layer1").on(GroupResource::new("kueue.x-k8s.io", "workloads"));

@@ -61,8 +61,8 @@ impl Controller {
             leaving.sort_by_key(|one| one.holds(tokens::QUOTA_RESERVED));
             let others = !over && live.len() > 1;
             self.end_slices(unit, job, &leaving, others);
-            let stays = |one: &Workload| one.holds(tokens::QUOTA_RESERVED);
-            if !others || leaving.iter().any(|one| stays(one)) || self.busy.contains_key(unit) {
+            let has_quota = leaving.iter().any(|one| one.holds(tokens::QUOTA_RESERVED));
+            if !others || has_quota || self.busy.contains_key(unit) {
                 return;
             }
             // Somebody holds what nobody waits for any more.
@@ -223,8 +223,9 @@ impl Controller {
         let pods = self.world.slice_pods_of(slice);
         let is_open =
             |pod: &SlicePod| !pod.is_gated() || self.busy.contains_key(&Unit::Gate(pod.uid.clone()));
-        let (open, mut gated): (Vec<&SlicePod>, Vec<&SlicePod>) =
-            pods.into_iter().filter(|pod| !pod.has_ended).partition(|pod| is_open(pod));
+        let cleans_up = |pod: &SlicePod| deleted.is_none_or(|at| pod.created.as_ref() >= Some(at));
+        let concerned = pods.into_iter().filter(|pod| !pod.has_ended && cleans_up(pod));
+        let (open, mut gated): (Vec<&SlicePod>, Vec<&SlicePod>) = concerned.partition(|pod| is_open(pod));
         for pod in open {
             if let Some(room) = rooms.get_mut(pod.pod_set.as_str()) {
                 *room -= 1;
@@ -235,12 +236,7 @@ impl Controller {
         for pod in gated {
             let set = pod.pod_set.as_str();
             let Some(wanted) = marks.get(set).filter(|wanted| wanted.suit(&pod.selector)) else { continue };
-            let cleans_up =
-                deleted.is_some_and(|at| pod.created.as_ref().is_some_and(|created| created >= at));
-            if deleted.is_some() && !cleans_up {
-                continue;
-            }
-            let opens_all = cleans_up || self.config.planted.is(Bug::OpenEveryGate);
+            let opens_all = deleted.is_some() || self.config.planted.is(Bug::OpenEveryGate);
             if let Some(room) = rooms.get_mut(set).filter(|room| **room > 0 || opens_all) {
                 *room -= 1;
                 opened.push((pod.clone(), wanted.clone()));
