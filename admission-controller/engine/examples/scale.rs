@@ -95,9 +95,14 @@ fn drain(world: &mut World) -> (Spent, usize) {
     }
 }
 
+/// As the API server gives them.
+fn uuid(number: usize) -> String {
+    format!("00000000-0000-4000-8000-{number:012x}")
+}
+
 fn put_many(world: &mut World, workloads: usize, queues: usize) {
     for number in 0..workloads {
-        let mut one = workload(&format!("w{number:06}"), &format!("cq-{}", number % queues), 1, 0);
+        let mut one = workload(&uuid(number), &format!("cq-{}", number % queues), 1, 0);
         one.queued_at_ms = i64::try_from(number).unwrap();
         world.engine.apply(Event::Workload(Box::new(one)));
     }

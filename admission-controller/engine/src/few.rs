@@ -40,8 +40,16 @@ impl<K: Ord, V> Few<K, V> {
     pub fn insert(&mut self, key: K, value: V) {
         match self.0.binary_search_by(|(known, _)| known.cmp(&key)) {
             Ok(at) => self.0[at].1 = value,
-            Err(at) => self.0.insert(at, (key, value)),
+            Err(at) => self.insert_at(at, key, value),
         }
+    }
+
+    /// The first one gets no more room than it needs: mostly there is no other.
+    fn insert_at(&mut self, at: usize, key: K, value: V) {
+        if self.0.is_empty() {
+            self.0.reserve_exact(1);
+        }
+        self.0.insert(at, (key, value));
     }
 
     /// The value of a key, which is `otherwise` where it has none yet.
@@ -49,7 +57,7 @@ impl<K: Ord, V> Few<K, V> {
         let at = match self.0.binary_search_by(|(known, _)| known.cmp(&key)) {
             Ok(at) => at,
             Err(at) => {
-                self.0.insert(at, (key, otherwise));
+                self.insert_at(at, key, otherwise);
                 at
             }
         };
