@@ -55,6 +55,7 @@ pub mod webhook;
 pub mod words;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crds::names::trireme;
 use kit::Context;
@@ -83,6 +84,10 @@ pub const CERTIFICATE_SECRET: &str = "admission-controller-tls";
 /// So many questions to the task that decides may wait: it answers them one by one.
 const QUESTIONS: usize = 8;
 
+/// So long a replica is not ready because its first lists are not complete: what it answers until then knows of no LocalQueue. No
+/// longer, as a list may need the conversion that it serves itself, and nobody asks it for that before it is ready.
+const LISTS_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Why the program cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -103,6 +108,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let namespace = config.file.namespace.clone();
     tell_notices(&config.file);
     let readiness = Readiness::new();
+    let serving = readiness.require("webhooks", "nothing listens for reviews yet");
     let synced = readiness.require("caches", "the first lists are not complete");
     let (ask, asked) = mpsc::channel(QUESTIONS);
     let (lease_namespace, lease_name) = config.file.lease();
@@ -147,6 +153,12 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
         ctx.tasks.spawn(takeover::keep(ctx.clone(), file, leadership, authority));
     }
     http::publish(&ctx, &namespace, trireme::ADMISSION_SERVICE, &listen, router).await?;
+    serving.met();
+    let (clock, listed) = (ctx.clock.clone(), synced.clone());
+    ctx.tasks.spawn(async move {
+        clock.sleep(LISTS_PATIENCE).await;
+        listed.met();
+    });
 
     controller::Controller::new(ctx, config, leadership, synced, counted, surroundings).run(asked).await;
     if let Some(lease) = lease {

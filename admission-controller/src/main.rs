@@ -10,7 +10,7 @@ use std::time::Duration;
 use admission_controller::config::Webhooks;
 use admission_controller::{Config, Configuration, shadow, takeover};
 use clap::Parser;
-use kit::http::Listen;
+use kit::http::{EVERYWHERE, Listen};
 use kit::process;
 
 /// Decides whether jobs may take their share of quota: suspends them, admits them through the ClusterQueues of
@@ -24,7 +24,7 @@ struct Cli {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where health, metrics and state are served, over plain HTTP.
-    #[arg(long, default_value = "0.0.0.0:8081", value_name = "ADDRESS")]
+    #[arg(long, default_value = "[::]:8081", value_name = "ADDRESS")]
     admin_address: SocketAddr,
     /// Whether other replicas may run: then the one that holds the lease writes.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         };
     }
     let config = Config {
-        webhooks: Webhooks::OwnCertificates(SocketAddr::from(([0, 0, 0, 0], file.webhook.port))),
+        webhooks: Webhooks::OwnCertificates(SocketAddr::new(EVERYWHERE, file.webhook.port)),
         admin: Some(Listen::Plain(cli.admin_address)),
         leader_election: cli.leader_elect,
         file,

@@ -387,3 +387,17 @@ async fn a_replica_that_no_longer_leads_sleeps_although_something_is_due() {
     world.settle().await;
     assert!(world.is("bert", "Admitted"), "{:?}", world.condition("bert", "QuotaReserved"));
 }
+
+/// A list may need the conversion that the program serves, and for that nobody asks a replica that is not ready.
+#[tokio::test(start_paused = true)]
+async fn who_cannot_list_is_ready_to_convert_after_a_while() {
+    let world = World::new(true).await;
+    let lists = Aim { verbs: vec![Verb::List], ..Aim::default() };
+    let workloads = GroupResource::new("kueue.x-k8s.io", "workloads");
+    world.cluster.faults().add(lists.by("layer1").on(workloads), 1_000_000, 1_000, Fault::ServerError(500));
+    world.start("layer1");
+    world.pass(5).await;
+    assert_eq!(world.page("/readyz").await, "caches: the first lists are not complete\n");
+    world.pass(6).await;
+    assert_eq!(world.page("/readyz").await, "ok\n");
+}

@@ -1,14 +1,15 @@
 //! `gang-scheduler`: places the pods of a job together, or none of them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use gang_scheduler::Config;
+use kit::http::EVERYWHERE;
 
 /// Beside admission-controller's 8081 and node-agent's 8083, so that all three can share a host.
-const ADMIN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8082);
+const ADMIN_ADDRESS: SocketAddr = SocketAddr::new(EVERYWHERE, 8082);
 
 /// Places the pods of a job together, or none of them: for pods whose schedulerName is one of those configured
 /// (trireme, volcano, kai-scheduler, kube-batch and ml-scheduler without a file).
@@ -20,7 +21,7 @@ struct Cli {
     /// Configuration file (YAML). Without it every setting has its default.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where health, metrics and state are served, over plain HTTP; beats the file's adminAddress. [default: 0.0.0.0:8082]
+    /// Where health, metrics and state are served, over plain HTTP; beats the file's adminAddress. [default: [::]:8082]
     #[arg(long, value_name = "ADDRESS")]
     admin_address: Option<SocketAddr>,
 }

@@ -1,6 +1,6 @@
 //! Serving HTTP: over TLS or plain on TCP, or, in a simulation, without any socket.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,13 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections at a time: the API servers of a large cluster keep a few each, scrapers one.
 const MAX_CONNECTIONS: usize = 512;
+
+/// All addresses of the machine, be they IPv4 or IPv6.
+pub const EVERYWHERE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+/// `EAFNOSUPPORT` of Linux: what a kernel without IPv6 says.
+const NO_SUCH_FAMILY: i32 = 97;
+/// `EADDRNOTAVAIL` of Linux: what one says whose IPv6 is switched off.
+const NO_SUCH_ADDRESS: i32 = 99;
 
 /// Who sent a request over a socket, among its extensions. Requests within the process have none.
 #[derive(Clone, Copy, Debug)]
@@ -89,10 +96,25 @@ pub async fn publish(
         Listen::Tls(address, config) => (*address, Some(TlsAcceptor::from(config.clone()))),
     };
     let error = |source| ListenError { address, source };
-    let listener = TcpListener::bind(address).await.map_err(error)?;
+    let listener = bind(address).await.map_err(error)?;
     let local = listener.local_addr().map_err(error)?;
     ctx.tasks.spawn(accept(ctx.tasks.clone(), listener, tls, router));
     Ok(Some(local))
+}
+
+/// Every address is `[::]`, of IPv4 too; where the kernel has no IPv6 it is that of IPv4.
+async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let tried = TcpListener::bind(address).await;
+    let lacks_ipv6 = |error: &std::io::Error| {
+        address == SocketAddr::new(EVERYWHERE, address.port())
+            && matches!(error.raw_os_error(), Some(NO_SUCH_FAMILY | NO_SUCH_ADDRESS))
+    };
+    match tried {
+        Err(error) if lacks_ipv6(&error) => {
+            TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()))).await
+        }
+        tried => tried,
+    }
 }
 
 /// The router with the body limit and the time limit every service here has.
@@ -236,6 +258,16 @@ mod tests {
             .await
             .unwrap_err();
         assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+
+    /// Whether the machine has IPv6 or not.
+    #[tokio::test]
+    async fn everywhere_is_where_ipv4_is_too() {
+        let ctx = context();
+        let listen = Listen::Plain(SocketAddr::new(EVERYWHERE, 0));
+        let address = publish(&ctx, "ns", "s", &listen, router()).await.unwrap().unwrap();
+        assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, address.port())).await.is_ok());
+        ctx.tasks.stop();
     }
 
     #[tokio::test(start_paused = true)]

@@ -82,10 +82,10 @@ pub struct Versions {
 }
 
 /// Everything the driver shows at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Enumeration {
-    /// Its versions.
-    pub versions: Versions,
+    /// Its versions; `None` where there is no driver, nor anything to drive.
+    pub versions: Option<Versions>,
     /// The GPUs that answered, by index.
     pub gpus: Vec<Gpu>,
     /// Indices that the driver counts but that did not answer, and why.

@@ -112,7 +112,7 @@ impl Inventory {
 
     fn take_in(&mut self, seen: Enumeration) {
         self.driver_error = None;
-        self.versions = Some(seen.versions);
+        self.versions = seen.versions.or(self.versions.take());
         self.shown = seen.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
         let silent: BTreeMap<u32, DriverError> = seen.silent.into_iter().collect();
         for device in &mut self.devices {

@@ -47,7 +47,7 @@ struct Cli {
     #[arg(long, default_value = "/sys")]
     sys_root: PathBuf,
     /// Where health, metrics and state are served, over plain HTTP.
-    #[arg(long, default_value = "0.0.0.0:8083", value_name = "ADDRESS")]
+    #[arg(long, default_value = "[::]:8083", value_name = "ADDRESS")]
     admin_address: SocketAddr,
     #[command(flatten)]
     flags: Flags,

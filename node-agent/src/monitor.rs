@@ -133,6 +133,10 @@ impl Monitor {
     async fn watch(&mut self) {
         // A GPU that is gone has no events, and one that is back must be asked for them again.
         let uuids = self.inventory.shown().clone();
+        if uuids.is_empty() {
+            self.watching = None;
+            return;
+        }
         match (&self.watching, self.watched_at) {
             (Some((_, watched)), _) if *watched == uuids => return,
             (None, Some(last)) if self.ctx.clock.monotonic() < last + self.intervals.probe => {

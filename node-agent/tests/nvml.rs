@@ -11,7 +11,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fake_nvml::{Handle, World, WorldSpec};
-use node_agent::driver::{DriverError, DriverEvent, FakeDriver, Gpu, GpuDriver, MigMode, NvmlDriver, Probe};
+use node_agent::driver::{
+    DriverError, DriverEvent, Enumeration, FakeDriver, Gpu, GpuDriver, MigMode, NvmlDriver, Probe,
+};
 
 const CHILD: &str = "TRIREME_NVML_TEST_CHILD";
 
@@ -134,8 +136,22 @@ fn in_child() {
     let event = events.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!(event, DriverEvent::Xid { gpu: Some(seen.gpus[1].uuid.clone()), code: 79 });
     drop(guard);
+}
 
-    // A library that is not there says so.
-    let missing = NvmlDriver::new(Some("/nowhere/libnvidia-ml.so.1".into()), "/sys").enumerate().unwrap_err();
-    assert_eq!(missing.reason(), "NvmlLibraryMissing");
+/// A library that is not there says so, unless there is nothing on the bus that it would be for.
+#[test]
+fn a_machine_without_gpus_needs_no_driver() {
+    let folder = tempfile::tempdir().unwrap();
+    let nvml = || NvmlDriver::new(Some("/nowhere/libnvidia-ml.so.1".into()), folder.path());
+    let why = |driver: &NvmlDriver| driver.enumerate().map_err(|error| error.reason());
+    assert_eq!(why(&nvml()), Err("NvmlLibraryMissing"), "whether there is a GPU is not known");
+    let plug_in = |address: &str, vendor: &str| {
+        let device = folder.path().join("bus/pci/devices").join(address);
+        std::fs::create_dir_all(&device).unwrap();
+        std::fs::write(device.join("vendor"), format!("{vendor}\n")).unwrap();
+    };
+    plug_in("0000:00:1f.0", "0x8086");
+    assert_eq!(why(&nvml()), Ok(Enumeration::default()));
+    plug_in("0000:1b:00.0", "0x10de");
+    assert_eq!(why(&nvml()), Err("NvmlLibraryMissing"));
 }

@@ -70,11 +70,7 @@ const FIELDS: &[(&str, In, Support)] = &[
     ("health.livenessEndpointName", Both, ADMIN),
     ("pprofBindAddress", Both, Unsupported("there is no profiler to be asked")),
     ("controller.groupKindConcurrency", Both, ONE_TASK),
-    (
-        "controller.cacheSyncTimeout",
-        Both,
-        Moot("first lists are waited for as long as they take; /readyz tells"),
-    ),
+    ("controller.cacheSyncTimeout", Both, Moot("first lists are waited for as long as they take")),
     ("tls.minVersion", Both, Only("VersionTLS12")),
     ("tls.cipherSuites", Both, Unsupported("the library's safe suites are used")),
     ("tls.curvePreferences", Both, Unsupported("the library's safe groups are used")),

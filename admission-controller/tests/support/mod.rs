@@ -335,7 +335,8 @@ impl World {
         events.iter().filter(about).map(reason).collect()
     }
 
-    async fn page(&self, path: &str) -> String {
+    /// A page of the program, whatever its status.
+    pub(crate) async fn page(&self, path: &str) -> String {
         let name = crds::names::trireme::ADMISSION_SERVICE;
         let service = self.services.resolve("trireme-system", name).remove(0);
         let request = http::Request::get(path).body(Body::empty()).unwrap();

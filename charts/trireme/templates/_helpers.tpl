@@ -123,6 +123,13 @@ metadata:
   labels: {{- include "trireme.labels" . | nindent 4 }}
 spec:
   replicas: {{ .values.replicas }}
+  {{- if not (dig "leaderElection" "leaderElect" true .values.config) }}
+  {{- if gt (int .values.replicas) 1 }}
+  {{- fail (printf "%s.replicas is %v, and with leaderElection.leaderElect false each would decide for itself; set it to 1" (camelcase .component | untitle) .values.replicas) }}
+  {{- end }}
+  # There is no Lease, so the next one does not begin before the last has ended.
+  strategy: { type: Recreate }
+  {{- end }}
   selector:
     matchLabels: {{- include "trireme.selector" . | nindent 6 }}
   template:
@@ -144,6 +151,13 @@ spec:
       {{- with .values.tolerations }}
       tolerations: {{- toYaml . | nindent 8 }}
       {{- end }}
+      {{- with .values.affinity }}
+      affinity: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if .https }}
+      # What it has begun has half a minute to end, after those who still send it reviews have heard that it goes.
+      terminationGracePeriodSeconds: 40
+      {{- end }}
       topologySpreadConstraints:
         - maxSkew: 1
           topologyKey: kubernetes.io/hostname
@@ -160,7 +174,7 @@ spec:
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           args:
             - --config=/etc/trireme/config.yaml
-            - --admin-address=0.0.0.0:8080
+            - "--admin-address=[::]:8080"
           env:
             - name: TRIREME_LOG
               value: {{ .values.logFilter | quote }}
@@ -175,6 +189,11 @@ spec:
             httpGet: { path: /healthz, port: admin }
           readinessProbe:
             httpGet: { path: /readyz, port: admin }
+          {{- if .https }}
+          # API servers and proxies hear within this time that it takes no more connections.
+          lifecycle:
+            preStop: { sleep: { seconds: 5 } }
+          {{- end }}
           resources: {{- toYaml .values.resources | nindent 12 }}
           securityContext:
             allowPrivilegeEscalation: false

@@ -52,7 +52,7 @@ impl GpuDriver for FakeDriver {
                 }
             }
             let links = links(world, &gpus);
-            Ok(Enumeration { versions, gpus, silent, links })
+            Ok(Enumeration { versions: Some(versions), gpus, silent, links })
         })
     }
 

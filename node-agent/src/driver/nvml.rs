@@ -34,6 +34,9 @@ const LIBRARY_FOLDERS: [&str; 6] = [
     "lib/aarch64-linux-gnu",
 ];
 
+/// NVIDIA among the vendors of PCI devices, as sysfs writes it.
+const VENDOR: &str = "0x10de";
+
 /// The library's name.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
@@ -78,6 +81,15 @@ impl NvmlDriver {
         Ok(nvml)
     }
 
+    /// Whether there is nothing of NVIDIA's on the PCI bus. Of machines that have none, such as those with a GPU in their processor,
+    /// it is not known.
+    fn has_nothing(&self) -> bool {
+        let Ok(devices) = std::fs::read_dir(self.sys_root.join("bus/pci/devices")) else { return false };
+        let vendor = |device: std::fs::DirEntry| std::fs::read_to_string(device.path().join("vendor"));
+        let vendors: Vec<String> = devices.flatten().filter_map(|device| vendor(device).ok()).collect();
+        !vendors.is_empty() && vendors.iter().all(|vendor| vendor.trim() != VENDOR)
+    }
+
     /// The library is initialised again by the next question.
     fn close(&self) {
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -104,7 +116,13 @@ impl GpuDriver for NvmlDriver {
     }
 
     fn enumerate(&self) -> Result<Enumeration, DriverError> {
-        let nvml = self.open()?;
+        let nvml = match self.open() {
+            // Nodes without GPUs have no driver: that is as it should be.
+            Err(DriverError::LibraryMissing(_) | DriverError::DriverNotLoaded) if self.has_nothing() => {
+                return Ok(Enumeration::default());
+            }
+            opened => opened?,
+        };
         let answer = enumerate(&nvml, &self.sys_root);
         // Nothing at all is what a library says that was opened before the driver was loaded anew: the next look opens it
         // afresh, whatever the error is called.
@@ -191,7 +209,7 @@ fn enumerate(nvml: &Nvml, sys_root: &Path) -> Result<Enumeration, DriverError> {
         }
     }
     let links = links(nvml, &gpus);
-    Ok(Enumeration { versions, gpus, silent, links })
+    Ok(Enumeration { versions: Some(versions), gpus, silent, links })
 }
 
 fn describe(device: &Device<'_>, index: u32, sys_root: &Path) -> Result<Gpu, NvmlError> {

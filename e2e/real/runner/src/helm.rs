@@ -257,7 +257,7 @@ impl Site {
         for argument in container["args"].as_array().context("arguments")? {
             let argument = argument.as_str().context("a string")?;
             let here = argument.replace("/etc/trireme/config.yaml", &file.display().to_string());
-            command.arg(here.replace("0.0.0.0:8080", &format!("127.0.0.1:{admin}")));
+            command.arg(here.replace("[::]:8080", &format!("127.0.0.1:{admin}")));
         }
         for variable in container["env"].as_array().context("an environment")? {
             let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {

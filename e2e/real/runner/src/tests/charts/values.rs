@@ -79,6 +79,12 @@ const CASES: &[Case] = &[
         Present(r#""nodeSelector":{"zone":"one"}"#),
     ),
     Case(
+        "admissionController.affinity",
+        "admission-controller",
+        ".podAffinity.own=one",
+        Present(r#""affinity":{"podAffinity":{"own":"one"}}"#),
+    ),
+    Case(
         "admissionController.tolerations",
         "admission-controller",
         "[0].key=own",
@@ -131,6 +137,12 @@ const CASES: &[Case] = &[
         Present(r#""nodeSelector":{"zone":"one"}"#),
     ),
     Case(
+        "gangScheduler.affinity",
+        "gang-scheduler",
+        ".podAffinity.own=one",
+        Present(r#""affinity":{"podAffinity":{"own":"one"}}"#),
+    ),
+    Case(
         "gangScheduler.tolerations",
         "gang-scheduler",
         "[0].key=own",
@@ -169,6 +181,12 @@ const CASES: &[Case] = &[
     Case("nodeAgent.cdiFolder", "node-agent", "=/var/run/cdi", Present("--cdi-folder=/var/run/cdi")),
     Case("nodeAgent.resources", "node-agent", ".limits.memory=3Gi", Present(r#""memory":"3Gi""#)),
     Case("nodeAgent.nodeSelector", "node-agent", ".zone=one", Present(r#""nodeSelector":{"zone":"one"}"#)),
+    Case(
+        "nodeAgent.affinity",
+        "node-agent",
+        ".podAffinity.own=one",
+        Present(r#""affinity":{"podAffinity":{"own":"one"}}"#),
+    ),
     Case("nodeAgent.tolerations", "node-agent", "[0].key=own", Present(r#""tolerations":[{"key":"own"}]"#)),
     Case("nodeAgent.priorityClassName", "node-agent", "=own", Present(r#""priorityClassName":"own""#)),
     Case("metrics.podMonitor", "", "=true", Present(r#""kind":"PodMonitor""#)),
@@ -182,6 +200,7 @@ const WRONG: &[(&str, &str)] = &[
     ("admissionController.webhooks.failurePolicy=Perhaps", "failurePolicy"),
     ("admissionController.webhooks.timeoutSeconds=31", "timeoutSeconds"),
     ("admissionController.config.namespace=elsewhere", "admissionController.config.namespace is set by"),
+    ("admissionController.config.leaderElection.leaderElect=false", "admissionController.replicas is 2"),
     ("admissionController.config.webhook.port=443", "/admissionController/config/webhook/port"),
     ("admissionController.config.integrations.frameworks={batch/cronjob}", "'kubeflow.org/pytorchjob'"),
     ("gangScheduler.config.leaseNamespace=elsewhere", "gangScheduler.config.leaseNamespace is set by"),
