@@ -154,10 +154,13 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     }
     http::publish(&ctx, &namespace, trireme::ADMISSION_SERVICE, &listen, router).await?;
     serving.met();
-    let (clock, listed) = (ctx.clock.clone(), synced.clone());
+    let (clock, tasks, listed) = (ctx.clock.clone(), ctx.tasks.clone(), synced.clone());
     ctx.tasks.spawn(async move {
-        clock.sleep(LISTS_PATIENCE).await;
-        listed.met();
+        tokio::select! {
+            biased;
+            () = tasks.stopping() => {}
+            () = clock.sleep(LISTS_PATIENCE) => listed.met(),
+        }
     });
 
     controller::Controller::new(ctx, config, leadership, synced, counted, surroundings).run(asked).await;
