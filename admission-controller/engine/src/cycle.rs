@@ -130,7 +130,7 @@ impl Engine {
         let mut pass = Pass::default();
         self.cycle_number += 1;
         self.cycle_began_at = self.last_id();
-        self.departed.clear();
+        self.note_who_leaves();
         let (heads, fresh) = self.heads();
         let seconds = self.nominate_seconds();
         if fresh == 0 && seconds.is_empty() {

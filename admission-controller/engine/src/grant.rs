@@ -8,6 +8,7 @@ use crate::decision::{Decision, DecisionId, Evict, EvictReason, Outcome, Reserve
 use crate::engine::Engine;
 use crate::input::{Admission, DelayedTopology, Standing};
 use crate::places::{Places, more_than};
+use crate::queue::Queue;
 use crate::reason::PendingReason;
 use crate::record::{HoldState, Holding, Phase, Refusal};
 use crate::tree::{Ledger, NodeId, Usage};
@@ -223,6 +224,30 @@ impl Engine {
         let victim_path = self.tree.path_text(queue);
         let evict = Evict { id, victim, based_on, reason, preemptor, preemptor_path, victim_path };
         self.out.push(Decision::Evict(evict));
+    }
+
+    /// Who was told to leave in an earlier cycle counts as in use, too, where the turns of heads are worked out by shares.
+    pub(crate) fn note_who_leaves(&mut self) {
+        self.departed.clear();
+        if self.settings.fair_sharing.is_none() {
+            return;
+        }
+        let leaving = |queue: &Queue| queue.leaving > 0;
+        let left: Vec<_> = self
+            .queues
+            .iter()
+            .filter(|queue| leaving(queue))
+            .flat_map(|queue| self.usage_of_leavers(queue))
+            .collect();
+        for (queue, usage) in left {
+            self.departs(queue, &usage);
+        }
+    }
+
+    fn usage_of_leavers(&self, queue: &Queue) -> Vec<(NodeId, Arc<Usage>)> {
+        let holdings = queue.holding.iter().filter_map(|who| self.holding(*who));
+        let leaving = holdings.filter(|holding| holding.is_leaving());
+        leaving.map(|holding| (queue.node, Arc::clone(&holding.usage))).collect()
     }
 
     /// Until the cycle ends this counts as in use where the turns of heads are worked out.

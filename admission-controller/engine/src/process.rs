@@ -179,6 +179,11 @@ impl Engine {
         let granted = Granted { admission, usage: Arc::new(usage), places };
         match verdict {
             Verdict::Preempt(targets) => self.preempt(head, granted, &targets, held_back, now_ms),
+            // As if those it waits for were to leave for it.
+            Verdict::Wait if self.is_gated(head.who()) => {
+                self.forget_progress(head.who());
+                self.put_aside(head, PendingReason::PreemptionGated, false)
+            }
             Verdict::Fit | Verdict::Wait => self.take_room(head, granted, now_ms),
         }
     }

@@ -105,6 +105,25 @@ fn a_closed_gate_forbids_to_preempt_and_nothing_else() {
 }
 
 #[test]
+fn a_closed_gate_forbids_to_be_promised_the_room_of_those_who_leave_already() {
+    let settings = Settings { preemption_gates: true, ..Settings::default() };
+    let within =
+        Preemption { within_cluster_queue: WithinClusterQueue::LowerPriority, ..Preemption::default() };
+    let mut world = world(settings, vec![queue("a", "pool", 4, within)]);
+    world.put(workload("low", "a", 4, 0));
+    world.settle();
+    world.begins_to_leave("low");
+    let mut high = workload("high", "a", 4, 1);
+    high.preemption_gated = true;
+    world.put(high);
+    world.settle();
+    assert_eq!(token(&world, "high"), "AdmissionGated");
+    world.standing("low", Standing::Finished);
+    world.settle();
+    assert!(world.is_admitted("high"), "it takes what is free");
+}
+
+#[test]
 fn who_is_held_back_by_name_is_not_in_the_queue() {
     let mut world = world(Settings::default(), vec![queue("a", "pool", 4, Preemption::default())]);
     let mut held = workload("held", "a", 4, 1);

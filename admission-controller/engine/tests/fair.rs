@@ -256,3 +256,25 @@ fn of_two_alike_the_one_of_a_cohort_comes_first() {
     world.cycle();
     assert!(world.is_admitted("z") && !world.is_admitted("a"), "{:?}", world.admissions);
 }
+
+/// In Kueue's snapshot they hold what they have until their reservation ends.
+#[test]
+fn who_was_told_to_leave_before_counts_in_the_share_of_its_queue() {
+    let events = member("a", "pool", 4, ONE).into_iter().chain(member("b", "pool", 2, ONE));
+    let mut world = fair(FairSharing::FinalThenInitialShare, events.collect());
+    world.put(workload("old", "a", 4, 0));
+    world.settle();
+    world.begins_to_leave("old");
+    world.put(workload("a-new", "a", 2, 10));
+    world.put(workload("b-new", "b", 2, 0));
+    world.settle();
+    assert!(
+        world.is_admitted("b-new"),
+        "it borrows nothing, and the other would: {:?}",
+        world.reason("b-new")
+    );
+    assert!(!world.is_admitted("a-new"));
+    world.standing("old", Standing::Pending);
+    world.settle();
+    assert!(world.is_admitted("a-new"));
+}

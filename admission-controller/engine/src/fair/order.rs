@@ -47,8 +47,8 @@ impl<T> Turns<T> {
         Self { heads: heads.into_iter().map(Some).collect(), sequence: Sequence::Fair(tournament) }
     }
 
-    /// Who is next, as things stand now. What those used who have `departed` since the cycle began is in use until it ends. The
-    /// tree is as before afterwards.
+    /// Who is next, as things stand now. What those used who have `departed`, or are to, is in use until the cycle ends. The tree is as
+    /// before afterwards.
     pub(crate) fn next(&mut self, tree: &mut Tree, departed: &BTreeMap<NodeId, Usage>) -> Option<T> {
         let index = match &mut self.sequence {
             Sequence::Fixed(sequence) => sequence.next()?,
