@@ -11,13 +11,13 @@ use crds::view::cohort::Cohort;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::local_queue::LocalQueue;
 use crds::view::quota::{FairSharing, ResourceGroup};
-use crds::view::workload::{AdmissionCheckState, CheckState, PodSet, PodSetAssignment, Workload};
+use crds::view::workload::{CheckState, PodSet, PodSetAssignment, PodSetUpdate, TemplateMeta, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use model::ResourceName;
 use model::quantity::{Quantity, Written};
 use model::resources::{self, ResourceList};
 use quota_engine::input;
-use quota_engine::topology::Preference;
+use quota_engine::topology::{Preference, SelectorConflict};
 use quota_engine::{Amounts, ClusterQueueName, EvictReason, Few, FlavorName, LocalQueueKey, Uid};
 
 use crate::checks;
@@ -316,7 +316,7 @@ pub fn workload(
         pod_sets.push(pod_set(one, count, asked, rules, &mut defects));
     }
     let seldom = input::Seldom {
-        updates: updates(&view.status.admission_checks),
+        updates: updates(view),
         unhealthy_nodes: view.status.unhealthy_nodes.iter().map(|node| node.name.as_str().into()).collect(),
         passed: checks::passed(&view.status.admission_checks).map(Into::into).collect(),
         not_before_ms: not_before(view),
@@ -351,17 +351,26 @@ pub fn workload(
 }
 
 /// What the checks say that are passed.
-fn updates(checks: &[AdmissionCheckState]) -> Vec<input::PodSetUpdate> {
-    let passed = checks.iter().filter(|check| check.state == CheckState::Ready);
-    passed
-        .flat_map(checks::updates)
-        .filter(|update| !update.node_selector.is_empty() || !update.tolerations.is_empty())
-        .map(|update| input::PodSetUpdate {
-            name: update.name,
-            node_selector: update.node_selector,
-            tolerations: update.tolerations,
-        })
-        .collect()
+fn updates(view: &Workload) -> Vec<input::PodSetUpdate> {
+    let passed = view.status.admission_checks.iter().filter(|check| check.state == CheckState::Ready);
+    let mut marks: BTreeMap<String, TemplateMeta> = BTreeMap::new();
+    let update = |update: PodSetUpdate| {
+        let given = marks.entry(update.name.clone()).or_insert_with(|| {
+            let set = view.spec.pod_sets.iter().find(|set| set.name == update.name);
+            set.map(|set| set.template.metadata.clone()).unwrap_or_default()
+        });
+        let conflict = SelectorConflict::between(&given.annotations, &update.annotations)
+            .or_else(|| SelectorConflict::between(&given.labels, &update.labels));
+        given.annotations.extend(update.annotations);
+        given.labels.extend(update.labels);
+        let (name, node_selector, tolerations) = (update.name, update.node_selector, update.tolerations);
+        input::PodSetUpdate { name, node_selector, tolerations, conflict }
+    };
+    let updates = passed.flat_map(checks::updates).map(update);
+    let says = |one: &input::PodSetUpdate| {
+        !one.node_selector.is_empty() || !one.tolerations.is_empty() || one.conflict.is_some()
+    };
+    updates.filter(says).collect()
 }
 
 /// The name of the slice of an elastic job, in its own namespace, that it replaces.

@@ -4,6 +4,7 @@
 use crds::names::{kueue, trireme};
 use crds::reasons::workload as tokens;
 use crds::validation::Gates;
+use crds::view::Runs;
 use crds::view::workload::{PodSet, PodTemplate, PriorityClassRef, ReclaimablePod, Workload, WorkloadSpec};
 use model::node::Toleration;
 use model::pod::PodResources;
@@ -428,14 +429,20 @@ fn tolerates_as_much(job: &Job, set: &JobPodSet, written: &PodSet) -> bool {
     tolerations.ok().is_none_or(|all| all == written.template.spec.tolerations)
 }
 
-/// Whether the Workload asks for what the job asks for: the same pod sets with as many pods, each as large. Selectors and
-/// tolerations are left out, since admission itself changes those of the job.
+/// Whether the Workload asks for what the job asks for: the same pod sets with as many pods, each as large, which run the same.
+/// Selectors and tolerations are left out, since admission itself changes those of the job. Of slices it does not count what they
+/// run, nor of a template that the job does not have itself: another program may fill it in otherwise.
 pub fn describes(workload: &Workload, object: &JobObject, sets: &[JobPodSet]) -> bool {
     workload.spec.pod_sets.len() == sets.len()
         && workload.spec.pod_sets.iter().zip(sets).all(|(written, set)| {
             written.name == set.name
                 && is_as_many(workload, written, set)
-                && set.template_in(object).is_some_and(|template| same_size(template, &written.template))
+                && set.template_in(object).is_some_and(|template| {
+                    same_size(template, &written.template)
+                        && (set.given.is_some()
+                            || slices::is_slice(workload)
+                            || runs_the_same(template, &written.template))
+                })
         })
 }
 
@@ -448,6 +455,11 @@ fn is_as_many(workload: &Workload, written: &PodSet, set: &JobPodSet) -> bool {
 fn same_size(template: &Value, written: &PodTemplate) -> bool {
     let resources = template.get("spec").and_then(|spec| PodResources::deserialize(spec).ok());
     resources.is_some_and(|resources| resources == written.spec.resources)
+}
+
+fn runs_the_same(template: &Value, written: &PodTemplate) -> bool {
+    let runs = template.get("spec").and_then(|spec| Runs::deserialize(spec).ok());
+    runs == Some(written.spec.runs)
 }
 
 /// The next step for a Workload whose job is gone, or that nobody controls. `elsewhere` tells whether its owners are managed by

@@ -68,11 +68,36 @@ fn what_an_admission_rests_on_needs_another_workload() {
             Step::DeleteWorkload,
         ),
         (json!({ "spec": { "parallelism": 4 } }), Step::DeleteWorkload, Step::DeleteWorkload),
+        (template(runs(json!({ "image": "llama:2" }))), Step::DeleteWorkload, Step::DeleteWorkload),
+        (template(runs(json!({ "imagePullPolicy": "Always" }))), Step::Nothing, Step::Start),
     ] {
         let edited = job(&patch);
         let step = |conditions: &[&str]| next(&edited, Some(&workload(conditions)), Known::default());
         assert_eq!((step(RESERVED), step(ADMITTED)), (reserved, admitted), "{patch}");
     }
+}
+
+/// The spec of a template whose container is the same but for this.
+fn runs(patch: Value) -> Value {
+    let mut container = json!({ "name": "main", "resources": { "limits": { "nvidia.com/gpu": 1 } } });
+    json_patch::merge(&mut container, &patch);
+    json!({ "spec": { "containers": [container] } })
+}
+
+/// As in Kueue, which compares containers whole: what is pulled, or run, is not what was admitted.
+#[test]
+fn a_job_that_runs_something_else_is_stopped_and_described_anew() {
+    for (patch, wanted) in [
+        (json!({ "image": "llama:2" }), Step::Stop),
+        (json!({ "command": ["train"] }), Step::Stop),
+        (json!({ "env": [{ "name": "LEVEL", "value": "2" }] }), Step::Stop),
+        (json!({ "terminationMessagePath": "/dev/null", "env": [] }), Step::Nothing),
+    ] {
+        let edited = job(&json!({ "spec": { "suspend": false, "template": runs(patch.clone()) } }));
+        assert_eq!(next(&edited, Some(&workload(ADMITTED)), Known::default()), wanted, "{patch}");
+    }
+    let waits = job(&json!({ "spec": { "template": runs(json!({ "image": "llama:2" })) } }));
+    assert_eq!(next(&waits, Some(&workload(&[])), Known::default()), Step::UpdateWorkload);
 }
 
 /// What an admission added is no edit, and nobody who runs is stopped for the rest.

@@ -210,3 +210,18 @@ async fn a_stateful_set_is_scaled_up_from_nothing_to_another_size() {
         assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
     }
 }
+
+/// As in Kueue, where its Workload no longer matches it.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_runs_something_else_than_was_admitted_is_stopped() {
+    let world = world(4).await;
+    world.create("", "pods", pod("solo")).await;
+    world.settle().await;
+    assert!(world.is("solo", "Admitted") && !is_gated(&world, "solo"));
+    let change = |pod: &mut Value| pod["spec"]["containers"][0]["image"] = json!("y");
+    world.update("", "pods", "solo", false, change).await;
+    world.settle().await;
+    let told = world.told_of("Pod", "solo");
+    assert!(world.get("", "pods", "solo").is_none(), "{told:?}");
+    assert!(told.contains(&"Stopped".into()), "{told:?}");
+}

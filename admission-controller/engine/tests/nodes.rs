@@ -554,3 +554,22 @@ fn pods_that_ask_only_for_what_is_not_counted_do_not_stop_others_from_getting_pl
     world.settle();
     assert_eq!(hosts_of(&world, "w"), ["a"]);
 }
+
+/// What they say of the pods' labels is compared with the templates before the engine hears of it.
+#[test]
+fn there_is_no_place_where_checks_contradict_the_labels_of_the_pods() {
+    let mut world = world(&["n1"], &[("a", 4)]);
+    let mut one = job("one", "a", [pods("main", 4, 1, Spread::Unconstrained)]);
+    one.standing = holds(&one, "a", None);
+    one.checks_passed = true;
+    let (label, given, wanted) = ("tier".into(), "one".into(), "two".into());
+    let conflict = SelectorConflict { label, given, wanted };
+    let update =
+        PodSetUpdate { name: "main".to_owned(), conflict: Some(conflict.clone()), ..PodSetUpdate::default() };
+    one.seldom.updates = vec![update];
+    world.put(one);
+    let [Decision::SetUnplaced(told)] = &world.engine.decide(0)[..] else { panic!("it has places") };
+    let PendingReason::NoFit(pod_sets) = &*told.reason else { panic!("{:?}", told.reason) };
+    let conflict = Box::new(TopologyReason::SelectorConflict(conflict));
+    assert_eq!(pod_sets[0].obstacles, [Obstacle::NoPlaces("f".into(), conflict)]);
+}

@@ -73,3 +73,37 @@ fn odd_quotas_are_read_up_to_what_can_be_counted() {
         }
     }
 }
+
+/// Of checks that are passed the first that says otherwise than the pods, or than those before, is told; what agrees is nothing new.
+#[test]
+fn what_checks_say_of_labels_must_agree() {
+    let ready = |update: &Value| {
+        let mut update = update.clone();
+        update["name"] = json!("main");
+        json!({ "name": "c", "state": "Ready", "podSetUpdates": [update] })
+    };
+    for (checks, wanted) in [
+        (vec![json!({ "labels": { "tier": "one", "new": "x" } })], None),
+        (vec![json!({ "labels": { "tier": "two" } })], Some(("tier", "one", "two"))),
+        (vec![json!({ "annotations": { "note": "b" } })], Some(("note", "a", "b"))),
+        (
+            vec![json!({ "labels": { "new": "x" } }), json!({ "labels": { "new": "y" } })],
+            Some(("new", "x", "y")),
+        ),
+    ] {
+        let template = json!({ "metadata": { "labels": { "tier": "one" }, "annotations": { "note": "a" } } });
+        let states: Vec<Value> = checks.iter().map(ready).collect();
+        let view = json!({
+            "spec": { "podSets": [{ "name": "main", "template": template }] },
+            "status": { "admissionChecks": states },
+        });
+        let view: Workload = serde_json::from_value(view).unwrap();
+        let told = updates(&view).into_iter().find_map(|update| update.conflict);
+        let wanted = wanted.map(|(label, given, wanted)| SelectorConflict {
+            label: label.into(),
+            given: given.into(),
+            wanted: wanted.into(),
+        });
+        assert_eq!(told, wanted, "{checks:?}");
+    }
+}

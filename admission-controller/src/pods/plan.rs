@@ -12,7 +12,7 @@ use crds::reasons::pod::termination_target;
 use crds::reasons::workload as tokens;
 use crds::reasons::workload::waiting_for_replacement_pods as replacement;
 use crds::validation::Gates;
-use crds::view::workload::{PodSpec, Workload};
+use crds::view::workload::{PodSet, PodSpec, Workload};
 use jiff::Timestamp;
 use quota_engine::Uid;
 use serde::Deserialize;
@@ -271,6 +271,9 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         return Plan::of(PodsStep::Job(step), let_all_go(&group.pods));
     }
     let job = group.as_job(Some(workload), known.now);
+    if runs_as_another(group, workload) {
+        return replace_workload(group, workload, known);
+    }
     if let Some(step) = check(group, workload, &job, known) {
         let pods = match step {
             Step::Finish { .. } => stop(&group.pods, &Stop::NoMatchingWorkload, OTHER_PODS),
@@ -294,6 +297,18 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         return Plan::of(PodsStep::Job(step), pods);
     }
     by_admission(group, workload, &job, known)
+}
+
+/// Whether one pod that runs on its quota was edited since, as one is that is resized in place.
+fn runs_as_another(group: &Group<'_>, workload: &Workload) -> bool {
+    let holds = workload.holds(tokens::QUOTA_RESERVED) && !workload.holds(tokens::EVICTED);
+    let runs = !group.is_group() && !group.is_prebuilt() && !group.is_suspended();
+    let spec = PodSpec::deserialize(&group.first().spec).ok().filter(|_| holds && runs);
+    let differs = |spec: &PodSpec, set: &PodSet| {
+        let written = &set.template.spec;
+        written.resources != spec.resources || written.runs != spec.runs
+    };
+    spec.is_some_and(|spec| workload.spec.pod_sets.iter().any(|set| differs(&spec, set)))
 }
 
 /// Who is admitted starts; who is not waits, and is stopped if it runs.

@@ -20,7 +20,7 @@ pub(super) fn reason(reason: &TopologyReason) -> String {
         TopologyReason::LevelNotGiven => LEVEL_NOT_GIVEN.to_owned(),
         TopologyReason::SelectorConflict(SelectorConflict { label, given, wanted }) => {
             format!(
-                "an admission check wants nodes with {label}={wanted}, and the pods or another check nodes with \
+                "an admission check wants nodes or pods with {label}={wanted}, and the pods or another check want \
                 {label}={given}; podSetUpdates in status.admissionChecks must agree with the pod template and with \
                 one another"
             )

@@ -12,6 +12,7 @@ pub use pod::{
     TopologySpreadConstraint, Volume,
 };
 pub use pod_group::{NetworkTopology, PodGroup, PodGroupSpec, PodGroupStatus};
+pub use runs::Runs;
 pub use workload_placement::{
     AdmittedCounts, AdmittedDomains, AdmittedPlaces, AdmittedPodSet, WorkloadAdmission, WorkloadCondition,
     WorkloadPlacement, WorkloadPlacementSpec, WorkloadPlacementStatus, WorkloadPodSet,
@@ -35,6 +36,7 @@ mod pod_group;
 pub mod priority;
 pub mod provisioning;
 pub mod quota;
+mod runs;
 pub mod topology;
 pub mod workload;
 mod workload_placement;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use model::ResourceName;
 use model::node::{NodeSelector, NodeSelectorTerm, Toleration};
-use model::pod::{ContainerResources, PodResources, Requirements};
+use model::pod::{PodResources, Requirements};
 use model::quantity::Written;
 use model::resources::{self, ResourceList};
 use model::selector::Labels;
@@ -16,6 +16,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::meta::view;
+use super::runs::{Run, Runs, WrittenContainer};
 use crate::api::kueue::v1beta2::{PodSetTopologyRequest, TopologyAssignment, UnhealthyNode};
 
 view! {
@@ -160,6 +161,8 @@ pub struct PodSpec {
     pub priority_class_name: Option<String>,
     /// `runtimeClassName`.
     pub runtime_class_name: Option<String>,
+    /// What its containers run.
+    pub runs: Runs,
 }
 
 /// The same as it is written, side by side. To flatten the resources would read every template twice, and templates are
@@ -168,9 +171,9 @@ pub struct PodSpec {
 #[serde(rename_all = "camelCase", default)]
 struct WrittenPodSpec {
     #[serde(deserialize_with = "model::null_as_default")]
-    init_containers: Vec<ContainerResources>,
+    init_containers: Vec<WrittenContainer>,
     #[serde(deserialize_with = "model::null_as_default")]
-    containers: Vec<ContainerResources>,
+    containers: Vec<WrittenContainer>,
     #[serde(deserialize_with = "model::null_as_default")]
     overhead: BTreeMap<ResourceName, Written>,
     resources: Option<Requirements>,
@@ -188,10 +191,14 @@ struct WrittenPodSpec {
 
 impl From<WrittenPodSpec> for PodSpec {
     fn from(written: WrittenPodSpec) -> Self {
+        let apart = |all: Vec<WrittenContainer>| all.into_iter().map(WrittenContainer::apart).unzip();
+        let (init_containers, initial): (_, Vec<Run>) = apart(written.init_containers);
+        let (containers, lasting): (_, Vec<Run>) = apart(written.containers);
         Self {
+            runs: Runs::of(&initial, &lasting),
             resources: PodResources {
-                init_containers: written.init_containers,
-                containers: written.containers,
+                init_containers,
+                containers,
                 overhead: written.overhead,
                 resources: written.resources,
             },

@@ -5,8 +5,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::selector::Labels;
-
 use super::scan::Scan;
 use super::{FlavorAssignment, FlavorChoice, Mode, PodSetFlavors, TopologyDefect};
 use crate::engine::Engine;
@@ -168,7 +166,9 @@ impl Scan<'_> {
         let mut tolerations = pod_set.tolerations.clone();
         let mut conflict = None;
         for update in workload.seldom.updates.iter().filter(|update| update.name == pod_set.name) {
-            conflict = conflict.or_else(|| contradiction(&node_selector, &update.node_selector));
+            conflict = conflict
+                .or_else(|| update.conflict.clone())
+                .or_else(|| SelectorConflict::between(&node_selector, &update.node_selector));
             node_selector.extend(update.node_selector.clone());
             tolerations.extend(update.tolerations.iter().cloned());
         }
@@ -281,13 +281,4 @@ impl Scan<'_> {
         }
         Ok(())
     }
-}
-
-/// The first label that is to have one value already, and is wanted to have another.
-fn contradiction(selector: &Labels, more: &Labels) -> Option<SelectorConflict> {
-    more.iter().find_map(|(label, wanted)| {
-        let given = selector.get(label).filter(|given| *given != wanted)?;
-        let text = |text: &String| Arc::<str>::from(text.as_str());
-        Some(SelectorConflict { label: text(label), given: text(given), wanted: text(wanted) })
-    })
 }

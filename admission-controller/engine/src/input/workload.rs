@@ -11,7 +11,7 @@ use model::{ResourceList, ResourceName};
 use crate::decision::EvictReason;
 use crate::few::Few;
 use crate::names::{CheckName, ClusterQueueName, FlavorName};
-use crate::topology::{self, Assignment, SliceLayer, Spread};
+use crate::topology::{self, Assignment, SelectorConflict, SliceLayer, Spread};
 use crate::uid::Uid;
 
 /// One pod set of a Workload.
@@ -106,6 +106,8 @@ pub struct PodSetUpdate {
     pub node_selector: Labels,
     /// Taints it tolerates besides.
     pub tolerations: Vec<Toleration>,
+    /// What it says of the pods' labels and annotations, where these, or a check before, say otherwise.
+    pub conflict: Option<SelectorConflict>,
 }
 
 /// `status.admission`.

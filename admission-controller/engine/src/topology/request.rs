@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use model::ResourceList;
 use model::node::{NodeSelector, NodeSelectorTerm, Toleration};
+use model::selector::Labels;
 
 use super::Assignment;
 
@@ -55,15 +56,26 @@ pub enum Previous {
     Kept(Assignment),
 }
 
-/// Two values that the nodes' label should have, so that no node will do.
+/// Two values that a label of the nodes, or a label or annotation of the pods, should have, so that no node will do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SelectorConflict {
-    /// The label.
+    /// The label, or annotation.
     pub label: Arc<str>,
     /// What the pods, or the checks before, want it to be.
     pub given: Arc<str>,
     /// What an admission check wants it to be.
     pub wanted: Arc<str>,
+}
+
+impl SelectorConflict {
+    /// The first value of `more` that is not the given one.
+    pub fn between(given: &Labels, more: &Labels) -> Option<Self> {
+        more.iter().find_map(|(label, wanted)| {
+            let given = given.get(label).filter(|given| *given != wanted)?;
+            let text = |text: &String| Arc::<str>::from(text.as_str());
+            Some(Self { label: text(label), given: text(given), wanted: text(wanted) })
+        })
+    }
 }
 
 /// Pods of one shape that are placed together.
