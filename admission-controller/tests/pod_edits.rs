@@ -4,6 +4,7 @@
 
 mod support;
 
+use cluster_sim::{GroupResource, Part};
 use serde_json::{Value, json};
 use support::World;
 
@@ -27,7 +28,7 @@ fn pod(name: &str) -> Value {
     json!({
         "metadata": { "name": name, "namespace": "team", "labels": { QUEUE: "a" } },
         "spec": { "containers": [{
-            "name": "c", "image": "x", "resources": { "requests": gpu, "limits": gpu },
+            "name": "c", "image": "x", "command": ["train"], "resources": { "requests": gpu, "limits": gpu },
         }] },
     })
 }
@@ -218,10 +219,22 @@ async fn a_pod_that_runs_something_else_than_was_admitted_is_stopped() {
     world.create("", "pods", pod("solo")).await;
     world.settle().await;
     assert!(world.is("solo", "Admitted") && !is_gated(&world, "solo"));
+    let bound = |pod: &mut Value| {
+        pod["spec"]["nodeName"] = json!("n1");
+        Ok(())
+    };
+    let pods = GroupResource::new("", "pods");
+    world.cluster.store("scheduler").update(&pods, "team", "solo", Part::Binding, bound).await.unwrap();
+    world.settle().await;
+    assert_eq!(
+        seen(&world, "solo")["metadata"]["deletionTimestamp"],
+        Value::Null,
+        "that it has a node is no edit"
+    );
     let change = |pod: &mut Value| pod["spec"]["containers"][0]["image"] = json!("y");
     world.update("", "pods", "solo", false, change).await;
     world.settle().await;
     let told = world.told_of("Pod", "solo");
-    assert!(world.get("", "pods", "solo").is_none(), "{told:?}");
+    assert!(seen(&world, "solo")["metadata"]["deletionTimestamp"].is_string(), "{told:?}");
     assert!(told.contains(&"Stopped".into()), "{told:?}");
 }

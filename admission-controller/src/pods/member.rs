@@ -11,7 +11,8 @@ use crate::jobs::JobObject;
 /// The condition of a pod that is about to be deleted by whoever manages it (`batch/v1` uses it too).
 pub const TERMINATION_TARGET: &str = "TerminationTarget";
 
-/// What of a pod's spec decides about quota and flavors, and who has it; the rest of a pod that runs is not kept.
+/// What of a pod's spec decides about quota and flavors, who has it, and what of it may change; the rest of a pod that runs is not
+/// kept.
 const KEPT_OF_SPEC: &[&str] = &[
     "affinity",
     "containers",

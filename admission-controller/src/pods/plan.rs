@@ -306,7 +306,7 @@ fn runs_as_another(group: &Group<'_>, workload: &Workload) -> bool {
     let spec = PodSpec::deserialize(&group.first().spec).ok().filter(|_| holds && runs);
     let differs = |spec: &PodSpec, set: &PodSet| {
         let written = &set.template.spec;
-        written.resources != spec.resources || written.runs != spec.runs
+        written.resources != spec.resources || !written.runs.has_images_of(&spec.runs)
     };
     spec.is_some_and(|spec| workload.spec.pod_sets.iter().any(|set| differs(&spec, set)))
 }
