@@ -4,7 +4,6 @@
 
 mod support;
 
-use cluster_sim::{GroupResource, Part};
 use serde_json::{Value, json};
 use support::World;
 
@@ -219,12 +218,7 @@ async fn a_pod_that_runs_something_else_than_was_admitted_is_stopped() {
     world.create("", "pods", pod("solo")).await;
     world.settle().await;
     assert!(world.is("solo", "Admitted") && !is_gated(&world, "solo"));
-    let bound = |pod: &mut Value| {
-        pod["spec"]["nodeName"] = json!("n1");
-        Ok(())
-    };
-    let pods = GroupResource::new("", "pods");
-    world.cluster.store("scheduler").update(&pods, "team", "solo", Part::Binding, bound).await.unwrap();
+    world.bind("solo", "n1").await;
     world.settle().await;
     assert_eq!(
         seen(&world, "solo")["metadata"]["deletionTimestamp"],

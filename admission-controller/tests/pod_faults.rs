@@ -5,7 +5,7 @@
 mod support;
 
 use cluster_sim::faults::{Aim, Fault};
-use cluster_sim::{DeleteOptions, GroupResource, Part, Verb};
+use cluster_sim::{DeleteOptions, GroupResource, Verb};
 use serde_json::{Value, json};
 use support::World;
 
@@ -67,15 +67,6 @@ async fn delete(world: &World, group: &str, resource: &str, name: &str) {
     world.cluster.store("user").delete(&id, "team", name, Default::default()).await.unwrap();
 }
 
-async fn bind(world: &World, name: &str) {
-    let bound = |pod: &mut Value| {
-        pod["spec"]["nodeName"] = json!("n1");
-        Ok(())
-    };
-    let pods = GroupResource::new("", "pods");
-    world.cluster.store("scheduler").update(&pods, "team", name, Part::Binding, bound).await.unwrap();
-}
-
 /// Nobody says that it has ended, and nothing else happens.
 #[tokio::test(start_paused = true)]
 async fn quota_of_a_pod_whose_node_is_lost_comes_back_when_it_must_have_ended() {
@@ -92,7 +83,7 @@ async fn quota_of_a_pod_whose_node_is_lost_comes_back_when_it_must_have_ended() 
             world.create("", "pods", pod).await;
             world.settle().await;
         }
-        bind(&world, "lost").await;
+        world.bind("lost", "n1").await;
         world.update("", "pods", "lost", true, |pod| pod["status"]["phase"] = json!("Running")).await;
         delete(&world, "", "pods", "lost").await;
         if is_group {
@@ -208,7 +199,7 @@ async fn a_new_pod_waits_until_the_workload_that_was_deleted_is_gone() {
         world.update("", "pods", name, true, |pod| pod["status"]["phase"] = json!("Running")).await;
     }
     // On a node it has time to end.
-    bind(&world, "db-1").await;
+    world.bind("db-1", "n1").await;
     let name = world.workload_name("db");
     delete(&world, GROUP, "workloads", &name).await;
     world.settle().await;

@@ -218,12 +218,7 @@ async fn a_workload_that_became_a_groups_keeps_its_quota_while_that_runs() {
     for name in ["r0", "r1"] {
         assert!(!is_gated(&world, name), "{:?}", world.workload_named("ring"));
         phase(&world, name, "Running").await;
-        let bind = |pod: &mut Value| {
-            pod["spec"]["nodeName"] = json!("n1");
-            Ok(())
-        };
-        let (pods, part) = (GroupResource::new("", "pods"), cluster_sim::Part::Binding);
-        world.cluster.store("scheduler").update(&pods, "team", name, part, bind).await.unwrap();
+        world.bind(name, "n1").await;
     }
     world.pass(120).await;
     assert!(holds("Evicted") && holds("QuotaReserved"), "{:?}", world.workload_named("ring"));

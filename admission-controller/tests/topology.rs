@@ -317,14 +317,9 @@ async fn what_a_waiting_job_asks_of_the_topology_may_change() {
     assert!(world.is("job", "Admitted"));
 }
 
-/// The API server's part of binding a pod.
+/// It gets a node, and runs there.
 async fn bind(world: &World, name: &str, node: &str) {
-    let change = |pod: &mut Value| {
-        pod["spec"]["nodeName"] = json!(node);
-        Ok(())
-    };
-    let (pods, store) = (GroupResource::new("", "pods"), world.cluster.store("scheduler"));
-    store.update(&pods, "team", name, cluster_sim::Part::Binding, change).await.unwrap();
+    world.bind(name, node).await;
     world.update("", "pods", name, true, |pod| pod["status"]["phase"] = json!("Running")).await;
 }
 

@@ -232,22 +232,18 @@ impl Engine {
         if self.settings.fair_sharing.is_none() {
             return;
         }
-        let leaving = |queue: &Queue| queue.leaving > 0;
-        let left: Vec<_> = self
-            .queues
-            .iter()
-            .filter(|queue| leaving(queue))
-            .flat_map(|queue| self.usage_of_leavers(queue))
-            .collect();
-        for (queue, usage) in left {
+        let leaving: Vec<_> = self.queues.iter().flat_map(|queue| self.leaving_in(queue)).collect();
+        for (queue, usage) in leaving {
             self.departs(queue, &usage);
         }
     }
 
-    fn usage_of_leavers(&self, queue: &Queue) -> Vec<(NodeId, Arc<Usage>)> {
-        let holdings = queue.holding.iter().filter_map(|who| self.holding(*who));
-        let leaving = holdings.filter(|holding| holding.is_leaving());
-        leaving.map(|holding| (queue.node, Arc::clone(&holding.usage))).collect()
+    /// What those use who are leaving a queue; mostly nobody is.
+    pub(crate) fn leaving_in(&self, queue: &Queue) -> impl Iterator<Item = (NodeId, Arc<Usage>)> {
+        let members = (queue.leaving > 0).then_some(&queue.holding).into_iter().flatten();
+        let leaving = members.filter_map(|who| self.holding(*who)).filter(|holding| holding.is_leaving());
+        let node = queue.node;
+        leaving.map(move |holding| (node, Arc::clone(&holding.usage)))
     }
 
     /// Until the cycle ends this counts as in use where the turns of heads are worked out.

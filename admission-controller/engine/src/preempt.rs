@@ -117,7 +117,9 @@ impl Engine {
         usage: &Usage,
         short: BTreeSet<FlavorResource>,
     ) -> Vec<Target> {
-        let leaving = self.leaving_in(queue);
+        let members = self.members_of_tree(queue);
+        let leaving: Vec<_> =
+            members.into_iter().flat_map(|member| self.leaving_in(&self.queues[member])).collect();
         let mark = self.tree.mark();
         for (node, usage) in &leaving {
             self.tree.charge(*node, usage, Ledger::Planned, 1);
@@ -128,21 +130,6 @@ impl Engine {
         let targets = search.run();
         self.tree.rollback(mark);
         targets
-    }
-
-    /// What those use who are leaving, anywhere in the queue's tree.
-    fn leaving_in(&self, queue: NodeId) -> Vec<(NodeId, Arc<Usage>)> {
-        let mut found = Vec::new();
-        for member in self.members_of_tree(queue) {
-            for who in self.queues[member].holding.iter().copied() {
-                if let Some(Phase::Holding(holding)) = self.workloads.get(who).map(|record| &record.phase)
-                    && matches!(holding.state, HoldState::Leaving { .. })
-                {
-                    found.push((member, Arc::clone(&holding.usage)));
-                }
-            }
-        }
-        found
     }
 }
 

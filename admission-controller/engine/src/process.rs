@@ -177,13 +177,13 @@ impl Engine {
     pub(crate) fn take(&mut self, head: &Head, assignment: Assignment, held_back: bool, now_ms: i64) -> Done {
         let Assignment { admission, usage, places, verdict, .. } = assignment;
         let granted = Granted { admission, usage: Arc::new(usage), places };
+        // Those who leave already are as good as told to leave for it.
+        if !matches!(verdict, Verdict::Fit) && self.is_gated(head.who()) {
+            self.forget_progress(head.who());
+            return self.put_aside(head, PendingReason::PreemptionGated, false);
+        }
         match verdict {
             Verdict::Preempt(targets) => self.preempt(head, granted, &targets, held_back, now_ms),
-            // As if those it waits for were to leave for it.
-            Verdict::Wait if self.is_gated(head.who()) => {
-                self.forget_progress(head.who());
-                self.put_aside(head, PendingReason::PreemptionGated, false)
-            }
             Verdict::Fit | Verdict::Wait => self.take_room(head, granted, now_ms),
         }
     }
@@ -215,10 +215,6 @@ impl Engine {
         held_back: bool,
         now_ms: i64,
     ) -> Done {
-        if self.is_gated(head.who()) {
-            self.forget_progress(head.who());
-            return self.put_aside(head, PendingReason::PreemptionGated, false);
-        }
         let taken = targets.iter().any(|target| self.is_lost(target.who));
         if taken || !self.fits_without(head, &granted.usage, &granted.places, targets) {
             self.counts.preemption_skips.insert(self.queues[head.queue].name.clone());

@@ -12,7 +12,7 @@ use crds::reasons::pod::termination_target;
 use crds::reasons::workload as tokens;
 use crds::reasons::workload::waiting_for_replacement_pods as replacement;
 use crds::validation::Gates;
-use crds::view::workload::{PodSet, PodSpec, Workload};
+use crds::view::workload::{PodSpec, Workload};
 use jiff::Timestamp;
 use quota_engine::Uid;
 use serde::Deserialize;
@@ -303,12 +303,13 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
 fn runs_as_another(group: &Group<'_>, workload: &Workload) -> bool {
     let holds = workload.holds(tokens::QUOTA_RESERVED) && !workload.holds(tokens::EVICTED);
     let runs = !group.is_group() && !group.is_prebuilt() && !group.is_suspended();
-    let spec = PodSpec::deserialize(&group.first().spec).ok().filter(|_| holds && runs);
-    let differs = |spec: &PodSpec, set: &PodSet| {
-        let written = &set.template.spec;
-        written.resources != spec.resources || !written.runs.has_images_of(&spec.runs)
-    };
-    spec.is_some_and(|spec| workload.spec.pod_sets.iter().any(|set| differs(&spec, set)))
+    if !holds || !runs {
+        return false;
+    }
+    let Ok(spec) = PodSpec::deserialize(&group.first().spec) else { return false };
+    let differs =
+        |written: &PodSpec| written.resources != spec.resources || !written.runs.has_images_of(&spec.runs);
+    workload.spec.pod_sets.iter().any(|set| differs(&set.template.spec))
 }
 
 /// Who is admitted starts; who is not waits, and is stopped if it runs.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use admission_controller::webhook::webhook_configurations_for;
 use admission_controller::{Config, Configuration};
 use axum::body::Body;
-use cluster_sim::{Cluster, GroupResource, Object, SimConfig};
+use cluster_sim::{Cluster, GroupResource, Object, Part, SimConfig};
 use jiff::Timestamp;
 use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
 use serde_json::{Value, json};
@@ -285,6 +285,16 @@ impl World {
 
     pub(crate) fn is(&self, job: &str, kind: &str) -> bool {
         self.condition(job, kind).is_some_and(|(status, ..)| status == "True")
+    }
+
+    /// A scheduler gives a pod this node.
+    pub(crate) async fn bind(&self, pod: &str, node: &str) {
+        let bound = |pod: &mut Value| {
+            pod["spec"]["nodeName"] = json!(node);
+            Ok(())
+        };
+        let (pods, store) = (GroupResource::new("", "pods"), self.cluster.store("scheduler"));
+        store.update(&pods, "team", pod, Part::Binding, bound).await.unwrap();
     }
 
     pub(crate) fn is_suspended(&self, job: &str) -> bool {

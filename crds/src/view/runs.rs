@@ -23,7 +23,7 @@ impl Runs {
     pub(super) fn of(init_containers: &[Run], containers: &[Run]) -> Self {
         let all = || init_containers.iter().chain(containers);
         let images: Vec<Mark> = all().map(|one| one.image).collect();
-        let rest: Vec<_> = all().map(|one| (one.command, one.args, one.working_dir, &one.env)).collect();
+        let rest: Vec<u64> = all().map(|one| one.rest).collect();
         let split = init_containers.len();
         Self { images: hash(&(split, images)), rest: hash(&(split, rest)) }
     }
@@ -42,25 +42,20 @@ impl<'de> Deserialize<'de> for Runs {
         #[derive(Default)]
         struct Spec {
             #[serde(deserialize_with = "model::null_as_default")]
-            init_containers: Vec<Run>,
+            init_containers: Vec<WrittenContainer>,
             #[serde(deserialize_with = "model::null_as_default")]
-            containers: Vec<Run>,
+            containers: Vec<WrittenContainer>,
         }
         let spec = Spec::deserialize(deserializer)?;
-        Ok(Self::of(&spec.init_containers, &spec.containers))
+        let runs = |all: Vec<WrittenContainer>| all.into_iter().map(|one| one.apart().1).collect::<Vec<_>>();
+        Ok(Self::of(&runs(spec.init_containers), &runs(spec.containers)))
     }
 }
 
 /// What one container runs.
-#[derive(Debug, Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
 pub(super) struct Run {
     image: Mark,
-    command: Mark,
-    args: Mark,
-    working_dir: Mark,
-    #[serde(deserialize_with = "values")]
-    env: BTreeMap<Mark, Mark>,
+    rest: u64,
 }
 
 /// A container, side by side with what it asks for: flattened, it would be read twice.
@@ -84,10 +79,8 @@ impl WrittenContainer {
     /// What it asks for, and what it runs.
     pub(super) fn apart(self) -> (ContainerResources, Run) {
         let Self { name, restart_policy, resources, image, command, args, working_dir, env } = self;
-        (
-            ContainerResources { name, restart_policy, resources },
-            Run { image, command, args, working_dir, env },
-        )
+        let rest = hash(&(command, args, working_dir, env));
+        (ContainerResources { name, restart_policy, resources }, Run { image, rest })
     }
 }
 
