@@ -95,7 +95,7 @@ pub enum Fault {
     LostResponse,
     /// The write is applied, and the answer is 504.
     TimeoutAfterWrite,
-    /// The answer takes this long.
+    /// The server takes this long before it handles the call, whatever becomes of who sent it meanwhile.
     Latency(Duration),
     /// A list shows how things were so many revisions ago, as a lagging API server may when the caller takes any
     /// resourceVersion (`resourceVersion=0`). Other calls are not touched.
@@ -172,6 +172,14 @@ pub struct Faults {
 }
 
 impl Ticket {
+    /// How long the server takes before it handles the call.
+    pub(crate) fn delay(&self) -> Option<Duration> {
+        match self.fault {
+            Some(Fault::Latency(delay)) => Some(delay),
+            _ => None,
+        }
+    }
+
     /// By how many revisions a list is behind.
     pub(crate) fn list_lag(&self) -> u64 {
         match self.fault {
@@ -263,7 +271,7 @@ impl Faults {
         Some(rule.fault.clone())
     }
 
-    pub(crate) async fn before(&self, clock: &Clock, call: &Call) -> Result<Ticket, Refusal> {
+    pub(crate) async fn before(&self, call: &Call) -> Result<Ticket, Refusal> {
         let (write, hook, fault) = {
             let mut rules = self.rules();
             let write = call.verb.is_write().then(|| {
@@ -288,10 +296,6 @@ impl Faults {
             ))),
             Some(Fault::ServerError(code)) => Err(Refusal::Answer(server_error(code))),
             Some(Fault::LostRequest) => Err(Refusal::Broken(reset())),
-            Some(Fault::Latency(delay)) => {
-                clock.sleep(delay).await;
-                Ok(Ticket { fault: None, write })
-            }
             late => Ok(Ticket { fault: late, write }),
         }
     }

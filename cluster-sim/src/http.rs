@@ -12,6 +12,7 @@ use http::{Request, Response, StatusCode, header};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use serde_json::Value;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::Cluster;
 use crate::delete::DeleteOptions;
@@ -111,18 +112,40 @@ impl ApiService {
             Err(error) => return Ok(self.elsewhere(&parts, body, error).await),
         };
         let faults = self.cluster.faults();
-        let ticket = match faults.before(&self.cluster.0.clock, &call.about).await {
+        let ticket = match faults.before(&call.about).await {
             Ok(ticket) => ticket,
             Err(crate::faults::Refusal::Answer(error)) => return Ok(refused(error)),
             Err(crate::faults::Refusal::Broken(error)) => return Err(error.into()),
         };
         call.lag = ticket.list_lag();
-        let response = self.dispatch(&call, &query, &parts.headers, body).await.unwrap_or_else(refused);
-        match faults.after(&call.about, ticket).await {
+        let about = call.about.clone();
+        let delay = ticket.delay();
+        let service = self.clone();
+        let handling = async move {
+            if let Some(delay) = delay {
+                service.cluster.0.clock.sleep(delay).await;
+            }
+            service.dispatch(&call, &query, &parts.headers, body).await.unwrap_or_else(refused)
+        };
+        let response = match about.verb.is_write() {
+            true => self.on_its_own(handling).await?,
+            false => handling.await,
+        };
+        match faults.after(&about, ticket).await {
             Ok(()) => Ok(response),
             Err(crate::faults::Refusal::Answer(error)) => Ok(refused(error)),
             Err(crate::faults::Refusal::Broken(error)) => Err(error.into()),
         }
+    }
+
+    /// Handles a call apart from who sent it: a stalled client does not stall the server. One that hangs up, or dies, takes
+    /// back what has not been done yet.
+    async fn on_its_own<F>(&self, handling: F) -> Result<F::Output, std::io::Error>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let answer = AbortOnDropHandle::new(self.cluster.tasks().spawn(handling)).await;
+        answer.ok().flatten().ok_or_else(|| std::io::ErrorKind::ConnectionReset.into())
     }
 
     /// What is not served here may be served behind an APIService.

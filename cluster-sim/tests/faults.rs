@@ -221,3 +221,29 @@ async fn a_lagging_server_shows_the_past_to_who_takes_any_version() {
     assert_eq!(api.list(&Default::default()).await.unwrap().items.len(), 2, "a quorum read is never stale");
     assert_eq!(api.list(&any).await.unwrap().items.len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_client_does_not_stall_what_it_has_sent_and_a_dead_one_takes_it_back() {
+    let config = config(7);
+    let (clock, tasks) = (config.clock.clone(), config.tasks.clone());
+    let cluster = Cluster::new(config);
+    let slow = Aim::writes().by("victim").on(configmaps());
+    cluster.faults().add(slow, 1_000_000, 2, Fault::Latency(Duration::from_secs(3)));
+    let send = |group: &Tasks, name: &'static str| {
+        let maps = maps(&cluster, "victim");
+        group.spawn(async move { maps.create(&PostParams::default(), &map(name)).await })
+    };
+    let (stalled, killed) = (tasks.child(), tasks.child());
+    let sent = send(&stalled, "stalled");
+    send(&killed, "killed");
+    clock.sleep(Duration::from_secs(1)).await;
+    stalled.freeze();
+    killed.kill();
+    clock.sleep(Duration::from_secs(30)).await;
+    let others = maps(&cluster, "other");
+    let created = others.get("stalled").await.unwrap().metadata.creation_timestamp.unwrap();
+    assert_eq!(created.0, "2026-01-01T00:00:03Z".parse::<Timestamp>().unwrap());
+    assert!(others.get_opt("killed").await.unwrap().is_none());
+    stalled.thaw();
+    sent.await.unwrap().unwrap().unwrap();
+}

@@ -165,6 +165,24 @@ pub struct Shape {
 }
 
 impl World {
+    /// A world in which these objects of these resources were just created.
+    #[cfg(test)]
+    pub fn holding<'a>(objects: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
+        let mut world = Self::default();
+        for (resource, object) in objects {
+            world.apply(&Write {
+                at: 0,
+                writer: "user".into(),
+                verb: cluster_sim::Verb::Create,
+                precise: true,
+                resource: resource.into(),
+                old: None,
+                new: Some(Shared(Arc::new(Object::new(object, 1)))),
+            });
+        }
+        world
+    }
+
     /// Takes a committed write in.
     pub fn apply(&mut self, write: &Write) {
         self.now = write.at;

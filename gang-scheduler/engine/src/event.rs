@@ -84,7 +84,8 @@ pub enum PodPhase {
     Succeeded,
     /// `Failed` after it ran.
     Failed,
-    /// `Failed` because the kubelet refused to start it (`OutOf…`, `UnexpectedAdmissionError`, `NodeAffinity`, …).
+    /// `Failed` without having run: the kubelet refused to start it (`OutOf…`, `UnexpectedAdmissionError`, `NodeAffinity`,
+    /// …), or it was ended before it had a node.
     Rejected,
 }
 

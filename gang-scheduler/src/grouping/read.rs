@@ -144,7 +144,7 @@ fn pod_info(
 
 /// `Failed` by the kubelet's admission means that the pod never ran there. Its message says so (`rejectPod` in
 /// `pkg/kubelet/kubelet.go`), and nearly always its reason (`pkg/kubelet/lifecycle/predicate.go`,
-/// `pkg/kubelet/cm/admission/errors.go`).
+/// `pkg/kubelet/cm/admission/errors.go`). One that was ended before it had a node did not run either.
 fn phase(pod: &view::Pod) -> PodPhase {
     let rejections = [
         crds::reasons::pod::UNEXPECTED_ADMISSION_ERROR,
@@ -160,7 +160,8 @@ fn phase(pod: &view::Pod) -> PodPhase {
     ];
     let reason = pod.status.reason.as_str();
     let rejected = || {
-        reason.starts_with("OutOf")
+        pod.spec.node_name.is_empty()
+            || reason.starts_with("OutOf")
             || rejections.contains(&reason)
             || pod.status.message.starts_with("Pod was rejected")
     };
@@ -384,8 +385,12 @@ mod tests {
             ("Failed", "TopologyAffinityError", "", PodPhase::Rejected),
         ] {
             let status = serde_json::json!({ "phase": phase_text, "reason": reason, "message": message });
-            assert_eq!(phase(&pod(serde_json::json!({ "status": status }))), expected, "{status}");
+            let pod = pod(serde_json::json!({ "spec": { "nodeName": "node-1" }, "status": status }));
+            assert_eq!(phase(&pod), expected, "{status}");
         }
+        // Its replacement must be planned like a first member, not join those that stand (seed 713903).
+        let ended_unbound = pod(serde_json::json!({ "status": { "phase": "Failed" } }));
+        assert_eq!(phase(&ended_unbound), PodPhase::Rejected);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) fn what_fits_is_admitted(world: &World, _: &Activity) -> Result<(), S
     let tree = Tree::now(world);
     for workload in pending(world) {
         let Some(queue) = queue_of(world, workload) else { continue };
-        if !is_open(world, queue, workload) || is_contended(world, &tree, queue, workload) {
+        if !is_open(world, &tree, queue, workload) || is_contended(world, &tree, queue, workload) {
             continue;
         }
         if let Some(flavors) = fitting(world, &tree, queue, workload) {
@@ -37,7 +37,7 @@ pub(super) fn what_fits_is_admitted(world: &World, _: &Activity) -> Result<(), S
 }
 
 /// Whether the queue admits at all, and this workload now.
-fn is_open(world: &World, queue: &Value, workload: &Value) -> bool {
+fn is_open(world: &World, tree: &Tree, queue: &Value, workload: &Value) -> bool {
     let runs = |object: &Value| {
         matches!(text(object, "/spec/stopPolicy"), "" | "None")
             && at(object, "/metadata/deletionTimestamp").is_none()
@@ -55,7 +55,10 @@ fn is_open(world: &World, queue: &Value, workload: &Value) -> bool {
         .all(|rule| world.get(CHECKS, "", text(rule, "/name")).is_some_and(|check| holds(check, "Active")));
     let due = text(workload, "/status/requeueState/requeueAt").parse::<jiff::Timestamp>();
     let waits_for_its_time = due.is_ok_and(|due| due.as_millisecond() + SOON > world.now);
+    // A slice that shrinks needs no room: that there is none below cohorts in a circle does not keep it out of the count.
+    let has_a_root = tree.root(text(queue, "/metadata/name")).is_some();
     runs(queue)
+        && has_a_root
         && local.is_some_and(|local| runs(local))
         && flavors_exist
         && checks_work
@@ -138,4 +141,68 @@ fn by_group(
 fn asks(set: &Value) -> bool {
     let wishes = ["required", "preferred", "unconstrained"];
     set.get("topologyRequest").is_some_and(|request| wishes.iter().any(|wish| request.get(*wish).is_some()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fuzz::world::{CLUSTER_QUEUES, COHORTS};
+
+    const GPU: &str = "nvidia.com/gpu";
+    const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
+
+    /// A slice of so many pods of one GPU each, with quota in `q` if it replaces nothing.
+    fn slice(name: &str, pods: i64, replaces: Option<&str>) -> Value {
+        let container = json!({ "resources": { "requests": { GPU: "1" } } });
+        let template = json!({ "spec": { "containers": [container] } });
+        let mut slice = json!({
+            "metadata": { "name": name, "namespace": "n", "uid": name, "annotations": { ELASTIC: "true" } },
+            "spec": { "queueName": "l", "podSets": [{ "name": "main", "count": pods, "template": template }] },
+        });
+        match replaces {
+            Some(old) => {
+                slice["metadata"]["annotations"]["kueue.x-k8s.io/workload-slice-replacement-for"] =
+                    json!(format!("n/{old}"));
+            }
+            None => {
+                let given = json!({ "name": "main", "count": pods, "flavors": { GPU: "gpu" }, "resourceUsage": { GPU: pods } });
+                slice["status"] = json!({
+                    "admission": { "clusterQueue": "q", "podSetAssignments": [given] },
+                    "conditions": [{ "type": "QuotaReserved", "status": "True" }],
+                });
+            }
+        }
+        slice
+    }
+
+    /// Seed 720628.
+    #[test]
+    fn nothing_fits_below_cohorts_in_a_circle_not_even_what_shrinks() {
+        for (above_the_other, is_blamed) in [("", true), ("one", false)] {
+            let resources = json!([{ "name": GPU, "nominalQuota": 4 }]);
+            let group =
+                json!({ "coveredResources": [GPU], "flavors": [{ "name": "gpu", "resources": resources }] });
+            let queue = json!({
+                "metadata": { "name": "q", "uid": "q" },
+                "spec": { "cohortName": "one", "resourceGroups": [group] },
+            });
+            let cohort = |name: &str, parent: &str| json!({ "metadata": { "name": name }, "spec": { "parentName": parent } });
+            let world = World::holding([
+                (FLAVORS, json!({ "metadata": { "name": "gpu" } })),
+                (
+                    LOCAL_QUEUES,
+                    json!({ "metadata": { "name": "l", "namespace": "n" }, "spec": { "clusterQueue": "q" } }),
+                ),
+                (CLUSTER_QUEUES, queue),
+                (COHORTS, cohort("one", "other")),
+                (COHORTS, cohort("other", above_the_other)),
+                (WORKLOADS, slice("old", 4, None)),
+                (WORKLOADS, slice("new", 2, Some("old"))),
+            ]);
+            let judged = what_fits_is_admitted(&world, &Activity::default());
+            assert_eq!(judged.is_err(), is_blamed, "{above_the_other:?}: {judged:?}");
+        }
+    }
 }

@@ -317,19 +317,7 @@ mod tests {
             (CLUSTER_QUEUES, queue("owner", others)),
         ];
         all.extend(workloads.iter().map(|one| (WORKLOADS, one.clone())));
-        let mut world = World::default();
-        for (resource, object) in all {
-            world.apply(&Write {
-                at: 0,
-                writer: "user".into(),
-                verb: Verb::Create,
-                precise: true,
-                resource: resource.into(),
-                old: None,
-                new: Some(Shared(Arc::new(Object::new(object, 1)))),
-            });
-        }
-        world
+        World::holding(all)
     }
 
     fn waits(name: &str, priority: i64, gpus: i64) -> Value {

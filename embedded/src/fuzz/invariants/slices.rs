@@ -280,11 +280,7 @@ mod tests {
     }
 
     fn world(objects: &[(&str, Value)]) -> World {
-        let mut world = World::default();
-        for (resource, object) in objects {
-            world.apply(&write(0, resource, None, object.clone()));
-        }
-        world
+        World::holding(objects.iter().cloned())
     }
 
     fn job(pods: i64, is_suspended: bool) -> Value {
