@@ -44,6 +44,8 @@ pub use times::{
 
 /// The namespace of what Kubernetes itself consists of.
 const KUBE_SYSTEM: &str = "kube-system";
+/// `leaderElection.resourceName` of a Kueue whose file does not say otherwise.
+const KUEUES_LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
 
 /// What the program is started with.
 #[derive(Clone)]
@@ -166,9 +168,9 @@ pub struct LocalQueueMetrics {
 pub struct LeaderElection {
     /// Whether other replicas may run: then the one that holds the lease writes.
     pub leader_elect: bool,
-    /// The name of the lease. Whoever has the same one never acts at the same time.
+    /// The name of the lease, or empty. Whoever has the same one never acts at the same time: see [`Configuration::lease`].
     pub resource_name: String,
-    /// The namespace of the lease; empty: [`Configuration::namespace`].
+    /// The namespace of the lease, or empty.
     pub resource_namespace: String,
 }
 
@@ -176,27 +178,21 @@ pub struct LeaderElection {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TakeOver {
-    /// The namespace that it runs in, with its Lease and its Services.
+    /// The namespace that it runs in, with its Services.
     pub namespace: String,
     /// What the names of its Services and webhook configurations begin with.
     pub name: String,
-    /// Its Lease: `leaderElection.resourceName` of its configuration.
-    pub lease: String,
 }
 
 impl Default for TakeOver {
     fn default() -> Self {
-        Self {
-            namespace: "kueue-system".to_owned(),
-            name: "kueue".to_owned(),
-            lease: "c1f6bfd2.kueue.x-k8s.io".to_owned(),
-        }
+        Self { namespace: "kueue-system".to_owned(), name: "kueue".to_owned() }
     }
 }
 
 impl Default for LeaderElection {
     fn default() -> Self {
-        Self { leader_elect: true, resource_name: crate::LEASE.to_owned(), resource_namespace: String::new() }
+        Self { leader_elect: true, resource_name: String::new(), resource_namespace: String::new() }
     }
 }
 
@@ -354,14 +350,16 @@ impl Configuration {
         self.feature_gates.others.get(gate).copied().unwrap_or(default)
     }
 
-    /// Namespace and name of the lease: Kueue's, where its place is taken.
+    /// Namespace and name of the lease. Where Kueue's place is taken it is Kueue's, which the same fields of its file name, or
+    /// which is called as Kueue calls it without them.
     pub fn lease(&self) -> (&str, &str) {
-        if let Some(kueue) = &self.take_over {
-            return (&kueue.namespace, &kueue.lease);
-        }
+        let usual = match &self.take_over {
+            Some(kueue) => (kueue.namespace.as_str(), KUEUES_LEASE),
+            None => (self.namespace.as_str(), crate::LEASE),
+        };
         let LeaderElection { resource_name, resource_namespace, .. } = &self.leader_election;
-        let namespace = if resource_namespace.is_empty() { &self.namespace } else { resource_namespace };
-        (namespace, resource_name)
+        let namespace = if resource_namespace.is_empty() { usual.0 } else { resource_namespace };
+        (namespace, if resource_name.is_empty() { usual.1 } else { resource_name })
     }
 
     /// What of it the engine goes by.
@@ -477,6 +475,24 @@ impl Configuration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lease_is_kueues_where_its_place_is_taken() {
+        let path = Path::new("config.yaml");
+        for (file, lease) in [
+            ("{}", ("trireme-system", "admission-controller")),
+            ("takeOver: {}", ("kueue-system", "c1f6bfd2.kueue.x-k8s.io")),
+            ("takeOver: { namespace: batch }", ("batch", "c1f6bfd2.kueue.x-k8s.io")),
+            ("leaderElection: { resourceName: own }", ("trireme-system", "own")),
+            ("{ takeOver: {}, leaderElection: { resourceName: own } }", ("kueue-system", "own")),
+            (
+                "{ takeOver: {}, leaderElection: { resourceName: own, resourceNamespace: apart } }",
+                ("apart", "own"),
+            ),
+        ] {
+            assert_eq!(Configuration::parse(path, file).unwrap().lease(), lease, "{file}");
+        }
+    }
 
     #[test]
     fn kueues_names_are_understood_and_unknown_ones_refused_by_name() {

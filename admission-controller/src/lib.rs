@@ -125,13 +125,13 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let registry = registry(&counted, &leadership);
 
     let pages = admin::router(readiness, Arc::new(registry), Some(state_source(ask.clone())));
-    let front_proxy = match &config.webhooks {
-        Webhooks::Listen(Listen::InProcess) => FrontProxy::in_process(),
-        _ => FrontProxy::start(&ctx),
-    };
     let (surroundings, seen) = watch::channel(Surroundings::default());
     let mut webhooks = webhook::router(Arc::new(config.file.clone()), seen);
     if config.file.feature_gates.visibility_on_demand {
+        let front_proxy = match &config.webhooks {
+            Webhooks::Listen(Listen::InProcess) => FrontProxy::in_process(),
+            _ => FrontProxy::start(&ctx),
+        };
         webhooks = webhooks.merge(visibility::router(ask, front_proxy, ctx.clock.clone()));
     }
     let router = match &config.admin {
@@ -208,13 +208,17 @@ async fn certificates(
         service: trireme::ADMISSION_SERVICE.to_owned(),
     };
     let certificates = Certificates::start(ctx, settings).await?;
+    let api_services = match config.feature_gates.visibility_on_demand {
+        true => visibility::VERSIONS.map(visibility::api_service_name).into(),
+        false => Vec::new(),
+    };
     let targets = CaTargets {
         namespace: namespace.clone(),
         service: trireme::ADMISSION_SERVICE.to_owned(),
         validating: own.clone(),
         mutating: own,
         crds: crds::conversion::definition_names().into(),
-        api_services: visibility::VERSIONS.map(visibility::api_service_name).into(),
+        api_services,
     };
     ctx.tasks.spawn(keep_ca_bundle(ctx.clone(), leadership.clone(), certificates.clone(), targets));
     Ok(certificates)

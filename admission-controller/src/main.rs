@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use admission_controller::config::Webhooks;
+use admission_controller::shadow::Summary;
 use admission_controller::{Config, Configuration, shadow, takeover};
 use clap::Parser;
 use kit::http::{EVERYWHERE, Listen};
@@ -93,7 +94,8 @@ fn replay(config: &Configuration, path: &Path, patience: Duration) -> ExitCode {
     };
     match shadow::replay(config, recording, patience, Box::new(std::io::stdout())) {
         Ok(summary) => {
-            println!("{} decisions are the same, {} differ", summary.same, summary.different);
+            let Summary { same, different, open } = summary;
+            println!("{same} decisions are the same, {different} differ, {open} were open at the end");
             ExitCode::SUCCESS
         }
         Err(error) => complain(path, &error),

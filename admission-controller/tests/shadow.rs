@@ -63,6 +63,12 @@ fn start(world: &World) -> (Page, Page, Tasks) {
     (page, recording, tasks)
 }
 
+/// As an interrupt does.
+async fn end(tasks: &Tasks) {
+    tasks.stop();
+    tasks.ended().await;
+}
+
 fn replayed(recording: &Page) -> (Page, Summary) {
     let page = Page::default();
     let text = recording.text();
@@ -122,7 +128,7 @@ async fn one_that_decides_alike_shows_no_difference_and_nothing_is_written() {
     let world = World::new(false).await;
     world.start("kueue");
     world.settle().await;
-    let (page, recording, _tasks) = start(&world);
+    let (page, recording, tasks) = start(&world);
     world.settle().await;
     a_busy_day(&world).await;
     assert_eq!(page.rows(), Vec::<String>::new());
@@ -137,6 +143,7 @@ async fn one_that_decides_alike_shows_no_difference_and_nothing_is_written() {
     wrote_nothing(&world);
     assert!(world.cluster.faults().writes_by("kueue") > 50, "writes can be counted");
 
+    end(&tasks).await;
     let (page, summary) = replayed(&recording);
     assert_eq!((page.rows(), summary.different), (Vec::new(), 0));
     assert_eq!(
@@ -155,7 +162,7 @@ async fn one_that_decides_otherwise_is_told_with_both_reasons() {
     world.start_with("kueue", Config { file, ..Config::default() });
     world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
     world.settle().await;
-    let (page, recording, _tasks) = start(&world);
+    let (page, recording, tasks) = start(&world);
     world.settle().await;
     world.pytorch("large", "a", 4).await;
     world.sleep(PATIENCE * 2).await;
@@ -167,8 +174,9 @@ async fn one_that_decides_otherwise_is_told_with_both_reasons() {
     let line = r#"trireme_shadow_decisions_total{decision="admission",result="different"} 1"#;
     assert!(metrics(&world).await.lines().any(|one| one == line));
     wrote_nothing(&world);
+    end(&tasks).await;
     let (again, summary) = replayed(&recording);
-    assert_eq!((again.rows(), summary), (rows, Summary { same: 0, different: 1 }));
+    assert_eq!((again.rows(), summary), (rows, Summary { same: 0, different: 1, open: 0 }));
 }
 
 /// A workload as somebody makes it by hand, and a hand that writes its status.
@@ -202,7 +210,7 @@ async fn what_is_not_done_and_other_flavors_other_victims_and_other_reasons_are_
         .await;
     let local = json!({ "metadata": { "name": "a", "namespace": "team" }, "spec": { "clusterQueue": "a" } });
     world.create("kueue.x-k8s.io", "localqueues", local).await;
-    let (page, recording, _tasks) = start(&world);
+    let (page, recording, tasks) = start(&world);
     world.settle().await;
 
     // It would fit, and Kueue says that it does not.
@@ -269,7 +277,57 @@ async fn what_is_not_done_and_other_flavors_other_victims_and_other_reasons_are_
     }
     assert_eq!(rows.len(), wanted.len(), "{}", rows.join("\n"));
     wrote_nothing(&world);
+    end(&tasks).await;
     assert_eq!(replayed(&recording).0.rows(), rows);
+}
+
+/// It fits, and the recording ends before Kueue's time for saying so is over.
+#[tokio::test(start_paused = true)]
+async fn what_is_open_when_a_recording_ends_is_not_told() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    let (_page, recording, tasks) = start(&world);
+    world.settle().await;
+    by_hand(&world, "new").await;
+    world.sleep(PATIENCE / 2).await;
+    end(&tasks).await;
+    let (page, summary) = replayed(&recording);
+    assert_eq!((page.rows(), summary), (Vec::new(), Summary { same: 0, different: 0, open: 1 }));
+}
+
+/// Who came late once is looked at again afterwards.
+#[tokio::test(start_paused = true)]
+async fn what_was_told_of_a_workload_does_not_hide_what_comes_later() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    let (page, _recording, _tasks) = start(&world);
+    world.settle().await;
+    by_hand(&world, "one").await;
+    world.sleep(PATIENCE * 2).await;
+    assert_eq!(page.rows().len(), 1, "it would have been admitted: {:?}", page.rows());
+    // It is changed: what was told is of what it was. Now both admit it.
+    let gets_quota = |one: &mut Value| {
+        one["status"]["admission"] = json!({ "clusterQueue": "a", "podSetAssignments": [{ "name": "main", "count": 1,
+            "flavors": { "nvidia.com/gpu": "a100" }, "resourceUsage": { "nvidia.com/gpu": "1" } }] });
+        one["status"]["conditions"] = conditions(&[("QuotaReserved", "True", "QuotaReserved")]);
+    };
+    let (group, plural) = ("kueue.x-k8s.io", "workloads");
+    world.update(group, plural, "one", false, |one| one["spec"]["priority"] = json!(1)).await;
+    world.settle().await;
+    world.update(group, plural, "one", true, gets_quota).await;
+    world.settle().await;
+    assert_eq!(page.rows().len(), 1, "both admit it now: {:?}", page.rows());
+    world
+        .update(group, plural, "one", true, |one| {
+            one["status"] = json!({ "conditions": conditions(&[("QuotaReserved", "False", "Pending")]) });
+        })
+        .await;
+    // It is too large here, and Kueue admits it all the same.
+    world.update(group, plural, "one", false, |one| one["spec"]["podSets"][0]["count"] = json!(9)).await;
+    world.settle().await;
+    world.update(group, plural, "one", true, gets_quota).await;
+    world.settle().await;
+    assert_eq!(page.rows().len(), 2, "{:?}", page.rows());
 }
 
 #[test]

@@ -92,12 +92,15 @@ impl Judge {
     }
 
     pub(super) fn summary(&self) -> Summary {
-        self.report.summary()
+        Summary { open: self.opinions.len(), ..self.report.summary() }
     }
 
     /// When there is something to be looked at though nothing happens.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.opinions.values().map(|held| held.due).chain(self.reasons_due.values().copied()).min()
+        let alarm = self.engine.next_alarm_ms().filter(|_| self.is_synced());
+        let alarm = alarm.and_then(|at_ms| Timestamp::from_millisecond(at_ms).ok());
+        let opinions = self.opinions.values().map(|held| held.due);
+        opinions.chain(self.reasons_due.values().copied()).chain(alarm).min()
     }
 
     pub(super) fn take(&mut self, seen: Seen, now: Timestamp) {
@@ -203,6 +206,8 @@ impl Judge {
         now: Timestamp,
     ) {
         self.reasons_due.remove(uid);
+        // Kueue may have taken longer than it was given, which was told.
+        let was_told = self.overdue.remove(uid);
         let Some(WorkloadState::Holding(theirs)) = self.engine.explain(uid).map(|one| one.state) else {
             return;
         };
@@ -211,13 +216,8 @@ impl Judge {
                 return self.report.same(Question::Admission);
             }
             Some(Opinion::Admit(ours)) => admission(&ours),
-            Some(Opinion::Evict(_)) | None => {
-                // Kueue took longer than it was given, which was told.
-                if self.overdue.remove(uid) {
-                    return;
-                }
-                waiting(reason.as_ref())
-            }
+            Some(Opinion::Evict(_)) | None if was_told => return,
+            Some(Opinion::Evict(_)) | None => waiting(reason.as_ref()),
         };
         self.differs(Question::Admission, view, ours, admission(&theirs), now);
     }
@@ -242,7 +242,7 @@ impl Judge {
         self.differs(Question::Eviction, view, ours, theirs, now);
     }
 
-    /// Opinions that Kueue has not come to share, and reasons that have settled.
+    /// Opinions that Kueue has not come to share, reasons that have settled, and what the engine does by itself.
     pub(super) fn look_at_what_is_due(&mut self, now: Timestamp) {
         let overdue: Vec<Uid> =
             self.opinions.iter().filter(|(_, held)| held.due <= now).map(|(uid, _)| uid.clone()).collect();
@@ -255,7 +255,9 @@ impl Judge {
             self.reasons_due.remove(uid);
             self.compare_reasons(uid, now);
         }
-        if !overdue.is_empty() {
+        let now_ms = now.as_millisecond();
+        if !overdue.is_empty() || self.engine.next_alarm_ms().is_some_and(|at_ms| at_ms <= now_ms) {
+            self.engine.tell_time(now_ms);
             self.decide(now);
         }
     }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `ADDED`, `MODIFIED` and `DELETED` hold an object. `RESTARTED` begins a list of a kind and `SYNCED` ends it: decisions begin when
-//! the first list of every kind has ended. `BOOKMARK` is passed over. A line without a time is of the time of the line before.
+//! the first list of every kind has ended. `BOOKMARK` is passed over, and `ENDED`, which has no object, says until when nothing more
+//! happened. A line without a time is of the time of the line before.
 
 use std::io::{BufRead, Write};
 use std::marker::PhantomData;
@@ -72,6 +73,7 @@ pub(super) struct Line {
 struct Written {
     time: Option<Timestamp>,
     r#type: String,
+    #[serde(default)]
     object: Value,
 }
 
@@ -89,6 +91,9 @@ pub(super) fn lines(recording: impl BufRead) -> impl Iterator<Item = Result<Line
 
 fn read(text: &str) -> Result<Line, String> {
     let Written { time, r#type, object } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if r#type == "ENDED" {
+        return Ok(Line { time, seen: None });
+    }
     let word = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (word("apiVersion"), word("kind"));
     macro_rules! seen {
@@ -228,15 +233,21 @@ pub async fn record(ctx: Context, mut output: impl Write) -> std::io::Result<()>
     loop {
         let (kind, object) = tokio::select! {
             biased;
-            () = ctx.tasks.stopping() => return output.flush(),
+            () = ctx.tasks.stopping() => {
+                writeln!(output, "{}", json!({ "time": stamp(&ctx), "type": "ENDED" }))?;
+                return output.flush();
+            }
             Some(event) = all.next() => event,
         };
         if object["kind"] == "ResourceFlavor" && object["spec"]["topologyName"].is_string() {
             wants_places.send_replace(true);
         }
-        let time = ctx.clock.now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
-        writeln!(output, "{}", json!({ "time": time, "type": kind, "object": object }))?;
+        writeln!(output, "{}", json!({ "time": stamp(&ctx), "type": kind, "object": object }))?;
     }
+}
+
+fn stamp(ctx: &Context) -> String {
+    ctx.clock.now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
 #[cfg(test)]

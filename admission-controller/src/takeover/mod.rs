@@ -10,6 +10,7 @@ mod redirect;
 use std::time::Duration;
 
 use kit::Context;
+use kit::backoff::Backoff;
 use kit::lease::Leadership;
 use kit::patch::{self, Subresource, Target, WriteError, Written};
 use kit::writes::REQUEST_TIMEOUT;
@@ -17,7 +18,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use redirect::Ends;
+use redirect::{Elsewhere, Ends};
 
 use crate::config::{Configuration, TakeOver};
 use crate::visibility;
@@ -25,14 +26,23 @@ use crate::visibility;
 /// How often the leader looks whether somebody (an upgrade of Kueue's chart) has sent the requests to Kueue again.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
+/// Why an object's requests do not go where they should.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    Elsewhere(#[from] Elsewhere),
+}
+
 /// Why not everything could be given back.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{failed} of the objects that send requests could not be given back, the last one: {last}; try again"
+    "{failed} of the objects that send requests could not be given back, the last one, {last}; try again"
 )]
 pub struct HandBackError {
     failed: usize,
-    last: WriteError,
+    last: String,
 }
 
 /// An object that sends requests, by kind and name.
@@ -65,23 +75,34 @@ pub(crate) async fn keep(
 ) {
     let Some(take_over) = &config.take_over else { return };
     let ends = Ends::new(take_over, &config.namespace);
+    let begun = ctx.clock.now();
+    let mut backoff = Backoff::for_watches();
     loop {
+        let mut wait = LOOK_EVERY;
         if leadership.may_write() {
+            let mut all_done = true;
             let authority = bundle.as_mut().map(|bundle| bundle.borrow_and_update().clone());
             for sender in senders(take_over) {
                 let now = ctx.clock.now();
-                let change = |object: &DynamicObject| ends.taken(object, authority.as_deref(), now);
+                let change =
+                    |object: &DynamicObject| Ok(ends.taken(object, authority.as_deref(), now, begun));
                 match change_one(&ctx, &sender, change, &|| leadership.may_write()).await {
                     Ok(true) => tracing::info!(
                         kind = sender.0.kind,
                         name = sender.1,
                         "requests for Kueue come here now"
                     ),
-                    Ok(false) | Err(WriteError::Gone) => {}
+                    Ok(false) | Err(Problem::Write(WriteError::Gone)) => {}
                     Err(error) => {
+                        all_done = false;
                         tracing::warn!(kind = sender.0.kind, name = sender.1, %error, "requests for Kueue do not come here")
                     }
                 }
+            }
+            match all_done {
+                true => backoff.reset(),
+                // Until they come here nobody answers them.
+                false => wait = backoff.next(&ctx.rng),
             }
         }
         tokio::select! {
@@ -89,7 +110,7 @@ pub(crate) async fn keep(
             () = ctx.tasks.stopping() => return,
             _leads = leadership.changed() => {}
             () = changed(&mut bundle) => {}
-            () = ctx.clock.sleep(LOOK_EVERY) => {}
+            () = ctx.clock.sleep(wait) => {}
         }
     }
 }
@@ -107,7 +128,7 @@ async fn changed(bundle: &mut Option<watch::Receiver<String>>) {
 /// leader that still runs leaves it at that for ten minutes.
 ///
 /// # Errors
-/// When an object could not be written.
+/// When an object could not be written, or sends its requests to neither.
 pub async fn hand_back(ctx: Context, config: Configuration) -> Result<(), HandBackError> {
     let take_over = config.take_over.clone().unwrap_or_default();
     let ends = Ends::new(&take_over, &config.namespace);
@@ -116,9 +137,10 @@ pub async fn hand_back(ctx: Context, config: Configuration) -> Result<(), HandBa
         let now = ctx.clock.now();
         match change_one(&ctx, &sender, |object| ends.given_back(object, now), &|| true).await {
             Ok(true) => tracing::info!(kind = sender.0.kind, name = sender.1, "requests go to Kueue again"),
-            Ok(false) | Err(WriteError::Gone) => {}
-            Err(last) => {
+            Ok(false) | Err(Problem::Write(WriteError::Gone)) => {}
+            Err(problem) => {
                 let failed = failure.map_or(0, |before| before.failed) + 1;
+                let last = format!("{} {}: {problem}", sender.0.kind, sender.1);
                 failure = Some(HandBackError { failed, last });
             }
         }
@@ -130,21 +152,21 @@ pub async fn hand_back(ctx: Context, config: Configuration) -> Result<(), HandBa
 async fn change_one(
     ctx: &Context,
     (resource, name): &Sender,
-    change: impl Fn(&DynamicObject) -> Option<Value>,
+    change: impl Fn(&DynamicObject) -> Result<Option<Value>, Elsewhere>,
     may_write: &(dyn Fn() -> bool + Send + Sync),
-) -> Result<bool, WriteError> {
+) -> Result<bool, Problem> {
     let api: Api<DynamicObject> = Api::all_with(ctx.clients.write.clone(), resource);
     let mut last = WriteError::Gone;
     for _ in 0..2 {
         let object = in_time(async { api.get(name).await.map_err(WriteError::from) }).await?;
-        let Some(body) = change(&object).filter(|_| may_write()) else { return Ok(false) };
+        let Some(body) = change(&object)?.filter(|_| may_write()) else { return Ok(false) };
         match in_time(patch::merge::<_, Written>(&api, &Target::of(&object), body, Subresource::Main)).await {
             Ok(_) => return Ok(true),
             Err(error @ WriteError::Conflict(_)) => last = error,
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
-    Err(last)
+    Err(last.into())
 }
 
 async fn in_time<T>(request: impl Future<Output = Result<T, WriteError>>) -> Result<T, WriteError> {

@@ -12,6 +12,20 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// What was handed back is left alone for so long: by then whoever asked for it has stopped this program.
 const HANDED_BACK_REST: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
+/// By these annotations cert-manager is asked to keep its authority in an object, for a Kueue that has its certificates of it.
+const INJECTED: [&str; 2] = ["cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret"];
+
+/// An object that was taken sends its requests neither here nor to Kueue.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "its requests go to Service {found}, not to {ours}, from which they would be given back; name this program's namespace \
+     (`namespace`) in the file that --config names"
+)]
+pub(super) struct Elsewhere {
+    found: String,
+    ours: String,
+}
+
 /// The two ends that requests may be sent to.
 pub(super) struct Ends {
     kueues_namespace: String,
@@ -68,16 +82,18 @@ impl Ends {
         }
     }
 
-    /// The patch by which the object sends its requests here; none if it does.
+    /// The patch by which the object sends its requests here; none if it does, or was handed back a short time ago, while this
+    /// program ran (it has done so since `begun`).
     pub(super) fn taken(
         &self,
         object: &DynamicObject,
         authority: Option<&str>,
         now: Timestamp,
+        begun: Timestamp,
     ) -> Option<Value> {
         let annotations = object.metadata.annotations.as_ref();
         let handed_back = annotations.and_then(|all| all.get(HANDED_BACK)?.parse::<Timestamp>().ok());
-        if handed_back.is_some_and(|at| now.duration_since(at) < HANDED_BACK_REST) {
+        if handed_back.is_some_and(|at| at >= begun && now.duration_since(at) < HANDED_BACK_REST) {
             return None;
         }
         let mut before = None;
@@ -96,25 +112,60 @@ impl Ends {
             }
         };
         let mut body = self.changed(object, take, |webhook| self.leave_us_alone(webhook))?;
-        if let Some(before) = before {
-            body["metadata"]["annotations"] = json!({ TAKEN_OVER: before.to_string(), HANDED_BACK: null });
+        if let Some(mut before) = before {
+            let mut changed = json!({ HANDED_BACK: null });
+            // Whoever keeps Kueue's authority in the object would put it in the place of ours.
+            for name in INJECTED {
+                if let Some(value) = annotations.and_then(|all| all.get(name)) {
+                    before["annotations"][name] = json!(value);
+                    changed[name] = Value::Null;
+                }
+            }
+            changed[TAKEN_OVER] = json!(before.to_string());
+            body["metadata"]["annotations"] = changed;
         }
         Some(body)
     }
 
     /// The patch by which an object that was taken sends its requests to Kueue again; none if it was not.
-    pub(super) fn given_back(&self, object: &DynamicObject, now: Timestamp) -> Option<Value> {
-        let kept = object.metadata.annotations.as_ref()?.get(TAKEN_OVER)?;
-        let before = Before(serde_json::from_str(kept).ok()?);
+    ///
+    /// # Errors
+    /// When it sends none of them here, and does not send them to Kueue either.
+    pub(super) fn given_back(
+        &self,
+        object: &DynamicObject,
+        now: Timestamp,
+    ) -> Result<Option<Value>, Elsewhere> {
+        let kept = object.metadata.annotations.as_ref().and_then(|all| all.get(TAKEN_OVER));
+        let Some(before) = kept.and_then(|kept| serde_json::from_str(kept).ok()).map(Before) else {
+            return Ok(None);
+        };
+        let (mut is_known, mut found) = (false, None);
         let restore = |config: &mut Value| {
-            if self.is_ours(&config["service"]) {
+            let service = &config["service"];
+            if self.is_ours(service) {
+                is_known = true;
                 before.restore(config);
+            } else if self.is_kueues(service) {
+                is_known = true;
+            } else {
+                found = Some(service.clone());
             }
         };
         let body = self.changed(object, restore, |webhook| self.ask_about_us(webhook));
+        if let Some(found) = found.filter(|_| !is_known) {
+            let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+            let found = format!("{}/{}", text("namespace"), text("name"));
+            let ours = format!("{}/{}", self.our_namespace, trireme::ADMISSION_SERVICE);
+            return Err(Elsewhere { found, ours });
+        }
         let mut body = body.unwrap_or_else(|| json!({}));
-        body["metadata"]["annotations"] = json!({ TAKEN_OVER: null, HANDED_BACK: now.to_string() });
-        Some(body)
+        let mut annotations = json!({ TAKEN_OVER: null, HANDED_BACK: now.to_string() });
+        for (name, value) in before.0["annotations"].as_object().into_iter().flatten() {
+            annotations[name] = value.clone();
+        }
+        body["metadata"]["annotations"] = annotations;
+        Ok(Some(body))
     }
 
     /// The patch that changes every place of the object that names a service, and the webhooks around them; none if nothing changes.
@@ -148,7 +199,7 @@ impl Ends {
     }
 }
 
-/// Where requests went before, and whom the API server trusted.
+/// Where requests went before, whom the API server trusted, and annotations that saw to that.
 struct Before(Value);
 
 /// What of a client configuration is kept.
@@ -261,7 +312,8 @@ mod tests {
             ),
         ] {
             let before = object(data);
-            let patch = ends().taken(&before, Some("ours"), now).unwrap();
+            let begun = Timestamp::UNIX_EPOCH;
+            let patch = ends().taken(&before, Some("ours"), now, begun).unwrap();
             let taken = patched(&before, &patch);
             let config = taken.data.pointer(place).unwrap();
             assert_eq!(config["service"]["namespace"], "trireme-system");
@@ -277,18 +329,19 @@ mod tests {
                     taken.data.pointer("/webhooks/1").is_none_or(|one| one["namespaceSelector"].is_null())
                 );
             }
-            assert_eq!(ends().taken(&taken, Some("ours"), now), None, "once");
-            let renewed = ends().taken(&taken, Some("new"), now).unwrap();
+            assert_eq!(ends().taken(&taken, Some("ours"), now, begun), None, "once");
+            let renewed = ends().taken(&taken, Some("new"), now, begun).unwrap();
             assert!(renewed.get("metadata").is_none(), "what was before is not forgotten: {renewed}");
 
-            let patch = ends().given_back(&patched(&taken, &renewed), now).unwrap();
+            let patch = ends().given_back(&patched(&taken, &renewed), now).unwrap().unwrap();
             let back = patched(&patched(&taken, &renewed), &patch);
             assert_eq!(back.data, before.data);
-            assert_eq!(ends().given_back(&back, now), None, "once");
+            assert_eq!(ends().given_back(&back, now), Ok(None), "once");
             let soon = now + jiff::SignedDuration::from_mins(9);
-            assert_eq!(ends().taken(&back, Some("ours"), soon), None, "left alone for a while");
+            assert_eq!(ends().taken(&back, Some("ours"), soon, begun), None, "left alone for a while");
+            assert!(ends().taken(&back, Some("ours"), soon, soon).is_some(), "by who ran then");
             let late = now + jiff::SignedDuration::from_mins(11);
-            assert!(ends().taken(&back, Some("ours"), late).is_some());
+            assert!(ends().taken(&back, Some("ours"), late, begun).is_some());
         }
     }
 
@@ -301,11 +354,52 @@ mod tests {
         ] {
             let one =
                 object(json!({ "webhooks": [{ "name": "a", "clientConfig": { "service": service } }] }));
-            assert_eq!(ends().taken(&one, Some("ours"), now), None);
+            assert_eq!(ends().taken(&one, Some("ours"), now, now), None);
         }
         assert_eq!(
-            ends().taken(&object(json!({ "spec": { "conversion": { "strategy": "None" } } })), None, now),
+            ends().taken(
+                &object(json!({ "spec": { "conversion": { "strategy": "None" } } })),
+                None,
+                now,
+                now
+            ),
             None
         );
+    }
+
+    /// A Kueue with `enableCertManager`: cert-manager would put its authority in the place of ours.
+    #[test]
+    fn nobody_keeps_kueues_authority_in_what_comes_here() {
+        let asks =
+            json!({ "cert-manager.io/inject-ca-from": "kueue-system/kueue-serving-cert", "other": "stays" });
+        let mut before = object(
+            json!({ "spec": { "service": { "namespace": "kueue-system", "name": "kueue-visibility-server" } } }),
+        );
+        before.metadata.annotations = serde_json::from_value(asks.clone()).unwrap();
+        let now = Timestamp::UNIX_EPOCH;
+        let taken = patched(&before, &ends().taken(&before, Some("ours"), now, now).unwrap());
+        let there: Vec<&String> = taken.metadata.annotations.iter().flatten().map(|(name, _)| name).collect();
+        assert_eq!(there, ["other", TAKEN_OVER]);
+        let back = patched(&taken, &ends().given_back(&taken, now).unwrap().unwrap());
+        let mut annotations = json!(back.metadata.annotations);
+        remove(&mut annotations, HANDED_BACK);
+        assert_eq!(annotations, asks);
+    }
+
+    #[test]
+    fn the_way_back_is_not_forgotten_by_who_cannot_go_it() {
+        let kueues = json!({ "namespace": "kueue-system", "name": "kueue-webhook-service" });
+        let before = object(json!({ "webhooks": [{ "name": "a", "clientConfig": { "service": kueues } }] }));
+        let now = Timestamp::UNIX_EPOCH;
+        let taken = patched(&before, &ends().taken(&before, Some("ours"), now, now).unwrap());
+        let other_namespace = Ends::new(&TakeOver::default(), "elsewhere");
+        let error = other_namespace.given_back(&taken, now).unwrap_err().to_string();
+        assert!(error.contains("trireme-system/admission-controller"), "{error}");
+        // Somebody pointed it to Kueue by hand: only the notes go.
+        let mut pointed = taken.clone();
+        pointed.data["webhooks"] = before.data["webhooks"].clone();
+        let back = patched(&pointed, &other_namespace.given_back(&pointed, now).unwrap().unwrap());
+        assert_eq!(back.data, before.data);
+        assert!(!back.metadata.annotations.unwrap().contains_key(TAKEN_OVER));
     }
 }

@@ -52,7 +52,7 @@ names.
   (dict "framework" "deployment" "group" "apps" "version" "v1" "plural" "deployments" "through" "owner")
   (dict "framework" "statefulset" "group" "apps" "version" "v1" "plural" "statefulsets" "through" "owner")
   (dict "framework" "leaderworkerset.x-k8s.io/leaderworkerset" "group" "leaderworkerset.x-k8s.io" "version" "v1" "plural" "leaderworkersets" "through" "owner") -}}
-{{- $wanted := dig "integrations" "frameworks" nil .root.Values.admissionController.config -}}
+{{- $wanted := (.root.Values.admissionController.config.integrations).frameworks -}}
 {{- if or (and (kindIs "slice" $wanted) (empty $wanted)) (and (kindIs "invalid" $wanted) .root.Values.admissionController.takeOver.enabled) -}}
 {{- $wanted = list "batch/job" -}}
 {{- end -}}
@@ -65,7 +65,7 @@ names.
 {{- end -}}
 {{- end -}}
 {{- if eq $through "job" -}}
-{{- range dig "integrations" "kinds" (list) .root.Values.admissionController.config -}}
+{{- range (.root.Values.admissionController.config.integrations).kinds -}}
 {{- $name := splitn "." 3 .name -}}
 {{- $plural := default (include "trireme.plural" $name._0) .plural -}}
 {{- $kinds = append $kinds (dict "framework" .name "group" $name._2 "version" $name._1 "plural" $plural "role" (printf "%s.%s" $plural $name._2)) -}}
@@ -97,6 +97,8 @@ names.
 {{- with .root.Values.admissionController.takeOver }}
 {{- if .enabled -}}
 {{- $_ := set $own "takeOver" (omit . "enabled") -}}
+{{- else if not $.root.Values.admissionController.visibility -}}
+{{- $_ := set $own "featureGates" (dict "VisibilityOnDemand" false) -}}
 {{- end -}}
 {{- end -}}
 {{- else if eq .component "gang-scheduler" -}}
@@ -123,7 +125,7 @@ metadata:
   labels: {{- include "trireme.labels" . | nindent 4 }}
 spec:
   replicas: {{ .values.replicas }}
-  {{- if not (dig "leaderElection" "leaderElect" true .values.config) }}
+  {{- if eq (toString (.values.config.leaderElection).leaderElect) "false" }}
   {{- if gt (int .values.replicas) 1 }}
   {{- fail (printf "%s.replicas is %v, and with leaderElection.leaderElect false each would decide for itself; set it to 1" (camelcase .component | untitle) .values.replicas) }}
   {{- end }}
@@ -183,7 +185,7 @@ spec:
           ports:
             - { name: admin, containerPort: 8080 }
             {{- if .https }}
-            - { name: https, containerPort: {{ dig "webhook" "port" 9443 .values.config }} }
+            - { name: https, containerPort: {{ (.values.config.webhook).port | default 9443 }} }
             {{- end }}
           livenessProbe:
             httpGet: { path: /healthz, port: admin }
@@ -239,7 +241,7 @@ subjects:
     name: {{ .component }}
     namespace: {{ .root.Release.Namespace }}
 {{- if .leads }}
-{{- $leases := dig "leaderElection" "resourceNamespace" "" .values.config | default .root.Release.Namespace }}
+{{- $leases := include "trireme.leaseNamespace" . }}
 {{- if ne $leases .root.Release.Namespace }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -333,19 +335,26 @@ spec:
 {{- end -}}
 
 {{- /* What a program may do with its lease. */ -}}
+{{- /* Where a program's lease is: Kueue's namespace, where Kueue's place is taken. */}}
+{{- define "trireme.leaseNamespace" -}}
+{{- $kueues := ternary (.values.takeOver).namespace "" ((.values.takeOver).enabled | default false) -}}
+{{- (.values.config.leaderElection).resourceNamespace | default $kueues | default .root.Release.Namespace -}}
+{{- end }}
+
 {{- define "trireme.lease" -}}
+{{- $usual := ternary "c1f6bfd2.kueue.x-k8s.io" (.values.config.leaseName | default .component) ((.values.takeOver).enabled | default false) }}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [create]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  resourceNames: [{{ dig "leaderElection" "resourceName" (.values.config.leaseName | default .component) .values.config | quote }}]
+  resourceNames: [{{ (.values.config.leaderElection).resourceName | default $usual | quote }}]
   verbs: [get, patch]
 {{- end }}
 
 {{- /* Whether the visibility API is served and wanted; empty if not. */}}
 {{- define "trireme.visibility" -}}
 {{- with .Values.admissionController -}}
-{{- if and .enabled .visibility (dig "featureGates" "VisibilityOnDemand" true .config) }}true{{ end -}}
+{{- if and .enabled .visibility (ne (toString (.config.featureGates).VisibilityOnDemand) "false") }}true{{ end -}}
 {{- end -}}
 {{- end }}

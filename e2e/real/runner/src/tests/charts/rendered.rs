@@ -32,6 +32,8 @@ pub(super) fn all() -> Vec<Test> {
         Test::new("charts/the_visibility_api_is_that_of_the_program", api_services_agree),
         Test::new("charts/the_roles_of_people_are_named_as_kueues", roles_of_people),
         Test::new("charts/in_kueues_place_its_webhooks_are_those", in_kueues_place),
+        Test::new("charts/in_kueues_place_the_lease_is_kueues", kueues_lease),
+        Test::new("charts/sections_that_are_null_are_as_good_as_absent", null_sections),
         Test::new("charts/what_is_not_served_has_no_api_service", unserved),
         Test::new("charts/definitions/are_those_generated", generated),
         Test::new("charts/definitions/another_namespace_converts", |world| {
@@ -176,6 +178,47 @@ async fn in_kueues_place(world: Arc<World>) -> Result<Outcome> {
     ensure!(!ours, "{kinds:?}");
     let reader = |one: &Value| one["roleRef"]["name"] == "extension-apiserver-authentication-reader";
     ensure!(objects.iter().any(reader), "who may read by whom the API server proves itself");
+    Ok(Outcome::Passed)
+}
+
+/// Kueue's own file says which Lease it has; the program asks for the same one (`Configuration::lease`).
+async fn kueues_lease(world: Arc<World>) -> Result<Outcome> {
+    let helm = need!(Helm::new(&world));
+    let own = "admissionController.config.leaderElection.resourceName=own,admissionController.config.leaderElection.resourceNamespace=apart";
+    for (set, namespace, name) in [("", "kueue-system", "c1f6bfd2.kueue.x-k8s.io"), (own, "apart", "own")] {
+        let set = format!("admissionController.takeOver.enabled=true,{set}");
+        let objects = helm.template("trireme", &["--set", set.trim_end_matches(',')]).await?;
+        let grants = |one: &&Value| {
+            let rules = one["rules"].as_array().into_iter().flatten();
+            one["kind"] == "Role" && rules.into_iter().any(|rule| rule["resourceNames"] == json!([name]))
+        };
+        let role = objects.iter().find(grants).with_context(|| format!("{set}: no Role for Lease {name}"))?;
+        ensure!(role["metadata"]["namespace"] == namespace, "{set}: {}", role["metadata"]);
+    }
+    Ok(Outcome::Passed)
+}
+
+/// A section of which everything is commented out is as good as none, as to the program.
+async fn null_sections(world: Arc<World>) -> Result<Outcome> {
+    let helm = need!(Helm::new(&world));
+    let sections = [
+        "leaderElection",
+        "managedJobsNamespaceSelector",
+        "integrations",
+        "resources",
+        "featureGates",
+        "fairSharing",
+        "admissionFairSharing",
+        "webhook",
+        "metrics",
+        "waitForPodsReady",
+    ];
+    let nulls: Vec<String> =
+        sections.map(|section| format!("admissionController.config.{section}=null")).into();
+    let inner = "admissionController.config.leaderElection.leaderElect=null,admissionController.config.integrations.frameworks=null";
+    for set in [nulls.join(","), inner.to_owned()] {
+        helm.template("trireme", &["--set", &set]).await.with_context(|| set.clone())?;
+    }
     Ok(Outcome::Passed)
 }
 

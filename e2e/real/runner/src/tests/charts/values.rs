@@ -56,12 +56,6 @@ const CASES: &[Case] = &[
         "=other,admissionController.takeOver.enabled=true",
         Present("other-mutating-webhook-configuration"),
     ),
-    Case(
-        "admissionController.takeOver.lease",
-        "admission-controller",
-        "=held,admissionController.takeOver.enabled=true",
-        Present(r#""resourceNames":["held"]"#),
-    ),
     Case("admissionController.visibility", "admission-controller", "=false", Absent(r#""APIService""#)),
     Case("admissionController.userRoles", "admission-controller", "=false", Absent("kueue-batch-user-role")),
     Case("admissionController.visibilityFlowSchema", "admission-controller", "=true", Present("FlowSchema")),
