@@ -75,10 +75,18 @@ pub fn template_name(request: &str, pod_set: &str) -> String {
     limited(format!("ppt-{request}-{pod_set}"))
 }
 
-/// Which attempt a request is, by its name; `None` where it is none for this check.
-pub fn attempt(request: &str, workload: &str, check: &str) -> Option<i32> {
-    let digits = request.strip_prefix(limited(format!("{workload}-{check}-")).as_str())?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+/// Which attempt a request is, by its name; `None` where it is none for this check. A name that was too long does not tell its number:
+/// it is looked for among the first `most`, and the first thousand.
+pub fn attempt(request: &str, workload: &str, check: &str, most: i32) -> Option<i32> {
+    let prefix = format!("{workload}-{check}-");
+    let digits = request.strip_prefix(prefix.as_str());
+    let digits = digits.filter(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
+    if let Some(attempt) = digits.and_then(|digits| digits.parse().ok()) {
+        return Some(attempt);
+    }
+    let is_too_long = |attempt: &i32| prefix.len() + attempt.to_string().len() > MAX_PREFIX;
+    let mut shortened = (1..=most.min(1_000)).filter(is_too_long);
+    shortened.find(|attempt| request_name(workload, check, *attempt) == request)
 }
 
 fn uses(set: &PodSet, resources: &[String]) -> bool {
@@ -108,10 +116,21 @@ pub fn is_needed(view: &Workload, config: &ProvisioningRequestConfig) -> bool {
     !wanted(view, config).is_empty()
 }
 
-fn is_synced(request: &ProvisioningRequest, config: &ProvisioningRequestConfig) -> bool {
-    let parameters = &request.spec.parameters;
+fn is_synced(request: &ProvisioningRequest, view: &Workload, config: &ProvisioningRequestConfig) -> bool {
+    let there = &request.spec.parameters;
     request.spec.provisioning_class_name == config.spec.provisioning_class_name
-        && config.spec.parameters.iter().all(|(key, value)| parameters.get(key) == Some(value))
+        && parameters(view, config).iter().all(|(key, value)| there.get(key) == Some(value))
+}
+
+/// Those of the settings, and those that the job's annotations put in their place or add.
+fn parameters(view: &Workload, config: &ProvisioningRequestConfig) -> BTreeMap<String, String> {
+    let mut parameters = config.spec.parameters.clone();
+    for (key, value) in view.metadata.annotations.iter().flatten() {
+        if let Some(name) = key.strip_prefix(kueue::PROVISIONING_PREFIX) {
+            parameters.insert(name.to_owned(), value.clone());
+        }
+    }
+    parameters
 }
 
 /// The last of a workload's requests that is for this check as its settings are now.
@@ -122,9 +141,10 @@ pub fn current<'a>(
     requests: &[&'a ProvisioningRequest],
 ) -> Option<(&'a ProvisioningRequest, i32)> {
     let name = view.metadata.name.as_deref().unwrap_or_default();
-    let of_check = |request: &&&'a ProvisioningRequest| is_synced(request, config);
+    let of_check = |request: &&&'a ProvisioningRequest| is_synced(request, view, config);
+    let most = config.spec.retry_strategy.backoff_limit_count.unwrap_or(LIMIT).saturating_add(1);
     let numbered = |request: &&'a ProvisioningRequest| {
-        Some((*request, attempt(request.metadata.name.as_deref()?, name, check)?))
+        Some((*request, attempt(request.metadata.name.as_deref()?, name, check, most)?))
     };
     let found = requests.iter().filter(of_check).filter_map(numbered).max_by_key(|(_, attempt)| *attempt);
     found.filter(|_| is_needed(view, config))
@@ -324,12 +344,6 @@ pub fn submission(
             None => merged.push((set, template, count)),
         }
     }
-    let mut parameters = config.spec.parameters.clone();
-    for (key, value) in view.metadata.annotations.iter().flatten() {
-        if let Some(name) = key.strip_prefix(kueue::PROVISIONING_PREFIX) {
-            parameters.insert(name.to_owned(), value.clone());
-        }
-    }
     let pod_sets: Vec<Value> = merged
         .iter()
         .map(|(set, _, count)| {
@@ -350,7 +364,7 @@ pub fn submission(
             "metadata": metadata(request),
             "spec": {
                 "provisioningClassName": config.spec.provisioning_class_name,
-                "parameters": parameters,
+                "parameters": parameters(view, config),
                 "podSets": pod_sets,
             },
         }),
@@ -437,9 +451,17 @@ mod tests {
     fn names_tell_the_attempt_and_are_never_too_long() {
         let name = request_name("job-llama-1a2b3", "nodes", 12);
         assert_eq!(name, "job-llama-1a2b3-nodes-12");
-        assert_eq!(attempt(&name, "job-llama-1a2b3", "nodes"), Some(12));
+        assert_eq!(attempt(&name, "job-llama-1a2b3", "nodes", 4), Some(12));
         for other in ["job-llama-1a2b3-nodes-", "job-llama-1a2b3-nodes-x", "job-llama-1a2b3-others-1"] {
-            assert_eq!(attempt(other, "job-llama-1a2b3", "nodes"), None, "{other}");
+            assert_eq!(attempt(other, "job-llama-1a2b3", "nodes", 4), None, "{other}");
+        }
+        // From names that fit with some numbers to those that fit with none.
+        for workload in (235..=253).map(|length| "x".repeat(length)) {
+            for number in [1, 9, 10, 99, 100] {
+                let name = request_name(&workload, "nodes", number);
+                assert!(name.len() <= 253, "{name}");
+                assert_eq!(attempt(&name, &workload, "nodes", 100), Some(number), "{name}");
+            }
         }
         let long = template_name(&request_name(&"x".repeat(250), "nodes", 1), "main");
         assert!(long.len() <= 253, "{}", long.len());

@@ -299,7 +299,12 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
         };
     }
     if reserved && workload.holds(tokens::ADMITTED) {
-        return if view.suspended { Step::Start } else { upkeep(job, workload, known.priority, known.gates) };
+        return match view.suspended {
+            // What is added to its pods is added by the names of what is not there.
+            true if job.object.awaits_child(job.kind) => Step::Nothing,
+            true => Step::Start,
+            false => upkeep(job, workload, known.priority, known.gates),
+        };
     }
     if !view.suspended {
         return Step::Stop;

@@ -112,7 +112,7 @@ fn state(workload: &Value, check: &str) -> Value {
 async fn nodes_are_asked_for_and_the_pods_go_there() {
     let world = world(json!({
         "provisioningClassName": "queued.example.com",
-        "parameters": { "zone": "a" },
+        "parameters": { "zone": "a", "valid-until": "60" },
         "managedResources": ["nvidia.com/gpu"],
         "podSetUpdates": { "nodeSelector": [
             { "key": "pool", "valueFromProvisioningClassDetail": "pool" },

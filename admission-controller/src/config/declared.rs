@@ -1,12 +1,13 @@
 //! Kinds of jobs that are declared in the configuration: each becomes an entry like those of the table.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use kit::config::ConfigError;
 use serde::Deserialize;
 
-use crate::jobs::JobKind;
 use crate::jobs::table::{self, Active, DeclaredSet, Finished, PodSets, Ready, SetName};
+use crate::jobs::{JobKind, MAX_POD_SETS};
 
 /// `integrations.kinds[]`. Fields of the object are named by their paths, such as `spec.runPolicy.suspend`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -181,6 +182,15 @@ impl DeclaredKind {
         if self.pod_sets.is_empty() {
             return Err(place.refuse("podSets", "a job without pods has nothing to wait for"));
         }
+        let fixed = self.pod_sets.iter().filter(|set| set.each.is_none());
+        let names: BTreeSet<&str> = fixed.clone().map(|set| set.name.as_str()).collect();
+        if names.len() < fixed.clone().count() {
+            return Err(place.refuse("podSets", "two of them have one name"));
+        }
+        if names.len() > MAX_POD_SETS {
+            let reason = format!("there are more than the {MAX_POD_SETS} that a Workload can have");
+            return Err(place.refuse("podSets", &reason));
+        }
         let sets = self.pod_sets.iter().enumerate().map(|(index, set)| set.entry(&place, index));
         let priority_class: Vec<&'static str> = self
             .priority_class
@@ -220,9 +230,11 @@ impl DeclaredPodSet {
             None => place.path(&field(name), text, SPEC),
         };
         let count = self.count.iter().map(|path| inner("count", path)).collect::<Result<Vec<_>, _>>()?;
-        let is_label = crds::validation::is_dns_subdomain(&self.name) && !self.name.contains('.');
+        let is_label = crds::validation::is_dns_subdomain(&self.name)
+            && !self.name.contains('.')
+            && self.name.len() <= 63;
         if self.each.is_none() && !is_label {
-            return Err(place.refuse(&field("name"), "it must be a DNS label"));
+            return Err(place.refuse(&field("name"), "it must be a DNS label of at most 63 characters"));
         }
         Ok(DeclaredSet {
             each: match &self.each {
@@ -369,6 +381,11 @@ integrations:
             (".spec.suspend", "spec..suspend", "integrations.kinds[0].suspend"),
             ("count: [replicas", "count: [\"a b\"", "integrations.kinds[0].podSets[1].count"),
             ("name: leader,", "name: The Leader,", "integrations.kinds[0].podSets[0].name"),
+            (
+                "- { name: leader,",
+                "- { name: leader, template: spec.other }\n        - { name: leader,",
+                "integrations.kinds[0].podSets: two of them have one name",
+            ),
             ("status.phase", "spec.phase", "integrations.kinds[0].finished.text.path"),
             ("Workflow.v1alpha1.argoproj.io", "Workflow", "integrations.externalFrameworks[0]"),
             ("frameworks: [pod]", "frameworks: [batch/job]\n  unheard: 1", "integrations.unheard"),
@@ -378,6 +395,19 @@ integrations:
         }
         let left_alone = RUN.replace("Workflow.v1alpha1.argoproj.io", "Job.v1.batch");
         assert!(parse(&left_alone).is_ok(), "it is not among the frameworks");
+        let many: String =
+            (0..19).map(|set| format!("{{ name: s{set}, template: spec.s{set} }}, ")).collect();
+        let many = RUN.replace(
+            "podSets:\n        - { name: leader, template: spec.leader.template }",
+            &format!("podSets: [{many}]"),
+        );
+        let many = many.replace(
+            "        - { each: spec.groups, name: name, template: template, count: [replicas, podsEach] }\n",
+            "",
+        );
+        assert!(parse(&many).unwrap_err().contains("more than the 18"));
+        let too_long = RUN.replace("name: leader", &format!("name: {}", "l".repeat(64)));
+        assert!(parse(&too_long).unwrap_err().contains("at most 63 characters"));
         let built_in = RUN.replace("frameworks: [pod]", "frameworks: [jobset.x-k8s.io/jobset]");
         let built_in = built_in.replace("Workflow.v1alpha1.argoproj.io", "JobSet.v1alpha2.jobset.x-k8s.io");
         assert!(parse(&built_in).unwrap_err().contains("managed already"));

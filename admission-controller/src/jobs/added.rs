@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 /// The manager under whose name a TrainJob's patches are: Kueue's, so that it finds them after a change of programs.
 const MANAGER: &str = "kueue.x-k8s.io/manager";
 const PATCHES: &str = "runtimePatches";
+const RUNTIME_SPEC: &str = "trainingRuntimeSpec";
 
 /// What an admission adds to the pods of a set.
 pub(super) struct Addition {
@@ -97,9 +98,62 @@ fn has_patch(patches: &Value) -> bool {
 fn write_patches(root: &mut Value, jobs: Option<Value>) {
     let Some(Value::Object(spec)) = root.get_mut("spec") else { return };
     let mut patches = spec.get(PATCHES).and_then(Value::as_array).cloned().unwrap_or_default();
-    patches.retain(|patch| patch["manager"] != MANAGER);
     let of_jobs = jobs.map_or_else(|| json!({}), |jobs| json!({ "replicatedJobs": jobs }));
-    let template = json!({ "spec": of_jobs });
-    patches.push(json!({ "manager": MANAGER, "trainingRuntimeSpec": { "template": template } }));
+    let wanted = json!({ "template": { "spec": of_jobs } });
+    // The trainer adds `time`, and leaves out what is empty: what it wrote of ours is not written again.
+    match patches.iter_mut().find(|patch| patch["manager"] == MANAGER) {
+        Some(ours) if stated(&ours[RUNTIME_SPEC]) == stated(&wanted) => return,
+        Some(ours) => ours[RUNTIME_SPEC] = wanted,
+        None => patches.push(json!({ "manager": MANAGER, RUNTIME_SPEC: wanted })),
+    }
     spec.insert(PATCHES.to_owned(), json!(patches));
+}
+
+/// Without what is null or empty, which says nothing.
+fn stated(value: &Value) -> Value {
+    let says = |value: &Value| !matches!(value, Value::Null) && *value != json!({}) && *value != json!([]);
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| (name.clone(), stated(value)));
+            Value::Object(fields.filter(|(_, value)| says(value)).collect())
+        }
+        Value::Array(all) => all.iter().map(stated).collect(),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Since v2.2 the trainer's webhook notes when each patch was last changed, and its types leave out what is empty.
+    #[test]
+    fn what_the_trainer_adds_to_a_patch_stays_and_is_no_reason_to_write_again() {
+        let addition = Addition {
+            name: "node".to_owned(),
+            template: "/unused".to_owned(),
+            labels: json!({ "kueue.x-k8s.io/podset": "node" }),
+            annotations: json!({}),
+            selector: json!({ "gpu": "a100" }),
+            tolerations: json!([]),
+            gates: Value::Null,
+        };
+        let mut job = json!({ "spec": { "runtimePatches": [{ "manager": "somebody", "time": "2026-01-01T00:00:00Z" }] } });
+        runtime_patches(&mut job, std::slice::from_ref(&addition));
+        let ours = &mut job["spec"]["runtimePatches"][1];
+        ours["time"] = json!("2026-01-01T00:00:01Z");
+        ours["trainingRuntimeSpec"] = stated(&ours["trainingRuntimeSpec"]);
+        let seen = job.clone();
+        runtime_patches(&mut job, &[addition]);
+        assert_eq!(job, seen);
+        clear_runtime_patches(&mut job);
+        let ours = &job["spec"]["runtimePatches"][1];
+        assert_eq!(
+            (&ours["time"], &ours["trainingRuntimeSpec"]),
+            (&json!("2026-01-01T00:00:01Z"), &json!({ "template": { "spec": {} } }))
+        );
+        let seen = job.clone();
+        clear_runtime_patches(&mut job);
+        assert_eq!(job, seen);
+    }
 }

@@ -99,7 +99,8 @@ fn all_additions(
         let written = template_of(workload, &pod_set.name);
         let wanted = written.map(|template| template.spec.node_selector.clone()).unwrap_or_default();
         let asks = asks_for_topology(workload, &pod_set.name);
-        let mut fields = additions(workload, &pod_set.name, terms, wanted.clone(), asks)?;
+        let own = Fields { selector: wanted.clone(), ..Fields::default() };
+        let mut fields = additions(workload, &pod_set.name, terms, own, asks)?;
         fields.selector.retain(|key, _| !wanted.contains_key(key));
         let placed = is_placed(workload, &pod_set.name);
         Ok(Addition {
@@ -174,10 +175,10 @@ pub fn additions(
     workload: &Workload,
     pod_set: &str,
     terms: Terms<'_>,
-    selector: Labels,
+    own: Fields,
     asks: bool,
 ) -> Result<Fields, Conflict> {
-    let mut fields = Fields { selector, ..Fields::default() };
+    let mut fields = own;
     fields.admit(workload, pod_set, terms, asks)?;
     Ok(fields)
 }

@@ -252,7 +252,13 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         return Plan::of(PodsStep::Job(step), Vec::new());
     }
     if workload.metadata.deletion_timestamp.is_some() {
-        return after_deletion(group, workload, known);
+        return match workload.true_condition(tokens::FINISHED) {
+            // What has ended is not undone: its pods, and their logs, stay.
+            Some(finished) if !group.is_active(known.now) => {
+                Plan::of(PodsStep::Job(let_go(workload)), after_end(group, &finished.reason))
+            }
+            _ => after_deletion(group, workload, known),
+        };
     }
     let strangers = strangers(group, workload);
     // One that somebody else made may lack the mark by which it is found.

@@ -6,7 +6,7 @@ use model::node::Toleration;
 use serde_json::{Value, json};
 
 use super::Member;
-use crate::jobs::{Conflict, JobObject, Terms, additions, is_placed};
+use crate::jobs::{Conflict, Fields, JobObject, Terms, additions, is_placed};
 use crate::topology;
 
 /// The gates a pod gets when it is created: those it has, and ours. Whether it is placed by topology is known once it is
@@ -40,7 +40,12 @@ pub fn start(
     }
     // Others of its role may ask for places where it does not; it is placed with them.
     let asks = topology::wishes(pod.metadata.annotations.as_ref());
-    let added = additions(workload, &set, terms, selector, asks)?;
+    let own = |map: Option<&BTreeMap<String, String>>| map.cloned().unwrap_or_default();
+    let (labels, annotations) = (own(pod.metadata.labels.as_ref()), own(pod.metadata.annotations.as_ref()));
+    // What a check adds must not contradict what the pod has.
+    let fields =
+        Fields { selector, labels: labels.clone(), annotations: annotations.clone(), ..Fields::default() };
+    let added = additions(workload, &set, terms, fields, asks)?;
     let mut tolerations = pod.at("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
     let known: Vec<Toleration> =
         tolerations.iter().filter_map(|one| serde_json::from_value(one.clone()).ok()).collect();
@@ -55,16 +60,54 @@ pub fn start(
     let gates: Vec<&Value> = gates.filter(is_over).collect();
     Ok(json!({
         "metadata": {
-            "labels": added.labels,
-            "annotations": added.annotations,
+            "labels": news(added.labels, &labels),
+            "annotations": news(added.annotations, &annotations),
         },
         "spec": { "schedulingGates": gates, "nodeSelector": added.selector, "tolerations": tolerations },
     }))
 }
 
+/// What is not there already: somebody else may change that meanwhile.
+fn news(wanted: BTreeMap<String, String>, there: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    wanted.into_iter().filter(|(name, value)| there.get(name) != Some(value)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_check_does_not_change_what_a_pod_has() {
+        let workload = |updates: Value| -> Workload {
+            serde_json::from_value(json!({
+                "metadata": { "name": "w" },
+                "spec": { "podSets": [{ "name": "main" }] },
+                "status": {
+                    "admission": { "clusterQueue": "q", "podSetAssignments": [{ "name": "main", "count": 1 }] },
+                    "admissionChecks": [{ "name": "check", "state": "Ready", "podSetUpdates": [updates] }],
+                },
+            }))
+            .unwrap()
+        };
+        let flavors = BTreeMap::new();
+        let terms = Terms { flavors: &flavors, names_queues: false, elastic: false };
+        let pod = json!({
+            "metadata": { "labels": { "app": "a", kueue::PODSET: "of another admission" }, "annotations": { "note": "a" } },
+            "spec": {},
+        });
+        let pod = serde_json::from_value(pod).unwrap();
+        for (updates, works) in [
+            (json!({ "name": "main", "labels": { "app": "b" } }), false),
+            (json!({ "name": "main", "annotations": { "note": "b" } }), false),
+            (json!({ "name": "main", "labels": { "app": "a", "tier": "x" } }), true),
+        ] {
+            let patch = start(&pod, false, &workload(updates.clone()), terms);
+            assert_eq!(patch.is_ok(), works, "{updates}");
+            if let Ok(patch) = patch {
+                assert_eq!(patch["metadata"]["labels"], json!({ "tier": "x", kueue::PODSET: "main" }));
+            }
+        }
+    }
 
     /// Annotations are no part of a role: the wish of one pod is that of all, and who is placed has to say so itself.
     #[test]
