@@ -510,7 +510,9 @@ fn assignment(view: &PodSetAssignment, pod_set: Option<&PodSet>, remaining: i64)
     let mut usage = usage(&view.resource_usage);
     let count = remaining.min(granted);
     if count < granted {
-        usage.values_mut().for_each(|amount| *amount = (*amount / granted).saturating_mul(count));
+        usage
+            .values_mut()
+            .for_each(|amount| *amount = amount.checked_div(granted).unwrap_or(0).saturating_mul(count));
     }
     input::PodSetAssignment {
         name: view.name.clone(),

@@ -263,7 +263,7 @@ impl Controller {
             Ask::Pending(question, asker) => {
                 let answer = if self.world.is_synced() {
                     let (now, workloads) = (self.ctx.clock.monotonic(), &self.world.workloads);
-                    self.board.answer(&question, &self.engine, now, |uid| workloads.get(uid))
+                    self.board.answer(&question, &self.engine, now, |uid| workloads.origin(uid))
                 } else {
                     visibility::Answer::TooEarly
                 };

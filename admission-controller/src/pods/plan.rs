@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crds::names::kueue;
 use crds::reasons::pod::termination_target;
@@ -499,9 +499,9 @@ fn strangers(group: &Group<'_>, workload: &Workload) -> Vec<Uid> {
     if !group.is_group() {
         return Vec::new();
     }
-    let owners: Vec<&str> =
+    let owners: BTreeSet<&str> =
         workload.metadata.owner_references.iter().flatten().map(|owner| owner.uid.as_str()).collect();
-    let strangers = group.pods.iter().filter(|pod| !owners.contains(&pod.uid()));
+    let strangers = group.pods.iter().filter(|pod| !owners.contains(pod.uid()));
     strangers.map(|pod| pod.uid().into()).collect()
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Rules: Kueue `pkg/controller/tas/topology_ungater.go`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crds::api::kueue::v1beta2::PodSetTopologyRequest;
@@ -81,10 +81,14 @@ type Given<'a> = Vec<(&'a Uid, &'a [Arc<str>])>;
 /// Domain after domain is filled, whoever comes.
 fn in_turn<'a>(places: &'a Assignment, pods: &[(&'a Uid, &'a Member)]) -> Given<'a> {
     let mut waiting = pods.iter().filter(|(_, member)| member.gated);
+    let mut there: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
+    for (_, member) in pods.iter().filter(|(_, member)| !member.gated) {
+        *there.entry(domain_of(places, member)).or_default() += 1;
+    }
     let mut given = Vec::new();
     for domain in &places.domains {
-        let there = |member: &Member| !member.gated && is_domain(&domain.values, &domain_of(places, member));
-        let taken = pods.iter().filter(|(_, member)| there(member)).count();
+        let values: Vec<&str> = domain.values.iter().map(|value| &**value).collect();
+        let taken = there.get(&values).copied().unwrap_or(0);
         let left = usize::try_from(domain.pods).unwrap_or(0).saturating_sub(taken);
         given.extend(waiting.by_ref().take(left).map(|(uid, _)| (*uid, domain.values.as_slice())));
     }
@@ -108,15 +112,16 @@ fn by_rank<'a>(
     };
     let (lowest, above) = (lowest + offset, above + offset);
     let count = held.count.unwrap_or(0);
-    let by_rank: Vec<&[Arc<str>]> = places
+    // Up to which rank each domain goes: their numbers of pods are what somebody wrote.
+    let ends: Vec<i64> = places
         .domains
         .iter()
-        .flat_map(|domain| {
-            let pods = usize::try_from(domain.pods).unwrap_or(0);
-            std::iter::repeat_n(domain.values.as_slice(), pods)
+        .scan(0_i64, |end, domain| {
+            *end = end.saturating_add(domain.pods.max(0));
+            Some(*end)
         })
         .collect();
-    let mut seen = vec![false; by_rank.len()];
+    let mut seen = BTreeSet::new();
     let mut given = Vec::new();
     for (uid, member) in pods {
         let index = number(member, label, above)?;
@@ -129,11 +134,12 @@ fn by_rank<'a>(
                 index + number(member, label, groups)? * each
             }
         } - lowest;
-        let rank = usize::try_from(rank).ok().filter(|rank| *rank < seen.len())?;
-        if std::mem::replace(&mut seen[rank], true) {
+        // There may be fewer places than pods were granted, of which the index may be (kueue#13223).
+        let domain = places.domains.get(ends.partition_point(|end| *end <= rank)).filter(|_| rank >= 0)?;
+        if !seen.insert(rank) {
             return None;
         }
-        let values = by_rank[rank];
+        let values = domain.values.as_slice();
         match member.gated {
             true => given.push((*uid, values)),
             false => is_domain(values, &domain_of(places, member)).then_some(())?,
@@ -259,6 +265,27 @@ mod tests {
         // One that runs elsewhere than its index says was placed otherwise, and so are the rest.
         assert_eq!(sent(&workload, &[(false, "h1", "2"), waiting("0")]), pairs(&[("p1", "h1")]));
         assert_eq!(sent(&workload, &[(false, "h2", "0"), waiting("2")]), pairs(&[("p1", "h1")]));
+    }
+
+    /// kueue#13223: of pods in slices of two the third has no place, and its index is one that was granted.
+    #[test]
+    fn fewer_places_than_pods_are_given_to_as_many() {
+        let mut workload = workload(json!({ "podIndexLabel": "index" }), &[]);
+        let count = |counts: Value| {
+            let mut object =
+                json!({ "domainCount": 2, "valuesPerLevel": [{ "individual": { "roots": ["h1", "h2"] } }] });
+            object["podCounts"] = json!({ "individual": counts });
+            json!({ "levels": [HOSTNAME], "slices": [object] })
+        };
+        let mut places = |counts: Value| {
+            let admission = workload.status.admission.as_mut().unwrap();
+            admission.pod_set_assignments[0].topology_assignment =
+                serde_json::from_value(count(counts)).unwrap();
+            sent(&workload, &["0", "1", "2"].map(|index| (true, "", index)))
+        };
+        assert_eq!(places(json!([1, 1])), pairs(&[("p0", "h1"), ("p1", "h2")]));
+        // Whoever may write the status may write any number.
+        assert_eq!(places(json!([2, i32::MAX])), pairs(&[("p0", "h1"), ("p1", "h1"), ("p2", "h2")]));
     }
 
     /// What the annotation says about indices may be anything that somebody wrote.

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crds::view::workload::Workload;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quota_engine::{ClusterQueueName, Engine, Uid, Waiting};
 use tokio::time::Instant;
 
@@ -30,13 +30,13 @@ impl List {
 }
 
 impl Board {
-    /// Answers from the engine; `view` finds the object of a workload.
+    /// Answers from the engine; `origin` says of a workload when it was made, and for whom.
     pub(crate) fn answer(
         &mut self,
         question: &Question,
         engine: &Engine,
         now: Instant,
-        view: impl Fn(&Uid) -> Option<Workload>,
+        origin: impl Fn(&Uid) -> Option<ObjectMeta>,
     ) -> Answer {
         let cluster_queue = match &question.queue {
             QueueRef::Cluster(name) => Some(name),
@@ -54,7 +54,7 @@ impl Board {
         };
         let shown = all.iter().enumerate().filter(|one| asked_for(&one)).skip(question.offset);
         Answer::Waiting(
-            shown.take(question.limit).map(|(at, one)| pending(at, one, view(&one.uid))).collect(),
+            shown.take(question.limit).map(|(at, one)| pending(at, one, origin(&one.uid))).collect(),
         )
     }
 
@@ -69,8 +69,8 @@ impl Board {
     }
 }
 
-fn pending(position: usize, one: &Waiting, view: Option<Workload>) -> PendingWorkload {
-    let metadata = view.map(|view| view.metadata).unwrap_or_default();
+fn pending(position: usize, one: &Waiting, origin: Option<ObjectMeta>) -> PendingWorkload {
+    let metadata = origin.unwrap_or_default();
     PendingWorkload {
         metadata: Metadata {
             name: one.name.clone(),

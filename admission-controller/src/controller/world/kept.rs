@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crds::names::kueue;
 use crds::view::workload::{Admission, PodSet, PriorityClassRef, Requested, Workload};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use model::pool::Pool;
 use quota_engine::{LocalQueueKey, Uid};
 
@@ -158,6 +158,18 @@ impl Kept {
         view.status.admission = self.admission.as_deref().cloned();
         view.status.conditions = self.conditions.iter().map(Said::condition).collect();
         view
+    }
+
+    /// Of its metadata when it was made, and for whom. A hundred thousand may be asked for at once.
+    pub(super) fn origin(&self) -> ObjectMeta {
+        ObjectMeta {
+            creation_timestamp: self.created.map(Seconds::time),
+            owner_references: self
+                .owners
+                .as_ref()
+                .map(|owners| owners.iter().map(Owner::reference).collect()),
+            ..ObjectMeta::default()
+        }
     }
 
     pub(super) fn namespace(&self) -> &Arc<str> {

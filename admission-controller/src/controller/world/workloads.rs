@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crds::view::workload::Workload;
 use foldhash::fast::FixedState;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::watch::Change;
 use quota_engine::Uid;
 
@@ -67,6 +68,11 @@ impl Workloads {
     /// The Workload of this uid.
     pub(crate) fn get(&self, uid: &Uid) -> Option<Workload> {
         self.store.get(uid).map(Kept::view)
+    }
+
+    /// When it was made, and for whom.
+    pub(crate) fn origin(&self, uid: &Uid) -> Option<ObjectMeta> {
+        self.store.get(uid).map(Kept::origin)
     }
 
     /// The same, as it is kept.
