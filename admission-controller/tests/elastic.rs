@@ -563,3 +563,36 @@ async fn new_pods_of_a_job_that_grew_are_sent_to_the_places_of_its_new_slice() {
         "{there} has no room left: {before:?}"
     );
 }
+
+/// kueue#11198: of three slices the wrong one could end, and what it held was lost. Here the second is over, and the third says that
+/// it takes its place, not that of the first, whose pods run.
+#[tokio::test(start_paused = true)]
+async fn a_slice_that_takes_the_place_of_none_that_stands_is_made_anew() {
+    let world = world(4).await;
+    job(&world, 2).await;
+    // There is no quota for it.
+    resize(&world, 5).await;
+    let [first, second] = &slices(&world)[..] else { panic!("{:?}", said(&world)) };
+    let name = second["metadata"]["name"].as_str().unwrap().to_owned();
+    world
+        .update("kueue.x-k8s.io", "workloads", &name, false, |slice| {
+            slice["metadata"]["annotations"][REPLACES] = json!("team/of-long-ago");
+        })
+        .await;
+    world.pass(300).await;
+    let third = world.get("kueue.x-k8s.io", "workloads", &name).unwrap();
+    assert_ne!(third["metadata"]["uid"], second["metadata"]["uid"]);
+    let replaces = format!("team/{}", first["metadata"]["name"].as_str().unwrap());
+    assert_eq!(third["metadata"]["annotations"][REPLACES], replaces);
+    assert_eq!(said(&world), [(2, true, String::new()), (5, false, String::new())]);
+    let since = world.cluster.revision();
+    world.pass(300).await;
+    assert_eq!(world.writes("layer1", since), Vec::<String>::new(), "it is at rest");
+    world
+        .update("kueue.x-k8s.io", "clusterqueues", "a", false, |queue| {
+            queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(5);
+        })
+        .await;
+    world.settle().await;
+    assert_eq!(said(&world), [(2, true, "WorkloadSliceReplaced".to_owned()), (5, true, String::new())]);
+}

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::pump::{Answer, Before, Op, about, target, text, versions};
-use super::world::Unit;
+use super::world::{Unit, controller_of};
 use super::world::slices::SlicePod;
 use crate::jobs::JobPodSet;
 use crate::reconcile::{Job, Step, upkeep};
@@ -176,9 +176,20 @@ impl Controller {
             compose::copy_labels(&mut body, self.copied_labels(), [&job.object])?;
             Ok(body)
         });
-        match composed {
-            Ok(body) => self.create_workload(unit, job, body),
-            Err(words) => self.cannot_compose(unit, job, &words),
+        let body = match composed {
+            Ok(body) => body,
+            Err(words) => return self.cannot_compose(unit, job, &words),
+        };
+        // One for this generation of the job may have ended because it took nobody's place (kueue#11198): it has the name.
+        let namespace = text(job.object.metadata.namespace.as_ref());
+        let there = self.world.workload_named(&namespace, body["metadata"]["name"].as_str().unwrap_or_default());
+        let is_spent = |one: &Workload| {
+            one.holds(tokens::FINISHED)
+                && controller_of(&one.metadata).is_some_and(|owner| owner.uid == job.object.uid())
+        };
+        match there.filter(is_spent) {
+            Some(spent) => self.delete_workload(unit, &spent),
+            None => self.create_workload(unit, job, body),
         }
     }
 
