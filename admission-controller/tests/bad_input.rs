@@ -5,9 +5,11 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use cluster_sim::{GroupResource, Part};
+use cluster_sim::faults::{Aim, Fault};
+use cluster_sim::{GroupResource, Object, Part};
 use serde_json::{Value, json};
 use support::{World, pytorch};
 
@@ -606,4 +608,40 @@ async fn a_clock_that_is_wrong_holds_nobody_up() {
         let below = metrics.lines().find(|line| line.starts_with("kueue_") && line.contains(" -"));
         assert_eq!(below, None, "{time}");
     }
+}
+
+/// Somebody makes more jobs at once than writes are accepted at a time (4,000), on an API server that takes 20 ms for each.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_jobs_holds_no_neighbour_up() {
+    let world = World::new(false).await;
+    world.create("", "namespaces", json!({ "metadata": { "name": "other" } })).await;
+    world.start("layer1");
+    world.queue("a", "", json!({ "nominalQuota": 3 }), json!({})).await;
+    world.queue("b", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let local = json!({ "metadata": { "name": "b", "namespace": "other" }, "spec": { "clusterQueue": "b" } });
+    world.create(KUEUE, "localqueues", local).await;
+    world.settle().await;
+    let slow = Fault::Latency(Duration::from_millis(20));
+    world.cluster.faults().add(Aim::writes().by("layer1"), 1_000_000, u64::MAX, slow);
+    for number in 0..6_000 {
+        world.pytorch(&format!("flood-{number}"), "a", 1).await;
+        if number % 100 == 0 {
+            // A watch that is not read for a thousand events is closed.
+            world.sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let workloads = GroupResource::new(KUEUE, "workloads");
+    let of_others = || world.cluster.store("reader").list(&workloads, Some("other"));
+    let of_flood = || world.cluster.store("reader").list(&workloads, Some("team")).len();
+    for number in 0..3 {
+        world.sleep(Duration::from_millis(20)).await;
+        let mut job = pytorch(&format!("neighbour-{number}"), "b", 1);
+        job["metadata"]["namespace"] = json!("other");
+        world.create("kubeflow.org", "pytorchjobs", job).await;
+        world.sleep(Duration::from_millis(100)).await;
+        let admitted =
+            |one: &Arc<Object>| condition(one.value(), "Admitted").is_some_and(|one| one["status"] == "True");
+        assert_eq!(of_others().iter().filter(|one| admitted(one)).count(), number + 1, "{}", of_flood());
+    }
+    assert!(of_flood() < 6_000, "the flood was over too soon for this to show anything");
 }

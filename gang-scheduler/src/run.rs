@@ -176,7 +176,7 @@ impl Program {
             && let Some((id, write)) = self.waiting.pop_front()
         {
             let (priority, attempt) = send(&self.ctx, write);
-            if self.writes.submit(priority, id.clone(), attempt).is_err() {
+            if self.writes.submit(priority, "", id.clone(), attempt).is_err() {
                 tracing::error!("a write found no room although there was some");
                 self.core.wrote(self.ctx.clock.unix_millis(), &id, crate::core::Outcome::NotSent);
             }

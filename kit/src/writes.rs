@@ -173,13 +173,13 @@ where
         Self { shared, gate, done, shed, outstanding: 0, limits, metrics }
     }
 
-    /// Accepts a write. `send` makes one attempt each time it is called; it is called again when the server was
+    /// Accepts a write. Of equal importance those of different owners (`whose`: a namespace, say) take turns. `send` makes one attempt each time it is called; it is called again when the server was
     /// unavailable, so it must carry uid and resourceVersion as everything in [`crate::patch`] does.
     ///
     /// # Errors
     /// [`Full`] when as many writes as allowed are outstanding and none of them is less important and unsent. The least
     /// important, youngest one is dropped otherwise, and reported as [`Failure::Shed`].
-    pub fn submit<F, A>(&mut self, priority: Priority, key: K, mut send: F) -> Result<(), Full>
+    pub fn submit<F, A>(&mut self, priority: Priority, whose: &str, key: K, mut send: F) -> Result<(), Full>
     where
         F: FnMut() -> A + Send + 'static,
         A: Future<Output = Result<T, WriteError>> + Send + 'static,
@@ -194,7 +194,7 @@ where
                 self.metrics.ended(Some(&Failure::Shed));
                 self.shed.push_back(Done { key, result: Err(Failure::Shed), attempts: 0 });
             }
-            queue.push(priority, key, Box::new(move || Box::pin(send())));
+            queue.push(priority, whose, key, Box::new(move || Box::pin(send())));
         }
         self.shared.submitted.notify_one();
         Ok(())

@@ -212,7 +212,7 @@ async fn every_write_is_done_once_through_an_unreliable_server() {
             let api = api.clone();
             async move { patch::create(&api, &config_map(&format!("m{key}"))).await }
         };
-        writes.submit(Priority::Normal, key, send).unwrap();
+        writes.submit(Priority::Normal, "", key, send).unwrap();
     }
     let (mut done, mut again) = (0, 0);
     while writes.outstanding() > 0 {
@@ -298,7 +298,7 @@ async fn a_closed_gate_keeps_every_write_in() {
         let api = api.clone();
         async move { patch::create(&api, &config_map("m")).await }
     };
-    writes.submit(Priority::Urgent, 1, send).unwrap();
+    writes.submit(Priority::Urgent, "", 1, send).unwrap();
     writes.drain().await;
     assert_eq!(cluster.faults().writes_by("writer"), 0);
 }

@@ -2,6 +2,7 @@
 
 mod announce;
 mod answers;
+mod backlog;
 pub(crate) mod feeds;
 mod finalizers;
 mod gates;
@@ -46,6 +47,7 @@ use crate::explain;
 use crate::metrics::QueueMetrics;
 use crate::surroundings::Surroundings;
 use crate::visibility::{self, Board, Question};
+use backlog::Backlog;
 use feeds::{Feeds, Seen, feeds};
 use late::Late;
 use pump::{Answer, Op};
@@ -93,6 +95,8 @@ pub(crate) struct Controller {
     leadership: Leadership,
     /// Whether this replica leads and has seen everything that earlier leaders wrote.
     leads: bool,
+    /// What is to be looked at when there is room for more writes.
+    backlog: Backlog,
     /// The write under way, by unit.
     busy: BTreeMap<Unit, Op>,
     /// Decisions that wait for their unit.
@@ -162,6 +166,7 @@ impl Controller {
             writes,
             leadership,
             leads: false,
+            backlog: Backlog::default(),
             busy: BTreeMap::new(),
             reserves: BTreeMap::new(),
             evictions: BTreeMap::new(),

@@ -156,8 +156,19 @@ impl Controller {
             self.world.dirty.insert(unit);
         }
         self.pods_to_groups();
-        if self.writes.room() > 0 {
-            for unit in std::mem::take(&mut self.world.dirty) {
+        let dirty = std::mem::take(&mut self.world.dirty);
+        if self.backlog.is_empty() && dirty.len() <= self.writes.room() {
+            for unit in dirty {
+                self.pump_unit(unit);
+            }
+        } else {
+            for unit in dirty {
+                let namespace = self.world.namespace_of(&unit).to_owned();
+                self.backlog.add(&namespace, unit);
+            }
+            while self.writes.room() > 0
+                && let Some(unit) = self.backlog.next()
+            {
                 self.pump_unit(unit);
             }
         }

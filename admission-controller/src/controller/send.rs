@@ -170,7 +170,14 @@ impl Controller {
         F: FnMut() -> A + Send + 'static,
         A: Future<Output = Result<Answer, WriteError>> + Send + 'static,
     {
-        if self.writes.submit(priority, unit.clone(), send).is_ok() {
+        let whose = match &op.about {
+            About::Workload { namespace, .. }
+            | About::Job { namespace, .. }
+            | About::Pod { namespace, .. }
+            | About::Request { namespace, .. } => namespace.as_str(),
+            About::Queue => "",
+        };
+        if self.writes.submit(priority, whose, unit.clone(), send).is_ok() {
             match priority {
                 Priority::Status => self.late.wrote(unit),
                 Priority::Urgent | Priority::Normal => self.late.decided(self.ctx.clock.monotonic()),

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::pump::{Answer, Before, Op, about, target, text, versions};
-use super::world::{Unit, controller_of};
 use super::world::slices::SlicePod;
+use super::world::{Unit, controller_of};
 use crate::jobs::JobPodSet;
 use crate::reconcile::{Job, Step, upkeep};
 use crate::slices::{self, Marks, Plan};
@@ -182,7 +182,8 @@ impl Controller {
         };
         // One for this generation of the job may have ended because it took nobody's place (kueue#11198): it has the name.
         let namespace = text(job.object.metadata.namespace.as_ref());
-        let there = self.world.workload_named(&namespace, body["metadata"]["name"].as_str().unwrap_or_default());
+        let there =
+            self.world.workload_named(&namespace, body["metadata"]["name"].as_str().unwrap_or_default());
         let is_spent = |one: &Workload| {
             one.holds(tokens::FINISHED)
                 && controller_of(&one.metadata).is_some_and(|owner| owner.uid == job.object.uid())

@@ -11,7 +11,7 @@ use quota_engine::Uid;
 use super::kept::{Kept, Owner};
 use super::{Unit, World, controller_of};
 use crate::config::Configuration;
-use crate::controller::store::{Delta, Names, Store};
+use crate::controller::store::{Delta, Names, Store, StoredJob};
 use crate::jobs::{JobObject, KindId};
 use crate::pods::{Group, Member, PodOwner, PodsKey, Shape, of_kind};
 
@@ -297,6 +297,30 @@ impl World {
     fn is_prebuilt(&self, kept: &Kept, key: &PodsKey) -> bool {
         let name_it = |pods: Group<'_>| pods.first().prebuilt() == Some(&*kept.name);
         kept.controller().is_none() && self.group(key).is_some_and(name_it)
+    }
+
+    /// The namespace of what a unit is about; empty where it has none, or where it is gone.
+    pub(in crate::controller) fn namespace_of<'a>(&'a self, unit: &'a Unit) -> &'a str {
+        let of = |object: &'a JobObject| object.metadata.namespace.as_deref();
+        let namespace = match unit {
+            Unit::Job(uid) => self.stored_job(uid).map(|job| match job {
+                StoredJob::Whole(job) => of(&job.object).unwrap_or_default(),
+                StoredJob::Bare(job) => &*job.namespace,
+            }),
+            Unit::Workload(uid) | Unit::Places(uid) => {
+                self.workloads.kept(uid).map(|kept| &**kept.namespace())
+            }
+            Unit::Pods(PodsKey::Group(group)) => Some(group.namespace.as_str()),
+            Unit::Pods(PodsKey::One(uid)) | Unit::Pod(uid) | Unit::Gate(uid) => self.pod(uid).and_then(of),
+            Unit::PodOwner(uid) => self.pod_owner(uid).and_then(|(_, owner)| of(owner)),
+            Unit::LocalQueue(key) => Some(&*key.namespace),
+            Unit::ClusterQueue(_)
+            | Unit::Flavor(_)
+            | Unit::Topology(_)
+            | Unit::Check(_)
+            | Unit::Cohort(_) => None,
+        };
+        namespace.unwrap_or_default()
     }
 
     /// A Workload by its name.
