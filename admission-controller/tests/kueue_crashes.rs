@@ -241,9 +241,10 @@ async fn kueue_13560_a_domain_of_which_nothing_is_used() {
 /// A role of an MPIJob that is there and empty.
 #[tokio::test(start_paused = true)]
 async fn kueue_13714_a_role_without_a_specification() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    let world = World::new(true).await;
     world.start("one");
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
     let gpu = json!({ "limits": { "nvidia.com/gpu": 1 } });
     let template = json!({ "spec": { "containers": [{ "name": "c", "image": "i", "resources": gpu }] } });
     let job = json!({
@@ -314,6 +315,128 @@ async fn kueue_14411_a_workload_that_names_no_priority_waits_like_any_other() {
     world.settle().await;
     assert!(world.workload_named("bare").unwrap()["spec"]["priority"].is_null());
     assert!(world.metrics().await.contains("kueue_pending_workloads"));
+    for service in admission_controller::visibility::api_services(&Default::default()) {
+        world.create("apiregistration.k8s.io", "apiservices", json!(service)).await;
+    }
+    let path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/a/pendingworkloads";
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    let shown: Value = world.cluster.client_as("user").request(request).await.unwrap();
+    let item = &shown["items"][0];
+    assert_eq!((&item["metadata"]["name"], &item["priority"]), (&json!("bare"), &json!(0)), "{shown}");
+    still_works(&world, "a").await;
+}
+
+/// A Workload of pods as somebody makes it by hand: pod sets by name, with how many pods, and what each container asks for.
+fn by_hand(name: &str, priority: i64, sets: &[(&str, i64, &[&str])]) -> Value {
+    let set = |(name, count, gpus): &(&str, i64, &[&str])| {
+        let container = |(at, gpus): (usize, &&str)| json!({ "name": format!("c{at}"), "image": "i", "resources": { "requests": { "nvidia.com/gpu": gpus } } });
+        let containers: Vec<Value> = gpus.iter().enumerate().map(container).collect();
+        let template = json!({ "spec": { "restartPolicy": "Never", "containers": containers } });
+        json!({ "name": name, "count": count, "template": template })
+    };
+    let sets: Vec<Value> = sets.iter().map(set).collect();
+    json!({
+        "metadata": { "name": name, "namespace": "team" },
+        "spec": { "queueName": "a", "priority": priority, "podSets": sets },
+    })
+}
+
+fn holds(world: &World, name: &str, kind: &str) -> bool {
+    let workload = world.workload_named(name).unwrap();
+    let conditions = workload["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.iter().any(|one| one["type"] == kind && one["status"] == "True")
+}
+
+/// All pods of one of its sets have ended when it has to leave; placed anew that set has no pods, and so no places.
+#[tokio::test(start_paused = true)]
+async fn kueue_10478_a_pod_set_of_which_nothing_is_left_is_placed_nowhere_again() {
+    let world = World::new(false).await;
+    racks(&world).await;
+    let preempts =
+        |queue: &mut Value| queue["spec"]["preemption"] = json!({ "withinClusterQueue": "LowerPriority" });
+    world.update(GROUP, "clusterqueues", "a", false, preempts).await;
+    world.start("one");
+    let mut workload = by_hand("lives", 0, &[("main", 2, &["2"]), ("done", 2, &["2"])]);
+    for set in workload["spec"]["podSets"].as_array_mut().unwrap() {
+        set["topologyRequest"] = json!({ "required": RACK });
+    }
+    world.create(GROUP, "workloads", workload).await;
+    world.settle().await;
+    assert!(holds(&world, "lives", "Admitted"));
+    let ended = |one: &mut Value| one["status"]["reclaimablePods"] = json!([{ "name": "done", "count": 2 }]);
+    world.update(GROUP, "workloads", "lives", true, ended).await;
+    let mut urgent = by_hand("urgent", 10, &[("main", 4, &["4"])]);
+    urgent["spec"]["podSets"][0]["topologyRequest"] = json!({ "preferred": RACK });
+    world.create(GROUP, "workloads", urgent).await;
+    world.settle().await;
+    assert!(holds(&world, "lives", "Evicted"), "{:?}", world.workload_named("lives"));
+    // Who owns it stops it, and gives its quota back.
+    let released = |one: &mut Value| {
+        one["status"].as_object_mut().unwrap().remove("admission");
+        for condition in one["status"]["conditions"].as_array_mut().unwrap() {
+            if ["QuotaReserved", "Admitted"].contains(&condition["type"].as_str().unwrap()) {
+                condition["status"] = json!("False");
+            }
+        }
+    };
+    world.update(GROUP, "workloads", "lives", true, released).await;
+    world.settle().await;
+    assert!(holds(&world, "urgent", "Admitted"));
+    let id = GroupResource::new(GROUP, "workloads");
+    world.cluster.store("user").delete(&id, "team", "urgent", Default::default()).await.unwrap();
+    world.pass(120).await;
+    assert!(holds(&world, "lives", "Admitted"), "{:?}", world.workload_named("lives"));
+    let given = world.workload_named("lives").unwrap()["status"]["admission"]["podSetAssignments"].clone();
+    assert!(
+        given[0]["topologyAssignment"].is_object() && given[1]["topologyAssignment"].is_null(),
+        "{given}"
+    );
+    assert_eq!(given[1]["count"], 0);
+    let quiet = world.cluster.revision();
+    world.pass(300).await;
+    assert_eq!(world.writes("one", quiet), Vec::<String>::new());
+}
+
+/// Its pods have limits and no requests; it does not fit, and then it does.
+#[tokio::test(start_paused = true)]
+async fn kueue_9894_limits_without_requests_are_no_endless_loop() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    world.start("one");
+    world.pytorch("limited", "a", 2).await;
+    world.settle().await;
+    assert!(!world.is("limited", "QuotaReserved"));
+    let enough = |queue: &mut Value| {
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(2);
+    };
+    world.update(GROUP, "clusterqueues", "a", false, enough).await;
+    world.pass(60).await;
+    assert!(world.is("limited", "Admitted"), "{:?}", world.workload("limited"));
+    let quiet = world.cluster.revision();
+    world.pass(300).await;
+    assert_eq!(world.writes("one", quiet), Vec::<String>::new());
+}
+
+/// A container that asks for less than nothing takes nothing off what another asks for. (The webhook refuses it, but for its gate.)
+#[tokio::test(start_paused = true)]
+async fn kueue_14367_a_negative_request_cancels_nothing() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("one");
+    let mut overhead = by_hand("overhead", 10, &[("main", 1, &["5"])]);
+    overhead["spec"]["podSets"][0]["template"]["spec"]["overhead"] = json!({ "nvidia.com/gpu": "-3" });
+    for workload in [by_hand("containers", 10, &[("main", 1, &["5", "-3"])]), overhead] {
+        let name = workload["metadata"]["name"].as_str().unwrap().to_owned();
+        world.create(GROUP, "workloads", workload).await;
+        world.settle().await;
+        let workload = world.workload_named(&name).unwrap();
+        let said = workload["status"]["conditions"].as_array().unwrap();
+        let reason = &said.iter().find(|one| one["type"] == "QuotaReserved").unwrap()["reason"];
+        assert_eq!(reason, "Misconfigured", "{workload}");
+    }
+    world.create(GROUP, "workloads", by_hand("right", 0, &[("main", 1, &["3"])])).await;
+    world.settle().await;
+    assert!(holds(&world, "right", "Admitted"));
     still_works(&world, "a").await;
 }
 
