@@ -17,7 +17,11 @@ use tower::ServiceExt as _;
 
 const QUEUES: &str = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue";
 const WORKLOADS: &str = "/validate-kueue-x-k8s-io-v1beta2-workload";
-const ADMISSION: [&str; 9] = [
+const ADMISSION: [&str; 13] = [
+    "/mutate-pod",
+    "/validate-pod",
+    "/mutate-pod-owner",
+    "/validate-pod-owner",
     "/mutate-job",
     "/validate-job",
     QUEUES,
