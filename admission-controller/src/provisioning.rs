@@ -41,7 +41,7 @@ pub fn is_ours(check: &AdmissionCheck) -> bool {
 /// In words.
 pub fn config_name(check: &AdmissionCheck) -> Result<&str, String> {
     match &check.spec.parameters {
-        None => Err("it has no parameters".to_owned()),
+        None => Err(format!("it has no parameters; name a {} in them", kueue::PROVISIONING_CONFIG)),
         Some(one) if one.api_group != kueue::GROUP || one.kind != kueue::PROVISIONING_CONFIG => Err(format!(
             "its parameters are {} of {}; they must be a {} of {}",
             one.kind,

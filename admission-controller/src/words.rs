@@ -2,6 +2,7 @@
 
 mod placement;
 
+use crds::names::kueue;
 use crds::reasons::workload::evicted;
 use jiff::Timestamp;
 use model::ResourceName;
@@ -28,7 +29,7 @@ pub fn pending(reason: &PendingReason) -> String {
         PendingReason::LocalQueueMissing(key) => {
             format!("LocalQueue {key} does not exist; create it or correct the queue name")
         }
-        PendingReason::LocalQueueStopped(key) => format!("LocalQueue {key} is stopped by its stopPolicy"),
+        PendingReason::LocalQueueStopped(key) => format!("LocalQueue {key} is stopped by its stopPolicy; set that to None"),
         PendingReason::ClusterQueueMissing(name) => {
             format!(
                 "ClusterQueue {name} does not exist; create it or correct spec.clusterQueue of the LocalQueue"
@@ -38,7 +39,9 @@ pub fn pending(reason: &PendingReason) -> String {
             format!("ClusterQueue {name} admits nothing: {}", self::inactive(inactive))
         }
         PendingReason::NamespaceMismatch(name) => {
-            format!("ClusterQueue {name} does not serve this namespace (spec.namespaceSelector)")
+            format!(
+                "ClusterQueue {name} does not serve this namespace; change its spec.namespaceSelector or the namespace's labels"
+            )
         }
         PendingReason::NoFit(pod_sets) => pod_sets
             .iter()
@@ -115,7 +118,7 @@ fn obstacle(obstacle: &Obstacle) -> String {
         Obstacle::LevelNotGiven(flavor) => format!("flavor {flavor}: {}", placement::LEVEL_NOT_GIVEN),
         Obstacle::NotOneTopology(defect) => placement::defect(defect),
         Obstacle::FlavorNotAllowed(flavor) => {
-            format!("the workload may not have flavor {flavor}")
+            format!("the annotation {} does not name flavor {flavor}", kueue::ALLOWED_RESOURCE_FLAVORS)
         }
         Obstacle::HoldsOther { flavor, holds } => {
             let holds = holds.as_ref().map_or("no flavor", |holds| holds.as_str());
@@ -151,17 +154,17 @@ fn quantity(resource: &ResourceName, amount: i64) -> String {
 pub fn inactive(inactive: &Inactive) -> String {
     match inactive {
         Inactive::Terminating => "it is being deleted".to_owned(),
-        Inactive::Stopped => "it is stopped by its stopPolicy".to_owned(),
+        Inactive::Stopped => "it is stopped by its stopPolicy; set that to None".to_owned(),
         Inactive::FlavorNotFound(flavors) => {
             let names: Vec<&str> = flavors.iter().map(|name| name.as_str()).collect();
-            format!("it names ResourceFlavors that do not exist: {}", names.join(", "))
+            format!("it names ResourceFlavors that do not exist; create {}", names.join(", "))
         }
         Inactive::CheckNotFound(checks) => {
-            format!("it names AdmissionChecks that do not exist: {}", names(checks))
+            format!("it names AdmissionChecks that do not exist; create {}", names(checks))
         }
         Inactive::CheckInactive(checks) => {
             format!(
-                "nobody answers its AdmissionChecks (their condition Active is not True): {}",
+                "nobody answers its AdmissionChecks (their condition Active is not True); start the controllers of {}",
                 names(checks)
             )
         }

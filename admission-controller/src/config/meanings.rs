@@ -32,12 +32,16 @@ const LOOKED_UP: [&str; 4] =
 
 /// Gates of which only one position can be had.
 const ALWAYS: &[(&str, bool)] = &[
+    ("CleanupProvisioningRequestsOnEviction", true),
+    ("DeferRayServiceFinalizationForRedisCleanup", false),
     ("FailureRecoveryPolicy", false),
     ("FastQuotaReleaseInPodIntegration", false),
     ("FlavorFungibility", true),
     ("KueueDRAIntegration", false),
+    ("KueueDRARejectWorkloadsWhenDRADisabled", true),
     ("LWSImmutableGroupSize", true),
     ("MultiKueue", false),
+    ("PodIntegrationValidateGroupOwner", true),
     ("PrioritizePreemptorWorkloads", true),
     ("RemoveFinalizersWithStrictPatch", true),
     ("SchedulerLibraryIntegration", false),
@@ -50,12 +54,9 @@ const ALWAYS: &[(&str, bool)] = &[
 
 /// Gates that say how Kueue works, not what it does, and those of what is not supported at all.
 const NOTHING: &[&str] = &[
-    "CleanupProvisioningRequestsOnEviction",
-    "DeferRayServiceFinalizationForRedisCleanup",
     "KueueDRAIntegrationConsumableCapacity",
     "KueueDRAIntegrationExtendedResource",
     "KueueDRAIntegrationPartitionableDevices",
-    "KueueDRARejectWorkloadsWhenDRADisabled",
     "ManagedJobsNamespaceSelectorAlwaysRespected",
     "MultiKueueAdaptersForCustomJobs",
     "MultiKueueClusterProfile",
@@ -64,7 +65,6 @@ const NOTHING: &[&str] = &[
     "MultiKueueKubeConfigPathValidation",
     "MultiKueueManagerQuotaAutomation",
     "MultiKueueRemoteSpecSync",
-    "PodIntegrationValidateGroupOwner",
     "SkipAncestorCheckForDeletedWorkloads",
     "TASAssignmentsEncodingByHostnamePrefix",
     "TASCacheNodeMatchResults",
@@ -109,6 +109,7 @@ mod tests {
             ("AllAlpha: true", "name each gate"),
             ("AllBeta: false", "name each gate"),
             ("ConcurrentAdmission: true", "concurrentAdmissionPolicy"),
+            ("CleanupProvisioningRequestsOnEviction: false", "it is true here"),
             ("FailureRecoveryPolicy: true", "it is false here"),
             ("FastQuotaReleaseInPodIntegration: true", "it is false here"),
             ("LWSImmutableGroupSize: false", "it is true here"),

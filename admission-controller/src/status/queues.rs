@@ -51,7 +51,7 @@ pub fn local_queue(view: &LocalQueue, report: &LocalQueueReport, now: Timestamp)
     let queue = &report.cluster_queue;
     let not = |reason: &str, message: String| Change::new(tokens::ACTIVE, false, reason, message);
     let active = if report.stopped {
-        not(tokens::active::STOPPED, "it is stopped by its stopPolicy".to_owned())
+        not(tokens::active::STOPPED, "it is stopped by its stopPolicy; set that to None".to_owned())
     } else if !report.cluster_queue_exists {
         not(tokens::active::CLUSTER_QUEUE_DOES_NOT_EXIST, format!("ClusterQueue {queue} does not exist"))
     } else if !report.cluster_queue_active {
