@@ -10,7 +10,7 @@ use quota_engine::{Engine, Explanation, FlavorUsage, PendingReason, Uid, Workloa
 use serde_json::{Value, json};
 
 use crate::ready::PodsReady;
-use crate::{checks, words};
+use crate::{checks, input, words};
 
 /// What is known.
 pub struct Known<'a> {
@@ -123,7 +123,12 @@ fn standing(
             Some(PendingReason::PutOff { until_ms }) => {
                 put_off(waits("PutOff"), object).until(Timestamp::from_millisecond(*until_ms).ok())
             }
-            _ => waits("NotQueued"),
+            None => match object.filter(|object| input::is_on_hold(object)) {
+                Some(object) => Standing::new("NotQueued")
+                    .because(tokens::quota_reserved::ON_HOLD, message_of(object, tokens::QUOTA_RESERVED)),
+                None => waits("NotQueued"),
+            },
+            Some(_) => waits("NotQueued"),
         },
         WorkloadState::Queued => waits("Queued"),
         WorkloadState::Parked => waits("Waiting"),
@@ -144,6 +149,10 @@ fn standing(
         WorkloadState::Leaving(_, preemptor) => leaving_words(known, object, preemptor.as_ref()),
         WorkloadState::Finished => Standing::new("Finished"),
     }
+}
+
+fn message_of(object: &Workload, kind: &str) -> String {
+    object.condition(kind).map(|one| one.message.clone()).unwrap_or_default()
 }
 
 /// How often it was, where its object counts that.

@@ -361,6 +361,12 @@ async fn quota_of_a_job_whose_queue_is_taken_away_before_it_starts_is_free() {
     let world = waiting().await;
     edit(&world, |job| job["metadata"]["labels"] = json!({})).await;
     assert_eq!(world.condition("llama", "QuotaReserved").unwrap().1, "OnHold");
+    let explained = world.explained("llama").await;
+    assert_eq!(
+        (&explained["state"], &explained["reason"]),
+        (&json!("NotQueued"), &json!("OnHold")),
+        "{explained}"
+    );
     assert_eq!(world.workload("llama").unwrap()["spec"]["queueName"], Value::Null);
     let quiet = world.cluster.revision();
     world.settle().await;
