@@ -2,7 +2,7 @@
 //! is told of it is told by the program.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use admission_controller::config::{Configuration, Notice, closed_with};
@@ -11,7 +11,7 @@ use crds::view::workload::Workload;
 use jiff::Timestamp;
 use kit::events::Severity;
 use model::Quantity;
-use quota_engine::{Decision, Evict, NewReason, Outcome, PendingReason, Uid};
+use quota_engine::{ClusterQueueName, Decision, Evict, NewReason, Outcome, PendingReason, Uid};
 use serde_json::{Map, Value, json};
 
 use super::world::{World, forget_nulls, key_of};
@@ -151,12 +151,8 @@ impl Cycle {
         }
         let mut reasons = self.world.engine.take_reasons(usize::MAX);
         // Kueue tells of heads in the order in which they had their turns.
-        reasons.sort_by_key(|new| {
-            let object = &self.objects[&new.workload];
-            let created = object["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
-            let priority = object["spec"]["priority"].as_i64().unwrap_or(0);
-            (!heads.contains(&new.workload), Reverse(priority), created)
-        });
+        reasons.sort_by_key(|new| (!heads.contains(&new.workload), self.turn(&new.workload)));
+        let mut turns = BTreeSet::new();
         for new in reasons {
             let is_head = heads.contains(&new.workload);
             let told_by_a_cycle = match &*new.reason {
@@ -164,12 +160,30 @@ impl Cycle {
                 PendingReason::ClusterQueueInactive(..) => false,
                 // Nor is one told of which another like it, tried before, has shown that it does not fit.
                 PendingReason::NoFit(_) => is_head,
-                _ => new.cluster_queue.is_some(),
+                // Who stands in no queue here has its turn there, if nobody is before it.
+                _ => is_head || self.would_be_head(&new, heads, &mut turns),
             };
             if told_by_a_cycle {
                 self.write_reason(&new);
             }
         }
+    }
+
+    /// Whether it is before the head of its queue, and before others like it: `turns` has the queues in which one was.
+    fn would_be_head(&self, new: &NewReason, heads: &[Uid], turns: &mut BTreeSet<ClusterQueueName>) -> bool {
+        let Some(queue) = &new.cluster_queue else { return false };
+        let of_queue = |head: &&Uid| {
+            self.world.engine.explain(head).is_some_and(|head| head.cluster_queue.as_ref() == Some(queue))
+        };
+        let is_behind = heads.iter().filter(of_queue).any(|head| self.turn(head) < self.turn(&new.workload));
+        !is_behind && turns.insert(queue.clone())
+    }
+
+    /// By what Kueue orders a queue.
+    fn turn(&self, uid: &Uid) -> (Reverse<i64>, String) {
+        let object = &self.objects[uid];
+        let created = object["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
+        (Reverse(object["spec"]["priority"].as_i64().unwrap_or(0)), created)
     }
 
     fn write_reason(&mut self, new: &NewReason) {

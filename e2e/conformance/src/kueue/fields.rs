@@ -2,7 +2,7 @@
 
 use crate::case::{Case, Verdict};
 
-/// By the beginning of a file's name; where several fit, the longest counts. `name` is everywhere.
+/// By the beginning of a file's name; where several fit, the longest counts. [`EVERYWHERE`] are not named.
 const FIELDS: &[(&str, &[&str])] = &[
     (
         "flavorassigner.TestAssignFlavors",
@@ -10,7 +10,6 @@ const FIELDS: &[(&str, &[&str])] = &[
             "clusterQueue",
             "clusterQueueUsage",
             "enableFairSharing",
-            "featureGates",
             "preemptWorkloadSlice",
             "secondaryClusterQueue",
             "secondaryClusterQueueUsage",
@@ -22,22 +21,18 @@ const FIELDS: &[(&str, &[&str])] = &[
             "wlReclaimablePods",
         ],
     ),
-    (
-        "flavorassigner.TestAssignFlavorsWithAllowedFlavors",
-        &["allowedFlavors", "featureGates", "wantFlavor", "wantRepMode"],
-    ),
+    ("flavorassigner.TestAssignFlavorsWithAllowedFlavors", &["allowedFlavors", "wantFlavor", "wantRepMode"]),
     (
         "flavorassigner.TestAssignFlavors_LeaderWorkerSetTASFlavor",
-        &["clusterQueue", "featureGates", "wantPodSetErrors", "wantPodSetFlavors", "wlPods"],
+        &["clusterQueue", "wantPodSetErrors", "wantPodSetFlavors", "wlPods"],
     ),
     (
         "flavorassigner.TestDeletedFlavors",
-        &["clusterQueue", "featureGates", "wantAssignment", "wantRepMode", "wlPods", "wlReclaimablePods"],
+        &["clusterQueue", "wantAssignment", "wantRepMode", "wlPods", "wlReclaimablePods"],
     ),
     (
         "flavorassigner.TestHierarchical",
         &[
-            "featureGates",
             "flavorFungibility",
             "otherClusterQueueUsage",
             "simulationResult",
@@ -53,7 +48,6 @@ const FIELDS: &[(&str, &[&str])] = &[
         &[
             "cq",
             "cqUsage",
-            "featureGates",
             "podSet",
             "replaceWl",
             "resourceFlavors",
@@ -68,7 +62,6 @@ const FIELDS: &[(&str, &[&str])] = &[
     (
         "flavorassigner.TestReclaimBeforePriorityPreemption",
         &[
-            "featureGates",
             "flavorFungibility",
             "otherClusterQueueUsage",
             "simulationResult",
@@ -86,7 +79,6 @@ const FIELDS: &[(&str, &[&str])] = &[
             "assignmentFlavor",
             "clusterQueues",
             "cohorts",
-            "featureGates",
             "flavors",
             "incoming",
             "strategies",
@@ -97,16 +89,15 @@ const FIELDS: &[(&str, &[&str])] = &[
     ),
     (
         "scheduler.TestAvailable",
-        &["clusterQueues", "cohorts", "featureGates", "usage", "wantAvailable", "wantPotentiallyAvailable"],
+        &["clusterQueues", "cohorts", "usage", "wantAvailable", "wantPotentiallyAvailable"],
     ),
     (
         "scheduler.TestDominantResourceShare",
-        &["clusterQueue", "cohorts", "featureGates", "flvResQ", "lendingClusterQueue", "usage", "want"],
+        &["clusterQueue", "cohorts", "flvResQ", "lendingClusterQueue", "usage", "want"],
     ),
     (
         "scheduler.TestFindTopologyAssignments",
         &[
-            "featureGates",
             "levels",
             "nodeLabels",
             "nodes",
@@ -123,7 +114,6 @@ const FIELDS: &[(&str, &[&str])] = &[
             "admissionCount",
             "count",
             "existingTA",
-            "featureGates",
             "levels",
             "nodes",
             "priorFlavorUsage",
@@ -142,7 +132,6 @@ const FIELDS: &[(&str, &[&str])] = &[
             "cohorts",
             "enableFairSharing",
             "eventCmpOpts",
-            "featureGates",
             "objects",
             "wantAssignments",
             "wantEvents",
@@ -154,10 +143,7 @@ const FIELDS: &[(&str, &[&str])] = &[
             "workloads",
         ],
     ),
-    (
-        "scheduler.TestScheduleForAFS",
-        &["deleteQueue", "featureGates", "initialUsage", "wantWorkloads", "workloads"],
-    ),
+    ("scheduler.TestScheduleForAFS", &["deleteQueue", "initialUsage", "wantWorkloads", "workloads"]),
     ("scheduler.TestScheduleForPreserveFlavorScanProgress", &["gateEnabled", "noChurn", "wantPendingFlavor"]),
     (
         "scheduler.TestScheduleForTAS",
@@ -167,7 +153,6 @@ const FIELDS: &[(&str, &[&str])] = &[
             "cohorts",
             "eventCmpOpts",
             "fairSharing",
-            "featureGates",
             "nodes",
             "patchStatusErr",
             "pods",
@@ -185,7 +170,7 @@ const FIELDS: &[(&str, &[&str])] = &[
     ),
     ("scheduler.TestSchedulerWhenWorkloadModifiedConcurrently", &["wantEvents", "wantWorkloads", "workload"]),
     // The one gate that a conversion looks at says how places are cut, which is not compared.
-    ("v1beta1.", &["expected", "featureGates", "input", "v1beta1Obj", "v1beta2Obj"]),
+    ("v1beta1.", &["expected", "input", "v1beta1Obj", "v1beta2Obj"]),
     (
         "webhooks.",
         &[
@@ -193,7 +178,6 @@ const FIELDS: &[(&str, &[&str])] = &[
             "before",
             "clusterQueue",
             "cohort",
-            "featureGates",
             "newClusterQueue",
             "newCohort",
             "newResourceFlavor",
@@ -224,10 +208,10 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("workload.TestFilterChecksForAdmission", &["cq", "wantAdmissionChecks", "wl"]),
     ("workload.TestFromQuotaReservedOrAdmittedToPending", &["new", "prev", "want"]),
     ("workload.TestGetMaxRetryTime", &["checkStates", "wantRetryTime"]),
-    ("workload.TestGetQueueOrderTimestamp", &["featureGates", "want", "wl"]),
+    ("workload.TestGetQueueOrderTimestamp", &["want", "wl"]),
     ("workload.TestIsOnHold", &["want", "wl"]),
     ("workload.TestLimitReclaimablePodsToPodSetSizes", &["reclaimablePods", "want"]),
-    ("workload.TestNewInfo", &["featureGates", "infoOptions", "wantInfo", "workload"]),
+    ("workload.TestNewInfo", &["infoOptions", "wantInfo", "workload"]),
     ("workload.TestReclaimablePodsAreEqual", &["a", "b", "wantResult"]),
     ("workload.TestSetQuotaReservation", &["args", "want"]),
     (
@@ -240,7 +224,6 @@ const FIELDS: &[(&str, &[&str])] = &[
             "admission",
             "checkStates",
             "conditions",
-            "featureGates",
             "pastAdmittedTime",
             "wantAdmittedTime",
             "wantChange",
@@ -248,36 +231,26 @@ const FIELDS: &[(&str, &[&str])] = &[
         ],
     ),
     ("workload.TestTotalExecutionTime", &["want", "wl"]),
-    (
-        "workload.TestUpdateReclaimablePods",
-        &["err", "featureGates", "oldStatus", "reclaimablePods", "wantErr", "wantStatus"],
-    ),
+    ("workload.TestUpdateReclaimablePods", &["err", "oldStatus", "reclaimablePods", "wantErr", "wantStatus"]),
     ("workload.TestValidateLimitRange", &["limitRange", "wantError", "workload"]),
     ("workload.TestValidateResources", &["wantError", "workloadInfo"]),
     (
         "workload.TestWithPreprocessedDRAResources",
-        &[
-            "draResources",
-            "featureGates",
-            "infoOptions",
-            "replacedExtendedResources",
-            "wantInfo",
-            "wl",
-            "workload",
-        ],
+        &["draResources", "infoOptions", "replacedExtendedResources", "wantInfo", "wl", "workload"],
     ),
-    (
-        "workload.TestWorkloadPriorityClassChanged",
-        &["featureGates", "newWorkload", "oldWorkload", "wantChanged"],
-    ),
+    ("workload.TestWorkloadPriorityClassChanged", &["newWorkload", "oldWorkload", "wantChanged"]),
 ];
+
+/// Those that any case may have.
+const EVERYWHERE: [&str; 2] = ["name", "featureGates"];
 
 /// Whether nothing of the case would be dropped.
 pub(super) fn are_known(case: &Case) -> Verdict {
     let fitting = FIELDS.iter().filter(|(file, _)| case.file.starts_with(file));
     let known = fitting.max_by_key(|(file, _)| file.len()).map_or(&[] as &[&str], |(_, fields)| fields);
     let given = case.tc().as_object().into_iter().flatten().map(|(field, _)| field.as_str());
-    let unknown: Vec<&str> = given.filter(|field| *field != "name" && !known.contains(field)).collect();
+    let unknown: Vec<&str> =
+        given.filter(|field| !EVERYWHERE.contains(field) && !known.contains(field)).collect();
     match unknown.as_slice() {
         [] => Ok(()),
         unknown => Err(format!("nobody looks at {}", unknown.join(", "))),

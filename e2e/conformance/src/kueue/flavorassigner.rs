@@ -394,8 +394,9 @@ fn pod_set(differences: &mut Differences, given: &PodSetFlavors, wanted: &Value)
     if wanted["Status"]["err"].is_null() {
         differences.same(&format!("{name}: number of reasons"), given.obstacles.len(), reasons.len());
     } else {
-        // What cannot be read is an error there, and an obstacle here.
-        differences.same(&format!("{name}: an error"), given.obstacles.is_empty(), false);
+        // What cannot be read, or placed by the topologies of two flavors, is an error there.
+        let is_wrong = !given.obstacles.is_empty() || given.topology_defect.is_some();
+        differences.same(&format!("{name}: an error"), is_wrong, true);
     }
     attempts(differences, given, &wanted["FlavorAssignmentAttempts"]);
 }

@@ -112,9 +112,8 @@ impl World {
         forget_nulls(&mut object);
         self.next += 1;
         object["metadata"]["resourceVersion"] = json!(self.next.to_string());
-        // Some cases give one uid to two workloads; its order among others counts.
-        let uid =
-            object["metadata"]["uid"].as_str().or(object["metadata"]["name"].as_str()).unwrap_or_default();
+        // Some cases give one uid to two workloads, or none; its order among others counts.
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
         object["metadata"]["uid"] = json!(format!("{uid} {}", key_of(&object)));
         for condition in
             object.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten()
