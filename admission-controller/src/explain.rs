@@ -119,16 +119,15 @@ fn standing(
         None => Standing::new(state),
     };
     match &explanation.state {
-        WorkloadState::Aside => match &explanation.reason {
-            Some(PendingReason::PutOff { until_ms }) => {
+        WorkloadState::Aside => match (&explanation.reason, object) {
+            (Some(PendingReason::PutOff { until_ms }), _) => {
                 put_off(waits("PutOff"), object).until(Timestamp::from_millisecond(*until_ms).ok())
             }
-            None => match object.filter(|object| input::is_on_hold(object)) {
-                Some(object) => Standing::new("NotQueued")
-                    .because(tokens::quota_reserved::ON_HOLD, message_of(object, tokens::QUOTA_RESERVED)),
-                None => waits("NotQueued"),
-            },
-            Some(_) => waits("NotQueued"),
+            (None, Some(object)) if input::is_on_hold(object) => {
+                let said = object.condition(tokens::QUOTA_RESERVED).map(|one| one.message.clone());
+                Standing::new("NotQueued").because(tokens::quota_reserved::ON_HOLD, said.unwrap_or_default())
+            }
+            _ => waits("NotQueued"),
         },
         WorkloadState::Queued => waits("Queued"),
         WorkloadState::Parked => waits("Waiting"),
@@ -149,10 +148,6 @@ fn standing(
         WorkloadState::Leaving(_, preemptor) => leaving_words(known, object, preemptor.as_ref()),
         WorkloadState::Finished => Standing::new("Finished"),
     }
-}
-
-fn message_of(object: &Workload, kind: &str) -> String {
-    object.condition(kind).map(|one| one.message.clone()).unwrap_or_default()
 }
 
 /// How often it was, where its object counts that.

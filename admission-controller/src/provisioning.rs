@@ -116,12 +116,6 @@ pub fn is_needed(view: &Workload, config: &ProvisioningRequestConfig) -> bool {
     !wanted(view, config).is_empty()
 }
 
-fn is_synced(request: &ProvisioningRequest, view: &Workload, config: &ProvisioningRequestConfig) -> bool {
-    let there = &request.spec.parameters;
-    request.spec.provisioning_class_name == config.spec.provisioning_class_name
-        && parameters(view, config).iter().all(|(key, value)| there.get(key) == Some(value))
-}
-
 /// Those of the settings, and those that the job's annotations put in their place or add.
 fn parameters(view: &Workload, config: &ProvisioningRequestConfig) -> BTreeMap<String, String> {
     let mut parameters = config.spec.parameters.clone();
@@ -141,12 +135,17 @@ pub fn current<'a>(
     requests: &[&'a ProvisioningRequest],
 ) -> Option<(&'a ProvisioningRequest, i32)> {
     let name = view.metadata.name.as_deref().unwrap_or_default();
-    let of_check = |request: &&&'a ProvisioningRequest| is_synced(request, view, config);
+    let wanted = parameters(view, config);
+    let is_synced = |request: &&&'a ProvisioningRequest| {
+        let there = &request.spec.parameters;
+        request.spec.provisioning_class_name == config.spec.provisioning_class_name
+            && wanted.iter().all(|(key, value)| there.get(key) == Some(value))
+    };
     let most = config.spec.retry_strategy.backoff_limit_count.unwrap_or(LIMIT).saturating_add(1);
     let numbered = |request: &&'a ProvisioningRequest| {
         Some((*request, attempt(request.metadata.name.as_deref()?, name, check, most)?))
     };
-    let found = requests.iter().filter(of_check).filter_map(numbered).max_by_key(|(_, attempt)| *attempt);
+    let found = requests.iter().filter(is_synced).filter_map(numbered).max_by_key(|(_, attempt)| *attempt);
     found.filter(|_| is_needed(view, config))
 }
 

@@ -29,7 +29,9 @@ pub fn pending(reason: &PendingReason) -> String {
         PendingReason::LocalQueueMissing(key) => {
             format!("LocalQueue {key} does not exist; create it or correct the queue name")
         }
-        PendingReason::LocalQueueStopped(key) => format!("LocalQueue {key} is stopped by its stopPolicy; set that to None"),
+        PendingReason::LocalQueueStopped(key) => {
+            format!("LocalQueue {key} is stopped by its stopPolicy; set that to None")
+        }
         PendingReason::ClusterQueueMissing(name) => {
             format!(
                 "ClusterQueue {name} does not exist; create it or correct spec.clusterQueue of the LocalQueue"

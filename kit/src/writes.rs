@@ -173,8 +173,9 @@ where
         Self { shared, gate, done, shed, outstanding: 0, limits, metrics }
     }
 
-    /// Accepts a write. Of equal importance those of different owners (`whose`: a namespace, say) take turns. `send` makes one attempt each time it is called; it is called again when the server was
-    /// unavailable, so it must carry uid and resourceVersion as everything in [`crate::patch`] does.
+    /// Accepts a write. Of equal importance those of different owners (`whose`: a namespace, say) take turns. `send` makes one
+    /// attempt each time it is called; it is called again when the server was unavailable, so it must carry uid and
+    /// resourceVersion as everything in [`crate::patch`] does.
     ///
     /// # Errors
     /// [`Full`] when as many writes as allowed are outstanding and none of them is less important and unsent. The least

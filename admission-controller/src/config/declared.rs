@@ -183,8 +183,8 @@ impl DeclaredKind {
             return Err(place.refuse("podSets", "a job without pods has nothing to wait for"));
         }
         let fixed = self.pod_sets.iter().filter(|set| set.each.is_none());
-        let names: BTreeSet<&str> = fixed.clone().map(|set| set.name.as_str()).collect();
-        if names.len() < fixed.clone().count() {
+        let names: Vec<&str> = fixed.map(|set| set.name.as_str()).collect();
+        if BTreeSet::from_iter(&names).len() < names.len() {
             return Err(place.refuse("podSets", "two of them have one name"));
         }
         if names.len() > MAX_POD_SETS {

@@ -111,6 +111,19 @@ pub(super) enum About {
     Queue,
 }
 
+impl About {
+    /// Empty for what has none.
+    pub(super) fn namespace(&self) -> &str {
+        match self {
+            Self::Workload { namespace, .. }
+            | Self::Job { namespace, .. }
+            | Self::Pod { namespace, .. }
+            | Self::Request { namespace, .. } => namespace,
+            Self::Queue => "",
+        }
+    }
+}
+
 pub(super) fn text(value: Option<&String>) -> String {
     value.cloned().unwrap_or_default()
 }

@@ -170,14 +170,7 @@ impl Controller {
         F: FnMut() -> A + Send + 'static,
         A: Future<Output = Result<Answer, WriteError>> + Send + 'static,
     {
-        let whose = match &op.about {
-            About::Workload { namespace, .. }
-            | About::Job { namespace, .. }
-            | About::Pod { namespace, .. }
-            | About::Request { namespace, .. } => namespace.as_str(),
-            About::Queue => "",
-        };
-        if self.writes.submit(priority, whose, unit.clone(), send).is_ok() {
+        if self.writes.submit(priority, op.about.namespace(), unit.clone(), send).is_ok() {
             match priority {
                 Priority::Status => self.late.wrote(unit),
                 Priority::Urgent | Priority::Normal => self.late.decided(self.ctx.clock.monotonic()),

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::pump::{Answer, Before, Op, about, target, text, versions};
+use super::world::Unit;
 use super::world::slices::SlicePod;
-use super::world::{Unit, controller_of};
 use crate::jobs::JobPodSet;
 use crate::reconcile::{Job, Step, upkeep};
 use crate::slices::{self, Marks, Plan};
@@ -82,7 +82,7 @@ impl Controller {
                 self.leave_slice(unit, job, slice);
             }
             Plan::Grow(slice) if !self.is_refused(unit, &versions(Some(job), None)) => {
-                self.grow(unit, job, slice);
+                self.grow(unit, job, slice, workloads);
             }
             Plan::Resize(_) if self.config.planted.is(Bug::ForgetToResize) => {}
             Plan::Resize(slice) if self.config.planted.is(Bug::StopToShrink) && !job.view.suspended => {
@@ -169,7 +169,7 @@ impl Controller {
         self.patch_workload(unit, slice, body, Subresource::Status, Priority::Urgent, None);
     }
 
-    fn grow(&mut self, unit: &Unit, job: &Job, slice: &Workload) {
+    fn grow(&mut self, unit: &Unit, job: &Job, slice: &Workload, workloads: &[Workload]) {
         let gates = self.world.rules.gates();
         let composed = slices::compose(job, Some(slice), &self.world.priorities, gates);
         let composed = composed.and_then(|mut body| {
@@ -181,15 +181,10 @@ impl Controller {
             Err(words) => return self.cannot_compose(unit, job, &words),
         };
         // One for this generation of the job may have ended because it took nobody's place (kueue#11198): it has the name.
-        let namespace = text(job.object.metadata.namespace.as_ref());
-        let there =
-            self.world.workload_named(&namespace, body["metadata"]["name"].as_str().unwrap_or_default());
-        let is_spent = |one: &Workload| {
-            one.holds(tokens::FINISHED)
-                && controller_of(&one.metadata).is_some_and(|owner| owner.uid == job.object.uid())
-        };
-        match there.filter(is_spent) {
-            Some(spent) => self.delete_workload(unit, &spent),
+        let name = body["metadata"]["name"].as_str();
+        let is_spent = |one: &&Workload| one.holds(tokens::FINISHED) && one.metadata.name.as_deref() == name;
+        match workloads.iter().find(is_spent) {
+            Some(spent) => self.delete_workload(unit, spent),
             None => self.create_workload(unit, job, body),
         }
     }

@@ -40,12 +40,15 @@ pub fn start(
     }
     // Others of its role may ask for places where it does not; it is placed with them.
     let asks = topology::wishes(pod.metadata.annotations.as_ref());
-    let own = |map: Option<&BTreeMap<String, String>>| map.cloned().unwrap_or_default();
-    let (labels, annotations) = (own(pod.metadata.labels.as_ref()), own(pod.metadata.annotations.as_ref()));
     // What a check adds must not contradict what the pod has.
-    let fields =
-        Fields { selector, labels: labels.clone(), annotations: annotations.clone(), ..Fields::default() };
-    let added = additions(workload, &set, terms, fields, asks)?;
+    let (labels, annotations) = (&pod.metadata.labels, &pod.metadata.annotations);
+    let own = Fields {
+        selector,
+        labels: labels.clone().unwrap_or_default(),
+        annotations: annotations.clone().unwrap_or_default(),
+        ..Fields::default()
+    };
+    let added = additions(workload, &set, terms, own, asks)?;
     let mut tolerations = pod.at("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
     let known: Vec<Toleration> =
         tolerations.iter().filter_map(|one| serde_json::from_value(one.clone()).ok()).collect();
@@ -60,16 +63,20 @@ pub fn start(
     let gates: Vec<&Value> = gates.filter(is_over).collect();
     Ok(json!({
         "metadata": {
-            "labels": news(added.labels, &labels),
-            "annotations": news(added.annotations, &annotations),
+            "labels": news(added.labels, labels.as_ref()),
+            "annotations": news(added.annotations, annotations.as_ref()),
         },
         "spec": { "schedulingGates": gates, "nodeSelector": added.selector, "tolerations": tolerations },
     }))
 }
 
 /// What is not there already: somebody else may change that meanwhile.
-fn news(wanted: BTreeMap<String, String>, there: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    wanted.into_iter().filter(|(name, value)| there.get(name) != Some(value)).collect()
+fn news(
+    wanted: BTreeMap<String, String>,
+    there: Option<&BTreeMap<String, String>>,
+) -> BTreeMap<String, String> {
+    let is_new = |name: &String, value: &String| there.and_then(|all| all.get(name)) != Some(value);
+    wanted.into_iter().filter(|(name, value)| is_new(name, value)).collect()
 }
 
 #[cfg(test)]

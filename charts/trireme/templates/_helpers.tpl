@@ -334,13 +334,13 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{- /* What a program may do with its lease. */ -}}
 {{- /* Where a program's lease is: Kueue's namespace, where Kueue's place is taken. */}}
 {{- define "trireme.leaseNamespace" -}}
 {{- $kueues := ternary (.values.takeOver).namespace "" ((.values.takeOver).enabled | default false) -}}
 {{- (.values.config.leaderElection).resourceNamespace | default $kueues | default .root.Release.Namespace -}}
 {{- end }}
 
+{{- /* What a program may do with its lease. */}}
 {{- define "trireme.lease" -}}
 {{- $usual := ternary "c1f6bfd2.kueue.x-k8s.io" (.values.config.leaseName | default .component) ((.values.takeOver).enabled | default false) }}
 - apiGroups: [coordination.k8s.io]

@@ -13,7 +13,7 @@ pub(super) struct Job<T> {
     pub(super) priority: Priority,
     /// Its place in the order of submission.
     pub(super) sequence: u64,
-    /// How many writes of the same owner go before it, from the turn at which it came.
+    /// Its turn among the writes of its importance: see [`Turns`].
     turn: u64,
     pub(super) send: Send<T>,
     pub(super) attempts: u32,
