@@ -45,16 +45,11 @@ fn condition(object: &Value, kind: &str) -> Option<Value> {
     object["status"]["conditions"].as_array()?.iter().find(|one| one["type"] == kind).cloned()
 }
 
-fn holds(world: &World, name: &str, kind: &str) -> bool {
-    let object = world.get(KUEUE, "workloads", name);
-    object.and_then(|object| condition(&object, kind)).is_some_and(|one| one["status"] == "True")
-}
-
 /// A neighbour asks for what is there, and gets it within 100 ms; then it is gone.
 async fn neighbour_is_admitted(world: &World, after: &str) {
     create(world, workload("neighbour", |_| ())).await.unwrap();
     world.sleep(Duration::from_millis(100)).await;
-    assert!(holds(world, "neighbour", "Admitted"), "the neighbour of {after}");
+    assert!(world.holds("neighbour", "Admitted"), "the neighbour of {after}");
     let id = GroupResource::new(KUEUE, "workloads");
     world.cluster.store("user").delete(&id, "team", "neighbour", Default::default()).await.unwrap();
     world.settle().await;
@@ -105,7 +100,7 @@ async fn odd_quantities_are_refused_or_never_fit() {
         assert_eq!(made.is_err(), refused, "{amount}: {made:?}");
         world.settle().await;
         if !refused {
-            assert!(!holds(&world, "odd", "QuotaReserved"), "{amount}");
+            assert!(!world.holds("odd", "QuotaReserved"), "{amount}");
             let odd = world.get(KUEUE, "workloads", "odd").unwrap();
             let reason = condition(&odd, "QuotaReserved").unwrap()["reason"].clone();
             assert!(
@@ -122,7 +117,7 @@ async fn odd_quantities_are_refused_or_never_fit() {
     for amount in ["+1", "1e0", "1000m", "1.0", "0.001k"] {
         create(&world, workload("plain", gpus(json!(amount)))).await.unwrap();
         world.settle().await;
-        assert!(holds(&world, "plain", "Admitted"), "{amount}");
+        assert!(world.holds("plain", "Admitted"), "{amount}");
         let id = GroupResource::new(KUEUE, "workloads");
         world.cluster.store("user").delete(&id, "team", "plain", Default::default()).await.unwrap();
         world.settle().await;
@@ -213,7 +208,7 @@ async fn odd_counts_and_names_are_refused_or_never_fit() {
     ] {
         create(&world, workload(name, change)).await.unwrap();
         world.settle().await;
-        assert!(holds(&world, name, "Admitted"), "{name}");
+        assert!(world.holds(name, "Admitted"), "{name}");
     }
 }
 
@@ -279,8 +274,8 @@ async fn odd_quotas_are_lent_to_the_last() {
         }
         create(&world, asks("all", given)).await.unwrap();
         world.settle().await;
-        assert!(holds(&world, "all", "Admitted"), "{written}: {:?}", world.workload_named("all"));
-        assert!(!holds(&world, "more", "QuotaReserved"), "{written}");
+        assert!(world.holds("all", "Admitted"), "{written}: {:?}", world.workload_named("all"));
+        assert!(!world.holds("more", "QuotaReserved"), "{written}");
         neighbour_is_admitted(&world, written).await;
         let id = GroupResource::new(KUEUE, "workloads");
         for name in ["all", "more"] {
@@ -312,7 +307,7 @@ async fn long_chains_of_cohorts_are_followed_and_may_break() {
     world.settle().await;
     create(&world, workload("one", |one| one["spec"]["queueName"] = json!("deep"))).await.unwrap();
     world.settle().await;
-    assert!(holds(&world, "one", "Admitted"), "it borrows from the root");
+    assert!(world.holds("one", "Admitted"), "it borrows from the root");
     neighbour_is_admitted(&world, "a thousand cohorts").await;
 
     let id = GroupResource::new(KUEUE, "cohorts");
@@ -320,12 +315,12 @@ async fn long_chains_of_cohorts_are_followed_and_may_break() {
     world.settle().await;
     create(&world, workload("two", |one| one["spec"]["queueName"] = json!("deep"))).await.unwrap();
     world.settle().await;
-    assert!(holds(&world, "one", "Admitted"), "what runs is left alone");
-    assert!(!holds(&world, "two", "QuotaReserved"), "the root is out of reach");
+    assert!(world.holds("one", "Admitted"), "what runs is left alone");
+    assert!(!world.holds("two", "QuotaReserved"), "the root is out of reach");
     neighbour_is_admitted(&world, "a chain that broke").await;
     world.create(KUEUE, "cohorts", cohort(500)).await;
     world.settle().await;
-    assert!(holds(&world, "two", "Admitted"), "and in reach again");
+    assert!(world.holds("two", "Admitted"), "and in reach again");
 }
 
 /// What an API server that knows no rules between fields refuses of a Topology.
@@ -366,7 +361,7 @@ async fn a_queue_may_come_later_than_what_names_it() {
     let spec = json!({ "namespaceSelector": {}, "resourceGroups": [{ "coveredResources": ["nvidia.com/gpu"], "flavors": [{ "name": "a100", "resources": [quota] }] }] });
     world.create(KUEUE, "clusterqueues", json!({ "metadata": { "name": "late" }, "spec": spec })).await;
     world.settle().await;
-    assert!(holds(&world, "waits", "Admitted"));
+    assert!(world.holds("waits", "Admitted"));
 }
 
 /// Owners that are not there, not meant, or several: a Workload is nobody's job by its owner's name.
@@ -514,13 +509,13 @@ async fn a_group_of_pods_takes_nobodys_workload() {
     let told = world.told_of("Pod", "r0");
     assert!(told.contains(&"WorkloadNameConflict".to_owned()), "{told:?}");
     let owners = || world.workload_named("ring").unwrap()["metadata"]["ownerReferences"].clone();
-    assert!(holds(&world, "ring", "Admitted") && owners().is_null(), "it is left alone");
+    assert!(world.holds("ring", "Admitted") && owners().is_null(), "it is left alone");
     neighbour_is_admitted(&world, "a group without a Workload").await;
     let id = GroupResource::new(KUEUE, "workloads");
     world.cluster.store("user").delete(&id, "team", "ring", Default::default()).await.unwrap();
     world.settle().await;
     assert_eq!(owners().as_array().map(Vec::len), Some(2), "{:?}", world.workload_named("ring"));
-    assert!(holds(&world, "ring", "Admitted"));
+    assert!(world.holds("ring", "Admitted"));
 }
 
 /// Times that lie far back or far ahead, counts that have run over, and equal ages.
@@ -552,7 +547,7 @@ async fn odd_times_neither_stop_nor_hurry_others() {
             .await;
         world.settle().await;
         assert!(
-            holds(&world, name, "Admitted"),
+            world.holds(name, "Admitted"),
             "{name}: {:?}",
             world.get(KUEUE, "workloads", name).map(|one| one["status"].clone())
         );
@@ -561,9 +556,7 @@ async fn odd_times_neither_stop_nor_hurry_others() {
         neighbour_is_admitted(&world, name).await;
     }
     // Of the same second, and so ordered by uid, whoever leads.
-    for service in admission_controller::visibility::api_services(&Default::default()) {
-        world.create("apiregistration.k8s.io", "apiservices", json!(service)).await;
-    }
+    world.serve_visibility().await;
     let full = workload("full", |one| one["spec"]["podSets"][0]["count"] = json!(4));
     create(&world, full).await.unwrap();
     world.settle().await;
@@ -571,13 +564,7 @@ async fn odd_times_neither_stop_nor_hurry_others() {
         create(&world, workload(&format!("same-{number}"), |_| ())).await.unwrap();
     }
     world.settle().await;
-    let path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/a/pendingworkloads";
-    let summary: Value = world
-        .cluster
-        .client_as("user")
-        .request(http::Request::get(path).body(Vec::new()).unwrap())
-        .await
-        .unwrap();
+    let summary = world.pending_in("a").await;
     let shown: Vec<&str> = summary["items"]
         .as_array()
         .unwrap()

@@ -315,12 +315,8 @@ async fn kueue_14411_a_workload_that_names_no_priority_waits_like_any_other() {
     world.settle().await;
     assert!(world.workload_named("bare").unwrap()["spec"]["priority"].is_null());
     assert!(world.metrics().await.contains("kueue_pending_workloads"));
-    for service in admission_controller::visibility::api_services(&Default::default()) {
-        world.create("apiregistration.k8s.io", "apiservices", json!(service)).await;
-    }
-    let path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/a/pendingworkloads";
-    let request = http::Request::get(path).body(Vec::new()).unwrap();
-    let shown: Value = world.cluster.client_as("user").request(request).await.unwrap();
+    world.serve_visibility().await;
+    let shown = world.pending_in("a").await;
     let item = &shown["items"][0];
     assert_eq!((&item["metadata"]["name"], &item["priority"]), (&json!("bare"), &json!(0)), "{shown}");
     still_works(&world, "a").await;
@@ -341,12 +337,6 @@ fn by_hand(name: &str, priority: i64, sets: &[(&str, i64, &[&str])]) -> Value {
     })
 }
 
-fn holds(world: &World, name: &str, kind: &str) -> bool {
-    let workload = world.workload_named(name).unwrap();
-    let conditions = workload["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.iter().any(|one| one["type"] == kind && one["status"] == "True")
-}
-
 /// All pods of one of its sets have ended when it has to leave; placed anew that set has no pods, and so no places.
 #[tokio::test(start_paused = true)]
 async fn kueue_10478_a_pod_set_of_which_nothing_is_left_is_placed_nowhere_again() {
@@ -362,14 +352,14 @@ async fn kueue_10478_a_pod_set_of_which_nothing_is_left_is_placed_nowhere_again(
     }
     world.create(GROUP, "workloads", workload).await;
     world.settle().await;
-    assert!(holds(&world, "lives", "Admitted"));
+    assert!(world.holds("lives", "Admitted"));
     let ended = |one: &mut Value| one["status"]["reclaimablePods"] = json!([{ "name": "done", "count": 2 }]);
     world.update(GROUP, "workloads", "lives", true, ended).await;
     let mut urgent = by_hand("urgent", 10, &[("main", 4, &["4"])]);
     urgent["spec"]["podSets"][0]["topologyRequest"] = json!({ "preferred": RACK });
     world.create(GROUP, "workloads", urgent).await;
     world.settle().await;
-    assert!(holds(&world, "lives", "Evicted"), "{:?}", world.workload_named("lives"));
+    assert!(world.holds("lives", "Evicted"), "{:?}", world.workload_named("lives"));
     // Who owns it stops it, and gives its quota back.
     let released = |one: &mut Value| {
         one["status"].as_object_mut().unwrap().remove("admission");
@@ -381,11 +371,11 @@ async fn kueue_10478_a_pod_set_of_which_nothing_is_left_is_placed_nowhere_again(
     };
     world.update(GROUP, "workloads", "lives", true, released).await;
     world.settle().await;
-    assert!(holds(&world, "urgent", "Admitted"));
+    assert!(world.holds("urgent", "Admitted"));
     let id = GroupResource::new(GROUP, "workloads");
     world.cluster.store("user").delete(&id, "team", "urgent", Default::default()).await.unwrap();
     world.pass(120).await;
-    assert!(holds(&world, "lives", "Admitted"), "{:?}", world.workload_named("lives"));
+    assert!(world.holds("lives", "Admitted"), "{:?}", world.workload_named("lives"));
     let given = world.workload_named("lives").unwrap()["status"]["admission"]["podSetAssignments"].clone();
     assert!(
         given[0]["topologyAssignment"].is_object() && given[1]["topologyAssignment"].is_null(),
@@ -436,7 +426,7 @@ async fn kueue_14367_a_negative_request_cancels_nothing() {
     }
     world.create(GROUP, "workloads", by_hand("right", 0, &[("main", 1, &["3"])])).await;
     world.settle().await;
-    assert!(holds(&world, "right", "Admitted"));
+    assert!(world.holds("right", "Admitted"));
     still_works(&world, "a").await;
 }
 

@@ -29,9 +29,7 @@ async fn get(world: &World, path: &str) -> Value {
 
 async fn world() -> World {
     let world = World::new(true).await;
-    for service in admission_controller::visibility::api_services(&Default::default()) {
-        world.create("apiregistration.k8s.io", "apiservices", json!(service)).await;
-    }
+    world.serve_visibility().await;
     world.start("layer1");
     world.settle().await;
     // create clusterqueue, create localqueue: with --dry-run=server first.

@@ -20,12 +20,6 @@ async fn ask(world: &World, path: &str) -> Result<Value, (u16, String)> {
     }
 }
 
-async fn register(world: &World) {
-    for service in admission_controller::visibility::api_services(&Default::default()) {
-        world.create("apiregistration.k8s.io", "apiservices", json!(service)).await;
-    }
-}
-
 /// Name of the owner, position in the ClusterQueue, position in the LocalQueue.
 fn positions(summary: &Value) -> Vec<(String, i64, i64)> {
     let row = |item: &Value| {
@@ -41,7 +35,7 @@ fn positions(summary: &Value) -> Vec<(String, i64, i64)> {
 /// A queue of one GPU, two LocalQueues for it, one job that runs and four that wait.
 async fn busy() -> World {
     let world = World::new(false).await;
-    register(&world).await;
+    world.serve_visibility().await;
     world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
     let other =
         json!({ "metadata": { "name": "other", "namespace": "team" }, "spec": { "clusterQueue": "a" } });

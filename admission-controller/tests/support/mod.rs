@@ -287,6 +287,27 @@ impl World {
         self.condition(job, kind).is_some_and(|(status, ..)| status == "True")
     }
 
+    /// Whether a condition of the Workload of this name is true.
+    pub(crate) fn holds(&self, workload: &str, kind: &str) -> bool {
+        let workload = self.workload_named(workload).unwrap_or_default();
+        let conditions = workload["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.into_iter().any(|one| one["type"] == kind && one["status"] == "True")
+    }
+
+    /// Sends those who ask who waits to the program.
+    pub(crate) async fn serve_visibility(&self) {
+        for service in admission_controller::visibility::api_services(&Default::default()) {
+            self.create("apiregistration.k8s.io", "apiservices", json!(service)).await;
+        }
+    }
+
+    /// Who waits in a ClusterQueue, as the visibility API tells it.
+    pub(crate) async fn pending_in(&self, queue: &str) -> Value {
+        let path = format!("/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/{queue}/pendingworkloads");
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        self.cluster.client_as("user").request(request).await.unwrap()
+    }
+
     /// A scheduler gives a pod this node.
     pub(crate) async fn bind(&self, pod: &str, node: &str) {
         let bound = |pod: &mut Value| {

@@ -147,35 +147,11 @@ fn asks(set: &Value) -> bool {
 mod tests {
     use serde_json::json;
 
+    use super::super::slices::tests::{HELD, slice};
     use super::*;
     use crate::fuzz::world::{CLUSTER_QUEUES, COHORTS};
 
     const GPU: &str = "nvidia.com/gpu";
-    const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
-
-    /// A slice of so many pods of one GPU each, with quota in `q` if it replaces nothing.
-    fn slice(name: &str, pods: i64, replaces: Option<&str>) -> Value {
-        let container = json!({ "resources": { "requests": { GPU: "1" } } });
-        let template = json!({ "spec": { "containers": [container] } });
-        let mut slice = json!({
-            "metadata": { "name": name, "namespace": "n", "uid": name, "annotations": { ELASTIC: "true" } },
-            "spec": { "queueName": "l", "podSets": [{ "name": "main", "count": pods, "template": template }] },
-        });
-        match replaces {
-            Some(old) => {
-                slice["metadata"]["annotations"]["kueue.x-k8s.io/workload-slice-replacement-for"] =
-                    json!(format!("n/{old}"));
-            }
-            None => {
-                let given = json!({ "name": "main", "count": pods, "flavors": { GPU: "gpu" }, "resourceUsage": { GPU: pods } });
-                slice["status"] = json!({
-                    "admission": { "clusterQueue": "q", "podSetAssignments": [given] },
-                    "conditions": [{ "type": "QuotaReserved", "status": "True" }],
-                });
-            }
-        }
-        slice
-    }
 
     /// Seed 720628.
     #[test]
@@ -198,8 +174,8 @@ mod tests {
                 (CLUSTER_QUEUES, queue),
                 (COHORTS, cohort("one", "other")),
                 (COHORTS, cohort("other", above_the_other)),
-                (WORKLOADS, slice("old", 4, None)),
-                (WORKLOADS, slice("new", 2, Some("old"))),
+                (WORKLOADS, slice("old", 4, "", HELD)),
+                (WORKLOADS, slice("new", 2, "old", &[])),
             ]);
             let judged = what_fits_is_admitted(&world, &Activity::default());
             assert_eq!(judged.is_err(), is_blamed, "{above_the_other:?}: {judged:?}");

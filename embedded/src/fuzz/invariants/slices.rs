@@ -255,7 +255,7 @@ pub(super) fn granted_pods_are_let_go(world: &World, _: &Activity) -> Result<(),
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use cluster_sim::{Object, Verb};
@@ -294,7 +294,12 @@ mod tests {
     }
 
     /// A slice of so many pods of one GPU each, which was granted as many, if these conditions are true and one is that it was.
-    fn slice(name: &str, pods: i64, replaces: &str, conditions: &[&str]) -> Value {
+    pub(in crate::fuzz::invariants) fn slice(
+        name: &str,
+        pods: i64,
+        replaces: &str,
+        conditions: &[&str],
+    ) -> Value {
         let conditions: Vec<Value> =
             conditions.iter().map(|kind| json!({ "type": kind, "status": "True" })).collect();
         let container = json!({ "resources": { "requests": { GPU: "1" } } });
@@ -305,7 +310,7 @@ mod tests {
                 "ownerReferences": [{ "uid": "j", "controller": true }],
                 "creationTimestamp": "1970-01-01T00:00:00Z",
             },
-            "spec": { "podSets": [{ "name": "main", "count": pods, "template": template }] },
+            "spec": { "queueName": "l", "podSets": [{ "name": "main", "count": pods, "template": template }] },
             "status": { "conditions": conditions },
         });
         if !replaces.is_empty() {
@@ -318,7 +323,7 @@ mod tests {
         slice
     }
 
-    const HELD: &[&str] = &["QuotaReserved", "Admitted"];
+    pub(in crate::fuzz::invariants) const HELD: &[&str] = &["QuotaReserved", "Admitted"];
     const OVER: &[&str] = &["QuotaReserved", "Admitted", "Finished"];
     const GOING: &[&str] = &["QuotaReserved", "Admitted", "Evicted"];
 
