@@ -1,6 +1,8 @@
 //! The engine's state as JSON, with what the objects say themselves: for `/debug/state`. Where the engine only knows that a
 //! workload has quota, its object tells what it waits for: checks, places, pods.
 
+mod closely;
+
 use std::collections::BTreeMap;
 
 use crds::reasons::workload as tokens;
@@ -11,6 +13,8 @@ use serde_json::{Value, json};
 
 use crate::ready::PodsReady;
 use crate::{checks, input, words};
+
+pub use closely::closely;
 
 /// What is known.
 pub struct Known<'a> {

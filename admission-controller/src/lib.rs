@@ -35,6 +35,7 @@ pub mod lifetime;
 pub mod metrics;
 pub mod names;
 pub mod news;
+mod pages;
 pub mod phase;
 pub mod placement;
 pub mod pods;
@@ -68,7 +69,7 @@ use kit::tls::{CaTargets, Certificates, Settings, TlsError, keep_ca_bundle};
 use kit::watch::Reports;
 use kit::writes::WriteMetrics;
 use prometheus_client::registry::Registry;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
 pub use config::{Config, Configuration};
 use config::{Notice, Webhooks};
@@ -124,7 +125,8 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     };
     let registry = registry(&counted, &leadership);
 
-    let pages = admin::router(readiness, Arc::new(registry), Some(state_source(ask.clone())));
+    let pages = admin::router(readiness, Arc::new(registry), Some(pages::state(ask.clone())));
+    let pages = pages.merge(admin::from_within(pages::close_look(ask.clone())));
     let (surroundings, seen) = watch::channel(Surroundings::default());
     let mut webhooks = webhook::router(Arc::new(config.file.clone()), seen);
     if config.file.feature_gates.visibility_on_demand {
@@ -222,17 +224,4 @@ async fn certificates(
     };
     ctx.tasks.spawn(keep_ca_bundle(ctx.clone(), leadership.clone(), certificates.clone(), targets));
     Ok(certificates)
-}
-
-fn state_source(ask: mpsc::Sender<controller::Ask>) -> admin::StateSource {
-    Arc::new(move || {
-        let ask = ask.clone();
-        Box::pin(async move {
-            let (send, receive) = oneshot::channel();
-            if ask.send(controller::Ask::State(send)).await.is_err() {
-                return serde_json::Value::Null;
-            }
-            receive.await.unwrap_or_default()
-        })
-    })
 }

@@ -76,7 +76,7 @@ pub fn pending(reason: &PendingReason) -> String {
                 .to_owned()
         }
         PendingReason::NoLongerFits => {
-            "it fitted until workloads of other queues, whose turn came first, took the quota".to_owned()
+            "it fitted until workloads of other queues, whose turn came first, took the quota, or had it kept for them".to_owned()
         }
         PendingReason::TargetsTaken => {
             "the workloads it would preempt leave for another one that came first".to_owned()

@@ -128,3 +128,79 @@ async fn a_workload_that_is_put_off_for_ever_is_read() {
     let unread: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(unread)).collect();
     assert!(unread.iter().all(|count| *count == "0"), "{unread:?}");
 }
+
+/// One workload, asked for by its job's name: the numbers of its quota, who is before it, and what would let it in.
+#[tokio::test(start_paused = true)]
+async fn a_close_look_tells_numbers_and_what_would_help() {
+    let world = World::new(false).await;
+    world.queue("a", "pool", json!({ "nominalQuota": 8, "borrowingLimit": 4 }), json!({})).await;
+    world.queue("b", "pool", json!({ "nominalQuota": 12, "lendingLimit": 6 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("bert", "a", 8).await;
+    world.settle().await;
+    world.pytorch("llama", "a", 6).await;
+    world.settle().await;
+    let page: Value = serde_json::from_str(&world.page("/debug/state/team/llama").await).unwrap();
+    assert_eq!(
+        (&page["leader"], page["workloads"].as_array().map(Vec::len)),
+        (&json!(true), Some(1)),
+        "{page}"
+    );
+    let said = &page["workloads"][0];
+    assert_eq!(
+        (text(said, "state"), text(said, "reason"), &said["fits"]),
+        ("Waiting", "WaitingForQuota", &json!(false))
+    );
+    let gpu =
+        said["quota"].as_array().unwrap().iter().find(|one| one["resource"] == "nvidia.com/gpu").unwrap();
+    let amounts = ["asked", "nominal", "used", "available", "borrowable", "potentiallyAvailable", "withheld"];
+    assert_eq!(amounts.map(|key| gpu[key].as_str().unwrap()), ["6", "8", "8", "4", "4", "12", "6"], "{gpu}");
+    let bert = world.workload_name("bert");
+    assert_eq!(said["unblocks"][0]["leave"][0]["name"], bert, "{said}");
+    let unblocks = said["unblocks"].as_array().unwrap();
+    let raised = |kind: &str| unblocks.iter().find_map(|one| one[kind][0]["by"].as_str());
+    assert_eq!(
+        (raised("raiseBorrowingLimit"), raised("raiseNominalQuota")),
+        (Some("2"), Some("2")),
+        "{said}"
+    );
+    assert!(unblocks.iter().any(|one| one["fewerPods"][0]["count"] == 4), "{said}");
+    // By its own name it is the same, and what does not wait has no outlook.
+    let own = world.page(&format!("/debug/state/team/{}", world.workload_name("llama"))).await;
+    assert_eq!(serde_json::from_str::<Value>(&own).unwrap(), page);
+    let runs: Value = serde_json::from_str(&world.page("/debug/state/team/bert").await).unwrap();
+    assert_eq!(
+        (text(&runs["workloads"][0], "state"), &runs["workloads"][0]["unblocks"]),
+        ("Admitted", &Value::Null)
+    );
+    assert!(world.page("/debug/state/team/nobody").await.contains("no Workload in namespace team"));
+}
+
+/// Behind a head of a StrictFIFO queue its own reason counts; a queue that is misspelt is told with those that there are.
+#[tokio::test(start_paused = true)]
+async fn a_close_look_names_the_head_and_the_queues_that_there_are() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let strictly = |queue: &mut Value| queue["spec"]["queueingStrategy"] = json!("StrictFIFO");
+    world.update(GROUP, "clusterqueues", "a", false, strictly).await;
+    world.start("layer1");
+    world.pytorch("runs", "a", 2).await;
+    world.settle().await;
+    world.pytorch("head", "a", 4).await;
+    world.settle().await;
+    world.pytorch("small", "a", 1).await;
+    world.pytorch("lost", "aa", 1).await;
+    world.settle().await;
+    let page: Value = serde_json::from_str(&world.page("/debug/state/team/small").await).unwrap();
+    let small = &page["workloads"][0];
+    assert_eq!((&small["fits"], &small["unblocks"]), (&json!(true), &json!([])), "{small}");
+    let next = &small["next"];
+    assert_eq!(
+        (text(next, "name"), text(next, "reason")),
+        (&*world.workload_name("head"), "WaitingForQuota")
+    );
+    assert!(text(next, "message").contains("2 more nvidia.com/gpu"), "{next}");
+    let page: Value = serde_json::from_str(&world.page("/debug/state/team/lost").await).unwrap();
+    let lost = &page["workloads"][0];
+    assert_eq!((text(lost, "reason"), &lost["localQueues"]), ("Misconfigured", &json!(["a"])), "{lost}");
+}

@@ -363,10 +363,15 @@ impl Engine {
     }
 
     /// What a workload that waits in `queue` can have at once, and nobody leaves for it: looked for from the first flavor on, up to one
-    /// that will do when others have left, if that ends a search.
-    pub(crate) fn assign_free(&mut self, who: WorkloadId, queue: NodeId) -> Option<Assignment> {
+    /// that will do when others have left, if that ends a search. For so many pods per pod set; `None` is all of them.
+    pub(crate) fn assign_free(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        counts: Option<&[i64]>,
+    ) -> Option<Assignment> {
         let replaced = self.adds_to(who, queue).map(|(_, admission)| admission);
-        let ask = Ask { replaced: replaced.as_deref(), ..Ask::default() };
+        let ask = Ask { counts, replaced: replaced.as_deref(), ..Ask::default() };
         let Scanned { found, usage, placed, waits, .. } = self.scan(who, queue, ask, &mut Nobody);
         let usage = on_top(usage);
         if found.mode() != Mode::Fit || !placed || waits {

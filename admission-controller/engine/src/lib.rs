@@ -7,6 +7,7 @@
 //! What is read first: [`input`] (what the engine is told), [`decision`] (what it answers), then `engine` (the state), `events`
 //! (how it changes), `cycle` (the scheduling cycle) and `process` (one head in it), `grant` (quota given and taken back), `place`
 //! (where each workload is), `assign` (flavors for one workload), `preempt` (victims), `fair` (shares) and `tree` (quota).
+//! `outlook` looks closely at one workload when somebody asks why it waits.
 //!
 //! [`topology`] finds places for pods among the nodes of a flavor; `places` keeps who has which, and `second` is about
 //! workloads that get theirs later than their quota.
@@ -29,6 +30,7 @@ mod kept;
 mod line;
 mod local_queues;
 mod names;
+mod outlook;
 mod partial;
 mod place;
 mod places;
@@ -59,6 +61,7 @@ pub use few::Few;
 pub use history::{AdmissionFairSharing, Amounts, Consumption, History};
 pub use input::Event;
 pub use names::{CheckName, ClusterQueueName, CohortName, FlavorName, LocalQueueKey};
+pub use outlook::{Balance, Outlook, Raise, Remedy};
 pub use preempt::{Chosen, Victim};
 pub use process::{Attempts, CycleCounts, Recomputation};
 pub use reason::{Hindrance, Inactive, Obstacle, PendingReason};

@@ -80,7 +80,7 @@ impl Engine {
 
 /// All sizes between how many pods there were, those that are done among them, and what would do; all pod sets shrink in
 /// proportion.
-struct Range {
+pub(crate) struct Range {
     pod_sets: Vec<Span>,
     /// How many pods could be spared in all.
     spare: i64,
@@ -107,6 +107,15 @@ impl Range {
         Self { pod_sets, spare }
     }
 
+    /// Down to one pod of each set, be that allowed or not; `None` where there are no more than that.
+    pub(crate) fn down_to_one(pod_sets: &[PodSet]) -> Option<Self> {
+        let span =
+            |one: &PodSet| Span { full: one.count, spare: (one.count - 1).max(0), is_done: one.count == 0 };
+        let pod_sets: Vec<Span> = pod_sets.iter().map(span).collect();
+        let spare = pod_sets.iter().fold(0i64, |sum, one| sum.saturating_add(one.spare));
+        (spare > 0).then_some(Self { pod_sets, spare })
+    }
+
     /// The counts when `step` of the spare pods are spared.
     fn counts(&self, step: i64) -> Vec<i64> {
         let spared = |spare: i64| i128::from(spare) * i128::from(step) / i128::from(self.spare);
@@ -118,7 +127,7 @@ impl Range {
     }
 
     /// What `fits` says of the largest counts for which it says something, found by bisection: what fits also fits smaller.
-    fn most<T>(&self, mut fits: impl FnMut(&[i64]) -> Option<T>) -> Option<T> {
+    pub(crate) fn most<T>(&self, mut fits: impl FnMut(&[i64]) -> Option<T>) -> Option<T> {
         let (mut low, mut high) = (0, self.spare.saturating_add(1));
         let mut best = None;
         while low < high {

@@ -112,19 +112,24 @@ impl Engine {
         if holding.is_admitted() {
             self.note_use(who, holding, -1);
         }
-        self.charge(node, &holding.usage, &holding.places, Ledger::Held, -1);
+        self.uncharge(holding);
         if self.planted.is(Bug::ReleaseTwice) {
             self.charge(node, &holding.usage, &holding.places, Ledger::Held, -1);
             self.charge(node, &holding.usage, &holding.places, Ledger::Planned, -1);
         }
+        self.charge_slices(who);
+    }
+
+    /// Takes quota and places out of both books.
+    pub(crate) fn uncharge(&mut self, holding: &Holding) {
+        self.charge(holding.queue, &holding.usage, &holding.places, Ledger::Held, -1);
         if let Some(vacating) = &holding.vacating {
             self.grounds.charge(vacating, Ledger::Held, -1);
         }
         if !holding.is_leaving() {
             let planned = holding.promised.as_ref().unwrap_or(&holding.places);
-            self.charge(node, &holding.usage, planned, Ledger::Planned, -1);
+            self.charge(holding.queue, &holding.usage, planned, Ledger::Planned, -1);
         }
-        self.charge_slices(who);
     }
 
     pub(crate) fn drop_claim(&mut self, who: WorkloadId) {

@@ -105,7 +105,7 @@ impl Engine {
         let claim = self.claim_of(head.who())?;
         let begun = self.what_if();
         self.charge(claim.queue, &claim.usage, &claim.places, Ledger::Planned, -1);
-        let found = self.assign_free(head.who(), claim.queue);
+        let found = self.assign_free(head.who(), claim.queue, None);
         self.undo(begun);
         found
     }

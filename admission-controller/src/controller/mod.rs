@@ -81,6 +81,8 @@ const STATUS_DELAY: Duration = Duration::from_secs(1);
 pub(crate) enum Ask {
     /// For its state, as JSON.
     State(oneshot::Sender<serde_json::Value>),
+    /// For the Workloads of a namespace that have this name, or whose job has, looked at closely, as JSON.
+    Closely(String, String, oneshot::Sender<serde_json::Value>),
     /// Who waits in a queue.
     Pending(Question, oneshot::Sender<visibility::Answer>),
 }
@@ -265,6 +267,9 @@ impl Controller {
             Ask::State(asker) => {
                 let _asker_gone = asker.send(self.explained());
             }
+            Ask::Closely(namespace, name, asker) => {
+                let _asker_gone = asker.send(self.explained_closely(&namespace, &name));
+            }
             Ask::Pending(question, asker) => {
                 let answer = if self.world.is_synced() {
                     let (now, workloads) = (self.ctx.clock.monotonic(), &self.world.workloads);
@@ -278,12 +283,22 @@ impl Controller {
     }
 
     fn explained(&self) -> serde_json::Value {
-        let known = explain::Known {
-            engine: &self.engine,
-            object: &|uid| self.world.workloads.get(uid),
-            pods_ready: self.world.rules.pods_ready(),
-        };
-        explain::state(&known, self.leads)
+        explain::state(&self.known(&|uid| self.world.workloads.get(uid)), self.leads)
+    }
+
+    fn explained_closely(&mut self, namespace: &str, name: &str) -> serde_json::Value {
+        let found = self.world.workloads.called(namespace, name);
+        let found: Vec<_> = found.into_iter().map(|uid| (self.engine.outlook(&uid), uid)).collect();
+        let queues = self.world.local_queues_of(namespace);
+        let object = |uid: &Uid| self.world.workloads.get(uid);
+        let known = self.known(&object);
+        let told = found.iter();
+        let told = told.filter_map(|(outlook, uid)| explain::closely(&known, uid, outlook.as_ref(), &queues));
+        serde_json::json!({ "leader": self.leads, "workloads": told.collect::<Vec<_>>() })
+    }
+
+    fn known<'a>(&'a self, object: &'a dyn Fn(&Uid) -> Option<Workload>) -> explain::Known<'a> {
+        explain::Known { engine: &self.engine, object, pods_ready: self.world.rules.pods_ready() }
     }
 
     /// Whether this replica leads and has seen everything.

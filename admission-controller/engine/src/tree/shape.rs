@@ -33,6 +33,31 @@ impl Tree {
         self.dirty = true;
     }
 
+    /// Gives a node so much more nominal quota.
+    pub(crate) fn raise_nominal(&mut self, id: NodeId, raises: &[(FlavorResource, i64)]) {
+        self.change_quotas(id, raises, |quota, by| quota.nominal = quota.nominal.saturating_add(by));
+    }
+
+    /// Lets a node borrow so much more, where that is limited.
+    pub(crate) fn raise_borrowing_limit(&mut self, id: NodeId, raises: &[(FlavorResource, i64)]) {
+        self.change_quotas(id, raises, |quota, by| {
+            quota.borrowing_limit = quota.borrowing_limit.map(|limit| limit.saturating_add(by));
+        });
+    }
+
+    fn change_quotas(
+        &mut self,
+        id: NodeId,
+        changes: &[(FlavorResource, i64)],
+        change: impl Fn(&mut Quota, i64),
+    ) {
+        let cells = &mut self.nodes[id.0 as usize].cells;
+        for (pair, by) in changes {
+            cells.get_mut(pair).into_iter().for_each(|cell| change(&mut cell.quota, *by));
+        }
+        self.recount();
+    }
+
     /// How much a node's borrowing counts among its siblings.
     pub(crate) fn set_weight(&mut self, id: NodeId, weight: Weight) {
         self.nodes[id.0 as usize].weight = weight;

@@ -172,6 +172,10 @@ impl Kept {
         }
     }
 
+    pub(super) fn is_of_owner_named(&self, name: &str) -> bool {
+        self.owners.iter().flatten().any(|owner| *owner.name == *name)
+    }
+
     pub(super) fn namespace(&self) -> &Arc<str> {
         &self.alike.namespace
     }

@@ -238,6 +238,15 @@ impl World {
         self.cluster_queues.get(self.queues_by_name.get(name)?)
     }
 
+    /// The LocalQueues of a namespace, by name.
+    pub(in crate::controller) fn local_queues_of(&self, namespace: &str) -> Vec<LocalQueueKey> {
+        let of_it = |queue: &&LocalQueue| queue.metadata.namespace.as_deref() == Some(namespace);
+        let names = self.local_queues.iter().filter(of_it).filter_map(|queue| queue.metadata.name.as_deref());
+        let mut keys: Vec<LocalQueueKey> = names.map(|name| LocalQueueKey::new(namespace, name)).collect();
+        keys.sort_unstable();
+        keys
+    }
+
     pub(in crate::controller) fn local_queue(&self, key: &LocalQueueKey) -> Option<&LocalQueue> {
         self.local_queues.get(self.local_queues_by_key.get(key)?)
     }

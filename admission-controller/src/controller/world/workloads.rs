@@ -85,6 +85,15 @@ impl Workloads {
         self.by_name.get(namespace)?.get(name).map(|found| &*found.0)
     }
 
+    /// The Workloads of a namespace that have this name, or that somebody has who does.
+    pub(in crate::controller) fn called(&self, namespace: &str, name: &str) -> Vec<Uid> {
+        let all = self.by_name.get(namespace).into_iter().flatten().map(|ByName(kept)| kept);
+        let mut called: Vec<&Arc<Kept>> =
+            all.filter(|kept| *kept.name == *name || kept.is_of_owner_named(name)).collect();
+        called.sort_unstable_by_key(|kept| &kept.name);
+        called.into_iter().map(|kept| kept.uid.clone()).collect()
+    }
+
     /// One as it is known, if this is newer.
     pub(in crate::controller) fn before(&self, view: &Workload) -> Option<Workload> {
         let kept = self.store.get(&input::uid(&view.metadata))?;
