@@ -250,6 +250,7 @@ impl Episode {
             tokio::select! {
                 biased;
                 Some((identity, away)) = kills.recv() => {
+                    lock(&self.witness).checker.killed(&identity);
                     self.kill(&identity, away);
                     continue;
                 }

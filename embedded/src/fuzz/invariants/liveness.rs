@@ -207,7 +207,8 @@ fn what_may_preempt_is_admitted(world: &World, _: &Activity) -> Result<(), Strin
 }
 
 /// How much more of a resource a ClusterQueue may use of the flavor `gpu`, the only one in a plain world. What other queues keep
-/// back is not free: a StrictFIFO queue that cannot reclaim from everybody does so for its head.
+/// back is not free: a StrictFIFO queue that cannot reclaim from everybody does so for its head, and where that would borrow, up to
+/// what its queue may borrow.
 pub(super) fn free(world: &World, queue: &Value, resource: &str) -> i64 {
     let flavor = "gpu";
     let cell = (flavor.to_owned(), resource.to_owned());
@@ -218,13 +219,19 @@ pub(super) fn free(world: &World, queue: &Value, resource: &str) -> i64 {
     }
     let mut spare = 0;
     for member in world.all(CLUSTER_QUEUES).filter(|one| cohort_of(one) == cohort_of(queue)) {
-        let owned = quota_cell(member, flavor, resource).map_or(0, |(nominal, _)| nominal);
+        let (owned, limit) = quota_cell(member, flavor, resource).unwrap_or((0, Some(0)));
+        let most = limit.unwrap_or(i64::MAX);
         let left = owned - used(world, text(member, "/metadata/name")).get(&cell).copied().unwrap_or(0);
         let keeps = text(member, "/spec/queueingStrategy") == "StrictFIFO"
             && text(member, "/spec/preemption/reclaimWithinCohort") != "Any"
-            && uid(member) != uid(queue)
-            && pending(world).any(|one| queue_of(world, one).map(uid) == Some(uid(member)));
-        spare += if keeps { left.min(0) } else { left };
+            && uid(member) != uid(queue);
+        // Who is the head is not known.
+        let heads = pending(world).filter(|one| keeps && queue_of(world, one).map(uid) == Some(uid(member)));
+        let asked =
+            heads.map(|head| slices::needs(world, head).and_then(|asked| asked.get(resource).copied()));
+        let kept =
+            asked.map(|asked| asked.unwrap_or(0).min(left.saturating_add(most)).max(left.max(0))).max();
+        spare += left - kept.unwrap_or(0);
     }
     spare.min(nominal.saturating_add(limit.unwrap_or(i64::MAX)) - mine)
 }
@@ -547,4 +554,64 @@ fn nodes_advertise(world: &World, _: &Activity) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const GPU: &str = "nvidia.com/gpu";
+
+    /// A queue of the cohort with this many GPUs of its own, what may be borrowed on top, and its LocalQueue.
+    fn queue(name: &str, nominal: i64, limit: Option<i64>, strategy: &str) -> [(&'static str, Value); 2] {
+        let mut quota = json!({ "name": GPU, "nominalQuota": nominal });
+        limit.into_iter().for_each(|limit| quota["borrowingLimit"] = json!(limit));
+        let groups = json!([{ "flavors": [{ "name": "gpu", "resources": [quota] }] }]);
+        let spec = json!({ "cohortName": "pool", "queueingStrategy": strategy, "resourceGroups": groups });
+        let local =
+            json!({ "metadata": { "name": name, "namespace": "n" }, "spec": { "clusterQueue": name } });
+        let metadata = json!({ "name": name, "uid": name });
+        [(CLUSTER_QUEUES, json!({ "metadata": metadata, "spec": spec })), (LOCAL_QUEUES, local)]
+    }
+
+    fn waits(name: &str, queue: &str, gpus: i64) -> Value {
+        let container = json!({ "resources": { "requests": { GPU: gpus.to_string() } } });
+        let set =
+            json!({ "name": "main", "count": 1, "template": { "spec": { "containers": [container] } } });
+        let metadata = json!({ "name": name, "namespace": "n", "uid": name });
+        json!({ "metadata": metadata, "spec": { "queueName": queue, "podSets": [set] } })
+    }
+
+    fn runs(name: &str, queue: &str, gpus: i64) -> Value {
+        let mut workload = waits(name, queue, gpus);
+        let usage = json!({ GPU: gpus.to_string() });
+        let given = json!({ "name": "main", "count": 1, "flavors": { GPU: "gpu" }, "resourceUsage": usage });
+        let admission = json!({ "clusterQueue": queue, "podSetAssignments": [given] });
+        let conditions = json!([{ "type": "QuotaReserved", "status": "True" }]);
+        workload["status"] = json!({ "admission": admission, "conditions": conditions });
+        workload
+    }
+
+    /// Of 28 GPUs 22 are used, 1 of what is left is the strict queue's.
+    #[test]
+    fn a_strict_queue_keeps_what_its_head_would_borrow() {
+        for (asked, limit, left) in [
+            (None, None, 6),
+            (Some(1), None, 5),
+            (Some(10), None, -4),
+            (Some(10), Some(3), 2),
+            (Some(10), Some(0), 5),
+        ] {
+            let mut all = vec![(FLAVORS, json!({ "metadata": { "name": "gpu" } }))];
+            all.extend(queue("mine", 15, Some(2), "BestEffortFIFO"));
+            all.extend(queue("strict", 13, limit, "StrictFIFO"));
+            all.extend([(WORKLOADS, runs("a", "mine", 10)), (WORKLOADS, runs("b", "strict", 12))]);
+            all.extend(asked.map(|gpus| (WORKLOADS, waits("head", "strict", gpus))));
+            let world = World::holding(all);
+            let mine = world.get(CLUSTER_QUEUES, "", "mine").unwrap();
+            assert_eq!(free(&world, mine, GPU), left, "{asked:?} {limit:?}");
+        }
+    }
 }

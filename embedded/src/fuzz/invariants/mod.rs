@@ -113,6 +113,11 @@ impl Checker {
         }
     }
 
+    /// A program is killed in the middle of what it does.
+    pub fn killed(&mut self, writer: &str) {
+        self.preemptions.killed(writer);
+    }
+
     /// Whether programs answer each other without end, so that the episode must be broken off.
     pub fn is_in_a_circle(&mut self) -> bool {
         let circle = self.at_once == MOST_AT_ONCE;

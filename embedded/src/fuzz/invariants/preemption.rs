@@ -22,6 +22,8 @@ const BATCH: i64 = 5_000;
 struct Batch {
     /// When the first of them was written.
     at: i64,
+    /// By whom.
+    by: String,
     /// The uid of the workload that they make room for.
     beneficiary: String,
     victims: BTreeSet<Key>,
@@ -98,11 +100,17 @@ impl Preemptions {
             Some(batch) => drop(batch.victims.insert(write.key())),
             None => self.open.push(Batch {
                 at: write.at,
+                by: write.writer.clone(),
                 beneficiary: beneficiary.to_owned(),
                 victims: [write.key()].into(),
             }),
         }
         Ok(())
+    }
+
+    /// Who is killed may have been about to write further victims of the same decision.
+    pub(super) fn killed(&mut self, writer: &str) {
+        self.open.retain(|batch| batch.by != writer);
     }
 
     /// Judges the decisions whose last victim must have been written by now.
@@ -368,6 +376,27 @@ mod tests {
         }
     }
 
+    /// Of the two victims that its decision had it wrote one.
+    #[test]
+    fn who_is_killed_between_two_victims_is_not_judged() {
+        for (killed, is_fine) in [("admission-controller/0.1", true), ("admission-controller/1.1", false)] {
+            let workloads = |first: Value| [first, runs("second", 0, 4), waits("urgent", 100, 8)];
+            let before = world(&json!({}), &workloads(runs("first", 0, 4)));
+            let mut after = world(&json!({}), &workloads(leaves(runs("first", 0, 4), "urgent")));
+            after.now = 100_000;
+            let batch = Batch {
+                at: 90_000,
+                by: "admission-controller/0.1".to_owned(),
+                beneficiary: "urgent".to_owned(),
+                victims: [("n".to_owned(), "first".to_owned())].into(),
+            };
+            let mut preemptions =
+                Preemptions { open: vec![batch], seen: [(90_000, before)].into(), ..Preemptions::default() };
+            preemptions.killed(killed);
+            assert_eq!(preemptions.judge(&after, 100_000).is_ok(), is_fine, "{killed}");
+        }
+    }
+
     #[test]
     fn what_a_queue_borrowed_is_known_long_after_its_victims_left() {
         let spec = json!({ "cohortName": "flat" });
@@ -406,6 +435,7 @@ mod tests {
     fn who_may_have_been_given_room_unseen_took_it_all_the_same() {
         let batch = Batch {
             at: 0,
+            by: "admission-controller/0.1".to_owned(),
             beneficiary: "urgent".to_owned(),
             victims: [("n".to_owned(), "small".to_owned())].into(),
         };
