@@ -21,9 +21,12 @@ pub(crate) fn close_look(ask: mpsc::Sender<Ask>) -> Router {
             let (send, receive) = oneshot::channel();
             let question = Ask::Closely(namespace.clone(), name.clone(), send);
             let asked = ask.send(question).await.is_ok();
-            let told = if asked { receive.await.unwrap_or_default() } else { Value::Null };
-            let is_known = told["workloads"].as_array().is_some_and(|all| !all.is_empty());
-            if is_known {
+            let told = if asked { receive.await.ok().flatten() } else { None };
+            let Some(told) = told else {
+                let words = "not everything is known yet; ask again in a moment\n";
+                return (StatusCode::SERVICE_UNAVAILABLE, words).into_response();
+            };
+            if told["workloads"].as_array().is_some_and(|all| !all.is_empty()) {
                 return Json(told).into_response();
             }
             let words = format!(

@@ -4,13 +4,16 @@
 //! more, as in a cycle, in books in which it has happened; afterwards they are as they were.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use model::ResourceName;
 
 use crate::assign::{Ask, Assignment};
 use crate::cycle::Head;
 use crate::engine::Engine;
-use crate::input::{ClusterQueue, FlavorQuotas, PodSet, ResourceGroup};
+use crate::input::{ClusterQueue, FlavorQuotas, PodSet, Quota, ResourceGroup};
+use crate::kept::Charge;
+use crate::line::Order;
 use crate::names::FlavorName;
 use crate::partial::Range;
 use crate::record::{Holding, Phase};
@@ -18,8 +21,11 @@ use crate::tree::{FlavorResource, Ledger, NodeId};
 use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 
-/// How many have to leave at most for it to be told who.
+/// Of how many it is looked whether it helps that they leave.
 const MOST_LEAVERS: usize = 64;
+
+/// For how many flavors it is told how much more quota would do.
+const MOST_RAISED: usize = 8;
 
 /// More than anybody asks for.
 const PLENTY: i64 = i64::MAX / 4;
@@ -39,7 +45,7 @@ pub struct Balance {
     pub nominal: i64,
     /// What its workloads hold.
     pub used: i64,
-    /// What it may take now; what was promised to others is not in it.
+    /// What it may take now, with what the workload itself was promised; what was promised to others is not in it.
     pub available: i64,
     /// How much of that is other queues' and cohorts'.
     pub borrowable: i64,
@@ -60,7 +66,7 @@ pub struct Raise {
     pub by: i64,
 }
 
-/// What would let a workload in, by itself and with everything else as it is. None of it is more than is needed.
+/// What would let a workload in, by itself and with everything else as it is. Of nothing in it less would do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// These workloads of its cohorts give back what they hold.
@@ -69,7 +75,7 @@ pub enum Remedy {
     RaiseNominal(Vec<Raise>),
     /// Its ClusterQueue may borrow more.
     RaiseBorrowingLimit(Vec<Raise>),
-    /// It has only so many pods in each pod set.
+    /// It has only so many pods in each pod set, those that are done among them.
     FewerPods(Vec<(String, i64)>),
 }
 
@@ -80,10 +86,10 @@ pub struct Outlook {
     pub balances: Vec<Balance>,
     /// Whose turn in its ClusterQueue is next, if that is another.
     pub next: Option<Uid>,
-    /// Whether what it asks for is free: then it waits for its turn only, or what is free is kept for others.
-    pub fits: bool,
-    /// Heads of other queues for which so much of what is free is kept that it does not fit: they have a right to preempt, and find
-    /// nobody.
+    /// Whether what it asks for is free, so that it waits for something else: its turn, what is kept for others, or what its reason
+    /// says. `None` where it was promised room.
+    pub fits: Option<bool>,
+    /// Heads of other queues that come before it in a cycle, and for which so much of what is free is kept that it does not fit.
     pub kept_for: Vec<Uid>,
     /// What would let it in, where it is quota or places that it lacks.
     pub remedies: Vec<Remedy>,
@@ -95,26 +101,40 @@ impl Engine {
     pub fn outlook(&mut self, uid: &Uid) -> Option<Outlook> {
         self.reconfigure();
         let who = self.workloads.id(uid)?;
-        let (queue, waits) = match &self.workloads.get(who)?.phase {
-            Phase::Queued(queue) | Phase::Parked(queue) => (*queue, true),
-            Phase::Claiming(claim) => (claim.queue, false),
+        let (queue, claim) = match &self.workloads.get(who)?.phase {
+            Phase::Queued(queue) | Phase::Parked(queue) => (*queue, None),
+            Phase::Claiming(claim) => (claim.queue, Some((**claim).clone())),
             Phase::Aside(_) | Phase::Holding(_) | Phase::Finished => return None,
         };
         let spec = self.queues[queue].spec.clone()?;
-        let mut outlook = Outlook { balances: self.balances(who, queue, &spec), ..Outlook::default() };
-        if !waits {
-            // What it was promised is in the books, and who leaves for it is known.
-            return Some(outlook);
+        if let Some(claim) = claim {
+            let begun = self.what_if();
+            self.charge(queue, &claim.usage, &claim.places, Ledger::Planned, -1);
+            let balances = self.balances(who, queue, &spec);
+            self.undo(begun);
+            return Some(Outlook { balances, ..Outlook::default() });
         }
-        outlook.next = self.next_in(queue).filter(|next| *next != who).and_then(|next| self.uid_of(next));
-        outlook.fits = self.assign_free(who, queue, None).is_some();
-        if outlook.fits {
-            outlook.kept_for = self.kept_for(who, queue);
-        } else {
-            let found =
-                [self.leavers(who, queue), self.wider_limit(who, queue, &spec), self.fewer_pods(who, queue)];
-            outlook.remedies = found.into_iter().flatten().chain(self.raises(who, queue, &spec)).collect();
+        // Searches for victims note whose outcome they wait for, which nobody does who only asks.
+        let awaited = self.awaited.clone();
+        let next = self.next_in(queue).filter(|next| *next != who);
+        let found = self.assign_free(who, queue, None);
+        let mut outlook = Outlook {
+            balances: self.balances(who, queue, &spec),
+            next: next.and_then(|next| self.uid_of(next)),
+            fits: Some(found.is_some()),
+            ..Outlook::default()
+        };
+        match found {
+            Some(found) if next.is_none() => outlook.kept_for = self.kept_for(who, queue, &found),
+            Some(_) => {}
+            None => {
+                let limit = self.wider_limit(who, queue, &spec);
+                let found = [self.leavers(who, queue, &spec), limit, self.fewer_pods(who, queue)];
+                outlook.remedies = found.into_iter().flatten().collect();
+                outlook.remedies.extend(self.raises(who, queue, &spec));
+            }
         }
+        self.awaited = awaited;
         Some(outlook)
     }
 
@@ -122,35 +142,67 @@ impl Engine {
         Some(self.workloads.get(who)?.workload.uid.clone())
     }
 
-    /// Whose turn is next in a queue, be it that it was looked at already and blocks the queue, or that it was promised room.
+    /// Whose turn is next in a queue: of one whose head has to wait, who is before that.
     fn next_in(&self, queue: NodeId) -> Option<WorkloadId> {
         let queue = &self.queues[queue];
-        let waits = queue.claiming.first().filter(|_| queue.is_strict()).or(queue.blocked.as_ref());
-        waits.or_else(|| queue.active.first(&queue.consumptions)).map(|order| order.who)
+        let promised = || queue.claiming.first().filter(|_| queue.is_strict());
+        queue.head().or_else(promised).map(|order| order.who)
     }
 
-    fn kept_for(&mut self, who: WorkloadId, queue: NodeId) -> Vec<Uid> {
-        let others = self.members_of_tree(queue).into_iter().filter(|other| *other != queue);
-        let heads = others.filter_map(|other| {
-            self.queues[other].head().map(|order| Head { order: order.clone(), queue: other })
-        });
-        let heads: Vec<Head> = heads.collect();
-        let (mut keep, mut fits) = (Vec::new(), true);
-        let begun = self.what_if();
-        for head in heads {
-            let replaced = self.adds_to(head.who(), head.queue).map(|(_, admission)| admission);
+    /// Heads of other queues that come before one that would get `found`, and without which it would.
+    fn kept_for(&mut self, who: WorkloadId, queue: NodeId, found: &Assignment) -> Vec<Uid> {
+        let Some(own) = self.workloads.get(who).map(|record| self.order_of(who, record)) else {
+            return Vec::new();
+        };
+        // Places are kept from everybody, whatever the tree.
+        let others: Vec<NodeId> = match self.grounds.has_places() {
+            true => self.queues.iter().map(|queue| queue.node).collect(),
+            false => self.members_of_tree(queue),
+        };
+        let others = others.into_iter().filter(|other| *other != queue);
+        let heads = others.filter_map(|other| Some((other, self.queues[other].head()?.clone())));
+        let heads: Vec<(NodeId, Order)> = heads.collect();
+        let mut kept: Vec<(WorkloadId, Charge)> = Vec::new();
+        for (queue, order) in heads {
+            let replaced = self.adds_to(order.who, queue).map(|(_, admission)| admission);
             let ask = Ask { replaced: replaced.as_deref(), ..Ask::default() };
-            let Err(no_fit) = self.assign_asked(head.who(), head.queue, ask) else { continue };
-            let Some((usage, places)) = self.to_be_kept(&head, &no_fit) else { continue };
-            self.charge(head.queue, &usage, &places, Ledger::Planned, 1);
-            keep.push(head.who());
-            fits = self.assign_free(who, queue, None).is_some();
-            if !fits {
-                break;
+            let Err(no_fit) = self.assign_asked(order.who, queue, ask) else { continue };
+            let head = Head { order, queue };
+            let comes_after = self.settings.fair_sharing.is_none()
+                && no_fit
+                    .height
+                    .cmp(&found.height)
+                    .then_with(|| head.order.cmp_in_cycle(&own, self.settings.priority_sorting))
+                    == std::cmp::Ordering::Greater;
+            if let Some((usage, places)) = self.to_be_kept(&head, &no_fit).filter(|_| !comes_after) {
+                kept.push((head.who(), (queue, usage, places)));
             }
         }
+        if self.fits_beside_kept(who, queue, kept.iter()) {
+            return Vec::new();
+        }
+        for index in (0..kept.len()).rev() {
+            let others = kept.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, one)| one);
+            if !self.fits_beside_kept(who, queue, others.collect::<Vec<_>>().into_iter()) {
+                kept.remove(index);
+            }
+        }
+        kept.iter().filter_map(|(head, _)| self.uid_of(*head)).collect()
+    }
+
+    fn fits_beside_kept<'a>(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        kept: impl Iterator<Item = &'a (WorkloadId, Charge)>,
+    ) -> bool {
+        let begun = self.what_if();
+        for (_, (node, usage, places)) in kept {
+            self.charge(*node, usage, places, Ledger::Planned, 1);
+        }
+        let fits = self.assign_free(who, queue, None).is_some();
         self.undo(begun);
-        keep.into_iter().filter(|_| !fits).filter_map(|who| self.uid_of(who)).collect()
+        fits
     }
 
     fn balances(&self, who: WorkloadId, queue: NodeId, spec: &ClusterQueue) -> Vec<Balance> {
@@ -165,17 +217,17 @@ impl Engine {
             for (group, one, resource) in offers(spec) {
                 let Some(asked) = asked_of(pod_set, group, resource) else { continue };
                 let Some(pair) = self.tree.known_pair(&one.flavor, resource) else { continue };
-                let (nominal, used) =
-                    (self.tree.nominal(queue, pair), self.tree.used(queue, pair, Ledger::Held));
+                let nominal = self.tree.nominal(queue, pair);
+                let used = |ledger| self.tree.used(queue, pair, ledger);
                 let available = self.room(queue, pair).max(0);
-                let own = (nominal - used).clamp(0, available);
+                let own = (nominal - used(Ledger::Held).max(used(Ledger::Planned))).clamp(0, available);
                 balances.push(Balance {
                     pod_set: pod_set.name.clone(),
                     flavor: one.flavor.clone(),
                     resource: resource.clone(),
                     asked: asked.saturating_sub(held(&pod_set.name, resource)),
                     nominal: narrow(nominal),
-                    used: narrow(used),
+                    used: narrow(used(Ledger::Held)),
                     available: narrow(available),
                     borrowable: narrow(available - own),
                     potential: narrow(self.tree.maximum(queue, pair)),
@@ -188,21 +240,33 @@ impl Engine {
 
     /// What others of the tree have free and keep for themselves.
     fn withheld(&self, queue: NodeId, pair: FlavorResource) -> i128 {
+        let above: Vec<NodeId> = self.tree.path(queue).collect();
         let root = self.tree.root(queue);
-        let others = self.tree.ids().filter(|id| *id != queue && self.tree.root(*id) == root);
-        let others = others.filter(|id| self.tree.path(queue).all(|above| above != *id));
+        let others = self.tree.ids().filter(|id| !above.contains(id) && self.tree.root(*id) == root);
         others.map(|id| self.tree.local_free(id, pair, Ledger::Held)).sum()
     }
 
-    /// Who would have to leave: those first who leave anyway, then as preemption would choose.
-    fn leavers(&mut self, who: WorkloadId, queue: NodeId) -> Option<Remedy> {
-        let holders = self.members_of_tree(queue).into_iter().flat_map(|member| &self.queues[member].holding);
-        let mut holders: Vec<(WorkloadId, Holding)> =
-            holders.filter_map(|holder| Some((*holder, self.holding(*holder)?.clone()))).collect();
+    /// Who would have to leave: those first who leave anyway, then by priority and age, as in preemption.
+    fn leavers(&mut self, who: WorkloadId, queue: NodeId, spec: &ClusterQueue) -> Option<Remedy> {
+        let wanted = self.wanted(who, queue, spec);
+        // What a slice adds to stays as long as the slice is to be admitted, and what was taken over is there no more.
+        let added_to = self.adds_to(who, queue).map(|(old, _)| old);
+        let members = self.members_of_tree(queue);
+        let holders = members.iter().flat_map(|member| &self.queues[*member].holding).copied();
+        let holders = holders.filter(|holder| Some(*holder) != added_to && !self.is_succeeded(*holder));
+        let helps = |holding: &Holding| {
+            !holding.places.is_empty() || holding.usage.iter().any(|(pair, _)| wanted.contains(pair))
+        };
+        let holders = holders.filter_map(|holder| Some((holder, self.holding(holder)?)));
+        let mut holders: Vec<(WorkloadId, &Holding)> =
+            holders.filter(|(_, holding)| helps(holding)).collect();
         holders.sort_by_cached_key(|(holder, holding)| {
             let priority = self.workloads.get(*holder).map(|record| record.workload.priority);
             (!holding.is_leaving(), priority, Reverse(holding.since_ms), self.uid_of(*holder))
         });
+        let holders = holders.into_iter().take(MOST_LEAVERS);
+        let mut holders: Vec<(WorkloadId, Holding)> =
+            holders.map(|(holder, holding)| (holder, holding.clone())).collect();
         let (mut short, mut enough) = (0, holders.len() + 1);
         while short + 1 < enough {
             let middle = short + (enough - short) / 2;
@@ -211,19 +275,36 @@ impl Engine {
                 false => short = middle,
             }
         }
-        if enough > holders.len().min(MOST_LEAVERS) {
+        if enough > holders.len() {
             return None;
         }
         holders.truncate(enough);
         // Without the last of them it does not fit. Of the others those stay who need not leave, the dearest first.
         for index in (0..enough - 1).rev() {
-            let rest: Vec<&(WorkloadId, Holding)> =
-                holders.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, holder)| holder).collect();
-            if self.fits_after(who, queue, rest.into_iter()) {
+            let others = holders.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, one)| one);
+            if self.fits_after(who, queue, others) {
                 holders.remove(index);
             }
         }
         Some(Remedy::Leave(holders.iter().filter_map(|(holder, _)| self.uid_of(*holder)).collect()))
+    }
+
+    /// Of which flavors more would do, or all where of no single one it would.
+    fn wanted(&mut self, who: WorkloadId, queue: NodeId, spec: &ClusterQueue) -> BTreeSet<FlavorResource> {
+        let flavors = spec.groups.iter().flat_map(|group| &group.flavors);
+        let pairs = flavors.map(|one| {
+            let pairs =
+                one.resources.keys().filter_map(|resource| self.tree.known_pair(&one.flavor, resource));
+            pairs.collect::<Vec<_>>()
+        });
+        let (all, mut wanted) = (pairs.collect::<Vec<_>>(), BTreeSet::new());
+        for pairs in &all {
+            let plenty: Vec<_> = pairs.iter().map(|pair| (*pair, PLENTY)).collect();
+            if self.with_raised(who, queue, &plenty, &raise_nominal).is_some() {
+                wanted.extend(pairs);
+            }
+        }
+        if wanted.is_empty() { all.into_iter().flatten().collect() } else { wanted }
     }
 
     fn fits_after<'a>(
@@ -243,68 +324,94 @@ impl Engine {
     /// flavors of other resource groups besides.
     fn raises(&mut self, who: WorkloadId, queue: NodeId, spec: &ClusterQueue) -> Vec<Remedy> {
         let groups = spec.groups.iter().enumerate();
-        let flavors = groups.flat_map(|(at, group)| group.flavors.iter().map(move |one| (at, &one.flavor)));
-        let flavors: Vec<(usize, &FlavorName)> = flavors.collect();
+        let flavors = groups.flat_map(|(at, group)| group.flavors.iter().map(move |one| (at, one)));
+        let flavors: Vec<(usize, &FlavorQuotas)> = flavors.collect();
+        let mut remedies = Vec::new();
         for with_others in [false, true] {
-            let mut remedies = Vec::new();
-            for (at, flavor) in &flavors {
-                let chosen =
-                    |group: usize, other: &FlavorName| other == *flavor || with_others && group != *at;
-                let raise = self.raise(who, queue, spec, chosen).map(Remedy::RaiseNominal);
-                remedies.extend(raise.filter(|one| !remedies.contains(one)));
+            for (at, one) in &flavors {
+                let chosen = flavors
+                    .iter()
+                    .filter(|(group, other)| other.flavor == one.flavor || with_others && group != at);
+                let pairs = chosen.flat_map(|(_, one)| {
+                    one.resources.keys().filter_map(|resource| self.tree.known_pair(&one.flavor, resource))
+                });
+                let pairs = pairs.collect();
+                let found = self.least(who, queue, pairs, raise_nominal).map(Remedy::RaiseNominal);
+                remedies.extend(found.filter(|one| !remedies.contains(one)));
+                if remedies.len() == MOST_RAISED {
+                    break;
+                }
             }
             if !remedies.is_empty() {
-                return remedies;
+                break;
             }
         }
-        Vec::new()
-    }
-
-    /// How much more nominal quota would do, of the flavors chosen by their group's place and their name.
-    fn raise(
-        &mut self,
-        who: WorkloadId,
-        queue: NodeId,
-        spec: &ClusterQueue,
-        chosen: impl Fn(usize, &FlavorName) -> bool,
-    ) -> Option<Vec<Raise>> {
-        let groups = spec.groups.iter().enumerate();
-        let pairs = groups.flat_map(|(at, group)| {
-            let flavors = group.flavors.iter().filter(|one| chosen(at, &one.flavor)).collect::<Vec<_>>();
-            flavors.into_iter().flat_map(|one| {
-                one.resources.keys().filter_map(|resource| self.tree.known_pair(&one.flavor, resource))
-            })
-        });
-        let pairs: Vec<FlavorResource> = pairs.collect();
-        let plenty: Vec<_> = pairs.iter().map(|pair| (*pair, PLENTY)).collect();
-        let found = self.imagine(|engine| {
-            engine.tree.raise_nominal(queue, &plenty);
-            engine.assign_free(who, queue, None)
-        })?;
-        let lacking = self.lacking(queue, &found, &pairs)?;
-        let does = self.imagine(|engine| {
-            engine.tree.raise_nominal(queue, &lacking);
-            engine.assign_free(who, queue, None).is_some()
-        });
-        does.then(|| self.named(&lacking))
+        remedies
     }
 
     /// How much more it would have to be allowed to borrow.
     fn wider_limit(&mut self, who: WorkloadId, queue: NodeId, spec: &ClusterQueue) -> Option<Remedy> {
         let pairs = offers(spec).filter_map(|(_, one, resource)| self.tree.known_pair(&one.flavor, resource));
         let limited = pairs.filter(|pair| self.tree.borrowing_limit(queue, *pair).is_some());
-        let limited: Vec<FlavorResource> = limited.collect();
-        let unlimited: Vec<_> = limited.iter().map(|pair| (*pair, PLENTY)).collect();
-        let found = self.imagine(|engine| {
-            engine.tree.raise_borrowing_limit(queue, &unlimited);
-            engine.assign_free(who, queue, None)
-        })?;
-        let lacking = self.lacking(queue, &found, &limited)?;
-        let does = self.imagine(|engine| {
-            engine.tree.raise_borrowing_limit(queue, &lacking);
-            engine.assign_free(who, queue, None).is_some()
+        let limited = limited.collect();
+        let raise = |quota: &mut Quota, by| {
+            quota.borrowing_limit = quota.borrowing_limit.map(|limit| limit.saturating_add(by));
+        };
+        self.least(who, queue, limited, raise).map(Remedy::RaiseBorrowingLimit)
+    }
+
+    /// The least by which quotas of these pairs have to be raised.
+    fn least(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        pairs: Vec<FlavorResource>,
+        raise: impl Fn(&mut Quota, i64),
+    ) -> Option<Vec<Raise>> {
+        let plenty: Vec<_> = pairs.iter().map(|pair| (*pair, PLENTY)).collect();
+        let found = self.with_raised(who, queue, &plenty, &raise)?;
+        let mut raises: Vec<(FlavorResource, i64)> = self.lacking(queue, &found, &pairs);
+        self.with_raised(who, queue, &raises, &raise)?;
+        // With less of a flavor other pod sets may find another one.
+        let several = self.workloads.get(who).is_some_and(|record| record.workload.pod_sets.len() > 1);
+        let may_do_with_less = if several || raises.len() > 1 { raises.len() } else { 0 };
+        for index in 0..may_do_with_less {
+            let (mut short, mut enough) = (-1, raises[index].1);
+            while short + 1 < enough {
+                raises[index].1 = short + (enough - short) / 2;
+                match self.with_raised(who, queue, &raises, &raise) {
+                    Some(_) => enough = raises[index].1,
+                    None => short = raises[index].1,
+                }
+            }
+            raises[index].1 = enough;
+        }
+        let named = raises.iter().filter(|(_, by)| *by > 0).map(|(pair, by)| {
+            let (flavor, resource) = self.tree.pair_name(*pair).clone();
+            Raise { flavor, resource, by: *by }
         });
-        does.then(|| Remedy::RaiseBorrowingLimit(self.named(&lacking)))
+        let named: Vec<Raise> = named.collect();
+        (!named.is_empty()).then_some(named)
+    }
+
+    /// What it could have at once if its queue's quotas were raised so.
+    fn with_raised(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        raises: &[(FlavorResource, i64)],
+        raise: &impl Fn(&mut Quota, i64),
+    ) -> Option<Assignment> {
+        let quotas = self.tree.quotas(queue, raises.iter().map(|(pair, _)| *pair));
+        let raised = quotas.iter().zip(raises).map(|((pair, quota), (_, by))| {
+            let mut quota = *quota;
+            raise(&mut quota, *by);
+            (*pair, quota)
+        });
+        self.tree.set_quotas(queue, raised.collect());
+        let found = self.assign_free(who, queue, None);
+        self.tree.set_quotas(queue, quotas);
+        found
     }
 
     /// Of these pairs what an assignment needs beyond what is there, or ever could be.
@@ -313,23 +420,14 @@ impl Engine {
         queue: NodeId,
         found: &Assignment,
         pairs: &[FlavorResource],
-    ) -> Option<Vec<(FlavorResource, i64)>> {
+    ) -> Vec<(FlavorResource, i64)> {
         let lacking = found.usage.iter().filter(|(pair, amount)| pairs.contains(pair) && **amount > 0);
         let lacking = lacking.filter_map(|(pair, amount)| {
             let most = self.room(queue, *pair).min(self.tree.maximum(queue, *pair));
             let by = i128::from(*amount) - most;
             (by > 0).then(|| (*pair, narrow(by)))
         });
-        let lacking: Vec<_> = lacking.collect();
-        (!lacking.is_empty()).then_some(lacking)
-    }
-
-    fn named(&self, raises: &[(FlavorResource, i64)]) -> Vec<Raise> {
-        let named = raises.iter().map(|(pair, by)| {
-            let (flavor, resource) = self.tree.pair_name(*pair).clone();
-            Raise { flavor, resource, by: *by }
-        });
-        named.collect()
+        lacking.collect()
     }
 
     /// The largest size at which it would fit, all pod sets smaller in proportion, none of them empty.
@@ -343,17 +441,13 @@ impl Engine {
         let range = Range::down_to_one(&pod_sets)?;
         let counts = range
             .most(|counts| self.assign_free(who, queue, Some(counts)).is_some().then(|| counts.to_vec()))?;
-        let names = pod_sets.iter().map(|one| one.name.clone());
-        Some(Remedy::FewerPods(names.zip(counts).collect()))
+        let told = |(one, count): (&PodSet, i64)| (one.name.clone(), count.saturating_add(one.done));
+        Some(Remedy::FewerPods(pod_sets.iter().zip(counts).map(told).collect()))
     }
+}
 
-    /// What `question` finds when quotas are others than they are.
-    fn imagine<T>(&mut self, question: impl FnOnce(&mut Self) -> T) -> T {
-        let real = self.tree.clone();
-        let answer = question(self);
-        self.tree = real;
-        answer
-    }
+fn raise_nominal(quota: &mut Quota, by: i64) {
+    quota.nominal = quota.nominal.saturating_add(by);
 }
 
 /// Every flavor's every resource, with its group.

@@ -64,7 +64,7 @@ fn the_numbers_of_quota_are_told() {
         potential: 12,
         withheld: 4,
     };
-    assert_eq!((outlook.balances, outlook.next, outlook.fits), (vec![balance], None, false));
+    assert_eq!((outlook.balances, outlook.next, outlook.fits), (vec![balance], None, Some(false)));
     assert_eq!(
         outlook.remedies,
         [
@@ -105,11 +105,11 @@ fn who_stands_behind_a_head_is_told_whom() {
     }
     world.settle();
     let head = looked_at(&mut world, "head");
-    assert_eq!((head.next, head.fits), (None, false));
+    assert_eq!((head.next, head.fits), (None, Some(false)));
     let small = looked_at(&mut world, "small");
-    assert_eq!((small.next, small.fits, small.remedies), (Some("head".into()), true, Vec::new()));
+    assert_eq!((small.next, small.fits, small.remedies), (Some("head".into()), Some(true), Vec::new()));
     let large = looked_at(&mut world, "large");
-    assert_eq!((large.next, large.fits), (Some("head".into()), false));
+    assert_eq!((large.next, large.fits), (Some("head".into()), Some(false)));
 }
 
 /// Of two resource groups one has a flavor that has enough.
@@ -187,6 +187,151 @@ fn what_is_on_its_way_counts() {
     // What `low` leaves is promised to `high`: another two have to come free.
     assert_eq!(late.remedies[0], Remedy::Leave(names(&["mid"])));
     assert!(world.engine.outlook(&"mid".into()).is_none());
+}
+
+/// A queue without a cohort, with these flavors.
+fn alone(flavors: &[(&str, Quota)]) -> World {
+    let events = flavors.iter().map(|(name, _)| Event::Flavor(flavor(name)));
+    let queue = Event::ClusterQueue(cluster_queue("a", None, gpus(flavors)));
+    World::new(events.chain([queue, Event::LocalQueue(local_queue("a"))]))
+}
+
+/// Many hold the flavor that it may not have, or what it does not ask for, and would be asked to leave before.
+#[test]
+fn only_those_are_told_to_leave_who_have_what_it_asks_for() {
+    let free = |nominal| quota(nominal, None, None);
+    let mut world = alone(&[("g", free(100)), ("f", free(4))]);
+    for index in 0..100 {
+        world.put(workload(&format!("other-{index}"), "a", 1, 0));
+    }
+    world.settle();
+    world.put(workload("holds", "a", 4, 1));
+    world.settle();
+    assert_eq!(world.flavor_of("holds"), Some("f"));
+    let mut wanted = workload("wanted", "a", 3, 0);
+    wanted.seldom.allowed_flavors = Some(["f".into()].into());
+    world.put(wanted);
+    world.settle();
+    assert_eq!(looked_at(&mut world, "wanted").remedies[0], Remedy::Leave(names(&["holds"])));
+}
+
+/// What the slice that it replaces holds is counted already.
+#[test]
+fn the_slice_that_is_replaced_is_not_told_to_leave() {
+    let mut world = alone(&[("f", quota(8, None, None))]);
+    world.put(workload("x", "a", 4, 0));
+    world.settle();
+    let slice = |name: &str, count| {
+        let mut slice = workload(name, "a", count, 0);
+        slice.seldom.elastic = true;
+        slice
+    };
+    world.put(slice("v1", 4));
+    world.settle();
+    let mut second = slice("v2", 8);
+    second.seldom.replaces = Some("v1".into());
+    world.put(second);
+    world.settle();
+    let outlook = looked_at(&mut world, "v2");
+    assert_eq!(outlook.balances[0].asked, 4);
+    assert_eq!(
+        outlook.remedies[..],
+        [Remedy::Leave(names(&["x"])), fewer(4), Remedy::RaiseNominal(raise(4))]
+    );
+}
+
+fn fewer(count: i64) -> Remedy {
+    Remedy::FewerPods(vec![("main".to_owned(), count)])
+}
+
+/// Of two pod sets one finds another flavor.
+#[test]
+fn no_more_is_to_be_raised_than_one_flavor_lacks() {
+    let mut world = alone(&[("f", quota(0, None, None)), ("g", quota(4, None, None))]);
+    let mut pair = workload("pair", "a", 4, 0);
+    let second = PodSet { name: "second".into(), ..pair.pod_sets[0].clone() };
+    add_pod_set(&mut pair, second);
+    world.put(pair);
+    world.settle();
+    let raises = looked_at(&mut world, "pair").remedies;
+    let raises = raises.iter().filter(|one| matches!(one, Remedy::RaiseNominal(_)));
+    let wanted = [Remedy::RaiseNominal(raise_of("f", 4)), Remedy::RaiseNominal(raise_of("g", 4))];
+    assert!(raises.eq(&wanted));
+}
+
+#[test]
+fn pods_that_are_done_are_among_the_fewer() {
+    let mut world = alone(&[("f", quota(3, None, None))]);
+    let mut job = workload("job", "a", 6, 0);
+    pod_set(&mut job).done = 4;
+    world.put(job);
+    world.settle();
+    assert_eq!(looked_at(&mut world, "job").remedies[0], fewer(7));
+}
+
+/// Two StrictFIFO queues lend to each other; the head of one may preempt, and finds nobody.
+#[test]
+fn only_heads_that_come_before_keep_what_is_free() {
+    let strictly = |name: &str| ClusterQueue {
+        strategy: QueueingStrategy::StrictFifo,
+        ..cluster_queue(name, Some("pool"), gpus(&[("f", quota(4, None, None))]))
+    };
+    let mut b = strictly("b");
+    b.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    for (head_priority, kept_for) in [(0, vec![]), (9, vec!["head-of-b"])] {
+        let mut world = World::new([
+            Event::Flavor(flavor("f")),
+            Event::ClusterQueue(strictly("a")),
+            Event::ClusterQueue(b.clone()),
+            Event::LocalQueue(local_queue("a")),
+            Event::LocalQueue(local_queue("b")),
+        ]);
+        world.put(workload("runs-in-a", "a", 4, 0));
+        world.put(workload("runs-in-b", "b", 2, 9));
+        world.settle();
+        world.put(workload("head-of-b", "b", 4, head_priority));
+        world.settle();
+        world.put(workload("waits", "a", 2, 3));
+        world.settle();
+        if kept_for.is_empty() {
+            assert!(world.is_admitted("waits"));
+            continue;
+        }
+        let outlook = looked_at(&mut world, "waits");
+        assert_eq!((outlook.fits, outlook.kept_for), (Some(true), names(&kept_for)));
+    }
+}
+
+/// What was promised to one is before those who come after it only.
+#[test]
+fn whose_turn_is_next_in_a_strict_queue() {
+    let mut queue = ClusterQueue {
+        strategy: QueueingStrategy::StrictFifo,
+        ..cluster_queue("a", None, gpus(&[("f", quota(4, None, None))]))
+    };
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let mut world = World::new([
+        Event::Flavor(flavor("f")),
+        Event::ClusterQueue(queue),
+        Event::LocalQueue(local_queue("a")),
+    ]);
+    world.put(workload("low", "a", 2, 0));
+    world.put(workload("old", "a", 2, 9));
+    world.settle();
+    world.put(workload("mid", "a", 2, 1));
+    world.settle();
+    world.put(workload("last", "a", 1, 0));
+    world.settle();
+    let promised = looked_at(&mut world, "mid");
+    assert_eq!(
+        (promised.fits, promised.balances[0].available, promised.balances[0].borrowable),
+        (None, 0, 0)
+    );
+    assert_eq!(looked_at(&mut world, "last").next, Some("mid".into()));
+    world.put(workload("top", "a", 4, 2));
+    world.settle();
+    assert_eq!(looked_at(&mut world, "top").next, None);
+    assert_eq!(looked_at(&mut world, "last").next, Some("top".into()));
 }
 
 /// A world of two flavors and a few queues, in cohorts, in which nobody displaces anybody.
@@ -311,8 +456,8 @@ fn what_is_told_to_help_does_and_less_of_it_does_not() {
             let Some(outlook) = world.engine.outlook(&own.uid) else { continue };
             world.engine.audit().unwrap();
             let room = outlook.balances.iter().any(|one| one.asked <= one.available);
-            assert_eq!(outlook.fits, room, "seed {seed}, {uid}: {outlook:?}");
-            if outlook.fits {
+            assert_eq!(outlook.fits, Some(room), "seed {seed}, {uid}: {outlook:?}");
+            if room {
                 let waits_for = outlook.next.iter().chain(&outlook.kept_for).count();
                 assert!(outlook.remedies.is_empty() && waits_for > 0, "seed {seed}, {uid}: {outlook:?}");
                 kept += usize::from(!outlook.kept_for.is_empty());
@@ -349,5 +494,5 @@ fn what_is_told_to_help_does_and_less_of_it_does_not() {
         let outcome = |world: &World| (world.admissions.clone(), world.pending.clone());
         assert_eq!(outcome(&world), outcome(&unasked), "seed {seed}: asking changed something");
     }
-    assert!(told > 1_000 && kinds.iter().all(|count| *count > 20) && kept > 2, "{told} {kinds:?} {kept}");
+    assert!(told > 1_000 && kinds.iter().all(|count| *count > 20) && kept > 0, "{told} {kinds:?} {kept}");
 }

@@ -77,12 +77,16 @@ const LONGEST_WAIT_MS: u64 = 366 * 24 * 3600 * 1000;
 /// A queue's counts are written at most once in this time.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
 
+/// Of so many workloads of one name a close look is taken.
+const MOST_LOOKED_AT: usize = 16;
+
 /// A question to the task that owns the engine.
 pub(crate) enum Ask {
     /// For its state, as JSON.
     State(oneshot::Sender<serde_json::Value>),
-    /// For the Workloads of a namespace that have this name, or whose job has, looked at closely, as JSON.
-    Closely(String, String, oneshot::Sender<serde_json::Value>),
+    /// For the Workloads of a namespace that have this name, or whose job has, looked at closely, as JSON; `None` as long as not
+    /// everything was seen.
+    Closely(String, String, oneshot::Sender<Option<serde_json::Value>>),
     /// Who waits in a queue.
     Pending(Question, oneshot::Sender<visibility::Answer>),
 }
@@ -286,15 +290,16 @@ impl Controller {
         explain::state(&self.known(&|uid| self.world.workloads.get(uid)), self.leads)
     }
 
-    fn explained_closely(&mut self, namespace: &str, name: &str) -> serde_json::Value {
-        let found = self.world.workloads.called(namespace, name);
-        let found: Vec<_> = found.into_iter().map(|uid| (self.engine.outlook(&uid), uid)).collect();
+    fn explained_closely(&mut self, namespace: &str, name: &str) -> Option<serde_json::Value> {
+        if !self.world.is_synced() {
+            return None;
+        }
+        let called = self.world.workloads.called(namespace, name).into_iter().take(MOST_LOOKED_AT);
+        let found: Vec<_> = called.map(|uid| (uid.clone(), self.engine.outlook(&uid))).collect();
         let queues = self.world.local_queues_of(namespace);
         let object = |uid: &Uid| self.world.workloads.get(uid);
-        let known = self.known(&object);
-        let told = found.iter();
-        let told = told.filter_map(|(outlook, uid)| explain::closely(&known, uid, outlook.as_ref(), &queues));
-        serde_json::json!({ "leader": self.leads, "workloads": told.collect::<Vec<_>>() })
+        let told = explain::closely(&self.known(&object), &found, &queues);
+        Some(serde_json::json!({ "leader": self.leads, "workloads": told }))
     }
 
     fn known<'a>(&'a self, object: &'a dyn Fn(&Uid) -> Option<Workload>) -> explain::Known<'a> {

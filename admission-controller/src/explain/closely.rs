@@ -7,14 +7,23 @@ use serde_json::{Value, json};
 use super::{Known, named, workload};
 use crate::words;
 
-/// What was found of a workload, beside what is told of every workload. `queues` are the LocalQueues of its namespace.
-pub fn closely(
+/// What was found of these workloads, beside what is told of every workload. `queues` are the LocalQueues of their namespace.
+pub fn closely(known: &Known<'_>, found: &[(Uid, Option<Outlook>)], queues: &[LocalQueueKey]) -> Vec<Value> {
+    let leaving = known.engine.leaving();
+    let told = found.iter().filter_map(|(uid, outlook)| {
+        let told = workload(known, uid, &leaving)?;
+        more(known, told, uid, outlook.as_ref(), queues)
+    });
+    told.collect()
+}
+
+fn more(
     known: &Known<'_>,
+    mut told: Value,
     uid: &Uid,
     outlook: Option<&Outlook>,
     queues: &[LocalQueueKey],
 ) -> Option<Value> {
-    let mut told = workload(known, uid, &known.engine.leaving())?;
     let missing = matches!(known.engine.explain(uid)?.reason, Some(PendingReason::LocalQueueMissing(_)));
     if missing {
         told["localQueues"] = queues.iter().map(|key| json!(&*key.name)).collect();

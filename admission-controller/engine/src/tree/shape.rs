@@ -33,29 +33,24 @@ impl Tree {
         self.dirty = true;
     }
 
-    /// Gives a node so much more nominal quota.
-    pub(crate) fn raise_nominal(&mut self, id: NodeId, raises: &[(FlavorResource, i64)]) {
-        self.change_quotas(id, raises, |quota, by| quota.nominal = quota.nominal.saturating_add(by));
-    }
-
-    /// Lets a node borrow so much more, where that is limited.
-    pub(crate) fn raise_borrowing_limit(&mut self, id: NodeId, raises: &[(FlavorResource, i64)]) {
-        self.change_quotas(id, raises, |quota, by| {
-            quota.borrowing_limit = quota.borrowing_limit.map(|limit| limit.saturating_add(by));
-        });
-    }
-
-    fn change_quotas(
-        &mut self,
+    /// A node's own quotas of these pairs, where it has any.
+    pub(crate) fn quotas(
+        &self,
         id: NodeId,
-        changes: &[(FlavorResource, i64)],
-        change: impl Fn(&mut Quota, i64),
-    ) {
+        pairs: impl Iterator<Item = FlavorResource>,
+    ) -> Vec<(FlavorResource, Quota)> {
+        pairs.map(|pair| (pair, self.cell(id, pair).quota)).collect()
+    }
+
+    /// Gives a node other quotas of pairs that it has, in a what-if: what fair sharing goes by stays as it is.
+    pub(crate) fn set_quotas(&mut self, id: NodeId, quotas: Vec<(FlavorResource, Quota)>) {
         let cells = &mut self.nodes[id.0 as usize].cells;
-        for (pair, by) in changes {
-            cells.get_mut(pair).into_iter().for_each(|cell| change(&mut cell.quota, *by));
+        for (pair, quota) in quotas {
+            cells.get_mut(&pair).into_iter().for_each(|cell| cell.quota = quota);
         }
-        self.recount();
+        for id in self.path(id).collect::<Vec<_>>() {
+            self.sum_up(id);
+        }
     }
 
     /// How much a node's borrowing counts among its siblings.
