@@ -255,8 +255,12 @@ impl Engine {
                         self.rest_on_now(who, id);
                         return false;
                     }
-                    // It stays for now. Whether it has to leave is decided again, with what is known by then.
-                    HoldState::Leaving { .. } => {}
+                    HoldState::Leaving { decision, .. } => {
+                        if decision.is_some_and(|id| self.told_again(who, id)) {
+                            return false;
+                        }
+                        // It stays for now. Whether it has to leave is decided again, with what is known by then.
+                    }
                 },
                 _ => return false,
             }

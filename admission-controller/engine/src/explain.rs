@@ -81,7 +81,8 @@ impl Engine {
                 HoldState::Assumed(_) => WorkloadState::Assumed((*holding.admission).clone()),
                 HoldState::Confirmed => WorkloadState::Holding((*holding.admission).clone()),
                 HoldState::Leaving { preemptor, .. } => {
-                    WorkloadState::Leaving((*holding.admission).clone(), preemptor.clone())
+                    let preemptor = preemptor.as_ref().map(|(uid, _)| uid.clone());
+                    WorkloadState::Leaving((*holding.admission).clone(), preemptor)
                 }
             },
         };
@@ -114,7 +115,7 @@ impl Engine {
         let mut leaving = BTreeMap::<Uid, Vec<Uid>>::new();
         for (_, record) in self.workloads.in_order() {
             if let Phase::Holding(holding) = &record.phase
-                && let HoldState::Leaving { preemptor: Some(preemptor), .. } = &holding.state
+                && let HoldState::Leaving { preemptor: Some((preemptor, _)), .. } = &holding.state
             {
                 leaving.entry(preemptor.clone()).or_default().push(record.workload.uid.clone());
             }

@@ -10,7 +10,7 @@ use crate::input::{Admission, DelayedTopology, Standing};
 use crate::places::{Places, more_than};
 use crate::queue::Queue;
 use crate::reason::PendingReason;
-use crate::record::{HoldState, Holding, Phase, Refusal};
+use crate::record::{Claim, HoldState, Holding, Phase, Refusal};
 use crate::tree::{Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
 
@@ -18,6 +18,9 @@ impl Engine {
     /// Takes in what became of a decision. Outcomes of decisions that newer events have settled already are ignored.
     pub fn written(&mut self, id: DecisionId, outcome: Outcome) {
         let Some(who) = self.in_flight.remove(&id) else { return };
+        if matches!(outcome, Outcome::NotWritten) && self.told_again(who, id) {
+            return;
+        }
         let Some(record) = self.workloads.get_mut(who) else { return };
         let Phase::Holding(holding) = &mut record.phase else { return };
         match &mut holding.state {
@@ -138,9 +141,9 @@ impl Engine {
         self.out.push(Decision::Reserve(Reserve { id, workload, based_on, admission }));
     }
 
-    /// The driver does not hear of this admission any more, if it has not yet.
+    /// The driver does not hear of this decision any more, if it has not yet.
     pub(crate) fn leave_untold(&mut self, id: DecisionId) {
-        self.out.retain(|decision| !matches!(decision, Decision::Reserve(reserve) if reserve.id == id));
+        self.out.retain(|decision| decision.id() != Some(id));
     }
 
     /// What was decided and the driver has not heard of is decided anew: it was worked out before others led, who may have given
@@ -166,6 +169,54 @@ impl Engine {
         let (workload, based_on) = (record.workload.uid.clone(), record.workload.version);
         let admission = Arc::clone(&holding.admission);
         self.out.push(Decision::Reserve(Reserve { id, workload, based_on, admission }));
+    }
+
+    /// Who was told to leave, which did not reach it, and still has to for what was promised to another, is told again: if that
+    /// were decided anew, the promise would be given up, and what others leave for it given to whoever is looked at before.
+    pub(crate) fn told_again(&mut self, who: WorkloadId, before: DecisionId) -> bool {
+        let Some(holding) = self.holding(who).cloned() else { return false };
+        let HoldState::Leaving { decision, preemptor: Some((preemptor, right)), .. } = holding.state.clone()
+        else {
+            return false;
+        };
+        let claimant = self.workloads.id(&preemptor);
+        let Some((claimant, claim)) = claimant.and_then(|who| Some((who, self.claim_of(who)?))) else {
+            return false;
+        };
+        // What was taken back before it was told is decided anew, by whoever leads then.
+        let is_told = before <= self.told_up_to || self.out.iter().any(|one| one.id() == Some(before));
+        if decision != Some(before) || !is_told || !self.is_needed(&holding, claimant, &claim) {
+            return false;
+        }
+        self.in_flight.remove(&before);
+        self.leave_untold(before);
+        let id = self.next_id(who);
+        let Some(record) = self.workloads.get_mut(who) else { return false };
+        if let Phase::Holding(holding) = &mut record.phase
+            && let HoldState::Leaving { decision, .. } = &mut holding.state
+        {
+            *decision = Some(id);
+        }
+        let (victim, based_on) = (record.workload.uid.clone(), record.workload.version);
+        self.out.push(Decision::Evict(Evict {
+            id,
+            victim,
+            based_on,
+            reason: EvictReason::Preempted(right),
+            preemptor: Some(preemptor),
+            preemptor_path: self.tree.path_text(claim.queue),
+            victim_path: self.tree.path_text(holding.queue),
+        }));
+        true
+    }
+
+    /// Whether one that leaves has to, so that another fits where it was promised room.
+    fn is_needed(&mut self, holding: &Holding, claimant: WorkloadId, claim: &Claim) -> bool {
+        let begun = self.what_if();
+        self.charge(holding.queue, &holding.usage, &holding.places, Ledger::Planned, 1);
+        let stays = self.fits_instead(claimant, claim, (&claim.usage, &claim.places), &[Ledger::Planned]);
+        self.undo(begun);
+        !stays
     }
 
     fn confirm_reservation(&mut self, who: WorkloadId, version: u64) {
@@ -209,8 +260,11 @@ impl Engine {
         if preemptor.is_some() {
             record.past.makes_way = true;
         }
-        holding.state =
-            HoldState::Leaving { decision: Some(id), preemptor: preemptor.clone(), withdrawn: false };
+        let by_right = match reason {
+            EvictReason::Preempted(right) => preemptor.clone().map(|preemptor| (preemptor, right)),
+            _ => None,
+        };
+        holding.state = HoldState::Leaving { decision: Some(id), preemptor: by_right, withdrawn: false };
         let queue = holding.queue;
         self.queues[queue].leaving += 1;
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));

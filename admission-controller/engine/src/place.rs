@@ -74,7 +74,7 @@ impl Engine {
                     self.in_flight.remove(&id);
                 }
                 // It does not leave after all, so the promise made of its room is void.
-                let preemptor = preemptor.and_then(|uid| self.workloads.id(&uid));
+                let preemptor = preemptor.and_then(|(uid, _)| self.workloads.id(&uid));
                 if let (true, Some(preemptor)) = (stays, preemptor) {
                     self.drop_claim(preemptor);
                     self.displacements.forget(preemptor);

@@ -35,7 +35,7 @@ impl Engine {
         }
     }
 
-    fn claim_of(&self, who: WorkloadId) -> Option<Claim> {
+    pub(crate) fn claim_of(&self, who: WorkloadId) -> Option<Claim> {
         match &self.workloads.get(who)?.phase {
             Phase::Claiming(claim) => Some((**claim).clone()),
             _ => None,
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// Whether it fits, in each of these books, when its own promise is not counted.
-    fn fits_instead(
+    pub(crate) fn fits_instead(
         &mut self,
         who: WorkloadId,
         claim: &Claim,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::rare::{Plain, Rare};
 
 use crate::assign::Progress;
-use crate::decision::DecisionId;
+use crate::decision::{DecisionId, PreemptionReason};
 use crate::input::{Admission, Standing, Workload};
 use crate::line::Shape;
 use crate::local_queues::LocalQueueId;
@@ -224,8 +224,8 @@ pub(crate) enum HoldState {
     Leaving {
         /// The eviction that is not confirmed yet.
         decision: Option<DecisionId>,
-        /// For whom.
-        preemptor: Option<Uid>,
+        /// For whom, and by which right.
+        preemptor: Option<(Uid, PreemptionReason)>,
         /// Its quota is free as soon as that is written: it was not admitted yet.
         withdrawn: bool,
     },

@@ -138,3 +138,55 @@ fn who_loses_the_admission_for_which_somebody_left_takes_the_place_again() {
     world.settle();
     assert_eq!(world.victims(), [("guest", "InCohortReclamation"); 2]);
 }
+
+/// Of three who leave for one that is not the first of its queue one cannot be told, or somebody else writes to it meanwhile: it is
+/// told again. Its room, and that of the others, would go to whoever has the turn, and somebody else would have to leave besides.
+#[test]
+fn who_could_not_be_told_to_leave_is_told_again() {
+    let mut owner = cluster_queue("owner", Some("pool"), gpus(&[("f", quota(8, None, None))]));
+    owner.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+    let borrows = cluster_queue("borrows", Some("pool"), gpus(&[("f", quota(2, None, None))]));
+    for conflict in [true, false] {
+        let mut world = World::new([
+            Event::Flavor(flavor("f")),
+            Event::ClusterQueue(owner.clone()),
+            Event::ClusterQueue(borrows.clone()),
+            Event::LocalQueue(local_queue("owner")),
+            Event::LocalQueue(local_queue("borrows")),
+        ]);
+        world.put(workload("large", "borrows", 4, 5));
+        for uid in ["one", "two", "three"] {
+            world.put(workload(uid, "borrows", 2, 0));
+        }
+        world.settle();
+        world.put(workload("never", "owner", 99, 9));
+        world.put(workload("waits", "borrows", 2, 0));
+        world.put(workload("reclaims", "owner", 6, 0));
+        let decisions = world.engine.decide(1_000);
+        assert_eq!(decisions.len(), 3, "{decisions:?}");
+        let mut told_again = Vec::new();
+        for decision in decisions {
+            let Decision::Evict(evict) = decision else { panic!("{decision:?}") };
+            if evict.victim != "two".into() {
+                world.carry_out(Decision::Evict(evict));
+                continue;
+            }
+            if conflict {
+                let written_by_others = world.workloads[&evict.victim].clone();
+                world.put(written_by_others);
+            }
+            world.engine.written(evict.id, Outcome::NotWritten);
+            world.engine.audit().unwrap();
+            told_again = world.engine.decide(1_000);
+        }
+        let [Decision::Evict(again)] = &*told_again else { panic!("{conflict}: {told_again:?}") };
+        assert_eq!((&again.victim, again.reason.token()), (&"two".into(), "Preempted"), "{conflict}");
+        assert_eq!(again.based_on, world.workloads[&again.victim].version);
+        world.carry_out(told_again.remove(0));
+        for uid in ["one", "two", "three"] {
+            world.standing(uid, Standing::Finished);
+        }
+        world.settle();
+        assert!(world.is_admitted("reclaims") && world.is_admitted("large") && !world.is_admitted("waits"));
+    }
+}
