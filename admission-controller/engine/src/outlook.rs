@@ -21,7 +21,7 @@ use crate::tree::{FlavorResource, Ledger, NodeId};
 use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 
-/// Of how many it is looked whether it helps that they leave.
+/// So many are looked at when it is asked who would have to leave.
 const MOST_LEAVERS: usize = 64;
 
 /// For how many flavors it is told how much more quota would do.
@@ -66,7 +66,7 @@ pub struct Raise {
     pub by: i64,
 }
 
-/// What would let a workload in, by itself and with everything else as it is. Of nothing in it less would do.
+/// What would let a workload in, by itself and with everything else as it is. With one less of anything in it it would not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// These workloads of its cohorts give back what they hold.
@@ -89,7 +89,8 @@ pub struct Outlook {
     /// Whether what it asks for is free, so that it waits for something else: its turn, what is kept for others, or what its reason
     /// says. `None` where it was promised room.
     pub fits: Option<bool>,
-    /// Heads of other queues that come before it in a cycle, and for which so much of what is free is kept that it does not fit.
+    /// Heads of other queues that come before it in a cycle (or may, where sharing is fair), and for which so much of what is free is
+    /// kept that it does not fit.
     pub kept_for: Vec<Uid>,
     /// What would let it in, where it is quota or places that it lacks.
     pub remedies: Vec<Remedy>,
@@ -163,19 +164,17 @@ impl Engine {
         let heads = others.filter_map(|other| Some((other, self.queues[other].head()?.clone())));
         let heads: Vec<(NodeId, Order)> = heads.collect();
         let mut kept: Vec<(WorkloadId, Charge)> = Vec::new();
-        for (queue, order) in heads {
-            let replaced = self.adds_to(order.who, queue).map(|(_, admission)| admission);
+        for (theirs, order) in heads {
+            let replaced = self.adds_to(order.who, theirs).map(|(_, admission)| admission);
             let ask = Ask { replaced: replaced.as_deref(), ..Ask::default() };
-            let Err(no_fit) = self.assign_asked(order.who, queue, ask) else { continue };
-            let head = Head { order, queue };
-            let comes_after = self.settings.fair_sharing.is_none()
-                && no_fit
-                    .height
-                    .cmp(&found.height)
-                    .then_with(|| head.order.cmp_in_cycle(&own, self.settings.priority_sorting))
-                    == std::cmp::Ordering::Greater;
+            let Err(no_fit) = self.assign_asked(order.who, theirs, ask) else { continue };
+            let head = Head { order, queue: theirs };
+            let by_priority = self.settings.priority_sorting;
+            let turn = no_fit.height.cmp(&found.height);
+            let turn = turn.then_with(|| head.order.cmp_in_cycle(&own, by_priority));
+            let comes_after = self.settings.fair_sharing.is_none() && turn.is_gt();
             if let Some((usage, places)) = self.to_be_kept(&head, &no_fit).filter(|_| !comes_after) {
-                kept.push((head.who(), (queue, usage, places)));
+                kept.push((head.who(), (theirs, usage, places)));
             }
         }
         if self.fits_beside_kept(who, queue, kept.iter()) {
@@ -246,17 +245,27 @@ impl Engine {
         others.map(|id| self.tree.local_free(id, pair, Ledger::Held)).sum()
     }
 
-    /// Who would have to leave: those first who leave anyway, then by priority and age, as in preemption.
+    /// Who would have to leave: of those who have what it lacks of some flavor or, where that is not enough, of all.
     fn leavers(&mut self, who: WorkloadId, queue: NodeId, spec: &ClusterQueue) -> Option<Remedy> {
-        let wanted = self.wanted(who, queue, spec);
+        let all = offers(spec).filter_map(|(_, one, resource)| self.tree.known_pair(&one.flavor, resource));
+        let (all, lacking) = (all.collect(), self.wanted(who, queue, spec));
+        let found = self.leavers_of(who, queue, &lacking);
+        found.or_else(|| self.leavers_of(who, queue, &all))
+    }
+
+    /// The same of those who have any of this: those first who leave anyway, then by priority and age, as in preemption.
+    fn leavers_of(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        wanted: &BTreeSet<FlavorResource>,
+    ) -> Option<Remedy> {
         // What a slice adds to stays as long as the slice is to be admitted, and what was taken over is there no more.
         let added_to = self.adds_to(who, queue).map(|(old, _)| old);
         let members = self.members_of_tree(queue);
         let holders = members.iter().flat_map(|member| &self.queues[*member].holding).copied();
         let holders = holders.filter(|holder| Some(*holder) != added_to && !self.is_succeeded(*holder));
-        let helps = |holding: &Holding| {
-            !holding.places.is_empty() || holding.usage.iter().any(|(pair, _)| wanted.contains(pair))
-        };
+        let helps = |holding: &Holding| holding.usage.iter().any(|(pair, _)| wanted.contains(pair));
         let holders = holders.filter_map(|holder| Some((holder, self.holding(holder)?)));
         let mut holders: Vec<(WorkloadId, &Holding)> =
             holders.filter(|(_, holding)| helps(holding)).collect();
@@ -289,7 +298,7 @@ impl Engine {
         Some(Remedy::Leave(holders.iter().filter_map(|(holder, _)| self.uid_of(*holder)).collect()))
     }
 
-    /// Of which flavors more would do, or all where of no single one it would.
+    /// What it lacks of each flavor of which more would do.
     fn wanted(&mut self, who: WorkloadId, queue: NodeId, spec: &ClusterQueue) -> BTreeSet<FlavorResource> {
         let flavors = spec.groups.iter().flat_map(|group| &group.flavors);
         let pairs = flavors.map(|one| {
@@ -297,14 +306,14 @@ impl Engine {
                 one.resources.keys().filter_map(|resource| self.tree.known_pair(&one.flavor, resource));
             pairs.collect::<Vec<_>>()
         });
-        let (all, mut wanted) = (pairs.collect::<Vec<_>>(), BTreeSet::new());
-        for pairs in &all {
+        let mut wanted = BTreeSet::new();
+        for pairs in &pairs.collect::<Vec<_>>() {
             let plenty: Vec<_> = pairs.iter().map(|pair| (*pair, PLENTY)).collect();
-            if self.with_raised(who, queue, &plenty, &raise_nominal).is_some() {
-                wanted.extend(pairs);
+            if let Some(found) = self.with_raised(who, queue, &plenty, &raise_nominal) {
+                wanted.extend(self.lacking(queue, &found, pairs).into_iter().map(|(pair, _)| pair));
             }
         }
-        if wanted.is_empty() { all.into_iter().flatten().collect() } else { wanted }
+        wanted
     }
 
     fn fits_after<'a>(

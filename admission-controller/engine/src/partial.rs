@@ -107,13 +107,11 @@ impl Range {
         Self { pod_sets, spare }
     }
 
-    /// Down to one pod of each set, be that allowed or not; `None` where there are no more than that.
+    /// Down to one pod of each set that is not done, be that allowed or not; `None` where there are no more than that.
     pub(crate) fn down_to_one(pod_sets: &[PodSet]) -> Option<Self> {
-        let span =
-            |one: &PodSet| Span { full: one.count, spare: (one.count - 1).max(0), is_done: one.count == 0 };
-        let pod_sets: Vec<Span> = pod_sets.iter().map(span).collect();
-        let spare = pod_sets.iter().fold(0i64, |sum, one| sum.saturating_add(one.spare));
-        (spare > 0).then_some(Self { pod_sets, spare })
+        let least = |one: &PodSet| PodSet { min_count: Some(1), done: 0, ..one.clone() };
+        let range = Self::of(&pod_sets.iter().map(least).collect::<Vec<_>>());
+        (range.spare > 0).then_some(range)
     }
 
     /// The counts when `step` of the spare pods are spared.

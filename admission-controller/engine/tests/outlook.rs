@@ -208,8 +208,32 @@ fn only_those_are_told_to_leave_who_have_what_it_asks_for() {
     world.put(workload("holds", "a", 4, 1));
     world.settle();
     assert_eq!(world.flavor_of("holds"), Some("f"));
+    assert!(world.is_admitted("other-99"));
     let mut wanted = workload("wanted", "a", 3, 0);
     wanted.seldom.allowed_flavors = Some(["f".into()].into());
+    world.put(wanted);
+    world.settle();
+    assert_eq!(looked_at(&mut world, "wanted").remedies[0], Remedy::Leave(names(&["holds"])));
+}
+
+/// The same where many hold another resource of the same flavor.
+#[test]
+fn only_those_are_told_to_leave_who_have_the_resource_that_lacks() {
+    let cpu = ResourceName::from("cpu");
+    let mut groups = gpus(&[("f", quota(4, None, None))]);
+    groups[0].covered.push(cpu.clone());
+    groups[0].flavors[0].resources.insert(cpu.clone(), quota(500, None, None));
+    let queue = Event::ClusterQueue(cluster_queue("a", None, groups));
+    let mut world = World::new([Event::Flavor(flavor("f")), queue, Event::LocalQueue(local_queue("a"))]);
+    for index in 0..100 {
+        let mut light = workload(&format!("light-{index}"), "a", 1, 0);
+        pod_set(&mut light).requests = [(cpu.clone(), 1)].into();
+        world.put(light);
+    }
+    world.put(workload("holds", "a", 4, 1));
+    world.settle();
+    let mut wanted = workload("wanted", "a", 3, 0);
+    pod_set(&mut wanted).requests = [(cpu.clone(), 1), (GPU.into(), 1)].into();
     world.put(wanted);
     world.settle();
     assert_eq!(looked_at(&mut world, "wanted").remedies[0], Remedy::Leave(names(&["holds"])));

@@ -33,7 +33,7 @@ impl Tree {
         self.dirty = true;
     }
 
-    /// A node's own quotas of these pairs, where it has any.
+    /// A node's own quotas of these pairs, nothing of those of which it has none.
     pub(crate) fn quotas(
         &self,
         id: NodeId,
