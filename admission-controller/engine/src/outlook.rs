@@ -177,28 +177,22 @@ impl Engine {
                 kept.push((head.who(), (theirs, usage, places)));
             }
         }
-        if self.fits_beside_kept(who, queue, kept.iter()) {
+        let charge = |engine: &mut Self, kept: &[(WorkloadId, Charge)]| {
+            for (_, (theirs, usage, places)) in kept {
+                engine.charge(*theirs, usage, places, Ledger::Planned, 1);
+            }
+        };
+        if self.fits_if(who, queue, |engine| charge(engine, &kept)) {
             return Vec::new();
         }
-        for index in (0..kept.len()).rev() {
-            let others = kept.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, one)| one);
-            if !self.fits_beside_kept(who, queue, others.collect::<Vec<_>>().into_iter()) {
-                kept.remove(index);
-            }
-        }
+        spare(&mut kept, |others| !self.fits_if(who, queue, |engine| charge(engine, others)));
         kept.iter().filter_map(|(head, _)| self.uid_of(*head)).collect()
     }
 
-    fn fits_beside_kept<'a>(
-        &mut self,
-        who: WorkloadId,
-        queue: NodeId,
-        kept: impl Iterator<Item = &'a (WorkloadId, Charge)>,
-    ) -> bool {
+    /// Whether it could have what it asks for at once after such a change of the books.
+    fn fits_if(&mut self, who: WorkloadId, queue: NodeId, change: impl FnOnce(&mut Self)) -> bool {
         let begun = self.what_if();
-        for (_, (node, usage, places)) in kept {
-            self.charge(*node, usage, places, Ledger::Planned, 1);
-        }
+        change(self);
         let fits = self.assign_free(who, queue, None).is_some();
         self.undo(begun);
         fits
@@ -276,25 +270,14 @@ impl Engine {
         let holders = holders.into_iter().take(MOST_LEAVERS);
         let mut holders: Vec<(WorkloadId, Holding)> =
             holders.map(|(holder, holding)| (holder, holding.clone())).collect();
-        let (mut short, mut enough) = (0, holders.len() + 1);
-        while short + 1 < enough {
-            let middle = short + (enough - short) / 2;
-            match self.fits_after(who, queue, holders[..middle].iter()) {
-                true => enough = middle,
-                false => short = middle,
-            }
-        }
-        if enough > holders.len() {
+        let leave = |engine: &mut Self, leavers: &[(WorkloadId, Holding)]| {
+            leavers.iter().for_each(|(_, holding)| engine.uncharge(holding));
+        };
+        if !self.fits_if(who, queue, |engine| leave(engine, &holders)) {
             return None;
         }
-        holders.truncate(enough);
-        // Without the last of them it does not fit. Of the others those stay who need not leave, the dearest first.
-        for index in (0..enough - 1).rev() {
-            let others = holders.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, one)| one);
-            if self.fits_after(who, queue, others) {
-                holders.remove(index);
-            }
-        }
+        // Those stay who need not leave, the dearest first.
+        spare(&mut holders, |others| self.fits_if(who, queue, |engine| leave(engine, others)));
         Some(Remedy::Leave(holders.iter().filter_map(|(holder, _)| self.uid_of(*holder)).collect()))
     }
 
@@ -314,19 +297,6 @@ impl Engine {
             }
         }
         wanted
-    }
-
-    fn fits_after<'a>(
-        &mut self,
-        who: WorkloadId,
-        queue: NodeId,
-        leavers: impl Iterator<Item = &'a (WorkloadId, Holding)>,
-    ) -> bool {
-        let begun = self.what_if();
-        leavers.for_each(|(_, holding)| self.uncharge(holding));
-        let fits = self.assign_free(who, queue, None).is_some();
-        self.undo(begun);
-        fits
     }
 
     /// How much more nominal quota would do: for every flavor, of that one alone, or if there is none for which that does, of
@@ -452,6 +422,16 @@ impl Engine {
             .most(|counts| self.assign_free(who, queue, Some(counts)).is_some().then(|| counts.to_vec()))?;
         let told = |(one, count): (&PodSet, i64)| (one.name.clone(), count.saturating_add(one.done));
         Some(Remedy::FewerPods(pod_sets.iter().zip(counts).map(told).collect()))
+    }
+}
+
+/// Takes out, the last first, whoever is not needed for the others to do.
+fn spare<T>(all: &mut Vec<T>, mut others_do: impl FnMut(&[T]) -> bool) {
+    for index in (0..all.len()).rev() {
+        let one = all.remove(index);
+        if !others_do(all) {
+            all.insert(index, one);
+        }
     }
 }
 

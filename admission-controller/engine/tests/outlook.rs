@@ -93,11 +93,7 @@ fn who_stands_behind_a_head_is_told_whom() {
         strategy: QueueingStrategy::StrictFifo,
         ..cluster_queue("a", None, gpus(&[("f", quota(4, None, None))]))
     };
-    let mut world = World::new([
-        Event::Flavor(flavor("f")),
-        Event::ClusterQueue(queue),
-        Event::LocalQueue(local_queue("a")),
-    ]);
+    let mut world = world_of(queue);
     world.put(workload("runs", "a", 2, 0));
     world.settle();
     for (queued_at_ms, uid, count) in [(1, "head", 3), (2, "small", 1), (3, "large", 4)] {
@@ -124,9 +120,7 @@ fn only_what_lacks_is_to_be_raised() {
     let second =
         ResourceGroup { covered: vec![cpu.clone()], flavors: vec![cpus("small", 1_000), cpus("big", 9_000)] };
     groups.push(second);
-    let flavors = ["f", "g", "small", "big"].map(|name| Event::Flavor(flavor(name)));
-    let queue = Event::ClusterQueue(cluster_queue("a", None, groups));
-    let mut world = World::new(flavors.into_iter().chain([queue, Event::LocalQueue(local_queue("a"))]));
+    let mut world = world_of(cluster_queue("a", None, groups));
     let mut both = workload("both", "a", 4, 0);
     pod_set(&mut both).requests = [(GPU.into(), 1), (cpu.clone(), 2_000)].into();
     world.put(both);
@@ -170,11 +164,7 @@ fn who_lacks_places_is_told_who_has_them() {
 fn what_is_on_its_way_counts() {
     let mut queue = cluster_queue("a", None, gpus(&[("f", quota(4, None, None))]));
     queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
-    let mut world = World::new([
-        Event::Flavor(flavor("f")),
-        Event::ClusterQueue(queue),
-        Event::LocalQueue(local_queue("a")),
-    ]);
+    let mut world = world_of(queue);
     world.put(workload("low", "a", 2, 0));
     world.put(workload("mid", "a", 2, 1));
     world.settle();
@@ -189,11 +179,17 @@ fn what_is_on_its_way_counts() {
     assert!(world.engine.outlook(&"mid".into()).is_none());
 }
 
-/// A queue without a cohort, with these flavors.
+/// This queue alone, with its LocalQueue.
+fn world_of(queue: ClusterQueue) -> World {
+    let flavors = queue.groups.iter().flat_map(|group| &group.flavors);
+    let flavors: Vec<Event> = flavors.map(|one| Event::Flavor(flavor(one.flavor.as_str()))).collect();
+    let name = queue.name.to_string();
+    World::new(flavors.into_iter().chain([Event::ClusterQueue(queue), Event::LocalQueue(local_queue(&name))]))
+}
+
+/// One without a cohort, with these flavors.
 fn alone(flavors: &[(&str, Quota)]) -> World {
-    let events = flavors.iter().map(|(name, _)| Event::Flavor(flavor(name)));
-    let queue = Event::ClusterQueue(cluster_queue("a", None, gpus(flavors)));
-    World::new(events.chain([queue, Event::LocalQueue(local_queue("a"))]))
+    world_of(cluster_queue("a", None, gpus(flavors)))
 }
 
 /// Many hold the flavor that it may not have, or what it does not ask for, and would be asked to leave before.
@@ -223,8 +219,7 @@ fn only_those_are_told_to_leave_who_have_the_resource_that_lacks() {
     let mut groups = gpus(&[("f", quota(4, None, None))]);
     groups[0].covered.push(cpu.clone());
     groups[0].flavors[0].resources.insert(cpu.clone(), quota(500, None, None));
-    let queue = Event::ClusterQueue(cluster_queue("a", None, groups));
-    let mut world = World::new([Event::Flavor(flavor("f")), queue, Event::LocalQueue(local_queue("a"))]);
+    let mut world = world_of(cluster_queue("a", None, groups));
     for index in 0..100 {
         let mut light = workload(&format!("light-{index}"), "a", 1, 0);
         pod_set(&mut light).requests = [(cpu.clone(), 1)].into();
@@ -334,11 +329,7 @@ fn whose_turn_is_next_in_a_strict_queue() {
         ..cluster_queue("a", None, gpus(&[("f", quota(4, None, None))]))
     };
     queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
-    let mut world = World::new([
-        Event::Flavor(flavor("f")),
-        Event::ClusterQueue(queue),
-        Event::LocalQueue(local_queue("a")),
-    ]);
+    let mut world = world_of(queue);
     world.put(workload("low", "a", 2, 0));
     world.put(workload("old", "a", 2, 9));
     world.settle();
