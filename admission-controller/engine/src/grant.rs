@@ -175,17 +175,16 @@ impl Engine {
     /// were decided anew, the promise would be given up, and what others leave for it given to whoever is looked at before.
     pub(crate) fn told_again(&mut self, who: WorkloadId, before: DecisionId) -> bool {
         let Some(holding) = self.holding(who).cloned() else { return false };
-        let HoldState::Leaving { decision, preemptor: Some((preemptor, right)), .. } = holding.state.clone()
-        else {
+        let HoldState::Leaving { decision, preemptor: Some((preemptor, right)), .. } = &holding.state else {
             return false;
         };
-        let claimant = self.workloads.id(&preemptor);
+        let claimant = self.workloads.id(preemptor);
         let Some((claimant, claim)) = claimant.and_then(|who| Some((who, self.claim_of(who)?))) else {
             return false;
         };
         // What was taken back before it was told is decided anew, by whoever leads then.
         let is_told = before <= self.told_up_to || self.out.iter().any(|one| one.id() == Some(before));
-        if decision != Some(before) || !is_told || !self.is_needed(&holding, claimant, &claim) {
+        if *decision != Some(before) || !is_told || !self.is_needed(&holding, claimant, &claim) {
             return false;
         }
         self.in_flight.remove(&before);
@@ -202,8 +201,8 @@ impl Engine {
             id,
             victim,
             based_on,
-            reason: EvictReason::Preempted(right),
-            preemptor: Some(preemptor),
+            reason: EvictReason::Preempted(*right),
+            preemptor: Some(preemptor.clone()),
             preemptor_path: self.tree.path_text(claim.queue),
             victim_path: self.tree.path_text(holding.queue),
         }));

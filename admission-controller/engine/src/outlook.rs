@@ -143,6 +143,10 @@ impl Engine {
         Some(self.workloads.get(who)?.workload.uid.clone())
     }
 
+    fn pairs_of(&self, one: &FlavorQuotas) -> impl Iterator<Item = FlavorResource> {
+        one.resources.keys().filter_map(|resource| self.tree.known_pair(&one.flavor, resource))
+    }
+
     /// Whose turn is next in a queue: of one whose head has to wait, who is before that.
     fn next_in(&self, queue: NodeId) -> Option<WorkloadId> {
         let queue = &self.queues[queue];
@@ -241,8 +245,8 @@ impl Engine {
 
     /// Who would have to leave: of those who have what it lacks of some flavor or, where that is not enough, of all.
     fn leavers(&mut self, who: WorkloadId, queue: NodeId, spec: &ClusterQueue) -> Option<Remedy> {
-        let all = offers(spec).filter_map(|(_, one, resource)| self.tree.known_pair(&one.flavor, resource));
-        let (all, lacking) = (all.collect(), self.wanted(who, queue, spec));
+        let all = flavors_of(spec).flat_map(|one| self.pairs_of(one)).collect();
+        let lacking = self.wanted(who, queue, spec);
         let found = self.leavers_of(who, queue, &lacking);
         found.or_else(|| self.leavers_of(who, queue, &all))
     }
@@ -283,17 +287,12 @@ impl Engine {
 
     /// What it lacks of each flavor of which more would do.
     fn wanted(&mut self, who: WorkloadId, queue: NodeId, spec: &ClusterQueue) -> BTreeSet<FlavorResource> {
-        let flavors = spec.groups.iter().flat_map(|group| &group.flavors);
-        let pairs = flavors.map(|one| {
-            let pairs =
-                one.resources.keys().filter_map(|resource| self.tree.known_pair(&one.flavor, resource));
-            pairs.collect::<Vec<_>>()
-        });
         let mut wanted = BTreeSet::new();
-        for pairs in &pairs.collect::<Vec<_>>() {
+        for one in flavors_of(spec) {
+            let pairs: Vec<FlavorResource> = self.pairs_of(one).collect();
             let plenty: Vec<_> = pairs.iter().map(|pair| (*pair, PLENTY)).collect();
             if let Some(found) = self.with_raised(who, queue, &plenty, &raise_nominal) {
-                wanted.extend(self.lacking(queue, &found, pairs).into_iter().map(|(pair, _)| pair));
+                wanted.extend(self.lacking(queue, &found, &pairs).into_iter().map(|(pair, _)| pair));
             }
         }
         wanted
@@ -311,10 +310,7 @@ impl Engine {
                 let chosen = flavors
                     .iter()
                     .filter(|(group, other)| other.flavor == one.flavor || with_others && group != at);
-                let pairs = chosen.flat_map(|(_, one)| {
-                    one.resources.keys().filter_map(|resource| self.tree.known_pair(&one.flavor, resource))
-                });
-                let pairs = pairs.collect();
+                let pairs = chosen.flat_map(|(_, one)| self.pairs_of(one)).collect();
                 let found = self.least(who, queue, pairs, raise_nominal).map(Remedy::RaiseNominal);
                 remedies.extend(found.filter(|one| !remedies.contains(one)));
                 if remedies.len() == MOST_RAISED {
@@ -330,9 +326,8 @@ impl Engine {
 
     /// How much more it would have to be allowed to borrow.
     fn wider_limit(&mut self, who: WorkloadId, queue: NodeId, spec: &ClusterQueue) -> Option<Remedy> {
-        let pairs = offers(spec).filter_map(|(_, one, resource)| self.tree.known_pair(&one.flavor, resource));
-        let limited = pairs.filter(|pair| self.tree.borrowing_limit(queue, *pair).is_some());
-        let limited = limited.collect();
+        let pairs = flavors_of(spec).flat_map(|one| self.pairs_of(one));
+        let limited = pairs.filter(|pair| self.tree.borrowing_limit(queue, *pair).is_some()).collect();
         let raise = |quota: &mut Quota, by| {
             quota.borrowing_limit = quota.borrowing_limit.map(|limit| limit.saturating_add(by));
         };
@@ -437,6 +432,10 @@ fn spare<T>(all: &mut Vec<T>, mut others_do: impl FnMut(&[T]) -> bool) {
 
 fn raise_nominal(quota: &mut Quota, by: i64) {
     quota.nominal = quota.nominal.saturating_add(by);
+}
+
+fn flavors_of(spec: &ClusterQueue) -> impl Iterator<Item = &FlavorQuotas> {
+    spec.groups.iter().flat_map(|group| &group.flavors)
 }
 
 /// Every flavor's every resource, with its group.

@@ -70,7 +70,7 @@ fn the_numbers_of_quota_are_told() {
         [
             Remedy::Leave(names(&["bert"])),
             Remedy::RaiseBorrowingLimit(raise(2)),
-            Remedy::FewerPods(vec![("main".to_owned(), 4)]),
+            fewer(4),
             Remedy::RaiseNominal(raise(2)),
         ]
     );
@@ -83,7 +83,7 @@ fn what_could_never_be_had_is_told_with_what_would_be() {
     world.settle();
     let outlook = looked_at(&mut world, "gpt");
     // With everybody gone it would lack 8, and with those who are there 16.
-    let lacking = [Remedy::FewerPods(vec![("main".to_owned(), 4)]), Remedy::RaiseNominal(raise(16))];
+    let lacking = [fewer(4), Remedy::RaiseNominal(raise(16))];
     assert_eq!((outlook.balances[0].potential, &*outlook.remedies), (12, &lacking[..]));
 }
 
@@ -128,7 +128,6 @@ fn only_what_lacks_is_to_be_raised() {
     pod_set(&mut cpu_only).requests = [(cpu.clone(), 2_000)].into();
     world.put(cpu_only);
     world.settle();
-    let fewer = |count| Remedy::FewerPods(vec![("main".to_owned(), count)]);
     let both = looked_at(&mut world, "both").remedies;
     let wanted = [fewer(2), Remedy::RaiseNominal(raise_of("f", 3)), Remedy::RaiseNominal(raise_of("g", 2))];
     assert_eq!(both, wanted);
@@ -150,10 +149,7 @@ fn who_lacks_places_is_told_who_has_them() {
     world.put(job("three", "a", [pods("main", 2, 2, on_one_host())]));
     world.settle();
     let outlook = looked_at(&mut world, "three");
-    assert_eq!(
-        outlook.remedies,
-        [Remedy::Leave(names(&["one"])), Remedy::FewerPods(vec![("main".to_owned(), 1)])]
-    );
+    assert_eq!(outlook.remedies, [Remedy::Leave(names(&["one"])), fewer(1)]);
     world.engine.apply(node("n3"));
     world.settle();
     assert!(world.is_admitted("three"));
@@ -192,7 +188,7 @@ fn alone(flavors: &[(&str, Quota)]) -> World {
     world_of(cluster_queue("a", None, gpus(flavors)))
 }
 
-/// Many hold the flavor that it may not have, or what it does not ask for, and would be asked to leave before.
+/// Many hold the flavor that it may not have, and would be asked to leave before.
 #[test]
 fn only_those_are_told_to_leave_who_have_what_it_asks_for() {
     let free = |nominal| quota(nominal, None, None);
