@@ -363,7 +363,8 @@ fn updates(view: &Workload) -> Vec<input::PodSetUpdate> {
             .or_else(|| SelectorConflict::between(&given.labels, &update.labels));
         given.annotations.extend(update.annotations);
         given.labels.extend(update.labels);
-        let (name, node_selector, tolerations) = (update.name, update.node_selector, update.tolerations);
+        let (name, node_selector, tolerations) =
+            (update.name.into(), update.node_selector, update.tolerations);
         input::PodSetUpdate { name, node_selector, tolerations, conflict }
     };
     let updates = passed.flat_map(checks::updates).map(update);
@@ -515,7 +516,7 @@ fn assignment(view: &PodSetAssignment, pod_set: Option<&PodSet>, remaining: i64)
             .for_each(|amount| *amount = amount.checked_div(granted).unwrap_or(0).saturating_mul(count));
     }
     input::PodSetAssignment {
-        name: view.name.clone(),
+        name: view.name.as_str().into(),
         flavors: flavors.map(|(resource, flavor)| (resource.clone(), flavor.as_str().into())).collect(),
         usage,
         count,
@@ -578,7 +579,7 @@ fn pod_set(
         requests.remove(ResourceName::PODS);
     }
     input::PodSet {
-        name: view.name.clone(),
+        name: view.name.as_str().into(),
         count: count.max(0),
         done: (all - count).max(0),
         min_count: view.min_count.map(|least| least.clamp(0, all.max(0))),

@@ -100,32 +100,39 @@ fn uuid(number: usize) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
 
-fn put_many(world: &mut World, workloads: usize, queues: usize) {
+/// In every queue those of so many kinds take turns.
+fn put_many(world: &mut World, workloads: usize, queues: usize, kinds: usize) {
     for number in 0..workloads {
-        let mut one = workload(&uuid(number), &format!("cq-{}", number % queues), 1, 0);
+        let count = 1 + number / queues % kinds;
+        let mut one =
+            workload(&uuid(number), &format!("cq-{}", number % queues), i64::try_from(count).unwrap(), 0);
         one.queued_at_ms = i64::try_from(number).unwrap();
         world.engine.apply(Event::Workload(Box::new(one)));
     }
 }
 
-/// Every workload fits: what one admission costs.
+/// Every workload fits: what one admission costs, where all of a queue ask for the same, where they are of four kinds, and where
+/// each asks for something else.
 fn admissions() {
     const WORKLOADS: usize = 100_000;
-    let spent = best(|| {
-        let mut world = World::new(queues(1_000, 1_000));
-        world.engine.decide(1_000);
-        put_many(&mut world, WORKLOADS, 1_000);
-        let (spent, admitted) = drain(&mut world);
-        assert_eq!(admitted, WORKLOADS);
-        spent
-    });
-    let Spent { cpu, wall } = spent;
-    let each = cpu / u32::try_from(WORKLOADS).unwrap();
-    let second = 1.0 / each.as_secs_f64() / 1e6;
-    println!(
-        "{WORKLOADS} admissions at 1,000 ClusterQueues: {cpu:.1?} of the processor ({wall:.1?}), {each:.2?} each, \
-         {second:.2} million a second"
-    );
+    const QUEUES: usize = 1_000;
+    for (what, kinds) in [("alike", 1), ("of four kinds", 4), ("all different", WORKLOADS / QUEUES)] {
+        let spent = best(|| {
+            let mut world = World::new(queues(QUEUES, 10_000));
+            world.engine.decide(1_000);
+            put_many(&mut world, WORKLOADS, QUEUES, kinds);
+            let (spent, admitted) = drain(&mut world);
+            assert_eq!(admitted, WORKLOADS);
+            spent
+        });
+        let Spent { cpu, wall } = spent;
+        let each = cpu / u32::try_from(WORKLOADS).unwrap();
+        let second = 1.0 / each.as_secs_f64() / 1e6;
+        println!(
+            "{WORKLOADS} admissions at {QUEUES} ClusterQueues, {what}: {cpu:.1?} of the processor ({wall:.1?}), {each:.2?} \
+             each, {second:.2} million a second"
+        );
+    }
 }
 
 /// A long backlog in a few queues.
@@ -134,7 +141,7 @@ fn backlog() {
     let spent = best(|| {
         let mut world = World::new(queues(30, 10_000));
         world.engine.decide(1_000);
-        put_many(&mut world, WORKLOADS, 30);
+        put_many(&mut world, WORKLOADS, 30, 1);
         let (spent, admitted) = drain(&mut world);
         assert_eq!(admitted, WORKLOADS);
         spent

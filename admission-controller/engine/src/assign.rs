@@ -5,6 +5,7 @@
 //! [`Oracle`], for one flavor and resource at a time; the engine's own, [`VictimSearch`], searches for victims and undoes it.
 
 mod grade;
+mod precedent;
 mod progress;
 mod scan;
 mod spots;
@@ -13,7 +14,7 @@ mod suit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{ResourceList, ResourceName};
+use model::ResourceName;
 
 use crate::engine::Engine;
 use crate::few::Few;
@@ -27,10 +28,12 @@ use crate::topology::{Assignment as Topology, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 use crate::uid::Uid;
 use crate::workloads::WorkloadId;
+use precedent::Judgements;
+use progress::Tried;
 use scan::{Scan, Scanned};
 
+pub(crate) use precedent::Precedent;
 pub use progress::Progress;
-use progress::Tried;
 pub use suit::TopologyDefect;
 
 /// What it takes to get a flavor; later is better.
@@ -180,11 +183,11 @@ pub struct Attempt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSetFlavors {
     /// The pod set.
-    pub name: String,
+    pub name: Arc<str>,
     /// How many pods.
     pub count: i64,
     /// What they ask for together.
-    pub requests: ResourceList,
+    pub requests: Few<ResourceName, i64>,
     /// The flavor of each resource; empty where one of them finds none.
     pub flavors: Few<ResourceName, FlavorChoice>,
     /// What stands in the way, sorted; empty when it fits.
@@ -264,7 +267,7 @@ impl FlavorAssignment {
 }
 
 /// How a workload could get its quota.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Now.
     Fit,
@@ -275,10 +278,10 @@ pub(crate) enum Verdict {
 }
 
 /// Where a workload's quota would come from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
     pub(crate) admission: Arc<Admission>,
-    pub(crate) usage: Usage,
+    pub(crate) usage: Arc<Usage>,
     pub(crate) places: Places,
     pub(crate) verdict: Verdict,
     /// How far up the tree it borrows; 0 within its queue's own quota.
@@ -330,6 +333,24 @@ impl Engine {
         queue: NodeId,
         ask: Ask<'_>,
     ) -> Result<Assignment, NoFit> {
+        if let Some(found) = self.found_before(who, queue, ask) {
+            debug_assert!(self.search(who, queue, ask).is_ok_and(|(anew, _)| anew == found));
+            return Ok(found);
+        }
+        let (found, judged) = self.search(who, queue, ask)?;
+        if let Some(judged) = judged {
+            self.set_precedent(who, queue, judged, &found);
+        }
+        Ok(found)
+    }
+
+    /// What is found, and on which judgements it rests if on nothing else.
+    fn search(
+        &mut self,
+        who: WorkloadId,
+        queue: NodeId,
+        ask: Ask<'_>,
+    ) -> Result<(Assignment, Option<Judgements>), NoFit> {
         let mut search = VictimSearch::default();
         let Scanned { mut found, usage, wishes, placed, waits } = self.scan(who, queue, ask, &mut search);
         let usage = on_top(usage);
@@ -348,9 +369,11 @@ impl Engine {
                 } else if waits {
                     verdict = Verdict::Wait;
                 }
+                let judged = self.judgements(who, queue, ask, &found);
                 let admission = found.into_admission(&self.queues[queue].name);
                 let places = self.places_of(who, &admission);
-                Ok(Assignment { admission, usage, places, verdict, height, tried })
+                let usage = Arc::new(usage);
+                Ok((Assignment { admission, usage, places, verdict, height, tried }, judged))
             }
             None => {
                 // Somewhere it would be: what is kept for it shall be there.
@@ -380,7 +403,8 @@ impl Engine {
         let height = found.height;
         let admission = found.into_admission(&self.queues[queue].name);
         let places = self.places_of(who, &admission);
-        Some(Assignment { admission, usage, places, verdict: Verdict::Fit, height, tried: Tried::new() })
+        let (usage, verdict, tried) = (Arc::new(usage), Verdict::Fit, Tried::new());
+        Some(Assignment { admission, usage, places, verdict, height, tried })
     }
 
     /// What has to be freed by others.

@@ -193,7 +193,7 @@ impl Engine {
         Turns::fair(&self.tree, entries, self.settings.non_borrowing_first, |entry| Entrant {
             node: entry.head.queue,
             usage: match &entry.found {
-                Ok(assignment) => assignment.usage.clone(),
+                Ok(assignment) => assignment.usage.as_ref().clone(),
                 Err(no_fit) => no_fit.usage.clone(),
             },
             order: entry.head.order.in_cycle(by_priority),

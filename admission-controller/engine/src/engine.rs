@@ -143,6 +143,7 @@ impl Engine {
             }
             (queue.inactive, queue.places_all, queue.has_choice) = (inactive, places_all, has_choice);
             queue.blocked = None;
+            queue.precedents.clear();
             queue.generation += 1;
             self.queues.touch(id);
         }

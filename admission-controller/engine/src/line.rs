@@ -194,6 +194,11 @@ impl Shape {
         let alike = (*priority, *preemption_gated, seldom.elastic, replaces, asked, flavors);
         Self(shapes.share(Arc::new(alike)))
     }
+
+    /// Whether it is the same. Equal ones are made once, so that nothing has to be read.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// A line is packed when so many, and half of all, were put into it.

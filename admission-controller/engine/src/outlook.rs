@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use model::ResourceName;
 
@@ -34,7 +35,7 @@ const PLENTY: i64 = i64::MAX / 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balance {
     /// The pod set.
-    pub pod_set: String,
+    pub pod_set: Arc<str>,
     /// The flavor.
     pub flavor: FlavorName,
     /// The resource.
@@ -76,7 +77,7 @@ pub enum Remedy {
     /// Its ClusterQueue may borrow more.
     RaiseBorrowingLimit(Vec<Raise>),
     /// It has only so many pods in each pod set, those that are done among them.
-    FewerPods(Vec<(String, i64)>),
+    FewerPods(Vec<(Arc<str>, i64)>),
 }
 
 /// A workload that waits, looked at closely.
@@ -206,7 +207,7 @@ impl Engine {
         let Some(record) = self.workloads.get(who) else { return Vec::new() };
         let replaced = self.adds_to(who, queue).map(|(_, admission)| admission);
         let held = |pod_set: &str, resource: &ResourceName| {
-            let held = replaced.iter().flat_map(|held| &held.pod_sets).find(|one| one.name == pod_set);
+            let held = replaced.iter().flat_map(|held| &held.pod_sets).find(|one| &*one.name == pod_set);
             held.and_then(|held| held.usage.get(resource)).copied().unwrap_or(0)
         };
         let mut balances = Vec::new();

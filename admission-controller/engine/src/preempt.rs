@@ -29,7 +29,7 @@ pub(crate) use again::{Displacements, Rival};
 use ranking::Ranking;
 
 /// A workload to be preempted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) who: WorkloadId,
     pub(crate) queue: NodeId,

@@ -176,7 +176,7 @@ impl Engine {
     /// what is kept for others is charged, and without it the assignment might be a better one.
     pub(crate) fn take(&mut self, head: &Head, assignment: Assignment, held_back: bool, now_ms: i64) -> Done {
         let Assignment { admission, usage, places, verdict, .. } = assignment;
-        let granted = Granted { admission, usage: Arc::new(usage), places };
+        let granted = Granted { admission, usage, places };
         // Those who leave already are as good as told to leave for it.
         if !matches!(verdict, Verdict::Fit) && self.is_gated(head.who()) {
             self.forget_progress(head.who());

@@ -1,8 +1,6 @@
 //! Promises of room that others have still to leave: they are kept when it comes back, and given up when it will not, or when
 //! there is something else to be had at once.
 
-use std::sync::Arc;
-
 use model::planted::Bug;
 
 use crate::assign::Assignment;
@@ -121,7 +119,7 @@ impl Engine {
         } else if self.fits_instead(who, &claim, (&usage, &places), &[Ledger::Planned, Ledger::Held]) {
             self.displaces(who, &[]);
             self.displacements.forget(who);
-            self.reserve(who, admission, Arc::new(usage), places, now_ms);
+            self.reserve(who, admission, usage, places, now_ms);
             self.released = true;
             self.freed.insert(claim.queue);
             self.freed.extend(self.queues_beside(&claim.places));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
+use crate::assign::Precedent;
 use crate::input::{ClusterQueue, QueueingStrategy};
 use crate::line::{Consumptions, Line, Order, Parked, Shape};
 use crate::names::ClusterQueueName;
@@ -39,6 +40,8 @@ pub(crate) struct Queue {
     pub(crate) has_choice: bool,
     /// The head of a StrictFIFO queue that was found not to fit.
     pub(crate) blocked: Option<Order>,
+    /// What was found for those of late.
+    pub(crate) precedents: Vec<Precedent>,
     touched: bool,
     /// Goes up when its quota may have changed or some of it came back.
     pub(crate) generation: u64,
@@ -64,6 +67,7 @@ impl Queue {
             places_all: false,
             has_choice: false,
             blocked: None,
+            precedents: Vec::new(),
             touched: false,
             generation: 0,
             wakes: 0,

@@ -76,7 +76,7 @@ pub enum Obstacle {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSetObstacles {
     /// The pod set.
-    pub pod_set: String,
+    pub pod_set: Arc<str>,
     /// What stands in the way, sorted.
     pub obstacles: Vec<Obstacle>,
     /// The hardest kind of it that counts: an alternative that only has to wait makes up for one that never serves.

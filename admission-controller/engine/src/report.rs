@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use model::planted::Bug;
 use model::{ResourceList, ResourceName};
@@ -246,7 +247,7 @@ impl Engine {
     }
 
     /// What the pods of each pod set ask for together.
-    pub fn requests_of(&self, uid: &Uid) -> Vec<(String, ResourceList)> {
+    pub fn requests_of(&self, uid: &Uid) -> Vec<(Arc<str>, ResourceList)> {
         let pod_sets = self.workloads.named(uid).map(|record| &*record.workload.pod_sets);
         pod_sets.into_iter().flatten().map(|one| (one.name.clone(), one.total())).collect()
     }

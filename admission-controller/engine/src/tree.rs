@@ -393,6 +393,19 @@ impl Tree {
         (self.height(top), false)
     }
 
+    /// Whether a ClusterQueue may take so much.
+    pub(crate) fn is_free(&self, id: NodeId, pair: FlavorResource, ledger: Ledger, amount: i128) -> bool {
+        amount <= self.available(id, pair, ledger).max(0)
+    }
+
+    /// How far up quota comes from for so much, if it is there in both books: those who leave count as long as they are there.
+    pub(crate) fn height_if_free(&self, id: NodeId, pair: FlavorResource, amount: i128) -> Option<u32> {
+        let height = |ledger| self.borrow_height(id, pair, ledger, amount).0;
+        let free = |ledger| self.is_free(id, pair, ledger, amount);
+        (amount <= self.maximum(id, pair) && free(Ledger::Planned) && free(Ledger::Held))
+            .then(|| height(Ledger::Planned).max(height(Ledger::Held)))
+    }
+
     /// What a node uses, by pair, for reports and for comparing with a recount.
     pub(crate) fn usage_of(&self, id: NodeId, ledger: Ledger) -> BTreeMap<FlavorResource, i128> {
         self.nodes[id.0 as usize]

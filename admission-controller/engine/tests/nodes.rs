@@ -302,7 +302,7 @@ fn there_is_no_place_where_checks_contradict_the_pods_or_one_another() {
         one.standing = holds(&one, "a", None);
         one.checks_passed = true;
         let update = |value: &&str| {
-            let (name, node_selector) = ("main".to_owned(), [label(value)].into());
+            let (name, node_selector) = ("main".into(), [label(value)].into());
             PodSetUpdate { name, node_selector, ..PodSetUpdate::default() }
         };
         one.seldom.updates = checks.iter().map(update).collect();
@@ -390,7 +390,7 @@ fn pods_that_stay_when_a_node_is_replaced_are_not_counted_twice_for_flavors_that
 fn a_leader_that_asks_for_nothing_uses_nothing_of_its_workers_flavor() {
     let mut world = world(&["n1"], &[("a", 4)]);
     let workers = PodSet { group: Some("g".into()), ..pods("workers", 2, 1, on_one_host()) };
-    let (name, requests, pod_requests) = ("leader".to_owned(), Default::default(), Arc::default());
+    let (name, requests, pod_requests) = ("leader".into(), Default::default(), Arc::default());
     let leader = PodSet { name, count: 1, requests, pod_requests, ..workers.clone() };
     world.put(job("job", "a", [leader, workers]));
     world.settle();
@@ -565,7 +565,7 @@ fn there_is_no_place_where_checks_contradict_the_labels_of_the_pods() {
     let (label, given, wanted) = ("tier".into(), "one".into(), "two".into());
     let conflict = SelectorConflict { label, given, wanted };
     let update =
-        PodSetUpdate { name: "main".to_owned(), conflict: Some(conflict.clone()), ..PodSetUpdate::default() };
+        PodSetUpdate { name: "main".into(), conflict: Some(conflict.clone()), ..PodSetUpdate::default() };
     one.seldom.updates = vec![update];
     world.put(one);
     let [Decision::SetUnplaced(told)] = &world.engine.decide(0)[..] else { panic!("it has places") };

@@ -256,7 +256,7 @@ fn the_slice_that_is_replaced_is_not_told_to_leave() {
 }
 
 fn fewer(count: i64) -> Remedy {
-    Remedy::FewerPods(vec![("main".to_owned(), count)])
+    Remedy::FewerPods(vec![("main".into(), count)])
 }
 
 /// Of two pod sets one finds another flavor.
@@ -479,7 +479,7 @@ fn what_is_told_to_help_does_and_less_of_it_does_not() {
             let all_gone = small.would_help(&uid, &Remedy::Leave(holders.clone()));
             assert_eq!(has(|one| matches!(one, Remedy::Leave(_))), all_gone, "seed {seed}, {uid}");
             let alone = own.pod_sets[0].count > 1
-                && small.would_help(&uid, &Remedy::FewerPods(vec![("main".to_owned(), 1)]));
+                && small.would_help(&uid, &Remedy::FewerPods(vec![("main".into(), 1)]));
             assert_eq!(has(|one| matches!(one, Remedy::FewerPods(_))), alone, "seed {seed}, {uid}");
             for remedy in &outlook.remedies {
                 assert!(small.would_help(&uid, remedy), "seed {seed}, {uid}: {remedy:?}");

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crds::reasons::workload as tokens;
 use crds::view::workload::{AdmissionCheckState, ReclaimablePod, Requested, Workload};
@@ -303,7 +304,7 @@ fn is_weighed(reason: &PendingReason) -> bool {
 pub fn pending(
     view: &Workload,
     reason: &PendingReason,
-    requests: &[(String, ResourceList)],
+    requests: &[(Arc<str>, ResourceList)],
     waits_for_pods: bool,
     now: Timestamp,
 ) -> Option<Value> {
@@ -391,7 +392,7 @@ mod tests {
     fn told(object: &mut Value, reason: &PendingReason, gpus: i64) -> bool {
         // The least that there can be is not read as it is written.
         let amounts = ResourceList::from([("nvidia.com/gpu".into(), gpus), ("memory".into(), i64::MIN)]);
-        let body = pending(&read(object), reason, &[("main".to_owned(), amounts)], false, now());
+        let body = pending(&read(object), reason, &[("main".into(), amounts)], false, now());
         wrote(object, body)
     }
 

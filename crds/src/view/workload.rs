@@ -295,10 +295,10 @@ pub struct Requested(NonZeroU64);
 
 impl Requested {
     /// What these pod sets ask for, in base units.
-    pub fn of(pod_sets: &[(String, ResourceList)]) -> Self {
+    pub fn of(pod_sets: &[(impl AsRef<str>, ResourceList)]) -> Self {
         let mut hasher = DefaultHasher::new();
         for (name, amounts) in pod_sets {
-            name.hash(&mut hasher);
+            name.as_ref().hash(&mut hasher);
             amounts.len().hash(&mut hasher);
             for (resource, amount) in amounts {
                 // No quantity is below that, so this is what the very least reads as.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::{ResourceList, ResourceName};
+use model::ResourceName;
 use smallvec::SmallVec;
 
 use super::grade::{Best, Grade, Way};
@@ -30,7 +30,7 @@ struct Member<'a> {
     index: usize,
     pod_set: &'a PodSet,
     count: i64,
-    requests: ResourceList,
+    requests: Few<ResourceName, i64>,
 }
 
 /// Pod sets that get the same flavors: mostly one.
@@ -154,10 +154,10 @@ impl<'a> Scan<'a> {
     }
 
     /// What all pods of the set use together. The input is checked (`Workload::defect`), so nothing saturates here.
-    fn totals(&self, pod_set: &PodSet, count: i64) -> ResourceList {
-        let mut totals = ResourceList::new();
+    fn totals(&self, pod_set: &PodSet, count: i64) -> Few<ResourceName, i64> {
         let each = pod_set.requests.iter();
-        totals.extend(each.map(|(resource, amount)| (resource.clone(), amount.saturating_mul(count))));
+        let mut totals: Few<_, _> =
+            each.map(|(resource, amount)| (resource.clone(), amount.saturating_mul(count))).collect();
         if self.covers(ResourceName::PODS) {
             totals.insert(ResourceName::new(ResourceName::PODS), count);
         }
@@ -263,7 +263,7 @@ impl<'a> Scan<'a> {
 
     /// What the replaced slice uses for this pod set.
     fn held_before(&self, pod_set: &str, resource: &ResourceName) -> i64 {
-        let held = self.ask.replaced.and_then(|held| held.pod_sets.iter().find(|one| one.name == pod_set));
+        let held = self.ask.replaced.and_then(|held| held.pod_sets.iter().find(|one| &*one.name == pod_set));
         held.and_then(|held| held.usage.get(resource)).copied().unwrap_or(0)
     }
 
@@ -416,6 +416,9 @@ impl<'a> Scan<'a> {
         let previously = self.usage.get(&pair).copied().unwrap_or(0);
         let total = previously.saturating_add(amount);
         let (node, tree) = (self.node, &self.engine.tree);
+        if let Some(height) = tree.height_if_free(node, pair, i128::from(total)) {
+            return Found { grade: Grade { way: Way::Fit, height }, obstacle: None, hindrance: None };
+        }
         let maximum = tree.maximum(node, pair);
         if i128::from(total) > maximum {
             let maximum = i64::try_from(maximum).unwrap_or(i64::MAX);
@@ -430,13 +433,9 @@ impl<'a> Scan<'a> {
         }
         let total_wide = i128::from(total);
         let (height, lender_below_root) = tree.borrow_height(node, pair, Ledger::Planned, total_wide);
-        let within = |ledger| total_wide <= tree.available(node, pair, ledger).max(0);
-        if within(Ledger::Planned) {
+        if tree.is_free(node, pair, Ledger::Planned, total_wide) {
             // Those who leave count as long as they are there.
-            let grade = if within(Ledger::Held) {
-                let while_they_leave = tree.borrow_height(node, pair, Ledger::Held, total_wide).0;
-                Grade { way: Way::Fit, height: height.max(while_they_leave) }
-            } else if self.may_displace(pair, total, lender_below_root)
+            let grade = if self.may_displace(pair, total, lender_below_root)
                 && self.engine.could_displace_who_leaves(self.who, node, pair, total)
             {
                 Grade { way: Way::Wait, height }
@@ -477,10 +476,10 @@ impl<'a> Scan<'a> {
 }
 
 /// What pod sets ask for together.
-fn together(members: &[Member<'_>]) -> ResourceList {
-    let mut asked = ResourceList::new();
+fn together(members: &[Member<'_>]) -> Few<ResourceName, i64> {
+    let mut asked = Few::new();
     for (resource, amount) in members.iter().flat_map(|member| &member.requests) {
-        let sum = asked.entry(resource.clone()).or_insert(0);
+        let sum: &mut i64 = asked.get_or_insert(resource.clone(), 0);
         *sum = sum.saturating_add(*amount);
     }
     asked

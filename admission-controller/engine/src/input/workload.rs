@@ -18,7 +18,7 @@ use crate::uid::Uid;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodSet {
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// How many pods, without those that are done and whose quota was given back (`reclaimablePods`).
     pub count: i64,
     /// How many are done. Who is admitted in part is given fewer than all of them were, done or not.
@@ -75,7 +75,7 @@ impl PodSet {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSetAssignment {
     /// The pod set.
-    pub name: String,
+    pub name: Arc<str>,
     /// The flavor each resource is taken from.
     pub flavors: Few<ResourceName, FlavorName>,
     /// What all its pods together use.
@@ -101,7 +101,7 @@ pub enum DelayedTopology {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSetUpdate {
     /// The pod set.
-    pub name: String,
+    pub name: Arc<str>,
     /// Labels its nodes have besides.
     pub node_selector: Labels,
     /// Taints it tolerates besides.

@@ -8,7 +8,7 @@ use quota_engine::assign::{
     Ask, Attempt, FlavorAssignment, Mode, Oracle, PodSetFlavors, Possibility, Question, Simulated,
 };
 use quota_engine::input::{Admission, PodSetAssignment};
-use quota_engine::{Engine, FlavorName, Hindrance};
+use quota_engine::{Engine, Few, FlavorName, Hindrance};
 use serde_json::{Value, json};
 
 use super::cycle::{file, gates};
@@ -98,7 +98,7 @@ fn values(map: &Value) -> Vec<Value> {
 /// The admission of the slice that a case replaces.
 fn replaced(slice: &Value) -> Option<Admission> {
     let sets = slice["TotalRequests"].as_array()?.iter().map(|set| PodSetAssignment {
-        name: set["Name"].as_str().unwrap().to_owned(),
+        name: set["Name"].as_str().unwrap().into(),
         flavors: set["Flavors"]
             .as_object()
             .into_iter()
@@ -164,11 +164,11 @@ fn leader(case: &Case) -> Verdict {
     let wrong = found.pod_sets.iter().filter(|set| set.topology_defect.is_some());
     differences.same::<BTreeSet<String>, _>(
         "errors",
-        wrong.map(|set| set.name.clone()).collect(),
+        wrong.map(|set| set.name.to_string()).collect(),
         keys(&tc["wantPodSetErrors"]),
     );
     let given: BTreeMap<String, _> =
-        found.pod_sets.iter().map(|set| (set.name.clone(), flavors_of(set))).collect();
+        found.pod_sets.iter().map(|set| (set.name.to_string(), flavors_of(set))).collect();
     let wanted: BTreeMap<String, _> = tc["wantPodSetFlavors"]
         .as_object()
         .into_iter()
@@ -365,7 +365,7 @@ fn compare(tc: &Value, found: &FlavorAssignment) -> Verdict {
     let sets = wanted["PodSets"].as_array().map(Vec::as_slice).unwrap_or_default();
     differences.same(
         "PodSets",
-        found.pod_sets.iter().map(|set| set.name.as_str()).collect::<Vec<_>>(),
+        found.pod_sets.iter().map(|set| &*set.name).collect::<Vec<_>>(),
         sets.iter().map(|set| set["Name"].as_str().unwrap()).collect::<Vec<_>>(),
     );
     for (given, wanted) in found.pod_sets.iter().zip(sets) {
@@ -377,7 +377,7 @@ fn compare(tc: &Value, found: &FlavorAssignment) -> Verdict {
 fn pod_set(differences: &mut Differences, given: &PodSetFlavors, wanted: &Value) {
     let name = &given.name;
     differences.number(&format!("{name}: Count"), given.count, &wanted["Count"]);
-    let requests: BTreeMap<ResourceName, i64> = wanted["Requests"]
+    let requests: Few<ResourceName, i64> = wanted["Requests"]
         .as_object()
         .into_iter()
         .flatten()

@@ -78,7 +78,7 @@ fn quota_request(case: &Case) -> Verdict {
             sets.map(|set| {
                 let flavors = set.flavors.iter();
                 let flavors = flavors.map(|(resource, flavor)| (resource.to_string(), flavor.to_string()));
-                (set.name.clone(), set.count, set.usage.clone().into_iter().collect(), flavors.collect())
+                (set.name.to_string(), set.count, set.usage.clone().into_iter().collect(), flavors.collect())
             })
             .collect()
         }
@@ -87,7 +87,7 @@ fn quota_request(case: &Case) -> Verdict {
             sets.map(|set| {
                 let mut set = set.clone();
                 devices(tc, &set.name).count_in(&mut set.requests);
-                (set.name.clone(), set.count, set.total(), BTreeMap::new())
+                (set.name.to_string(), set.count, set.total(), BTreeMap::new())
             })
             .collect()
         }

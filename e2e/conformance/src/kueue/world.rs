@@ -53,7 +53,7 @@ pub(crate) fn flavors_of(admission: &Admission) -> Flavors {
         .iter()
         .flat_map(|set| {
             set.flavors.iter().map(|(resource, flavor)| {
-                ((set.name.clone(), resource.as_str().to_owned()), flavor.as_str().to_owned())
+                ((set.name.to_string(), resource.as_str().to_owned()), flavor.as_str().to_owned())
             })
         })
         .collect()

@@ -1,0 +1,131 @@
+//! What was found for a workload is found for its like without a search, as long as a search would find it. In these tests, as in
+//! all that are built with debug assertions, the engine searches all the same and compares.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::sync::Arc;
+
+use model::ResourceName;
+use model::node::{Taint, TaintEffect};
+use quota_engine::input::*;
+use quota_engine::*;
+use support::*;
+
+/// Two flavors, of which the first lends 4 GPUs to the queue besides its own 4; the queue rather takes the second than borrows.
+fn queue(flavors: &[(&str, i64)]) -> Event {
+    let flavors: Vec<_> =
+        flavors.iter().map(|(name, nominal)| (*name, quota(*nominal, None, None))).collect();
+    let mut queue = cluster_queue("cq", Some("pool"), gpus(&flavors));
+    queue.fungibility.when_can_borrow = Search::TryNext;
+    Event::ClusterQueue(queue)
+}
+
+fn world() -> World {
+    let lender = cluster_queue("lender", Some("pool"), gpus(&[("a100", quota(4, None, None))]));
+    World::new([
+        Event::Flavor(flavor("a100")),
+        Event::Flavor(flavor("h100")),
+        Event::ClusterQueue(lender),
+        Event::LocalQueue(local_queue("lender")),
+        queue(&[("a100", 4), ("h100", 4)]),
+        Event::LocalQueue(local_queue("cq")),
+    ])
+}
+
+fn admission<'a>(world: &'a World, uid: &str) -> &'a Arc<Admission> {
+    let Standing::Reserved { admission, .. } = &world.workloads[&Uid::from(uid)].standing else {
+        panic!("{uid} has no quota")
+    };
+    admission
+}
+
+#[test]
+fn who_asks_for_the_same_is_given_the_same_while_it_is_there() {
+    let mut world = world();
+    for (number, flavor) in ["a100"; 4].into_iter().chain(["h100"; 4]).chain(["a100"; 4]).enumerate() {
+        let uid = format!("job-{number}");
+        world.put(workload(&uid, "cq", 1, 0));
+        world.settle();
+        assert_eq!(world.flavor_of(&uid), Some(flavor), "{uid}");
+    }
+    world.put(workload("late", "cq", 1, 0));
+    world.settle();
+    assert_eq!(world.flavor_of("late"), None);
+    // It was found once for the first four; of the others each search looked at both flavors.
+    assert!(Arc::ptr_eq(admission(&world, "job-0"), admission(&world, "job-3")));
+    assert!(!Arc::ptr_eq(admission(&world, "job-4"), admission(&world, "job-5")));
+}
+
+#[test]
+fn what_was_found_does_not_outlive_what_it_rests_on() {
+    type Change = fn(&mut World, &mut Workload);
+    let changes: [(&str, Change, Option<&str>); 11] = [
+        ("nothing", |_, _| (), Some("a100")),
+        ("another priority", |_, next| next.priority = 7, Some("a100")),
+        (
+            "a taint",
+            |world, _| {
+                let taint = Taint { key: "k".into(), value: String::new(), effect: TaintEffect::NoSchedule };
+                world.engine.apply(Event::Flavor(Flavor { taints: vec![taint], ..flavor("a100") }));
+            },
+            Some("h100"),
+        ),
+        ("the other first", |world, _| world.engine.apply(queue(&[("h100", 4), ("a100", 4)])), Some("h100")),
+        ("less quota", |world, _| world.engine.apply(queue(&[("a100", 1), ("h100", 4)])), Some("h100")),
+        ("one flavor", |world, _| world.engine.apply(queue(&[("h100", 4)])), Some("h100")),
+        ("no flavor", |world, _| world.engine.apply(Event::FlavorGone("a100".into(), "a100".into())), None),
+        (
+            "others take more than there is",
+            |world, _| {
+                world.put(workload("more", "cq", 3, 0));
+                world.settle();
+            },
+            Some("h100"),
+        ),
+        ("more pods", |_, next| pod_set(next).count = 4, Some("h100")),
+        (
+            "another flavor allowed",
+            |_, next| next.seldom.allowed_flavors = Some(["h100".into()].into()),
+            Some("h100"),
+        ),
+        (
+            "another resource",
+            |_, next| pod_set(next).requests = [(ResourceName::from("cpu"), 1)].into(),
+            None,
+        ),
+    ];
+    for (name, change, flavor) in changes {
+        let mut world = world();
+        world.put(workload("first", "cq", 1, 0));
+        world.settle();
+        let mut next = workload("next", "cq", 1, 0);
+        change(&mut world, &mut next);
+        world.put(next);
+        world.settle();
+        assert_eq!(world.flavor_of("next"), flavor, "{name}");
+    }
+}
+
+/// The second of two pod sets takes what the first has left of the same quota.
+#[test]
+fn pod_sets_are_counted_together() {
+    let mut world = world();
+    for (uid, flavors) in [("one", ["a100", "a100"]), ("two", ["a100", "a100"]), ("three", ["h100", "h100"])]
+    {
+        let mut job = workload(uid, "cq", 1, 0);
+        let workers = PodSet { name: "workers".into(), ..job.pod_sets[0].clone() };
+        add_pod_set(&mut job, workers);
+        world.put(job);
+        if uid == "two" {
+            // Three are left of four: one pod set would fit beside it, two do not.
+            world.put(workload("one more", "lender", 1, 0));
+        }
+        world.settle();
+        let given: Vec<_> =
+            admission(&world, uid).pod_sets.iter().map(|one| one.flavors[GPU].as_str()).collect();
+        assert_eq!(given, flavors, "{uid}");
+    }
+    assert!(Arc::ptr_eq(admission(&world, "one"), admission(&world, "two")));
+}
