@@ -98,8 +98,8 @@ pub struct Outlook {
 }
 
 impl Engine {
-    /// Looks closely at a workload that waits in a queue; `None` where it does not. What it finds is not written down: the
-    /// engine decides the same with and without having been asked.
+    /// Looks closely at a workload that waits in a queue; `None` where it does not. What it finds decides nothing: the engine
+    /// does the same with and without having been asked.
     pub fn outlook(&mut self, uid: &Uid) -> Option<Outlook> {
         self.reconfigure();
         let who = self.workloads.id(uid)?;

@@ -108,6 +108,39 @@ fn what_was_found_does_not_outlive_what_it_rests_on() {
     }
 }
 
+/// Two groups have the same resource, which only an object has that no webhook has seen: what is found in the second takes the place of
+/// what was found in the first, but both have to serve.
+#[test]
+fn a_resource_of_two_groups_is_judged_in_both() {
+    let (memory, cpu) = (ResourceName::from("memory"), ResourceName::from("cpu"));
+    let group = |covered: &[&ResourceName], name: &str, nominal: i64| ResourceGroup {
+        covered: covered.iter().map(|one| (*one).clone()).collect(),
+        flavors: vec![FlavorQuotas {
+            flavor: name.into(),
+            resources: covered.iter().map(|one| ((*one).clone(), quota(nominal, None, None))).collect(),
+        }],
+    };
+    let groups = vec![group(&[&memory], "a100", 0), group(&[&memory, &cpu], "h100", 10)];
+    let lender = cluster_queue("lender", Some("pool"), vec![group(&[&memory], "a100", 2)]);
+    let mut world = World::new([
+        Event::Flavor(flavor("a100")),
+        Event::Flavor(flavor("h100")),
+        Event::ClusterQueue(lender),
+        Event::LocalQueue(local_queue("lender")),
+        Event::ClusterQueue(cluster_queue("cq", Some("pool"), groups)),
+        Event::LocalQueue(local_queue("cq")),
+    ]);
+    let both = [(memory.clone(), 1), (cpu, 1)];
+    let asks = [("first", "cq", &both[..]), ("other", "lender", &[(memory, 2)]), ("second", "cq", &both[..])];
+    for (uid, queue, asked) in asks {
+        let mut one = workload(uid, queue, 1, 0);
+        pod_set(&mut one).requests = asked.iter().cloned().collect();
+        world.put(one);
+        world.settle();
+    }
+    assert_eq!(["first", "other", "second"].map(|uid| world.is_admitted(uid)), [true, true, false]);
+}
+
 /// The second of two pod sets takes what the first has left of the same quota.
 #[test]
 fn pod_sets_are_counted_together() {

@@ -62,11 +62,13 @@ impl Engine {
         if !ask.is_plain() || queue.places_all || record.workload.pod_sets.iter().any(wants_more) {
             return None;
         }
-        let groups = &queue.spec.as_ref()?.groups;
+        let spec = queue.spec.as_ref()?;
         let mut judged = Judgements::new();
         for one in &found.pod_sets {
             for (resource, choice) in one.flavors.iter() {
-                let group = groups.iter().find(|group| group.covered.contains(resource))?;
+                let mut groups = spec.groups.iter().filter(|group| group.covered.contains(resource));
+                // Of a resource that two of them have, which no webhook lets through, it was judged twice, and one choice is left.
+                let (Some(group), None) = (groups.next(), groups.next()) else { return None };
                 let is_first = choice.tried == Some(0) || group.flavors.len() == 1;
                 if choice.mode != Mode::Fit || !is_first {
                     return None;
