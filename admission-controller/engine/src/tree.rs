@@ -81,6 +81,11 @@ impl Cell {
         (self.local() - self.used[ledger as usize]).max(0)
     }
 
+    /// What a parent's sums are made of: what is lent to it, and what is used of it, by ledger.
+    fn passed_up(&self) -> [i128; 3] {
+        [self.subtree - self.local(), self.overflow(Ledger::Held), self.overflow(Ledger::Planned)]
+    }
+
     /// What is used beyond the local quota, and so from the parent's.
     fn overflow(&self, ledger: Ledger) -> i128 {
         (self.used[ledger as usize] - self.local()).max(0)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::ResourceName;
 
-use super::{Cell, FlavorResource, Ledger, NodeId, NodeName, Tree};
+use super::{Cell, FlavorResource, NodeId, NodeName, Tree};
 use crate::input::{Quota, ResourceGroup, Weight};
 
 impl Tree {
@@ -44,12 +44,22 @@ impl Tree {
 
     /// Gives a node other quotas of pairs that it has, in a what-if: what fair sharing goes by stays as it is.
     pub(crate) fn set_quotas(&mut self, id: NodeId, quotas: Vec<(FlavorResource, Quota)>) {
-        let cells = &mut self.nodes[id.0 as usize].cells;
+        let way: Vec<NodeId> = self.path(id).collect();
         for (pair, quota) in quotas {
-            cells.get_mut(&pair).into_iter().for_each(|cell| cell.quota = quota);
-        }
-        for id in self.path(id).collect::<Vec<_>>() {
-            self.sum_up(id);
+            let mut more = [0; 3];
+            for at in &way {
+                let Some(cell) = self.nodes[at.0 as usize].cells.get_mut(&pair) else { break };
+                let before = cell.passed_up();
+                if *at == id {
+                    more[0] = i128::from(quota.nominal) - i128::from(cell.quota.nominal);
+                    cell.quota = quota;
+                }
+                let [subtree, held, planned] = more;
+                cell.subtree += subtree;
+                cell.used = [cell.used[0] + held, cell.used[1] + planned];
+                let after = cell.passed_up();
+                more = std::array::from_fn(|index| after[index] - before[index]);
+            }
         }
     }
 
@@ -151,17 +161,15 @@ impl Tree {
 
     fn sum_up(&mut self, id: NodeId) {
         let is_cohort = matches!(self.nodes[id.0 as usize].name, NodeName::Cohort(_));
-        let mut sums: BTreeMap<FlavorResource, (i128, [i128; 2], bool)> = BTreeMap::new();
+        let mut sums: BTreeMap<FlavorResource, ([i128; 3], bool)> = BTreeMap::new();
         let mut height = 0;
         for child in self.nodes[id.0 as usize].children.clone() {
             let child = &self.nodes[child.0 as usize];
             height = height.max(child.height + 1);
             for (pair, cell) in child.cells.iter() {
-                let sum = sums.entry(*pair).or_default();
-                sum.0 += cell.subtree - cell.local();
-                sum.1[0] += cell.overflow(Ledger::Held);
-                sum.1[1] += cell.overflow(Ledger::Planned);
-                sum.2 |= cell.covered;
+                let (sum, covered) = sums.entry(*pair).or_default();
+                sum.iter_mut().zip(cell.passed_up()).for_each(|(sum, more)| *sum += more);
+                *covered |= cell.covered;
             }
         }
         let node = &mut self.nodes[id.0 as usize];
@@ -170,7 +178,7 @@ impl Tree {
             node.cells.get_or_insert(*pair, Cell::EMPTY);
         }
         for (pair, cell) in node.cells.iter_mut() {
-            let (subtree, used, covered) = sums.get(pair).copied().unwrap_or_default();
+            let ([subtree, used @ ..], covered) = sums.get(pair).copied().unwrap_or_default();
             cell.subtree = i128::from(cell.quota.nominal) + subtree;
             cell.covered = cell.declared || covered;
             if is_cohort {

@@ -97,6 +97,41 @@ fn a_what_if_leaves_no_trace() {
     assert_eq!(before, after);
 }
 
+/// Other quotas in a what-if leave the sums as they would be had the object had them.
+#[test]
+fn sums_follow_a_quota() {
+    let nodes = |tree: &Tree| -> Vec<(i128, [i128; 2])> {
+        let cells = tree.nodes.iter().flat_map(|node| node.cells.values());
+        cells.map(|cell| (cell.subtree, cell.used)).collect()
+    };
+    let limits = [None, Some(0), Some(3), Some(40)];
+    let quotas = || [0, 5, 20].into_iter().flat_map(|nominal| limits.map(|lending| (nominal, lending)));
+    for (((before, lent_before), (after, lent_after)), used) in quotas()
+        .flat_map(|one| quotas().map(move |other| (one, other)))
+        .flat_map(|two| [0, 4, 30].map(|used| (two, used)))
+    {
+        let tree = |nominal: i64, lending: Option<i64>| {
+            let mut fixture = Fixture::new();
+            let queue = fixture.queue("queue", "team", nominal, None, lending);
+            fixture.queue("beside", "team", 2, None, Some(1));
+            let [team, pool] = ["team", "pool"].map(|name| fixture.tree.node(NodeName::Cohort(name.into())));
+            fixture.tree.configure(team, Some(pool), &groups(1, None, Some(6)));
+            fixture.queue("far", "pool", 8, None, None);
+            fixture.tree.refresh();
+            fixture.tree.add(queue, fixture.pair, Ledger::Held, used);
+            fixture.tree.add(queue, fixture.pair, Ledger::Planned, used / 2);
+            (fixture, queue)
+        };
+        let (mut changed, queue) = tree(before, lent_before);
+        let quota = Quota { nominal: after, borrowing_limit: None, lending_limit: lent_after };
+        let own = changed.tree.quotas(queue, std::iter::once(changed.pair));
+        changed.tree.set_quotas(queue, vec![(changed.pair, quota)]);
+        assert_eq!(nodes(&changed.tree), nodes(&tree(after, lent_after).0.tree), "{own:?} {quota:?} {used}");
+        changed.tree.set_quotas(queue, own);
+        assert_eq!(nodes(&changed.tree), nodes(&tree(before, lent_before).0.tree), "{quota:?} {used}");
+    }
+}
+
 #[test]
 fn the_largest_numbers_do_not_overflow() {
     let mut fixture = Fixture::new();
