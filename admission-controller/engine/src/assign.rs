@@ -28,7 +28,6 @@ use crate::topology::{Assignment as Topology, View};
 use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 use crate::uid::Uid;
 use crate::workloads::WorkloadId;
-use precedent::Judgements;
 use progress::Tried;
 use scan::{Scan, Scanned};
 
@@ -334,23 +333,15 @@ impl Engine {
         ask: Ask<'_>,
     ) -> Result<Assignment, NoFit> {
         if let Some(found) = self.found_before(who, queue, ask) {
-            debug_assert!(self.search(who, queue, ask).is_ok_and(|(anew, _)| anew == found));
+            debug_assert!(self.search(who, queue, ask).is_ok_and(|anew| anew == found));
             return Ok(found);
         }
-        let (found, judged) = self.search(who, queue, ask)?;
-        if let Some(judged) = judged {
-            self.set_precedent(who, queue, judged, &found);
-        }
+        let found = self.search(who, queue, ask)?;
+        self.note_precedent(who, queue, ask, &found);
         Ok(found)
     }
 
-    /// What is found, and on which judgements it rests if on nothing else.
-    fn search(
-        &mut self,
-        who: WorkloadId,
-        queue: NodeId,
-        ask: Ask<'_>,
-    ) -> Result<(Assignment, Option<Judgements>), NoFit> {
+    fn search(&mut self, who: WorkloadId, queue: NodeId, ask: Ask<'_>) -> Result<Assignment, NoFit> {
         let mut search = VictimSearch::default();
         let Scanned { mut found, usage, wishes, placed, waits } = self.scan(who, queue, ask, &mut search);
         let usage = on_top(usage);
@@ -369,11 +360,10 @@ impl Engine {
                 } else if waits {
                     verdict = Verdict::Wait;
                 }
-                let judged = self.judgements(who, queue, ask, &found);
                 let admission = found.into_admission(&self.queues[queue].name);
                 let places = self.places_of(who, &admission);
                 let usage = Arc::new(usage);
-                Ok((Assignment { admission, usage, places, verdict, height, tried }, judged))
+                Ok(Assignment { admission, usage, places, verdict, height, tried })
             }
             None => {
                 // Somewhere it would be: what is kept for it shall be there.

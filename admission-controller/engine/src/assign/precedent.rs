@@ -7,21 +7,18 @@
 
 use smallvec::SmallVec;
 
-use super::{Ask, Assignment, FlavorAssignment, Mode};
+use super::{Ask, Assignment, Verdict};
 use crate::engine::Engine;
 use crate::input::PodSet;
-use crate::line::Shape;
 use crate::tree::{FlavorResource, NodeId};
 use crate::workloads::WorkloadId;
 
-/// A queue remembers so many: those of more kinds at once are looked for like others.
+/// A queue remembers so many kinds: where more of them take turns, each is looked for.
 const MOST: usize = 8;
 
 /// A search in a queue that came to its end at once.
 #[derive(Debug)]
 pub(crate) struct Precedent {
-    /// Of whom.
-    shape: Shape,
     judged: Judgements,
     found: Assignment,
 }
@@ -29,79 +26,79 @@ pub(crate) struct Precedent {
 /// How one resource of a flavor was judged: there is this much, with what pod sets before take, and it borrows so far up the
 /// tree for it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Judgement {
+struct Judgement {
     pair: FlavorResource,
     total: i64,
     height: u32,
 }
 
-pub(super) type Judgements = SmallVec<[Judgement; 4]>;
+type Judgements = SmallVec<[Judgement; 4]>;
 
 impl Engine {
     /// What its like was found, if a search would find the same again.
     pub(super) fn found_before(&self, who: WorkloadId, queue: NodeId, ask: Ask<'_>) -> Option<Assignment> {
         let shape = &self.workloads.get(who).filter(|_| ask.is_plain())?.shape;
-        let precedent = self.queues[queue].precedents.iter().find(|one| one.shape.is(shape))?;
+        let (_, precedent) = self.queues[queue].precedents.iter().find(|(of, _)| of.is(shape))?;
+        let precedent = precedent.as_ref()?;
         let holds = |one: &Judgement| {
             self.tree.height_if_free(queue, one.pair, i128::from(one.total)) == Some(one.height)
         };
         precedent.judged.iter().all(holds).then(|| precedent.found.clone())
     }
 
-    /// How each resource was judged, where nothing else decides what a search finds: it fits, nothing is placed, no pod sets share
-    /// flavors, and no flavor but the first of its group was looked at.
-    pub(super) fn judgements(
-        &self,
-        who: WorkloadId,
-        queue: NodeId,
-        ask: Ask<'_>,
-        found: &FlavorAssignment,
-    ) -> Option<Judgements> {
-        let (record, queue) = (self.workloads.get(who)?, &self.queues[queue]);
-        let wants_more = |one: &PodSet| one.group.is_some() || one.topology.is_some();
-        if !ask.is_plain() || queue.places_all || record.workload.pod_sets.iter().any(wants_more) {
-            return None;
-        }
-        let spec = queue.spec.as_ref()?;
-        let mut judged = Judgements::new();
-        for one in &found.pod_sets {
-            for (resource, choice) in one.flavors.iter() {
-                let mut groups = spec.groups.iter().filter(|group| group.covered.contains(resource));
-                // Of a resource that two of them have, which no webhook lets through, it was judged twice, and one choice is left.
-                let (Some(group), None) = (groups.next(), groups.next()) else { return None };
-                let is_first = choice.tried == Some(0) || group.flavors.len() == 1;
-                if choice.mode != Mode::Fit || !is_first {
-                    return None;
-                }
-                let pair = self.tree.known_pair(&choice.flavor, resource)?;
-                let before =
-                    judged.iter().rev().find(|before| before.pair == pair).map_or(0, |one| one.total);
-                let total = before.saturating_add(one.requests.get(resource).copied().unwrap_or(0));
-                judged.push(Judgement { pair, total, height: choice.height });
-            }
-        }
-        Some(judged)
-    }
-
-    /// Remembers what was found that rests on nothing but these judgements.
-    pub(super) fn set_precedent(
+    /// Remembers what a search has found, the second time that its like is looked for: of what is asked for once nothing is to be
+    /// gained.
+    pub(super) fn note_precedent(
         &mut self,
         who: WorkloadId,
         queue: NodeId,
-        judged: Judgements,
+        ask: Ask<'_>,
         found: &Assignment,
     ) {
-        let Some(shape) = self.workloads.get(who).map(|record| &record.shape) else { return };
-        let one = Precedent { shape: shape.clone(), judged, found: found.clone() };
+        let Some(record) = self.workloads.get(who).filter(|_| ask.is_plain()) else { return };
         let precedents = &mut self.queues[queue].precedents;
-        if let Some(before) = precedents.iter_mut().find(|before| before.shape.is(shape)) {
-            *before = one;
+        let Some(index) = precedents.iter().position(|(of, _)| of.is(&record.shape)) else {
+            if precedents.len() == MOST {
+                precedents.remove(0);
+            }
+            precedents.push((record.shape.clone(), None));
             return;
+        };
+        if let Some(judged) = self.judgements(who, queue, found) {
+            let precedent = Precedent { judged, found: found.clone() };
+            self.queues[queue].precedents[index].1 = Some(Box::new(precedent));
         }
-        if precedents.len() == MOST {
-            precedents.remove(0);
+    }
+
+    /// How each resource was judged, where nothing else decides what a search finds: it fits, nothing is placed, no pod sets share
+    /// flavors, and no flavor but the first of its group was looked at.
+    fn judgements(&self, who: WorkloadId, queue: NodeId, found: &Assignment) -> Option<Judgements> {
+        let (record, of) = (self.workloads.get(who)?, &self.queues[queue]);
+        let wants_more = |one: &PodSet| one.group.is_some() || one.topology.is_some();
+        let is_plain = !of.places_all && !record.workload.pod_sets.iter().any(wants_more);
+        if !is_plain || !matches!(found.verdict, Verdict::Fit) {
+            return None;
         }
-        precedents.push(one);
+        let spec = of.spec.as_ref()?;
+        let mut judged = Judgements::new();
+        for (pod_set, one) in found.admission.pod_sets.iter().enumerate() {
+            for (resource, flavor) in one.flavors.iter() {
+                let mut groups = spec.groups.iter().filter(|group| group.covered.contains(resource));
+                // Of a resource that two of them have, which no webhook lets through, it was judged twice, and one choice is left.
+                let (Some(group), None) = (groups.next(), groups.next()) else { return None };
+                let tried = found.tried.iter().find(|(of, what, _)| *of == pod_set && what == resource);
+                if tried.map_or(group.flavors.len(), |(.., last)| last + 1) != 1 {
+                    return None;
+                }
+                let pair = self.tree.known_pair(flavor, resource)?;
+                let before =
+                    judged.iter().rev().find(|before| before.pair == pair).map_or(0, |one| one.total);
+                let total = before.saturating_add(one.usage.get(resource).copied().unwrap_or(0));
+                let height = self.tree.height_if_free(queue, pair, i128::from(total))?;
+                judged.push(Judgement { pair, total, height });
+            }
+        }
+        Some(judged)
     }
 }
 
