@@ -341,9 +341,10 @@ impl Engine {
         Ok(found)
     }
 
+    /// The same, whatever others of its kind were found.
     fn search(&mut self, who: WorkloadId, queue: NodeId, ask: Ask<'_>) -> Result<Assignment, NoFit> {
-        let mut search = VictimSearch::default();
-        let Scanned { mut found, usage, wishes, placed, waits } = self.scan(who, queue, ask, &mut search);
+        let mut victims = VictimSearch::default();
+        let Scanned { mut found, usage, wishes, placed, waits } = self.scan(who, queue, ask, &mut victims);
         let usage = on_top(usage);
         let (height, tried) = (found.height, progress::tried(&found));
         if found.mode() == Mode::NoFit {
@@ -353,7 +354,7 @@ impl Engine {
         // Kueue.
         let held = ask.held.map(|held| self.usage_of(held));
         let sought = held.as_ref().unwrap_or(&usage);
-        match self.verdict((who, queue), &found, (&usage, sought), (&wishes, placed), search) {
+        match self.verdict((who, queue), &found, (&usage, sought), (&wishes, placed), victims) {
             Some(mut verdict) => {
                 if let Verdict::Preempt(targets) = &verdict {
                     self.place_without(&mut found, &wishes, targets);

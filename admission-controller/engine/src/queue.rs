@@ -40,7 +40,7 @@ pub(crate) struct Queue {
     pub(crate) has_choice: bool,
     /// The head of a StrictFIFO queue that was found not to fit.
     pub(crate) blocked: Option<Order>,
-    /// What was found for those of late, by what they ask for; nothing where it was looked for once only.
+    /// Kinds of workloads that were found something, those known longest first, and what, where that spares others a search.
     pub(crate) precedents: Vec<(Shape, Option<Box<Precedent>>)>,
     touched: bool,
     /// Goes up when its quota may have changed or some of it came back.

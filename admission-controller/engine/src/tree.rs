@@ -398,7 +398,7 @@ impl Tree {
         (self.height(top), false)
     }
 
-    /// Whether a ClusterQueue may take so much.
+    /// Whether a ClusterQueue may take so much; nothing it always may.
     pub(crate) fn is_free(&self, id: NodeId, pair: FlavorResource, ledger: Ledger, amount: i128) -> bool {
         amount <= self.available(id, pair, ledger).max(0)
     }

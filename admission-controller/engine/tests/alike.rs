@@ -13,7 +13,7 @@ use quota_engine::input::*;
 use quota_engine::*;
 use support::*;
 
-/// Two flavors, of which the first lends 4 GPUs to the queue besides its own 4; the queue rather takes the second than borrows.
+/// With so much of each flavor; it rather takes the next than borrows.
 fn queue(flavors: &[(&str, i64)]) -> Event {
     let flavors: Vec<_> =
         flavors.iter().map(|(name, nominal)| (*name, quota(*nominal, None, None))).collect();
@@ -22,6 +22,7 @@ fn queue(flavors: &[(&str, i64)]) -> Event {
     Event::ClusterQueue(queue)
 }
 
+/// The queue has 4 of either flavor, and could borrow 4 more of the first.
 fn world() -> World {
     let lender = cluster_queue("lender", Some("pool"), gpus(&[("a100", quota(4, None, None))]));
     World::new([
@@ -62,9 +63,8 @@ fn who_asks_for_the_same_is_given_the_same_while_it_is_there() {
 #[test]
 fn what_was_found_does_not_outlive_what_it_rests_on() {
     type Change = fn(&mut World, &mut Workload);
-    let changes: [(&str, Change, Option<&str>); 11] = [
+    let changes: [(&str, Change, Option<&str>); 8] = [
         ("nothing", |_, _| (), Some("a100")),
-        ("another priority", |_, next| next.priority = 7, Some("a100")),
         (
             "a taint",
             |world, _| {
@@ -75,8 +75,6 @@ fn what_was_found_does_not_outlive_what_it_rests_on() {
         ),
         ("the other first", |world, _| world.engine.apply(queue(&[("h100", 4), ("a100", 4)])), Some("h100")),
         ("less quota", |world, _| world.engine.apply(queue(&[("a100", 2), ("h100", 4)])), Some("h100")),
-        ("one flavor", |world, _| world.engine.apply(queue(&[("h100", 4)])), Some("h100")),
-        ("no flavor", |world, _| world.engine.apply(Event::FlavorGone("a100".into(), "a100".into())), None),
         (
             "others take more than there is",
             |world, _| {
@@ -109,6 +107,41 @@ fn what_was_found_does_not_outlive_what_it_rests_on() {
         world.settle();
         assert_eq!(world.flavor_of("next"), flavor, "{name}");
     }
+}
+
+/// Who borrows as far as those before it did is given what they were; who would borrow from farther away is looked for.
+#[test]
+fn a_borrower_is_given_what_borrowers_were() {
+    let mut world = world();
+    let mut queue = cluster_queue("cq", Some("pool"), gpus(&[("a100", quota(0, None, None))]));
+    queue.fungibility.when_can_borrow = Search::MayStop;
+    world.engine.apply(Event::ClusterQueue(queue));
+    for uid in ["one", "two", "three", "four"] {
+        world.put(workload(uid, "cq", 1, 0));
+        world.settle();
+    }
+    assert!(Arc::ptr_eq(admission(&world, "two"), admission(&world, "four")));
+}
+
+/// A ninth kind takes the place of the one that is known longest.
+#[test]
+fn a_queue_remembers_eight_kinds() {
+    let mut world = world();
+    world.engine.apply(queue(&[("a100", 1_000)]));
+    let mut put = |uid: String, count: i64| {
+        world.put(workload(&uid, "cq", count, 0));
+        world.settle();
+        Arc::clone(admission(&world, &uid))
+    };
+    let given: Vec<Vec<_>> =
+        (1..=9).map(|count| (0..3).map(|number| put(format!("{count}-{number}"), count)).collect()).collect();
+    assert!(given.iter().all(|alike: &Vec<_>| Arc::ptr_eq(&alike[1], &alike[2])));
+    let [first, second] = [1, 2].map(|count| put(format!("{count}-late"), count));
+    assert_eq!(first, given[0][2]);
+    assert!(!Arc::ptr_eq(&first, &given[0][2]));
+    // That one's kind has taken the place of the next.
+    assert!(!Arc::ptr_eq(&second, &given[1][2]));
+    assert!(Arc::ptr_eq(&put("9-late".to_owned(), 9), &given[8][2]));
 }
 
 /// Two groups have the same resource, which only an object has that no webhook has seen: what is found in the second takes the place of

@@ -23,8 +23,8 @@ pub(crate) struct Precedent {
     found: Assignment,
 }
 
-/// How one resource of a flavor was judged: there is this much, with what pod sets before take, and it borrows so far up the
-/// tree for it.
+/// How one resource of a flavor was judged: so much is asked for, with what pod sets before take, and for that it borrows so far
+/// up the tree.
 #[derive(Clone, Copy, Debug)]
 struct Judgement {
     pair: FlavorResource,
@@ -46,8 +46,7 @@ impl Engine {
         precedent.judged.iter().all(holds).then(|| precedent.found.clone())
     }
 
-    /// Remembers what a search has found, the second time that its like is looked for: of what is asked for once nothing is to be
-    /// gained.
+    /// Remembers what a search has found, from the second of its kind on: of what is asked for once nothing is to be gained.
     pub(super) fn note_precedent(
         &mut self,
         who: WorkloadId,

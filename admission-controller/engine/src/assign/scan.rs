@@ -415,12 +415,12 @@ impl<'a> Scan<'a> {
         let pair = self.engine.tree.pair(flavor, resource);
         let previously = self.usage.get(&pair).copied().unwrap_or(0);
         let total = previously.saturating_add(amount);
-        let (node, tree) = (self.node, &self.engine.tree);
-        if let Some(height) = tree.height_if_free(node, pair, i128::from(total)) {
+        let (node, tree, total_wide) = (self.node, &self.engine.tree, i128::from(total));
+        if let Some(height) = tree.height_if_free(node, pair, total_wide) {
             return Found { grade: Grade { way: Way::Fit, height }, obstacle: None, hindrance: None };
         }
         let maximum = tree.maximum(node, pair);
-        if i128::from(total) > maximum {
+        if total_wide > maximum {
             let maximum = i64::try_from(maximum).unwrap_or(i64::MAX);
             let (flavor, resource) = (flavor.clone(), resource.clone());
             let obstacle =
@@ -431,7 +431,6 @@ impl<'a> Scan<'a> {
                 hindrance: Some(Hindrance::MaxQuota),
             };
         }
-        let total_wide = i128::from(total);
         let (height, lender_below_root) = tree.borrow_height(node, pair, Ledger::Planned, total_wide);
         if tree.is_free(node, pair, Ledger::Planned, total_wide) {
             // Those who leave count as long as they are there.
