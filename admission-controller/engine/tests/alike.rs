@@ -109,7 +109,7 @@ fn what_was_found_does_not_outlive_what_it_rests_on() {
     }
 }
 
-/// Who borrows as far as those before it did is given what they were; who would borrow from farther away is looked for.
+/// Who borrows as far as those before it did is given what they were.
 #[test]
 fn a_borrower_is_given_what_borrowers_were() {
     let mut world = world();

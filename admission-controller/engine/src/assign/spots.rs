@@ -80,7 +80,7 @@ impl Scan<'_> {
             self.found.pod_sets.push(PodSetFlavors {
                 name: pod_set.name.clone(),
                 count: held.count,
-                requests: held.usage.clone().into_iter().collect(),
+                requests: held.usage.clone(),
                 flavors: flavors.map(|(resource, flavor)| (resource.clone(), choice(flavor))).collect(),
                 obstacles: Vec::new(),
                 topology_defect: None,
