@@ -18,11 +18,11 @@ pub enum Decision {
     /// Give quota.
     Reserve(Reserve),
     /// Take a workload's pods away, and with them its quota.
-    Evict(Box<Evict>),
+    Evict(Evict),
     /// Finish a workload slice that another has replaced.
     Replace(Replace),
     /// Take quota back from a workload that was not admitted yet.
-    Withdraw(Box<Withdraw>),
+    Withdraw(Withdraw),
     /// Say why a workload that has quota finds no places yet.
     SetUnplaced(SetUnplaced),
 }

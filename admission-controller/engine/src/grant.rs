@@ -197,7 +197,7 @@ impl Engine {
             *decision = Some(id);
         }
         let (victim, based_on) = (record.workload.uid.clone(), record.workload.version);
-        self.out.push(Decision::Evict(Box::new(Evict {
+        self.out.push(Decision::Evict(Evict {
             id,
             victim,
             based_on,
@@ -205,7 +205,7 @@ impl Engine {
             preemptor: Some(preemptor.clone()),
             preemptor_path: self.tree.path_text(claim.queue),
             victim_path: self.tree.path_text(holding.queue),
-        })));
+        }));
         true
     }
 
@@ -276,7 +276,7 @@ impl Engine {
         self.wake_who_awaited(who);
         let victim_path = self.tree.path_text(queue);
         let evict = Evict { id, victim, based_on, reason, preemptor, preemptor_path, victim_path };
-        self.out.push(Decision::Evict(Box::new(evict)));
+        self.out.push(Decision::Evict(evict));
     }
 
     /// Who was told to leave in an earlier cycle counts as in use, too, where the turns of heads are worked out by shares.
@@ -320,7 +320,7 @@ impl Engine {
         let places = holding.promised.take().unwrap_or_else(|| Arc::clone(&holding.places));
         self.charge(queue, &usage, &places, Ledger::Planned, -1);
         self.second_pass.remove(&who);
-        self.out.push(Decision::Withdraw(Box::new(Withdraw { id, workload, based_on, reason })));
+        self.out.push(Decision::Withdraw(Withdraw { id, workload, based_on, reason }));
     }
 
     fn next_id(&mut self, who: WorkloadId) -> DecisionId {

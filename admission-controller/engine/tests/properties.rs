@@ -236,9 +236,7 @@ impl Story {
     fn judge_victims(&self, decisions: &[Decision]) {
         let mut by_preemptor: BTreeMap<Uid, Vec<Uid>> = BTreeMap::new();
         for decision in decisions {
-            if let Decision::Evict(evict) = decision
-                && let Evict { victim, preemptor: Some(preemptor), .. } = &**evict
-            {
+            if let Decision::Evict(Evict { victim, preemptor: Some(preemptor), .. }) = decision {
                 by_preemptor.entry(preemptor.clone()).or_default().push(victim.clone());
             }
         }

@@ -408,7 +408,7 @@ impl Controller {
                 }
                 Decision::Evict(evict) => {
                     self.mark(&evict.victim);
-                    if let Some(old) = self.evictions.insert(evict.victim.clone(), *evict) {
+                    if let Some(old) = self.evictions.insert(evict.victim.clone(), evict) {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }
@@ -423,7 +423,7 @@ impl Controller {
                 }
                 Decision::Withdraw(withdraw) => {
                     self.mark(&withdraw.workload);
-                    if let Some(old) = self.withdrawals.insert(withdraw.workload.clone(), *withdraw) {
+                    if let Some(old) = self.withdrawals.insert(withdraw.workload.clone(), withdraw) {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }

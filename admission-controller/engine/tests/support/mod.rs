@@ -242,7 +242,7 @@ impl World {
                 };
                 *evicted = true;
                 self.engine.written(evict.id, Outcome::Written(version));
-                self.evictions.push(*evict);
+                self.evictions.push(evict);
             }
             Decision::Replace(replace) => {
                 let slice = replace.slice.to_string();
