@@ -26,9 +26,12 @@ use merge::{Merger, Repeat, Verdict};
 const QUEUE: usize = 2_000;
 /// So many of them are written at once after a while of silence,
 const BURST: u32 = 256;
-/// and then one more after each such time: at about 5 ms of the API server's time each a tenth of a core, however much
-/// happens.
+/// and then one more after each such time at the least,
 const PAUSE: Duration = Duration::from_millis(100);
+/// and at the least so many times as long as the last one took: a busy server has decisions to write before.
+const SHARE: u32 = 20;
+/// It never comes to more.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// How often repeats are written: client-go's order of magnitude for series, and late enough to merge a burst.
 const FLUSH_EVERY: Duration = Duration::from_secs(10);
 /// The longest message of an event the API accepts.
@@ -93,6 +96,7 @@ impl Events {
             merger,
             dropped: dropped.clone(),
             level: BURST,
+            pause: PAUSE,
             counted_at: ctx.clock.monotonic(),
         };
         ctx.tasks.spawn(writer.run(waiting));
@@ -132,7 +136,9 @@ struct Writer {
     dropped: Counter,
     /// How many may be written at once,
     level: u32,
-    /// and since when one more is saved up with every pause.
+    /// how long it takes until there may be one more,
+    pause: Duration,
+    /// and since when that is counted.
     counted_at: Instant,
 }
 
@@ -161,12 +167,18 @@ impl Writer {
 
     /// When the next event may be written.
     fn free_at(&mut self) -> Instant {
+        let now = self.save_up();
+        if self.level > 0 { now } else { self.counted_at + self.pause }
+    }
+
+    /// Counts what may be written since this was last asked; it is now.
+    fn save_up(&mut self) -> Instant {
         let now = self.ctx.clock.monotonic();
-        let gained = now.saturating_duration_since(self.counted_at).as_nanos() / PAUSE.as_nanos();
+        let gained = now.saturating_duration_since(self.counted_at).as_nanos() / self.pause.as_nanos();
         let gained = u32::try_from(gained).unwrap_or(BURST).min(BURST);
         self.level = (self.level + gained).min(BURST);
-        self.counted_at = if self.level == BURST { now } else { self.counted_at + PAUSE * gained };
-        if self.level > 0 { now } else { self.counted_at + PAUSE }
+        self.counted_at = if self.level == BURST { now } else { self.counted_at + self.pause * gained };
+        now
     }
 
     async fn take(&mut self, event: Event) {
@@ -196,12 +208,13 @@ impl Writer {
                     "lastTimestamp": seconds(now),
                     "count": 1,
                 });
+                let begun = self.save_up();
                 self.level = self.level.saturating_sub(1);
                 let api = self.api(&event);
-                match self.in_time(patch::create::<_, Written>(&api, &object)).await {
-                    Some(written) => self.merger.written(&event, Some(written.uid)),
-                    None => self.merger.written(&event, None),
-                }
+                let written = self.in_time(patch::create::<_, Written>(&api, &object)).await;
+                let took = self.ctx.clock.monotonic().saturating_duration_since(begun);
+                self.pause = took.saturating_mul(SHARE).clamp(PAUSE, MAX_PAUSE);
+                self.merger.written(&event, written.map(|written| written.uid));
             }
         }
     }

@@ -14,9 +14,9 @@ const BURST: u32 = 128;
 /// others keep where they come from.
 const MAX_REASONS: usize = 8_192;
 /// While decisions are being written, one more of each may be written for so many of them,
-const PER_DECISIONS: u32 = 20;
+const PER_DECISIONS: u32 = 40;
 /// and one more after each such time.
-const PAUSE_BUSY: Duration = Duration::from_millis(500);
+const PAUSE_BUSY: Duration = Duration::from_secs(1);
 /// The same when nothing else was written for a while.
 const PAUSE_QUIET: Duration = Duration::from_millis(8);
 /// That while.
@@ -331,6 +331,7 @@ mod tests {
         let mut now = start;
         for number in 0..3 {
             now += PAUSE_BUSY;
+            late.active(now);
             assert_eq!(late.next_held(now), Some(queue(number)));
             late.wrote(&queue(number));
             assert_eq!(late.next_held(now), None);

@@ -109,3 +109,35 @@ async fn one_create_and_one_patch_for_many_repeats_and_none_when_closed() {
     ctx.clock.sleep(Duration::from_secs(60)).await;
     assert_eq!((seen.lock().unwrap().len(), closed.dropped(), events.dropped()), (2, 1, 0));
 }
+
+/// Decisions go before what people read.
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_is_asked_for_fewer() {
+    /// After the burst, how long it takes to write this many.
+    const MORE: usize = 20;
+    for (takes, pause) in [(0, 100), (2, 100), (10, 200), (100, 2_000), (1_000, 5_000)] {
+        let written: Arc<Mutex<Vec<tokio::time::Instant>>> = Arc::default();
+        let log = written.clone();
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let log = log.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(takes)).await;
+                log.lock().unwrap().push(tokio::time::Instant::now());
+                let answer = json!({"metadata": {"uid": "e1", "resourceVersion": "1"}}).to_string();
+                Ok::<_, Infallible>(http::Response::new(Body::from(answer.into_bytes())))
+            }
+        });
+        let ctx = context_with(kube::Client::new(service, "default"));
+        let events = Events::start(&ctx, "test", always());
+        for number in 0..QUEUE {
+            events.publish(event(&number.to_string(), "a"));
+        }
+        ctx.clock.sleep(Duration::from_secs(3_600)).await;
+        let written = written.lock().unwrap();
+        // What is saved up during the burst goes with it.
+        let first = 2 * BURST as usize;
+        let took = written[first + MORE] - written[first];
+        let expected = Duration::from_millis(pause) * MORE as u32;
+        assert!(took.abs_diff(expected) <= expected / 10, "{took:?} for {MORE} at {takes} ms each");
+    }
+}
