@@ -100,7 +100,7 @@ pub fn same(a: &[AdmissionCheckState], b: &[AdmissionCheckState]) -> bool {
     a.len() == b.len() && a.iter().all(|state| b.contains(state))
 }
 
-/// The list after an eviction: everything is to be answered anew, and a retry is counted.
+/// The list after an eviction: everything is to be answered anew, and a retry is counted. How often there was one before stays.
 pub fn reset(seen: &[AdmissionCheckState], now: Timestamp) -> Vec<AdmissionCheckState> {
     let reset = |state: &AdmissionCheckState| match state.state {
         CheckState::Pending => state.clone(),
@@ -110,8 +110,10 @@ pub fn reset(seen: &[AdmissionCheckState], now: Timestamp) -> Vec<AdmissionCheck
             last_transition_time: Some(whole_second(now)),
             message: format!("pending again after an eviction; it was {before:?}"),
             requeue_after_seconds: state.requeue_after_seconds,
-            retry_count: (before == CheckState::Retry)
-                .then(|| state.retry_count.unwrap_or(0).saturating_add(1)),
+            retry_count: match before {
+                CheckState::Retry => Some(state.retry_count.unwrap_or(0).saturating_add(1)),
+                _ => state.retry_count,
+            },
             pod_set_updates: Vec::new(),
         },
     };

@@ -424,6 +424,12 @@ impl Configuration {
         self.custom_labels().next().is_some()
     }
 
+    /// Whether labels of a LocalQueue tell what metrics show of it, or whether they show anything.
+    pub fn minds_labels_of_local_queues(&self) -> bool {
+        let selects = |one: &LocalQueueMetrics| one.local_queue_selector.is_some();
+        self.shows_labels() || self.metrics.local_queue_metrics.as_ref().is_some_and(selects)
+    }
+
     /// How what is lent is shared out; `None` where it is not shared out fairly.
     fn fair_sharing(&self) -> Option<FairSharing> {
         let fair = self.fair_sharing.as_ref()?;

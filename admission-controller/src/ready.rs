@@ -54,18 +54,15 @@ impl PodsReadyState {
     }
 }
 
-/// What is to be written of the pods of an admitted workload; `None` where it says so. That they have never been ready needs no
-/// word.
+/// What is to be written of the pods of an admitted workload; `None` where it says so.
 pub fn news(view: &Workload, ready: bool) -> Option<PodsReadyState> {
     if !view.holds(tokens::ADMITTED) || view.holds(tokens::EVICTED) {
         return None;
     }
     let said = view.condition(tokens::PODS_READY);
     let state = PodsReadyState::after(said, ready);
-    let known = match said {
-        None => state == PodsReadyState::WaitForStart,
-        Some(one) => one.reason == state.token() && (one.status == "True") == state.is_ready(),
-    };
+    let known =
+        said.is_some_and(|one| one.reason == state.token() && (one.status == "True") == state.is_ready());
     (!known).then_some(state)
 }
 
@@ -128,5 +125,38 @@ impl PodsReady {
         let wait = requeue::backoff(self.base, self.longest, times);
         let until = whole_second(now.checked_add(wait).unwrap_or(Timestamp::MAX)).0;
         requeue::put_off(seen, Some(until), true).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_pods_follows_them() {
+        let condition = |kind: &str, status: &str, reason: &str| {
+            json!({ "type": kind, "status": status, "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" })
+        };
+        let said = |status: &str, reason: &str| condition("PodsReady", status, reason);
+        for (before, ready, wanted) in [
+            // It was admitted when nobody waited for pods yet.
+            (Value::Null, false, Some(PodsReadyState::WaitForStart)),
+            (Value::Null, true, Some(PodsReadyState::Started)),
+            (said("False", "WaitForStart"), false, None),
+            (said("False", "WaitForStart"), true, Some(PodsReadyState::Started)),
+            (said("True", "Started"), true, None),
+            (said("True", "Started"), false, Some(PodsReadyState::WaitForRecovery)),
+            (said("False", "WaitForRecovery"), false, None),
+            (said("False", "WaitForRecovery"), true, Some(PodsReadyState::Recovered)),
+        ] {
+            let mut conditions = vec![condition("Admitted", "True", "Admitted")];
+            conditions.extend(Some(before.clone()).filter(|one| !one.is_null()));
+            let view = json!({ "metadata": {}, "spec": {}, "status": { "conditions": conditions } });
+            let view: Workload = serde_json::from_value(view).unwrap();
+            assert_eq!(news(&view, ready), wanted, "{before} {ready}");
+        }
     }
 }

@@ -309,6 +309,13 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     if !view.suspended {
         return Step::Stop;
     }
+    // The quota may have gone without an eviction, by hand say.
+    if !reserved
+        && !view.active
+        && let Some(step) = restore(job, workload, known)
+    {
+        return step;
+    }
     if input::is_on_hold(workload) {
         return Step::EndHold;
     }

@@ -620,3 +620,98 @@ async fn an_edit_of_a_queue_is_acknowledged() {
         assert_eq!((&active["status"], &active["observedGeneration"]), (&json!("True"), &json!(2)));
     }
 }
+
+/// Its Workload is worth what it was, and keeps its place.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_names_a_class_that_is_not_there_is_told_so() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    let class = |name: &str, value: i64| json!({ "metadata": { "name": name }, "value": value });
+    world.create("kueue.x-k8s.io", "workloadpriorityclasses", class("low", 1)).await;
+    world.start("layer1");
+    let mut job = batch("llama", "a", 8);
+    job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("low");
+    world.create("batch", "jobs", job).await;
+    world.settle().await;
+    let before = world.workload("llama").unwrap();
+    let name_another =
+        |job: &mut Value| job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("high");
+    world.update("batch", "jobs", "llama", false, name_another).await;
+    world.settle().await;
+    let told = || world.told().iter().filter(|one| one.1 == "WorkloadPriorityClassNotFound").count();
+    assert_eq!(told(), 1, "{:?}", world.told());
+    // What it cannot follow yet does not cost it its turn.
+    world.update("batch", "jobs", "llama", false, |job| job["spec"]["parallelism"] = json!(7)).await;
+    world.settle().await;
+    let after = world.workload("llama").unwrap();
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["spec"]["priority"], 1);
+    world.create("kueue.x-k8s.io", "workloadpriorityclasses", class("high", 9)).await;
+    world.settle().await;
+    let after = world.workload("llama").unwrap();
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!((&after["spec"]["priority"], &after["spec"]["podSets"][0]["count"]), (&json!(9), &json!(7)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_quota_is_taken_by_hand_is_as_its_user_wrote_it() {
+    let world = World::new(false).await;
+    world.cluster.start_controllers().await.unwrap();
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.create("batch", "jobs", batch("llama", "a", 1)).await;
+    let written = template(&world, "llama");
+    world.settle().await;
+    assert_ne!(template(&world, "llama"), written);
+    let hold = |queue: &mut Value| queue["spec"]["stopPolicy"] = json!("Hold");
+    world.update("kueue.x-k8s.io", "clusterqueues", "a", false, hold).await;
+    let name = world.workload_name("llama");
+    let now = world.stamp();
+    world
+        .update("kueue.x-k8s.io", "workloads", &name, true, |workload| {
+            let no = |kind: &str| json!({ "type": kind, "status": "False", "reason": "Test", "message": "by hand", "lastTransitionTime": now });
+            workload["status"] = json!({ "conditions": [no("QuotaReserved"), no("Admitted")] });
+        })
+        .await;
+    world.settle().await;
+    assert_eq!(world.get("batch", "jobs", "llama").unwrap()["spec"]["suspend"], true);
+    assert_eq!(template(&world, "llama"), written);
+}
+
+/// As Kueue's Workload controller does it, whoever gave the quota.
+#[tokio::test(start_paused = true)]
+async fn quota_that_somebody_else_gave_admits() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    world.start("layer1");
+    world.create("batch", "jobs", batch("llama", "a", 1)).await;
+    world.settle().await;
+    let (name, now) = (world.workload_name("llama"), world.stamp());
+    let given = |workload: &mut Value| {
+        let reserved = json!({ "type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "by hand", "lastTransitionTime": now });
+        workload["status"]["conditions"] = json!([reserved]);
+        workload["status"]["admission"] = json!({ "clusterQueue": "a", "podSetAssignments": [{
+            "name": "main", "count": 1, "flavors": { "nvidia.com/gpu": "a100" }, "resourceUsage": { "nvidia.com/gpu": "1" },
+        }]});
+    };
+    world.update("kueue.x-k8s.io", "workloads", &name, true, given).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+    assert_eq!(world.get("batch", "jobs", "llama").unwrap()["spec"]["suspend"], false);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_told_of_a_second_workload_that_is_deleted() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.create("batch", "jobs", batch("llama", "a", 1)).await;
+    world.settle().await;
+    let mut copy = world.workload("llama").unwrap();
+    copy["metadata"] = json!({ "name": "copy", "namespace": "team", "ownerReferences": copy["metadata"]["ownerReferences"] });
+    copy.as_object_mut().unwrap().remove("status");
+    world.create("kueue.x-k8s.io", "workloads", copy).await;
+    world.settle().await;
+    assert_eq!(world.workload_named("copy"), None);
+    assert!(world.told_of("Job", "llama").contains(&"DeletedWorkload".to_owned()), "{:?}", world.told());
+}

@@ -131,6 +131,7 @@ async fn a_job_grows_by_a_second_workload_and_shrinks_in_place() {
     assert_eq!(queue["status"]["flavorsReservation"][0]["resources"][0]["total"], "4");
     assert_eq!(world.get("batch", "jobs", "grows").unwrap()["spec"]["suspend"], false, "it never stopped");
 
+    assert!(!world.told().iter().any(|one| one.1 == "FinishedWorkload"), "the job goes on");
     let counted = world.metrics().await;
     let gates = "kueue_pod_scheduling_gate_removal_seconds_count";
     let of_ours = |line: &&str| line.starts_with(gates) && line.contains(GATE);
@@ -145,6 +146,7 @@ async fn a_job_grows_by_a_second_workload_and_shrinks_in_place() {
     world.update("batch", "jobs", "grows", true, |job| job["status"] = done.clone()).await;
     world.settle().await;
     assert_eq!(said(&world)[1].2, "Succeeded");
+    assert!(world.told().iter().any(|one| one.1 == "FinishedWorkload"), "{:?}", world.told());
 }
 
 #[tokio::test(start_paused = true)]

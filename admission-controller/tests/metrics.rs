@@ -435,6 +435,16 @@ async fn local_queues_and_cohorts_are_told_of() {
         ],
     );
     assert!(!text.contains(r#"{name="b""#), "it is not selected:\n{}", without_buckets(&text));
+    for (queue, label, shown) in [("b", "yes", true), ("b", "no", false)] {
+        let change = |queue: &mut serde_json::Value| {
+            queue["metadata"]["labels"] = json!({ "watched": label });
+            Ok(())
+        };
+        store.update(&id, "team", queue, main, change).await.unwrap();
+        world.settle().await;
+        let is_shown = world.metrics().await.contains(&format!("kueue_local_queue_status{{name=\"{queue}\""));
+        assert_eq!(is_shown, shown, "{queue} {label}");
+    }
 
     let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
     let part = cluster_sim::Part::Status;
@@ -468,6 +478,21 @@ async fn local_queues_and_cohorts_are_told_of() {
         .delete(&GroupResource::new("kueue.x-k8s.io", "clusterqueues"), "", "a", Default::default())
         .await
         .unwrap();
+    world.settle().await;
+    // Cohorts without a ClusterQueue below them, one of which is only named.
+    let text = world.metrics().await;
+    let info = |cohort: &str, parent: &str, root: &str| {
+        format!(
+            r#"kueue_cohort_info{{cohort="{cohort}",parent_cohort="{parent}",root_cohort="{root}",replica_role="leader"}} 1"#
+        )
+    };
+    says(&text, &[&info("team", "all", "all"), &info("all", "", "all")]);
+    let elsewhere = |cohort: &mut serde_json::Value| cohort["spec"]["parentName"] = json!("other");
+    world.update("kueue.x-k8s.io", "cohorts", "team", false, elsewhere).await;
+    world.settle().await;
+    let text = world.metrics().await;
+    says(&text, &[&info("team", "other", "other"), &info("other", "", "other")]);
+    assert!(!text.contains(r#"{cohort="all""#), "nobody names it any more:\n{}", without_buckets(&text));
     store
         .delete(&GroupResource::new("kueue.x-k8s.io", "cohorts"), "", "team", Default::default())
         .await

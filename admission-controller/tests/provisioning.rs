@@ -196,6 +196,29 @@ async fn what_fails_is_tried_again_later_and_not_for_ever() {
     world.settle().await;
     assert_eq!(world.condition("llama", "Evicted").unwrap().1, "DeactivatedDueToAdmissionCheck");
     assert_eq!(world.workload("llama").unwrap()["spec"]["active"], false);
+    assert_eq!(check(&world, "retryCount"), 1, "it was tried again once, whatever came of it");
+}
+
+/// Kueue does nothing either before it knows what to go by.
+#[tokio::test(start_paused = true)]
+async fn what_a_check_has_asked_for_stays_while_its_parameters_make_no_sense() {
+    let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    let made = requests(&world).remove(0);
+    say(&world, &made, "Provisioned", "here they are").await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+    for parameters in [Some(json!({ "apiGroup": "other.com", "kind": "Config", "name": "queued" })), None] {
+        let change = |check: &mut Value| match &parameters {
+            Some(parameters) => check["spec"]["parameters"] = parameters.clone(),
+            None => drop(check["spec"].as_object_mut().unwrap().remove("parameters")),
+        };
+        world.update(GROUP, "admissionchecks", "nodes", false, change).await;
+        world.settle().await;
+        assert_eq!(check(&world, "state"), "Ready", "{parameters:?}");
+        assert_eq!(requests(&world).len(), 1, "{parameters:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -501,3 +501,53 @@ fn lone_pod(name: &str, queue: &str) -> Value {
         }]},
     })
 }
+
+/// The API names eight failed nodes at the most.
+#[tokio::test(start_paused = true)]
+async fn who_loses_more_nodes_than_can_be_named_leaves() {
+    let world = world().await;
+    topology(&world).await;
+    let nodes: Vec<String> = (10..20).map(|number| format!("n{number}")).collect();
+    for node in &nodes {
+        world.create("", "nodes", node_object("r3", node)).await;
+    }
+    let quota = |queue: &mut Value| {
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!("40");
+    };
+    world.update("kueue.x-k8s.io", "clusterqueues", "placed", false, quota).await;
+    let replica = world.start("one");
+    world.create("kubeflow.org", "pytorchjobs", together("job", 40, RACK)).await;
+    world.settle().await;
+    assert_eq!(places(&world, "job").len(), 10);
+    // All at once, while nobody watches.
+    replica.kill();
+    for node in &nodes {
+        node_fails(&world, node).await;
+    }
+    world.start("two");
+    world.settle().await;
+    let (status, reason, _) = world.condition("job", "Evicted").unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "NodeFailures"));
+}
+
+/// It stays where it is, and nothing is written of that again and again.
+#[tokio::test(start_paused = true)]
+async fn a_single_pod_that_cannot_move_is_said_to_lose_no_node() {
+    let world = world_with(true).await;
+    topology(&world).await;
+    let mut lone = lone_pod("lone", "placed");
+    lone["metadata"]["annotations"] = json!({ "kueue.x-k8s.io/podset-required-topology": HOST });
+    world.create("", "pods", lone).await;
+    world.settle().await;
+    let name = world.workload_name("lone");
+    assert!(world.holds(&name, "Admitted"), "{:?}", world.workload_named(&name));
+    world.bind("lone", "n1").await;
+    node_fails(&world, "n1").await;
+    world.settle().await;
+    let workload = world.workload_named(&name).unwrap();
+    assert_eq!(workload["status"]["unhealthyNodes"], Value::Null);
+    assert!(world.holds(&name, "Admitted"));
+    let quiet = world.cluster.revision();
+    world.pass(120).await;
+    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+}

@@ -81,6 +81,8 @@ pub struct Engine {
     pub(crate) displacements: Displacements,
     /// Flavors, queues, cohorts or namespaces changed: everything that waits is placed anew.
     pub(crate) reconfigured: bool,
+    /// Whether the tree has become another since the shell asked last.
+    pub(crate) tree_changed: bool,
     /// Quota came back: promises may be kept.
     pub(crate) released: bool,
     /// The same, or it is known that some does not come back, and whether more is promised than will was not looked at since.
@@ -128,6 +130,7 @@ impl Engine {
         }
         if self.tree.is_dirty() {
             self.displacements.clear();
+            self.tree_changed = true;
         }
         self.tree.refresh();
         self.renew_grounds();
@@ -149,6 +152,8 @@ impl Engine {
         }
         self.local_queues.ids().into_iter().for_each(|id| self.local_queues.touch(id));
         self.reopen_accounts();
+        // Who has quota and waits for places may find some under other levels, labels or taints.
+        self.second_pass.values_mut().for_each(|ready| *ready = true);
         let all: Vec<WorkloadId> = self.workloads.in_order().map(|(who, _)| who).collect();
         for who in all {
             self.replace_if_waiting(who);

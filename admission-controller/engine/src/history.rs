@@ -52,7 +52,7 @@ impl Consumption {
 /// What is known of what a LocalQueue has used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// The average as of `at_ms`.
+    /// The average as of `at_ms`: of every resource that its ClusterQueue has quota of, and of those that were used before.
     pub consumed: Amounts,
     /// When it was brought up to date, in milliseconds since the epoch.
     pub at_ms: i64,
@@ -98,14 +98,14 @@ impl Account {
         for (resource, amount) in std::mem::take(&mut self.settled) {
             add(&mut self.consumed, &resource, amount);
         }
-        self.consumed.retain(|_, amount| *amount != 0);
         self.using.clone_from(&self.uses);
         self.at_ms = self.at_ms.max(now_ms);
     }
 
     /// Whether time changes nothing about it: nothing is used, and nothing is left of what was.
     fn is_idle(&self) -> bool {
-        [&self.consumed, &self.using, &self.uses, &self.settled].iter().all(|amounts| amounts.is_empty())
+        [&self.using, &self.uses, &self.settled].iter().all(|amounts| amounts.is_empty())
+            && self.consumed.values().all(|amount| *amount == 0)
     }
 
     fn penalty(&self) -> Amounts {
@@ -189,8 +189,14 @@ impl Engine {
         let record = &self.local_queues[self.local_queues.id(key)?];
         let account = record.account.as_ref()?;
         let rules = self.settings.admission_fair_sharing.as_ref()?;
+        let mut consumed = account.consumed.clone();
+        let spec = self.queues[account.queue].spec.as_ref();
+        let flavors = spec.into_iter().flat_map(|spec| &spec.groups).flat_map(|group| &group.flavors);
+        for resource in flavors.flat_map(|flavor| flavor.resources.keys()) {
+            consumed.entry(resource.clone()).or_default();
+        }
         Some(History {
-            consumed: account.consumed.clone(),
+            consumed,
             at_ms: account.at_ms,
             penalty: account.penalty(),
             consumption: account.consumption(rules, record.weight()),

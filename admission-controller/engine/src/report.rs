@@ -101,6 +101,15 @@ impl Engine {
         (self.queues.take_touched(), self.local_queues.take_touched())
     }
 
+    /// All cohorts that there are or were, or that were named, where the tree has changed since the last call: each may have
+    /// another parent, another root, or other quota below it, or be gone.
+    pub fn take_changed_cohorts(&mut self) -> Vec<CohortName> {
+        if !std::mem::take(&mut self.tree_changed) {
+            return Vec::new();
+        }
+        self.tree.cohorts().cloned().collect()
+    }
+
     /// The cohorts above a cohort, itself first, where they form a cycle: until one comes for the second time.
     pub fn endless_way(&self, cohort: &CohortName) -> Option<Vec<&str>> {
         self.tree.endless_way(cohort)
@@ -150,7 +159,7 @@ impl Engine {
             inadmissible += usize::from(waits(record) && record.phase.is_put_back());
         }
         let (reservation, usage, admitted) = sums(&holdings);
-        // Where there is no ClusterQueue there is no quota to be used.
+        // Where there is no ClusterQueue there is no quota to be used, and nobody who has any.
         let spec = queue.and_then(|queue| queue.spec.as_deref());
         let shown = |sums: &Sums| spec.map_or_else(Vec::new, |spec| self.rows(spec, sums, |_, _| 0));
         Some(LocalQueueReport {
@@ -160,8 +169,8 @@ impl Engine {
             cluster_queue_active: queue.is_some_and(|queue| queue.inactive.is_none()),
             pending,
             inadmissible,
-            reserving: holdings.len(),
-            admitted,
+            reserving: spec.map_or(0, |_| holdings.len()),
+            admitted: spec.map_or(0, |_| admitted),
             reservation: shown(&reservation),
             usage: shown(&usage),
             history: self.history(key),

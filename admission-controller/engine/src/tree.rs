@@ -171,6 +171,14 @@ impl Tree {
         self.dirty
     }
 
+    /// All cohorts that there are or were, or that were named.
+    pub(crate) fn cohorts(&self) -> impl Iterator<Item = &CohortName> {
+        self.by_name.keys().filter_map(|name| match name {
+            NodeName::Cohort(name) => Some(name),
+            NodeName::ClusterQueue(_) => None,
+        })
+    }
+
     /// Adds (or, negative, removes) usage of a ClusterQueue.
     pub(crate) fn add(&mut self, id: NodeId, pair: FlavorResource, ledger: Ledger, amount: i128) {
         if self.marks > 0 {

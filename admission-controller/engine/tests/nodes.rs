@@ -8,6 +8,7 @@ mod support;
 use std::sync::Arc;
 
 use model::ResourceName;
+use model::node::{Taint, TaintEffect, Toleration, TolerationOperator};
 use model::selector::{LabelSelector, Labels};
 use quota_engine::input::*;
 use quota_engine::topology::{HOSTNAME, SelectorConflict, Spread, TopologyReason};
@@ -572,4 +573,28 @@ fn there_is_no_place_where_checks_contradict_the_labels_of_the_pods() {
     let PendingReason::NoFit(pod_sets) = &*told.reason else { panic!("{:?}", told.reason) };
     let conflict = Box::new(TopologyReason::SelectorConflict(conflict));
     assert_eq!(pod_sets[0].obstacles, [Obstacle::NoPlaces("f".into(), conflict)]);
+}
+
+/// Who has quota and waits for places is looked at again when a flavor, and so where there are places, has become another.
+#[test]
+fn another_flavor_may_have_places_for_who_lost_a_node() {
+    let topology = TopologySettings { fail_fast: false, ..TopologySettings::default() };
+    let settings = Settings { topology, ..Settings::default() };
+    let mut world = world_with(settings, &["n2"], &[("a", 8)]);
+    let taint = Taint { key: "spot".into(), value: String::new(), effect: TaintEffect::NoSchedule };
+    let Event::Node(mut spot) = node("n2") else { panic!() };
+    spot.taints.push(taint);
+    world.engine.apply(Event::Node(spot));
+    let mut moved = job("moved", "a", [pods("main", 4, 1, on_one_host())]);
+    moved.standing = holds(&moved, "a", Some(at(&[("n1", 4)])));
+    moved.seldom.unhealthy_nodes = vec!["n1".into()];
+    world.put(moved);
+    world.settle();
+    assert_eq!(hosts_of(&world, "moved"), ["n1"]);
+    let operator = TolerationOperator::Exists;
+    let toleration = Toleration { key: "spot".into(), operator, ..Toleration::default() };
+    let tolerating = Flavor { tolerations: vec![toleration], topology: Some("hosts".into()), ..flavor("f") };
+    world.engine.apply(Event::Flavor(Flavor { node_labels: Labels::new(), ..tolerating }));
+    world.settle();
+    assert_eq!(hosts_of(&world, "moved"), ["n2"]);
 }

@@ -632,4 +632,6 @@ fn use_is_told_of_every_quota_in_the_order_of_the_spec() {
     world.engine.apply(Event::ClusterQueueGone("cq".into(), "cq".into()));
     world.settle();
     assert_eq!(told(&world), rows(&[]));
+    let report = world.engine.local_queue_report(&key).unwrap();
+    assert_eq!((report.reserving, report.admitted), (0, 0), "of no quota");
 }

@@ -56,7 +56,7 @@ impl Controller {
         self.events.publish(Event { regarding, severity, reason: reason.into(), note: note.to_owned() });
     }
 
-    fn about_job_of(&self, workload: &Workload, reason: &'static str, note: &str) {
+    pub(super) fn about_job_of(&self, workload: &Workload, reason: &'static str, note: &str) {
         // Of pods that have one together none controls it: the first that owns it hears of it.
         let mut owners = workload.metadata.owner_references.iter().flatten();
         let Some(owner) = controller_of(&workload.metadata).or_else(|| owners.next()) else { return };
@@ -167,7 +167,15 @@ impl Controller {
     pub(super) fn announce(&self, before: Option<&Workload>, after: &Workload, preemptor: Option<&Workload>) {
         let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
         let message = |kind: &str| after.condition(kind).map_or("", |one| one.message.as_str());
-        if became(tokens::FINISHED) {
+        let over = after.true_condition(tokens::FINISHED).map_or("", |one| one.reason.as_str());
+        // The job goes on with another one, or is gone.
+        let is_of_job = ![
+            tokens::finished::WORKLOAD_SLICE_REPLACED,
+            tokens::finished::OUT_OF_SYNC,
+            tokens::finished::OWNER_NOT_FOUND,
+        ]
+        .contains(&over);
+        if became(tokens::FINISHED) && is_of_job {
             let note = format!("its Workload is finished: {}", message(tokens::FINISHED));
             self.about_job_of(after, reasons::FINISHED_WORKLOAD, &note);
         }

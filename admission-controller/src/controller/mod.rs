@@ -437,6 +437,9 @@ impl Controller {
             }
         }
         self.counted.queues.cycles(&self.engine.take_cycle_counts(), took);
+        for cohort in self.engine.take_changed_cohorts() {
+            self.schedule(Unit::Cohort(cohort), STATUS_DELAY);
+        }
         let (queues, mut local_queues) = self.engine.take_touched();
         local_queues.extend(self.world.tally.take_touched());
         for name in queues {

@@ -107,8 +107,9 @@ impl Controller {
         if !checks::same(&listed, seen) {
             return Some(status::listed(workload, &listed, now));
         }
+        // Who has quota and need not pass a check is admitted with it, unless somebody else gave the quota.
         let admitted = workload.holds(tokens::ADMITTED);
-        (!listed.is_empty() && !admitted).then(|| status::synced(workload, now)).flatten()
+        (!admitted).then(|| status::synced(workload, now)).flatten()
     }
 
     /// That a new one waits, and why if that is known: where it is to be said at once, and not when it is the reason's turn.

@@ -94,6 +94,9 @@ impl Controller {
         if self.busy.contains_key(unit) {
             return;
         }
+        if let Some(workload) = &workload {
+            self.tell_missing_class(unit, &job, workload);
+        }
         let rests = plan.workload == PodsStep::Job(Step::Nothing);
         if let (Some(workload), Some(ready)) = (workload.as_ref().filter(|_| rests), plan.ready)
             && self.tell_pods(unit, ready, workload)
@@ -395,6 +398,7 @@ impl Controller {
             self.begin_step(unit, Some(job), Some(workload), step);
             return self.busy.contains_key(unit);
         }
+        self.tell_missing_class(unit, job, workload);
         let priority = self.worth(job, Some(workload));
         let step = upkeep(job, workload, priority.as_ref(), self.world.rules.gates());
         self.begin_step(unit, Some(job), Some(workload), step);

@@ -43,6 +43,16 @@ impl Controller {
             if !provisioning::is_ours(check) {
                 continue;
             }
+            if provisioning::config_name(check).is_err() {
+                // What it asked for before stays as it is until it says again what to go by.
+                let name = workload.metadata.name.as_deref().unwrap_or_default();
+                let is_its =
+                    |request: &str| provisioning::attempt(request, name, &state.name, i32::MAX).is_some();
+                let its = requests.iter().map(|request| &request.metadata);
+                let its = its.filter(|one| one.name.as_deref().is_some_and(is_its));
+                used.extend(its.map(|one| one.uid.clone()));
+                continue;
+            }
             let config = self.world.provisioning_config(check).ok();
             let current = config.and_then(|one| provisioning::current(workload, &state.name, one, &requests));
             *state = provisioning::answer(state, workload, config, current, now);

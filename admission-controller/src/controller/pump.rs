@@ -322,6 +322,7 @@ impl Controller {
     pub(super) fn follow(&mut self, unit: &Unit, job: &Job, workload: Option<&Workload>) {
         if let Some(workload) = workload {
             self.tell_checks(unit, job, workload);
+            self.tell_missing_class(unit, job, workload);
         }
         let step = self.next_step(unit, job, workload);
         let forgets = self.config.planted.is(Bug::EvictWithoutSuspending) && step == Step::Stop;

@@ -127,6 +127,7 @@ impl Controller {
 
     /// The job goes on as it is until the slice is admitted: its new pods are gated.
     fn wait_for_slice(&mut self, unit: &Unit, job: &Job, slice: &Workload, behind: Option<&Workload>) {
+        self.tell_missing_class(unit, job, slice);
         let priority = self.worth(job, Some(slice));
         for one in behind.into_iter().chain([slice]) {
             let step = upkeep(job, one, priority.as_ref(), self.world.rules.gates());

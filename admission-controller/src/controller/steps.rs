@@ -97,10 +97,17 @@ impl Controller {
             (Step::Adopt, Some(job), None) => self.adopt_workload(unit, job),
             (Step::Compare, Some(job), Some(workload)) => self.compare_workload(unit, job, workload),
             (Step::DeleteWorkload, job, Some(workload)) => {
-                if let Some(job) = job {
-                    let name = text(workload.metadata.name.as_ref());
-                    let note = format!("Workload {name} is not about the job as it is now, and is deleted");
-                    self.about_job(job, Severity::Normal, reasons::DELETED_WORKLOAD, &note);
+                let name = text(workload.metadata.name.as_ref());
+                match job {
+                    Some(job) => {
+                        let note =
+                            format!("Workload {name} is not about the job as it is now, and is deleted");
+                        self.about_job(job, Severity::Normal, reasons::DELETED_WORKLOAD, &note);
+                    }
+                    None => {
+                        let note = format!("Workload {name} is one too many, and is deleted");
+                        self.about_job_of(workload, reasons::DELETED_WORKLOAD, &note);
+                    }
                 }
                 self.delete_workload(unit, workload);
             }
@@ -125,6 +132,19 @@ impl Controller {
         match workload.filter(|_| prebuilt(&job.object).is_some()) {
             Some(workload) => self.world.priorities.of_class(&workload.spec),
             None => self.world.priorities.of(job).ok(),
+        }
+    }
+
+    /// Tells of a job whose Workload keeps its priority, since it names a WorkloadPriorityClass that is not there.
+    pub(super) fn tell_missing_class(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
+        let Some(wanted) = &job.view.workload_priority_class else { return };
+        let written = workload.spec.priority_class_ref.as_ref();
+        let is_written = written.is_some_and(|class| class.name == *wanted);
+        if is_written || workload.holds(tokens::FINISHED) || prebuilt(&job.object).is_some() {
+            return;
+        }
+        if let Err(words) = self.world.priorities.of(job) {
+            self.tell(unit, job, reasons::WORKLOAD_PRIORITY_CLASS_NOT_FOUND, &words);
         }
     }
 
@@ -173,7 +193,8 @@ impl Controller {
         Ok(workload)
     }
 
-    /// Brings a Workload that waits in line with its job; one whose job cannot be described any more goes.
+    /// Brings a Workload that waits in line with its job; one whose job cannot be described any more goes, but
+    /// where only its class is not there.
     fn compose_anew(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
         let gates = self.world.rules.gates();
         match compose(job, &self.world.priorities, gates) {
@@ -181,9 +202,11 @@ impl Controller {
                 let is_another = !reconcile::is_equivalent(job, workload, gates);
                 self.update_workload(unit, job, workload, &body, is_another);
             }
+            // It keeps its place until the class is there that the job names.
+            Err(words) if self.world.priorities.of(job).is_err() => self.cannot_compose(unit, job, &words),
             Err(words) => {
                 self.cannot_compose(unit, job, &words);
-                self.delete_workload(unit, workload);
+                self.begin_step(unit, Some(job), Some(workload), Step::DeleteWorkload);
             }
         }
     }

@@ -27,9 +27,12 @@ use super::world::Unit;
 use super::world::ground::{hosts, nodes_of};
 use crate::pods::POD;
 use crate::status::whole_second;
+use crate::topology;
 
 /// A node that is not ready has so long to come back, where its pods' end is not waited for: Kueue's `NodeFailureDelay`.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
+/// So many failed nodes are named at the most, as the API has it. Where there are two, the workload is evicted.
+const MOST_NAMED: usize = 8;
 /// Taints that say the same as condition Ready, and go a little after the node has come back.
 const OF_THE_NODE_CONTROLLER: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 /// What a pod is told that was ended because it cannot run where it was sent.
@@ -57,7 +60,10 @@ impl Controller {
         if let Some(at) = nodes.iter().filter_map(|node| self.awaited_until(node)).min() {
             self.wake_at(unit, at);
         }
-        let failed: BTreeSet<&String> = nodes.iter().filter(|node| self.has_failed(workload, node)).collect();
+        // What cannot move gets no other node.
+        let moves = !self.world.rules.keeps_single_pods() || topology::can_move(&workload.metadata);
+        let failed = nodes.iter().filter(|node| moves && self.has_failed(workload, node));
+        let failed: BTreeSet<&String> = failed.take(MOST_NAMED).collect();
         let known: BTreeSet<&String> =
             workload.status.unhealthy_nodes.iter().map(|node| &node.name).collect();
         (failed != known).then(|| {

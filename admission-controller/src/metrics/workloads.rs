@@ -95,7 +95,7 @@ impl QueueMetrics {
             self.series.add(&table::REPLACED, &[places.queue], 1);
         }
         if let (true, Some(stats)) = (became(tokens::EVICTED), newly_counted(before, after)) {
-            self.evicted(&places, stats, after);
+            self.evicted(&places, stats, before.unwrap_or(after), after);
         }
         if let (true, Some(preemptor)) = (became(tokens::PREEMPTED), written.preemptor) {
             let reason = after.condition(tokens::PREEMPTED).map_or("", |said| said.reason.as_str());
@@ -147,7 +147,7 @@ impl QueueMetrics {
     }
 
     /// It was evicted, for the cause whose count went up.
-    fn evicted(&self, places: &Places<'_>, stats: &Evictions, after: &Workload) {
+    fn evicted(&self, places: &Places<'_>, stats: &Evictions, before: &Workload, after: &Workload) {
         let Evictions { reason, underlying_cause: cause, .. } = stats;
         let labels = [places.queue, reason, cause, &places.class];
         self.series.add(&table::EVICTED, &labels, 1);
@@ -157,8 +157,12 @@ impl QueueMetrics {
         if let Some(([name, namespace], class)) = &places.local {
             self.series.add(&table::LOCAL_EVICTED, &[name, namespace, reason, cause, class], 1);
         }
-        if after.holds(tokens::PODS_READY) {
-            let took = seconds_between(after, tokens::PODS_READY, tokens::EVICTED);
+        // Where the quota is given back in the same write, it says already that they are not ready.
+        if let (Some(ready), Some(evicted)) =
+            (before.true_condition(tokens::PODS_READY), after.condition(tokens::EVICTED))
+        {
+            let took = evicted.last_transition_time.0.duration_since(ready.last_transition_time.0);
+            let took = took.as_secs_f64().max(0.0);
             self.series.observe(&table::READY_UNTIL_EVICTED, &[places.queue, reason, cause], took);
         }
     }
@@ -309,6 +313,34 @@ mod tests {
             assert!(text.contains(r#"kueue_finished_workloads_total{cluster_queue="a""#), "{text}");
             assert_eq!(text.contains("kueue_replaced_workload_slices_total{"), replaced, "{text}");
         }
+    }
+
+    /// Where nobody is to stop, it gives its quota back in the same write, and has no pods that are ready then.
+    #[test]
+    fn how_long_pods_were_ready_is_counted_where_the_eviction_says_that_they_are_not() {
+        let metrics = QueueMetrics::new(true, Shown::default());
+        let (since, now) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:07Z");
+        let of = |conditions: Value, stats: Value| {
+            let admission = json!({ "clusterQueue": "a", "podSetAssignments": [] });
+            workload(json!({ "admission": admission, "conditions": conditions, "schedulingStats": stats }))
+        };
+        let before = of(json!([condition("PodsReady", "True", "Started", since)]), json!({}));
+        let after = json!([
+            condition("PodsReady", "False", "WaitForStart", now),
+            condition("Evicted", "True", "Deactivated", now),
+        ]);
+        let stats = json!({ "evictions": [{ "reason": "Deactivated", "underlyingCause": "", "count": 1 }] });
+        let after = of(after, stats);
+        let written = Written {
+            before: Some(&before),
+            after: &after,
+            preemptor: None,
+            local_queue: None,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        metrics.written(&written, |_| Vec::new());
+        let wanted = r#"kueue_pods_ready_to_evicted_time_seconds_sum{cluster_queue="a",reason="Deactivated",underlying_cause="",replica_role="leader"} 7.0"#;
+        assert!(page(&metrics).contains(wanted), "{}", page(&metrics));
     }
 
     #[test]

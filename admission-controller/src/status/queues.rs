@@ -87,8 +87,11 @@ fn history(history: &History) -> Value {
     })
 }
 
-/// In the order of the rows, where those of one flavor stand together.
+/// In the order of the rows, where those of one flavor stand together. Null where there are none.
 fn flavors(rows: &[FlavorUsage], with_borrowed: bool) -> Value {
+    if rows.is_empty() {
+        return Value::Null;
+    }
     let entry = |row: &FlavorUsage| {
         let mut entry = json!({ "name": row.resource.as_str(), "total": row.resource.quantity(row.total) });
         if with_borrowed {
@@ -119,8 +122,9 @@ fn changed(
     let mut patch = Map::new();
     if let Value::Object(wanted) = wanted {
         for (field, value) in wanted {
-            if seen.rest.get(&field).unwrap_or(&Value::Null) != &value {
-                patch.insert(field, value);
+            let written = seen.rest.get(&field).unwrap_or(&Value::Null);
+            if *written != value {
+                patch.insert(field, becoming(written, value));
             }
         }
     }
@@ -128,6 +132,20 @@ fn changed(
         patch.insert("conditions".to_owned(), json!(merged(&seen.conditions, &[active], generation, now)));
     }
     (!patch.is_empty()).then(|| json!({ "status": patch }))
+}
+
+/// The merge patch by which a field becomes what is wanted: it names what is to go.
+fn becoming(written: &Value, wanted: Value) -> Value {
+    match (written, wanted) {
+        (Value::Object(written), Value::Object(mut wanted)) => {
+            for (key, was) in written {
+                let value = wanted.remove(key).map_or(Value::Null, |value| becoming(was, value));
+                wanted.insert(key.clone(), value);
+            }
+            Value::Object(wanted)
+        }
+        (_, wanted) => wanted,
+    }
 }
 
 #[cfg(test)]
@@ -189,6 +207,33 @@ mod tests {
         let report = LocalQueueReport { history: Some(history), ..report() };
         let patch = local_queue(&seen, &report, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(patch["status"]["fairSharing"], used("3"));
+    }
+
+    /// What was written before would stay otherwise, and the status would be written again and again.
+    #[test]
+    fn a_written_status_says_what_was_wanted() {
+        let status = json!({ "consumedResources": { "gone.com/gpu": "1n", "cpu": "2" }, "lastUpdate": "1970-01-01T00:00:00Z" });
+        let rest = json!({ "fairSharing": { "weightedShare": 0, "admissionFairSharingStatus": status } });
+        let consumed = [(model::ResourceName::from("cpu"), 0)].into();
+        let history = History { consumed, at_ms: 1_000, ..History::default() };
+        let report = LocalQueueReport { history: Some(history), ..report() };
+        let mut written = rest.clone();
+        let patch = local_queue(&seen(1, rest), &report, Timestamp::UNIX_EPOCH).unwrap();
+        json_patch::merge(&mut written, &patch["status"]);
+        assert_eq!(
+            written["fairSharing"]["admissionFairSharingStatus"]["consumedResources"],
+            json!({ "cpu": "0" })
+        );
+        assert_eq!(local_queue(&seen(1, written), &report, Timestamp::MAX), None);
+    }
+
+    #[test]
+    fn without_rows_there_is_no_list() {
+        let empty = LocalQueueReport { usage: Vec::new(), reservation: Vec::new(), ..report() };
+        let patch =
+            local_queue(&seen(1, json!({ "flavorsUsage": [] })), &empty, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(patch["status"].get("flavorsReservation"), None);
+        assert_eq!(patch["status"]["flavorsUsage"], Value::Null);
     }
 
     /// An edit that changes nothing of what is told is seen all the same.

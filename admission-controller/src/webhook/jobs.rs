@@ -32,10 +32,17 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     if !is_new && request.operation != "UPDATE" {
         return Verdict::Allow;
     }
-    let filled = filled::in_labels(site, request);
+    let mut filled = filled::in_labels(site, request);
     let Some((kind, object, view)) = parsed(config, request, &filled) else { return Verdict::Allow };
-    if site.is_part(&object.metadata) || object.runs_elsewhere(kind) {
+    if object.runs_elsewhere(kind) {
         return Verdict::Allow;
+    }
+    // Whoever counts for it: where it is part of something, that is placed.
+    if is_new && config.feature_gates.topology_aware_scheduling {
+        filled::in_ranks(kind, &mut filled);
+    }
+    if site.is_part(&object.metadata) {
+        return Verdict::becoming(&request.object, filled);
     }
     if !site.manages(&request.namespace, view.queue.as_deref()) {
         return Verdict::becoming(&request.object, filled);
@@ -52,9 +59,6 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let is_elastic = gives_gate && config.gates().elastic_jobs && kind.has_slices;
     if is_elastic && object.annotation(kueue::ELASTIC_JOB) == "true" {
         templates(kind, &object).iter().for_each(|at| add_gate(&mut changed, at, kueue::ELASTIC_GATE));
-    }
-    if is_new && config.feature_gates.topology_aware_scheduling {
-        filled::in_ranks(kind, &mut changed);
     }
     // Even where the job cannot be described as it is: its owner may correct the rest.
     for template in templates(kind, &object).iter().filter(|_| !config.scheduler_name.is_empty()) {

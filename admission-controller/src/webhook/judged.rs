@@ -285,6 +285,27 @@ fn ranks_follow_the_leader_unless_both_are_a_group() {
     assert_eq!(offset(&grouped, &json!({})), Some(json!("1")), "it is the workers that say so");
 }
 
+/// Whoever made the job: its pods are placed in any case.
+#[test]
+fn ranks_of_an_mpi_job_follow_its_launcher() {
+    let owner = json!([{ "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "w", "uid": "w",
+        "controller": true }]);
+    for owners in [json!([]), owner] {
+        let role = || json!({ "replicas": 1, "template": template(json!({})) });
+        let mut new = object(
+            json!({}),
+            json!({ "runLauncherAsWorker": true, "mpiReplicaSpecs": { "Launcher": role(), "Worker": role() } }),
+        );
+        new["metadata"]["ownerReferences"] = owners.clone();
+        let asked = request("kubeflow.org", "MPIJob", &Value::Null, &new);
+        let Verdict::Change(changed) = mutate_or_warn(&site(json!({})), &asked) else { panic!("{owners}") };
+        let at =
+            "/spec/mpiReplicaSpecs/Worker/template/metadata/annotations/kueue.x-k8s.io~1pod-index-offset";
+        assert_eq!(changed.pointer(at), Some(&json!("1")), "{owners}");
+        assert_eq!(changed.pointer("/spec/runPolicy/suspend").is_some(), owners == json!([]), "{owners}");
+    }
+}
+
 #[test]
 fn what_was_admitted_is_compared_by_its_meaning() {
     let groups = |cpu: &str| {

@@ -125,7 +125,9 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     if let Some(old) = &old {
         errors.extend(on_update(old, &new));
         errors.extend(rules::gates_go(config, old, &new));
-        if site.manages(&request.namespace, new.queue()) {
+        // What is part of something that is managed has no quota of its own, unless it got some before it had that owner.
+        let is_part = site.is_part(&new.metadata) && !owner.is_marked(old);
+        if !is_part && site.manages(&request.namespace, new.queue()) {
             errors.extend(stays(site, owner, old, &new));
         }
     }
@@ -300,6 +302,47 @@ mod tests {
         let mut restarted = before.clone();
         restarted["spec"]["template"]["metadata"]["annotations"]["at"] = json!("noon");
         assert!(has_label(&stored(&ours(), SET, &before, &restarted), SET.2), "its pods are made anew");
+    }
+
+    /// It has no quota of its own.
+    #[test]
+    fn what_is_part_of_something_managed_may_be_scaled() {
+        for (owner, marked, wanted) in [
+            (json!([]), false, false),
+            (
+                json!([{ "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "w", "uid": "w", "controller": true }]),
+                false,
+                true,
+            ),
+            (
+                json!([{ "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "w", "uid": "w", "controller": true }]),
+                true,
+                false,
+            ),
+        ] {
+            let set = |replicas: i64| {
+                let mut set = object(SET, "a");
+                set["metadata"]["ownerReferences"] = owner.clone();
+                set["spec"]["replicas"] = json!(replicas);
+                if marked {
+                    let parent = key_at(SET.2, "annotations", kueue::POD_SUSPENDING_PARENT);
+                    set_existing_parent(&mut set, &parent, json!("statefulset"));
+                }
+                set
+            };
+            let (_, surroundings) = tokio::sync::watch::channel(Surroundings::default());
+            let site = Site { config: ours().into(), surroundings };
+            let review = json!({
+                "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                "request": {
+                    "uid": "r", "operation": "UPDATE", "namespace": "team",
+                    "kind": { "group": SET.0, "version": "v1", "kind": SET.1 },
+                    "object": set(4), "oldObject": set(3),
+                },
+            });
+            let request = Request::parse(review.to_string().as_bytes()).unwrap();
+            assert_eq!(validate(&site, &request) == Verdict::Allow, wanted, "{owner} {marked}");
+        }
     }
 
     /// As Kueue has it; one that waits for quota may go on waiting, which Kueue does not let it.

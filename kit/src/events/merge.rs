@@ -9,7 +9,8 @@ use super::Event;
 /// An event that comes again within this time of the last counts up the first: `kubectl describe` then shows one line.
 /// The same span as a series of `events.k8s.io` (6 min).
 const WINDOW_MS: i64 = 6 * 60 * 1_000;
-/// client-go's limit per object: 25 at once, then one every five minutes.
+/// client-go's limit per object: 25 at once, then one every five minutes. Here it is per object and reason: who hears of many of
+/// one kind hears of the others, too.
 const BURST: i64 = 25;
 const REFILL_MS: i64 = 5 * 60 * 1_000;
 /// How many events and objects are remembered: beyond, the longest unused are forgotten, which only merges less.
@@ -54,6 +55,7 @@ struct Bucket {
 
 pub(super) struct Merger {
     known: BTreeMap<Event, Known>,
+    /// By object and reason.
     buckets: BTreeMap<String, Bucket>,
     names: u64,
 }
@@ -73,7 +75,8 @@ impl Merger {
                 return Verdict::Counted;
             }
         }
-        if !self.allowed(now.as_millisecond(), &event.regarding.uid) {
+        let heard = format!("{} {}", event.regarding.uid, event.reason);
+        if !self.allowed(now.as_millisecond(), &heard) {
             return Verdict::Limited;
         }
         self.names = self.names.wrapping_add(1);
@@ -118,16 +121,16 @@ impl Merger {
         repeats
     }
 
-    fn allowed(&mut self, now_ms: i64, uid: &str) -> bool {
+    fn allowed(&mut self, now_ms: i64, heard: &str) -> bool {
         let full = BURST * REFILL_MS;
-        if self.buckets.len() >= MAX_REMEMBERED && !self.buckets.contains_key(uid) {
+        if self.buckets.len() >= MAX_REMEMBERED && !self.buckets.contains_key(heard) {
             // A bucket that is full again limits nothing.
             self.buckets.retain(|_, bucket| bucket.level + (now_ms - bucket.at_ms) < full);
             if self.buckets.len() >= MAX_REMEMBERED {
                 self.forget_oldest_buckets();
             }
         }
-        let bucket = self.buckets.entry(uid.to_owned()).or_insert(Bucket { level: full, at_ms: now_ms });
+        let bucket = self.buckets.entry(heard.to_owned()).or_insert(Bucket { level: full, at_ms: now_ms });
         bucket.level = (bucket.level + (now_ms - bucket.at_ms).max(0)).min(full);
         bucket.at_ms = now_ms;
         let allowed = bucket.level >= REFILL_MS;

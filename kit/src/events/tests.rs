@@ -58,6 +58,8 @@ fn an_object_that_talks_too_much_is_limited_and_others_are_not() {
     assert!(!first(&mut merger, 299, "loud", 100));
     assert!(first(&mut merger, 300, "loud", 100));
     assert!(!first(&mut merger, 301, "loud", 101));
+    let other = Event { reason: "Scheduled".into(), ..event("loud", "") };
+    assert!(matches!(merger.take(at(301), other), Verdict::First { .. }), "of another kind");
 }
 
 #[test]
@@ -116,13 +118,13 @@ async fn a_slow_server_is_asked_for_fewer() {
     /// After the burst, how long it takes to write this many.
     const MORE: usize = 20;
     for (takes, pause) in [(0, 100), (2, 100), (10, 200), (100, 2_000), (1_000, 5_000)] {
-        let written: Arc<Mutex<Vec<tokio::time::Instant>>> = Arc::default();
+        let written: Arc<Mutex<Vec<Instant>>> = Arc::default();
         let log = written.clone();
         let service = tower::service_fn(move |_: http::Request<Body>| {
             let log = log.clone();
             async move {
                 tokio::time::sleep(Duration::from_millis(takes)).await;
-                log.lock().unwrap().push(tokio::time::Instant::now());
+                log.lock().unwrap().push(crate::Clock::System.monotonic());
                 let answer = json!({"metadata": {"uid": "e1", "resourceVersion": "1"}}).to_string();
                 Ok::<_, Infallible>(http::Response::new(Body::from(answer.into_bytes())))
             }

@@ -187,8 +187,8 @@ impl World {
                 let queue = input::local_queue(view);
                 let key = queue.key.clone();
                 self.local_queues_by_key.insert(key.clone(), uid);
-                let is_news =
-                    self.config.shows_labels() || !status::is_current(&view.status, view.metadata.generation);
+                let is_news = self.config.minds_labels_of_local_queues()
+                    || !status::is_current(&view.status, view.metadata.generation);
                 self.dirty.extend(is_news.then(|| Unit::LocalQueue(key.clone().into())));
                 self.tell_default_queue(&key);
                 let history = input::history(view);
