@@ -100,7 +100,8 @@ pub fn same(a: &[AdmissionCheckState], b: &[AdmissionCheckState]) -> bool {
     a.len() == b.len() && a.iter().all(|state| b.contains(state))
 }
 
-/// The list after an eviction: everything is to be answered anew, and a retry is counted. How often there was one before stays.
+/// The list after an eviction: everything is to be answered anew, and a retry is counted. Who was refused in the end is told how often
+/// it was tried; who passed begins anew.
 pub fn reset(seen: &[AdmissionCheckState], now: Timestamp) -> Vec<AdmissionCheckState> {
     let reset = |state: &AdmissionCheckState| match state.state {
         CheckState::Pending => state.clone(),
@@ -112,7 +113,8 @@ pub fn reset(seen: &[AdmissionCheckState], now: Timestamp) -> Vec<AdmissionCheck
             requeue_after_seconds: state.requeue_after_seconds,
             retry_count: match before {
                 CheckState::Retry => Some(state.retry_count.unwrap_or(0).saturating_add(1)),
-                _ => state.retry_count,
+                CheckState::Rejected => state.retry_count,
+                _ => None,
             },
             pod_set_updates: Vec::new(),
         },

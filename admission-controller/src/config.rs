@@ -424,7 +424,7 @@ impl Configuration {
         self.custom_labels().next().is_some()
     }
 
-    /// Whether labels of a LocalQueue tell what metrics show of it, or whether they show anything.
+    /// Whether labels of a LocalQueue decide whether metrics show it, or are shown in them.
     pub fn minds_labels_of_local_queues(&self) -> bool {
         let selects = |one: &LocalQueueMetrics| one.local_queue_selector.is_some();
         self.shows_labels() || self.metrics.local_queue_metrics.as_ref().is_some_and(selects)

@@ -309,11 +309,11 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     if !view.suspended {
         return Step::Stop;
     }
-    // The quota may have gone without an eviction, by hand say.
-    if !reserved
-        && !view.active
-        && let Some(step) = restore(job, workload, known)
-    {
+    // The quota has gone without an eviction, by hand say.
+    let is_marked = |set: &JobPodSet| jobs::is_marked_by(&job.object, set, workload);
+    let is_left =
+        !reserved && !view.active && view.pod_sets.as_ref().is_ok_and(|sets| sets.iter().any(is_marked));
+    if is_left && let Some(step) = restore(job, workload, known) {
         return step;
     }
     if input::is_on_hold(workload) {

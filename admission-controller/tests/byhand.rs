@@ -653,6 +653,57 @@ async fn a_job_that_names_a_class_that_is_not_there_is_told_so() {
     assert_eq!((&after["spec"]["priority"], &after["spec"]["podSets"][0]["count"]), (&json!(9), &json!(7)));
 }
 
+/// It keeps its place, and no quota for as long as it does not describe its job.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_its_class_keeps_nobody_elses_quota() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    world.start("layer1");
+    for name in ["runs", "llama"] {
+        world.create("batch", "jobs", batch(name, "a", 8)).await;
+        world.settle().await;
+    }
+    assert!(world.is("runs", "Admitted") && !world.is("llama", "QuotaReserved"));
+    let edit = |job: &mut Value| {
+        job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("high");
+        job["spec"]["parallelism"] = json!(7);
+    };
+    world.update("batch", "jobs", "llama", false, edit).await;
+    world.settle().await;
+    let before = world.workload("llama").unwrap()["metadata"]["uid"].clone();
+    let done = json!({ "conditions": [{ "type": "Complete", "status": "True" }] });
+    world.update("batch", "jobs", "runs", true, |job| job["status"] = done.clone()).await;
+    world.settle().await;
+    assert!(!world.is("llama", "QuotaReserved"));
+    world.create("batch", "jobs", batch("small", "a", 1)).await;
+    world.settle().await;
+    assert!(world.is("small", "Admitted"));
+    let quiet = world.writes("layer1", 0).len();
+    world.pass(50).await;
+    assert_eq!(world.writes("layer1", 0).len(), quiet, "nothing is tried again and again");
+    let class = json!({ "metadata": { "name": "high" }, "value": 9 });
+    world.create("kueue.x-k8s.io", "workloadpriorityclasses", class).await;
+    world.pass(120).await;
+    assert!(world.is("llama", "Admitted"), "{:?}", world.workload("llama"));
+    assert_eq!(world.workload("llama").unwrap()["metadata"]["uid"], before);
+}
+
+/// Its Workload would not follow a class that is there either.
+#[tokio::test(start_paused = true)]
+async fn nobody_misses_a_class_that_would_not_count() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.create("batch", "jobs", batch("llama", "a", 1)).await;
+    world.settle().await;
+    assert!(world.is("llama", "QuotaReserved"));
+    let name_one =
+        |job: &mut Value| job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("none");
+    world.update("batch", "jobs", "llama", false, name_one).await;
+    world.settle().await;
+    assert!(!world.told().iter().any(|one| one.1 == "WorkloadPriorityClassNotFound"), "{:?}", world.told());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_quota_is_taken_by_hand_is_as_its_user_wrote_it() {
     let world = World::new(false).await;

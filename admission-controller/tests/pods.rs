@@ -652,3 +652,39 @@ async fn namespaces_that_are_not_selected_are_left_alone() {
     world.settle().await;
     assert!(world.is("counted", "Admitted") && !world.is_suspended("counted"));
 }
+
+/// One of them may be mistaken: nobody knows which, and none is deleted for it.
+#[tokio::test(start_paused = true)]
+async fn of_a_group_that_contradicts_itself_no_pod_is_too_many() {
+    let world = world(4).await;
+    for (name, total) in [("r0", "1"), ("r1", "3"), ("r2", "3")] {
+        world.create("", "pods", member(name, 1, total)).await;
+    }
+    world.settle().await;
+    assert_eq!(world.workload_named("ring"), None);
+    for name in ["r0", "r1", "r2"] {
+        assert!(
+            world.pod(name).is_some_and(|pod| pod["metadata"].get("deletionTimestamp").is_none()),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_pod_is_told_what_the_checks_say_for_which_it_waits() {
+    let world = world(4).await;
+    world.checked("a").await;
+    for name in ["r0", "r1"] {
+        world.create("", "pods", member(name, 1, "2")).await;
+    }
+    world.settle().await;
+    let says = |workload: &mut Value| {
+        workload["status"]["admissionChecks"][0]["message"] = json!("12 of 20 credits are left");
+    };
+    world.update("kueue.x-k8s.io", "workloads", "ring", true, says).await;
+    world.settle().await;
+    for name in ["r0", "r1"] {
+        let told = world.told_of("Pod", name);
+        assert!(told.contains(&"UpdatedAdmissionCheck".to_owned()), "{name}: {told:?}");
+    }
+}

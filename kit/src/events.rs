@@ -8,6 +8,7 @@ mod merge;
 use std::borrow::Cow;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as core;
 use kube::api::Api;
 use prometheus_client::metrics::counter::Counter;
@@ -16,9 +17,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::Context;
 use crate::patch::{self, Subresource, Target, WriteError, Written};
 use crate::writes::{Gate, REQUEST_TIMEOUT};
+use crate::{Clock, Context};
 use merge::{Merger, Repeat, Verdict};
 
 /// How many events wait to be written: twice what a burst of one decision per member of a large gang needs. Whoever comes
@@ -31,7 +32,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// and at the least so many times as long as the last one took: a busy server has decisions to write before.
 const SHARE: u32 = 20;
 /// It never comes to more.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// What waits for longer is not written any more: by then it is no news.
+const STALE: SignedDuration = SignedDuration::from_mins(10);
 /// How often repeats are written: client-go's order of magnitude for series, and late enough to merge a burst.
 const FLUSH_EVERY: Duration = Duration::from_secs(10);
 /// The longest message of an event the API accepts.
@@ -77,7 +80,9 @@ pub struct Event {
 /// Takes events without waiting. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Events {
-    queue: mpsc::Sender<Event>,
+    /// With the time at which it happened.
+    queue: mpsc::Sender<(Timestamp, Event)>,
+    clock: Clock,
     dropped: Counter,
 }
 
@@ -100,7 +105,7 @@ impl Events {
             counted_at: ctx.clock.monotonic(),
         };
         ctx.tasks.spawn(writer.run(waiting));
-        Self { queue, dropped }
+        Self { queue, clock: ctx.clock.clone(), dropped }
     }
 
     /// Accepts an event, or drops it when too many wait; good news sooner than bad.
@@ -108,12 +113,12 @@ impl Events {
         event.note.truncate(event.note.floor_char_boundary(MAX_NOTE));
         let is_crowded = self.queue.capacity() < QUEUE / 2;
         let gives_way = is_crowded && event.severity == Severity::Normal;
-        if gives_way || self.queue.try_send(event).is_err() {
+        if gives_way || self.queue.try_send((self.clock.now(), event)).is_err() {
             self.dropped.inc();
         }
     }
 
-    /// How many events were dropped: for want of room, by the limit per object, or because the server was unavailable.
+    /// How many events were dropped: for want of room or time, by the limit per object and reason, or because the server was unavailable.
     pub fn dropped(&self) -> u64 {
         self.dropped.get()
     }
@@ -143,7 +148,7 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut waiting: mpsc::Receiver<Event>) {
+    async fn run(mut self, mut waiting: mpsc::Receiver<(Timestamp, Event)>) {
         let mut flush_at = None;
         loop {
             let (clock, free_at) = (self.ctx.clock.clone(), self.free_at());
@@ -151,7 +156,7 @@ impl Writer {
                 biased;
                 () = self.ctx.tasks.stopping() => return,
                 event = async { clock.sleep_until(free_at).await; waiting.recv().await } => match event {
-                    Some(event) => self.take(event).await,
+                    Some((at, event)) => self.take(at, event).await,
                     None => return,
                 },
                 () = self.ctx.clock.sleep_until(flush_at.unwrap_or_else(|| self.ctx.clock.monotonic())), if flush_at.is_some() => {
@@ -181,9 +186,12 @@ impl Writer {
         now
     }
 
-    async fn take(&mut self, event: Event) {
-        let now = self.ctx.clock.now();
-        match self.merger.take(now, event) {
+    /// Writes what happened at this time.
+    async fn take(&mut self, at: Timestamp, event: Event) {
+        if self.ctx.clock.now().duration_since(at) > STALE {
+            return self.drop_one();
+        }
+        match self.merger.take(at, event) {
             Verdict::Counted => {}
             Verdict::Limited => self.drop_one(),
             Verdict::First { name, event } => {
@@ -204,8 +212,8 @@ impl Writer {
                     "source": { "component": self.component },
                     "reportingComponent": self.component,
                     "reportingInstance": self.ctx.identity.as_str(),
-                    "firstTimestamp": seconds(now),
-                    "lastTimestamp": seconds(now),
+                    "firstTimestamp": seconds(at),
+                    "lastTimestamp": seconds(at),
                     "count": 1,
                 });
                 let begun = self.save_up();
@@ -262,7 +270,7 @@ fn namespace(event: &Event) -> &str {
     if event.regarding.namespace.is_empty() { "default" } else { &event.regarding.namespace }
 }
 
-fn seconds(time: jiff::Timestamp) -> String {
+fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 

@@ -2,6 +2,7 @@
 //! The times are data; [`Engine::decide`] is told what time it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use model::planted::Bug;
 
@@ -135,6 +136,9 @@ impl Engine {
 
     /// Why a workload that has quota and is not admitted yet may not keep it.
     fn why_withdrawn(&self, record: &Record, queue: NodeId) -> Option<PendingReason> {
+        if let Some(by) = &record.workload.seldom.gated_by {
+            return Some(PendingReason::AdmissionGated(Arc::clone(by)));
+        }
         if let Some(local_queue) = record.local_queue.map(|id| &self.local_queues[id]) {
             let key = || local_queue.key.clone();
             match &local_queue.object {

@@ -120,6 +120,7 @@ impl Engine {
         self.workloads.for_each_mut(|record| record.said = None);
         self.displacements.clear();
         self.forget_own_history();
+        self.tree_changed = true;
         self.reconfigured = true;
     }
 

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use quota_engine::input::*;
 use quota_engine::*;
 use support::*;
@@ -220,6 +222,38 @@ fn a_reservation_that_is_no_admission_yet_ends_with_the_queue() {
         assert!(world.evictions.is_empty(), "nothing of it runs");
         assert_eq!(world.reason("one").token(), token);
         assert_eq!(report(&world).reserving, 0);
+    }
+}
+
+/// Whoever gave it the quota: Kueue's `mayUpdateConditionForAdmissionGatedBy`.
+#[test]
+fn who_is_held_back_keeps_no_quota_unless_it_was_admitted() {
+    for admitted in [false, true] {
+        let mut world = world(vec![]);
+        let mut held = workload("held", "cq", 1, 0);
+        held.seldom.gated_by = Some("somebody".into());
+        held.standing = Standing::Reserved {
+            admission: Arc::new(Admission {
+                cluster_queue: "cq".into(),
+                pod_sets: vec![PodSetAssignment {
+                    name: "main".into(),
+                    flavors: [(GPU.into(), "a100".into())].into(),
+                    usage: [(GPU.into(), 1)].into(),
+                    count: 1,
+                    topology: None,
+                    delayed: None,
+                }],
+            }),
+            admitted,
+            evicted: false,
+            since_ms: 0,
+        };
+        world.put(held);
+        world.settle();
+        assert_eq!(report(&world).reserving, usize::from(admitted));
+        if !admitted {
+            assert_eq!(world.reason("held").token(), "AdmissionGated");
+        }
     }
 }
 

@@ -168,7 +168,7 @@ impl Controller {
         let became = |kind: &str| after.holds(kind) && !before.is_some_and(|before| before.holds(kind));
         let message = |kind: &str| after.condition(kind).map_or("", |one| one.message.as_str());
         let over = after.true_condition(tokens::FINISHED).map_or("", |one| one.reason.as_str());
-        // The job goes on with another one, or is gone.
+        // The job goes on, with another Workload or none, or is gone.
         let is_of_job = ![
             tokens::finished::WORKLOAD_SLICE_REPLACED,
             tokens::finished::OUT_OF_SYNC,

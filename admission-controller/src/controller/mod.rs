@@ -116,7 +116,7 @@ pub(crate) struct Controller {
     /// Steps that led nowhere, by unit and the versions they were taken on, and until when they are not tried again.
     refused: BTreeMap<Unit, BTreeMap<String, Instant>>,
     /// What was said last of jobs that cannot go on.
-    told: BTreeMap<Unit, (String, Instant)>,
+    told: BTreeMap<Unit, BTreeMap<&'static str, (String, Instant)>>,
     /// Whether jobs run what Workloads describe that somebody else made for them.
     compared: BTreeMap<Unit, Compared>,
     /// Writes of decisions of which nobody knows whether they happened; settled when the next term begins.

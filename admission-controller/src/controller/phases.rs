@@ -4,7 +4,7 @@ use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::workload::{AdmissionCheckState, CheckState, Workload};
 use jiff::Timestamp;
-use kit::events::Severity;
+use kit::events::{Event, Regarding, Severity};
 use kit::patch::Subresource;
 use kit::writes::Priority;
 use model::planted::Bug;
@@ -176,15 +176,32 @@ impl Controller {
 
     /// Tells the owner of a job what the checks say for which it waits.
     pub(super) fn tell_checks(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
+        if let Some(words) = self.news_of_checks(unit, workload) {
+            self.about_job(job, Severity::Normal, reasons::UPDATED_ADMISSION_CHECK, &words);
+        }
+    }
+
+    /// The same of pods that have a Workload: each of them.
+    pub(super) fn tell_checks_to(&mut self, unit: &Unit, pods: Vec<Regarding>, workload: &Workload) {
+        let Some(words) = self.news_of_checks(unit, workload) else { return };
+        for regarding in pods {
+            let (severity, reason) = (Severity::Normal, reasons::UPDATED_ADMISSION_CHECK.into());
+            self.events.publish(Event { regarding, severity, reason, note: words.clone() });
+        }
+    }
+
+    /// What the checks say for which it waits, where that was not told yet.
+    fn news_of_checks(&mut self, unit: &Unit, workload: &Workload) -> Option<String> {
+        const REASON: &str = reasons::UPDATED_ADMISSION_CHECK;
         let says = |check: &&AdmissionCheckState| !check.message.is_empty();
         let states: Vec<_> = workload.status.admission_checks.iter().filter(says).cloned().collect();
         let words = checks::told(&states, CheckState::Pending);
         let waits = workload.holds(tokens::QUOTA_RESERVED) && !workload.holds(tokens::ADMITTED);
-        if !waits || words.is_empty() || self.told.get(unit).is_some_and(|(told, _)| *told == words) {
-            return;
+        if !waits || words.is_empty() || self.has_told(unit, REASON, &words, None) {
+            return None;
         }
-        self.about_job(job, Severity::Normal, reasons::UPDATED_ADMISSION_CHECK, &words);
-        self.told.insert(unit.clone(), (words, self.ctx.clock.monotonic() + super::TELL_AGAIN));
+        self.remember_told(unit, REASON, &words, self.ctx.clock.monotonic() + super::TELL_AGAIN);
+        Some(words)
     }
 
     /// Says of an admitted workload whether its pods are ready, if that is to be said.

@@ -4,7 +4,7 @@ use crds::names::kueue;
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
-use kit::events::Severity;
+use kit::events::{Regarding, Severity};
 use kit::patch::{self, Subresource};
 use kit::writes::Priority;
 use kube::Api;
@@ -12,6 +12,7 @@ use quota_engine::Uid;
 use serde_json::{Value, json};
 
 use super::Controller;
+use super::announce::regarding;
 use super::pump::{About, Answer, Before, Op, target, text};
 use super::send::Patch;
 use super::world::{Standing, Unit};
@@ -85,6 +86,10 @@ impl Controller {
         let composed = matches!(plan.workload, PodsStep::Job(Step::CreateWorkload | Step::UpdateWorkload))
             .then(|| self.compose_pods(&group, &job));
         let is_group = group.is_group();
+        let waits = |one: &&Workload| one.holds(tokens::QUOTA_RESERVED) && !one.holds(tokens::ADMITTED);
+        let pods = workload.as_ref().filter(waits).into_iter().flat_map(|_| &group.pods);
+        let waiting: Vec<Regarding> =
+            pods.map(|pod| regarding("v1".into(), POD.kind, &pod.metadata)).collect();
         if let Some(at) = next_lost {
             self.wake_at(unit, at);
         }
@@ -95,6 +100,7 @@ impl Controller {
             return;
         }
         if let Some(workload) = &workload {
+            self.tell_checks_to(unit, waiting, workload);
             self.tell_missing_class(unit, &job, workload);
         }
         let rests = plan.workload == PodsStep::Job(Step::Nothing);
@@ -134,7 +140,9 @@ impl Controller {
                 self.decide_all_the_same(unit, workload, &step);
             }
             (_, Some(workload)) if is_refused => {
-                self.refuse_decision(unit, workload, "its Workload cannot be brought in line with its pods");
+                let words =
+                    "it cannot be brought in line with its pods, and the API server refuses to change it";
+                self.refuse_decision(unit, workload, words);
             }
             _ if is_refused => {}
             (PodsStep::Job(Step::CreateWorkload), None) => match composed {
@@ -144,10 +152,7 @@ impl Controller {
             },
             (PodsStep::Job(Step::UpdateWorkload), Some(workload)) => match composed {
                 Some(Ok(body)) => self.update_workload(unit, job, workload, &body, false),
-                Some(Err(words)) => {
-                    self.cannot_compose(unit, job, &words);
-                    self.delete_workload(unit, workload);
-                }
+                Some(Err(words)) => self.cannot_follow(unit, job, workload, &words),
                 None => {}
             },
             (PodsStep::Job(step), workload) => self.begin_step(unit, Some(job), workload, step),

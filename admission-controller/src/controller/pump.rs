@@ -382,17 +382,18 @@ impl Controller {
         if !matches!(step, Step::UpdateWorkload | Step::DeleteWorkload) {
             return self.begin_decision(unit, workload);
         }
-        self.refuse_decision(unit, workload, "it no longer describes its job");
+        let words = "it no longer describes its job, and the API server refuses to change it";
+        self.refuse_decision(unit, workload, words);
     }
 
-    /// The API server refuses what comes before an admission, which is given up for now. Quota is given back all the same.
-    pub(super) fn refuse_decision(&mut self, unit: &Unit, workload: &Workload, why: &str) {
+    /// What comes before an admission cannot be done, for these reasons, and the admission is given up for now. Quota is given back all
+    /// the same.
+    pub(super) fn refuse_decision(&mut self, unit: &Unit, workload: &Workload, words: &str) {
         if self.begin_withdrawal(unit, workload) {
             return;
         }
         if let Some(reserve) = self.reserves.remove(&input::uid(&workload.metadata)) {
-            let words = format!("{why}, and the API server refuses to change it");
-            self.engine.written(reserve.id, Outcome::Refused(words));
+            self.engine.written(reserve.id, Outcome::Refused(words.to_owned()));
         }
     }
 

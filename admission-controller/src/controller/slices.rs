@@ -179,7 +179,10 @@ impl Controller {
         });
         let body = match composed {
             Ok(body) => body,
-            Err(words) => return self.cannot_compose(unit, job, &words),
+            Err(words) => {
+                self.cannot_compose(unit, job, &words);
+                return self.decide_slices(unit, &[slice], None);
+            }
         };
         // One for this generation of the job may have ended because it took nobody's place (kueue#11198): it has the name.
         let name = body["metadata"]["name"].as_str();

@@ -14,6 +14,7 @@ use kit::writes::Priority;
 use kube::Api;
 use quota_engine::Uid;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::Controller;
 use super::pump::{Answer, Before, Op, about, text};
@@ -140,7 +141,10 @@ impl Controller {
         let Some(wanted) = &job.view.workload_priority_class else { return };
         let written = workload.spec.priority_class_ref.as_ref();
         let is_written = written.is_some_and(|class| class.name == *wanted);
-        if is_written || workload.holds(tokens::FINISHED) || prebuilt(&job.object).is_some() {
+        // It would not follow one that is there either.
+        let stays = compose::is_of_pod_class(&workload.spec)
+            || (workload.holds(tokens::QUOTA_RESERVED) && !compose::is_of_workload_class(&workload.spec));
+        if is_written || stays || workload.holds(tokens::FINISHED) || prebuilt(&job.object).is_some() {
             return;
         }
         if let Err(words) = self.world.priorities.of(job) {
@@ -193,8 +197,7 @@ impl Controller {
         Ok(workload)
     }
 
-    /// Brings a Workload that waits in line with its job; one whose job cannot be described any more goes, but
-    /// where only its class is not there.
+    /// Brings a Workload that waits in line with its job; one whose job cannot be described any more goes.
     fn compose_anew(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
         let gates = self.world.rules.gates();
         match compose(job, &self.world.priorities, gates) {
@@ -202,12 +205,18 @@ impl Controller {
                 let is_another = !reconcile::is_equivalent(job, workload, gates);
                 self.update_workload(unit, job, workload, &body, is_another);
             }
-            // It keeps its place until the class is there that the job names.
-            Err(words) if self.world.priorities.of(job).is_err() => self.cannot_compose(unit, job, &words),
-            Err(words) => {
-                self.cannot_compose(unit, job, &words);
-                self.begin_step(unit, Some(job), Some(workload), Step::DeleteWorkload);
-            }
+            Err(words) => self.cannot_follow(unit, job, workload, &words),
+        }
+    }
+
+    /// A Workload that waits cannot be brought in line with its job, for these reasons. It goes, unless only the class is not there
+    /// that the job names: then it keeps its place, and gets no quota meanwhile, since it no longer describes its job.
+    pub(super) fn cannot_follow(&mut self, unit: &Unit, job: &Job, workload: &Workload, words: &str) {
+        self.cannot_compose(unit, job, words);
+        if self.world.priorities.of(job).is_err_and(|missing| missing == words) {
+            self.refuse_decision(unit, workload, &format!("it no longer describes its job: {words}"));
+        } else {
+            self.begin_step(unit, Some(job), Some(workload), Step::DeleteWorkload);
         }
     }
 
@@ -332,7 +341,7 @@ impl Controller {
     /// Says why a job does not go on: once, and again when the event may be lost or forgotten.
     pub(super) fn tell(&mut self, unit: &Unit, job: &Job, reason: &'static str, words: &str) {
         let now = self.ctx.clock.monotonic();
-        if self.told.get(unit).is_some_and(|(told, again)| told == words && *again > now) {
+        if self.has_told(unit, reason, words, Some(now)) {
             return;
         }
         tracing::warn!(
@@ -345,6 +354,16 @@ impl Controller {
         self.about_job(job, Severity::Warning, reason, words);
         let again = now + super::TELL_AGAIN;
         self.due.insert((again, unit.clone()));
-        self.told.insert(unit.clone(), (words.to_owned(), again));
+        self.remember_told(unit, reason, words, again);
+    }
+
+    /// Whether just that was told in a unit under this reason, and is not to be told again by now.
+    pub(super) fn has_told(&self, unit: &Unit, reason: &str, words: &str, now: Option<Instant>) -> bool {
+        let told = self.told.get(unit).and_then(|all| all.get(reason));
+        told.is_some_and(|(told, again)| told == words && now.is_none_or(|now| *again > now))
+    }
+
+    pub(super) fn remember_told(&mut self, unit: &Unit, reason: &'static str, words: &str, again: Instant) {
+        self.told.entry(unit.clone()).or_default().insert(reason, (words.to_owned(), again));
     }
 }

@@ -355,6 +355,13 @@ pub fn is_marked(job: &JobObject, pod_set: &JobPodSet) -> bool {
     labels.is_some_and(|labels| labels.get(kueue::PODSET).is_some())
 }
 
+/// Whether the pod set's template is as an admission of this Workload made it: it names it.
+pub fn is_marked_by(job: &JobObject, pod_set: &JobPodSet, workload: &Workload) -> bool {
+    let annotations = job.at(&format!("{}/metadata/annotations", pod_set.template));
+    let named = annotations.and_then(|all| all.get(kueue::WORKLOAD)).and_then(Value::as_str);
+    named.is_some() && named == workload.metadata.name.as_deref()
+}
+
 fn give_back(spec: &mut Value, kind: &JobKind, job: &JobObject, pod_sets: &[JobPodSet], workload: &Workload) {
     match kind.added {
         Added::Templates => {}

@@ -129,8 +129,13 @@ impl QueueMetrics {
         let pending = pending.into_iter().filter(|_| runs);
         let pending = pending.map(|(status, count)| (vec![status], Number::from(count)));
         series.replace(&table::LOCAL_PENDING, &owner, pending);
-        series.set(&table::LOCAL_RESERVING, &owner, report.reserving);
-        series.set(&table::LOCAL_ADMITTED_ACTIVE, &owner, report.admitted);
+        // Nobody has quota of a ClusterQueue that is not there, and as in Kueue nothing is said of it.
+        for (metric, count) in
+            [(&table::LOCAL_RESERVING, report.reserving), (&table::LOCAL_ADMITTED_ACTIVE, report.admitted)]
+        {
+            let row = report.cluster_queue_exists.then(|| (Vec::new(), Number::from(count)));
+            series.replace(metric, &owner, row);
+        }
         let finished = runs.then(|| (Vec::new(), Number::from(counts.finished)));
         series.replace(&table::LOCAL_FINISHED_NOW, &owner, finished);
         let active = runs && report.cluster_queue_exists && report.cluster_queue_active;

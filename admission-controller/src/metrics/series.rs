@@ -216,6 +216,11 @@ impl Collector for Series {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let all = self.lock();
         for &metric in &self.shown {
+            let told = |told: &Told| !of_metric(&told.rows, metric).is_empty();
+            // As Prometheus' own client does it: of what there is nothing of nothing is said.
+            if !all.iter().any(|((owner, _), one)| *owner == metric.owner && told(one)) {
+                continue;
+            }
             let (name, kind) = open_metrics(metric, |name| self.shown.iter().any(|shown| shown.name == name));
             let mut family = encoder.encode_descriptor(name, metric.help, None, kind)?;
             for ((_, names), told) in all.iter().filter(|((owner, _), _)| *owner == metric.owner) {

@@ -61,6 +61,13 @@ fn members<'a>(group: &Group<'a>) -> Result<Vec<&'a JobObject>, String> {
     if !group.is_fast() && members.len() < total {
         return Err(format!("the group has fewer pods that can run than the {total} it is to have"));
     }
+    agreed_total(group)?;
+    Ok(members)
+}
+
+/// How many pods a group is to have, where all of them say the same, and name one queue. Until then nobody knows which are too many.
+pub(super) fn agreed_total(group: &Group<'_>) -> Result<usize, String> {
+    let total = group.total()?;
     let first = group.first();
     let name = |pod: &JobObject| pod.metadata.name.clone().unwrap_or_default();
     for pod in group.pods.iter().filter(|pod| !pod.has_failed()) {
@@ -74,7 +81,7 @@ fn members<'a>(group: &Group<'a>) -> Result<Vec<&'a JobObject>, String> {
         }
         check_rank(pod, total)?;
     }
-    Ok(members)
+    Ok(total)
 }
 
 fn check_rank(pod: &JobObject, total: usize) -> Result<(), String> {

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use quota_engine::Uid;
 use serde::Deserialize;
 
+use super::compose::agreed_total;
 use super::group::is_suspended;
 use super::{Group, Member, PodOwner, is_of_group};
 use crate::adopted::Compared;
@@ -191,7 +192,7 @@ fn without_workload(group: &Group<'_>, known: Known<'_>) -> Plan {
 
 /// Pods of a group beyond those that its Workload is made of.
 fn too_many<'a>(group: &Group<'a>) -> Vec<&'a JobObject> {
-    let (true, Ok(total)) = (group.is_group(), group.total()) else { return Vec::new() };
+    let (true, Ok(total)) = (group.is_group(), agreed_total(group)) else { return Vec::new() };
     let (mut active, _) = partition(&group.pods);
     keepers_first(&mut active);
     active.split_off(active.len().min(total))

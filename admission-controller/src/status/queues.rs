@@ -38,7 +38,7 @@ pub fn cluster_queue(view: &ClusterQueue, report: &ClusterQueueReport, now: Time
 pub fn cohort(view: &Cohort, share: Option<&FairShare>) -> Option<Value> {
     let wanted = fair_sharing(share);
     let says = view.status.fair_sharing.as_ref().unwrap_or(&Value::Null);
-    (*says != wanted).then(|| json!({ "status": { "fairSharing": wanted } }))
+    (*says != wanted).then(|| json!({ "status": { "fairSharing": becoming(says, wanted) } }))
 }
 
 /// Null where sharing is not fair: nothing is said then, and what was said is taken back.

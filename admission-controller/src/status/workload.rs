@@ -5,8 +5,8 @@ use crds::reasons::workload as tokens;
 use crds::view::workload::{AdmissionCheckState, ReclaimablePod, Requested, Workload};
 use jiff::Timestamp;
 use model::resources::{self, ResourceList, ResourceName};
-use quota_engine::PendingReason;
 use quota_engine::input::{Admission, DelayedTopology};
+use quota_engine::{Inactive, PendingReason};
 use serde_json::{Value, json};
 
 use super::{Change, merged};
@@ -261,6 +261,27 @@ fn requeued(view: &Workload, now: Timestamp) -> Option<Change> {
     Some(Change::new(tokens::REQUEUED, true, reason, words::requeued(reason)))
 }
 
+/// Whether what kept it from being requeued is over, while it waits for this reason. A queue that is stopped is not over when it may
+/// admit nothing for another reason, nor is a back-off.
+fn is_over(end: &str, waits: &PendingReason) -> bool {
+    use PendingReason::{
+        ClusterQueueInactive, ClusterQueueMissing, Deactivated, LocalQueueMissing, LocalQueueStopped,
+        NoQueueName, PutOff,
+    };
+    let is_in_no_queue = matches!(waits, NoQueueName | LocalQueueMissing(_) | LocalQueueStopped(_));
+    let is_stopped = match waits {
+        ClusterQueueMissing(_) => true,
+        ClusterQueueInactive(_, inactive) => matches!(inactive, Inactive::Stopped | Inactive::Terminating),
+        _ => is_in_no_queue,
+    };
+    match (end, waits) {
+        (_, Deactivated | PutOff { .. }) => false,
+        (tokens::evicted::LOCAL_QUEUE_RESTARTED, _) => !is_in_no_queue,
+        (tokens::evicted::CLUSTER_QUEUE_RESTARTED, _) => !is_stopped,
+        _ => true,
+    }
+}
+
 /// Whether the status says just that, of the object as it is now.
 fn is_said(view: &Workload, change: &Change) -> bool {
     view.condition(change.kind).is_some_and(|one| {
@@ -314,14 +335,7 @@ pub fn pending(
     if put_off && view.condition(tokens::QUOTA_RESERVED).is_some_and(|one| one.reason == token) {
         return None;
     }
-    let stopped = put_off
-        || [
-            tokens::quota_reserved::SUSPENDED,
-            tokens::quota_reserved::MISCONFIGURED,
-            tokens::quota_reserved::DEACTIVATED,
-        ]
-        .contains(&token);
-    let requeued = requeued(view, now).filter(|_| !stopped);
+    let requeued = requeued(view, now).filter(|change| is_over(&change.reason, reason));
     let mut changes = vec![Change::new(tokens::QUOTA_RESERVED, false, token, message.clone())];
     if *reason == PendingReason::PreemptionGated {
         let gated = tokens::blocked_on_preemption_gates::PREEMPTION_GATED;
@@ -364,8 +378,8 @@ pub fn replaced(view: &Workload, by: &Workload, now: Timestamp) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use quota_engine::LocalQueueKey;
     use quota_engine::input::KeptOut;
-    use quota_engine::{Inactive, LocalQueueKey};
 
     use super::*;
 
@@ -379,6 +393,52 @@ mod tests {
 
     fn read(object: &Value) -> Workload {
         serde_json::from_value(object.clone()).unwrap()
+    }
+
+    /// Rules: Kueue's `TestReconcileRequeue`.
+    #[test]
+    fn what_is_over_is_told_though_the_queue_admits_nothing_for_another_reason() {
+        let key = || LocalQueueKey::new("team", "a");
+        let inactive = |why: Inactive| PendingReason::ClusterQueueInactive("a".into(), why);
+        let lacks = || inactive(Inactive::FlavorNotFound(vec!["f".into()]));
+        let stopped = || inactive(Inactive::Stopped);
+        let (no_queue, held) =
+            (|| PendingReason::LocalQueueMissing(key()), || PendingReason::LocalQueueStopped(key()));
+        for (was, wanted, over, not_over) in [
+            ("LocalQueueStopped", "LocalQueueRestarted", vec![lacks(), stopped()], vec![held(), no_queue()]),
+            (
+                "ClusterQueueStopped",
+                "ClusterQueueRestarted",
+                vec![lacks()],
+                vec![stopped(), held(), no_queue()],
+            ),
+            (
+                "PodsReadyTimeout",
+                "BackoffFinished",
+                vec![lacks(), stopped(), held()],
+                vec![PendingReason::Deactivated],
+            ),
+            (
+                "Deactivated",
+                "Reactivated",
+                vec![lacks(), stopped(), held()],
+                vec![PendingReason::Deactivated],
+            ),
+        ] {
+            let each = over.iter().map(|one| (one, true)).chain(not_over.iter().map(|one| (one, false)));
+            for (reason, is_over) in each {
+                let mut object = waiting();
+                object["status"]["conditions"] = json!([{ "type": "Requeued", "status": "False", "reason": was,
+                    "message": "", "lastTransitionTime": now() }]);
+                object["status"]["requeueState"] = json!({ "count": 1, "requeueAt": "2025-12-31T00:00:00Z" });
+                assert!(told(&mut object, reason, 1));
+                let after = read(&object);
+                let said = after.true_condition(tokens::REQUEUED).map(|one| one.reason.as_str());
+                assert_eq!(said, is_over.then_some(wanted), "{was} {reason:?}");
+                let left = after.status.requeue_state.unwrap().requeue_at.is_some();
+                assert_eq!(left, !is_over, "{was} {reason:?}");
+            }
+        }
     }
 
     /// Writes it, if anything is to be written.

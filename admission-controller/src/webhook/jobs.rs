@@ -37,7 +37,7 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     if object.runs_elsewhere(kind) {
         return Verdict::Allow;
     }
-    // Whoever counts for it: where it is part of something, that is placed.
+    // Also of what is part of something else, or is not managed: its pods may be placed through their owner.
     if is_new && config.feature_gates.topology_aware_scheduling {
         filled::in_ranks(kind, &mut filled);
     }

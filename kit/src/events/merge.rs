@@ -25,7 +25,7 @@ pub(super) enum Verdict {
     First { name: String, event: Event },
     /// It was counted; a later [`Merger::repeats`] tells.
     Counted,
-    /// There were too many about its object.
+    /// There were too many of its kind about its object.
     Limited,
 }
 

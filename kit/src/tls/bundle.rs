@@ -13,8 +13,8 @@ use crate::patch::{self, Subresource, Target, WriteError, Written};
 use crate::writes::REQUEST_TIMEOUT;
 use crate::{Context, backoff::Backoff};
 
-/// How often the leader looks whether somebody (a chart's upgrade) took the bundle out again.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How often the leader looks whether somebody (a chart's upgrade) took the bundle out again. Until then nobody can call the webhooks.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Which objects get the bundle, where they call this service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
