@@ -64,8 +64,8 @@ fn template(world: &World, job: &str) -> Value {
     world.get("batch", "jobs", job).unwrap()["spec"]["template"].clone()
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_evicted_batch_job_is_as_its_user_wrote_it() {
+/// Job `llama` runs, and this is its template as the user wrote it.
+async fn admitted() -> (World, Value) {
     let world = World::new(false).await;
     world.cluster.start_controllers().await.unwrap();
     world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
@@ -74,6 +74,12 @@ async fn an_evicted_batch_job_is_as_its_user_wrote_it() {
     let written = template(&world, "llama");
     world.settle().await;
     assert_eq!(template(&world, "llama")["spec"]["nodeSelector"], json!({ "gpu": "a100" }));
+    (world, written)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_batch_job_is_as_its_user_wrote_it() {
+    let (world, written) = admitted().await;
     world
         .update("kueue.x-k8s.io", "clusterqueues", "a", false, |queue| {
             queue["spec"]["stopPolicy"] = json!("HoldAndDrain");
@@ -706,14 +712,7 @@ async fn nobody_misses_a_class_that_would_not_count() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_quota_is_taken_by_hand_is_as_its_user_wrote_it() {
-    let world = World::new(false).await;
-    world.cluster.start_controllers().await.unwrap();
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
-    world.create("batch", "jobs", batch("llama", "a", 1)).await;
-    let written = template(&world, "llama");
-    world.settle().await;
-    assert_ne!(template(&world, "llama"), written);
+    let (world, written) = admitted().await;
     let hold = |queue: &mut Value| queue["spec"]["stopPolicy"] = json!("Hold");
     world.update("kueue.x-k8s.io", "clusterqueues", "a", false, hold).await;
     let name = world.workload_name("llama");

@@ -190,7 +190,9 @@ impl Engine {
         let account = record.account.as_ref()?;
         let rules = self.settings.admission_fair_sharing.as_ref()?;
         let mut consumed = account.consumed.clone();
-        let spec = self.queues[account.queue].spec.as_ref();
+        // What forgets everything at once has used nothing of anything.
+        consumed.retain(|_, amount| rules.half_life_ms > 0 || *amount != 0);
+        let spec = self.queues[account.queue].spec.as_ref().filter(|_| rules.half_life_ms > 0);
         let flavors = spec.into_iter().flat_map(|spec| &spec.groups).flat_map(|group| &group.flavors);
         for resource in flavors.flat_map(|flavor| flavor.resources.keys()) {
             consumed.entry(resource.clone()).or_default();

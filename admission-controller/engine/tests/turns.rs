@@ -463,3 +463,21 @@ fn what_is_used_counts_on_when_the_clock_is_set_back() {
     assert_eq!(history.at_ms, 11_000);
     assert!(gpus_of(&history.consumed) > settled + ONE / 3, "a half-life later");
 }
+
+/// Kueue's default: its status lists no resources then, be they used or not.
+#[test]
+fn who_forgets_everything_at_once_has_used_nothing() {
+    let rules = AdmissionFairSharing { half_life_ms: 0, sampling_ms: 1_000, weights: [].into() };
+    let settings = Settings { admission_fair_sharing: Some(rules), ..Settings::default() };
+    let queue = cluster_queue("cq", None, gpus(&[("a100", quota(4, None, None))]));
+    let mut world = World::with(
+        settings,
+        [Event::Flavor(flavor("a100")), Event::ClusterQueue(queue), Event::LocalQueue(local_queue("cq"))],
+    );
+    used(&mut world, "cq", 8);
+    submit(&mut world, "runs", "cq", 0);
+    world.settle();
+    assert!(world.engine.decide(5_000).is_empty());
+    let history = world.engine.history(&key("cq")).unwrap();
+    assert!(history.consumed.is_empty(), "{history:?}");
+}
