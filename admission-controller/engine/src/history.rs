@@ -190,12 +190,15 @@ impl Engine {
         let account = record.account.as_ref()?;
         let rules = self.settings.admission_fair_sharing.as_ref()?;
         let mut consumed = account.consumed.clone();
-        // What forgets everything at once has used nothing of anything.
-        consumed.retain(|_, amount| rules.half_life_ms > 0 || *amount != 0);
-        let spec = self.queues[account.queue].spec.as_ref().filter(|_| rules.half_life_ms > 0);
-        let flavors = spec.into_iter().flat_map(|spec| &spec.groups).flat_map(|group| &group.flavors);
-        for resource in flavors.flat_map(|flavor| flavor.resources.keys()) {
-            consumed.entry(resource.clone()).or_default();
+        if rules.half_life_ms == 0 {
+            // What forgets everything at once has used nothing of anything.
+            consumed.retain(|_, amount| *amount != 0);
+        } else {
+            let spec = self.queues[account.queue].spec.as_ref();
+            let flavors = spec.into_iter().flat_map(|spec| &spec.groups).flat_map(|group| &group.flavors);
+            for resource in flavors.flat_map(|flavor| flavor.resources.keys()) {
+                consumed.entry(resource.clone()).or_default();
+            }
         }
         Some(History {
             consumed,

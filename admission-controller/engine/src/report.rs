@@ -145,7 +145,9 @@ impl Engine {
         let record = &self.local_queues[self.local_queues.id(key)?];
         let local_queue = record.object.as_ref()?;
         let queue = self.known_queue(&local_queue.cluster_queue).filter(|queue| queue.spec.is_some());
-        let holdings: Vec<&Holding> = record.members.iter().filter_map(|who| self.holding(*who)).collect();
+        // Where there is no ClusterQueue there is no quota to be used, and nobody who has any.
+        let members = record.members.iter().filter(|_| queue.is_some());
+        let holdings: Vec<&Holding> = members.filter_map(|who| self.holding(*who)).collect();
         let stopped = local_queue.stop != StopPolicy::None;
         // Nobody waits in a queue that is stopped.
         let waits = |record: &Record| match record.phase {
@@ -159,7 +161,6 @@ impl Engine {
             inadmissible += usize::from(waits(record) && record.phase.is_put_back());
         }
         let (reservation, usage, admitted) = sums(&holdings);
-        // Where there is no ClusterQueue there is no quota to be used, and nobody who has any.
         let spec = queue.and_then(|queue| queue.spec.as_deref());
         let shown = |sums: &Sums| spec.map_or_else(Vec::new, |spec| self.rows(spec, sums, |_, _| 0));
         Some(LocalQueueReport {
@@ -169,8 +170,8 @@ impl Engine {
             cluster_queue_active: queue.is_some_and(|queue| queue.inactive.is_none()),
             pending,
             inadmissible,
-            reserving: spec.map_or(0, |_| holdings.len()),
-            admitted: spec.map_or(0, |_| admitted),
+            reserving: holdings.len(),
+            admitted,
             reservation: shown(&reservation),
             usage: shown(&usage),
             history: self.history(key),

@@ -115,7 +115,7 @@ pub(crate) struct Controller {
     alarms: BTreeMap<Unit, BTreeSet<Timestamp>>,
     /// Steps that led nowhere, by unit and the versions they were taken on, and until when they are not tried again.
     refused: BTreeMap<Unit, BTreeMap<String, Instant>>,
-    /// What was said last of jobs that cannot go on.
+    /// What was said last of jobs that wait or cannot go on, by unit and reason, and until when it is not said again.
     told: BTreeMap<Unit, BTreeMap<&'static str, (String, Instant)>>,
     /// Whether jobs run what Workloads describe that somebody else made for them.
     compared: BTreeMap<Unit, Compared>,

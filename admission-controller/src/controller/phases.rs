@@ -4,7 +4,7 @@ use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::workload::{AdmissionCheckState, CheckState, Workload};
 use jiff::Timestamp;
-use kit::events::{Event, Regarding, Severity};
+use kit::events::{Event, Severity};
 use kit::patch::Subresource;
 use kit::writes::Priority;
 use model::planted::Bug;
@@ -13,8 +13,10 @@ use quota_engine::{EvictReason, PendingReason};
 use serde_json::Value;
 
 use super::Controller;
+use super::announce::regarding;
 use super::world::Unit;
 use crate::lifetime::{self, End};
+use crate::pods::{POD, PodsKey};
 use crate::reconcile::Job;
 use crate::{checks, input, placement, requeue, status, words};
 
@@ -182,9 +184,10 @@ impl Controller {
     }
 
     /// The same of pods that have a Workload: each of them.
-    pub(super) fn tell_checks_to(&mut self, unit: &Unit, pods: Vec<Regarding>, workload: &Workload) {
+    pub(super) fn tell_checks_to_pods(&mut self, unit: &Unit, key: &PodsKey, workload: &Workload) {
         let Some(words) = self.news_of_checks(unit, workload) else { return };
-        for regarding in pods {
+        for pod in self.world.group(key).iter().flat_map(|group| &group.pods) {
+            let regarding = regarding("v1".into(), POD.kind, &pod.metadata);
             let (severity, reason) = (Severity::Normal, reasons::UPDATED_ADMISSION_CHECK.into());
             self.events.publish(Event { regarding, severity, reason, note: words.clone() });
         }

@@ -4,7 +4,7 @@ use crds::names::kueue;
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
-use kit::events::{Regarding, Severity};
+use kit::events::Severity;
 use kit::patch::{self, Subresource};
 use kit::writes::Priority;
 use kube::Api;
@@ -12,7 +12,6 @@ use quota_engine::Uid;
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::announce::regarding;
 use super::pump::{About, Answer, Before, Op, target, text};
 use super::send::Patch;
 use super::world::{Standing, Unit};
@@ -86,10 +85,6 @@ impl Controller {
         let composed = matches!(plan.workload, PodsStep::Job(Step::CreateWorkload | Step::UpdateWorkload))
             .then(|| self.compose_pods(&group, &job));
         let is_group = group.is_group();
-        let waits = |one: &&Workload| one.holds(tokens::QUOTA_RESERVED) && !one.holds(tokens::ADMITTED);
-        let pods = workload.as_ref().filter(waits).into_iter().flat_map(|_| &group.pods);
-        let waiting: Vec<Regarding> =
-            pods.map(|pod| regarding("v1".into(), POD.kind, &pod.metadata)).collect();
         if let Some(at) = next_lost {
             self.wake_at(unit, at);
         }
@@ -100,7 +95,7 @@ impl Controller {
             return;
         }
         if let Some(workload) = &workload {
-            self.tell_checks_to(unit, waiting, workload);
+            self.tell_checks_to_pods(unit, key, workload);
             self.tell_missing_class(unit, &job, workload);
         }
         let rests = plan.workload == PodsStep::Job(Step::Nothing);

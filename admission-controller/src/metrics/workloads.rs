@@ -265,6 +265,12 @@ mod tests {
         text
     }
 
+    fn write(metrics: &QueueMetrics, before: &Workload, after: &Workload, local_queue: Option<&LocalQueue>) {
+        let now = Timestamp::UNIX_EPOCH;
+        let written = Written { before: Some(before), after, preemptor: None, local_queue, now };
+        metrics.written(&written, |_| Vec::new());
+    }
+
     fn condition(kind: &str, status: &str, reason: &str, since: &str) -> Value {
         json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since })
     }
@@ -301,14 +307,7 @@ mod tests {
                 workload(json!({ "admission": admission, "conditions": conditions }))
             };
             let (before, after) = (slice(json!([evicted])), slice(json!([evicted, over])));
-            let written = Written {
-                before: Some(&before),
-                after: &after,
-                preemptor: None,
-                local_queue: None,
-                now: Timestamp::UNIX_EPOCH,
-            };
-            metrics.written(&written, |_| Vec::new());
+            write(&metrics, &before, &after, None);
             let text = page(&metrics);
             assert!(text.contains(r#"kueue_finished_workloads_total{cluster_queue="a""#), "{text}");
             assert_eq!(text.contains("kueue_replaced_workload_slices_total{"), replaced, "{text}");
@@ -331,14 +330,7 @@ mod tests {
         ]);
         let stats = json!({ "evictions": [{ "reason": "Deactivated", "underlyingCause": "", "count": 1 }] });
         let after = of(after, stats);
-        let written = Written {
-            before: Some(&before),
-            after: &after,
-            preemptor: None,
-            local_queue: None,
-            now: Timestamp::UNIX_EPOCH,
-        };
-        metrics.written(&written, |_| Vec::new());
+        write(&metrics, &before, &after, None);
         let wanted = r#"kueue_pods_ready_to_evicted_time_seconds_sum{cluster_queue="a",reason="Deactivated",underlying_cause="",replica_role="leader"} 7.0"#;
         assert!(page(&metrics).contains(wanted), "{}", page(&metrics));
     }
@@ -351,10 +343,7 @@ mod tests {
         let over = json!([condition("Finished", "True", "OutOfSync", "2026-01-01T00:00:00Z")]);
         let (waits, ended) = (workload(json!({})), workload(json!({ "conditions": over })));
         for (before, after) in [(&waits, &ended), (&ended, &ended)] {
-            let now = Timestamp::UNIX_EPOCH;
-            let local_queue = Some(&queue);
-            let written = Written { before: Some(before), after, preemptor: None, local_queue, now };
-            metrics.written(&written, |_| Vec::new());
+            write(&metrics, before, after, Some(&queue));
         }
         let text = page(&metrics);
         let line =

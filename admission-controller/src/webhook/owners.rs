@@ -253,6 +253,20 @@ mod tests {
         }
     }
 
+    /// Whether a StatefulSet may become another.
+    fn is_allowed(known: Surroundings, old: &Value, new: &Value) -> bool {
+        let (_, surroundings) = tokio::sync::watch::channel(known);
+        let site = Site { config: ours().into(), surroundings };
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "r", "operation": "UPDATE", "namespace": "team",
+                "kind": { "group": SET.0, "version": "v1", "kind": SET.1 }, "object": new, "oldObject": old,
+            },
+        });
+        validate(&site, &Request::parse(review.to_string().as_bytes()).unwrap()) == Verdict::Allow
+    }
+
     fn has_label(object: &Value, template: &str) -> bool {
         object.pointer(&key_at(template, "labels", kueue::MANAGED)) == Some(&json!("true"))
     }
@@ -307,19 +321,11 @@ mod tests {
     /// It has no quota of its own.
     #[test]
     fn what_is_part_of_something_managed_may_be_scaled() {
-        for (owner, marked, wanted) in [
-            (json!([]), false, false),
-            (
-                json!([{ "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "w", "uid": "w", "controller": true }]),
-                false,
-                true,
-            ),
-            (
-                json!([{ "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "w", "uid": "w", "controller": true }]),
-                true,
-                false,
-            ),
-        ] {
+        let wrapper = json!([{ "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "w", "uid": "w",
+            "controller": true }]);
+        for (owner, marked, wanted) in
+            [(&json!([]), false, false), (&wrapper, false, true), (&wrapper, true, false)]
+        {
             let set = |replicas: i64| {
                 let mut set = object(SET, "a");
                 set["metadata"]["ownerReferences"] = owner.clone();
@@ -330,18 +336,7 @@ mod tests {
                 }
                 set
             };
-            let (_, surroundings) = tokio::sync::watch::channel(Surroundings::default());
-            let site = Site { config: ours().into(), surroundings };
-            let review = json!({
-                "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-                "request": {
-                    "uid": "r", "operation": "UPDATE", "namespace": "team",
-                    "kind": { "group": SET.0, "version": "v1", "kind": SET.1 },
-                    "object": set(4), "oldObject": set(3),
-                },
-            });
-            let request = Request::parse(review.to_string().as_bytes()).unwrap();
-            assert_eq!(validate(&site, &request) == Verdict::Allow, wanted, "{owner} {marked}");
+            assert_eq!(is_allowed(Surroundings::default(), &set(3), &set(4)), wanted, "{owner} {marked}");
         }
     }
 
@@ -357,18 +352,7 @@ mod tests {
         };
         for (left, occupied, wanted) in [(0, "", true), (1, "", false), (0, "other", true), (0, "u", false)] {
             let known = Surroundings { occupied: [Uid::from(occupied)].into(), ..Surroundings::default() };
-            let (_, surroundings) = tokio::sync::watch::channel(known);
-            let site = Site { config: ours().into(), surroundings };
-            let review = json!({
-                "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-                "request": {
-                    "uid": "r", "operation": "UPDATE", "namespace": "team",
-                    "kind": { "group": SET.0, "version": "v1", "kind": SET.1 },
-                    "object": set(3, left), "oldObject": set(0, left),
-                },
-            });
-            let request = Request::parse(review.to_string().as_bytes()).unwrap();
-            assert_eq!(validate(&site, &request) == Verdict::Allow, wanted, "{left} {occupied}");
+            assert_eq!(is_allowed(known, &set(0, left), &set(3, left)), wanted, "{left} {occupied}");
         }
     }
 }
