@@ -447,19 +447,20 @@ impl Engine {
         let blocks = self.planted.is(Bug::BlockBehindHead);
         let queue = &mut self.queues[head.queue];
         let strict = queue.is_strict() || blocks;
+        let is_known = queue.blocked.as_ref() == Some(&head.order);
         let done = if flavors_left {
-            // It stays at the head, and the next cycle tries the flavors that are left.
-            Done::Something
+            // It stays at the head, and the next cycle tries the flavors that are left. One that is known to be blocked has tried
+            // them all, and goes round them for the sake of others only.
+            if is_known { Done::Nothing } else { Done::Something }
         } else if strict {
-            let before = queue.blocked.take();
-            let news = before.as_ref() != Some(&head.order);
-            if let Some(before) = before.filter(|_| news) {
+            let before = queue.blocked.take().filter(|_| !is_known);
+            if let Some(before) = before {
                 // It has somebody before it now, and what it was told as the head no longer holds.
                 self.unsaid.push(before.who);
                 self.wake_who_passed_over(head.queue);
             }
             self.queues[head.queue].blocked = Some(head.order.clone());
-            if news { Done::Something } else { Done::Nothing }
+            if is_known { Done::Nothing } else { Done::Something }
         } else {
             queue.active.remove(&head.order);
             if self.displacements.knows(head.who()) {

@@ -4,7 +4,10 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use quota_engine::input::*;
+use model::ResourceName;
 use quota_engine::topology::HOSTNAME;
 use quota_engine::*;
 use support::nodes::*;
@@ -114,4 +117,49 @@ fn who_looks_for_places_once_more_goes_round_its_flavors_once() {
     assert!(!world.engine.has_more(), "it looks at the same heads for ever");
     world.take_reasons();
     assert_eq!(world.reason("seeker").token(), "WaitingForQuota");
+}
+
+/// Two resources, of which the second has two flavors: a search that does not fit goes on with the other one in the next cycle. The
+/// head of a strict queue has tried both, and is looked at again because something is kept for it; it stood between its two flavors
+/// when the other head came, so that one of the two had a flavor left in every cycle.
+#[test]
+fn who_is_known_to_be_blocked_sees_nothing_new_in_its_other_flavors() {
+    let memory = ResourceName::from("memory");
+    let groups = |nominal: i64| {
+        let of = |flavor: &str| FlavorQuotas {
+            flavor: flavor.into(),
+            resources: [(memory.clone(), quota(10, None, None))].into(),
+        };
+        let second = ResourceGroup { covered: vec![memory.clone()], flavors: vec![of("fast"), of("large")] };
+        gpus(&[("f", quota(nominal, None, None))]).into_iter().chain([second]).collect::<Vec<_>>()
+    };
+    let with_memory = |mut workload: Workload| {
+        let set = pod_set(&mut workload);
+        set.requests.insert(memory.clone(), 1);
+        Arc::make_mut(&mut set.pod_requests).insert(memory.clone(), 1);
+        workload
+    };
+    let mut keeper = cluster_queue("keeper", Some("pool"), groups(8));
+    keeper.strategy = QueueingStrategy::StrictFifo;
+    keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+    let queues = [
+        keeper,
+        cluster_queue("guest", Some("pool"), groups(0)),
+        cluster_queue("third", Some("pool"), groups(0)),
+    ];
+    let locals = ["keeper", "guest", "third"].map(|name| Event::LocalQueue(local_queue(name)));
+    let flavors = ["f", "fast", "large"].map(|name| Event::Flavor(flavor(name)));
+    let mut world = World::new(flavors.into_iter().chain(queues.map(Event::ClusterQueue)).chain(locals));
+    world.put(with_memory(workload("above", "guest", 4, 0)));
+    world.settle();
+    world.put(with_memory(workload("head", "keeper", 8, 0)));
+    world.settle();
+    world.put(workload("third", "third", 9, 0));
+    world.settle();
+    world.put(with_memory(workload("guest", "guest", 2, 0)));
+    assert_eq!(world.engine.decide(1_000), []);
+    assert!(!world.engine.has_more(), "it looks at the same heads for ever");
+    world.take_reasons();
+    assert_eq!(*world.reason("guest"), PendingReason::NoLongerFits);
+    assert_eq!(world.reason("head").token(), "WaitingForQuota");
 }
