@@ -6,8 +6,8 @@ mod support;
 
 use std::sync::Arc;
 
-use quota_engine::input::*;
 use model::ResourceName;
+use quota_engine::input::*;
 use quota_engine::topology::HOSTNAME;
 use quota_engine::*;
 use support::nodes::*;
