@@ -330,6 +330,36 @@ async fn what_was_told_of_a_workload_does_not_hide_what_comes_later() {
     assert_eq!(page.rows().len(), 2, "{:?}", page.rows());
 }
 
+/// Somebody would have to leave for it, and Kueue finds room without that: nobody is taken for one who leaves from then on.
+#[tokio::test(start_paused = true)]
+async fn who_got_room_otherwise_needs_no_victims_any_more() {
+    let world = World::new(false).await;
+    world
+        .queue("a", "", json!({ "nominalQuota": 1 }), json!({ "withinClusterQueue": "LowerPriority" }))
+        .await;
+    let (page, _recording, _tasks) = start(&world);
+    world.settle().await;
+    let (group, plural) = ("kueue.x-k8s.io", "workloads");
+    let gets_quota = |one: &mut Value| {
+        one["status"]["admission"] = json!({ "clusterQueue": "a", "podSetAssignments": [{ "name": "main", "count": 1,
+            "flavors": { "nvidia.com/gpu": "a100" }, "resourceUsage": { "nvidia.com/gpu": "1" } }] });
+        one["status"]["conditions"] = conditions(&[("QuotaReserved", "True", "QuotaReserved")]);
+    };
+    by_hand(&world, "low").await;
+    world.update(group, plural, "low", true, gets_quota).await;
+    by_hand(&world, "high").await;
+    world.update(group, plural, "high", false, |one| one["spec"]["priority"] = json!(1)).await;
+    world.settle().await;
+    world.update(group, plural, "high", true, gets_quota).await;
+    world.settle().await;
+    let rows = page.rows();
+    let wanted = [["admission", "team/high", "WaitingForPreempted"], ["eviction", "team/low", "it stays"]];
+    for wanted in &wanted {
+        let found = rows.iter().any(|row| wanted.iter().all(|words| row.contains(words)));
+        assert!(found, "{wanted:?} is not in\n{}", rows.join("\n"));
+    }
+}
+
 #[test]
 fn a_recording_without_complete_lists_is_refused() {
     let line = r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a","uid":"1","resourceVersion":"1"}}}"#;

@@ -42,7 +42,8 @@ const DECIDED_HERE: [&str; 4] =
 
 enum Opinion {
     Admit(Arc<Admission>),
-    Evict(EvictReason),
+    /// Why, and for whom.
+    Evict(EvictReason, Option<Uid>),
 }
 
 struct Held {
@@ -131,7 +132,12 @@ impl Judge {
         let Some(before) = before else { return };
         let became = |kind: &str| view.holds(kind) && !before.holds(kind);
         if became(tokens::QUOTA_RESERVED) {
-            return self.admitted_there(&uid, &view, opinion, reason, now);
+            self.admitted_there(&uid, &view, opinion, reason, now);
+            // Those who were to leave for it need not.
+            for victim in self.victims_of(&uid) {
+                self.not_done_there(&victim, now);
+            }
+            return;
         }
         if became(tokens::EVICTED) {
             return self.evicted_there(&view, opinion, now);
@@ -148,6 +154,12 @@ impl Judge {
         if says_why {
             self.reasons_due.insert(uid, now + SETTLED);
         }
+    }
+
+    /// Who was to leave for it and has not left.
+    fn victims_of(&self, preemptor: &Uid) -> Vec<Uid> {
+        let leaves = |held: &Held| matches!(&held.opinion, Opinion::Evict(_, Some(one)) if one == preemptor);
+        self.opinions.iter().filter(|(_, held)| leaves(held)).map(|(uid, _)| uid.clone()).collect()
     }
 
     fn forget(&mut self, uid: &Uid) {
@@ -167,7 +179,9 @@ impl Judge {
                     Decision::Reserve(one) => {
                         self.hold(one.workload, one.id, Opinion::Admit(one.admission), now)
                     }
-                    Decision::Evict(one) => self.hold(one.victim, one.id, Opinion::Evict(one.reason), now),
+                    Decision::Evict(one) => {
+                        self.hold(one.victim, one.id, Opinion::Evict(one.reason, one.preemptor), now)
+                    }
                     // Of what had only quota in a queue that is stopped, the running Kueue says what becomes.
                     Decision::Withdraw(one) => self.engine.written(one.id, Outcome::Unsettled),
                     // What follows from an admission, and where the pods go of what has quota: no decisions of their own.
@@ -216,8 +230,8 @@ impl Judge {
                 return self.report.same(Question::Admission);
             }
             Some(Opinion::Admit(ours)) => admission(&ours),
-            Some(Opinion::Evict(_)) | None if was_told => return,
-            Some(Opinion::Evict(_)) | None => waiting(reason.as_ref()),
+            Some(Opinion::Evict(..)) | None if was_told => return,
+            Some(Opinion::Evict(..)) | None => waiting(reason.as_ref()),
         };
         self.differs(Question::Admission, view, ours, admission(&theirs), now);
     }
@@ -230,7 +244,7 @@ impl Judge {
         let preempted = view.true_condition(tokens::PREEMPTED).map(|one| one.reason.as_str());
         let theirs = [Some(reason), preempted].into_iter().flatten().collect::<Vec<_>>().join(", ");
         let ours = match opinion.map(|held| held.opinion) {
-            Some(Opinion::Evict(ours)) => {
+            Some(Opinion::Evict(ours, _)) => {
                 let ours = eviction(ours);
                 if ours == theirs {
                     return self.report.same(Question::Eviction);
@@ -275,7 +289,7 @@ impl Judge {
                 let theirs = theirs.unwrap_or_else(|| "it says nothing".to_owned());
                 self.differs(Question::Admission, &view, admission(&ours), theirs, now);
             }
-            Opinion::Evict(ours) => {
+            Opinion::Evict(ours, _) => {
                 self.differs(Question::Eviction, &view, eviction(ours), "it stays".to_owned(), now)
             }
         }
@@ -287,7 +301,10 @@ impl Judge {
         let Some(theirs) = view.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False") else {
             return;
         };
+        // Of those who wait when a queue is stopped, Kueue tells it to some only.
+        let is_old_news = ours.token() == reasons::SUSPENDED && theirs.reason != reasons::SUSPENDED;
         if self.overdue.contains(uid)
+            || is_old_news
             || !COMPARABLE.contains(&ours.token())
             || !COMPARABLE.contains(&theirs.reason.as_str())
         {
