@@ -10,20 +10,26 @@ use std::collections::BTreeMap;
 
 use model::ResourceName;
 use quota_engine::input::*;
+use quota_engine::topology::{HOSTNAME, Node, Spread};
 use quota_engine::*;
 use support::*;
 
-/// In 1733 two heads went round their flavors out of step, for ever.
+/// In 344 and 1262 two heads went round their flavors out of step, for ever.
 const STORIES: u64 = 2_000;
 const STEPS: usize = 60;
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
 const FLAVORS: [&str; 3] = ["f0", "f1", "f2"];
+/// In the stories in which there are places.
+const NODES: usize = 9;
+const RACK: &str = "rack";
 
 struct Story {
     world: World,
     queues: BTreeMap<String, ClusterQueue>,
     cohorts: BTreeMap<String, Cohort>,
     is_fair: bool,
+    /// Flavors have nodes, and pods want to be near to one another.
+    has_places: bool,
     rng: fastrand::Rng,
     next: u32,
     now_ms: i64,
@@ -34,7 +40,16 @@ struct Story {
 impl Story {
     fn new(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut events: Vec<Event> = FLAVORS.iter().map(|name| Event::Flavor(flavor(name))).collect();
+        let has_places = rng.u32(0..3) == 0;
+        let of_racks = |name: &&str| Flavor { topology: Some("racks".into()), ..flavor(name) };
+        let mut events: Vec<Event> = match has_places {
+            false => FLAVORS.iter().map(|name| Event::Flavor(flavor(name))).collect(),
+            true => FLAVORS.iter().map(|name| Event::Flavor(of_racks(name))).collect(),
+        };
+        if has_places {
+            events.push(Event::Topology("racks".into(), vec![RACK.to_owned(), HOSTNAME.to_owned()]));
+            events.extend((0..NODES).map(|index| random_node(&mut rng, index)));
+        }
         let mut cohorts = BTreeMap::new();
         for index in 0..rng.usize(0..=2) {
             let cohort = random_cohort(&mut rng, index);
@@ -51,7 +66,7 @@ impl Story {
         let settings = random_settings(&mut rng);
         let is_fair = settings.fair_sharing.is_some();
         let world = World::with(settings, events);
-        Self { world, queues, cohorts, is_fair, rng, next: 0, now_ms: 1_000, shrunk: false }
+        Self { world, queues, cohorts, is_fair, has_places, rng, next: 0, now_ms: 1_000, shrunk: false }
     }
 
     fn step(&mut self) {
@@ -60,6 +75,7 @@ impl Story {
             0..55 => self.submit(),
             55..80 => self.end_one(),
             80..90 => self.delete_one(),
+            90..95 if self.has_places => self.change_a_node(),
             _ => self.change_a_queue(),
         }
         self.come_to_rest();
@@ -73,7 +89,7 @@ impl Story {
         let mut one = workload(&name, &queue, 1, self.rng.i32(0..4));
         one.queued_at_ms = i64::from(self.next);
         let sets = if self.rng.u32(0..4) == 0 { 2 } else { 1 };
-        one.pod_sets = (0..sets).map(|index| random_pod_set(&mut self.rng, index)).collect();
+        one.pod_sets = (0..sets).map(|index| random_pod_set(&mut self.rng, index, self.has_places)).collect();
         self.world.put(one);
     }
 
@@ -94,6 +110,15 @@ impl Story {
             self.world.workloads.remove(&Uid::from(uid.as_str()));
             self.world.engine.apply(Event::WorkloadGone(uid.as_str().into()));
         }
+    }
+
+    fn change_a_node(&mut self) {
+        let index = self.rng.usize(0..NODES);
+        let event = match self.rng.bool() {
+            true => random_node(&mut self.rng, index),
+            false => Event::NodeGone(format!("node-{index}").as_str().into()),
+        };
+        self.world.engine.apply(event);
     }
 
     fn change_a_queue(&mut self) {
@@ -396,7 +421,37 @@ fn random_queue(rng: &mut fastrand::Rng, name: &str, cohorts: usize) -> ClusterQ
     queue
 }
 
-fn random_pod_set(rng: &mut fastrand::Rng, index: usize) -> PodSet {
+fn random_node(rng: &mut fastrand::Rng, index: usize) -> Event {
+    let name = format!("node-{index}");
+    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let labels = [
+        label(HOSTNAME, &name),
+        label(RACK, ["left", "right"][index / FLAVORS.len() % 2]),
+        label("gpu-type", FLAVORS[index % FLAVORS.len()]),
+    ];
+    let amounts = RESOURCES.map(|name| (ResourceName::from(name), rng.choice([2, 3, 5, 8]).unwrap()));
+    let pods = (ResourceName::from(ResourceName::PODS), 9);
+    Event::Node(Node {
+        name: name.as_str().into(),
+        labels: labels.into(),
+        taints: Vec::new(),
+        allocatable: amounts.into_iter().chain([pods]).collect(),
+        ready: true,
+    })
+}
+
+fn random_wish(rng: &mut fastrand::Rng) -> TopologyWish {
+    let level = rng.choice([RACK, HOSTNAME]).unwrap();
+    let spread = rng.choice([
+        Spread::Required(level.into()),
+        Spread::Preferred(level.into()),
+        Spread::Unconstrained,
+        Spread::Unsaid,
+    ]);
+    TopologyWish { spread: spread.unwrap(), layers: Vec::new() }
+}
+
+fn random_pod_set(rng: &mut fastrand::Rng, index: usize, has_places: bool) -> PodSet {
     let count = rng.choice([1, 1, 1, 2, 3]).unwrap();
     let mut requests = BTreeMap::new();
     for name in RESOURCES {
@@ -410,6 +465,7 @@ fn random_pod_set(rng: &mut fastrand::Rng, index: usize) -> PodSet {
         min_count: (index == 0 && count > 1 && rng.u32(0..3) == 0).then_some(1),
         pod_requests: std::sync::Arc::new(requests.clone().into_iter().collect()),
         requests: requests.into_iter().collect(),
+        topology: (has_places && rng.u32(0..4) > 0).then(|| random_wish(rng)),
         ..PodSet::default()
     }
 }
