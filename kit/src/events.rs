@@ -17,6 +17,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::pace;
 use crate::patch::{self, Subresource, Target, WriteError, Written};
 use crate::writes::{Gate, REQUEST_TIMEOUT};
 use crate::{Clock, Context};
@@ -27,12 +28,8 @@ use merge::{Merger, Repeat, Verdict};
 const QUEUE: usize = 2_000;
 /// So many of them are written at once after a while of silence,
 const BURST: u32 = 256;
-/// and then one more after each such time at the least,
-const PAUSE: Duration = Duration::from_millis(100);
-/// and at the least so many times as long as the last one took: a busy server has decisions to write before.
-const SHARE: u32 = 20;
-/// It never comes to more.
-const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// and then one more after each such time at the least, and later where the server is slow to answer.
+const PAUSE: Duration = Duration::from_millis(20);
 /// What waits for longer is not written any more: by then it is no news.
 const STALE: SignedDuration = SignedDuration::from_mins(10);
 /// How often repeats are written: client-go's order of magnitude for series, and late enough to merge a burst.
@@ -221,7 +218,7 @@ impl Writer {
                 let api = self.api(&event);
                 let written = self.in_time(patch::create::<_, Written>(&api, &object)).await;
                 let took = self.ctx.clock.monotonic().saturating_duration_since(begun);
-                self.pause = took.saturating_mul(SHARE).clamp(PAUSE, MAX_PAUSE);
+                self.pause = pace::pause(took).max(PAUSE);
                 self.merger.written(&event, written.map(|written| written.uid));
             }
         }

@@ -21,6 +21,7 @@ pub mod events;
 pub mod front_proxy;
 pub mod http;
 pub mod lease;
+pub mod pace;
 pub mod patch;
 pub mod process;
 pub mod telemetry;

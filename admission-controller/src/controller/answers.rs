@@ -25,7 +25,7 @@ impl Controller {
         let unit = done.key.clone();
         let Some(op) = self.busy.remove(&unit) else { return };
         if op.decision.is_some() || matches!(op.about, About::Job { .. }) {
-            self.late.active(self.ctx.clock.monotonic());
+            self.late.answered(self.ctx.clock.monotonic(), op.begun);
         }
         self.world.dirty.insert(unit.clone());
         match done.result {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use kit::pace;
 use tokio::time::Instant;
 
 use super::world::Unit;
@@ -13,14 +14,14 @@ const BURST: u32 = 128;
 /// So many reasons may be due at a time, more than are written in a minute: there may be as many as there are workloads, and the
 /// others keep where they come from.
 const MAX_REASONS: usize = 8_192;
-/// While decisions are being written, one more of each may be written for so many of them,
-const PER_DECISIONS: u32 = 40;
-/// and one more after each such time.
-const PAUSE_BUSY: Duration = Duration::from_secs(1);
-/// The same when nothing else was written for a while.
-const PAUSE_QUIET: Duration = Duration::from_millis(8);
-/// That while.
+/// One more of each may be written after each such time, and while decisions are being written, later where these take long.
+const PAUSE: Duration = Duration::from_millis(8);
+/// When no decision was written for so long, none are.
 const QUIET_AFTER: Duration = Duration::from_secs(2);
+/// One that took longer is not remembered as such.
+const LONGEST: Duration = Duration::from_secs(1);
+/// How long decisions take is taken from the last so many or so.
+const REMEMBERED: u32 = 16;
 
 /// Which units are due for such a write, and when the next may go.
 pub(super) struct Late {
@@ -33,8 +34,8 @@ pub(super) struct Late {
     in_turn: Option<Unit>,
     /// When the last decision was on its way.
     decided_at: Option<Instant>,
-    /// Decisions for which nothing was allowed yet.
-    decided: u32,
+    /// How long decisions take from when they are sent.
+    took: Duration,
 }
 
 /// Units of one kind, with an allowance of their own: neither kind waits for all of the other.
@@ -102,7 +103,7 @@ struct Held {
 impl Late {
     pub(super) fn new() -> Self {
         let (reasons, counts) = (Line::new(), Line::new());
-        Self { reasons, counts, held: Held::default(), in_turn: None, decided_at: None, decided: 0 }
+        Self { reasons, counts, held: Held::default(), in_turn: None, decided_at: None, took: Duration::ZERO }
     }
 
     /// Due at this time, or when it was due before if that is sooner.
@@ -128,19 +129,14 @@ impl Late {
 
     /// A decision is being written.
     pub(super) fn decided(&mut self, now: Instant) {
-        self.active(now);
-        self.decided += 1;
-        if self.decided == PER_DECISIONS {
-            self.decided = 0;
-            for line in [&mut self.reasons, &mut self.counts] {
-                line.level = (line.level + 1).min(BURST);
-            }
-        }
+        self.decided_at = Some(now);
     }
 
-    /// A decision is being written still, or was until now.
-    pub(super) fn active(&mut self, now: Instant) {
+    /// One was written, which was sent then.
+    pub(super) fn answered(&mut self, now: Instant, begun: Option<Instant>) {
         self.decided_at = Some(now);
+        let took = begun.map_or(self.took, |begun| now.saturating_duration_since(begun));
+        self.took = (self.took * (REMEMBERED - 1) + took.min(LONGEST)) / REMEMBERED;
     }
 
     /// A unit whose reason is due and may be written.
@@ -195,12 +191,17 @@ impl Late {
     fn turn(&self, line: &Line) -> Option<Instant> {
         let counted_at = line.counted_at.filter(|_| line.level == 0)?;
         let quiet_at = self.decided_at.map_or(counted_at, |decided_at| decided_at + QUIET_AFTER);
-        Some((counted_at + PAUSE_BUSY).min(quiet_at.max(counted_at + PAUSE_QUIET)))
+        Some((counted_at + self.pause_of_busy()).min(quiet_at.max(counted_at + PAUSE)))
     }
 
     fn pause(&self, now: Instant) -> Duration {
         let quiet = self.decided_at.is_none_or(|at| now.saturating_duration_since(at) >= QUIET_AFTER);
-        if quiet { PAUSE_QUIET } else { PAUSE_BUSY }
+        if quiet { PAUSE } else { self.pause_of_busy() }
+    }
+
+    /// While decisions are being written.
+    fn pause_of_busy(&self) -> Duration {
+        pace::pause(self.took).max(PAUSE)
     }
 
     fn line(&mut self, unit: &Unit) -> &mut Line {
@@ -243,17 +244,18 @@ mod tests {
             late.schedule(workload(number), start);
         }
         late.decided(start);
+        late.took = LONGEST;
         let mut written = 0;
         while let Some(unit) = late.next_reason(start) {
             late.wrote(&unit);
             written += 1;
         }
         assert_eq!(written, BURST);
-        assert_eq!(late.due(), Some(start + PAUSE_BUSY));
-        assert_eq!(late.next_reason(start + PAUSE_BUSY / 2), None);
-        assert_eq!(late.next_reason(start + PAUSE_BUSY), Some(workload(BURST)));
+        assert_eq!(late.due(), Some(start + LONGEST));
+        assert_eq!(late.next_reason(start + LONGEST / 2), None);
+        assert_eq!(late.next_reason(start + LONGEST), Some(workload(BURST)));
         // What need not be written after all costs nothing.
-        assert_eq!(late.next_reason(start + PAUSE_BUSY), Some(workload(BURST + 1)));
+        assert_eq!(late.next_reason(start + LONGEST), Some(workload(BURST + 1)));
         assert!(late.allows_counts(start), "counts have an allowance of their own");
     }
 
@@ -274,25 +276,47 @@ mod tests {
     }
 
     #[test]
-    fn decisions_and_silence_allow_more() {
+    fn a_server_that_is_quick_to_answer_and_silence_allow_more() {
+        let start = kit::Clock::System.monotonic();
+        let written_in_a_second = |took: Duration, quiet: bool| {
+            let mut late = Late::new();
+            for number in 0..2 * BURST {
+                late.schedule(workload(number), start);
+            }
+            while let Some(unit) = late.next_reason(start) {
+                late.wrote(&unit);
+            }
+            let mut now = start;
+            for _ in 0..100 {
+                late.answered(now + took, Some(now));
+            }
+            late.decided_at = if quiet { None } else { Some(start) };
+            let mut written = 0;
+            while now < start + Duration::from_secs(1) {
+                now += Duration::from_millis(1);
+                while let Some(unit) = late.next_reason(now) {
+                    late.wrote(&unit);
+                    written += 1;
+                }
+            }
+            written
+        };
+        let table = [(1, false, 125), (5, false, 40), (16, false, 4), (1_000, false, 1), (1_000, true, 125)];
+        for (took, quiet, expected) in table {
+            let written = written_in_a_second(Duration::from_millis(took), quiet);
+            assert!((expected - 1..=expected + 1).contains(&written), "{took} ms, quiet {quiet}: {written}");
+        }
+    }
+
+    #[test]
+    fn silence_ends_a_long_pause() {
         let start = kit::Clock::System.monotonic();
         let mut late = Late::new();
-        for number in 0..2 * BURST {
-            late.schedule(workload(number), start);
-        }
-        while let Some(unit) = late.next_reason(start) {
-            late.wrote(&unit);
-        }
-        for _ in 0..PER_DECISIONS {
-            assert_eq!(late.next_reason(start), None);
-            late.decided(start);
-        }
-        let unit = late.next_reason(start).unwrap();
-        late.wrote(&unit);
-        assert_eq!(late.next_reason(start), None);
-        assert!(late.next_reason(start + QUIET_AFTER).is_some());
-        late.reasons.level = 0;
-        assert_eq!(late.due(), Some(start + QUIET_AFTER + PAUSE_QUIET));
+        late.schedule(workload(0), start);
+        (late.took, late.reasons.level, late.reasons.counted_at) =
+            (LONGEST, 0, Some(start + QUIET_AFTER / 2));
+        late.decided(start);
+        assert_eq!(late.due(), Some(start + QUIET_AFTER));
     }
 
     /// There is one, twice, for every workload that waits.
@@ -322,16 +346,17 @@ mod tests {
         let mut late = Late::new();
         assert!(late.allows_counts(start));
         late.decided(start);
+        late.took = LONGEST;
         late.counts.level = 0;
         for number in [0, 1, 0, 2] {
             late.hold(&queue(number));
         }
-        assert_eq!((late.next_held(start), late.due()), (None, Some(start + PAUSE_BUSY)));
-        late.schedule(queue(0), start + PAUSE_BUSY * 2);
+        assert_eq!((late.next_held(start), late.due()), (None, Some(start + LONGEST)));
+        late.schedule(queue(0), start + LONGEST * 2);
         let mut now = start;
         for number in 0..3 {
-            now += PAUSE_BUSY;
-            late.active(now);
+            now += LONGEST;
+            late.decided(now);
             assert_eq!(late.next_held(now), Some(queue(number)));
             late.wrote(&queue(number));
             assert_eq!(late.next_held(now), None);

@@ -18,6 +18,7 @@ use kit::writes::Priority;
 use model::planted::Bug;
 use quota_engine::{DecisionId, Outcome, Uid};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::Controller;
 use super::world::{Standing, Unit, controller_of};
@@ -62,12 +63,21 @@ pub(super) struct Op {
     pub(super) versions: String,
     /// What the object said then: the watch may show what was written before the answer comes.
     pub(super) before: Before,
+    /// When it was sent.
+    pub(super) begun: Option<Instant>,
 }
 
 impl Op {
     /// A write about this, worked out from these versions: for no decision, and nobody is told.
     pub(super) fn new(about: About, versions: impl Into<String>) -> Self {
-        Self { decision: None, reads: false, about, versions: versions.into(), before: Before::Nothing }
+        Self {
+            decision: None,
+            reads: false,
+            about,
+            versions: versions.into(),
+            before: Before::Nothing,
+            begun: None,
+        }
     }
 }
 
@@ -349,7 +359,7 @@ impl Controller {
         if !self.is_refused(unit, &versions) {
             // If it is gone, or another one has its name, the watch will tell; until then it is not read on and on.
             self.remember_refused(unit, versions.clone(), super::CONFLICT_DELAY);
-            let op = Op { decision: None, reads: true, about, versions, before: Before::Nothing };
+            let op = Op { reads: true, ..Op::new(about, versions) };
             self.read_again(unit.clone(), op);
         }
         true

@@ -165,15 +165,17 @@ impl Controller {
         });
     }
 
-    pub(super) fn submit<F, A>(&mut self, unit: &Unit, priority: Priority, op: Op, send: F)
+    pub(super) fn submit<F, A>(&mut self, unit: &Unit, priority: Priority, mut op: Op, send: F)
     where
         F: FnMut() -> A + Send + 'static,
         A: Future<Output = Result<Answer, WriteError>> + Send + 'static,
     {
         if self.writes.submit(priority, op.about.namespace(), unit.clone(), send).is_ok() {
+            let now = self.ctx.clock.monotonic();
+            op.begun = Some(now);
             match priority {
                 Priority::Status => self.late.wrote(unit),
-                Priority::Urgent | Priority::Normal => self.late.decided(self.ctx.clock.monotonic()),
+                Priority::Urgent | Priority::Normal => self.late.decided(now),
             }
             self.busy.insert(unit.clone(), op);
         } else {

@@ -117,7 +117,7 @@ async fn one_create_and_one_patch_for_many_repeats_and_none_when_closed() {
 async fn a_slow_server_is_asked_for_fewer() {
     /// After the burst, how long it takes to write this many.
     const MORE: usize = 20;
-    for (takes, pause) in [(0, 100), (2, 100), (10, 200), (30, 600), (100, 1_000)] {
+    for (takes, pause) in [(0, 20), (2, 20), (10, 100), (30, 900), (100, 1_000)] {
         let written: Arc<Mutex<Vec<Instant>>> = Arc::default();
         let log = written.clone();
         let service = tower::service_fn(move |_: http::Request<Body>| {
