@@ -118,7 +118,7 @@ async fn a_pod_waits_behind_its_gate_and_is_let_go_at_its_end() {
     assert_eq!(condition(&world.workload("solo").unwrap(), "Finished"), said("True", "Succeeded"));
     assert!(!world.is_held("solo"));
     let told = world.told_of("Pod", "solo");
-    for reason in ["CreatedWorkload", "FinishedWorkload"] {
+    for reason in ["CreatedWorkload", "Started", "FinishedWorkload"] {
         assert!(told.contains(&reason.into()), "{reason} in {told:?}");
     }
     let quiet = world.cluster.revision();

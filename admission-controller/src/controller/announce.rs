@@ -11,8 +11,8 @@ use quota_engine::{Inactive::CohortCycle, SetUnplaced, Uid};
 
 use super::Controller;
 use super::world::{Unit, controller_of};
-use crate::jobs::read;
-use crate::pods::PodsKey;
+use crate::jobs::{JobObject, read};
+use crate::pods::{POD, PodsKey};
 use crate::reconcile::Job;
 use crate::{input, news, words};
 
@@ -54,6 +54,11 @@ impl Controller {
         };
         let regarding = regarding(version.into(), kind.kind, &job.object.metadata);
         self.events.publish(Event { regarding, severity, reason: reason.into(), note: note.to_owned() });
+    }
+
+    pub(super) fn about_pod(&self, pod: &JobObject, reason: &'static str, note: &str) {
+        let job = Job { kind: POD, object: pod.clone(), view: read(POD, pod) };
+        self.about_job(&job, Severity::Normal, reason, note);
     }
 
     pub(super) fn about_job_of(&self, workload: &Workload, reason: &'static str, note: &str) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crds::names::kueue;
+use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::workload::Workload;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -112,6 +113,7 @@ impl Controller {
                 {
                     let (gate, now) = (kueue::ADMISSION_GATE, self.ctx.clock.now());
                     self.counted.queues.ungated(gate, &workload, *is_group, now);
+                    self.about_pod(&pod, reasons::STARTED, "admitted and started");
                 }
                 self.world.take_pod_answer(pods::slim(*pod));
             }

@@ -257,8 +257,7 @@ impl Controller {
     fn delete_pod(&mut self, uid: &Uid, reason: &'static str, note: &str) {
         let Some((op, api, target)) = self.pod_op(uid, "delete") else { return };
         if let Some(pod) = self.world.pod(uid) {
-            let job = Job { kind: POD, object: pod.clone(), view: crate::jobs::read(POD, pod) };
-            self.about_job(&job, Severity::Normal, reason, note);
+            self.about_pod(pod, reason, note);
         }
         let unit = Unit::Pod(uid.clone());
         // What the answer does not tell, the watch does; until then it is not deleted again.
