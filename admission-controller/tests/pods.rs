@@ -296,6 +296,27 @@ async fn whose_workload_is_deleted_goes_with_it() {
     assert!(world.workload_named("ring").is_none());
 }
 
+/// Whether they run or wait.
+#[tokio::test(start_paused = true)]
+async fn who_waits_goes_with_its_workload() {
+    let world = world(0).await;
+    world.create("", "pods", pod("solo", 1, json!({}), json!({}))).await;
+    for name in ["r0", "r1"] {
+        world.create("", "pods", member(name, 1, "2")).await;
+    }
+    world.settle().await;
+    assert!(world.is_gated("solo") && world.is_gated("r0"));
+    let solo = world.workload("solo").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    for name in [&*solo, "ring"] {
+        world.delete("kueue.x-k8s.io", "workloads", name).await;
+        world.settle().await;
+    }
+    for name in ["solo", "r0", "r1"] {
+        assert!(world.pod(name).is_none(), "{name}: {:?}", world.told_of("Pod", name));
+    }
+    assert!(world.workload_named(&solo).is_none() && world.workload_named("ring").is_none());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_group_that_is_not_retried_ends_with_its_last_pod() {
     let world = world(2).await;

@@ -373,10 +373,14 @@ fn after_end(group: &Group<'_>, reason: &str) -> Vec<(Uid, PodStep)> {
     pods
 }
 
-/// Whose Workload is deleted has no quota: even what has ended goes. The Workload is kept while anything runs.
+/// Whose Workload is deleted has no quota: even what has ended or waits goes. The Workload is kept while anything runs, and until all
+/// that was there are deleted: without it, those that wait would get another. Pods that were made since need one.
 fn after_deletion(group: &Group<'_>, workload: &Workload, known: Known<'_>) -> Plan {
     let mut pods = stop(&group.pods, &Stop::WorkloadDeleted, "their Workload was deleted");
-    let step = if group.is_active(known.now) { Step::Nothing } else { let_go(workload) };
+    let deleted = &workload.metadata.deletion_timestamp;
+    let was_there = |pod: &&JobObject| !pod.is_leaving() && pod.metadata.creation_timestamp <= *deleted;
+    let is_needed = group.is_active(known.now) || group.pods.iter().any(was_there);
+    let step = if is_needed { Step::Nothing } else { let_go(workload) };
     let leaving: Vec<&JobObject> = group.pods.iter().filter(|pod| pod.is_leaving()).copied().collect();
     pods.extend(let_all_go(&leaving));
     Plan::of(PodsStep::Job(step), pods)
