@@ -401,3 +401,49 @@ async fn who_cannot_list_is_ready_to_convert_after_a_while() {
     world.pass(6).await;
     assert_eq!(world.page("/readyz").await, "ok\n");
 }
+
+/// Counts wait while a slow server has decisions to write; that a queue admits nobody any more does not.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_stopped_is_told_so_before_others_are_counted() {
+    /// More queues than may be counted at once.
+    const QUEUES: usize = 300;
+    let world = World::new(false).await;
+    let slow = Fault::Latency(Duration::from_millis(200));
+    world.cluster.faults().add(Aim::writes().by("layer1"), 1_000_000, u64::MAX, slow);
+    world.queue("a", "", json!({ "nominalQuota": 10_000 }), json!({})).await;
+    world.start("layer1");
+    let name = |number: usize| format!("queue-{number:03}");
+    let status = |number: usize| {
+        let queue = world.get("kueue.x-k8s.io", "localqueues", &name(number)).unwrap();
+        (queue["status"]["conditions"][0]["reason"].clone(), queue["status"]["admittedWorkloads"].clone())
+    };
+    for number in 0..QUEUES {
+        let local = json!({ "metadata": { "name": name(number), "namespace": "team" }, "spec": { "clusterQueue": "a" } });
+        world.create("kueue.x-k8s.io", "localqueues", local).await;
+    }
+    world.settle().await;
+    for number in 0..QUEUES {
+        world.pytorch(&format!("job-{number}"), &name(number), 1).await;
+    }
+    // Somebody has something to decide all the time.
+    let busy = async |from: u32, to: u32| {
+        for number in from..to {
+            world.pytorch(&format!("more-{number}"), &name(0), 1).await;
+            world.sleep(Duration::from_millis(500)).await;
+        }
+    };
+    busy(0, 10).await;
+    let last = QUEUES - 1;
+    let uncounted = || (0..QUEUES).filter(|number| status(*number).1 == 0).count();
+    assert!(uncounted() > 20 && status(last).0 == "Ready", "{} wait, {:?}", uncounted(), status(last));
+    world
+        .update("kueue.x-k8s.io", "localqueues", &name(last), false, |queue| {
+            queue["spec"]["stopPolicy"] = json!("Hold")
+        })
+        .await;
+    busy(10, 16).await;
+    assert_eq!(status(last).0, "Stopped");
+    assert!(uncounted() > 0, "all are counted already");
+    world.pass(60).await;
+    assert_eq!(uncounted(), 0);
+}

@@ -134,7 +134,8 @@ impl Controller {
         }
     }
 
-    /// Sends a queue's status, unless it is due later anyhow; when its turn comes, where too many others were written just now.
+    /// Sends a queue's status, unless it is due later anyhow; when its turn comes, where too many others were written just now. Whether
+    /// it admits anybody is told at once.
     fn patch_counts<K>(
         &mut self,
         unit: &Unit,
@@ -145,10 +146,12 @@ impl Controller {
     ) where
         K: Resource + Clone + DeserializeOwned + Send + Sync + 'static,
     {
-        if self.late.is_scheduled(unit) {
-            return;
-        }
-        if self.late.allows_counts(self.ctx.clock.monotonic()) {
+        let is_news = body.pointer("/status/conditions").is_some();
+        if is_news {
+            self.patch_queue(unit, api, target, body, Subresource::Status, answer);
+        } else if self.late.is_scheduled(unit) {
+            // It comes with what happens until then.
+        } else if self.late.allows_counts(self.ctx.clock.monotonic()) {
             self.patch_queue(unit, api, target, body, Subresource::Status, answer);
         } else {
             self.late.hold(unit);

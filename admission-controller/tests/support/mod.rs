@@ -174,7 +174,8 @@ impl World {
         change: impl Fn(&mut Value) + Send + Sync,
     ) {
         let id = GroupResource::new(group, resource);
-        let namespace = if group == "kueue.x-k8s.io" && resource != "workloads" { "" } else { "team" };
+        let is_namespaced = group != "kueue.x-k8s.io" || ["workloads", "localqueues"].contains(&resource);
+        let namespace = if is_namespaced { "team" } else { "" };
         let store = self.cluster.store("job-controller");
         let part = if status { cluster_sim::Part::Status } else { cluster_sim::Part::Main };
         let change = |value: &mut Value| {
