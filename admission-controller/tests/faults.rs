@@ -201,6 +201,30 @@ async fn what_the_watch_shows_before_the_answer_comes_is_told() {
     }
 }
 
+/// The watch shows that it leaves, and has left, before the answer says for whom.
+#[tokio::test(start_paused = true)]
+async fn for_whom_somebody_was_preempted_is_told_though_the_answer_comes_late() {
+    let world = World::new(false).await;
+    let any = json!({ "reclaimWithinCohort": "Any" });
+    world.queue("a", "pool", json!({ "nominalQuota": 0 }), any.clone()).await;
+    world.queue("b", "pool", json!({ "nominalQuota": 4 }), any).await;
+    world.start("layer1");
+    world.pytorch("borrower", "a", 4).await;
+    world.settle().await;
+    let aim = Aim { verbs: vec![Verb::Patch], ..Aim::default() };
+    let aim = aim.by("layer1").on(GroupResource::new("kueue.x-k8s.io", "workloads"));
+    world.cluster.faults().add(aim, 1_000_000, 1, Fault::LostResponse);
+    world.pytorch("owner", "b", 4).await;
+    world.settle().await;
+    assert!(world.is("owner", "Admitted"));
+    let owner = world.workload("owner").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    let told = world.told_of("Workload", &owner);
+    assert!(told.contains(&"PreemptedWorkload".into()), "{told:?}");
+    let preempted = r#"kueue_preempted_workloads_total{preempting_cluster_queue="b","#;
+    let text = world.metrics().await;
+    assert!(text.lines().any(|line| line.starts_with(preempted)), "{text}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reason_to_wait_survives_a_conflict() {
     let world = World::new(false).await;

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::patch::WriteError;
 use kit::writes::{Done, Failure, Priority};
 use kube::Api;
-use quota_engine::{DecisionId, Outcome, Uid, WorkloadState};
+use quota_engine::{DecisionId, Outcome, Uid};
 
 use super::Controller;
 use super::pump::{About, Answer, Before, Op};
@@ -38,12 +38,12 @@ impl Controller {
                     self.told.remove(&unit);
                     if op.decision.is_none() && changed_nothing(&op, &answer) {
                         tracing::warn!(?unit, "a write changed nothing; it is not repeated at once");
-                        self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
+                        self.remember_refused(&unit, op.versions.clone(), super::REFUSED_DELAY);
                     } else if made_workload(&op, &answer) {
                         // If it vanishes at once the job is gone too, as the garbage collector knows and a slow watch does not.
-                        self.remember_refused(&unit, op.versions, super::CONFLICT_DELAY);
+                        self.remember_refused(&unit, op.versions.clone(), super::CONFLICT_DELAY);
                     }
-                    return self.take_answer(op.decision, &op.before, answer);
+                    return self.take_answer(&op, op.decision, answer);
                 }
                 let seen = matches!(answer, Answer::Workload(_));
                 match answer {
@@ -51,7 +51,7 @@ impl Controller {
                         self.name_taken(&unit, &view);
                         self.world.take_workload(&mut self.engine, *view);
                     }
-                    answer => self.take_answer(None, &op.before, answer),
+                    answer => self.take_answer(&op, None, answer),
                 }
                 if let Some(id) = op.decision {
                     // If the object had changed, the engine has settled the decision by itself.
@@ -62,7 +62,8 @@ impl Controller {
         }
     }
 
-    fn take_answer(&mut self, decision: Option<DecisionId>, before: &Before, answer: Answer) {
+    fn take_answer(&mut self, op: &Op, decision: Option<DecisionId>, answer: Answer) {
+        let before = &op.before;
         match answer {
             Answer::Workload(view) => {
                 self.measure_creation(before, &view);
@@ -78,13 +79,14 @@ impl Controller {
                     Before::Workload(before) if before.metadata.uid == view.metadata.uid => Some(&**before),
                     _ => None,
                 };
-                let preemptor = self.preemptor_of(&view);
-                let its_view = preemptor.as_ref().and_then(|uid| self.world.workloads.get(uid));
+                // The watch may have shown already that it leaves, and that it is gone.
+                let preemptor = op.preemptor.as_ref().filter(|_| view.holds(tokens::PREEMPTED));
+                let its_view = preemptor.and_then(|uid| self.world.workloads.get(uid));
                 if is_unmade {
                     self.announce_made(&view);
                 }
                 self.announce(before, &view, its_view.as_ref());
-                let its_queue = preemptor.as_ref().and_then(|uid| self.engine.cluster_queue_of(uid));
+                let its_queue = preemptor.and_then(|uid| self.engine.cluster_queue_of(uid));
                 let queue = queue_of(&view);
                 let written = Written {
                     before,
@@ -195,17 +197,6 @@ impl Controller {
         }
     }
 
-    /// For whom a workload has to leave.
-    fn preemptor_of(&self, workload: &Workload) -> Option<Uid> {
-        if !workload.holds(tokens::PREEMPTED) {
-            return None;
-        }
-        match self.engine.explain(&input::uid(&workload.metadata))?.state {
-            WorkloadState::Leaving(_, preemptor) => preemptor,
-            _ => None,
-        }
-    }
-
     fn failed(&mut self, unit: Unit, op: Op, failure: Failure, attempts: u32) {
         tracing::debug!(?unit, %failure, attempts, "a write failed");
         if let Unit::Gate(uid) = &unit {
@@ -236,7 +227,7 @@ impl Controller {
                     }
                     None => {
                         self.announce_refused(&unit, &status.message);
-                        self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
+                        self.remember_refused(&unit, op.versions.clone(), super::REFUSED_DELAY);
                     }
                 }
             }

@@ -65,6 +65,8 @@ pub(super) struct Op {
     pub(super) before: Before,
     /// When it was sent.
     pub(super) begun: Option<Instant>,
+    /// For whom a workload has to leave by it.
+    pub(super) preemptor: Option<Uid>,
 }
 
 impl Op {
@@ -77,6 +79,7 @@ impl Op {
             versions: versions.into(),
             before: Before::Nothing,
             begun: None,
+            preemptor: None,
         }
     }
 }
@@ -519,6 +522,9 @@ impl Controller {
             body = status::with_release(body, workload, self.comes_back(workload), now);
         }
         self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, Some(evict.id));
+        if let Some(op) = self.busy.get_mut(unit) {
+            op.preemptor = evict.preemptor;
+        }
         true
     }
 
