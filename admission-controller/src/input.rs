@@ -481,10 +481,12 @@ fn standing(view: &Workload, remaining: &BTreeMap<&str, i64>) -> input::Standing
     if is_on_hold(view) {
         return input::Standing::OnHold;
     }
-    let Some(reserved) = view.true_condition(conditions::QUOTA_RESERVED) else {
-        return input::Standing::Pending;
+    let reserved = view.true_condition(conditions::QUOTA_RESERVED).zip(view.status.admission.as_ref());
+    let Some((reserved, admission)) = reserved else {
+        // Who is deleted gets nothing more, and nobody leaves for it.
+        let is_leaving = view.metadata.deletion_timestamp.is_some();
+        return if is_leaving { input::Standing::OnHold } else { input::Standing::Pending };
     };
-    let Some(admission) = &view.status.admission else { return input::Standing::Pending };
     input::Standing::Reserved {
         admission: Arc::new(input::Admission {
             cluster_queue: ClusterQueueName::from(admission.cluster_queue.as_str()),

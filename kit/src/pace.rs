@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A server that answers as soon gets one such write after the other.
+/// Where writes take so long, a pause is as long as a write.
 const AT_ONCE: Duration = Duration::from_millis(1);
 /// A pause never comes to more.
 const LONGEST: Duration = Duration::from_secs(1);

@@ -47,6 +47,8 @@ struct Pass {
     heads: usize,
     /// Whether the next cycle sees something new.
     progress: bool,
+    /// Whether a head has flavors left to try.
+    rounds: bool,
     /// Heads that others of this cycle were faster than. They keep their place.
     outrun: Vec<Head>,
     /// What was kept until the cycle ended for heads that found nothing.
@@ -84,14 +86,20 @@ impl Engine {
         self.reconfigure();
         self.keep_promises(now_ms);
         let mut looked_at = 0;
+        if !self.cut_short {
+            self.rounds = 0;
+        }
         self.cut_short = loop {
             let pass = self.pass(now_ms);
             looked_at += pass.heads;
+            self.rounds = if pass.progress { 0 } else { self.rounds + 1 };
             for (queue, order) in pass.held_back {
                 self.look_again(queue, &order);
             }
-            let news =
-                pass.progress || self.step_aside(pass.outrun, &pass.kept, now_ms) || self.give_up_promises();
+            let news = pass.progress
+                || pass.rounds
+                || self.step_aside(pass.outrun, &pass.kept, now_ms)
+                || self.give_up_promises();
             if !news {
                 // Who took back what was not told yet may have left room for whom it was promised.
                 if !self.released {
@@ -154,6 +162,7 @@ impl Engine {
         while let Some(Entry { head, found }) = turns.next(&mut self.tree, &self.departed) {
             match self.process(&head, found, &mut kept, now_ms) {
                 Done::Something => pass.progress = true,
+                Done::Round => pass.rounds = true,
                 Done::Nothing => {}
                 Done::Outrun => pass.outrun.push(head),
             }

@@ -97,6 +97,8 @@ pub struct Engine {
     pub(crate) counts: CycleCounts,
     /// How many cycles there were.
     pub(crate) cycle_number: u64,
+    /// How many of the last ones showed nothing but further flavors.
+    pub(crate) rounds: usize,
     pub(crate) planted: Planted,
 }
 

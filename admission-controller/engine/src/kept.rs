@@ -102,14 +102,17 @@ impl Engine {
         let mut news = false;
         for head in heads {
             if self.preempt_instead(&head, kept, now_ms) {
-                news = true;
+                (news, self.rounds) = (true, 0);
                 continue;
             }
             let Some(reason) = self.workloads.get(head.who()).and_then(|record| record.said.clone()) else {
                 continue;
             };
             let done = self.put_aside(&head, reason, true);
-            news |= matches!(done, Done::Something);
+            news |= matches!(done, Done::Something | Done::Round);
+            if matches!(done, Done::Something) {
+                self.rounds = 0;
+            }
         }
         news
     }

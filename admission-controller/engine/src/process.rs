@@ -24,11 +24,17 @@ use crate::workloads::WorkloadId;
 pub(crate) enum Done {
     /// It does.
     Something,
+    /// A head that does not fit has flavors left to try.
+    Round,
     /// It does not.
     Nothing,
     /// Others of this cycle were faster: in the next one it may do better.
     Outrun,
 }
+
+/// Heads that go round their flavors out of step could do so for ever. So many cycles in a row may show nothing but further flavors:
+/// then who is known to be blocked stays where it is.
+const ROUNDS: usize = 32;
 
 /// What was counted in cycles, by ClusterQueue: Kueue's metrics of these names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -449,9 +455,9 @@ impl Engine {
         let strict = queue.is_strict() || blocks;
         let is_known = queue.blocked.as_ref() == Some(&head.order);
         let done = if flavors_left {
-            // It stays at the head, and the next cycle tries the flavors that are left. One that is known to be blocked has tried
-            // them all, and goes round them for the sake of others only.
-            if is_known { Done::Nothing } else { Done::Something }
+            // It stays at the head, and the next cycle tries the flavors that are left. One that is known to be blocked goes round
+            // them for the sake of others only.
+            if is_known && self.rounds > ROUNDS { Done::Nothing } else { Done::Round }
         } else if strict {
             let before = queue.blocked.take().filter(|_| !is_known);
             if let Some(before) = before {

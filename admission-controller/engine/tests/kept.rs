@@ -119,47 +119,78 @@ fn who_looks_for_places_once_more_goes_round_its_flavors_once() {
     assert_eq!(world.reason("seeker").token(), "WaitingForQuota");
 }
 
-/// Two resources, of which the second has two flavors: a search that does not fit goes on with the other one in the next cycle. The
-/// head of a strict queue has tried both, and is looked at again because something is kept for it; it stood between its two flavors
-/// when the other head came, so that one of the two had a flavor left in every cycle.
-#[test]
-fn who_is_known_to_be_blocked_sees_nothing_new_in_its_other_flavors() {
-    let memory = ResourceName::from("memory");
-    let groups = |nominal: i64| {
-        let of = |flavor: &str| FlavorQuotas {
-            flavor: flavor.into(),
-            resources: [(memory.clone(), quota(10, None, None))].into(),
-        };
-        let second = ResourceGroup { covered: vec![memory.clone()], flavors: vec![of("fast"), of("large")] };
-        gpus(&[("f", quota(nominal, None, None))]).into_iter().chain([second]).collect::<Vec<_>>()
+/// GPUs of one flavor, and memory of these.
+fn with_memory(gpu: i64, memory: i64, flavors: &[&str]) -> Vec<ResourceGroup> {
+    let name = ResourceName::from("memory");
+    let of = |flavor: &&str| FlavorQuotas {
+        flavor: (*flavor).into(),
+        resources: [(name.clone(), quota(memory, None, None))].into(),
     };
-    let with_memory = |mut workload: Workload| {
-        let set = pod_set(&mut workload);
-        set.requests.insert(memory.clone(), 1);
-        Arc::make_mut(&mut set.pod_requests).insert(memory.clone(), 1);
-        workload
-    };
-    let mut keeper = cluster_queue("keeper", Some("pool"), groups(8));
+    let second = ResourceGroup { covered: vec![name.clone()], flavors: flavors.iter().map(of).collect() };
+    gpus(&[("f", quota(gpu, None, None))]).into_iter().chain([second]).collect()
+}
+
+/// One that wants so much memory for each pod besides.
+fn wants_memory(mut workload: Workload, amount: i64) -> Workload {
+    let set = pod_set(&mut workload);
+    set.requests.insert(ResourceName::from("memory"), amount);
+    Arc::make_mut(&mut set.pod_requests).insert(ResourceName::from("memory"), amount);
+    workload
+}
+
+/// A strict queue whose head waits for 8 GPUs, 4 of them lent, and tries two flavors of memory in turns; and these queues.
+fn beside_a_head_with_two_flavors(queues: [ClusterQueue; 2]) -> World {
+    let mut keeper = cluster_queue("keeper", Some("pool"), with_memory(8, 10, &["fast", "large"]));
     keeper.strategy = QueueingStrategy::StrictFifo;
     keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
-    let queues = [
-        keeper,
-        cluster_queue("guest", Some("pool"), groups(0)),
-        cluster_queue("third", Some("pool"), groups(0)),
-    ];
-    let locals = ["keeper", "guest", "third"].map(|name| Event::LocalQueue(local_queue(name)));
+    let lender = cluster_queue("lender", Some("pool"), gpus(&[("f", quota(0, None, None))]));
+    let queues: Vec<_> = [keeper, lender].into_iter().chain(queues).collect();
+    let locals: Vec<_> =
+        queues.iter().map(|queue| Event::LocalQueue(local_queue(queue.name.as_str()))).collect();
     let flavors = ["f", "fast", "large"].map(|name| Event::Flavor(flavor(name)));
-    let mut world = World::new(flavors.into_iter().chain(queues.map(Event::ClusterQueue)).chain(locals));
-    world.put(with_memory(workload("above", "guest", 4, 0)));
+    let queues = queues.into_iter().map(Event::ClusterQueue);
+    let mut world = World::new(flavors.into_iter().chain(queues).chain(locals));
+    world.put(workload("above", "lender", 4, 0));
     world.settle();
-    world.put(with_memory(workload("head", "keeper", 8, 0)));
+    world.put(wants_memory(workload("head", "keeper", 8, 0), 1));
     world.settle();
+    assert_eq!(world.reason("head").token(), "WaitingForQuota");
+    world
+}
+
+/// It stood between its two flavors when the other head came, so that one of the two had a flavor left in every cycle.
+#[test]
+fn two_heads_that_go_round_their_flavors_out_of_step_come_to_rest() {
+    let queues = ["guest", "third"]
+        .map(|name| cluster_queue(name, Some("pool"), with_memory(0, 10, &["fast", "large"])));
+    let mut world = beside_a_head_with_two_flavors(queues);
     world.put(workload("third", "third", 9, 0));
     world.settle();
-    world.put(with_memory(workload("guest", "guest", 2, 0)));
-    assert_eq!(world.engine.decide(1_000), []);
+    world.put(wants_memory(workload("guest", "guest", 2, 0), 1));
+    for _ in 0..3 {
+        assert_eq!(world.engine.decide(1_000), []);
+    }
     assert!(!world.engine.has_more(), "it looks at the same heads for ever");
     world.take_reasons();
     assert_eq!(*world.reason("guest"), PendingReason::NoLongerFits);
     assert_eq!(world.reason("head").token(), "WaitingForQuota");
+}
+
+/// What it needs is kept while the head looks at one flavor, and not while it looks at the other.
+#[test]
+fn who_is_outrun_by_a_head_that_goes_on_to_its_other_flavor_gets_the_first() {
+    let fast = cluster_queue("fast", Some("pool"), with_memory(0, 0, &["fast"]));
+    let third = cluster_queue("third", Some("pool"), with_memory(0, 0, &["fast"]));
+    for head_stands_between in [false, true] {
+        let mut world = beside_a_head_with_two_flavors([fast.clone(), third.clone()]);
+        if head_stands_between {
+            world.put(workload("third", "third", 9, 0));
+            world.settle();
+        }
+        let mut all = wants_memory(workload("all", "fast", 1, 0), 10);
+        pod_set(&mut all).requests.remove(&ResourceName::from(GPU));
+        world.put(all);
+        world.settle();
+        assert!(world.is_admitted("all"), "{head_stands_between}: {:?}", world.reason("all"));
+    }
 }

@@ -18,7 +18,7 @@ use super::world::Unit;
 use crate::input;
 use crate::jobs::{JobObject, JobResource};
 use crate::metrics::{Written, queue_of};
-use crate::pods::{self, PodsKey};
+use crate::pods::{self, Member, PodsKey};
 
 impl Controller {
     /// Takes in how a write ended.
@@ -110,7 +110,10 @@ impl Controller {
                 self.announce_job(&done_uid, before);
             }
             Answer::Pod(pod) => {
-                if let Before::Gated { workload, is_group } = before
+                // What was read after a conflict may wait still, or be another of its name.
+                if let Before::Gated { pod: uid, workload, is_group } = before
+                    && *uid == Uid::from(pod.uid())
+                    && !pod.has_gate(kueue::ADMISSION_GATE)
                     && let Some(workload) = self.world.workloads.get(workload)
                 {
                     let (gate, now) = (kueue::ADMISSION_GATE, self.ctx.clock.now());

@@ -16,11 +16,11 @@ const BURST: u32 = 128;
 const MAX_REASONS: usize = 8_192;
 /// One more of each may be written after each such time, and while decisions are being written, later where these take long.
 const PAUSE: Duration = Duration::from_millis(8);
-/// When no decision was written for so long, none are.
+/// Nobody decides anything when no decision was written for so long.
 const QUIET_AFTER: Duration = Duration::from_secs(2);
 /// One that took longer is not remembered as such.
 const LONGEST: Duration = Duration::from_secs(1);
-/// How long decisions take is taken from the last so many or so.
+/// How long decisions take is taken from the last so many or so; of a burst that is over less is remembered.
 const REMEMBERED: u32 = 16;
 
 /// Which units are due for such a write, and when the next may go.
@@ -28,6 +28,8 @@ pub(super) struct Late {
     reasons: Line,
     /// Queues that something happened to.
     counts: Line,
+    /// For queues that admit somebody now, or nobody any more.
+    news: Allowance,
     /// Those of them of which something is to be written, and whose turn has not come.
     held: Held,
     /// The unit whose reason is to be written now, be there a newer one than it was scheduled for.
@@ -44,6 +46,11 @@ struct Line {
     order: BTreeMap<Instant, VecDeque<Unit>>,
     /// When each is due. One that was put forward has a second place in the order, where it is passed over.
     when: BTreeMap<Unit, Instant>,
+    allowance: Allowance,
+}
+
+/// How many may be written.
+struct Allowance {
     /// Writes saved up.
     level: u32,
     /// From this moment on there is one more with every pause.
@@ -52,7 +59,7 @@ struct Line {
 
 impl Line {
     fn new() -> Self {
-        Self { order: BTreeMap::new(), when: BTreeMap::new(), level: BURST, counted_at: None }
+        Self { order: BTreeMap::new(), when: BTreeMap::new(), allowance: Allowance::new() }
     }
 
     fn schedule(&mut self, unit: Unit, at: Instant) {
@@ -82,6 +89,12 @@ impl Line {
         }
         None
     }
+}
+
+impl Allowance {
+    fn new() -> Self {
+        Self { level: BURST, counted_at: None }
+    }
 
     fn allows(&mut self, now: Instant, pause: Duration) -> bool {
         let at = *self.counted_at.get_or_insert(now);
@@ -90,6 +103,10 @@ impl Line {
         self.level = (self.level + gained).min(BURST);
         self.counted_at = Some(if self.level == BURST { now } else { at + pause * gained });
         self.level > 0
+    }
+
+    fn take(&mut self) {
+        self.level = self.level.saturating_sub(1);
     }
 }
 
@@ -103,7 +120,15 @@ struct Held {
 impl Late {
     pub(super) fn new() -> Self {
         let (reasons, counts) = (Line::new(), Line::new());
-        Self { reasons, counts, held: Held::default(), in_turn: None, decided_at: None, took: Duration::ZERO }
+        Self {
+            reasons,
+            counts,
+            news: Allowance::new(),
+            held: Held::default(),
+            in_turn: None,
+            decided_at: None,
+            took: Duration::ZERO,
+        }
     }
 
     /// Due at this time, or when it was due before if that is sooner.
@@ -123,8 +148,7 @@ impl Late {
 
     /// One more was written of this kind, whether it was asked for or not.
     pub(super) fn wrote(&mut self, unit: &Unit) {
-        let line = self.line(unit);
-        line.level = line.level.saturating_sub(1);
+        self.line(unit).allowance.take();
     }
 
     /// A decision is being written.
@@ -136,13 +160,14 @@ impl Late {
     pub(super) fn answered(&mut self, now: Instant, begun: Option<Instant>) {
         self.decided_at = Some(now);
         let took = begun.map_or(self.took, |begun| now.saturating_duration_since(begun));
-        self.took = (self.took * (REMEMBERED - 1) + took.min(LONGEST)) / REMEMBERED;
+        let remembered = if took < self.took { 2 } else { REMEMBERED };
+        self.took = (self.took * (remembered - 1) + took.min(LONGEST)) / remembered;
     }
 
     /// A unit whose reason is due and may be written.
     pub(super) fn next_reason(&mut self, now: Instant) -> Option<Unit> {
         let pause = self.pause(now);
-        self.in_turn = if self.reasons.allows(now, pause) { self.reasons.pop(now) } else { None };
+        self.in_turn = if self.reasons.allowance.allows(now, pause) { self.reasons.pop(now) } else { None };
         self.in_turn.clone()
     }
 
@@ -177,7 +202,16 @@ impl Late {
     /// Whether its counts may be written too.
     pub(super) fn allows_counts(&mut self, now: Instant) -> bool {
         let pause = self.pause(now);
-        self.counts.allows(now, pause)
+        self.counts.allowance.allows(now, pause)
+    }
+
+    /// Whether it may be told at once that a queue admits somebody now, or nobody any more; counted as if it was.
+    pub(super) fn allows_news(&mut self, now: Instant) -> bool {
+        let allows = self.news.allows(now, PAUSE);
+        if allows {
+            self.news.take();
+        }
+        allows
     }
 
     /// When there is something next.
@@ -189,7 +223,7 @@ impl Late {
 
     /// When one more of a line may be written; `None` where it may be now.
     fn turn(&self, line: &Line) -> Option<Instant> {
-        let counted_at = line.counted_at.filter(|_| line.level == 0)?;
+        let counted_at = line.allowance.counted_at.filter(|_| line.allowance.level == 0)?;
         let quiet_at = self.decided_at.map_or(counted_at, |decided_at| decided_at + QUIET_AFTER);
         Some((counted_at + self.pause_of_busy()).min(quiet_at.max(counted_at + PAUSE)))
     }
@@ -313,7 +347,7 @@ mod tests {
         let start = kit::Clock::System.monotonic();
         let mut late = Late::new();
         late.schedule(workload(0), start);
-        (late.took, late.reasons.level, late.reasons.counted_at) =
+        (late.took, late.reasons.allowance.level, late.reasons.allowance.counted_at) =
             (LONGEST, 0, Some(start + QUIET_AFTER / 2));
         late.decided(start);
         assert_eq!(late.due(), Some(start + QUIET_AFTER));
@@ -347,7 +381,7 @@ mod tests {
         assert!(late.allows_counts(start));
         late.decided(start);
         late.took = LONGEST;
-        late.counts.level = 0;
+        late.counts.allowance.level = 0;
         for number in [0, 1, 0, 2] {
             late.hold(&queue(number));
         }

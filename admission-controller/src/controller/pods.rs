@@ -231,7 +231,8 @@ impl Controller {
         }
         match start(pod, is_group, workload, self.terms()) {
             Ok(body) => {
-                let before = Before::Gated { workload: crate::input::uid(&workload.metadata), is_group };
+                let workload = crate::input::uid(&workload.metadata);
+                let before = Before::Gated { pod: uid.clone(), workload, is_group };
                 self.patch_pod_after(uid, "start", before, body, Subresource::Main);
             }
             Err(_) if self.busy.contains_key(unit) => {}

@@ -63,7 +63,7 @@ pub(super) struct Op {
     pub(super) versions: String,
     /// What the object said then: the watch may show what was written before the answer comes.
     pub(super) before: Before,
-    /// When it was sent.
+    /// When it was given to be sent.
     pub(super) begun: Option<Instant>,
     /// For whom a workload has to leave by it.
     pub(super) preemptor: Option<Uid>,
@@ -95,7 +95,7 @@ pub(super) enum Before {
     /// A job: whether it was suspended.
     Job(bool),
     /// A pod whose gate is opened, of this Workload.
-    Gated { workload: Uid, is_group: bool },
+    Gated { pod: Uid, workload: Uid, is_group: bool },
 }
 
 #[derive(Clone)]

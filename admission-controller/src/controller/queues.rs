@@ -1,6 +1,7 @@
 //! Queues and what belongs to them: their finalizers, their status, and what is measured of them.
 
 use crds::view::cluster_queue::ClusterQueue;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kit::patch::{Subresource, Target};
 use kit::writes::Priority;
 use kube::{Api, Client, Resource};
@@ -53,7 +54,8 @@ impl Controller {
         }
         let body = status::cluster_queue(view, &report, self.ctx.clock.now());
         if let Some(body) = body.or_else(|| self.planted_status(view)) {
-            self.patch_counts(unit, api, target, body, Answer::ClusterQueue);
+            let is_news = is_news(&view.status.conditions, &body);
+            self.patch_counts(unit, (api, target), body, is_news, Answer::ClusterQueue);
         } else if self.config.planted.is(Bug::RewriteStatus) {
             self.schedule(unit.clone(), super::STATUS_DELAY);
         }
@@ -70,7 +72,8 @@ impl Controller {
         self.counted.queues.describe(Owner::LocalQueue, &names, &view.metadata);
         let Some(body) = status::local_queue(view, &report, self.ctx.clock.now()) else { return };
         let (api, target) = (Api::namespaced(self.client(), &key.namespace), target(&view.metadata));
-        self.patch_counts(unit, api, target, body, Answer::LocalQueue);
+        let is_news = is_news(&view.status.conditions, &body);
+        self.patch_counts(unit, (api, target), body, is_news, Answer::LocalQueue);
     }
 
     fn pump_flavor(&mut self, unit: &Unit, name: &FlavorName) {
@@ -110,7 +113,7 @@ impl Controller {
         self.counted.queues.describe(Owner::Cohort, &[name.as_str()], &view.metadata);
         let Some(body) = status::cohort(view, share.as_ref()) else { return };
         let (api, target) = (Api::all(self.client()), target(&view.metadata));
-        self.patch_counts(unit, api, target, body, Answer::Cohort);
+        self.patch_counts(unit, (api, target), body, false, Answer::Cohort);
     }
 
     fn client(&self) -> Client {
@@ -139,19 +142,19 @@ impl Controller {
     fn patch_counts<K>(
         &mut self,
         unit: &Unit,
-        api: Api<K>,
-        target: Target,
+        (api, target): (Api<K>, Target),
         body: Value,
+        is_news: bool,
         answer: fn(Box<K>) -> Answer,
     ) where
         K: Resource + Clone + DeserializeOwned + Send + Sync + 'static,
     {
-        let is_news = body.pointer("/status/conditions").is_some();
-        if is_news {
-            self.patch_queue(unit, api, target, body, Subresource::Status, answer);
-        } else if self.late.is_scheduled(unit) {
-            // It comes with what happens until then.
-        } else if self.late.allows_counts(self.ctx.clock.monotonic()) {
+        let now = self.ctx.clock.monotonic();
+        let is_told = is_news && self.late.allows_news(now);
+        if !is_told && self.late.is_scheduled(unit) {
+            return;
+        }
+        if is_told || self.late.allows_counts(now) {
             self.patch_queue(unit, api, target, body, Subresource::Status, answer);
         } else {
             self.late.hold(unit);
@@ -191,4 +194,15 @@ impl Controller {
             json!({ "status": { "conditions": conditions } })
         })
     }
+}
+
+/// Whether more than counts and words change.
+fn is_news(seen: &[Condition], body: &Value) -> bool {
+    let wanted = body.pointer("/status/conditions").and_then(Value::as_array);
+    let is_said = |one: &Value| {
+        seen.iter().any(|seen| {
+            one["type"] == *seen.type_ && one["status"] == *seen.status && one["reason"] == *seen.reason
+        })
+    };
+    wanted.is_some_and(|all| !all.iter().all(is_said))
 }

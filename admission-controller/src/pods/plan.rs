@@ -376,10 +376,11 @@ fn after_end(group: &Group<'_>, reason: &str) -> Vec<(Uid, PodStep)> {
 /// Whose Workload is deleted has no quota: even what has ended or waits goes. The Workload is kept while anything runs, and until all
 /// that was there are deleted: without it, those that wait would get another. Pods that were made since need one.
 fn after_deletion(group: &Group<'_>, workload: &Workload, known: Known<'_>) -> Plan {
-    let mut pods = stop(&group.pods, &Stop::WorkloadDeleted, "their Workload was deleted");
     let deleted = &workload.metadata.deletion_timestamp;
-    let was_there = |pod: &&JobObject| !pod.is_leaving() && pod.metadata.creation_timestamp <= *deleted;
-    let is_needed = group.is_active(known.now) || group.pods.iter().any(was_there);
+    let was_there = |pod: &&&JobObject| pod.metadata.creation_timestamp <= *deleted;
+    let were_there: Vec<&JobObject> = group.pods.iter().filter(was_there).copied().collect();
+    let mut pods = stop(&were_there, &Stop::WorkloadDeleted, "their Workload was deleted");
+    let is_needed = group.is_active(known.now) || !pods.is_empty();
     let step = if is_needed { Step::Nothing } else { let_go(workload) };
     let leaving: Vec<&JobObject> = group.pods.iter().filter(|pod| pod.is_leaving()).copied().collect();
     pods.extend(let_all_go(&leaving));

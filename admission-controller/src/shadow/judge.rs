@@ -133,11 +133,7 @@ impl Judge {
         let became = |kind: &str| view.holds(kind) && !before.holds(kind);
         if became(tokens::QUOTA_RESERVED) {
             self.admitted_there(&uid, &view, opinion, reason, now);
-            // Those who were to leave for it need not.
-            for victim in self.victims_of(&uid) {
-                self.not_done_there(&victim, now);
-            }
-            return;
+            return self.needs_no_victims(&uid, now);
         }
         if became(tokens::EVICTED) {
             return self.evicted_there(&view, opinion, now);
@@ -156,10 +152,13 @@ impl Judge {
         }
     }
 
-    /// Who was to leave for it and has not left.
-    fn victims_of(&self, preemptor: &Uid) -> Vec<Uid> {
-        let leaves = |held: &Held| matches!(&held.opinion, Opinion::Evict(_, Some(one)) if one == preemptor);
-        self.opinions.iter().filter(|(_, held)| leaves(held)).map(|(uid, _)| uid.clone()).collect()
+    /// Those who were to leave for it and have not left need not, unless a list shows it before them.
+    fn needs_no_victims(&mut self, preemptor: &Uid, now: Timestamp) {
+        for held in self.opinions.values_mut() {
+            if matches!(&held.opinion, Opinion::Evict(_, Some(one)) if one == preemptor) {
+                held.due = held.due.min(now + SETTLED);
+            }
+        }
     }
 
     fn forget(&mut self, uid: &Uid) {
