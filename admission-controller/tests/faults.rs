@@ -219,10 +219,10 @@ async fn for_whom_somebody_was_preempted_is_told_though_the_answer_comes_late() 
     assert!(world.is("owner", "Admitted"));
     let owner = world.workload("owner").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
     let told = world.told_of("Workload", &owner);
-    assert!(told.contains(&"PreemptedWorkload".into()), "{told:?}");
-    let preempted = r#"kueue_preempted_workloads_total{preempting_cluster_queue="b","#;
+    assert_eq!(told.iter().filter(|one| *one == "PreemptedWorkload").count(), 1, "{told:?}");
+    let preempted = r#"kueue_preempted_workloads_total{preempting_cluster_queue="b",reason="InCohortReclamation",replica_role="leader"} 1"#;
     let text = world.metrics().await;
-    assert!(text.lines().any(|line| line.starts_with(preempted)), "{text}");
+    assert!(text.lines().any(|line| line == preempted), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

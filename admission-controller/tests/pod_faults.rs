@@ -303,3 +303,39 @@ async fn pods_that_are_held_back_for_somebody_elses_controller_are_nobodys_until
     assert!(world.workload_named("theirs").is_some());
     assert!(!world.is_behind(GATE, "held"));
 }
+
+fn on_pods(verb: Verb) -> Aim {
+    Aim { verbs: vec![verb], ..Aim::default() }.by("layer1").on(GroupResource::new("", "pods"))
+}
+
+/// Its pod cannot be deleted yet, and there is quota meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_is_deleted_gets_no_quota_any_more() {
+    let world = world(0).await;
+    world.create("", "pods", json!({ "metadata": in_queue("solo"), "spec": spec() })).await;
+    world.settle().await;
+    let workload = || world.workload("solo").unwrap();
+    let name = workload()["metadata"]["name"].as_str().unwrap().to_owned();
+    world.cluster.faults().add(on_pods(Verb::Delete), 1_000_000, u64::MAX, Fault::ServerError(500));
+    delete(&world, GROUP, "workloads", &name).await;
+    world
+        .update(GROUP, "clusterqueues", "a", false, |queue| {
+            queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(8);
+        })
+        .await;
+    world.settle().await;
+    assert!(workload()["metadata"]["deletionTimestamp"].is_string(), "it is kept until its pod is deleted");
+    assert!(!world.is("solo", "QuotaReserved") && world.is_behind(GATE, "solo"));
+}
+
+/// The first attempt meets a conflict, and what is read then waits still.
+#[tokio::test(start_paused = true)]
+async fn that_a_pod_was_started_is_told_once() {
+    let world = world(4).await;
+    world.cluster.faults().add(on_pods(Verb::Patch), 1_000_000, 1, Fault::Conflict);
+    world.create("", "pods", json!({ "metadata": in_queue("solo"), "spec": spec() })).await;
+    world.settle().await;
+    assert!(!world.is_behind(GATE, "solo"));
+    let told = world.told_of("Pod", "solo");
+    assert_eq!(told.iter().filter(|one| *one == "Started").count(), 1, "{told:?}");
+}

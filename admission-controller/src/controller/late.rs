@@ -1,5 +1,5 @@
 //! What people read, and nobody's decision rests on: reasons to wait, and the counts of queues. Written late, so that what
-//! follows soon is merged, and at a bounded rate, so that decisions have the API server to themselves.
+//! follows soon is merged, and the slower the API server is, the more seldom, so that decisions have it to themselves.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
