@@ -336,6 +336,7 @@ async fn that_a_pod_was_started_is_told_once() {
     world.create("", "pods", json!({ "metadata": in_queue("solo"), "spec": spec() })).await;
     world.settle().await;
     assert!(!world.is_behind(GATE, "solo"));
-    let told = world.told_of("Pod", "solo");
-    assert_eq!(told.iter().filter(|one| *one == "Started").count(), 1, "{told:?}");
+    let events = world.cluster.store("reader").list(&GroupResource::new("", "events"), Some("team"));
+    let mut started = events.iter().map(|event| event.value()).filter(|event| event["reason"] == "Started");
+    assert_eq!(started.next().unwrap()["count"], 1);
 }
