@@ -374,12 +374,12 @@ fn after_end(group: &Group<'_>, reason: &str) -> Vec<(Uid, PodStep)> {
 }
 
 /// Whose Workload is deleted has no quota: even what has ended or waits goes. The Workload is kept while anything runs, and until all
-/// that was there are deleted: without it, those that wait would get another. Pods that were made since need one.
+/// that was there are deleted: without it, those that wait would get another. Those that were made since and wait need one.
 fn after_deletion(group: &Group<'_>, workload: &Workload, known: Known<'_>) -> Plan {
     let deleted = &workload.metadata.deletion_timestamp;
-    let was_there = |pod: &&&JobObject| pod.metadata.creation_timestamp <= *deleted;
-    let were_there: Vec<&JobObject> = group.pods.iter().filter(was_there).copied().collect();
-    let mut pods = stop(&were_there, &Stop::WorkloadDeleted, "their Workload was deleted");
+    let had_it = |pod: &&&JobObject| !is_suspended(pod) || pod.metadata.creation_timestamp <= *deleted;
+    let had_it: Vec<&JobObject> = group.pods.iter().filter(had_it).copied().collect();
+    let mut pods = stop(&had_it, &Stop::WorkloadDeleted, "their Workload was deleted");
     let is_needed = group.is_active(known.now) || !pods.is_empty();
     let step = if is_needed { Step::Nothing } else { let_go(workload) };
     let leaving: Vec<&JobObject> = group.pods.iter().filter(|pod| pod.is_leaving()).copied().collect();
