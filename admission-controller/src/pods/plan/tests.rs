@@ -97,9 +97,10 @@ fn a_pod_that_names_no_queue_any_more_waits_for_one_where_it_may() {
 fn a_pod_does_not_go_with_a_workload_that_was_deleted_for_an_edit() {
     let mut workload = of_a_minute(&[tokens::QUOTA_RESERVED]);
     workload.metadata.deletion_timestamp = Some(read(json!(TIME)));
-    for (seconds, goes) in [("60", true), ("90", false)] {
+    // With one that goes, the Workload is kept until it has gone.
+    for (seconds, goes, wanted) in [("60", true, Step::Nothing), ("90", false, Step::RemoveFinalizer)] {
         let plan = planned(PodsKey::One("p".into()), &gated(seconds), &workload);
-        assert_eq!(plan.workload, PodsStep::Job(Step::RemoveFinalizer));
+        assert_eq!(plan.workload, PodsStep::Job(wanted));
         assert_eq!(!plan.pods.is_empty(), goes, "{:?}", plan.pods);
     }
 }
