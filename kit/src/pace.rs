@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Where writes take so long, a pause is as long as a write.
 const AT_ONCE: Duration = Duration::from_millis(1);
 /// A pause never comes to more.
-const LONGEST: Duration = Duration::from_secs(1);
+pub const LONGEST: Duration = Duration::from_secs(1);
 
 /// How long to wait with the next write of what can wait, where writes take so long now. It grows with the square: a server that has
 /// become twice as slow has others to serve, and gets a quarter.

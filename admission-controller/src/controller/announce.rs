@@ -57,8 +57,9 @@ impl Controller {
     }
 
     pub(super) fn about_pod(&self, pod: &JobObject, reason: &'static str, note: &str) {
-        let job = Job { kind: POD, object: pod.clone(), view: read(POD, pod) };
-        self.about_job(&job, Severity::Normal, reason, note);
+        let regarding = regarding("v1".into(), POD.kind, &pod.metadata);
+        let severity = Severity::Normal;
+        self.events.publish(Event { regarding, severity, reason: reason.into(), note: note.to_owned() });
     }
 
     pub(super) fn about_job_of(&self, workload: &Workload, reason: &'static str, note: &str) {

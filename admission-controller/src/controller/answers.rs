@@ -230,7 +230,7 @@ impl Controller {
                     }
                     None => {
                         self.announce_refused(&unit, &status.message);
-                        self.remember_refused(&unit, op.versions.clone(), super::REFUSED_DELAY);
+                        self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
                     }
                 }
             }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use kit::pace;
+use kit::pace::{self, LONGEST};
 use tokio::time::Instant;
 
 use super::world::Unit;
@@ -18,8 +18,6 @@ const MAX_REASONS: usize = 8_192;
 const PAUSE: Duration = Duration::from_millis(8);
 /// Nobody decides anything when no decision was written for so long.
 const QUIET_AFTER: Duration = Duration::from_secs(2);
-/// One that took longer is not remembered as such.
-const LONGEST: Duration = Duration::from_secs(1);
 /// How long decisions take is taken from the last so many or so; of a burst that is over less is remembered.
 const REMEMBERED: u32 = 16;
 
@@ -36,7 +34,7 @@ pub(super) struct Late {
     in_turn: Option<Unit>,
     /// When the last decision was on its way.
     decided_at: Option<Instant>,
-    /// How long decisions take from when they are sent.
+    /// How long decisions take from when they are given to be sent, no more than the longest pause.
     took: Duration,
 }
 

@@ -4,7 +4,7 @@ use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
 use crds::view::workload::{AdmissionCheckState, CheckState, Workload};
 use jiff::Timestamp;
-use kit::events::{Event, Severity};
+use kit::events::Severity;
 use kit::patch::Subresource;
 use kit::writes::Priority;
 use model::planted::Bug;
@@ -13,10 +13,9 @@ use quota_engine::{EvictReason, PendingReason};
 use serde_json::Value;
 
 use super::Controller;
-use super::announce::regarding;
 use super::world::Unit;
 use crate::lifetime::{self, End};
-use crate::pods::{POD, PodsKey};
+use crate::pods::PodsKey;
 use crate::reconcile::Job;
 use crate::{checks, input, placement, requeue, status, words};
 
@@ -187,9 +186,7 @@ impl Controller {
     pub(super) fn tell_checks_to_pods(&mut self, unit: &Unit, key: &PodsKey, workload: &Workload) {
         let Some(words) = self.news_of_checks(unit, workload) else { return };
         for pod in self.world.group(key).iter().flat_map(|group| &group.pods) {
-            let regarding = regarding("v1".into(), POD.kind, &pod.metadata);
-            let (severity, reason) = (Severity::Normal, reasons::UPDATED_ADMISSION_CHECK.into());
-            self.events.publish(Event { regarding, severity, reason, note: words.clone() });
+            self.about_pod(pod, reasons::UPDATED_ADMISSION_CHECK, &words);
         }
     }
 
