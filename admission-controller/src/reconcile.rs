@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::adopted::Compared;
 use crate::compose::{self, Priority};
+use crate::jobs::table::ChildSays;
 use crate::jobs::{self, Finish, JobKind, JobObject, JobPodSet, JobView, WhenDeleted, controller_of};
 use crate::names::workload_name;
 use crate::pods::prebuilt;
@@ -125,11 +126,7 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
         return after_deletion(job, workload, known).unwrap_or(Step::Stop);
     }
     if workload.holds(tokens::FINISHED) {
-        return if view.finished.is_none() && !view.suspended && !leaving {
-            Step::Stop
-        } else {
-            Step::Nothing
-        };
+        return if leaving { Step::Nothing } else { after_end(job, workload, known) };
     }
     if let Some(finish) = &view.finished {
         return ended(finish);
@@ -176,7 +173,37 @@ fn after_deletion(job: &Job, workload: &Workload, known: Known<'_>) -> Option<St
         _ if leaving || job.view.finished.is_some() => Some(let_go(workload)),
         (false, _) => None,
         (true, true) => Some(Step::Nothing),
-        (true, false) => Some(restore(job, workload, known).unwrap_or_else(|| let_go(workload))),
+        (true, false) => {
+            Some(restore(job, workload, known).unwrap_or_else(|| match is_told_late(job, workload) {
+                true => Step::Nothing,
+                false => let_go(workload),
+            }))
+        }
+    }
+}
+
+/// Whether the object that tells of the job's pods is still as this Workload's admission made it: its controller writes it anew, now
+/// that the job was given back. Described by that, the next Workload would ask for the old flavor.
+fn is_told_late(job: &Job, workload: &Workload) -> bool {
+    let tells_all = job.kind.child.as_ref().is_some_and(|child| child.says == ChildSays::All);
+    let sets = job.view.pod_sets.as_ref().ok().filter(|_| tells_all);
+    sets.into_iter().flatten().any(|set| jobs::is_marked_by(&job.object, set, workload))
+}
+
+/// What has ended is not run again; a job that has become another since, and waits, is described anew.
+fn after_end(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
+    let view = &job.view;
+    if view.finished.is_some() {
+        return Step::Nothing;
+    }
+    if !view.suspended {
+        return Step::Stop;
+    }
+    let may_change = !view.active && view.on_hold.is_none() && prebuilt(&job.object).is_none();
+    let is_told = view.pod_sets.is_ok() && !job.object.awaits_child(job.kind);
+    match may_change && is_told && !is_equivalent(job, workload, known.gates) {
+        true => restore(job, workload, known).unwrap_or(Step::DeleteWorkload),
+        false => Step::Nothing,
     }
 }
 
@@ -346,6 +373,23 @@ pub(crate) fn check_prebuilt(
     }
     let is_other = !in_sync || (is_read && compared == Some(false));
     is_other.then(out_of_sync)
+}
+
+/// What becomes of a Workload whose job has not begun and names another one since: it would wait, or hold quota, for nobody. Kueue
+/// leaves it as it is.
+pub(crate) fn leave_for_another(job: &Job, left: &Workload) -> Option<Step> {
+    let is_over = left.holds(tokens::FINISHED) || left.metadata.deletion_timestamp.is_some();
+    let has_gone = job.object.metadata.deletion_timestamp.is_some() || job.view.finished.is_some();
+    if is_over || has_gone || !job.view.suspended || job.view.active {
+        return None;
+    }
+    let sets = job.view.pod_sets.as_ref().ok();
+    let restored = sets.and_then(|sets| jobs::restore(job.kind, &job.object, sets, left));
+    Some(match restored {
+        Some(_) => Step::Restore,
+        None if is_own(job, left) => Step::DeleteWorkload,
+        None => out_of_sync(),
+    })
 }
 
 /// The end of a Workload that somebody else made, and that is about another job.

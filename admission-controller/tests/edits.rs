@@ -150,6 +150,28 @@ fn a_job_that_names_no_queue_any_more_is_left_alone() {
     assert_ne!(step, Step::ChangeQueue(None), "what somebody else made stays in its queue");
 }
 
+/// It failed to start, say, and its user has mended it.
+#[test]
+fn a_job_that_was_edited_after_its_workload_had_ended_is_described_anew() {
+    let ended = workload(&["QuotaReserved", "Finished"]);
+    let known = Known::default();
+    let next = |patch: Value| next(&job(&patch), Some(&ended), known);
+    let grown = json!({ "spec": { "parallelism": 5 } });
+    assert_eq!(next(json!({})), Step::Nothing);
+    assert_eq!(next(grown.clone()), Step::DeleteWorkload);
+    let merged = |more: Value| {
+        let mut patch = grown.clone();
+        json_patch::merge(&mut patch, &more);
+        patch
+    };
+    assert_eq!(next(merged(json!({ "status": { "active": 1 } }))), Step::Nothing, "its pods are still there");
+    let complete = json!({ "status": { "conditions": [{ "type": "Complete", "status": "True" }] } });
+    assert_eq!(next(merged(complete)), Step::Nothing, "it has ended itself");
+    let named =
+        json!({ "metadata": { "annotations": { "kueue.x-k8s.io/prebuilt-workload-name": "llama" } } });
+    assert_eq!(next(merged(named)), Step::Nothing, "it is somebody else's");
+}
+
 /// Its pods hold what the quota is for until they have gone.
 #[test]
 fn a_deleted_workload_stays_while_pods_run_whatever_queue_the_job_names() {

@@ -4,10 +4,12 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use admission_controller::{Config, Configuration};
-use cluster_sim::faults::{Aim, Fault};
+use cluster_sim::faults::{Aim, Fault, Moment, Verdict};
 use cluster_sim::{GroupResource, Verb};
 use serde_json::{Value, json};
 use support::World;
@@ -564,6 +566,37 @@ async fn new_pods_of_a_job_that_grew_are_sent_to_the_places_of_its_new_slice() {
         before.iter().filter(|(_, host)| *host == there).count() < 2,
         "{there} has no room left: {before:?}"
     );
+}
+
+/// Until the old slice is said to be over there are two, and the places of the old one count no more.
+#[tokio::test(start_paused = true)]
+async fn new_pods_are_not_ended_because_the_old_slice_had_other_places() {
+    let world = on_hosts(false).await;
+    job(&world, 2).await;
+    let old = slices(&world)[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let cluster = world.cluster.clone();
+    world.cluster.faults().set_hook(move |call, moment, _| {
+        // The next that is written of a Workload is the end of the old one, and takes its time.
+        let workloads = GroupResource::new("kueue.x-k8s.io", "workloads");
+        let is_new = call.resource == workloads && !call.name.is_empty() && *call.name != *old;
+        if is_new && moment == Moment::After {
+            let aim = Aim { verbs: vec![Verb::Patch], ..Aim::default() }.by("layer1").on(workloads);
+            cluster.faults().add(aim, 1_000_000, 1, Fault::Latency(Duration::from_secs(20)));
+        }
+        Verdict::Proceed
+    });
+    for name in ["p0", "p1", "p2", "p3"] {
+        pod(&world, name).await;
+    }
+    world.update("batch", "jobs", "grows", false, |job| job["spec"]["parallelism"] = json!(4)).await;
+    world.pass(4).await;
+    assert_eq!(said(&world), [(2, true, String::new()), (4, true, String::new())]);
+    let seen = ["p0", "p1", "p2", "p3"].map(|name| {
+        let pod = world.get("", "pods", name).unwrap();
+        assert_ne!(pod["status"]["phase"], "Failed", "{name}: {}", pod["status"]);
+        pod["spec"]["nodeSelector"][HOST].as_str().unwrap_or_default().to_owned()
+    });
+    assert_eq!(BTreeSet::from(seen), BTreeSet::from(["n1".to_owned(), "n2".to_owned()]));
 }
 
 /// kueue#11198: of three slices the wrong one could end, and what it held was lost. Here the second is over, and the third says that

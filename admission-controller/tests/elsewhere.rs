@@ -4,6 +4,9 @@
 
 mod support;
 
+use std::path::Path;
+
+use admission_controller::{Config, Configuration};
 use serde_json::{Value, json};
 use support::World;
 
@@ -21,9 +24,34 @@ async fn world() -> World {
     world
 }
 
+/// Its JobSet says what its pods are, and is watched for it where JobSets are not managed.
 #[tokio::test(start_paused = true)]
 async fn a_train_job_is_described_by_its_job_set_and_started_by_a_patch() {
-    let world = world().await;
+    for frameworks in
+        ["[trainer.kubeflow.org/trainjob, jobset.x-k8s.io/jobset]", "[trainer.kubeflow.org/trainjob]"]
+    {
+        let text = format!("integrations: {{ frameworks: {frameworks} }}");
+        let file = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
+        let world = World::new(false).await;
+        world.install_webhooks(&file).await;
+        world.start_with("layer1", Config { file, ..Config::default() });
+        world.settle().await;
+        world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+        tuned(&world).await;
+        // One that nobody made for a TrainJob is none of its business where JobSets are not managed.
+        let labels = json!({ "kueue.x-k8s.io/queue-name": "a" });
+        let spec = json!({ "suspend": true, "replicatedJobs": [
+            { "name": "node", "template": { "spec": { "parallelism": 1, "template": template(2) } } },
+        ]});
+        let free =
+            json!({ "metadata": { "name": "free", "namespace": "team", "labels": labels }, "spec": spec });
+        world.create("jobset.x-k8s.io", "jobsets", free).await;
+        world.settle().await;
+        assert_eq!(world.workload("free").is_some(), frameworks.contains("jobset"));
+    }
+}
+
+async fn tuned(world: &World) {
     let job = json!({
         "metadata": { "name": "tune", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
         "spec": { "runtimeRef": { "name": "torch" } },
@@ -105,6 +133,55 @@ async fn a_prebuilt_workload_is_waited_for_owned_and_followed() {
         world.workload("job").unwrap()["status"]["reclaimablePods"],
         json!([{ "name": "workers", "count": 1 }])
     );
+}
+
+/// Kueue leaves the first as it is: it waits, or holds quota, for nobody.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_and_names_another_workload_goes_by_that_one() {
+    let world = world().await;
+    world.checked("a").await;
+    let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;
+    world.create("kueue.x-k8s.io", "workloads", by_hand(job.value(), 2)).await;
+    world.settle().await;
+    assert!(world.is("job", "QuotaReserved"));
+    let mut other = by_hand(job.value(), 2);
+    other["metadata"]["name"] = json!("other");
+    world.create("kueue.x-k8s.io", "workloads", other).await;
+    let rename = |job: &mut Value| {
+        job["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("other");
+    };
+    world.update("batch", "jobs", "job", false, rename).await;
+    world.settle().await;
+    let first = world.workload_named("by-hand").unwrap();
+    let over = first["status"]["conditions"].as_array().unwrap().iter().find(|one| one["type"] == "Finished");
+    assert_eq!(over.unwrap()["reason"], "OutOfSync");
+    let other = world.workload_named("other").unwrap();
+    assert_eq!(other["metadata"]["ownerReferences"][0]["name"], "job");
+    assert!(world.holds("other", "QuotaReserved"));
+}
+
+/// As in Kueue: nobody writes the counts of what somebody else made.
+#[tokio::test(start_paused = true)]
+async fn an_elastic_job_neither_resizes_nor_outgrows_a_workload_that_somebody_else_made() {
+    for (pods, made_for) in [(2, 3), (3, 2)] {
+        let file = "featureGates: { ElasticJobsViaWorkloadSlices: true }";
+        let file = Configuration::parse(Path::new("config.yaml"), file).unwrap();
+        let world = World::new(true).await;
+        world.start_with("layer1", Config { file, ..Config::default() });
+        world.settle().await;
+        world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+        let mut job = prebuilt_job("job", pods);
+        job["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] = json!("true");
+        let job = world.create("batch", "jobs", job).await;
+        let mut workload = by_hand(job.value(), made_for);
+        workload["metadata"]["annotations"] = json!({ "kueue.x-k8s.io/elastic-job": "true" });
+        world.create("kueue.x-k8s.io", "workloads", workload).await;
+        world.settle().await;
+        let (status, reason, _) = world.condition("job", "Finished").unwrap();
+        assert_eq!((status.as_str(), reason.as_str()), ("True", "OutOfSync"), "{pods} {made_for}");
+        assert_eq!(world.get("batch", "jobs", "job").unwrap()["spec"]["suspend"], true);
+        assert_eq!(world.workload_named("by-hand").unwrap()["spec"]["podSets"][0]["count"], made_for);
+    }
 }
 
 /// Nobody would lift the gate of pods of a job that is not resized, whatever its Workload says.

@@ -162,11 +162,15 @@ fn cases() -> Vec<Case> {
                 { "template": { "apiVersion": "batch/v1", "kind": "Job", "spec": { "parallelism": 4, "template": template() } } },
                 { "template": { "apiVersion": "v1", "kind": "Service", "spec": {} } },
                 { "template": with(with(template(), "apiVersion", json!("v1")), "kind", json!("Pod")) },
-                // Whoever submits to it is not counted by the operator, nor what a controller will make.
+                // Whoever submits to it is not counted by the operator, nor more than a host of each of its workers, nor any kind that
+                // it does not know.
                 { "template": { "apiVersion": "ray.io/v1", "kind": "RayJob", "spec": {
                     "rayClusterSpec": with(ray_cluster(), "enableInTreeAutoscaling", json!(true)),
                 }}},
                 { "template": { "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": {} } },
+                { "template": { "apiVersion": "kubeflow.org/v1", "kind": "TFJob", "spec": {
+                    "tfReplicaSpecs": { "Worker": { "replicas": 2, "template": template() } },
+                }}},
             ]}}),
             pod_sets: &[
                 ("sample-0", 2),
@@ -174,12 +178,12 @@ fn cases() -> Vec<Case> {
                 ("sample-2", 1),
                 ("sample-3", 1),
                 ("sample-4", 3),
-                ("sample-5", 8),
+                ("sample-5", 2),
             ],
             active: condition("QuotaReserved"),
             ends: Some((
-                json!({ "phase": "Succeeded", "message": "words", "conditions": [{ "type": "ResourcesDeployed", "status": "True" }] }),
-                json!({ "phase": "Failed", "message": "words" }),
+                json!({ "phase": "Succeeded", "conditions": [{ "type": "ResourcesDeployed", "status": "True" }] }),
+                json!({ "phase": "Failed" }),
             )),
         },
     ]
@@ -371,8 +375,10 @@ fn statuses_are_understood() {
         assert!(job(kind, case.object.clone(), case.active).view.active, "{:?}", case.id);
         let Some((succeeded, failed)) = case.ends else { continue };
         for (status, succeeded) in [(succeeded, true), (failed, false)] {
+            let says = status.to_string().contains("words");
             let finish = job(kind, case.object.clone(), status).view.finished.unwrap();
-            assert_eq!((finish.succeeded, finish.message.as_str()), (succeeded, "words"), "{:?}", case.id);
+            assert_eq!(finish.succeeded, succeeded, "{:?}", case.id);
+            assert!(finish.message == "words" || (!says && !finish.message.is_empty()), "{:?}", case.id);
         }
     }
 }

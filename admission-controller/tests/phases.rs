@@ -192,6 +192,22 @@ async fn a_check_of_another_flavor_is_none_of_its_business() {
 }
 
 /// As in Kueue; but with the reason to wait, so that who is admitted at once is spared a write.
+/// Whoever answers it can do so while they wait.
+#[tokio::test(start_paused = true)]
+async fn who_waits_lists_a_check_that_its_queue_asks_for_since() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    for name in ["first", "second"] {
+        world.pytorch(name, "a", 4).await;
+        world.settle().await;
+    }
+    assert_eq!(states(&world, "second"), []);
+    world.checked("a").await;
+    world.settle().await;
+    assert_eq!(states(&world, "second"), [pair("budget", "Pending")]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_lists_the_checks_that_every_flavor_asks_for() {
     let world = World::new(false).await;
@@ -570,6 +586,14 @@ async fn a_workload_runs_for_as_long_as_it_may_and_no_longer() {
     );
     let workload = world.workload("llama").unwrap();
     assert_eq!(workload["spec"]["active"], false);
+    // Activated again, it has all its time once more.
+    let name = world.workload_name("llama");
+    let activate = |workload: &mut Value| workload["spec"]["active"] = json!(true);
+    world.update(GROUP, "workloads", &name, false, activate).await;
+    world.pass(590).await;
+    assert!(world.is("llama", "Admitted"));
+    world.pass(20).await;
+    assert_eq!(world.workload("llama").unwrap()["spec"]["active"], false);
     world.pass(3500).await;
     assert!(world.get("kubeflow.org", "pytorchjobs", "llama").is_some());
     world.pass(200).await;

@@ -674,6 +674,63 @@ async fn namespaces_that_are_not_selected_are_left_alone() {
     assert!(world.is("counted", "Admitted") && !world.is_suspended("counted"));
 }
 
+/// Whoever is managed through its pods marks them. One whose pods have no mark names no queue, and they wait by themselves.
+#[tokio::test(start_paused = true)]
+async fn pods_with_a_queue_whose_set_names_none_wait_by_themselves() {
+    let world = world(1).await;
+    let template = json!({ "metadata": { "labels": { "app": "set" } }, "spec": { "containers": [{ "name": "c", "image": "x" }] } });
+    let set = json!({
+        "metadata": { "name": "set", "namespace": "team" },
+        "spec": { "replicas": 2, "selector": { "matchLabels": { "app": "set" } }, "template": template },
+    });
+    let set = world.create("apps", "statefulsets", set).await;
+    for name in ["set-0", "set-1"] {
+        let mut pod = pod(name, 1, json!({}), json!({}));
+        let uid = &set.value()["metadata"]["uid"];
+        pod["metadata"]["ownerReferences"] = json!([
+            { "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "set", "uid": uid, "controller": true },
+        ]);
+        world.create("", "pods", pod).await;
+        world.settle().await;
+    }
+    assert!(world.is("set-0", "Admitted") && !world.is_behind(GATE, "set-0"));
+    assert!(!world.is("set-1", "Admitted") && world.is_behind(GATE, "set-1"));
+}
+
+/// What was taken is let go, whatever has become of its namespace.
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_namespace_that_is_not_selected_any_more_goes_when_it_is_deleted() {
+    let world = World::new(false).await;
+    let text = "managedJobsNamespaceSelector:\n  matchLabels: { quota: counted }\n";
+    let file = Configuration::parse(std::path::Path::new("config.yaml"), text).unwrap();
+    world.install_webhooks(&file).await;
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    let id = GroupResource::new("", "namespaces");
+    let label = async |value: Value| {
+        let change = |namespace: &mut Value| {
+            namespace["metadata"]["labels"]["quota"] = value.clone();
+            Ok(())
+        };
+        world.cluster.store("user").update(&id, "", "team", cluster_sim::Part::Main, change).await.unwrap();
+        world.settle().await;
+    };
+    label(json!("counted")).await;
+    world.create("", "pods", pod("one", 1, json!({}), json!({}))).await;
+    world.settle().await;
+    assert!(world.is("one", "Admitted"));
+    label(json!("free")).await;
+    let pods = GroupResource::new("", "pods");
+    world.cluster.store("user").delete(&pods, "team", "one", Default::default()).await.unwrap();
+    world.settle().await;
+    assert_eq!(world.pod("one"), None);
+    label(json!("counted")).await;
+    world.create("", "pods", pod("two", 1, json!({}), json!({}))).await;
+    world.settle().await;
+    assert!(world.is("two", "Admitted"), "its quota is free");
+}
+
 /// One of them may be mistaken: nobody knows which, and none is deleted for it.
 #[tokio::test(start_paused = true)]
 async fn of_a_group_that_contradicts_itself_no_pod_is_too_many() {

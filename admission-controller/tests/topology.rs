@@ -8,7 +8,8 @@ use std::path::Path;
 
 use admission_controller::config::closed_with;
 use admission_controller::{Config, Configuration};
-use cluster_sim::GroupResource;
+use cluster_sim::faults::{Aim, Fault};
+use cluster_sim::{GroupResource, Verb};
 use serde_json::{Value, json};
 use support::{World, pytorch};
 
@@ -293,6 +294,50 @@ async fn a_node_that_fails_after_some_pods_have_ended_changes_places_only() {
     assert_eq!((&granted["count"], &granted["resourceUsage"]["nvidia.com/gpu"]), (&json!(4), &json!("4")));
 }
 
+/// Neither the nodes of pods that have ended count, nor is anything written of them.
+#[tokio::test(start_paused = true)]
+async fn whose_pods_have_all_ended_needs_no_node() {
+    let world = world_with(true).await;
+    topology(&world).await;
+    world.create("kubeflow.org", "pytorchjobs", together("job", 4, HOST)).await;
+    world.settle().await;
+    let name = world.workload_name("job");
+    let end = |workload: &mut Value| {
+        workload["status"]["reclaimablePods"] = json!([{ "name": "worker", "count": 4 }]);
+    };
+    world.update("kueue.x-k8s.io", "workloads", &name, true, end).await;
+    world.settle().await;
+    let before = world.cluster.revision();
+    node_fails(&world, "n1").await;
+    world.settle().await;
+    assert_eq!(world.writes("one", before), Vec::<String>::new());
+    assert!(world.is("job", "Admitted"));
+}
+
+/// A queue that has got a flavor without a topology no longer places whoever does not ask for it. Whoever was placed gets another node.
+#[tokio::test(start_paused = true)]
+async fn who_was_placed_unasked_gets_another_node_whatever_its_queue_has_got_since() {
+    let world = world_with(true).await;
+    topology(&world).await;
+    world.create("kubeflow.org", "pytorchjobs", pytorch("job", "placed", 4)).await;
+    world.settle().await;
+    assert_eq!(places(&world, "job"), [("n1".to_owned(), 4)]);
+    let add = |queue: &mut Value| {
+        let flavors = queue["spec"]["resourceGroups"][0]["flavors"].as_array_mut().unwrap();
+        let mut second = flavors[0].clone();
+        second["name"] = json!("a100");
+        flavors.push(second);
+    };
+    world.update("kueue.x-k8s.io", "clusterqueues", "placed", false, add).await;
+    world.settle().await;
+    node_fails(&world, "n1").await;
+    world.settle().await;
+    assert_eq!(places(&world, "job"), [("n2".to_owned(), 4)]);
+    let before = world.cluster.revision();
+    world.pass(600).await;
+    assert_eq!(world.writes("one", before), Vec::<String>::new(), "it is at rest");
+}
+
 /// A job that waits may ask for other places: its Workload follows, and keeps its turn.
 #[tokio::test(start_paused = true)]
 async fn what_a_waiting_job_asks_of_the_topology_may_change() {
@@ -381,6 +426,25 @@ async fn who_waits_for_a_node_that_is_none_for_it_is_ended_and_who_runs_there_is
     assert!(moved.iter().all(|(node, _)| node != "n1"), "{moved:?}");
     let (gates, node) = pod(&world, "job-1b");
     assert!(gates == json!([]) && node != json!("n1"), "{gates} {node}");
+}
+
+/// What ends a pod that waits in vain may come too late for the version that was judged.
+#[tokio::test(start_paused = true)]
+async fn who_waits_in_vain_is_ended_though_the_first_try_fails() {
+    let world = world().await;
+    topology(&world).await;
+    world.start("one");
+    world.create("kubeflow.org", "pytorchjobs", together("job", 2, HOST)).await;
+    world.settle().await;
+    make_pods(&world, "job", 0..2).await;
+    world.settle().await;
+    let aim = Aim { verbs: vec![Verb::Patch], ..Aim::default() }.by("one").on(GroupResource::new("", "pods"));
+    world.cluster.faults().add(aim, 1_000_000, 12, Fault::ServerError(503));
+    taint(&world, "n1", json!([{ "key": "broken", "effect": "NoSchedule" }])).await;
+    world.pass(120).await;
+    for name in ["job-0", "job-1"] {
+        assert_eq!(ended(&world, name), Some(json!("UnschedulableOnAssignedNode")), "{name}");
+    }
 }
 
 /// A Topology stays while a flavor has it, and goes with the last one.

@@ -292,9 +292,10 @@ fn needs_places(workload: &Workload, holding: &Holding) -> bool {
     }
 }
 
-/// Whether a node has failed on which it has pods.
+/// Whether a node has failed on which it has pods that have not ended.
 fn loses_a_node(workload: &Workload, admission: &Admission) -> bool {
-    let places = admission.pod_sets.iter().filter_map(|one| one.topology.as_ref());
+    let places =
+        admission.pod_sets.iter().filter(|one| one.count > 0).filter_map(|one| one.topology.as_ref());
     let mut hosts = places.flat_map(|places| &places.domains).filter_map(|domain| domain.values.last());
     !workload.seldom.unhealthy_nodes.is_empty()
         && hosts.any(|host| workload.seldom.unhealthy_nodes.contains(host))

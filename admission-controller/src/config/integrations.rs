@@ -169,6 +169,23 @@ impl Configuration {
         self.integrations.external.iter().copied()
     }
 
+    /// The kinds that are not managed themselves and say what a managed kind's pods are: the controllers of those make objects of
+    /// them.
+    pub fn child_kinds(&self) -> impl Iterator<Item = &'static JobKind> {
+        let is_child = |kind: &JobKind| {
+            let of = |parent: &JobKind| {
+                parent.child.as_ref().is_some_and(|child| (child.group, child.kind) == kind.group_kind())
+            };
+            self.kinds().any(of)
+        };
+        TABLE.iter().filter(move |kind| !self.integrations.has(kind.framework) && is_child(kind))
+    }
+
+    /// All kinds of jobs that are of concern.
+    pub fn watched_kinds(&self) -> impl Iterator<Item = &'static JobKind> {
+        self.kinds().chain(self.external_kinds()).chain(self.child_kinds())
+    }
+
     /// The entry of a managed or built-in kind of jobs, of whatever version; one of this version comes first.
     pub fn kind_of(&self, api_version: &str, kind: &str) -> Option<&'static JobKind> {
         let group = group_of(api_version);
@@ -204,6 +221,11 @@ impl Configuration {
         let group = group_of(&owner.api_version);
         let is_this = |one: &JobKind| one.is(group, &owner.kind);
         self.owning(owner) == Owning::Managed && !self.external_kinds().any(is_this)
+    }
+
+    /// Whether objects of this owner's kind mark the pods that are managed with them.
+    pub fn marks_pods(owner: &OwnerReference) -> bool {
+        OWNERS.iter().any(|one| one.kind.is(group_of(&owner.api_version), &owner.kind))
     }
 
     /// Whether an object is part of what is managed instead of it, as far as it tells itself.

@@ -93,7 +93,7 @@ pub(crate) fn feeds(
     let requests = Watch::new(ctx, Api::<ProvisioningRequest>::all(client.clone()), WatchConfig::default());
     let requests = reported(requests, reports).optional().stream().map(Seen::ProvisioningRequest);
     feeds.push(requests.boxed());
-    for kind in config.kinds().chain(config.external_kinds()) {
+    for kind in config.watched_kinds() {
         let api = Api::<JobObject>::all_with(client.clone(), &JobResource::from(kind));
         let watch = reported(Watch::new(ctx, api, WatchConfig::default()), reports).optional();
         feeds.push(watch.stream().map(move |change| Seen::Job(kind, change)).boxed());

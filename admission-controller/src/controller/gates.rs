@@ -2,6 +2,7 @@
 
 use crds::reasons::workload as tokens;
 use crds::view::placed_pod::PlacedPod;
+use crds::view::workload::Workload;
 use kit::patch::{Subresource, Target};
 use kit::writes::Priority;
 use kube::Api;
@@ -15,6 +16,9 @@ use super::Controller;
 use super::pump::{About, Answer, Op};
 use super::send::Patch;
 use super::world::Unit;
+use super::world::ground::GroundPod;
+use crate::jobs::controller_of;
+use crate::slices;
 
 /// A gate that could not be opened is tried again after this long.
 const GATE_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -26,7 +30,7 @@ impl Controller {
         let stands = workload.holds(tokens::ADMITTED)
             && !workload.holds(tokens::EVICTED)
             && !workload.holds(tokens::FINISHED);
-        if !stands || self.config.planted.is(Bug::KeepGate) {
+        if !stands || self.is_superseded(&workload) || self.config.planted.is(Bug::KeepGate) {
             return;
         }
         let dead_ends = self.dead_ends(&workload);
@@ -44,6 +48,18 @@ impl Controller {
                 self.open_gate(&pod, labels);
             }
         }
+    }
+
+    /// Whether another slice of its elastic job is admitted in its place: their pods are the same, and go by that one's places. It
+    /// ends in a moment.
+    fn is_superseded(&self, workload: &Workload) -> bool {
+        let owner = controller_of(&workload.metadata).filter(|_| slices::is_slice(workload));
+        let Some(owner) = owner else { return false };
+        let slices =
+            self.world.workloads_of(&owner.uid.as_str().into(), workload.metadata.namespace.as_deref());
+        let mut live: Vec<&Workload> = slices.iter().filter(|one| !one.holds(tokens::FINISHED)).collect();
+        live.sort_by_key(|one| (&one.metadata.creation_timestamp, &one.metadata.uid));
+        slices::active(&live).is_some_and(|active| active.metadata.uid != workload.metadata.uid)
     }
 
     fn open_gate(&mut self, uid: &Uid, labels: Labels) {
@@ -76,7 +92,8 @@ impl Controller {
         if let Some(job) = self.world.job_of_slice_pod(uid).cloned() {
             self.schedule(Unit::Job(job), GATE_DELAY);
         }
-        let Some(key) = self.world.ground.end_leave(uid) else { return };
+        self.world.ground.end_leave(uid);
+        let Some(key) = self.world.ground.pod(uid).and_then(GroundPod::workload) else { return };
         for workload in self.world.workloads_of_places(&key) {
             self.schedule(Unit::Places(workload), GATE_DELAY);
         }

@@ -126,6 +126,8 @@ pub(crate) struct Controller {
     /// Reasons and counts.
     late: Late,
     ready: Requirement,
+    /// Whether all lists were there when that was last looked at.
+    is_synced: bool,
     counted: Counted,
     /// Lists for those who ask who waits.
     board: Board,
@@ -186,6 +188,7 @@ impl Controller {
             due: BTreeSet::new(),
             late: Late::new(),
             ready,
+            is_synced: false,
             counted,
             board: Board::default(),
             ctx,
@@ -211,14 +214,13 @@ impl Controller {
                 Wake::Seen(seen) => self.see(*seen),
                 Wake::Asked(ask) => self.answer_ask(ask),
             }
+            self.take_answers();
             self.take_what_is_there(&mut feeds);
             let wanted = self.world.ground.wanted;
             wants_places.send_if_modified(|told| std::mem::replace(told, wanted) != wanted);
             let wanted = self.world.slice_pods.wanted;
             wants_slices.send_if_modified(|told| std::mem::replace(told, wanted) != wanted);
-            if self.world.is_synced() {
-                self.ready.met();
-            }
+            self.note_sync();
             if self.acts() {
                 self.decide();
                 self.announce_cohorts();
@@ -226,6 +228,17 @@ impl Controller {
             }
         }
         self.writes.drain().await;
+    }
+
+    /// What was decided before all lists were there rests on a part of them: a LocalQueue that is listed after its Workloads was
+    /// missing to them.
+    fn note_sync(&mut self) {
+        let is_synced = self.world.is_synced();
+        if is_synced && !self.is_synced {
+            self.engine.take_back_untold();
+            self.ready.met();
+        }
+        self.is_synced = is_synced;
     }
 
     /// Waits a moment for leadership before anything is watched: who has it by then need not list everything a second time.
@@ -309,6 +322,17 @@ impl Controller {
     /// Whether this replica leads and has seen everything.
     fn acts(&self) -> bool {
         self.leads && self.world.is_synced()
+    }
+
+    /// Takes the answers that are there. Each may make much be looked at again, all its workload's pods say, and all of them together no
+    /// more than one.
+    fn take_answers(&mut self) {
+        for _ in 0..BATCH {
+            match self.writes.next().now_or_never() {
+                Some(done) => self.done(done),
+                None => return,
+            }
+        }
     }
 
     fn take_what_is_there(&mut self, feeds: &mut Feeds) {

@@ -13,11 +13,12 @@ use quota_engine::{EvictReason, PendingReason};
 use serde_json::Value;
 
 use super::Controller;
+use super::pump::versions;
 use super::world::Unit;
 use crate::lifetime::{self, End};
 use crate::pods::PodsKey;
-use crate::reconcile::Job;
-use crate::{checks, input, placement, requeue, status, words};
+use crate::reconcile::{Job, Step};
+use crate::{checks, input, jobs, placement, requeue, status, words};
 
 impl Controller {
     /// The reservation, with the states of the checks that stand between it and the admission.
@@ -214,6 +215,45 @@ impl Controller {
         let body = status::pods_ready(workload, state, self.ctx.clock.now());
         self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
         true
+    }
+
+    /// Whether an admitted one is about to leave: it was decided, or its time is over.
+    pub(super) fn is_about_to_leave(&self, workload: &Workload) -> bool {
+        let is_decided = || self.evictions.contains_key(&input::uid(&workload.metadata));
+        let is_over = || {
+            let next = lifetime::next(workload, &self.world.rules);
+            next.is_some_and(|(at, end)| at <= self.ctx.clock.now() && matches!(end, End::Target { .. }))
+        };
+        workload.holds(tokens::ADMITTED)
+            && !workload.holds(tokens::EVICTED)
+            && !workload.holds(tokens::FINISHED)
+            && (is_decided() || is_over())
+    }
+
+    /// Tells that the pods are ready of one that is about to leave because that was not told.
+    pub(super) fn tell_ready_before_leaving(
+        &mut self,
+        unit: &Unit,
+        ready: bool,
+        workload: &Workload,
+    ) -> bool {
+        let evict = self.evictions.get(&input::uid(&workload.metadata));
+        let is_late = evict.is_none_or(|evict| matches!(evict.reason, EvictReason::PodsReadyTimeout(_)));
+        ready && is_late && self.tell_pods(unit, ready, workload)
+    }
+
+    /// Whoever has ended, or is ready, does not leave because nobody was there to tell it: that is told first.
+    pub(super) fn tell_before_leaving(&mut self, unit: &Unit, job: &Job, workload: &Workload) -> bool {
+        if !self.is_about_to_leave(workload) {
+            return false;
+        }
+        let step = self.next_step(unit, job, Some(workload));
+        if matches!(step, Step::Finish { .. }) && !self.is_refused(unit, &versions(Some(job), Some(workload)))
+        {
+            self.begin_step(unit, Some(job), Some(workload), step);
+            return true;
+        }
+        self.tell_ready_before_leaving(unit, jobs::are_ready(job.kind, &job.object), workload)
     }
 
     /// Ends what is to end by itself, or sees to it that it is looked at when it is to.

@@ -53,10 +53,10 @@ impl Controller {
         }
         let now = self.ctx.clock.now();
         let (workload, is_name_taken) = self.world.workload_of_pods(key);
-        if self.begin_eviction(unit, workload.as_ref()) || self.end(unit, None, workload.as_ref()) {
-            return;
-        }
         let Some(group) = self.world.group(key) else {
+            if self.begin_eviction(unit, workload.as_ref()) || self.end(unit, None, workload.as_ref()) {
+                return;
+            }
             let Some(workload) = workload else { return self.forget(unit) };
             let is_one = matches!(key, PodsKey::One(_));
             if !self.without_job(unit, &workload, is_one) && !self.follow_class(unit, &workload) {
@@ -85,6 +85,18 @@ impl Controller {
         let composed = matches!(plan.workload, PodsStep::Job(Step::CreateWorkload | Step::UpdateWorkload))
             .then(|| self.compose_pods(&group, &job));
         let is_group = group.is_group();
+        if let Some(leaving) = workload.as_ref().filter(|one| self.is_about_to_leave(one)) {
+            let is_over = matches!(plan.workload, PodsStep::Job(Step::Finish { .. }));
+            if is_over && !self.is_refused(unit, &self.versions_of_pods(key, Some(leaving))) {
+                return self.begin_pods_step(unit, &job, Some(leaving), plan.workload, composed);
+            }
+            if self.tell_ready_before_leaving(unit, plan.ready == Some(true), leaving) {
+                return;
+            }
+        }
+        if self.begin_eviction(unit, workload.as_ref()) || self.end(unit, None, workload.as_ref()) {
+            return;
+        }
         if let Some(at) = next_lost {
             self.wake_at(unit, at);
         }

@@ -278,7 +278,10 @@ impl Controller {
             return;
         }
         let workload = workloads.first();
-        if self.begin_eviction(unit, workload) || self.end(unit, Some(&job), workload) {
+        if workload.is_some_and(|workload| self.tell_before_leaving(unit, &job, workload))
+            || self.begin_eviction(unit, workload)
+            || self.end(unit, Some(&job), workload)
+        {
             return;
         }
         let is_named = |one: &Workload| {
@@ -288,6 +291,14 @@ impl Controller {
         let is_past = |one: &&Workload| {
             one.holds(tokens::FINISHED) && one.metadata.deletion_timestamp.is_none() && !is_named(one)
         };
+        if let Some(left) = workload.filter(|one| !is_named(one))
+            && let Some(step) = reconcile::leave_for_another(&job, left)
+        {
+            return match self.is_refused(unit, &versions(Some(&job), Some(left))) {
+                true => self.decide_all_the_same(unit, left, &step),
+                false => self.begin_step(unit, Some(&job), Some(left), step),
+            };
+        }
         if let Some(past) = workload.filter(is_past) {
             self.take_back(unit, past);
             if !self.busy.contains_key(unit) {

@@ -21,7 +21,8 @@ use super::pump::{Answer, Before, Op, about, target, text, versions};
 use super::world::Unit;
 use super::world::slices::SlicePod;
 use crate::jobs::JobPodSet;
-use crate::reconcile::{Job, Step, upkeep};
+use crate::pods::prebuilt;
+use crate::reconcile::{self, Job, Step, upkeep};
 use crate::slices::{self, Marks, Plan};
 use crate::{compose, status};
 
@@ -34,6 +35,9 @@ impl Controller {
     /// The next step of an elastic job with these Workloads: first those that are being deleted, then the oldest.
     pub(super) fn pump_slices(&mut self, unit: &Unit, job: &Job, workloads: &[Workload]) {
         for workload in workloads {
+            if self.tell_before_leaving(unit, job, workload) {
+                return;
+            }
             if self.begin_replacement(unit, workload) || self.begin_eviction(unit, Some(workload)) {
                 return;
             }
@@ -69,7 +73,15 @@ impl Controller {
             live.retain(|one| one.metadata.deletion_timestamp.is_none());
         }
         let Ok(sets) = &job.view.pod_sets else { return self.follow(unit, job, live.last().copied()) };
-        match slices::plan(sets, &live) {
+        let plan = slices::plan(sets, &live);
+        // What somebody else made is as large as they say, and the job as large as that.
+        if let Plan::Grow(slice) | Plan::Resize(slice) = plan
+            && prebuilt(&job.object).is_some()
+            && !self.is_refused(unit, &versions(Some(job), Some(slice)))
+        {
+            return self.begin_step(unit, Some(job), Some(slice), reconcile::out_of_sync());
+        }
+        match plan {
             Plan::First => self.follow(unit, job, None),
             Plan::Other(slice) => self.follow(unit, job, Some(slice)),
             Plan::Keep { slice, behind: None } if !is_pausing(job, slice) => {

@@ -26,6 +26,7 @@ use super::pump::{Answer, target};
 use super::world::Unit;
 use super::world::ground::{hosts, nodes_of};
 use crate::pods::POD;
+use crate::reclaimable;
 use crate::status::whole_second;
 use crate::topology;
 
@@ -56,7 +57,7 @@ impl Controller {
         if !self.follows_nodes(workload) {
             return None;
         }
-        let nodes = nodes_of(workload);
+        let nodes = self.needed_nodes(workload);
         if let Some(at) = nodes.iter().filter_map(|node| self.awaited_until(node)).min() {
             self.wake_at(unit, at);
         }
@@ -70,6 +71,15 @@ impl Controller {
             let list: Vec<Value> = failed.iter().map(|name| json!({ "name": name })).collect();
             json!({ "status": { "unhealthyNodes": list } })
         })
+    }
+
+    /// The nodes on which a Workload has pods, or is to have some: a pod set whose pods have all ended needs none any more.
+    fn needed_nodes(&self, workload: &Workload) -> BTreeSet<String> {
+        let remaining = reclaimable::remaining(workload, &self.world.rules);
+        let held = workload.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+        held.filter(|held| remaining.get(held.name.as_str()).is_some_and(|pods| *pods > 0))
+            .flat_map(hosts)
+            .collect()
     }
 
     /// Whether a node has failed, as far as this Workload is concerned: it is gone, or as good as gone, without condition Ready; or

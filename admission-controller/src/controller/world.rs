@@ -140,7 +140,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(config: &Configuration) -> Self {
-        let kinds = config.kinds().chain(config.external_kinds());
+        let kinds = config.watched_kinds();
         Self {
             jobs: kinds.map(|kind| (kind.id(), Store::default())).collect(),
             members: Members::new(config),
@@ -497,6 +497,9 @@ impl World {
         self.workloads_dirty(|_| true);
         self.dirty.extend(self.members.units());
         self.dirty.extend(self.flavors_by_name.keys().map(|name| Unit::Flavor(name.as_str().into())));
+        for key in self.ground.placed() {
+            self.places_dirty(&key);
+        }
         self.dirty.extend(self.ground.topology_names().map(|name| Unit::Topology(name.into())));
         self.dirty.extend(self.checks_by_name.iter().cloned().map(Unit::Check));
         self.dirty.extend(self.cohorts_by_name.iter().cloned().map(Unit::Cohort));

@@ -46,23 +46,34 @@ fn described(object: &JobObject, component: &str, at: &str) -> Result<JobPodSet,
     Ok(JobPodSet { count, template: place(object, component, at), ..JobPodSet::default() })
 }
 
-/// Those of an object of a kind that the tables know.
+/// Whose pods the AppWrappers' operator finds by itself (`InferPodSets` of its `pkg/utils`). Of any other kind it knows of no pods
+/// where `podSets` does not tell it, and a Workload that had some would describe another job.
+const INFERRED: [(&str, &str); 8] = [
+    ("v1", "Pod"),
+    ("apps/v1", "Deployment"),
+    ("apps/v1", "StatefulSet"),
+    ("batch/v1", "Job"),
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    ("kubeflow.org/v1", "PyTorchJob"),
+    ("ray.io/v1", "RayCluster"),
+    ("ray.io/v1", "RayJob"),
+];
+
+/// Those of an object whose component describes none.
 fn inferred(object: &JobObject, at: &str) -> Result<Vec<JobPodSet>, String> {
     let text = |field: &str| object.text(&format!("{at}/{field}"));
     let (version, name) = (text("apiVersion"), text("kind"));
     let group = version.split_once('/').map_or("", |(group, _)| group);
+    if !INFERRED.contains(&(version, name)) {
+        return Ok(Vec::new());
+    }
     if (version, name) == ("v1", "Pod") {
         return Ok(vec![JobPodSet { count: 1, template: at.to_owned(), ..JobPodSet::default() }]);
     }
     if let Some(kind) = table::of_owner(version, name) {
-        let wrapped = JobObject {
-            spec: object.at(&format!("{at}/spec")).cloned().unwrap_or_default(),
-            ..JobObject::default()
-        };
-        // Nobody knows yet what its controller will make of it.
-        if wrapped.awaits_child(kind) {
-            return Ok(Vec::new());
-        }
+        let mut spec = object.at(&format!("{at}/spec")).cloned().unwrap_or_default();
+        one_host_each(kind, &mut spec);
+        let wrapped = JobObject { spec, ..JobObject::default() };
         let mut sets = read::described(kind, &wrapped)?;
         sets.retain(|set| set.name != submitter::NAME);
         sets.iter_mut().for_each(|set| set.template = format!("{at}{}", set.template));
@@ -74,6 +85,15 @@ fn inferred(object: &JobObject, at: &str) -> Result<Vec<JobPodSet>, String> {
         return Ok(vec![JobPodSet { count, template, ..JobPodSet::default() }]);
     }
     Ok(Vec::new())
+}
+
+/// Of Ray's groups the operator counts `replicas`, however many hosts each has.
+fn one_host_each(kind: &JobKind, spec: &mut Value) {
+    let PodSets::HeadAndGroups { at, pods_each, .. } = &kind.pod_sets else { return };
+    let groups = at.strip_prefix("/spec").and_then(|at| spec.pointer_mut(at)).and_then(Value::as_array_mut);
+    for group in groups.into_iter().flatten().filter_map(Value::as_object_mut) {
+        group.remove(pods_each.trim_start_matches('/'));
+    }
 }
 
 /// What of a container counts, and is compared: what the AppWrappers' operator hands to Kueue of one (`GetPodTemplateSpec` of its

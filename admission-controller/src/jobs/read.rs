@@ -134,7 +134,12 @@ fn finish(kind: &JobKind, object: &JobObject) -> Option<Finish> {
             let succeeded = object.text(well.0) == well.1;
             let lingers = not_while.is_some_and(|kind| condition(object, kind).is_some());
             let ended = ends.contains(&object.text(at)) && (succeeded || !lingers);
-            ended.then(|| Finish { succeeded, message: object.text(message).to_owned() })
+            let said = || match (object.text(message), succeeded) {
+                ("", true) => format!("the {} has succeeded", kind.kind),
+                ("", false) => format!("the {} has failed", kind.kind),
+                (said, _) => said.to_owned(),
+            };
+            ended.then(|| Finish { succeeded, message: said() })
         }
     }
 }

@@ -137,9 +137,22 @@ pub fn released(view: &Workload, comes_back: bool, now: Timestamp) -> Value {
         Change::new(tokens::REQUEUED, requeued, reason, message),
     ];
     changes.extend(unready(view, false));
-    let mut body = with_execution_time(patch(view, &changes, now), view, &admitted, now);
+    let mut body = patch(view, &changes, now);
+    // The time of one that had all of it was forgotten: activated again, it starts from the beginning.
+    if !had_its_time(view) {
+        body = with_execution_time(body, view, &admitted, now);
+    }
     body["status"]["admission"] = Value::Null;
     body
+}
+
+/// Whether one that was evicted was admitted for as long as it may be, when it was or while it left.
+fn had_its_time(view: &Workload) -> bool {
+    const OVER: &str = tokens::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED;
+    let evicted = view.true_condition(tokens::EVICTED);
+    let cause = evicted.and_then(|one| one.reason.strip_prefix(tokens::evicted::DEACTIVATED_DUE_TO));
+    cause == Some(OVER)
+        || view.true_condition(tokens::DEACTIVATION_TARGET).is_some_and(|one| one.reason == OVER)
 }
 
 /// The return of quota that was not an admission yet, for the reason for which it waits from now on.

@@ -7,7 +7,7 @@ use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
 use super::{Site, filled, topology};
 use crate::config::Configuration;
-use crate::jobs::JobObject;
+use crate::jobs::{JobObject, controller_of};
 use crate::pods::{self, Member, POD, PodOwner, prebuilt};
 
 /// A managed pod is created with a gate, with what tells its shape, and, where nobody else answers for it, with a finalizer.
@@ -35,9 +35,16 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
 fn is_managed(site: &Site, request: &Request, pod: &JobObject) -> bool {
     let by_itself = || {
         let is_wanted = site.config.manages_pods() && site.manages(&request.namespace, pod.queue());
-        is_wanted && !site.is_part(&pod.metadata)
+        is_wanted && (is_unmarked(&site.config, pod) || !site.is_part(&pod.metadata))
     };
     has_parent(pod) || by_itself()
+}
+
+/// Whether it is of an object of a kind that marks its pods, and has no mark: that object names no queue. It is not watched, so
+/// nobody else would know.
+fn is_unmarked(config: &Configuration, pod: &JobObject) -> bool {
+    !config.manage_jobs_without_queue_name
+        && controller_of(&pod.metadata).is_some_and(Configuration::marks_pods)
 }
 
 fn has_parent(pod: &JobObject) -> bool {

@@ -96,7 +96,7 @@ impl GroundPod {
         }
     }
 
-    fn workload(&self) -> Option<Key> {
+    pub(in crate::controller) fn workload(&self) -> Option<Key> {
         match &self.role {
             Role::Placed { workload, .. } => Some((self.namespace.clone(), workload.clone())),
             Role::Resident(..) | Role::Neither => None,
@@ -248,8 +248,8 @@ impl Ground {
                 let pod = self.pods.get(&uid)?;
                 match &pod.role {
                     Role::Resident(node, asked) => {
-                        engine.apply(Event::Pod(uid, Arc::clone(node), Arc::clone(asked)));
-                        None
+                        engine.apply(Event::Pod(uid.clone(), Arc::clone(node), Arc::clone(asked)));
+                        self.forget_member(&uid)
                     }
                     Role::Neither => {
                         engine.apply(Event::PodGone(uid.clone()));
@@ -257,6 +257,11 @@ impl Ground {
                     }
                     Role::Placed { .. } => {
                         let key = pod.workload()?;
+                        // It may have been nobody's, or another's, until it was annotated.
+                        engine.apply(Event::PodGone(uid.clone()));
+                        if self.workload_of_pod.get(&uid).is_some_and(|known| *known != key) {
+                            self.forget_member(&uid);
+                        }
                         self.workload_of_pod.insert(uid.clone(), key.clone());
                         self.pods_of.entry(key.clone()).or_default().insert(uid);
                         Some(key)
@@ -279,6 +284,11 @@ impl Ground {
             self.pods_of.remove(&key);
         }
         Some(key)
+    }
+
+    /// The Workloads with pods that are placed by topology, by namespace and name.
+    pub(super) fn placed(&self) -> Vec<Key> {
+        self.pods_of.keys().cloned().collect()
     }
 
     fn members<'a>(&'a self, workload: &Workload) -> impl Iterator<Item = (&'a Uid, &'a GroundPod)> {
@@ -355,9 +365,8 @@ impl Ground {
     }
 
     /// That came to nothing, or it is not known to what.
-    pub(in crate::controller) fn end_leave(&mut self, uid: &Uid) -> Option<Key> {
-        self.leaving.remove(uid)?;
-        self.pods.get(uid)?.workload()
+    pub(in crate::controller) fn end_leave(&mut self, uid: &Uid) {
+        self.leaving.remove(uid);
     }
 
     pub(in crate::controller) fn node(&self, name: &str) -> Option<&Node> {

@@ -24,7 +24,7 @@ impl World {
                 let job = self.kept(kind, object);
                 return self.job_seen(kind, before, |store| store.take(Change::Applied(job)));
             }
-            other => other.map(|object| StoredJob::bare(kind, object)),
+            other => other.map(|object| StoredJob::bare(kind, object, self.is_only_a_child(kind))),
         };
         self.job_seen(kind, None, |store| store.take(change));
     }
@@ -140,10 +140,16 @@ impl World {
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
         let wanted =
             self.standing(&object.metadata).is_looked_at() && self.config.manages(namespace, object.queue());
-        match (wanted || self.is_managed(&object)) && kind.can_be_managed(&object) {
+        let is_only_a_child = self.is_only_a_child(kind);
+        match (wanted || self.is_managed(&object)) && kind.can_be_managed(&object) && !is_only_a_child {
             true => StoredJob::whole(kind, object),
-            false => StoredJob::bare(kind, object),
+            false => StoredJob::bare(kind, object, is_only_a_child),
         }
+    }
+
+    /// Whether objects of this kind are seen for what they say of others only.
+    fn is_only_a_child(&self, kind: &JobKind) -> bool {
+        self.config.child_kinds().any(|one| one == kind)
     }
 
     /// Whether what names this queue in this namespace is managed.

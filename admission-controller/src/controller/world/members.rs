@@ -262,7 +262,10 @@ impl World {
             finalizers.any(|one| one == kueue::MANAGED) || pod.has_gate(kueue::ADMISSION_GATE)
         };
         let is_own = || was_taken() || !self.config.is_part(&pod.metadata);
-        has_parent || (self.config.manages_pods() && self.is_selected(namespace) && is_own())
+        // What was taken is let go at its end, whatever was selected since.
+        let is_leaving = || pod.metadata.deletion_timestamp.is_some() && was_taken();
+        let is_selected = || self.is_selected(namespace) || is_leaving();
+        has_parent || (self.config.manages_pods() && is_selected() && is_own())
     }
 
     pub(in crate::controller) fn pod(&self, uid: &Uid) -> Option<&JobObject> {

@@ -124,8 +124,8 @@ impl World {
         self.flavors_dirty();
     }
 
-    /// Workloads with quota of a queue that asks for other checks than before have others to pass. Those that wait and have
-    /// listed some may be held up by one that is not asked for any more. And checks may have lost their last queue.
+    /// Workloads with quota of a queue that asks for other checks than before have others to pass. Those that wait list those that
+    /// they will have to pass, and may be held up by one that is not asked for any more. And checks may have lost their last queue.
     fn check_rules_changed(&mut self, name: ClusterQueueName, rules: Vec<AdmissionCheckRule>) {
         let before = self.check_rules.get(&name).map_or(&[] as &[_], Vec::as_slice);
         if before == rules {
@@ -135,7 +135,10 @@ impl World {
         let keys: BTreeSet<LocalQueueKey> = leads_to.map(|queue| input::local_queue(queue).key).collect();
         self.workloads_dirty(|kept| match kept.cluster_queue() {
             Some(queue) => queue == name.as_str(),
-            None => kept.lists_checks() && kept.local_queue().is_some_and(|key| keys.contains(&key)),
+            None => {
+                (kept.lists_checks() || !rules.is_empty())
+                    && kept.local_queue().is_some_and(|key| keys.contains(&key))
+            }
         });
         match rules.is_empty() {
             true => self.check_rules.remove(&name),
@@ -211,7 +214,8 @@ impl World {
             Delta::Upsert(uid) => {
                 let Some(view) = self.flavors.get(&uid) else { return };
                 let name = view.metadata.name.clone().unwrap_or_default();
-                let places = view.spec.topology_name.is_some();
+                let places =
+                    view.spec.topology_name.is_some() && self.config.feature_gates.topology_aware_scheduling;
                 self.flavors_by_name.insert(name.clone(), view.clone());
                 self.dirty.insert(Unit::Flavor(name.as_str().into()));
                 self.dirty.extend(self.ground.going_topologies().map(|name| Unit::Topology(name.into())));
