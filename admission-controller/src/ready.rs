@@ -92,11 +92,17 @@ impl PodsReady {
         if view.holds(tokens::EVICTED) || view.holds(tokens::FINISHED) || view.holds(tokens::PODS_READY) {
             return None;
         }
+        // Earlier versions of Kueue gave the condition's own name as the reason. Whoever gives another one lets time pass.
+        const EARLIER: &str = tokens::PODS_READY;
         let said = view.condition(tokens::PODS_READY);
-        let failed = said.filter(|one| one.reason == tokens::pods_ready::WAIT_FOR_RECOVERY);
-        let (since, time, unready) = match failed {
-            Some(failed) => (&failed.last_transition_time, self.recovery_timeout?, Unready::SinceFailure),
-            None => (&admitted.last_transition_time, self.timeout, Unready::SinceStart),
+        let (since, time, unready) = match said.map(|one| (one.reason.as_str(), &one.last_transition_time)) {
+            None | Some((tokens::pods_ready::WAIT_FOR_START | EARLIER, _)) => {
+                (&admitted.last_transition_time, self.timeout, Unready::SinceStart)
+            }
+            Some((tokens::pods_ready::WAIT_FOR_RECOVERY, failed)) => {
+                (failed, self.recovery_timeout?, Unready::SinceFailure)
+            }
+            Some(_) => return None,
         };
         Some((since.0.checked_add(time).unwrap_or(Timestamp::MAX), unready))
     }
@@ -157,6 +163,38 @@ mod tests {
             let view = json!({ "metadata": {}, "spec": {}, "status": { "conditions": conditions } });
             let view: Workload = serde_json::from_value(view).unwrap();
             assert_eq!(news(&view, ready), wanted, "{before} {ready}");
+        }
+    }
+
+    #[test]
+    fn how_long_pods_may_take_depends_on_what_is_said_of_them() {
+        let rule = PodsReady {
+            timeout: SignedDuration::from_secs(300),
+            recovery_timeout: Some(SignedDuration::from_secs(60)),
+            block_admission: false,
+            to_the_back: false,
+            limit: None,
+            base: SignedDuration::ZERO,
+            longest: SignedDuration::ZERO,
+        };
+        let condition = |kind: &str, status: &str, reason: &str, since: &str| {
+            json!({ "type": kind, "status": status, "reason": reason, "message": "",
+                "lastTransitionTime": since })
+        };
+        for (reason, until) in [
+            (None, Some("2026-01-01T00:05:00Z")),
+            (Some("WaitForStart"), Some("2026-01-01T00:05:00Z")),
+            (Some("PodsReady"), Some("2026-01-01T00:05:00Z")),
+            (Some("WaitForRecovery"), Some("2026-01-01T00:03:00Z")),
+            (Some("Debugging"), None),
+        ] {
+            let mut conditions = vec![condition("Admitted", "True", "Admitted", "2026-01-01T00:00:00Z")];
+            let said = reason.map(|reason| condition("PodsReady", "False", reason, "2026-01-01T00:02:00Z"));
+            conditions.extend(said);
+            let view = json!({ "metadata": {}, "spec": {}, "status": { "conditions": conditions } });
+            let view: Workload = serde_json::from_value(view).unwrap();
+            let until = until.map(|until| until.parse::<Timestamp>().unwrap().as_millisecond());
+            assert_eq!(rule.leave(&view).map(|leave| leave.at_ms), until, "{reason:?}");
         }
     }
 }
