@@ -639,3 +639,28 @@ fn what_is_described_by_a_child_waits_for_it() {
     assert!(job.object.awaits_child(kind));
     assert_eq!(next(&job, None, Known::default()), Step::Nothing);
 }
+
+/// Its Workload is deleted, and its JobSet is still as that one's admission made it.
+#[test]
+fn what_is_described_by_a_child_is_described_anew_when_that_is() {
+    let case = cases().into_iter().find(|case| case.id.0.ends_with("/trainjob")).unwrap();
+    let kind = TABLE.iter().find(|kind| kind.id() == case.id).unwrap();
+    let mut object = case.object;
+    object["spec"].as_object_mut().unwrap().remove("runtimePatches");
+    let workload = compose(&job(kind, object.clone(), json!({})), &priorities(), Gates::default()).unwrap();
+    let mut workload: Workload = serde_json::from_value(workload).unwrap();
+    workload.metadata.finalizers = Some(vec!["kueue.x-k8s.io/resource-in-use".to_owned()]);
+    workload.metadata.deletion_timestamp =
+        Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    for (named, wanted) in [
+        (workload.metadata.name.clone(), Step::Nothing),
+        (Some("another".to_owned()), Step::RemoveFinalizer),
+        (None, Step::RemoveFinalizer),
+    ] {
+        let mut object = object.clone();
+        object["child"]["replicatedJobs"][1]["template"]["spec"]["template"]["metadata"] =
+            json!({ "annotations": { "kueue.x-k8s.io/workload": named } });
+        let step = next(&job(kind, object, json!({})), Some(&workload), Known::default());
+        assert_eq!(step, wanted, "{named:?}");
+    }
+}

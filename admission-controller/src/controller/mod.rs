@@ -324,8 +324,7 @@ impl Controller {
         self.leads && self.world.is_synced()
     }
 
-    /// Takes the answers that are there. Each may make much be looked at again, all its workload's pods say, and all of them together no
-    /// more than one.
+    /// Takes the answers that are there: what each of them has looked at again, all pods of a workload say, is looked at once.
     fn take_answers(&mut self) {
         for _ in 0..BATCH {
             match self.writes.next().now_or_never() {

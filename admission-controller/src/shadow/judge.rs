@@ -106,6 +106,7 @@ impl Judge {
 
     pub(super) fn take(&mut self, seen: Seen, now: Timestamp) {
         self.engine.tell_time(now.as_millisecond());
+        let was_synced = self.is_synced();
         match seen {
             Seen::Workload(Change::Applied(view)) if self.is_synced() => self.take_workload(view, now),
             Seen::Workload(Change::Deleted(view)) => {
@@ -113,6 +114,10 @@ impl Judge {
                 self.world.take(&mut self.engine, Seen::Workload(Change::Deleted(view)));
             }
             other => self.world.take(&mut self.engine, other),
+        }
+        if !was_synced && self.is_synced() {
+            // It rests on a part of what there is.
+            self.engine.take_back_untold();
         }
         self.decide(now);
         self.questioned = None;

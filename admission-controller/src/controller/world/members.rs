@@ -262,8 +262,9 @@ impl World {
             finalizers.any(|one| one == kueue::MANAGED) || pod.has_gate(kueue::ADMISSION_GATE)
         };
         let is_own = || was_taken() || !self.config.is_part(&pod.metadata);
-        // What was taken is let go at its end, whatever was selected since.
-        let is_leaving = || pod.metadata.deletion_timestamp.is_some() && was_taken();
+        // One by itself that was taken is let go at its end, whatever was selected since.
+        let is_one = || pod.group_name().is_none() && was_taken();
+        let is_leaving = || pod.metadata.deletion_timestamp.is_some() && is_one();
         let is_selected = || self.is_selected(namespace) || is_leaving();
         has_parent || (self.config.manages_pods() && is_selected() && is_own())
     }
