@@ -463,6 +463,11 @@ pub fn queued_at(view: &Workload, order: QueueOrder) -> i64 {
         .unwrap_or(0)
 }
 
+/// Whether it is admitted, and neither leaves nor has ended.
+pub fn stands(view: &Workload) -> bool {
+    view.holds(conditions::ADMITTED) && !view.holds(conditions::EVICTED) && !view.holds(conditions::FINISHED)
+}
+
 /// Whether its own job wants no quota for it for now (a StatefulSet that was scaled to nothing, say).
 pub fn is_on_hold(view: &Workload) -> bool {
     view.condition(conditions::QUOTA_RESERVED)

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::declared::{DeclaredKind, parse_name};
 use super::{Configuration, Notice};
+use crate::jobs::table::CHILDREN;
 use crate::jobs::{JobKind, TABLE, controller_of, table};
 use crate::pods::{self, OWNERS, PodOwner};
 
@@ -178,7 +179,7 @@ impl Configuration {
             };
             self.kinds().any(of)
         };
-        TABLE.iter().filter(move |kind| !self.integrations.has(kind.framework) && is_child(kind))
+        CHILDREN.iter().filter(move |kind| !self.integrations.has(kind.framework) && is_child(kind))
     }
 
     /// All kinds of jobs that are of concern.
@@ -363,6 +364,16 @@ mod tests {
             .unwrap();
             let told: Vec<&str> = config.notices.iter().map(|one| one.field.as_str()).collect();
             assert_eq!((told, config.external_kinds().count()), (vec![skipped], external), "{names}");
+        }
+    }
+
+    #[test]
+    fn what_others_are_described_by_is_seen_as_the_table_has_it() {
+        for child in TABLE.iter().filter_map(|kind| kind.child.as_ref()) {
+            let is_this = |kind: &&JobKind| kind.group_kind() == (child.group, child.kind);
+            let (managed, seen) =
+                (TABLE.iter().find(is_this).unwrap(), CHILDREN.iter().find(is_this).unwrap());
+            assert_eq!((managed.id(), managed.plural), (seen.id(), seen.plural));
         }
     }
 }

@@ -18,7 +18,7 @@ use super::send::Patch;
 use super::world::Unit;
 use super::world::ground::GroundPod;
 use crate::jobs::controller_of;
-use crate::slices;
+use crate::{input, slices};
 
 /// A gate that could not be opened is tried again after this long.
 const GATE_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -27,10 +27,8 @@ impl Controller {
     /// Opens the gates of an admitted Workload's pods that are there.
     pub(super) fn pump_places(&mut self, uid: &Uid) {
         let Some(workload) = self.world.workloads.get(uid) else { return };
-        let stands = workload.holds(tokens::ADMITTED)
-            && !workload.holds(tokens::EVICTED)
-            && !workload.holds(tokens::FINISHED);
-        if !stands || self.is_superseded(&workload) || self.config.planted.is(Bug::KeepGate) {
+        if !input::stands(&workload) || self.is_superseded(&workload) || self.config.planted.is(Bug::KeepGate)
+        {
             return;
         }
         let dead_ends = self.dead_ends(&workload);

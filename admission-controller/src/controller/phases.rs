@@ -224,10 +224,7 @@ impl Controller {
             let next = lifetime::next(workload, &self.world.rules);
             next.is_some_and(|(at, end)| at <= self.ctx.clock.now() && matches!(end, End::Target { .. }))
         };
-        workload.holds(tokens::ADMITTED)
-            && !workload.holds(tokens::EVICTED)
-            && !workload.holds(tokens::FINISHED)
-            && (is_decided() || is_over())
+        input::stands(workload) && (is_decided() || is_over())
     }
 
     /// Tells that the pods are ready of one that is about to leave because that was not told.
@@ -254,6 +251,16 @@ impl Controller {
             return true;
         }
         self.tell_ready_before_leaving(unit, jobs::are_ready(job.kind, &job.object), workload)
+    }
+
+    /// Begins what takes a workload from where it is: the eviction that was decided, or what ends by itself.
+    pub(super) fn begin_leave(
+        &mut self,
+        unit: &Unit,
+        job: Option<&Job>,
+        workload: Option<&Workload>,
+    ) -> bool {
+        self.begin_eviction(unit, workload) || self.end(unit, job, workload)
     }
 
     /// Ends what is to end by itself, or sees to it that it is looked at when it is to.

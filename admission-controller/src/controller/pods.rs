@@ -54,7 +54,7 @@ impl Controller {
         let now = self.ctx.clock.now();
         let (workload, is_name_taken) = self.world.workload_of_pods(key);
         let Some(group) = self.world.group(key) else {
-            if self.begin_eviction(unit, workload.as_ref()) || self.end(unit, None, workload.as_ref()) {
+            if self.begin_leave(unit, None, workload.as_ref()) {
                 return;
             }
             let Some(workload) = workload else { return self.forget(unit) };
@@ -94,7 +94,7 @@ impl Controller {
                 return;
             }
         }
-        if self.begin_eviction(unit, workload.as_ref()) || self.end(unit, None, workload.as_ref()) {
+        if self.begin_leave(unit, None, workload.as_ref()) {
             return;
         }
         if let Some(at) = next_lost {

@@ -279,34 +279,39 @@ impl Controller {
         }
         let workload = workloads.first();
         if workload.is_some_and(|workload| self.tell_before_leaving(unit, &job, workload))
-            || self.begin_eviction(unit, workload)
-            || self.end(unit, Some(&job), workload)
+            || self.begin_leave(unit, Some(&job), workload)
         {
             return;
         }
-        let is_named = |one: &Workload| {
-            prebuilt(&job.object).is_none_or(|name| one.metadata.name.as_deref() == Some(name))
+        let is_other = |one: &&Workload| {
+            prebuilt(&job.object).is_some_and(|name| one.metadata.name.as_deref() != Some(name))
         };
-        // One that has ended stays, and is in nobody's way, when the job names another.
-        let is_past = |one: &&Workload| {
-            one.holds(tokens::FINISHED) && one.metadata.deletion_timestamp.is_none() && !is_named(one)
-        };
-        if let Some(left) = workload.filter(|one| !is_named(one))
-            && let Some(step) = reconcile::leave_for_another(&job, left)
+        if let Some(other) = workload.filter(is_other)
+            && self.pass_over(unit, &job, other)
         {
-            return match self.is_refused(unit, &versions(Some(&job), Some(left))) {
-                true => self.decide_all_the_same(unit, left, &step),
-                false => self.begin_step(unit, Some(&job), Some(left), step),
-            };
-        }
-        if let Some(past) = workload.filter(is_past) {
-            self.take_back(unit, past);
-            if !self.busy.contains_key(unit) {
-                self.follow(unit, &job, None);
-            }
             return;
         }
         self.follow(unit, &job, workload);
+    }
+
+    /// Goes on with the Workload that the job names now, if this one, of which it was, has ended: it stays, and is in nobody's way. Before
+    /// the job has begun it ends for that.
+    fn pass_over(&mut self, unit: &Unit, job: &Job, other: &Workload) -> bool {
+        if let Some(step) = reconcile::leave_for_another(job, other) {
+            match self.is_refused(unit, &versions(Some(job), Some(other))) {
+                true => self.decide_all_the_same(unit, other, &step),
+                false => self.begin_step(unit, Some(job), Some(other), step),
+            }
+            return true;
+        }
+        let is_past = other.holds(tokens::FINISHED) && other.metadata.deletion_timestamp.is_none();
+        if is_past {
+            self.take_back(unit, other);
+            if !self.busy.contains_key(unit) {
+                self.follow(unit, job, None);
+            }
+        }
+        is_past
     }
 
     /// Of the Workloads of a job or pod all but the first are copies of it, that somebody made, and go; those that have ended are of
@@ -472,8 +477,7 @@ impl Controller {
         if self.begin_replacement(unit, &workload) {
             return;
         }
-        if !self.begin_eviction(unit, Some(&workload))
-            && !self.end(unit, None, Some(&workload))
+        if !self.begin_leave(unit, None, Some(&workload))
             && !self.without_job(unit, &workload, controlled)
             && !self.follow_class(unit, &workload)
         {

@@ -76,9 +76,8 @@ impl StoredJob {
         Self::Whole(Box::new(Job { kind, object, view }))
     }
 
-    /// `is_left_alone`: objects of this kind are not managed.
-    pub(super) fn bare(kind: &'static JobKind, object: JobObject, is_left_alone: bool) -> Self {
-        let can_be_managed = !is_left_alone && kind.can_be_managed(&object);
+    pub(super) fn bare(kind: &'static JobKind, object: JobObject) -> Self {
+        let can_be_managed = kind.can_be_managed(&object);
         let is_owned = controller_of(&object.metadata).is_some();
         let runs = is_owned && can_be_managed && {
             let view = read(kind, &object);

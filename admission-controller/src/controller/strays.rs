@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 
 use crds::reasons::event as events;
 use crds::reasons::pod as reasons;
-use crds::reasons::workload as tokens;
 use crds::view::Node;
 use crds::view::placed_pod::PlacedPod;
 use crds::view::workload::Workload;
@@ -26,9 +25,8 @@ use super::pump::{Answer, target};
 use super::world::Unit;
 use super::world::ground::{hosts, nodes_of};
 use crate::pods::POD;
-use crate::reclaimable;
 use crate::status::whole_second;
-use crate::topology;
+use crate::{input, reclaimable, topology};
 
 /// A node that is not ready has so long to come back, where its pods' end is not waited for: Kueue's `NodeFailureDelay`.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
@@ -46,9 +44,7 @@ impl Controller {
         self.world.ground.wanted
             && gates.topology_aware_scheduling
             && gates.tas_failed_node_replacement
-            && workload.holds(tokens::ADMITTED)
-            && !workload.holds(tokens::EVICTED)
-            && !workload.holds(tokens::FINISHED)
+            && input::stands(workload)
     }
 
     /// `status.unhealthyNodes` where it has to change: nodes that failed under an admitted Workload, and those that are well

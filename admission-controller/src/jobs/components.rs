@@ -79,7 +79,7 @@ fn inferred(object: &JobObject, at: &str) -> Result<Vec<JobPodSet>, String> {
         sets.iter_mut().for_each(|set| set.template = format!("{at}{}", set.template));
         return Ok(sets);
     }
-    if let Some(owner) = pods::of_kind(group, name).filter(|owner| !owner.is_per_replica()) {
+    if let Some(owner) = pods::of_kind(group, name) {
         let count = count(object, &format!("{at}/spec/replicas"))?.unwrap_or(1);
         let template = format!("{at}{}", owner.templates[0]);
         return Ok(vec![JobPodSet { count, template, ..JobPodSet::default() }]);

@@ -342,6 +342,29 @@ pub static TABLE: &[JobKind] = &[
     },
 ];
 
+/// Kinds of the table whose objects say what the pods of others are, for where they are not managed themselves: they are seen, and
+/// left alone.
+pub(crate) static CHILDREN: [JobKind; 2] = [
+    JobKind {
+        framework: "jobset.x-k8s.io/jobset",
+        group: "jobset.x-k8s.io",
+        version: "v1alpha2",
+        kind: "JobSet",
+        plural: "jobsets",
+        suspend: "",
+        ..BASE
+    },
+    JobKind {
+        framework: "ray.io/raycluster",
+        group: "ray.io",
+        version: "v1",
+        kind: "RayCluster",
+        plural: "rayclusters",
+        suspend: "",
+        ..BASE
+    },
+];
+
 /// A kind of which no more is known than its kind, version and group. The name of its resource is made of the kind, as
 /// Kubernetes' own clients do.
 pub(crate) fn external([kind, version, group]: [&str; 3]) -> &'static JobKind {

@@ -98,15 +98,14 @@ impl Scan<'_> {
         let Some(record) = self.engine.workloads.get(self.who) else { return wishes };
         let workload = &record.workload;
         let places_all = self.places_all;
-        for pod_set in pod_sets {
+        // Who was placed unasked stays so, whatever flavors its queue has got since.
+        let held = self.ask.held.map_or(&[][..], |held| &held.pod_sets);
+        let is_placed = |set: &PodSet| held.iter().any(|one| one.name == set.name && one.topology.is_some());
+        for pod_set in pod_sets.iter().filter(|one| one.topology.is_some() || places_all || is_placed(one)) {
             let Some(index) = self.found.pod_sets.iter().position(|one| one.name == pod_set.name) else {
                 continue;
             };
             let found = &self.found.pod_sets[index];
-            // Who was placed unasked stays so, whatever flavors its queue has got since.
-            if pod_set.topology.is_none() && !places_all && found.topology.is_none() {
-                continue;
-            }
             let settled = found.topology.as_ref().is_some_and(|places| {
                 let hosts = places.domains.iter().filter_map(|domain| domain.values.last());
                 !hosts.into_iter().any(|host| workload.seldom.unhealthy_nodes.contains(host))

@@ -24,7 +24,7 @@ impl World {
                 let job = self.kept(kind, object);
                 return self.job_seen(kind, before, |store| store.take(Change::Applied(job)));
             }
-            other => other.map(|object| StoredJob::bare(kind, object, self.is_only_a_child(kind))),
+            other => other.map(|object| StoredJob::bare(kind, object)),
         };
         self.job_seen(kind, None, |store| store.take(change));
     }
@@ -140,16 +140,10 @@ impl World {
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
         let wanted =
             self.standing(&object.metadata).is_looked_at() && self.config.manages(namespace, object.queue());
-        let is_only_a_child = self.is_only_a_child(kind);
-        match (wanted || self.is_managed(&object)) && kind.can_be_managed(&object) && !is_only_a_child {
+        match (wanted || self.is_managed(&object)) && kind.can_be_managed(&object) {
             true => StoredJob::whole(kind, object),
-            false => StoredJob::bare(kind, object, is_only_a_child),
+            false => StoredJob::bare(kind, object),
         }
-    }
-
-    /// Whether objects of this kind are seen for what they say of others only.
-    fn is_only_a_child(&self, kind: &JobKind) -> bool {
-        self.config.child_kinds().any(|one| one == kind)
     }
 
     /// Whether what names this queue in this namespace is managed.
