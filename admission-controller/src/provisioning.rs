@@ -135,11 +135,16 @@ pub fn current<'a>(
     requests: &[&'a ProvisioningRequest],
 ) -> Option<(&'a ProvisioningRequest, i32)> {
     let name = view.metadata.name.as_deref().unwrap_or_default();
-    let wanted = parameters(view, config);
+    // What its own annotations ask for is read when a request is made, and does not make another one of it.
+    let annotations = view.metadata.annotations.as_ref();
+    let is_its_own = |key: &str| {
+        annotations.is_some_and(|all| all.contains_key(&format!("{}{key}", kueue::PROVISIONING_PREFIX)))
+    };
     let is_synced = |request: &&&'a ProvisioningRequest| {
         let there = &request.spec.parameters;
+        let mut wanted = config.spec.parameters.iter();
         request.spec.provisioning_class_name == config.spec.provisioning_class_name
-            && wanted.iter().all(|(key, value)| there.get(key) == Some(value))
+            && wanted.all(|(key, value)| there.get(key) == Some(value) || is_its_own(key))
     };
     let most = config.spec.retry_strategy.backoff_limit_count.unwrap_or(LIMIT).saturating_add(1);
     let numbered = |request: &&'a ProvisioningRequest| {

@@ -54,9 +54,9 @@ impl PodsReadyState {
     }
 }
 
-/// What is to be written of the pods of an admitted workload; `None` where it says so.
+/// What is to be written of the pods of an admitted workload; `None` where it says so, and where it has ended, as they have.
 pub fn news(view: &Workload, ready: bool) -> Option<PodsReadyState> {
-    if !view.holds(tokens::ADMITTED) || view.holds(tokens::EVICTED) {
+    if !view.holds(tokens::ADMITTED) || view.holds(tokens::EVICTED) || view.holds(tokens::FINISHED) {
         return None;
     }
     let said = view.condition(tokens::PODS_READY);

@@ -621,6 +621,33 @@ async fn a_finished_workload_is_deleted_when_it_was_kept_for_long_enough() {
     assert!(world.get("kubeflow.org", "pytorchjobs", "llama").is_some(), "the job is its user's");
 }
 
+/// Pods of what has ended are not ready, and nobody waits for them.
+#[tokio::test(start_paused = true)]
+async fn of_pods_that_have_ended_nothing_is_said() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    world.start("layer1");
+    for (job, is_ready, wanted) in
+        [("seen", true, pair("True", "Started")), ("unseen", false, pair("False", "WaitForStart"))]
+    {
+        world.pytorch(job, "a", 4).await;
+        world.settle().await;
+        let tell = |running: &str, succeeded: &str| json!([{ "type": "Running", "status": running }, { "type": "Succeeded", "status": succeeded }]);
+        if is_ready {
+            let running = tell("True", "False");
+            let runs = |job: &mut Value| job["status"]["conditions"] = running.clone();
+            world.update("kubeflow.org", "pytorchjobs", job, true, runs).await;
+            world.settle().await;
+        }
+        let ended = tell("False", "True");
+        let ends = |job: &mut Value| job["status"]["conditions"] = ended.clone();
+        world.update("kubeflow.org", "pytorchjobs", job, true, ends).await;
+        world.settle().await;
+        assert!(world.is(job, "Finished"));
+        assert_eq!(said(&world, job, "PodsReady"), wanted, "{job}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiting_workload_that_is_deactivated_says_so() {
     let world = World::new(false).await;

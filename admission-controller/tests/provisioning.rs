@@ -522,25 +522,89 @@ async fn a_request_that_is_held_keeps_no_other_from_going_and_answers_no_more() 
     assert!(world.is("llama", "Admitted"));
 }
 
-/// Without an autoscaler there is no such kind. That is said once, and what happened before is not counted again with every try.
+/// Without an autoscaler there is no such kind: nobody holds quota for nodes that cannot be asked for.
 #[tokio::test(start_paused = true)]
-async fn where_requests_are_not_served_the_check_says_so() {
+async fn where_requests_are_not_served_nobody_gets_quota() {
     let world = World::new(false).await;
     let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
     let name = "provisioningrequests.autoscaling.x-k8s.io";
-    world.cluster.store("user").delete(&definitions, "", name, Default::default()).await.unwrap();
-    let world = with(world, json!({ "provisioningClassName": "queued.example.com" })).await;
+    let store = world.cluster.store("user");
+    let definition = store.get(&definitions, "", name).unwrap().value().clone();
+    store.delete(&definitions, "", name, Default::default()).await.unwrap();
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    make_check(&world, "nodes").await;
+    ask(&world, "a", &["nodes"]).await;
+    let settings = json!({ "metadata": { "name": "queued" }, "spec": { "provisioningClassName": "queued.example.com" } });
+    world.create(GROUP, "provisioningrequestconfigs", settings).await;
+    world.start("layer1");
     world.pytorch("llama", "a", 2).await;
-    world.pass(150).await;
-    assert!(world.is("llama", "QuotaReserved") && !world.is("llama", "Admitted"));
-    let message = check(&world, "message");
-    assert!(message.as_str().unwrap().contains("are not served"), "{message}");
-    let line = r#"kueue_quota_reserved_workloads_total{cluster_queue="a",priority_class="",replica_role="leader"} 1"#;
-    let text = world.metrics().await;
-    assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+    world.settle().await;
+    let active = || world.get(GROUP, "admissionchecks", "nodes").unwrap()["status"]["conditions"][0].clone();
+    assert_eq!((&active()["status"], &active()["reason"]), (&json!("False"), &json!("KindNotServed")));
+    let queue = world.get(GROUP, "clusterqueues", "a").unwrap();
+    assert_eq!(queue["status"]["conditions"][0]["reason"], "AdmissionCheckInactive");
+    assert!(!world.is("llama", "QuotaReserved"));
     let quiet = world.writes("layer1", 0).len();
     world.pass(120).await;
     assert_eq!(world.writes("layer1", 0).len(), quiet);
+
+    let mut definition = definition;
+    definition["metadata"] = json!({ "name": name });
+    world.create("apiextensions.k8s.io", "customresourcedefinitions", definition).await;
+    world.pass(60).await;
+    assert_eq!(active()["status"], "True");
+    assert_eq!(requests(&world).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_asked_for_goes_when_an_elastic_job_has_ended() {
+    let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+    let container = json!({ "name": "c", "image": "i", "resources": { "limits": { "nvidia.com/gpu": 1 } } });
+    let metadata = json!({
+        "name": "grows", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" },
+        "annotations": { "kueue.x-k8s.io/elastic-job": "true" },
+    });
+    let template = json!({ "spec": { "restartPolicy": "Never", "containers": [container] } });
+    let spec = json!({ "parallelism": 2, "suspend": true, "template": template });
+    world.create("batch", "jobs", json!({ "metadata": metadata, "spec": spec })).await;
+    world.settle().await;
+    assert_eq!(requests(&world).len(), 1);
+    say(&world, &requests(&world)[0], "Provisioned", "here they are").await;
+    world.settle().await;
+    let completed = json!([{ "type": "Complete", "status": "True", "reason": "R", "message": "done" }]);
+    world.update("batch", "jobs", "grows", true, |job| job["status"]["conditions"] = completed.clone()).await;
+    world.settle().await;
+    assert_eq!(all(&world, GROUP, "workloads").len(), 1);
+    assert_eq!(requests(&world), Vec::<Value>::new());
+}
+
+/// They are read when a request is made.
+#[tokio::test(start_paused = true)]
+async fn an_edit_of_annotations_takes_no_nodes_from_who_has_them() {
+    let parameters = json!({ "zone": "a" });
+    let world =
+        world(json!({ "provisioningClassName": "queued.example.com", "parameters": parameters })).await;
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    let made = requests(&world);
+    say(&world, &made[0], "Provisioned", "here they are").await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+    let name = world.workload_name("llama");
+    for asked in [json!({ "zone": "b" }), json!({ "valid-until": "600" })] {
+        let asked = asked.as_object().unwrap().iter();
+        let annotations: Value =
+            asked.map(|(key, value)| (format!("provreq.kueue.x-k8s.io/{key}"), value.clone())).collect();
+        world
+            .update(GROUP, "workloads", &name, false, |one| {
+                one["metadata"]["annotations"] = annotations.clone()
+            })
+            .await;
+        world.settle().await;
+        let left = requests(&world);
+        assert_eq!(left.len(), 1, "{annotations}");
+        assert_eq!(left[0]["metadata"]["uid"], made[0]["metadata"]["uid"], "{annotations}");
+    }
 }
 
 /// Whoever waits for the condition of a check that was edited (`kubectl wait`) is not kept waiting.

@@ -180,6 +180,33 @@ async fn one_that_decides_otherwise_is_told_with_both_reasons() {
 }
 
 /// A workload as somebody makes it by hand, and a hand that writes its status.
+/// A check says when to try again, and until then Kueue leaves the workload where it is.
+#[tokio::test(start_paused = true)]
+async fn evictions_at_kueues_own_time_are_not_compared() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    let check =
+        json!({ "metadata": { "name": "external" }, "spec": { "controllerName": "team.example.com/check" } });
+    world.create("kueue.x-k8s.io", "admissionchecks", check).await;
+    let (page, _recording, tasks) = start(&world);
+    world.settle().await;
+    by_hand(&world, "retried").await;
+    let retried = |one: &mut Value| {
+        one["status"]["admission"] = json!({ "clusterQueue": "a", "podSetAssignments": [{ "name": "main", "count": 1,
+            "flavors": { "nvidia.com/gpu": "a100" }, "resourceUsage": { "nvidia.com/gpu": "1" } }] });
+        one["status"]["conditions"] = conditions(&[("QuotaReserved", "True", "QuotaReserved")]);
+        one["status"]["admissionChecks"] = json!([{
+            "name": "external", "state": "Retry", "message": "later", "requeueAfterSeconds": 300,
+            "lastTransitionTime": "2026-01-01T00:10:00Z",
+        }]);
+    };
+    world.update("kueue.x-k8s.io", "workloads", "retried", true, retried).await;
+    world.settle().await;
+    world.sleep(PATIENCE * 2).await;
+    assert_eq!(page.rows(), Vec::<String>::new());
+    end(&tasks).await;
+}
+
 async fn by_hand(world: &World, name: &str) {
     let workload = json!({
         "metadata": { "name": name, "namespace": "team" },

@@ -271,6 +271,8 @@ pub mod admission_check {
             ACTIVE = "Active";
             /// False: its parameters name no settings, or some that do not exist.
             BAD_PARAMETERS_REF = "BadParametersRef";
+            /// False: the API server does not serve ProvisioningRequests.
+            KIND_NOT_SERVED = "KindNotServed";
         }
     }
 }

@@ -24,6 +24,9 @@ use crate::provisioning::{self, Submission};
 use crate::status::{self, Change};
 use crate::{input, words};
 
+const NOT_SERVED: &str =
+    "ProvisioningRequests (autoscaling.x-k8s.io/v1) are not served; install their definition";
+
 impl Controller {
     /// Does what the checks of a workload that ask for nodes need next.
     pub(super) fn provision(&mut self, unit: &Unit, workload: &Workload) -> bool {
@@ -218,6 +221,9 @@ impl Controller {
             return None;
         }
         let change = match self.world.provisioning_config(check) {
+            Ok(_) if !self.world.serves_requests() => {
+                Change::new(ACTIVE, false, active::KIND_NOT_SERVED, NOT_SERVED)
+            }
             Ok(_) => Change::new(ACTIVE, true, active::ACTIVE, "nodes are asked of an autoscaler"),
             Err(words) => Change::new(ACTIVE, false, active::BAD_PARAMETERS_REF, words),
         };
@@ -321,9 +327,7 @@ fn is_of(metadata: &ObjectMeta, owner: &str) -> bool {
 fn refused_if_not_served(error: WriteError) -> WriteError {
     match error {
         WriteError::Gone => {
-            let words =
-                "ProvisioningRequests (autoscaling.x-k8s.io/v1) are not served; install their definition";
-            WriteError::Refused(Status::failure(words, reason::NOT_FOUND).with_code(404).boxed())
+            WriteError::Refused(Status::failure(NOT_SERVED, reason::NOT_FOUND).with_code(404).boxed())
         }
         error => error,
     }

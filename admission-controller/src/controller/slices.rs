@@ -44,7 +44,11 @@ impl Controller {
         }
         for workload in workloads {
             let over = workload.holds(tokens::FINISHED);
-            let ends = self.end(unit, Some(job).filter(|_| !over), Some(workload));
+            if over {
+                self.take_back(unit, workload);
+            }
+            let ends =
+                self.busy.contains_key(unit) || self.end(unit, Some(job).filter(|_| !over), Some(workload));
             if ends || (over && self.without_job(unit, workload, true)) {
                 return;
             }

@@ -71,6 +71,9 @@ const AFFINITY_TERM: &[&str] = &[
 /// Fields whose content is a map that its user named.
 const MAPS: &[&str] = &["matchLabels", "nodeSelector", "requests", "overhead"];
 
+/// Those whose values are amounts. A pod's own requests are its `resources` here.
+const AMOUNTS: &[&str] = &["requests", "overhead", "resources"];
+
 /// The hash of a pod's spec.
 pub fn hash(spec: &Value) -> String {
     let digest = Sha256::digest(shape(spec));
@@ -91,19 +94,49 @@ pub fn changed_shape(old: &Value, new: &Value) -> Vec<(String, Value)> {
             {
                 for (index, (old, new)) in old.iter().zip(&new).enumerate() {
                     let requests = |one: &Value| one["resources"]["requests"].clone();
-                    if requests(old) != requests(new) {
+                    if !alike("requests", &requests(old), &requests(new)) {
                         changed.push((format!("{name}[{index}].resources.requests"), requests(new)));
                     }
-                    if old["ports"] != new["ports"] {
+                    if !alike("ports", &old["ports"], &new["ports"]) {
                         changed.push((format!("{name}[{index}].ports"), new["ports"].clone()));
                     }
                 }
             }
-            (old, new) if old != new => changed.push((name.clone(), new)),
+            (old, new) if !alike(name, &old, &new) => changed.push((name.clone(), new)),
             _ => {}
         }
     }
     changed
+}
+
+/// Whether two values of a field mean the same, as to Go's `equality.Semantic`: amounts are what they are worth, and an empty list,
+/// map or text is none.
+fn alike(field: &str, old: &Value, new: &Value) -> bool {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty() && (MAPS.contains(&field) || AMOUNTS.contains(&field)),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) if AMOUNTS.contains(&field) => {
+            let worth = |amount: &Value| amount.as_str().and_then(|text| text.parse::<Quantity>().ok());
+            let same =
+                |old: &Value, new: &Value| old == new || (worth(old).is_some() && worth(old) == worth(new));
+            old.len() == new.len()
+                && old.iter().all(|(name, old)| new.get(name).is_some_and(|new| same(old, new)))
+        }
+        (Value::Object(old), Value::Object(new)) if !MAPS.contains(&field) => {
+            let at =
+                |object: &Map<String, Value>, name: &str| object.get(name).cloned().unwrap_or(Value::Null);
+            old.keys().chain(new.keys()).all(|name| alike(name, &at(old, name), &at(new, name)))
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| alike(field, old, new))
+        }
+        _ => old == new || (is_empty(old) && is_empty(new)),
+    }
 }
 
 /// What is hashed, as Go writes it.

@@ -293,9 +293,11 @@ impl Judge {
                 let theirs = theirs.unwrap_or_else(|| "it says nothing".to_owned());
                 self.differs(Question::Admission, &view, admission(&ours), theirs, now);
             }
-            Opinion::Evict(ours, _) => {
+            Opinion::Evict(ours, _) if DECIDED_HERE.contains(&ours.token()) => {
                 self.differs(Question::Eviction, &view, eviction(ours), "it stays".to_owned(), now)
             }
+            // Kueue may have its own idea of when.
+            Opinion::Evict(..) => {}
         }
     }
 

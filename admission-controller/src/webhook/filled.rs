@@ -8,6 +8,7 @@ use super::Site;
 use super::jobs::set_existing_parent;
 use super::review::Request;
 use crate::jobs::{JobKind, JobObject};
+use crate::pods::Member;
 use crate::surroundings::DEFAULT;
 
 /// Says of workers whose ranks follow that of their leader by how much they do, where they are not placed with it as a group.
@@ -26,11 +27,14 @@ fn escaped(key: &str) -> String {
     key.replace('/', "~1")
 }
 
-/// The new object of a review with the labels that it lacks. What is part of something that is managed gets none.
+/// The new object of a review with the labels that it lacks. What is part of something that is managed gets none, be it that its
+/// owner is, or that its template says so.
 pub(super) fn in_labels(site: &Site, request: &Request) -> Value {
     let mut object = request.object.clone();
     let Ok(read) = serde_json::from_value::<JobObject>(object.clone()) else { return object };
-    if request.operation != "CREATE" || site.config.is_part(&read.metadata) {
+    let is_part =
+        site.config.is_part(&read.metadata) || !read.annotation(kueue::POD_SUSPENDING_PARENT).is_empty();
+    if request.operation != "CREATE" || is_part {
         return object;
     }
     let around = site.surroundings.borrow();

@@ -151,16 +151,15 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
         return Verdict::of(errors);
     }
     let Some((_, before, old)) = parsed(config, request, &request.old) else { return Verdict::Allow };
-    if !site.manages(&request.namespace, old.queue.as_deref())
-        && !site.manages(&request.namespace, view.queue.as_deref())
-    {
+    let was_managed = site.manages(&request.namespace, old.queue.as_deref());
+    if !was_managed && !site.manages(&request.namespace, view.queue.as_deref()) {
         return Verdict::Allow;
     }
     let before = Subject::new(config, kind, &before, old.suspended);
     let mut errors = rules::on_update(&before, &new);
     errors.extend(rules::gates_go(config, before.object, new.object));
-    // What was wrong before does not keep an object from being finished with.
-    let known = lasting(site, request, &before, &old);
+    // What was wrong before does not keep an object from being finished with. Nobody looked at what was not managed.
+    let known = if was_managed { lasting(site, request, &before, &old) } else { Vec::new() };
     let found = lasting(site, request, &new, &view);
     errors.extend(found.into_iter().filter(|error| !known.contains(error)));
     let has_default = site.surroundings.borrow().has_queue(&request.namespace);

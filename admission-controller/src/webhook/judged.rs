@@ -328,6 +328,100 @@ fn what_was_admitted_is_compared_by_its_meaning() {
 }
 
 #[test]
+fn what_means_the_same_is_no_change_of_a_template() {
+    let with = |at: &str, value: Value| {
+        let mut template = template(json!({}));
+        template["spec"]["tolerations"] = json!([{ "key": "gpu", "operator": "Exists" }]);
+        crate::webhook::jobs::set_existing_parent(&mut template["spec"], at, value);
+        object(json!({}), json!({ "leaderWorkerTemplate": { "workerTemplate": template } }))
+    };
+    let changed = |old: &Value, new: &Value| {
+        let prefix = "Invalid spec.leaderWorkerTemplate.workerTemplate.spec.";
+        let refused = refused(json!({}), GROUPS, old, new);
+        refused.into_iter().map(|one| one.replace(prefix, "")).collect::<Vec<_>>()
+    };
+    let amounts = |memory: &str| json!([{ "name": "c", "resources": { "requests": { "memory": memory } } }]);
+    let toleration = |value: Value| json!([{ "key": "gpu", "operator": "Exists", "value": value }]);
+    let term = |selector: Value| {
+        let term = json!({ "topologyKey": "zone", "labelSelector": selector });
+        json!({ "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } })
+    };
+    for (at, old, new, wanted) in [
+        ("/containers", amounts("1Gi"), amounts("1073741824"), None),
+        ("/containers", amounts("1Gi"), amounts("1073741825"), Some("containers[0].resources.requests")),
+        ("/containers", amounts("1Gi"), amounts("much"), Some("containers[0].resources.requests")),
+        ("/overhead", json!({ "cpu": "1000m" }), json!({ "cpu": "1" }), None),
+        ("/overhead", json!({ "cpu": "0" }), json!({}), Some("overhead")),
+        ("/nodeSelector", json!({}), Value::Null, None),
+        ("/nodeSelector", json!({ "a": "" }), json!({}), Some("nodeSelector")),
+        ("/nodeSelector", json!({ "a": "1" }), json!({ "a": "1000m" }), Some("nodeSelector")),
+        ("/tolerations", json!([]), Value::Null, None),
+        ("/tolerations", toleration(json!("")), toleration(Value::Null), None),
+        ("/tolerations", toleration(json!("x")), toleration(Value::Null), Some("tolerations")),
+        ("/runtimeClassName", json!(""), Value::Null, None),
+        ("/affinity", term(json!({ "matchLabels": {} })), term(json!({})), None),
+        ("/affinity", term(json!({})), term(Value::Null), Some("affinity")),
+    ] {
+        let (old, new) = (with(at, old), with(at, new));
+        let wanted: Vec<_> = wanted.into_iter().collect();
+        assert_eq!(changed(&old, &new), wanted, "{old} {new}");
+        assert_eq!(changed(&new, &old), wanted, "{new} {old}");
+    }
+}
+
+#[test]
+fn what_is_being_deleted_may_change() {
+    let set = |replicas: i64, deleted: Value| {
+        let mut set = object(json!({}), json!({ "replicas": replicas, "template": template(json!({})) }));
+        set["metadata"]["deletionTimestamp"] = deleted;
+        set
+    };
+    let at = |deleted: &Value| {
+        refused(json!({}), ("apps", "StatefulSet"), &set(3, Value::Null), &set(1, deleted.clone()))
+    };
+    assert_eq!(at(&Value::Null), ["Invalid spec.replicas"]);
+    assert!(at(&json!("2026-01-01T00:00:00Z")).is_empty());
+}
+
+#[test]
+fn what_nobody_looked_at_is_told_when_it_joins_a_queue() {
+    let job = |queue: &str| {
+        let placed = json!({
+            "kueue.x-k8s.io/podset-required-topology": "rack",
+            "kueue.x-k8s.io/podset-preferred-topology": "rack",
+        });
+        let mut job = object(json!({}), json!({ "suspend": true, "template": template(placed) }));
+        job["metadata"]["labels"] = json!({ QUEUE: queue, "kueue.x-k8s.io/max-exec-time-seconds": "soon" });
+        job
+    };
+    let told =
+        ["Invalid metadata.labels[max-exec-time-seconds]", "Invalid spec.template.metadata.annotations"];
+    assert_eq!(refused(json!({}), JOB, &Value::Null, &job("q")), told);
+    assert_eq!(refused(json!({}), JOB, &job(""), &job("q")), told);
+    assert!(refused(json!({}), JOB, &job("q"), &job("r")).is_empty());
+}
+
+#[test]
+fn a_pod_of_what_is_managed_need_not_say_that_it_is() {
+    let pod = |annotations: Value, owner: &str| {
+        let mut pod = object(annotations, template(json!({}))["spec"].clone());
+        pod["metadata"]["labels"] = json!({ "kueue.x-k8s.io/managed": "true" });
+        pod["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": "batch/v1", "kind": owner, "name": "o", "uid": "o", "controller": true }]);
+        pod
+    };
+    let warns = |old: &Value, new: &Value| {
+        let verdict = validate_any(&site(json!({})), &request(POD.0, POD.1, old, new));
+        matches!(verdict, Verdict::Warn(_))
+    };
+    let of_job = pod(json!({}), "Job");
+    assert!(warns(&Value::Null, &of_job) && warns(&of_job, &of_job));
+    assert!(!warns(&Value::Null, &pod(json!({}), "CronJob")));
+    let by_parent = pod(json!({ "kueue.x-k8s.io/pod-suspending-parent": "job" }), "Job");
+    assert!(!warns(&by_parent, &by_parent));
+}
+
+#[test]
 fn a_pod_keeps_its_queue_where_it_would_be_given_one() {
     let pod = |namespace: &str, queue: &str| {
         let mut pod = object(json!({}), template(json!({}))["spec"].clone());

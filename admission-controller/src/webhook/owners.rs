@@ -127,7 +127,8 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
         errors.extend(rules::gates_go(config, old, &new));
         // What is part of something that is managed has no quota of its own, unless it got some before it had that owner.
         let is_part = site.is_part(&new.metadata) && !owner.is_marked(old);
-        if !is_part && site.manages(&request.namespace, new.queue()) {
+        let is_leaving = new.metadata.deletion_timestamp.is_some();
+        if !is_part && !is_leaving && site.manages(&request.namespace, new.queue()) {
             errors.extend(stays(site, owner, old, &new));
         }
     }

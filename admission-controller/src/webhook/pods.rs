@@ -118,6 +118,13 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
         let detail = "it must be the name of the group";
         errors.push(rules::invalid(rules::prebuilt_path(&new), workload, detail));
     }
+    let says = new.label(kueue::MANAGED).is_some() && !has_parent(&new);
+    if errors.is_empty() && says && config.is_part(&new.metadata) {
+        let key = kueue::MANAGED;
+        return Verdict::Warn(format!(
+            "the pod's owner is managed, the pod is not: take its label {key} away"
+        ));
+    }
     Verdict::of(errors)
 }
 
@@ -186,8 +193,7 @@ mod tests {
         Configuration { manage_jobs_without_queue_name: true, ..Configuration::default() }
     }
 
-    /// A pod as it is created, if it is changed.
-    fn created(config: Configuration, namespace: &str, metadata: Value) -> Option<Value> {
+    fn creating(namespace: &str, metadata: Value) -> Request {
         let review = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {
@@ -196,7 +202,12 @@ mod tests {
                 "object": { "metadata": metadata, "spec": { "containers": [] } },
             },
         });
-        match mutate(&site(config), &Request::parse(review.to_string().as_bytes()).unwrap()) {
+        Request::parse(review.to_string().as_bytes()).unwrap()
+    }
+
+    /// A pod as it is created, if it is changed.
+    fn created(config: Configuration, namespace: &str, metadata: Value) -> Option<Value> {
+        match mutate(&site(config), &creating(namespace, metadata)) {
             Verdict::Allow => None,
             Verdict::Change(pod) => Some(pod),
             other => panic!("{other:?}"),
@@ -212,6 +223,22 @@ mod tests {
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true,
         });
         json!({ "name": "p", "labels": labels, "ownerReferences": [owner] })
+    }
+
+    #[test]
+    fn what_its_template_says_is_part_of_something_gets_no_class() {
+        let mut surroundings = Surroundings { class: true, ..Surroundings::default() };
+        surroundings.queues.insert("team".to_owned());
+        let (_, surroundings) = tokio::sync::watch::channel(surroundings);
+        let site = Site { config: Configuration::default().into(), surroundings };
+        let filled = |annotations: Value| {
+            let mut metadata = of_replica_set(json!({}));
+            metadata["annotations"] = annotations;
+            let labels = filled::in_labels(&site, &creating("team", metadata))["metadata"]["labels"].clone();
+            labels.as_object().map_or(0, serde_json::Map::len)
+        };
+        assert_eq!(filled(json!({})), 2);
+        assert_eq!(filled(json!({ kueue::POD_SUSPENDING_PARENT: "deployment" })), 0);
     }
 
     /// Kueue labels such a pod when it joins its group, and no template.

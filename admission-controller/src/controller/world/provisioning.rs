@@ -19,6 +19,8 @@ pub(super) struct Provisioning {
     configs: Store<ProvisioningRequestConfig>,
     requests: Store<ProvisioningRequest>,
     by_workload: BTreeMap<Uid, BTreeSet<Uid>>,
+    /// Whether the API server has the kind.
+    are_served: bool,
 }
 
 impl Provisioning {
@@ -29,9 +31,12 @@ impl Provisioning {
 
 impl World {
     pub(super) fn take_provisioning_config(&mut self, change: Change<ProvisioningRequestConfig>) {
-        if self.provisioning.configs.take(change).is_empty() {
-            return;
+        if !self.provisioning.configs.take(change).is_empty() {
+            self.asking_checks_dirty();
         }
+    }
+
+    fn asking_checks_dirty(&mut self) {
         let ours = self.checks.iter().filter(|check| provisioning::is_ours(check));
         let names: Vec<CheckName> =
             ours.map(|check| check.metadata.name.as_deref().unwrap_or_default().into()).collect();
@@ -42,6 +47,11 @@ impl World {
     }
 
     pub(super) fn take_provisioning_request(&mut self, change: Change<ProvisioningRequest>) {
+        if let Change::Synced { as_of } = &change
+            && std::mem::replace(&mut self.provisioning.are_served, as_of.is_some()) != as_of.is_some()
+        {
+            self.asking_checks_dirty();
+        }
         for delta in self.provisioning.requests.take(change) {
             self.provisioning_request_changed(delta);
         }
@@ -81,6 +91,11 @@ impl World {
             self.provisioning.by_workload.remove(&owner);
         }
         self.dirty.extend(self.unit_of_workload(&owner));
+    }
+
+    /// Whether nodes can be asked for at all.
+    pub(in crate::controller) fn serves_requests(&self) -> bool {
+        self.provisioning.are_served
     }
 
     /// The requests that were made for a Workload, by uid, without those that go.
