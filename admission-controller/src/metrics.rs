@@ -42,7 +42,7 @@ pub struct Shown {
     pub resources: bool,
     /// Of LocalQueues with these labels; `None`: of none.
     pub local_queues: Option<LabelSelector>,
-    /// Of cohorts, and the cohorts of ClusterQueues.
+    /// Which cohorts there are, and which ClusterQueues are of which.
     pub cohorts: bool,
     /// How long it took to make Workloads.
     pub creation: bool,
@@ -82,9 +82,7 @@ impl Shown {
             self.creation
         } else if *metric == table::PENDING_SHAPES {
             self.shapes
-        } else if *metric == table::COHORT_SHARE {
-            true
-        } else if metric.owner == Owner::Cohort || *metric == table::QUEUE_INFO {
+        } else if *metric == table::COHORT_INFO || *metric == table::QUEUE_INFO {
             self.cohorts
         } else {
             metric.owner != Owner::LocalQueue || self.local_queues.is_some()

@@ -34,6 +34,24 @@ pub fn unplaced<'a>(workload: &'a Workload, reason: &PendingReason) -> News<'a> 
     }
 }
 
+/// What a job or pod is told that was started: by whose quota it runs.
+pub fn started(workload: Option<&Workload>) -> String {
+    match workload.and_then(|one| one.status.admission.as_ref()) {
+        Some(admission) => {
+            format!("admitted and started, with quota of ClusterQueue {}", admission.cluster_queue)
+        }
+        None => "admitted and started".to_owned(),
+    }
+}
+
+/// What a job or pod is told that was stopped: why, where it had been admitted.
+pub fn stopped(workload: Option<&Workload>) -> String {
+    match workload.and_then(|one| one.true_condition(tokens::EVICTED)) {
+        Some(evicted) => format!("stopped until it is admitted again: {}", evicted.message),
+        None => "stopped until it is admitted".to_owned(),
+    }
+}
+
 /// What a Workload's status says that it did not say before. `preemptor` is the one it was preempted for, `reason` what it was
 /// last said to wait for.
 pub fn written<'a>(

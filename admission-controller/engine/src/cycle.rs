@@ -10,9 +10,11 @@ use crate::assign::{Assignment, NoFit};
 use crate::decision::{Decision, EvictReason};
 use crate::engine::Engine;
 use crate::fair::{Entrant, Turns};
+use crate::input::ReclaimWithinCohort;
 use crate::kept::{Charge, Kept};
 use crate::line::Order;
 use crate::process::Done;
+use crate::queue::Queue;
 use crate::reason::PendingReason;
 use crate::record::Phase;
 use crate::tree::NodeId;
@@ -218,7 +220,7 @@ impl Engine {
             let queue = &self.queues[id];
             match queue.claimant().or_else(|| queue.head()) {
                 Some(order) => {
-                    fresh += usize::from(queue.blocked.as_ref() != Some(order));
+                    fresh += usize::from(self.is_fresh(queue, order));
                     heads.push(Head { order: order.clone(), queue: id });
                 }
                 None if queue.active.is_empty() => {
@@ -229,20 +231,34 @@ impl Engine {
         }
         // Places are kept from everybody, whatever the tree.
         if fresh < heads.len() && !self.grounds.has_places() {
-            let is_fresh = |head: &Head| self.queues[head.queue].blocked.as_ref() != Some(&head.order);
+            let is_fresh = |head: &&Head| self.is_fresh(&self.queues[head.queue], &head.order);
             let stirred: BTreeSet<NodeId> =
-                heads.iter().filter(|head| is_fresh(head)).map(|head| self.tree.root(head.queue)).collect();
+                heads.iter().filter(is_fresh).map(|head| self.tree.root(head.queue)).collect();
             heads.retain(|head| stirred.contains(&self.tree.root(head.queue)));
         }
+        self.stirred.clear();
         (heads, fresh)
+    }
+
+    /// Whether a head is to be looked at for its own sake. One that is known to be blocked finds victims where others of its tree were
+    /// given quota meanwhile: they borrow now, or more than they did.
+    fn is_fresh(&self, queue: &Queue, head: &Order) -> bool {
+        let reclaims = || {
+            let spec = queue.spec.as_ref();
+            spec.is_some_and(|spec| spec.preemption.reclaim_within_cohort != ReclaimWithinCohort::Never)
+        };
+        let is_stirred = || !self.stirred.is_empty() && self.stirred.contains(&self.tree.root(queue.node));
+        queue.blocked.as_ref() != Some(head) || (reclaims() && is_stirred())
     }
 
     /// `None` for one that was promised room and finds nothing else.
     fn nominate(&mut self, head: Head) -> Option<Entry> {
-        let found = match self.is_claiming(head.who()) {
-            true => Ok(self.found_instead(&head)?),
-            false => self.assign(head.who(), head.queue),
-        };
+        if self.is_claiming(head.who()) {
+            let found = Ok(self.found_instead(&head)?);
+            return Some(Entry { head, found });
+        }
+        let found = self.assign(head.who(), head.queue);
+        let found = self.found_before_claims(&head, found);
         Some(Entry { head, found })
     }
 

@@ -75,6 +75,8 @@ pub struct Engine {
     pub(crate) taken_back: BTreeSet<WorkloadId>,
     /// Queues in which room came back in the cycle that is under way: heads that were judged before know nothing of it.
     pub(crate) freed: BTreeSet<NodeId>,
+    /// Trees in which somebody was given quota since heads were looked at last.
+    pub(crate) stirred: Vec<NodeId>,
     /// What those of each queue use who were told to leave, or left for others in the cycle that is under way; only where shares count.
     pub(crate) departed: BTreeMap<NodeId, Usage>,
     /// Who took whose place.

@@ -108,6 +108,7 @@ impl Line {
         self.0.values().map(BTreeSet::len).sum()
     }
 
+    /// Whose turn is next.
     pub(crate) fn first(&self, consumptions: &Consumptions) -> Option<&Order> {
         let firsts = self
             .0
@@ -145,6 +146,11 @@ impl Line {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Order> {
         self.0.values().flatten()
     }
+}
+
+/// Whether one of two has its turn before the other.
+pub(crate) fn is_before(one: &Order, other: &Order, consumptions: &Consumptions) -> bool {
+    (consumption(consumptions, &one.lane), one) < (consumption(consumptions, &other.lane), other)
 }
 
 fn consumption(consumptions: &Consumptions, lane: &Lane) -> Consumption {

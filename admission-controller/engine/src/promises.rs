@@ -3,7 +3,7 @@
 
 use model::planted::Bug;
 
-use crate::assign::Assignment;
+use crate::assign::{Assignment, NoFit, Verdict};
 use crate::cycle::Head;
 use crate::engine::Engine;
 use crate::places::Places;
@@ -106,6 +106,37 @@ impl Engine {
         let found = self.assign_free(head.who(), claim.queue, None);
         self.undo(begun);
         found
+    }
+
+    /// What serves the head of a StrictFIFO queue if nothing is promised to those after it, where that is more than it was `found`
+    /// otherwise: something at all, or that nobody has to leave for. They look for something else then.
+    pub(crate) fn found_before_claims(
+        &mut self,
+        head: &Head,
+        found: Result<Assignment, NoFit>,
+    ) -> Result<Assignment, NoFit> {
+        let is_gated = self.is_gated(head.who());
+        let is_free = |one: &Assignment| match one.verdict {
+            Verdict::Fit => true,
+            Verdict::Wait => !is_gated,
+            Verdict::Preempt(_) => false,
+        };
+        let after = self.queues[head.queue].claims_after(&head.order);
+        if after.is_empty() || found.as_ref().is_ok_and(is_free) {
+            return found;
+        }
+        let may_preempt = found.is_err() && !is_gated;
+        let claims: Vec<Claim> = after.iter().filter_map(|order| self.claim_of(order.who)).collect();
+        let begun = self.what_if();
+        for claim in claims {
+            self.charge(claim.queue, &claim.usage, &claim.places, Ledger::Planned, -1);
+        }
+        let better = self.assign_aside(head.who(), head.queue, |one| may_preempt || is_free(one));
+        self.undo(begun);
+        if better.is_some() {
+            after.iter().for_each(|order| self.drop_claim(order.who));
+        }
+        better.map_or(found, Ok)
     }
 
     /// It takes that, if those before it in the cycle have left it. Then nobody has to leave for it any more; those who were told to

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::assign::Precedent;
 use crate::input::{ClusterQueue, QueueingStrategy};
-use crate::line::{Consumptions, Line, Order, Parked, Shape};
+use crate::line::{self, Consumptions, Line, Order, Parked, Shape};
 use crate::names::ClusterQueueName;
 use crate::reason::Inactive;
 use crate::tree::NodeId;
@@ -126,10 +126,15 @@ impl Queue {
     /// What a cycle looks at: the first in the queue, unless a StrictFIFO queue waits until a promise is kept to one before it.
     pub(crate) fn head(&self) -> Option<&Order> {
         let head = self.active.first(&self.consumptions)?;
-        // Where LocalQueues take turns, it changes all the time who is before whom.
-        let waits = |claim: &Order| claim < head || !self.consumptions.is_empty();
-        let waits = self.is_strict() && self.claiming.first().is_some_and(waits);
-        (!waits).then_some(head)
+        let waits = |claim: &Order| line::is_before(claim, head, &self.consumptions);
+        (!self.is_strict() || !self.claiming.iter().any(waits)).then_some(head)
+    }
+
+    /// Who was promised room and comes after the head of a StrictFIFO queue, the last first.
+    pub(crate) fn claims_after(&self, head: &Order) -> Vec<Order> {
+        let is_after = |claim: &&Order| line::is_before(head, claim, &self.consumptions);
+        let claims = self.claiming.iter().rev().filter(|_| self.is_strict());
+        claims.filter(is_after).cloned().collect()
     }
 
     /// Who was promised room and looks for something else in the next cycle, in place of a head that comes after it.

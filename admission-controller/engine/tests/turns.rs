@@ -481,3 +481,29 @@ fn who_forgets_everything_at_once_has_used_nothing() {
     let history = world.engine.history(&key("cq")).unwrap();
     assert!(history.consumed.is_empty(), "{history:?}");
 }
+
+/// Who was promised room binds those who have their turn after it, and whose LocalQueue has used less has it before.
+#[test]
+fn in_a_strict_queue_a_promise_binds_no_local_queue_that_has_used_less() {
+    let mut world = world(10, &[("busy", ONE), ("idle", ONE)], AdmissionMode::UsageBasedFairSharing);
+    let mut queue = cluster_queue("cq", None, gpus(&[("a100", quota(10, None, None))]));
+    queue.admission_mode = AdmissionMode::UsageBasedFairSharing;
+    queue.strategy = QueueingStrategy::StrictFifo;
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    world.engine.apply(Event::ClusterQueue(queue));
+    used(&mut world, "busy", 100);
+    world.put(workload("victim", "busy", 8, 0));
+    world.settle();
+    world.put(workload("promised", "busy", 9, 5));
+    world.settle();
+    assert_eq!(world.leaving(), [Uid::from("victim")]);
+    submit(&mut world, "after", "busy", 2);
+    world.settle();
+    assert_eq!(admitted(&world), ["victim"]);
+    submit(&mut world, "before", "idle", 3);
+    world.settle();
+    assert_eq!(admitted(&world), ["victim", "before"]);
+    world.standing("victim", Standing::Finished);
+    world.settle();
+    assert_eq!(admitted(&world), ["victim", "before", "promised"]);
+}

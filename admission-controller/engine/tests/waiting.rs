@@ -81,3 +81,68 @@ fn who_comes_first_in_a_strict_queue_does_not_wait_for_the_victims_of_others() {
     world.settle();
     assert!(world.is_admitted("large"), "it was promised: {:?}", world.reason("large"));
 }
+
+#[test]
+fn what_is_free_in_a_strict_queue_is_not_kept_for_who_comes_later() {
+    let mut queue = ClusterQueue { strategy: QueueingStrategy::StrictFifo, ..queue(10) };
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let mut world = world(Settings::default(), queue);
+    world.put(workload("other", "cq", 3, 1));
+    world.put(workload("victim", "cq", 4, 0));
+    world.settle();
+    world.put(workload("large", "cq", 6, 5));
+    world.settle();
+    assert_eq!(world.leaving(), names(&["victim"]));
+    world.put(workload("urgent", "cq", 3, 100));
+    world.settle();
+    assert!(world.is_admitted("urgent"), "{:?}", world.reason("urgent"));
+    // Beside it there is no room for the promise, and one more leaves for that.
+    assert_eq!(world.leaving(), names(&["other", "victim"]));
+    for gone in ["other", "victim"] {
+        world.standing(gone, Standing::Pending);
+    }
+    world.settle();
+    assert!(world.is_admitted("large"), "{:?}", world.reason("large"));
+    assert_eq!(world.victims().len(), 2);
+}
+
+/// What is promised in a strict queue is kept where who comes first cannot use it.
+#[test]
+fn who_comes_first_in_a_strict_queue_and_finds_nothing_takes_no_promise_away() {
+    let mut queue = ClusterQueue { strategy: QueueingStrategy::StrictFifo, ..queue(10) };
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    let mut world = world(Settings::default(), queue);
+    world.put(workload("stays", "cq", 4, 200));
+    world.put(workload("victim", "cq", 4, 0));
+    world.settle();
+    world.put(workload("large", "cq", 6, 5));
+    world.settle();
+    assert_eq!(world.leaving(), names(&["victim"]));
+    world.put(workload("urgent", "cq", 7, 100));
+    world.settle();
+    world.standing("victim", Standing::Pending);
+    world.settle();
+    assert!(world.is_admitted("large"), "{:?}", world.reason("large"));
+}
+
+/// In Kueue such a head is looked at in every cycle.
+#[test]
+fn a_blocked_head_is_looked_at_again_when_others_borrow_what_it_may_take_back() {
+    let mut a = cluster_queue("a", Some("pool"), gpus(&[("f", quota(5, None, None))]));
+    a.strategy = QueueingStrategy::StrictFifo;
+    a.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
+    a.preemption.borrow_within_cohort = BorrowWithinCohort::LowerPriority { threshold: None };
+    let b = cluster_queue("b", Some("pool"), gpus(&[("f", quota(5, None, None))]));
+    let mut events = vec![Event::Flavor(flavor("f")), Event::ClusterQueue(a), Event::ClusterQueue(b)];
+    events.extend(["a", "b"].map(|name| Event::LocalQueue(local_queue(name))));
+    let mut world = World::with(Settings::default(), events);
+    world.put(workload("x", "b", 4, 0));
+    world.settle();
+    world.put(workload("head", "a", 7, 5));
+    world.settle();
+    assert_eq!(world.leaving(), names(&[]), "nobody borrows");
+    world.put(workload("w", "b", 2, 10));
+    world.settle();
+    assert!(world.is_admitted("w"));
+    assert_eq!(world.leaving(), names(&["x"]));
+}

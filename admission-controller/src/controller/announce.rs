@@ -88,15 +88,14 @@ impl Controller {
     /// Tells that a job was started or stopped.
     pub(super) fn announce_job(&self, uid: &Uid, was_suspended: Option<bool>) {
         let Some(job) = self.world.job(uid) else { return };
-        match (was_suspended, job.view.suspended) {
-            (Some(true), false) => {
-                self.about_job(job, Severity::Normal, reasons::STARTED, "admitted and started");
-            }
-            (Some(false), true) => {
-                self.about_job(job, Severity::Normal, reasons::STOPPED, "suspended until it is admitted");
-            }
-            _ => {}
-        }
+        let workload =
+            || self.world.workloads_of(uid, job.object.metadata.namespace.as_deref()).into_iter().next();
+        let (reason, note) = match (was_suspended, job.view.suspended) {
+            (Some(true), false) => (reasons::STARTED, news::started(workload().as_ref())),
+            (Some(false), true) => (reasons::STOPPED, news::stopped(workload().as_ref())),
+            _ => return,
+        };
+        self.about_job(job, Severity::Normal, reason, &note);
     }
 
     /// Tells the owner of a job that the API server refuses what is to be written for it: until the job is changed, it waits.

@@ -15,10 +15,10 @@ use quota_engine::{DecisionId, Outcome, Uid};
 use super::Controller;
 use super::pump::{About, Answer, Before, Op};
 use super::world::Unit;
-use crate::input;
 use crate::jobs::{JobObject, JobResource};
 use crate::metrics::{Written, queue_of};
 use crate::pods::{self, Member, PodsKey};
+use crate::{input, news};
 
 impl Controller {
     /// Takes in how a write ended.
@@ -118,7 +118,7 @@ impl Controller {
                 {
                     let (gate, now) = (kueue::ADMISSION_GATE, self.ctx.clock.now());
                     self.counted.queues.ungated(gate, &workload, *is_group, now);
-                    self.about_pod(&pod, reasons::STARTED, "admitted and started");
+                    self.about_pod(&pod, reasons::STARTED, &news::started(Some(&workload)));
                 }
                 self.world.take_pod_answer(pods::slim(*pod));
             }

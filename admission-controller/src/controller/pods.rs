@@ -16,7 +16,6 @@ use super::pump::{About, Answer, Before, Op, target, text};
 use super::send::Patch;
 use super::world::{Standing, Unit};
 use crate::compose::copy_labels;
-use crate::input;
 use crate::jobs::{JobObject, missing_flavor};
 use crate::pods::{
     self, Group, Known, Member, POD, Part, PodOwner, PodStep, PodsKey, PodsStep, Stop, TERMINATION_TARGET,
@@ -24,6 +23,7 @@ use crate::pods::{
 };
 use crate::reconcile::{Job, Step, change_queue, upkeep};
 use crate::status;
+use crate::{input, news};
 
 /// What is wrong with an object that names a queue, of an owner without one, where the webhook took it for a part of that owner.
 const UNSEEN_OWNER: &str = "no owner of it names a queue, which was not known when it was created, so its pods did not wait for quota \
@@ -205,7 +205,7 @@ impl Controller {
                 let body = self.termination_target(pod, why, message);
                 self.patch_pod(uid, "mark", body, Subresource::Status);
             }
-            PodStep::Delete => self.delete_pod(uid, reasons::STOPPED, "deleted until it is admitted"),
+            PodStep::Delete => self.delete_pod(uid, reasons::STOPPED, &news::stopped(workload)),
             PodStep::DeleteExcess => {
                 self.delete_pod(uid, reasons::EXCESS_POD_DELETED, "its group has enough pods without it");
             }
