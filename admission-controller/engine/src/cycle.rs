@@ -164,9 +164,15 @@ impl Engine {
         while let Some(Entry { head, found }) = turns.next(&mut self.tree, &self.departed) {
             match self.process(&head, found, &mut kept, now_ms) {
                 Done::Something => pass.progress = true,
-                Done::Round => pass.rounds = true,
+                Done::Round => {
+                    self.stir_again(&head);
+                    pass.rounds = true;
+                }
                 Done::Nothing => {}
-                Done::Outrun => pass.outrun.push(head),
+                Done::Outrun => {
+                    self.stir_again(&head);
+                    pass.outrun.push(head);
+                }
             }
         }
         (pass.kept, pass.held_back) = self.end(kept, &pass.outrun);
@@ -243,12 +249,17 @@ impl Engine {
     /// Whether a head is to be looked at for its own sake. One that is known to be blocked finds victims where others of its tree were
     /// given quota meanwhile: they borrow now, or more than they did.
     fn is_fresh(&self, queue: &Queue, head: &Order) -> bool {
-        let reclaims = || {
-            let spec = queue.spec.as_ref();
-            spec.is_some_and(|spec| spec.preemption.reclaim_within_cohort != ReclaimWithinCohort::Never)
-        };
-        let is_stirred = || !self.stirred.is_empty() && self.stirred.contains(&self.tree.root(queue.node));
-        queue.blocked.as_ref() != Some(head) || (reclaims() && is_stirred())
+        let reclaim = queue.spec.as_ref().map(|spec| spec.preemption.reclaim_within_cohort);
+        let reclaims = matches!(reclaim, Some(ReclaimWithinCohort::LowerPriority | ReclaimWithinCohort::Any));
+        queue.blocked.as_ref() != Some(head)
+            || (reclaims && self.stirred.contains(&self.tree.root(queue.node)))
+    }
+
+    /// One that is known to be blocked goes on with its other flavors, or looks for other victims.
+    fn stir_again(&mut self, head: &Head) {
+        if self.queues[head.queue].blocked.as_ref() == Some(&head.order) {
+            self.stirred.insert(self.tree.root(head.queue));
+        }
     }
 
     /// `None` for one that was promised room and finds nothing else.
@@ -258,7 +269,7 @@ impl Engine {
             return Some(Entry { head, found });
         }
         let found = self.assign(head.who(), head.queue);
-        let found = self.found_before_claims(&head, found);
+        let found = self.found_before_claims(&head, &found).map_or(found, Ok);
         Some(Entry { head, found })
     }
 

@@ -76,7 +76,7 @@ pub struct Engine {
     /// Queues in which room came back in the cycle that is under way: heads that were judged before know nothing of it.
     pub(crate) freed: BTreeSet<NodeId>,
     /// Trees in which somebody was given quota since heads were looked at last.
-    pub(crate) stirred: Vec<NodeId>,
+    pub(crate) stirred: BTreeSet<NodeId>,
     /// What those of each queue use who were told to leave, or left for others in the cycle that is under way; only where shares count.
     pub(crate) departed: BTreeMap<NodeId, Usage>,
     /// Who took whose place.

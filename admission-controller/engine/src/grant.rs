@@ -118,10 +118,6 @@ impl Engine {
             }
             Phase::Aside(_) | Phase::Finished => return,
         };
-        let root = self.tree.root(queue);
-        if before.is_none() && self.stirred.last() != Some(&root) {
-            self.stirred.push(root);
-        }
         let admitted = match &before {
             Some(before) => before.admitted || places_found(&admission),
             None => self.passes_checks(who, queue, &admission) && !admission.awaits_places(),

@@ -153,6 +153,15 @@ pub(crate) fn is_before(one: &Order, other: &Order, consumptions: &Consumptions)
     (consumption(consumptions, &one.lane), one) < (consumption(consumptions, &other.lane), other)
 }
 
+/// Whose turn of these is next.
+pub(crate) fn first<'a>(
+    mut orders: impl Iterator<Item = &'a Order>,
+    consumptions: &Consumptions,
+) -> Option<&'a Order> {
+    let first = orders.next()?;
+    Some(orders.fold(first, |first, one| if is_before(one, first, consumptions) { one } else { first }))
+}
+
 fn consumption(consumptions: &Consumptions, lane: &Lane) -> Consumption {
     lane.as_ref().and_then(|key| consumptions.get(key)).copied().unwrap_or_default()
 }

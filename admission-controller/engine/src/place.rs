@@ -258,6 +258,7 @@ impl Engine {
         }
         if !holding.is_leaving() {
             self.charge(node, &holding.usage, &holding.places, Ledger::Planned, 1);
+            self.stirred.insert(self.tree.root(node));
         }
         self.queues.touch(node);
         if let Some(record) = self.workloads.get_mut(who) {

@@ -104,6 +104,9 @@ impl Engine {
         if self.is_claiming(head.who()) {
             return self.take_instead(head, assignment, now_ms);
         }
+        if let Some(done) = self.take_before_claims(head, &assignment, now_ms) {
+            return done;
+        }
         // Others leave for an earlier head: its own victims, or the slice to which it was to add.
         let lost = self.needs_other(head.who(), head.queue, &assignment.admission, &assignment.usage);
         let recomputes = self.settings.recompute_overlapping_targets;

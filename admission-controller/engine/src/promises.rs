@@ -1,12 +1,14 @@
 //! Promises of room that others have still to leave: they are kept when it comes back, and given up when it will not, or when
 //! there is something else to be had at once.
 
+use std::sync::Arc;
+
 use model::planted::Bug;
 
 use crate::assign::{Assignment, NoFit, Verdict};
 use crate::cycle::Head;
 use crate::engine::Engine;
-use crate::places::Places;
+use crate::places::{Places, WhatIf};
 use crate::process::Done;
 use crate::record::{Claim, Phase};
 use crate::tree::{Ledger, NodeId, Usage};
@@ -108,35 +110,67 @@ impl Engine {
         found
     }
 
-    /// What serves the head of a StrictFIFO queue if nothing is promised to those after it, where that is more than it was `found`
-    /// otherwise: something at all, or that nobody has to leave for. They look for something else then.
+    /// What is free now for the head of a StrictFIFO queue that was `found` nothing free, if nothing is promised to those after it.
     pub(crate) fn found_before_claims(
         &mut self,
         head: &Head,
-        found: Result<Assignment, NoFit>,
-    ) -> Result<Assignment, NoFit> {
-        let is_gated = self.is_gated(head.who());
-        let is_free = |one: &Assignment| match one.verdict {
-            Verdict::Fit => true,
-            Verdict::Wait => !is_gated,
-            Verdict::Preempt(_) => false,
+        found: &Result<Assignment, NoFit>,
+    ) -> Option<Assignment> {
+        let goes_on = match found {
+            Ok(found) => matches!(found.verdict, Verdict::Fit | Verdict::Wait),
+            Err(_) => self.flavors_left(head.who()),
         };
-        let after = self.queues[head.queue].claims_after(&head.order);
-        if after.is_empty() || found.as_ref().is_ok_and(is_free) {
-            return found;
+        if goes_on || self.pods_are_awaited() {
+            return None;
         }
-        let may_preempt = found.is_err() && !is_gated;
+        let begun = self.without_claims_after(head)?;
+        let found = self.assign_free(head.who(), head.queue, None);
+        self.undo(begun);
+        found
+    }
+
+    /// Gives that to the head, where promises to those after it are in the way and nothing else is. They look for something else then.
+    pub(crate) fn take_before_claims(
+        &mut self,
+        head: &Head,
+        found: &Assignment,
+        now_ms: i64,
+    ) -> Option<Done> {
+        let Assignment { admission, usage, places, verdict, .. } = found;
+        if !matches!(verdict, Verdict::Fit) || self.pods_are_awaited() {
+            return None;
+        }
+        let (who, queue) = (head.who(), head.queue);
+        let begun = self.without_claims_after(head)?;
+        let mut fits = |ledger| self.fits_beside(who, queue, usage, places, ledger);
+        let is_free = fits(Ledger::Planned) && fits(Ledger::Held);
+        self.undo(begun);
+        if !is_free || self.fits_beside(who, queue, usage, places, Ledger::Planned) {
+            return None;
+        }
+        for order in self.queues[queue].claims_after(&head.order) {
+            if let Some(claim) = self.claim_of(order.who) {
+                self.freed.extend(self.queues_beside(&claim.places));
+            }
+            self.drop_claim(order.who);
+        }
+        self.freed.insert(queue);
+        self.reserve(who, Arc::clone(admission), Arc::clone(usage), Arc::clone(places), now_ms);
+        Some(Done::Something)
+    }
+
+    /// Begins a what-if in which nothing is promised to those who come after the head of a StrictFIFO queue; `None` where nothing is.
+    fn without_claims_after(&mut self, head: &Head) -> Option<WhatIf> {
+        let after = self.queues[head.queue].claims_after(&head.order);
         let claims: Vec<Claim> = after.iter().filter_map(|order| self.claim_of(order.who)).collect();
+        if claims.is_empty() {
+            return None;
+        }
         let begun = self.what_if();
         for claim in claims {
             self.charge(claim.queue, &claim.usage, &claim.places, Ledger::Planned, -1);
         }
-        let better = self.assign_aside(head.who(), head.queue, |one| may_preempt || is_free(one));
-        self.undo(begun);
-        if better.is_some() {
-            after.iter().for_each(|order| self.drop_claim(order.who));
-        }
-        better.map_or(found, Ok)
+        Some(begun)
     }
 
     /// It takes that, if those before it in the cycle have left it. Then nobody has to leave for it any more; those who were told to

@@ -130,17 +130,19 @@ impl Queue {
         (!self.is_strict() || !self.claiming.iter().any(waits)).then_some(head)
     }
 
-    /// Who was promised room and comes after the head of a StrictFIFO queue, the last first.
+    /// Who was promised room and comes after the head of a StrictFIFO queue, the last first. Nobody who might displace it: the two
+    /// would take turns for ever.
     pub(crate) fn claims_after(&self, head: &Order) -> Vec<Order> {
-        let is_after = |claim: &&Order| line::is_before(head, claim, &self.consumptions);
+        let is_after = |claim: &&Order| head < *claim && line::is_before(head, claim, &self.consumptions);
         let claims = self.claiming.iter().rev().filter(|_| self.is_strict());
         claims.filter(is_after).cloned().collect()
     }
 
     /// Who was promised room and looks for something else in the next cycle, in place of a head that comes after it.
     pub(crate) fn claimant(&self) -> Option<&Order> {
-        let claim = self.reconsidering.first()?;
-        self.active.first(&self.consumptions).is_none_or(|first| claim < first).then_some(claim)
+        let claim = line::first(self.reconsidering.iter(), &self.consumptions)?;
+        let is_before = |first: &Order| line::is_before(claim, first, &self.consumptions);
+        self.active.first(&self.consumptions).is_none_or(is_before).then_some(claim)
     }
 }
 
