@@ -63,10 +63,11 @@ fn generations(job: &Job, workload: &Workload) -> (Option<i64>, Option<String>, 
     (job.object.metadata.generation, metadata.uid.clone(), metadata.generation)
 }
 
-/// The template of a pod set with nothing but its containers.
+/// The template of a pod set with nothing but its containers and the claims that they may name.
 fn containers(pod_set: &Value) -> Value {
     let spec = &pod_set["template"]["spec"];
-    json!({ "spec": { "containers": spec["containers"], "initContainers": spec["initContainers"] } })
+    let (containers, initial) = (&spec["containers"], &spec["initContainers"]);
+    json!({ "spec": { "containers": containers, "initContainers": initial, "resourceClaims": spec["resourceClaims"] } })
 }
 
 #[cfg(test)]

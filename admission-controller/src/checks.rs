@@ -63,6 +63,20 @@ pub fn is_active(check: &AdmissionCheck) -> bool {
     active && controller(&check.spec.controller_name) != CheckController::MultiKueue
 }
 
+/// The state of a check of a workload without quota: what was ready was for quota that is gone. How often it was tried stays.
+pub fn lapsed(seen: &AdmissionCheckState, now: Timestamp) -> AdmissionCheckState {
+    if seen.state != CheckState::Ready {
+        return seen.clone();
+    }
+    AdmissionCheckState {
+        state: CheckState::Pending,
+        message: "pending again; the quota that it was for was given back".to_owned(),
+        pod_set_updates: Vec::new(),
+        last_transition_time: Some(whole_second(now)),
+        ..seen.clone()
+    }
+}
+
 /// The list of states of a workload: one for each check that is asked for, pending where it is new, and no others; in the order
 /// of names.
 pub fn listed(

@@ -183,10 +183,17 @@ fn reserved(explanation: &Explanation, object: &Workload) -> Standing {
             .until(checks::retry_at(listed));
     }
     if explanation.awaits_places || checks::awaits_topology(object) {
-        let message =
-            "it has its quota and its checks; places for its pods on the nodes are still looked for";
+        let why = explanation.reason.as_ref().map(words::pending);
+        let message = match why {
+            Some(why) => {
+                format!("it has its quota and its checks, and no places for its pods on the nodes yet: {why}")
+            }
+            None => {
+                "it has its quota and its checks; places for its pods on the nodes are looked for".to_owned()
+            }
+        };
         return Standing::new("WaitingForPlaces")
-            .because(tokens::admitted::PENDING_DELAYED_TOPOLOGY_REQUESTS, message.to_owned());
+            .because(tokens::admitted::PENDING_DELAYED_TOPOLOGY_REQUESTS, message);
     }
     Standing::new("QuotaReserved")
 }

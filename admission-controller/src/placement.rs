@@ -27,11 +27,20 @@ pub fn is_placement(check: &AdmissionCheck) -> bool {
 }
 
 /// Until when the state of a workload that has quota since `reserved`, and is not admitted, may stay as it is. The check may
-/// have been pending for longer.
-pub fn valid_until(state: &AdmissionCheckState, reserved: Timestamp) -> Option<Timestamp> {
+/// have been pending for longer. Where `others` of its checks are not ready, nodes may have to come first, and it has no end.
+pub fn valid_until<'a>(
+    state: &AdmissionCheckState,
+    reserved: Timestamp,
+    others: impl IntoIterator<Item = &'a AdmissionCheckState>,
+) -> Option<Timestamp> {
     match state.state {
         CheckState::Pending => {
-            let since = state.last_transition_time.as_ref()?.0.max(reserved);
+            let mut since = state.last_transition_time.as_ref()?.0.max(reserved);
+            for other in others {
+                let is_ready = other.state == CheckState::Ready;
+                let changed = other.last_transition_time.as_ref().map(|time| time.0);
+                since = changed.filter(|_| is_ready)?.max(since);
+            }
             since.checked_add(PLACE_WITHIN).ok()
         }
         CheckState::Ready => expiry(state),
@@ -49,7 +58,12 @@ fn expiry(state: &AdmissionCheckState) -> Option<Timestamp> {
 /// The state after that: the workload gives its quota back.
 pub fn overdue(state: &AdmissionCheckState, now: Timestamp) -> AdmissionCheckState {
     let retries = state.retry_count.unwrap_or(0).saturating_add(1);
+    let told = state.last_transition_time.as_ref().map(|time| time.0);
     let (message, wait) = match state.state {
+        // With clocks that differ it would go round and round.
+        CheckState::Ready if expiry(state) <= told => {
+            ("its place was not held any more when that was told", requeue::backoff(BASE, LONGEST, retries))
+        }
         CheckState::Ready => {
             ("its place was held until another check would have been ready", SignedDuration::ZERO)
         }
@@ -79,8 +93,31 @@ mod tests {
             ..AdmissionCheckState::default()
         };
         // It waited for quota; the hold was lost; nobody says since when.
-        assert_eq!(valid_until(&since(0), at(1000)), Some(at(1300)));
-        assert_eq!(valid_until(&since(1100), at(1000)), Some(at(1400)));
-        assert_eq!(valid_until(&AdmissionCheckState::default(), at(1000)), None);
+        assert_eq!(valid_until(&since(0), at(1000), []), Some(at(1300)));
+        assert_eq!(valid_until(&since(1100), at(1000), []), Some(at(1400)));
+        assert_eq!(valid_until(&AdmissionCheckState::default(), at(1000), []), None);
+        // Nodes are on their way; they have come.
+        let ready = AdmissionCheckState { state: CheckState::Ready, ..since(5000) };
+        assert_eq!(valid_until(&since(0), at(1000), [&ready, &since(0)]), None);
+        assert_eq!(valid_until(&since(0), at(1000), [&ready]), Some(at(5300)));
+    }
+
+    #[test]
+    fn a_hold_that_was_over_when_it_was_told_is_tried_again_later() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let held_until = |text: &str| {
+            let annotations = serde_json::json!({ trireme::PLACE_EXPIRES: text });
+            let update = serde_json::json!({ "name": "main", "annotations": annotations });
+            serde_json::from_value::<AdmissionCheckState>(serde_json::json!({
+                "name": "placement", "state": "Ready", "message": "", "podSetUpdates": [update],
+                "lastTransitionTime": "1970-01-01T00:10:00Z",
+            }))
+            .unwrap()
+        };
+        for (text, wait) in [("1970-01-01T00:12:00Z", 0), ("1970-01-01T00:09:00Z", 60), ("soon", 60)] {
+            let state = held_until(text);
+            assert!(valid_until(&state, at(600), []) <= Some(at(720)), "{text}");
+            assert_eq!(overdue(&state, at(720)).requeue_after_seconds, Some(wait), "{text}");
+        }
     }
 }

@@ -188,17 +188,6 @@ pub fn answer(
     state
 }
 
-/// The state of a check of a workload without quota: what was ready was for quota that is gone. How often it was tried stays.
-pub fn lapsed(seen: &AdmissionCheckState, now: Timestamp) -> AdmissionCheckState {
-    let mut state = seen.clone();
-    if state.state == CheckState::Ready {
-        become_(&mut state, CheckState::Pending, "pending again; the quota that it was for was given back");
-        state.pod_set_updates.clear();
-        state.last_transition_time = Some(whole_second(now));
-    }
-    state
-}
-
 fn become_(state: &mut AdmissionCheckState, next: CheckState, message: &str) {
     state.state = next;
     message.clone_into(&mut state.message);

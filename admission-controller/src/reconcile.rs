@@ -16,7 +16,7 @@ use crate::compose::{self, Priority};
 use crate::jobs::table::ChildSays;
 use crate::jobs::{self, Finish, JobKind, JobObject, JobPodSet, JobView, WhenDeleted, controller_of};
 use crate::names::workload_name;
-use crate::pods::prebuilt;
+use crate::pods::{self, prebuilt};
 use crate::{input, reclaimable, slices};
 
 /// A managed job, read.
@@ -508,9 +508,11 @@ fn is_as_many(workload: &Workload, written: &PodSet, set: &JobPodSet) -> bool {
     written.count.unwrap_or(1) == set.count || granted() == Some(set.count)
 }
 
+/// Claims are not counted, so whoever comes to have one is described anew, and waits.
 fn same_size(template: &Value, written: &PodTemplate) -> bool {
-    let resources = template.get("spec").and_then(|spec| PodResources::deserialize(spec).ok());
-    resources.is_some_and(|resources| resources == written.spec.resources)
+    let Some(spec) = template.get("spec") else { return false };
+    pods::has_claims(spec) != written.spec.resource_claims.is_empty()
+        && PodResources::deserialize(spec).is_ok_and(|resources| resources == written.spec.resources)
 }
 
 fn runs_the_same(template: &Value, written: &PodTemplate) -> bool {

@@ -166,7 +166,8 @@ pub fn inactive(inactive: &Inactive) -> String {
         }
         Inactive::CheckInactive(checks) => {
             format!(
-                "nobody answers its AdmissionChecks (their condition Active is not True); start the controllers of {}",
+                "nobody answers its AdmissionChecks {}: their controllers have not said that they are Active, or it is MultiKueue, \
+                 which is not supported",
                 names(checks)
             )
         }

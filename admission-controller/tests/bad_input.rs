@@ -440,6 +440,23 @@ async fn odd_labels_that_come_after_creation_harm_nobody_else() {
     neighbour_is_admitted(&world, "a job whose queue cannot be").await;
 }
 
+/// Pods that no webhook saw, and a queue that no Workload can name.
+#[tokio::test(start_paused = true)]
+async fn who_owns_pods_is_told_that_their_workload_cannot_be() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    let labels = json!({ "kueue.x-k8s.io/queue-name": "Team_A", "kueue.x-k8s.io/managed": "true" });
+    let metadata = json!({ "name": "odd", "namespace": "team", "labels": labels });
+    let spec = json!({
+        "containers": [{ "name": "c", "image": "i" }], "schedulingGates": [{ "name": "kueue.x-k8s.io/admission" }],
+    });
+    world.create("", "pods", json!({ "metadata": metadata, "spec": spec })).await;
+    world.settle().await;
+    let told = world.told_of("Pod", "odd");
+    assert!(told.iter().any(|reason| reason == "ErrWorkloadCompose"), "{told:?}");
+}
+
 /// Who has too many owners above it, or owners in a circle, is told, and managed as soon as that is put right.
 #[tokio::test(start_paused = true)]
 async fn odd_chains_of_owners_are_told_on_the_job() {

@@ -447,3 +447,35 @@ async fn kueue_12897_and_12945_a_claim_never_passes_uncounted() {
     still_works(&world, "a").await;
     assert_eq!(workloads(&world).len(), 2);
 }
+
+/// Nor one that comes when there is quota already, or with a Workload that does not tell of it.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_added_later_or_not_described_does_not_pass() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    world.start("one");
+    let claims = json!([{ "name": "gpus", "resourceClaimTemplateName": "many" }]);
+    const SPEC: &str = "/spec/pytorchReplicaSpecs/Worker/template/spec";
+    let claim = |job: &mut Value| job.pointer_mut(SPEC).unwrap()["resourceClaims"] = claims.clone();
+    world.create("kubeflow.org", "pytorchjobs", pytorch("later", "a", 1)).await;
+    world.settle().await;
+    assert!(world.is("later", "Admitted"));
+    world.update("kubeflow.org", "pytorchjobs", "later", false, claim).await;
+    world.pass(90).await;
+    assert!(!world.is("later", "QuotaReserved"));
+    let (_, _, message) = world.condition("later", "QuotaReserved").unwrap();
+    assert!(message.contains("resourceClaims"), "{message}");
+
+    let mut made = by_hand("made", 0, &[("worker", 1, &["1"])]);
+    let mut job = pytorch("named", "a", 1);
+    job["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("made");
+    made["spec"]["podSets"][0]["template"]["spec"] = job.pointer(SPEC).unwrap().clone();
+    claim(&mut job);
+    world.create(GROUP, "workloads", made).await;
+    world.create("kubeflow.org", "pytorchjobs", job).await;
+    world.pass(90).await;
+    assert!(!world.holds("made", "Admitted"));
+    let job = world.get("kubeflow.org", "pytorchjobs", "named").unwrap();
+    assert_eq!(job["spec"]["runPolicy"]["suspend"], true);
+    still_works(&world, "a").await;
+}

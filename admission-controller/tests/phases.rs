@@ -457,6 +457,41 @@ async fn a_workload_without_a_place_lets_others_pass_and_one_with_a_place_runs_w
     assert!(world.is(lucky, "Admitted"), "from the admission on the scheduler keeps it");
 }
 
+/// What the scheduler said of one reservation says nothing of the next; and while nodes have to come it has all the time.
+#[tokio::test(start_paused = true)]
+async fn a_place_is_held_for_one_reservation() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    for (name, controller) in [("placement", "trireme.dev/placement"), ("nodes", "team.example.com/nodes")] {
+        let check = json!({ "metadata": { "name": name }, "spec": { "controllerName": controller } });
+        world.create(GROUP, "admissionchecks", check).await;
+        set_active(&world, name, true).await;
+    }
+    ask_for(&world, json!([{ "name": "placement" }, { "name": "nodes" }])).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 4).await;
+    world.pass(1200).await;
+    assert!(world.is("llama", "QuotaReserved"), "nodes have to come first");
+    let annotations = json!({ "trireme.dev/place-expires": "2027-01-01T00:00:00Z" });
+    let held = json!({ "podSetUpdates": [{ "name": "worker", "annotations": annotations }] });
+    answer(&world, "llama", "placement", "Ready", held.clone()).await;
+    world.settle().await;
+    let stop = |policy: &str| {
+        let policy = json!(policy);
+        move |queue: &mut Value| queue["spec"]["stopPolicy"] = policy.clone()
+    };
+    world.update(GROUP, "clusterqueues", "a", false, stop("Hold")).await;
+    world.settle().await;
+    assert!(!world.is("llama", "QuotaReserved"));
+    answer(&world, "llama", "nodes", "Ready", json!({})).await;
+    world.update(GROUP, "clusterqueues", "a", false, stop("None")).await;
+    world.settle().await;
+    assert!(world.is("llama", "QuotaReserved") && !world.is("llama", "Admitted"));
+    answer(&world, "llama", "placement", "Ready", held).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+}
+
 async fn running(world: &World, job: &str, running: bool) {
     let status = if running { "True" } else { "False" };
     world

@@ -11,7 +11,7 @@ use quota_engine::{Inactive::CohortCycle, SetUnplaced, Uid};
 
 use super::Controller;
 use super::world::{Unit, controller_of};
-use crate::jobs::{JobObject, read};
+use crate::jobs::{JobKind, JobObject, read};
 use crate::pods::{POD, PodsKey};
 use crate::reconcile::Job;
 use crate::{input, news, words};
@@ -46,19 +46,26 @@ impl Controller {
     }
 
     pub(super) fn about_job(&self, job: &Job, severity: Severity, reason: &'static str, note: &str) {
-        let kind = job.kind;
-        let version = if kind.group.is_empty() {
-            kind.version.to_owned()
-        } else {
-            format!("{}/{}", kind.group, kind.version)
-        };
-        let regarding = regarding(version.into(), kind.kind, &job.object.metadata);
-        self.events.publish(Event { regarding, severity, reason: reason.into(), note: note.to_owned() });
+        self.about(job.kind, &job.object, severity, reason, note);
     }
 
     pub(super) fn about_pod(&self, pod: &JobObject, reason: &'static str, note: &str) {
-        let regarding = regarding("v1".into(), POD.kind, &pod.metadata);
-        let severity = Severity::Normal;
+        self.about(POD, pod, Severity::Normal, reason, note);
+    }
+
+    fn about(
+        &self,
+        kind: &JobKind,
+        object: &JobObject,
+        severity: Severity,
+        reason: &'static str,
+        note: &str,
+    ) {
+        let version = match kind.group {
+            "" => kind.version.to_owned(),
+            group => format!("{group}/{}", kind.version),
+        };
+        let regarding = regarding(version.into(), kind.kind, &object.metadata);
         self.events.publish(Event { regarding, severity, reason: reason.into(), note: note.to_owned() });
     }
 
@@ -98,21 +105,30 @@ impl Controller {
         self.about_job(job, Severity::Normal, reason, &note);
     }
 
-    /// Tells the owner of a job that the API server refuses what is to be written for it: until the job is changed, it waits.
+    /// Tells the owner of a job or pods that the API server refuses what is to be written for them: until they are changed, they wait.
     pub(super) fn announce_refused(&self, unit: &Unit, words: &str) {
-        let Unit::Job(uid) = unit else { return };
-        let Some(job) = self.world.job(uid) else { return };
-        let namespace = job.object.metadata.namespace.as_deref().unwrap_or_default();
-        let what = match self.world.has_workload(uid, namespace) {
-            false => "its Workload",
-            true => "a change of the job or of its Workload",
+        let namespace = |object: &JobObject| object.metadata.namespace.clone().unwrap_or_default();
+        let (kind, object, has_workload) = match unit {
+            Unit::Job(uid) => {
+                let Some(job) = self.world.job(uid) else { return };
+                (job.kind, &job.object, self.world.has_workload(uid, &namespace(&job.object)))
+            }
+            Unit::PodOwner(uid) => {
+                let Some((owner, object)) = self.world.pod_owner(uid) else { return };
+                let made = self.world.workloads_made_from(uid, &namespace(object));
+                (owner.kind, object, !made.is_empty())
+            }
+            Unit::Pods(key) => {
+                let Some(pod) = self.world.group(key).and_then(|group| group.pods.first().copied()) else {
+                    return;
+                };
+                (POD, pod, self.world.workload_of_pods(key).0.is_some())
+            }
+            _ => return,
         };
-        self.about_job(
-            job,
-            Severity::Warning,
-            CANNOT_COMPOSE,
-            &format!("the API server refuses {what}: {words}"),
-        );
+        let what = if has_workload { "a change of it or of its Workload" } else { "its Workload" };
+        let note = format!("the API server refuses {what}: {words}");
+        self.about(kind, object, Severity::Warning, CANNOT_COMPOSE, &note);
     }
 
     /// Tells a job that its Workload was made.

@@ -70,12 +70,13 @@ impl Controller {
         }
         let now = self.ctx.clock.now();
         let since = workload.condition(tokens::QUOTA_RESERVED)?.last_transition_time.0;
-        let mut states = workload.status.admission_checks.clone();
-        let mut next: Option<Timestamp> = None;
+        let listed = &workload.status.admission_checks;
+        let (mut states, mut next) = (listed.clone(), None::<Timestamp>);
         for state in &mut states {
             let check = self.world.check(&state.name.as_str().into());
             let check = check.filter(|check| placement::is_placement(check));
-            let until = check.and(placement::valid_until(state, since));
+            let others = listed.iter().filter(|other| other.name != state.name);
+            let until = check.and(placement::valid_until(state, since, others));
             match until {
                 Some(until) if until <= now => *state = placement::overdue(state, now),
                 Some(until) => next = Some(next.map_or(until, |earlier| earlier.min(until))),

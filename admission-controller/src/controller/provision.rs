@@ -22,7 +22,7 @@ use super::pump::{About, Answer, Before, Op, target, text};
 use super::world::{Unit, controller_of};
 use crate::provisioning::{self, Submission};
 use crate::status::{self, Change};
-use crate::{input, words};
+use crate::{checks, input, placement, words};
 
 const NOT_SERVED: &str =
     "ProvisioningRequests (autoscaling.x-k8s.io/v1) are not served; install their definition";
@@ -82,7 +82,7 @@ impl Controller {
         true
     }
 
-    /// Ends what was asked for with quota, and what came of it. Tells whether anything is left of that: the next reservation would
+    /// Ends what was asked for with quota, nodes and places, and what came of it. Tells whether anything is left of that: the next reservation would
     /// take it for its own.
     pub(super) fn take_back(&mut self, unit: &Unit, workload: &Workload) -> bool {
         let first = self.world.requests_of(workload).first().map(|request| (*request).clone());
@@ -95,8 +95,9 @@ impl Controller {
         }
         let (mut states, now) = (workload.status.admission_checks.clone(), self.ctx.clock.now());
         for state in &mut states {
-            if self.world.check(&state.name.as_str().into()).is_some_and(provisioning::is_ours) {
-                *state = provisioning::lapsed(state, now);
+            let is_for_quota = |check| provisioning::is_ours(check) || placement::is_placement(check);
+            if self.world.check(&state.name.as_str().into()).is_some_and(is_for_quota) {
+                *state = checks::lapsed(state, now);
             }
         }
         if states == workload.status.admission_checks {

@@ -150,9 +150,16 @@ impl Member for JobObject {
     fn role(&self) -> String {
         match self.annotation(kueue::ROLE_HASH) {
             "" => role::hash(&self.spec),
+            // Whatever it says of itself: others of that role are counted without.
+            _ if has_claims(&self.spec) => role::hash(&self.spec),
             written => written.to_owned(),
         }
     }
+}
+
+/// Whether pods of this spec ask for devices by claims, which no quota counts. Containers name those of the pod.
+pub fn has_claims(spec: &Value) -> bool {
+    spec.get("resourceClaims").and_then(Value::as_array).is_some_and(|claims| !claims.is_empty())
 }
 
 /// The Workload that somebody else makes for a job or a pod. The annotation may hold what is too long for a label.

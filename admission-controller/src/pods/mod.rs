@@ -15,7 +15,7 @@ use quota_engine::Uid;
 
 pub use compose::{compose, owner};
 pub use group::Group;
-pub use member::{Member, TERMINATION_TARGET, group_name, is_of_group, prebuilt, slim};
+pub use member::{Member, TERMINATION_TARGET, group_name, has_claims, is_of_group, prebuilt, slim};
 pub use owners::{OWNERS, Part, PodOwner, Shape, of_kind};
 pub use plan::{Known, Plan, PodStep, PodsStep, Stop, plan};
 pub use role::{changed_shape, hash};
