@@ -26,12 +26,12 @@ pub(crate) fn close_look(ask: mpsc::Sender<Ask>) -> Router {
                 let words = "not everything is known yet; ask again in a moment\n";
                 return (StatusCode::SERVICE_UNAVAILABLE, words).into_response();
             };
-            if told["workloads"].as_array().is_some_and(|all| !all.is_empty()) {
+            if ["workloads", "jobs"].iter().any(|of| told[of].as_array().is_some_and(|all| !all.is_empty())) {
                 return Json(told).into_response();
             }
             let words = format!(
-                "no Workload in namespace {namespace} is called {name}, and none belongs to what is called so; a job has \
-                 none if its kind is not managed, it names no queue, or its namespace is not selected\n"
+                "no Workload in namespace {namespace} is called {name}, and none belongs to what is called so, nor is there a job of \
+                 a kind that is managed\n"
             );
             (StatusCode::NOT_FOUND, words).into_response()
         }

@@ -204,3 +204,33 @@ async fn a_close_look_names_the_head_and_the_queues_that_there_are() {
     let lost = &page["workloads"][0];
     assert_eq!((text(lost, "reason"), &lost["localQueues"]), ("Misconfigured", &json!(["a"])), "{lost}");
 }
+
+/// A job without a Workload waits, too.
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_a_job_without_a_workload_is_told_why_it_has_none() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    world.start("layer1");
+    let mut named = support::pytorch("named", "a", 1);
+    named["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("made-elsewhere");
+    let mut without = support::pytorch("without", "a", 1);
+    without["metadata"]["labels"] = json!({});
+    let mut wrong = support::pytorch("wrong", "a", 1);
+    wrong["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["priorityClassName"] = json!("none");
+    for job in [named, without, wrong] {
+        world.create("kubeflow.org", "pytorchjobs", job).await;
+    }
+    world.settle().await;
+    for (name, words, told) in [
+        ("named", "Workload made-elsewhere", None),
+        ("without", "names no queue", None),
+        ("wrong", "", Some("ErrWorkloadCompose")),
+    ] {
+        let said: Value =
+            serde_json::from_str(&world.page(&format!("/debug/state/team/{name}")).await).unwrap();
+        let job = &said["jobs"][0];
+        assert!(text(job, "message").contains(words), "{said}");
+        assert_eq!(job["told"][0]["reason"].as_str(), told, "{said}");
+        assert_eq!((text(job, "kind"), said["jobs"].as_array().unwrap().len()), ("PyTorchJob", 1), "{said}");
+    }
+}

@@ -110,11 +110,13 @@ impl PodResources {
             if container.is_sidecar() {
                 numbers.add(&mut running, &needed);
                 numbers.add(&mut sidecars, &needed);
-                resources::raise_to(&mut starting, &sidecars);
-            } else {
-                numbers.add(&mut needed, &sidecars);
-                resources::raise_to(&mut starting, &needed);
             }
+            // Of other resources as much is needed as when the last sidecar came that asks for them.
+            for (resource, amount) in &mut needed {
+                let beside = sidecars.get(resource).copied().unwrap_or(0);
+                *amount = if container.is_sidecar() { beside } else { amount.saturating_add(beside) };
+            }
+            resources::raise_to(&mut starting, &needed);
         }
         resources::raise_to(&mut running, &starting);
         if let Some(budget) = &self.resources {

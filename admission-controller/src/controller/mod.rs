@@ -18,6 +18,7 @@ mod slices;
 mod steps;
 mod store;
 mod strays;
+mod without_workload;
 pub(crate) mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -312,7 +313,8 @@ impl Controller {
         let queues = self.world.local_queues_of(namespace);
         let object = |uid: &Uid| self.world.workloads.get(uid);
         let told = explain::closely(&self.known(&object), &found, &queues);
-        Some(serde_json::json!({ "leader": self.leads, "workloads": told }))
+        let jobs = if told.is_empty() { self.without_workload(namespace, name) } else { Vec::new() };
+        Some(serde_json::json!({ "leader": self.leads, "workloads": told, "jobs": jobs }))
     }
 
     fn known<'a>(&'a self, object: &'a dyn Fn(&Uid) -> Option<Workload>) -> explain::Known<'a> {

@@ -1,5 +1,7 @@
 //! Steps of pods that are managed one by one, and of the objects they were made for.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crds::names::kueue;
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
@@ -326,34 +328,41 @@ impl Controller {
         for (pod, body) in self.world.joins(owner, &job.object, &made) {
             self.patch_pod(&pod, "join", body, Subresource::Main);
         }
-        let parts = owner.parts(&job.object, &made);
-        for part in &parts {
-            match made.iter().find(|one| one.metadata.name.as_ref() == Some(&part.name)) {
-                None if PodOwner::replicas(&job.object) == 0 => {}
-                None => {
-                    self.make_part(unit, owner, part, &job);
+        let by_name: BTreeMap<&str, &Workload> =
+            made.iter().filter_map(|one| Some((one.metadata.name.as_deref()?, one))).collect();
+        let (mut named, mut can_be_made) = (BTreeSet::new(), PodOwner::replicas(&job.object) > 0);
+        for part in owner.parts(&job.object, &made) {
+            match by_name.get(part.name.as_str()) {
+                None if can_be_made => {
+                    // What keeps one from being described keeps all.
+                    can_be_made = self.make_part(unit, owner, &part, &job);
                     if self.busy.contains_key(unit) {
                         return;
                     }
                 }
+                None => {}
                 Some(workload) => {
-                    if self.keep_part(unit, owner, part, workload, &job) {
+                    if self.keep_part(unit, owner, &part, workload, &job) {
                         return;
                     }
                 }
             }
+            named.insert(part.name);
         }
-        let named = |one: &Workload| parts.iter().any(|part| one.metadata.name.as_ref() == Some(&part.name));
-        let stray = made.iter().find(|one| !named(one) && one.metadata.deletion_timestamp.is_none());
-        if let Some(stray) = stray {
+        let is_stray = |one: &&Workload| {
+            let is_named = one.metadata.name.as_ref().is_some_and(|name| named.contains(name));
+            !is_named && one.metadata.deletion_timestamp.is_none()
+        };
+        if let Some(stray) = made.iter().find(is_stray) {
             self.delete_workload(unit, stray);
         }
     }
 
-    fn make_part(&mut self, unit: &Unit, owner: &PodOwner, part: &Part, job: &Job) {
+    /// Tells whether it could be described.
+    fn make_part(&mut self, unit: &Unit, owner: &PodOwner, part: &Part, job: &Job) -> bool {
         let versions = format!("{} {}/", text(job.object.metadata.resource_version.as_ref()), part.name);
         if self.is_refused(unit, &versions) {
-            return;
+            return true;
         }
         let gates = self.world.rules.gates();
         let composed = owner.compose(part, job, &self.world.priorities, gates).and_then(|mut body| {
@@ -363,10 +372,12 @@ impl Controller {
             }
             Ok(body)
         });
+        let can_be = composed.is_ok();
         match composed {
             Ok(body) => self.create_workload_for(unit, job, body, versions),
             Err(words) => self.cannot_compose(unit, job, &words),
         }
+        can_be
     }
 
     /// Brings a Workload in line with its object: queue, priority, how many pods it is for, and whether it is wanted at all.

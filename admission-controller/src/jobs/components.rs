@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::read::{self, count};
+use super::read::{self, MAX_POD_SETS, count};
 use super::submitter;
 use super::table::{self, PodSets};
 use super::{JobKind, JobObject, JobPodSet};
@@ -14,11 +14,15 @@ pub(super) fn pod_sets(kind: &JobKind, object: &JobObject) -> Result<Vec<JobPodS
     let name = object.metadata.name.as_deref().unwrap_or_default().to_lowercase();
     let mut sets: Vec<JobPodSet> = Vec::new();
     for index in 0..object.length(at) {
+        // Each is a whole template, and a Workload cannot hold more.
+        if sets.len() > MAX_POD_SETS {
+            break;
+        }
         let here = format!("{at}/{index}");
         let declared = format!("{here}{pod_sets}");
         let of_component = match object.length(&declared) {
             0 => inferred(object, &format!("{here}{template}"))?,
-            length => (0..length)
+            length => (0..length.min(MAX_POD_SETS + 1))
                 .map(|set| described(object, &here, &format!("{declared}/{set}")))
                 .collect::<Result<_, _>>()?,
         };

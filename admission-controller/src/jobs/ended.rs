@@ -1,10 +1,12 @@
 //! Pods that have ended and will not run again, as the job's status tells it.
 
+use std::collections::BTreeMap;
+
 use crds::names::kueue;
 use crds::view::workload::ReclaimablePod;
 use serde_json::Value;
 
-use super::read::{count, parallel};
+use super::read::{MAX_POD_SETS, count, parallel};
 use super::table::{Ended, PodSets};
 use super::{JobKind, JobObject};
 
@@ -29,15 +31,16 @@ pub(super) fn reclaimable(kind: &JobKind, object: &JobObject) -> Option<Vec<Recl
             Ended::Jobs { at, name, succeeded },
             PodSets::Jobs { at: sets, name: set_name, replicas, parallelism, completions, .. },
         ) => {
-            let text = |entry: &Value, pointer: &str| {
-                entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-            };
-            let length = object.length(sets);
-            let status = object.at(at).and_then(Value::as_array)?;
+            let length = object.length(sets).min(MAX_POD_SETS);
+            let mut status = BTreeMap::new();
+            for entry in object.at(at).and_then(Value::as_array)? {
+                let name = entry.pointer(name).and_then(Value::as_str).unwrap_or_default();
+                status.entry(name).or_insert(entry);
+            }
             let of_set = |index: usize| {
                 let here = |rest: &str| format!("{sets}/{index}{rest}");
                 let name_of_set = object.at(&here(set_name)).and_then(Value::as_str)?;
-                let entry = status.iter().find(|entry| text(entry, name) == name_of_set)?;
+                let entry = status.get(name_of_set)?;
                 let over = entry.pointer(succeeded).and_then(Value::as_i64)?;
                 let jobs = count(object, &here(replicas)).ok()?.unwrap_or(1);
                 let pods = parallel(object, &here(parallelism), &here(completions)).ok()?;

@@ -92,7 +92,7 @@ const LEADER: &str = "/spec/leaderWorkerTemplate/leaderTemplate";
 const WORKER: &str = "/spec/leaderWorkerTemplate/workerTemplate";
 
 /// More replicas are refused: each would have a Workload. Kueue's bound (`leaderworkerset_controller.go`).
-const MAX_REPLICAS: i64 = 1_000_000;
+const MAX_REPLICAS: i64 = 10_000;
 
 /// The entry of a kind.
 pub fn of_kind(group: &str, kind: &str) -> Option<&'static PodOwner> {
@@ -154,14 +154,17 @@ impl PodOwner {
     }
 
     /// The Workloads that the object is to have; these were made from it. One that is scaled to nothing keeps its only one.
-    pub fn parts(&self, object: &JobObject, made: &[Workload]) -> Vec<Part> {
-        match self.shape {
-            Shape::EachPod => Vec::new(),
-            Shape::OneGroup => vec![self.only_part(object, made)],
-            Shape::GroupPerReplica { .. } => {
-                (0..Self::wanted_groups(object)).map(|index| self.replica(object, index)).collect()
-            }
-        }
+    pub fn parts<'a>(
+        &'a self,
+        object: &'a JobObject,
+        made: &[Workload],
+    ) -> impl Iterator<Item = Part> + use<'a> {
+        let (only, replicas) = match self.shape {
+            Shape::EachPod => (None, 0),
+            Shape::OneGroup => (Some(self.only_part(object, made)), 0),
+            Shape::GroupPerReplica { .. } => (None, Self::wanted_groups(object)),
+        };
+        only.into_iter().chain((0..replicas).map(|index| self.replica(object, index)))
     }
 
     /// While a rolling update has more replicas than wanted, those are kept.
@@ -313,7 +316,7 @@ impl PodOwner {
         let Shape::GroupPerReplica { size, .. } = &self.shape else { return Vec::new() };
         let size = object.at(size).and_then(Value::as_i64).unwrap_or(1);
         match object.at(LEADER).is_some_and(Value::is_object) {
-            true => vec![(LEADER, 1), (WORKER, (size - 1).max(0))],
+            true => vec![(LEADER, 1), (WORKER, size.saturating_sub(1).max(0))],
             false => vec![(WORKER, size)],
         }
     }
@@ -380,7 +383,7 @@ mod tests {
         let (new, old) = (new.as_str(), old.as_str());
         for (names, wanted) in [(vec![], new), (vec![old], old), (vec![old, new], new), (vec!["x"], new)] {
             let made = made(&names);
-            let parts: Vec<String> = owner.parts(&set, &made).into_iter().map(|part| part.name).collect();
+            let parts: Vec<String> = owner.parts(&set, &made).map(|part| part.name).collect();
             assert_eq!(parts, [wanted], "{names:?}");
             let joined = owner.join(&set, &pod, &made).unwrap();
             assert_eq!(joined["metadata"]["annotations"][kueue::POD_GROUP_NAME], wanted, "{names:?}");
@@ -393,6 +396,7 @@ mod tests {
         let owner = of_kind("leaderworkerset.x-k8s.io", "LeaderWorkerSet").unwrap();
         let [new, old] =
             ["u", ""].map(|uid| workload_name("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "lws-0", uid));
-        assert_eq!(owner.parts(&set, &made(&[old.as_str()])), [Part { name: new, index: Some(0) }]);
+        let parts: Vec<Part> = owner.parts(&set, &made(&[old.as_str()])).collect();
+        assert_eq!(parts, [Part { name: new, index: Some(0) }]);
     }
 }

@@ -1,6 +1,8 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use crate::words;
+
 /// A condition to be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -15,14 +17,14 @@ pub struct Change {
 }
 
 impl Change {
-    /// A condition that becomes (or stays) true or false for this reason.
+    /// A condition that becomes (or stays) true or false for this reason. The message is cut to what a condition holds.
     pub fn new(
         kind: &'static str,
         status: bool,
         reason: impl Into<String>,
         message: impl Into<String>,
     ) -> Self {
-        Self { kind, status, reason: reason.into(), message: message.into() }
+        Self { kind, status, reason: reason.into(), message: words::truncated(message.into()) }
     }
 
     /// Its status as the API writes it.

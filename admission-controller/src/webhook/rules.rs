@@ -15,6 +15,10 @@ use crate::pods::{Member, prebuilt};
 /// What apimachinery says of a field that must stay.
 const IMMUTABLE: &str = "it cannot be changed now";
 
+/// So much of a value is shown.
+const MAX_SHOWN: usize = 1024;
+/// So much is said of one annotation.
+const MAX_TOLD: usize = 16;
 /// Longest name of a controller that gates admission: as of a Job's `managedBy`.
 const MAX_GATE: usize = 63;
 
@@ -250,6 +254,10 @@ pub(super) fn gated_by(config: &Configuration, object: &JobObject) -> Vec<FieldE
     }
     let mut seen = BTreeSet::new();
     for gate in gates_of(object) {
+        // An annotation has room for a hundred thousand of them.
+        if errors.len() >= MAX_TOLD {
+            break;
+        }
         if gate.is_empty() {
             errors.push(invalid(annotation(KEY), object.annotation(KEY), "a name is empty"));
             continue;
@@ -349,7 +357,8 @@ pub(super) fn annotation(key: &str) -> String {
 }
 
 pub(super) fn invalid(field: String, value: &str, detail: impl Into<String>) -> FieldError {
-    let value = Some(Value::from(value));
+    let shown = &value[..value.floor_char_boundary(MAX_SHOWN)];
+    let value = Some(Value::from(shown));
     FieldError { field, kind: ErrorKind::Invalid, value, detail: detail.into() }
 }
 

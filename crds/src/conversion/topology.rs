@@ -22,6 +22,8 @@ const MAX_SLICE: usize = 100_000;
 /// Domains in an assignment at most: more than any cluster has nodes. It keeps `domainCount: 2000000000`, which the schema allows,
 /// from becoming as many strings.
 const MAX_DOMAINS: usize = 250_000;
+/// As many as the API takes.
+const MAX_LEVELS: usize = 16;
 
 /// Why a topology assignment means nothing.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -62,6 +64,9 @@ pub enum TopologyError {
     /// Too many domains.
     #[error("more than {MAX_DOMAINS} domains")]
     TooManyDomains,
+    /// Too many levels.
+    #[error("more than {MAX_LEVELS} levels")]
+    TooManyLevels,
 }
 
 /// v1beta1 → v1beta2. Values beyond the levels mean nothing, and are dropped.
@@ -70,6 +75,9 @@ pub enum TopologyError {
 /// When a domain has fewer values than there are levels, or there are too many domains.
 pub fn pack(assignment: &v1beta1::TopologyAssignment) -> Result<TopologyAssignment, TopologyError> {
     let levels = assignment.levels.len();
+    if levels > MAX_LEVELS {
+        return Err(TopologyError::TooManyLevels);
+    }
     if assignment.domains.len() > MAX_DOMAINS {
         return Err(TopologyError::TooManyDomains);
     }
@@ -188,6 +196,9 @@ fn all_equal<T: PartialEq>(items: &[T]) -> Option<&T> {
 /// When the lists of a slice are shorter than its `domainCount` or the levels, or there are too many domains.
 pub fn unpack(assignment: &TopologyAssignment) -> Result<v1beta1::TopologyAssignment, TopologyError> {
     let mut domains = Vec::new();
+    if assignment.levels.len() > MAX_LEVELS {
+        return Err(TopologyError::TooManyLevels);
+    }
     for (index, slice) in assignment.slices.iter().enumerate() {
         unpack_slice(slice, index, assignment.levels.len(), &mut domains)?;
     }

@@ -93,9 +93,16 @@ fn from_status(status: Box<Status>) -> WriteError {
         // The request ran out of the server's time.
         408 => unavailable(true, retry_after, status.message.clone()),
         400..500 => WriteError::Refused(status),
+        // It will be as large the next time. The API server passes on what etcd says.
+        500 if is_too_large(&status.message) => WriteError::Refused(status),
         // Etcd may have taken what the server did not see confirmed.
         _ => unavailable(true, retry_after, format!("{} ({})", status.message, status.code)),
     }
+}
+
+/// What etcd says of a request that is larger than it takes, and what its client does.
+fn is_too_large(message: &str) -> bool {
+    message.contains("request is too large") || message.contains("message larger than max")
 }
 
 fn unavailable(may_have_applied: bool, retry_after: Option<Duration>, cause: String) -> WriteError {

@@ -80,6 +80,7 @@ async fn answers_are_sorted_by_what_to_do_next() {
         (429, json!({"details": {"retryAfterSeconds": 3}}), "unavailable not applied after 3 s"),
         (408, json!({}), "unavailable maybe"),
         (500, json!({"message": "failed calling webhook"}), "unavailable maybe"),
+        (500, json!({"message": "etcdserver: request is too large"}), "refused"),
         (503, json!("upstream connect error"), "unavailable maybe"),
         (504, json!({"details": {"retryAfterSeconds": 1}}), "unavailable maybe after 1 s"),
     ];

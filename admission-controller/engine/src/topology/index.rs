@@ -145,8 +145,10 @@ impl Ground {
 
     /// What so many pods take, by column.
     fn amounts(&mut self, per_pod: &ResourceList, pods: i64) -> Vec<(usize, i128)> {
+        // A pod may name thousands of resources of which it takes nothing; each would be a column for ever.
         let mut amounts: Vec<(usize, i128)> = per_pod
             .iter()
+            .filter(|(_, each)| **each != 0)
             .map(|(resource, each)| (self.column(resource), i128::from(*each) * i128::from(pods)))
             .collect();
         amounts.push((self.column(&ResourceName::from(ResourceName::PODS)), i128::from(pods)));

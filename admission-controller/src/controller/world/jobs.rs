@@ -179,6 +179,12 @@ impl World {
         self.jobs.get(self.kind_of_job.get(uid)?)?.get(uid)
     }
 
+    /// The jobs of this name, whatever their kinds.
+    pub(in crate::controller) fn jobs_called(&self, namespace: &str, name: &str) -> Vec<&StoredJob> {
+        let all = self.jobs.values().flat_map(Store::iter);
+        all.filter(|job| job.is_named(namespace, name)).collect()
+    }
+
     /// A job of which everything is known.
     pub(in crate::controller) fn job(&self, uid: &Uid) -> Option<&Job> {
         match self.stored_job(uid)? {
