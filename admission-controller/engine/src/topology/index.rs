@@ -499,3 +499,21 @@ fn add(amounts: &mut Amounts, column: usize, amount: i128) {
     }
     amounts[column] += amount;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A column has a place for every leaf, and is never taken away.
+    #[test]
+    fn pods_that_name_resources_and_take_nothing_of_them_cost_no_columns() {
+        let mut index = TopologyIndex::new(vec![Arc::from("host")], Labels::new(), Vec::new());
+        let named =
+            (0..1_000).map(|number| (ResourceName::from(format!("example.com/r{number}").as_str()), 0));
+        let pod: ResourceList = named.chain([(ResourceName::from("cpu"), 1)]).collect();
+        index.charge_node("n", &pod);
+        assert_eq!(index.ground.columns.len(), 2, "cpu and pods");
+        index.release_node("n", &pod);
+        assert!(index.others.is_empty());
+    }
+}
