@@ -341,11 +341,8 @@ impl Controller {
                     }
                 }
                 None => {}
-                Some(workload) => {
-                    if self.keep_part(unit, owner, &part, workload, &job) {
-                        return;
-                    }
-                }
+                Some(workload) if self.keep_part(unit, owner, &part, workload, &job) => return,
+                Some(_) => {}
             }
             named.insert(part.name);
         }
