@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use quota_engine::input::Leave;
 use quota_engine::{EvictReason, Unready};
 
-use crate::requeue;
 use crate::status::whole_second;
+use crate::{input, requeue};
 
 /// What condition `PodsReady` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl PodsReadyState {
 
 /// What is to be written of the pods of an admitted workload; `None` where it says so, and where it has ended, as they have.
 pub fn news(view: &Workload, ready: bool) -> Option<PodsReadyState> {
-    if !view.holds(tokens::ADMITTED) || view.holds(tokens::EVICTED) || view.holds(tokens::FINISHED) {
+    if !input::stands(view) {
         return None;
     }
     let said = view.condition(tokens::PODS_READY);

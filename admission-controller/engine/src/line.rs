@@ -110,11 +110,7 @@ impl Line {
 
     /// Whose turn is next.
     pub(crate) fn first(&self, consumptions: &Consumptions) -> Option<&Order> {
-        let firsts = self
-            .0
-            .iter()
-            .filter_map(|(lane, members)| Some((consumption(consumptions, lane), members.first()?)));
-        firsts.min().map(|(_, order)| order)
+        first(self.firsts(), consumptions)
     }
 
     /// How many have their turn before this one.
@@ -132,9 +128,7 @@ impl Line {
     /// All of them, in order.
     pub(crate) fn in_turn(&self, consumptions: &Consumptions) -> Vec<&Order> {
         let mut all: Vec<&Order> = self.0.values().flatten().collect();
-        all.sort_by(|a, b| {
-            (consumption(consumptions, &a.lane), *a).cmp(&(consumption(consumptions, &b.lane), *b))
-        });
+        all.sort_by(|one, other| turn(one, consumptions).cmp(&turn(other, consumptions)));
         all
     }
 
@@ -148,18 +142,22 @@ impl Line {
     }
 }
 
+/// By what those are in order who take turns.
+fn turn<'a>(order: &'a Order, consumptions: &Consumptions) -> (Consumption, &'a Order) {
+    (consumption(consumptions, &order.lane), order)
+}
+
 /// Whether one of two has its turn before the other.
 pub(crate) fn is_before(one: &Order, other: &Order, consumptions: &Consumptions) -> bool {
-    (consumption(consumptions, &one.lane), one) < (consumption(consumptions, &other.lane), other)
+    turn(one, consumptions) < turn(other, consumptions)
 }
 
 /// Whose turn of these is next.
 pub(crate) fn first<'a>(
-    mut orders: impl Iterator<Item = &'a Order>,
+    orders: impl Iterator<Item = &'a Order>,
     consumptions: &Consumptions,
 ) -> Option<&'a Order> {
-    let first = orders.next()?;
-    Some(orders.fold(first, |first, one| if is_before(one, first, consumptions) { one } else { first }))
+    orders.min_by_key(|order| turn(order, consumptions))
 }
 
 fn consumption(consumptions: &Consumptions, lane: &Lane) -> Consumption {

@@ -133,9 +133,11 @@ impl Queue {
     /// Who was promised room and comes after the head of a StrictFIFO queue, the last first. Nobody who might displace it: the two
     /// would take turns for ever.
     pub(crate) fn claims_after(&self, head: &Order) -> Vec<Order> {
+        if !self.is_strict() {
+            return Vec::new();
+        }
         let is_after = |claim: &&Order| head < *claim && line::is_before(head, claim, &self.consumptions);
-        let claims = self.claiming.iter().rev().filter(|_| self.is_strict());
-        claims.filter(is_after).cloned().collect()
+        self.claiming.iter().rev().filter(is_after).cloned().collect()
     }
 
     /// Who was promised room and looks for something else in the next cycle, in place of a head that comes after it.

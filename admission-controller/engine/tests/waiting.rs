@@ -18,6 +18,13 @@ fn world(settings: Settings, queue: ClusterQueue) -> World {
     World::with(settings, events)
 }
 
+/// A StrictFIFO queue of ten, in which the more important displace the others.
+fn strict_world() -> World {
+    let mut queue = ClusterQueue { strategy: QueueingStrategy::StrictFifo, ..queue(10) };
+    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+    world(Settings::default(), queue)
+}
+
 fn names(uids: &[&str]) -> Vec<Uid> {
     uids.iter().map(|uid| Uid::from(*uid)).collect()
 }
@@ -64,9 +71,7 @@ fn who_asks_for_the_same_is_put_back_with_one_that_found_nothing() {
 /// The promise made to one binds those behind it in a strict queue, and nobody before it.
 #[test]
 fn who_comes_first_in_a_strict_queue_does_not_wait_for_the_victims_of_others() {
-    let mut queue = ClusterQueue { strategy: QueueingStrategy::StrictFifo, ..queue(10) };
-    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
-    let mut world = world(Settings::default(), queue);
+    let mut world = strict_world();
     world.put(workload("victim", "cq", 4, 0));
     world.settle();
     world.put(workload("large", "cq", 8, 5));
@@ -84,9 +89,7 @@ fn who_comes_first_in_a_strict_queue_does_not_wait_for_the_victims_of_others() {
 
 #[test]
 fn what_is_free_in_a_strict_queue_is_not_kept_for_who_comes_later() {
-    let mut queue = ClusterQueue { strategy: QueueingStrategy::StrictFifo, ..queue(10) };
-    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
-    let mut world = world(Settings::default(), queue);
+    let mut world = strict_world();
     world.put(workload("other", "cq", 3, 1));
     world.put(workload("victim", "cq", 4, 0));
     world.settle();
@@ -109,9 +112,7 @@ fn what_is_free_in_a_strict_queue_is_not_kept_for_who_comes_later() {
 /// What is promised in a strict queue is kept where who comes first cannot use it.
 #[test]
 fn who_comes_first_in_a_strict_queue_and_finds_nothing_takes_no_promise_away() {
-    let mut queue = ClusterQueue { strategy: QueueingStrategy::StrictFifo, ..queue(10) };
-    queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
-    let mut world = world(Settings::default(), queue);
+    let mut world = strict_world();
     world.put(workload("stays", "cq", 4, 200));
     world.put(workload("victim", "cq", 4, 0));
     world.settle();

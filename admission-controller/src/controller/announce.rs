@@ -61,11 +61,7 @@ impl Controller {
         reason: &'static str,
         note: &str,
     ) {
-        let version = match kind.group {
-            "" => kind.version.to_owned(),
-            group => format!("{group}/{}", kind.version),
-        };
-        let regarding = regarding(version.into(), kind.kind, &object.metadata);
+        let regarding = regarding(kind.api_version().into(), kind.kind, &object.metadata);
         self.events.publish(Event { regarding, severity, reason: reason.into(), note: note.to_owned() });
     }
 

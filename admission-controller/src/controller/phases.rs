@@ -54,7 +54,7 @@ impl Controller {
         let message = match reason {
             EvictReason::AdmissionCheck => {
                 let told = checks::told(&workload.status.admission_checks, CheckState::Retry);
-                words::truncated(format!("{message}: {told}"))
+                format!("{message}: {told}")
             }
             _ => message.to_owned(),
         };

@@ -369,12 +369,16 @@ impl Controller {
             }
             Ok(body)
         });
-        let can_be = composed.is_ok();
         match composed {
-            Ok(body) => self.create_workload_for(unit, job, body, versions),
-            Err(words) => self.cannot_compose(unit, job, &words),
+            Ok(body) => {
+                self.create_workload_for(unit, job, body, versions);
+                true
+            }
+            Err(words) => {
+                self.cannot_compose(unit, job, &words);
+                false
+            }
         }
-        can_be
     }
 
     /// Brings a Workload in line with its object: queue, priority, how many pods it is for, and whether it is wanted at all.

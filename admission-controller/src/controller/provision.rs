@@ -82,8 +82,8 @@ impl Controller {
         true
     }
 
-    /// Ends what was asked for with quota, nodes and places, and what came of it. Tells whether anything is left of that: the next reservation would
-    /// take it for its own.
+    /// Ends what was asked for with quota, nodes and places, and what came of it. Tells whether anything is left of that: the next
+    /// reservation would take it for its own.
     pub(super) fn take_back(&mut self, unit: &Unit, workload: &Workload) -> bool {
         let first = self.world.requests_of(workload).first().map(|request| (*request).clone());
         if let Some(request) = first {

@@ -47,8 +47,8 @@ impl Controller {
             if over {
                 self.take_back(unit, workload);
             }
-            let ends =
-                self.busy.contains_key(unit) || self.end(unit, Some(job).filter(|_| !over), Some(workload));
+            let job = Some(job).filter(|_| !over);
+            let ends = self.busy.contains_key(unit) || self.end(unit, job, Some(workload));
             if ends || (over && self.without_job(unit, workload, true)) {
                 return;
             }

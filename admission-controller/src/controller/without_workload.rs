@@ -8,24 +8,25 @@ use super::world::Unit;
 use crate::pods::prebuilt;
 use crate::reconcile::Job;
 
+const NOT_MANAGED: &str = "it is not managed: it names no queue, is part of another object, is left to another controller, or its \
+                           namespace is not selected";
+const RUNS: &str = "it runs without quota, and has to be suspended first; if it stays like that, it does not keep what is written to \
+                    suspend it";
+
 impl Controller {
     /// What is known of the jobs of this name, whatever their kinds. `told` are the events that the job got on that account.
     pub(super) fn without_workload(&self, namespace: &str, name: &str) -> Vec<Value> {
         let jobs = self.world.jobs_called(namespace, name).into_iter();
-        jobs.map(|stored| {
+        let known = jobs.map(|stored| {
             let (kind, message) = match stored {
                 StoredJob::Whole(job) => (job.kind, self.why_without_workload(job)),
-                StoredJob::Bare(job) => {
-                    (job.kind, "it is not managed: it names no queue, is part of another object, is left to another controller, or \
-                      its namespace is not selected"
-                        .to_owned())
-                }
+                StoredJob::Bare(job) => (job.kind, NOT_MANAGED.to_owned()),
             };
-            let told = self.told.get(&Unit::Job(stored.uid()));
-            let told = told.into_iter().flatten().map(|(reason, (message, _))| json!({ "reason": reason, "message": message }));
+            let told = self.told.get(&Unit::Job(stored.uid())).into_iter().flatten();
+            let told = told.map(|(reason, (message, _))| json!({ "reason": reason, "message": message }));
             json!({ "kind": kind.kind, "name": name, "message": message, "told": told.collect::<Vec<_>>() })
-        })
-        .collect()
+        });
+        known.collect()
     }
 
     fn why_without_workload(&self, job: &Job) -> String {
@@ -40,8 +41,7 @@ impl Controller {
         } else if let Some(name) = awaited {
             format!("it waits for Workload {name}, which it names and which does not exist; create that")
         } else if !view.suspended {
-            "it runs without quota, and has to be suspended first; if it stays like that, it does not keep what is written to suspend it"
-                .to_owned()
+            RUNS.to_owned()
         } else if view.active {
             "its pods from before have to end first".to_owned()
         } else {

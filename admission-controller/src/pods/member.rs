@@ -148,12 +148,9 @@ impl Member for JobObject {
     }
 
     fn role(&self) -> String {
-        match self.annotation(kueue::ROLE_HASH) {
-            "" => role::hash(&self.spec),
-            // Whatever it says of itself: others of that role are counted without.
-            _ if has_claims(&self.spec) => role::hash(&self.spec),
-            written => written.to_owned(),
-        }
+        let written = self.annotation(kueue::ROLE_HASH);
+        // With claims it is of a role of its own, whatever it says of itself: others of that one are counted without.
+        if written.is_empty() || has_claims(&self.spec) { role::hash(&self.spec) } else { written.to_owned() }
     }
 }
 

@@ -91,7 +91,8 @@ const REPLICAS: &str = "/spec/replicas";
 const LEADER: &str = "/spec/leaderWorkerTemplate/leaderTemplate";
 const WORKER: &str = "/spec/leaderWorkerTemplate/workerTemplate";
 
-/// More replicas are refused: each would have a Workload. Kueue's bound (`leaderworkerset_controller.go`).
+/// More replicas are refused: each would have a Workload, by whose name it is looked up whenever something happens to the set. Kueue's
+/// bound is a million (`leaderworkerset_controller.go`).
 const MAX_REPLICAS: i64 = 10_000;
 
 /// The entry of a kind.

@@ -32,7 +32,7 @@ pub fn evicted(
         (EvictReason::Deactivated, Some(target)) => (
             format!("{}{}", tokens::evicted::DEACTIVATED_DUE_TO, target.reason),
             target.reason.as_str(),
-            words::truncated(format!("{message} due to {}", target.message)),
+            format!("{message} due to {}", target.message),
         ),
         (EvictReason::PodsReadyTimeout(unready), _) => {
             (reason.token().to_owned(), unready.token(), message.to_owned())
@@ -169,7 +169,7 @@ pub fn withdrawn(view: &Workload, reason: &PendingReason, now: Timestamp) -> Val
 /// Why it is to be deactivated, which follows as soon as that is written. Time that it had is forgotten where it had too much:
 /// activated again, it starts from the beginning.
 pub fn deactivation_target(view: &Workload, reason: &'static str, message: &str, now: Timestamp) -> Value {
-    let change = Change::new(tokens::DEACTIVATION_TARGET, true, reason, words::truncated(message.to_owned()));
+    let change = Change::new(tokens::DEACTIVATION_TARGET, true, reason, message);
     let mut body = patch(view, &[change], now);
     let had_its_time = reason == tokens::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED;
     if had_its_time && view.status.accumulated_past_execution_time_seconds.is_some() {

@@ -20,7 +20,7 @@ pub fn cluster_queue(view: &ClusterQueue, report: &ClusterQueueReport, now: Time
             tokens::ACTIVE,
             false,
             inactive.token(),
-            words::truncated(format!("it admits nothing: {}", words::inactive(inactive))),
+            format!("it admits nothing: {}", words::inactive(inactive)),
         ),
     };
     let wanted = json!({

@@ -105,7 +105,7 @@ fn reservation_changes(view: &Workload, admission: &Admission) -> Vec<Change> {
     )];
     for kind in [tokens::EVICTED, tokens::PREEMPTED, tokens::BLOCKED_ON_PREEMPTION_GATES] {
         if let Some(before) = view.true_condition(kind) {
-            let message = words::truncated(format!("Previously: {}", before.message));
+            let message = format!("Previously: {}", before.message);
             changes.push(Change::new(kind, false, tokens::evicted::QUOTA_RESERVED, message));
         }
     }
@@ -365,8 +365,8 @@ pub fn pending(
 
 /// The end, well or not.
 pub fn finished(view: &Workload, reason: &str, message: &str, now: Timestamp) -> Value {
-    let message = if message.is_empty() { "the job has ended".to_owned() } else { message.to_owned() };
-    patch(view, &[Change::new(tokens::FINISHED, true, reason, words::truncated(message))], now)
+    let message = if message.is_empty() { "the job has ended" } else { message };
+    patch(view, &[Change::new(tokens::FINISHED, true, reason, message)], now)
 }
 
 /// The end of a slice of an elastic job whose quota another one has now.

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::Site;
 use super::jobs::set_existing_parent;
+use super::pods::has_parent;
 use super::review::Request;
 use crate::jobs::{JobKind, JobObject};
-use crate::pods::Member;
 use crate::surroundings::DEFAULT;
 
 /// Says of workers whose ranks follow that of their leader by how much they do, where they are not placed with it as a group.
@@ -32,8 +32,7 @@ fn escaped(key: &str) -> String {
 pub(super) fn in_labels(site: &Site, request: &Request) -> Value {
     let mut object = request.object.clone();
     let Ok(read) = serde_json::from_value::<JobObject>(object.clone()) else { return object };
-    let is_part =
-        site.config.is_part(&read.metadata) || !read.annotation(kueue::POD_SUSPENDING_PARENT).is_empty();
+    let is_part = site.config.is_part(&read.metadata) || has_parent(&read);
     if request.operation != "CREATE" || is_part {
         return object;
     }

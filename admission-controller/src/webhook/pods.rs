@@ -47,7 +47,8 @@ fn is_unmarked(config: &Configuration, pod: &JobObject) -> bool {
         && controller_of(&pod.metadata).is_some_and(Configuration::marks_pods)
 }
 
-fn has_parent(pod: &JobObject) -> bool {
+/// Whether its template says that it is of something that is managed.
+pub(super) fn has_parent(pod: &JobObject) -> bool {
     !pod.annotation(kueue::POD_SUSPENDING_PARENT).is_empty()
 }
 

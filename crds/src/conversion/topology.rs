@@ -72,7 +72,7 @@ pub enum TopologyError {
 /// v1beta1 → v1beta2. Values beyond the levels mean nothing, and are dropped.
 ///
 /// # Errors
-/// When a domain has fewer values than there are levels, or there are too many domains.
+/// When a domain has fewer values than there are levels, or there are too many domains or levels.
 pub fn pack(assignment: &v1beta1::TopologyAssignment) -> Result<TopologyAssignment, TopologyError> {
     let levels = assignment.levels.len();
     if levels > MAX_LEVELS {
@@ -193,7 +193,7 @@ fn all_equal<T: PartialEq>(items: &[T]) -> Option<&T> {
 /// beyond the levels or `domainCount` means nothing. One odd object must not keep a list of all from being read.
 ///
 /// # Errors
-/// When the lists of a slice are shorter than its `domainCount` or the levels, or there are too many domains.
+/// When the lists of a slice are shorter than its `domainCount` or the levels, or there are too many domains or levels.
 pub fn unpack(assignment: &TopologyAssignment) -> Result<v1beta1::TopologyAssignment, TopologyError> {
     let mut domains = Vec::new();
     if assignment.levels.len() > MAX_LEVELS {
