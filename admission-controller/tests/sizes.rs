@@ -347,6 +347,102 @@ fn on_a_node_of_ten_thousand_labels_is_decided_in_time() {
     });
 }
 
+/// Five thousand nodes of which each has labels of its own, and pods whose node affinity or tolerations name as much as is
+/// looked at, or more.
+#[test]
+fn among_many_nodes_is_decided_in_time() {
+    let node = |number: usize| {
+        let view = serde_json::from_value::<Node>(json!({
+            "metadata": { "name": format!("n{number}"), "labels": {
+                "kubernetes.io/hostname": format!("n{number}"), "example.com/serial": format!("s{number}"),
+            }},
+            "spec": { "taints": [{ "key": "gpu", "value": "v", "effect": "NoSchedule" }] },
+            "status": {
+                "allocatable": { "nvidia.com/gpu": "1", "pods": "1" },
+                "conditions": [{ "type": "Ready", "status": "True" }],
+            },
+        }));
+        view.unwrap()
+    };
+    let quota = json!({ "name": "nvidia.com/gpu", "nominalQuota": 1 });
+    let flavors = json!([{ "name": "f", "resources": [quota] }]);
+    let queue = cluster_queue(&[json!({ "coveredResources": ["nvidia.com/gpu"], "flavors": flavors })], None);
+    let mut events: Vec<Event> =
+        (0..5_000).map(|number| Event::Node(topology::node(&node(number)).unwrap())).collect();
+    events.push(Event::Topology("hosts".to_owned(), vec!["kubernetes.io/hostname".to_owned()]));
+    events.push(flavor("f", json!({ "topologyName": "hosts" })));
+    events.push(read_queue(&queue));
+    events.push(Event::Namespace("team".into(), Default::default()));
+    events.push(Event::LocalQueue(input::local_queue(&local_queue())));
+
+    let required = |terms: Vec<Value>| json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } } });
+    let term = |key: &str, operator: &str, values: Vec<String>| json!({ "matchExpressions": [{ "key": key, "operator": operator, "values": values }] });
+    let names = |count: usize| (0..count).map(|number| format!("m{number}")).collect::<Vec<_>>();
+    let any = json!([{ "operator": "Exists" }]);
+    let others = |count: usize| {
+        (0..count)
+            .map(|number| json!({ "key": format!("k{number}"), "operator": "Exists" }))
+            .collect::<Vec<_>>()
+    };
+    let hosts = |count: usize| {
+        required(
+            names(count).into_iter().map(|name| term("kubernetes.io/hostname", "In", vec![name])).collect(),
+        )
+    };
+    let compared = |count: usize| {
+        required((0..count).map(|at| term("example.com/serial", "Gt", vec![at.to_string()])).collect())
+    };
+    for (name, affinity, tolerations) in [
+        ("a term for each host", hosts(1_365), any.clone()),
+        ("a term for each host, too many", hosts(15_000), any.clone()),
+        (
+            "hosts in one term",
+            required(vec![term("kubernetes.io/hostname", "In", names(4_093))]),
+            any.clone(),
+        ),
+        (
+            "hosts in one term, too many",
+            required(vec![term("kubernetes.io/hostname", "In", names(50_000))]),
+            any.clone(),
+        ),
+        ("numbers", compared(1_365), any.clone()),
+        ("tolerations", json!({}), json!(others(4_096))),
+        ("tolerations, too many", json!({}), json!(others(10_000))),
+    ] {
+        let view: Workload = serde_json::from_value(json!({
+            "metadata": { "name": "w", "namespace": "team", "uid": "w", "resourceVersion": "7" },
+            "spec": { "queueName": "a", "podSets": [{
+                "name": "main", "count": 1,
+                "topologyRequest": { "required": "kubernetes.io/hostname" },
+                "template": { "spec": {
+                    "containers": [{ "name": "c", "resources": { "requests": { "nvidia.com/gpu": "1" } } }],
+                    "affinity": affinity, "tolerations": tolerations,
+                } },
+            }] },
+        }))
+        .unwrap();
+        let rules = Rules::of(&Configuration::default());
+        let (defaults, priorities) = (PodDefaults::default(), Priorities::default());
+        let mut engine = Engine::new(Settings::default());
+        events.iter().for_each(|event| engine.apply(event.clone()));
+        engine.decide(0);
+        let mut asked = 0;
+        let took = took(|| {
+            asked += 1;
+            let mut workload = input::workload((&view).into(), &view, &rules, &defaults, &priorities);
+            workload.priority = asked;
+            engine.apply(Event::Workload(Box::new(workload)));
+            assert_eq!(engine.decide(0).len(), 0, "{name}: no node suits");
+        });
+        let why = engine.take_reasons(10);
+        println!("{name}: {took:?}");
+        assert_eq!(why.len(), 1, "{name}: told once");
+        let says_so = format!("{:?}", why[0]).contains("TooManyConditions");
+        assert_eq!(says_so, name.ends_with("too many"), "{name}: {:?}", why[0]);
+        assert!(took < ALLOWED, "{name} took {took:?}");
+    }
+}
+
 /// Jobs and pods that are as large as can be, or have as much of something as anybody may: group, kind, and the object.
 fn large_jobs() -> Vec<(&'static str, (&'static str, &'static str), Value)> {
     let job = |spec: Value| {

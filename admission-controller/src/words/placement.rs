@@ -17,6 +17,12 @@ pub(super) fn reason(reason: &TopologyReason) -> String {
                 "the pods' node affinity is malformed where it names {key}; correct its operator and values"
             )
         }
+        TopologyReason::TooManyConditions { asked, most } => {
+            format!(
+                "the pods' node affinity and tolerations have {asked} terms, requirements, values and tolerations; at most \
+                {most} are compared with the nodes of a topology: give the nodes a label in common, and ask for that"
+            )
+        }
         TopologyReason::LevelNotGiven => LEVEL_NOT_GIVEN.to_owned(),
         TopologyReason::SelectorConflict(SelectorConflict { label, given, wanted }) => {
             format!(

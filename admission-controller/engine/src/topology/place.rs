@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::choose::Search;
 use super::filter::Filter;
+use super::request::MOST_CONDITIONS;
 use super::room::fill;
 use super::{
     Assignment, Exclusions, LayerRoom, PodSetRequest, Previous, Rules, SliceLayer, Spread, TopologyIndex,
@@ -214,6 +215,10 @@ impl TopologyIndex {
     pub(super) fn plan(&self, task: &Task<'_>, rules: Rules) -> Result<Plan, TopologyReason> {
         if let Some(conflict) = &task.set.conflict {
             return Err(TopologyReason::SelectorConflict(conflict.clone()));
+        }
+        let asked = task.set.conditions(rules.preferred_affinity);
+        if asked > MOST_CONDITIONS {
+            return Err(TopologyReason::TooManyConditions { asked, most: MOST_CONDITIONS });
         }
         if let Some(key) = task.set.malformed(rules.preferred_affinity) {
             return Err(TopologyReason::MalformedAffinity(key.into()));

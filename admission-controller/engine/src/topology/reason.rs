@@ -43,6 +43,13 @@ pub enum TopologyReason {
     LevelNotGiven,
     /// The pods' node affinity cannot be read where it names this label or field.
     MalformedAffinity(Arc<str>),
+    /// The pods' node affinity and tolerations are more than are compared with nodes.
+    TooManyConditions {
+        /// Terms, requirements, values and tolerations.
+        asked: usize,
+        /// How many may be.
+        most: usize,
+    },
     /// An admission check wants other nodes than the pods, or a check before it, do.
     SelectorConflict(SelectorConflict),
     /// A level for slices is named, but no size of a slice.

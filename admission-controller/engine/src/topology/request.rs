@@ -105,7 +105,22 @@ pub struct PodSetRequest {
     pub previous: Option<Previous>,
 }
 
+/// Conditions on nodes (terms, requirements, values, tolerations) that are looked at: each is compared with each node that differs in its
+/// labels, whenever places are sought, and 5,000 nodes shall delay nobody by 100 ms. Kueue has no bound.
+pub(super) const MOST_CONDITIONS: usize = 4_096;
+
 impl PodSetRequest {
+    /// How many terms, requirements, values and tolerations are compared with a node.
+    pub(super) fn conditions(&self, preferences: bool) -> usize {
+        let required = self.affinity.iter().flat_map(|affinity| &affinity.node_selector_terms);
+        let preferred = self.preferences.iter().filter(|_| preferences).map(|one| &one.term);
+        let terms = required.chain(preferred).map(|term| {
+            let requirements = term.match_expressions.iter().chain(&term.match_fields);
+            1 + requirements.map(|one| 1 + one.values.len()).sum::<usize>()
+        });
+        self.tolerations.len() + terms.sum::<usize>()
+    }
+
     /// What of its node affinity cannot be read, by label or field. Preferences count where they are looked at; one without weight
     /// or wish is none (`k8s.io/component-helpers`, `scheduling/corev1/nodeaffinity`).
     pub(super) fn malformed(&self, preferences: bool) -> Option<&str> {
