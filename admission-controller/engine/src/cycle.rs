@@ -280,10 +280,9 @@ impl Engine {
             let Some(shape) = self.workloads.get(order.who).map(|record| record.shape.clone()) else {
                 return;
             };
-            let leader = self.queues[id].parked.hopeless(&shape).filter(|leader| order.is_judged_by(leader));
-            let reason = leader.and_then(|leader| self.workloads.get(leader.who)?.said.clone());
-            let Some(reason) = reason else { return };
             let queue = &mut self.queues[id];
+            let judged = queue.parked.hopeless(&shape).is_some_and(|leader| order.is_judged_by(leader));
+            let Some(reason) = queue.parked.reason(&shape).filter(|_| judged).cloned() else { return };
             queue.active.remove(&order);
             queue.parked.insert(shape, order.clone());
             self.set_phase(order.who, Phase::Parked(id));

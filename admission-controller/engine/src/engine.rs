@@ -286,7 +286,7 @@ impl Engine {
         Some(NewReason {
             workload: record.workload.uid.clone(),
             cluster_queue: queue.map(|queue| self.queues[queue].name.clone()),
-            reason: record.said.clone()?,
+            reason: self.reason_of(who, record)?.clone(),
         })
     }
 

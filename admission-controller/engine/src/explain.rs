@@ -8,6 +8,7 @@ use crate::reason::PendingReason;
 use crate::record::{HoldState, Phase, Record};
 use crate::report::ClusterQueueReport;
 use crate::uid::Uid;
+use crate::workloads::WorkloadId;
 
 /// Where the engine sees one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +93,11 @@ impl Engine {
                 let order = self.order_of(who, record);
                 queue.active.before(&order, &queue.consumptions)
                     + queue.parked.before(&order, &queue.consumptions)
-                    + queue.claiming.range(..order).count()
+                    + queue
+                        .claiming
+                        .iter()
+                        .filter(|claim| queue.standing(claim) < queue.standing(&order))
+                        .count()
             }),
             _ => None,
         };
@@ -104,7 +109,7 @@ impl Engine {
             local_queue: record.local_queue.map(|id| self.local_queues[id].key.clone()),
             cluster_queue: self.leads_to(record),
             state,
-            reason: self.reason_of(record),
+            reason: self.reason_of(who, record).map(|reason| (**reason).clone()),
             ahead,
             awaits_places: self.second_pass.contains_key(&who),
         })
@@ -123,20 +128,26 @@ impl Engine {
         leaving
     }
 
-    /// Why it waits. What is parked behind its like waits for the same, and that one's numbers are the newest.
-    fn reason_of(&self, record: &Record) -> Option<PendingReason> {
-        if let Phase::Parked(name) = &record.phase {
-            let leader = self.queues[*name].parked.hopeless(&record.shape);
-            if let Some(leader) = leader.and_then(|order| self.workloads.get(order.who)) {
-                return leader.said.as_deref().cloned();
+    /// Why it waits. What is parked behind its like waits for the same, and what was found for that one last is the newest; unless it
+    /// may not displace whom its like may.
+    pub(crate) fn reason_of<'a>(
+        &'a self,
+        who: WorkloadId,
+        record: &'a Record,
+    ) -> Option<&'a Arc<PendingReason>> {
+        let of_its_like = match &record.phase {
+            Phase::Parked(queue) if !self.displacements.knows(who) => {
+                self.queues[*queue].parked.reason(&record.shape)
             }
-        }
-        record.said.as_deref().cloned()
+            _ => None,
+        };
+        of_its_like.or(record.said.as_ref())
     }
 
-    /// The reason that was last decided for its waiting.
+    /// The reason that was last found for its waiting.
     pub fn last_reason(&self, uid: &Uid) -> Option<&PendingReason> {
-        self.workloads.named(uid)?.said.as_deref()
+        let who = self.workloads.id(uid)?;
+        self.reason_of(who, self.workloads.get(who)?).map(|reason| &**reason)
     }
 
     /// Every known workload, by uid.

@@ -10,6 +10,7 @@ use crate::history::Consumption;
 use crate::input::{PodSet, Workload};
 use crate::local_queues::LocalQueueId;
 use crate::names::FlavorName;
+use crate::reason::PendingReason;
 use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 
@@ -143,7 +144,7 @@ impl Line {
 }
 
 /// By what those are in order who take turns.
-fn turn<'a>(order: &'a Order, consumptions: &Consumptions) -> (Consumption, &'a Order) {
+pub(crate) fn turn<'a>(order: &'a Order, consumptions: &Consumptions) -> (Consumption, &'a Order) {
     (consumption(consumptions, &order.lane), order)
 }
 
@@ -229,6 +230,8 @@ struct Alikes {
     loose: usize,
     /// Who of them was looked at since something changed, and did not fit: none after it does.
     hopeless: Option<Order>,
+    /// Why whoever was looked at last did not fit: why all of them wait.
+    reason: Option<Arc<PendingReason>>,
 }
 
 impl Parked {
@@ -242,11 +245,27 @@ impl Parked {
         }
     }
 
-    /// One that was looked at and did not fit.
-    pub(crate) fn insert_hopeless(&mut self, shape: Shape, order: Order) {
+    /// One that was looked at and did not fit. Returns its like, where they wait for something else now than was known before: new
+    /// numbers alone are not worth a write for each of them.
+    pub(crate) fn insert_hopeless(
+        &mut self,
+        shape: Shape,
+        order: Order,
+        reason: Arc<PendingReason>,
+    ) -> Vec<WorkloadId> {
         let alikes = self.0.entry(shape).or_default();
+        let before = alikes.reason.replace(reason);
+        let changed =
+            before.as_ref().map(|before| before.token()) != alikes.reason.as_ref().map(|now| now.token());
+        let like = alikes.line.iter().filter(|_| changed).map(|order| order.who).collect();
         alikes.hopeless = Some(order.clone());
         alikes.line.insert(order);
+        like
+    }
+
+    /// Why those of this shape wait.
+    pub(crate) fn reason(&self, shape: &Shape) -> Option<&Arc<PendingReason>> {
+        self.0.get(shape)?.reason.as_ref()
     }
 
     pub(crate) fn remove(&mut self, shape: &Shape, order: &Order) {

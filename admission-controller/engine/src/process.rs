@@ -457,6 +457,8 @@ impl Engine {
         let queue = &mut self.queues[head.queue];
         let strict = queue.is_strict() || blocks;
         let is_known = queue.blocked.as_ref() == Some(&head.order);
+        let reason = reason.into();
+        let mut like = Vec::new();
         let done = if flavors_left {
             // It stays at the head, and the next cycle tries the flavors that are left. One that is known to be blocked goes round
             // them for the sake of others only.
@@ -476,7 +478,7 @@ impl Engine {
                 // Its like may displace whom it may not displace again.
                 queue.parked.insert(shape, head.order.clone());
             } else {
-                queue.parked.insert_hopeless(shape, head.order.clone());
+                like = queue.parked.insert_hopeless(shape, head.order.clone(), Arc::clone(&reason));
             }
             self.set_phase(head.who(), Phase::Parked(head.queue));
             Done::Something
@@ -485,6 +487,7 @@ impl Engine {
             self.passed_over.insert(head.queue);
         }
         self.say(head.who(), reason);
+        self.unheard.extend(like);
         done
     }
 }

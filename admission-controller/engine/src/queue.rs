@@ -5,6 +5,7 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use crate::assign::Precedent;
+use crate::history::Consumption;
 use crate::input::{ClusterQueue, QueueingStrategy};
 use crate::line::{self, Consumptions, Line, Order, Parked, Shape};
 use crate::names::ClusterQueueName;
@@ -128,6 +129,14 @@ impl Queue {
         let head = self.active.first(&self.consumptions)?;
         let waits = |claim: &Order| line::is_before(claim, head, &self.consumptions);
         (!self.is_strict() || !self.claiming.iter().any(waits)).then_some(head)
+    }
+
+    /// Where one that waits stands: after those of LocalQueues that have used less, and after those who were promised room, whom nobody
+    /// overtakes but in a StrictFIFO queue (Kueue's `buildSnapshotSort` and `stickyMatches`, `pkg/cache/queue/cluster_queue.go`).
+    pub(crate) fn standing<'a>(&self, order: &'a Order) -> (Consumption, bool, &'a Order) {
+        let is_overtaken = self.is_strict() || !self.claiming.contains(order);
+        let (used, order) = line::turn(order, &self.consumptions);
+        (used, is_overtaken, order)
     }
 
     /// Who was promised room and comes after the head of a StrictFIFO queue, the last first. Nobody who might displace it: the two

@@ -281,10 +281,10 @@ impl Engine {
 
     /// Whether it is put back with one that asks for the same, and found nothing. A gate that is closed is no such thing.
     fn goes_with_its_like(&self, queue: &Queue, order: &Order) -> bool {
-        let shape = self.workloads.get(order.who).map(|record| &record.shape);
-        let Some(leader) = shape.and_then(|shape| queue.parked.hopeless(shape)) else { return false };
-        let said = self.workloads.get(leader.who).and_then(|leader| leader.said.as_deref());
-        let found_nothing = matches!(said, Some(PendingReason::NoFit(_)));
+        let Some(shape) = self.workloads.get(order.who).map(|record| &record.shape) else { return false };
+        let Some(leader) = queue.parked.hopeless(shape) else { return false };
+        let found_nothing =
+            matches!(queue.parked.reason(shape).map(|reason| &**reason), Some(PendingReason::NoFit(_)));
         self.settings.equivalence_hashing && found_nothing && order.is_judged_by(leader)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::input::StopPolicy;
-use crate::line::Line;
+use crate::line::Order;
 use crate::names::{ClusterQueueName, LocalQueueKey};
 use crate::uid::Uid;
 
@@ -26,17 +26,17 @@ pub struct Waiting {
 }
 
 impl Engine {
-    /// Everyone who waits in this ClusterQueue, first those for whom others have to leave (nobody overtakes them), then in
-    /// the order of their turns; also those who cannot be admitted as things are. `None` where no such object exists.
+    /// Everyone who waits in this ClusterQueue, in the order of their turns; also those who cannot be admitted
+    /// as things are. `None` where no such object exists.
     pub fn line_of(&self, name: &ClusterQueueName) -> Option<Vec<Waiting>> {
         let queue = self.known_queue(name).filter(|queue| queue.spec.is_some())?;
-        let aside = queue.aside.iter().filter_map(|who| Some((*who, self.workloads.get(*who)?)));
-        let mut others = Line::default();
-        aside.for_each(|(who, record)| others.insert(self.order_of(who, record)));
-        queue.active.iter().chain(queue.parked.orders()).for_each(|order| others.insert(order.clone()));
+        let aside = queue.aside.iter().filter_map(|who| Some(self.order_of(*who, self.workloads.get(*who)?)));
+        let aside: Vec<Order> = aside.collect();
+        let looked_at = queue.claiming.iter().chain(queue.active.iter()).chain(queue.parked.orders());
+        let mut in_order: Vec<&Order> = looked_at.chain(&aside).collect();
+        in_order.sort_by_cached_key(|order| queue.standing(order));
         let mut before = std::collections::BTreeMap::<LocalQueueKey, usize>::new();
-        let in_order = queue.claiming.iter().chain(others.in_turn(&queue.consumptions));
-        let waiting = in_order.filter_map(|order| {
+        let waiting = in_order.into_iter().filter_map(|order| {
             let workload = &self.workloads.get(order.who)?.workload;
             let local_queue = workload.queue.clone()?;
             let key = LocalQueueKey { namespace: workload.namespace.clone(), name: local_queue.clone() };

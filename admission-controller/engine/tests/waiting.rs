@@ -147,3 +147,59 @@ fn a_blocked_head_is_looked_at_again_when_others_borrow_what_it_may_take_back() 
     assert!(world.is_admitted("w"));
     assert_eq!(world.leaving(), names(&["x"]));
 }
+
+/// What the like of the first wait for is told to all of them when it becomes another thing, not to the first alone.
+#[test]
+fn who_asks_for_the_same_is_told_the_same() {
+    let mut world = world(Settings { block_admission: true, ..Settings::default() }, queue(8));
+    for (queued_at_ms, uid) in (0..).zip(["1", "2", "3", "4", "5"]) {
+        world.put(Workload { queued_at_ms, ..workload(uid, "cq", 4, 0) });
+    }
+    let ready = |world: &mut World, uid: &str| {
+        let one = world.workloads[&Uid::from(uid)].clone();
+        world.put(Workload { pods_ready: true, ..one });
+        world.settle();
+    };
+    let told = |world: &World, token: &str, uids: &[&str]| {
+        for uid in uids {
+            assert_eq!(world.reason(uid).token(), token, "{uid}");
+            let known = world.engine.explain(&(*uid).into()).unwrap().reason.unwrap();
+            assert_eq!(known.token(), token, "{uid} is explained");
+            assert_eq!(world.engine.last_reason(&(*uid).into()), Some(&known), "{uid} has one reason");
+        }
+    };
+    world.settle();
+    told(&world, "WaitingForPodsReady", &["2", "3", "4", "5"]);
+    ready(&mut world, "1");
+    assert!(world.is_admitted("2"));
+    ready(&mut world, "2");
+    told(&world, "WaitingForQuota", &["3", "4", "5"]);
+    // The first of them is gone, and those behind it still know.
+    world.standing("3", Standing::Finished);
+    world.settle();
+    told(&world, "WaitingForQuota", &["4", "5"]);
+}
+
+/// Who was promised room is shown first, unless somebody else has its turn before it.
+#[test]
+fn everybody_is_shown_where_its_turn_is() {
+    for (strategy, line) in [
+        (QueueingStrategy::BestEffortFifo, ["large", "first"]),
+        (QueueingStrategy::StrictFifo, ["first", "large"]),
+    ] {
+        let mut queue = ClusterQueue { strategy, ..queue(10) };
+        queue.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+        let mut world = world(Settings::default(), queue);
+        world.put(workload("victim", "cq", 4, 0));
+        world.settle();
+        world.put(workload("large", "cq", 8, 5));
+        world.settle();
+        world.put(workload("first", "cq", 11, 9));
+        world.settle();
+        let shown = world.engine.line_of(&"cq".into()).unwrap();
+        let shown: Vec<&str> = shown.iter().map(|one| &*one.name).collect();
+        assert_eq!(shown, line, "{strategy:?}");
+        let ahead = world.engine.explain(&"first".into()).unwrap().ahead;
+        assert_eq!(ahead, line.iter().position(|one| *one == "first"), "{strategy:?}");
+    }
+}

@@ -143,6 +143,7 @@ impl Story {
                     "{evictions} evictions among {} workloads",
                     self.world.workloads.len()
                 );
+                self.judge_what_is_told();
                 return self.judge_who_waits();
             }
             for decision in decisions {
@@ -189,6 +190,17 @@ impl Story {
         let simple = admitted.find(|uid| self.world.workloads[*uid].pod_sets.len() == 1);
         let evicts = decisions.iter().any(|one| matches!(one, Decision::Evict(_)));
         assert!(evicts || simple.is_none(), "{simple:?} waits: {:?}", self.world.pending);
+    }
+
+    /// Everybody was told what it waits for, and so was its like.
+    fn judge_what_is_told(&self) {
+        for (uid, told) in &self.world.pending {
+            let known = self.world.engine.last_reason(uid);
+            assert!(
+                known.is_none_or(|known| known.token() == told.token()),
+                "{uid} was told {told:?}, not {known:?}"
+            );
+        }
     }
 
     fn decide(&mut self) -> Vec<Decision> {
