@@ -177,6 +177,27 @@ async fn every_replica_answers() {
     }
 }
 
+/// Also of a queue that came after its jobs, and after the standby.
+#[tokio::test(start_paused = true)]
+async fn every_replica_knows_of_a_new_queue() {
+    let world = busy().await;
+    world.start("layer1-standby");
+    world.settle().await;
+    let local =
+        json!({ "metadata": { "name": "late", "namespace": "team" }, "spec": { "clusterQueue": "late" } });
+    world.create("kueue.x-k8s.io", "localqueues", local).await;
+    world.pytorch("early", "late", 1).await;
+    world.settle().await;
+    let late =
+        json!({ "metadata": { "name": "late" }, "spec": { "namespaceSelector": {}, "stopPolicy": "None" } });
+    world.create("kueue.x-k8s.io", "clusterqueues", late).await;
+    world.settle().await;
+    for _ in 0..20 {
+        let path = format!("{GROUP}/v1beta2/clusterqueues/late/pendingworkloads");
+        assert_eq!(positions(&ask(&world, &path).await.unwrap()), [("early".to_owned(), 0, 0)]);
+    }
+}
+
 /// However many ask at a time, they are answered or told to come again, and decisions go on.
 #[tokio::test(start_paused = true)]
 async fn a_crowd_is_told_to_come_again() {

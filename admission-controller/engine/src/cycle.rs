@@ -123,6 +123,16 @@ impl Engine {
         self.tell()
     }
 
+    /// What is done in its place where nobody may decide: whatever waits is put where it belongs, so that questions about it are
+    /// answered in full, and what would be told of it is forgotten. Who decides later works everything out anew
+    /// ([`Engine::forget_what_was_said`]).
+    pub fn stand_by(&mut self, now_ms: i64) {
+        self.tell_time(now_ms);
+        self.reconfigure();
+        self.unsaid.clear();
+        self.take_touched();
+    }
+
     /// Whether the last call of [`Engine::decide`] stopped before everything was looked at.
     pub fn has_more(&self) -> bool {
         self.cut_short

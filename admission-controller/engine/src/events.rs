@@ -11,7 +11,7 @@ use crate::line::Shape;
 use crate::names::{ClusterQueueName, FlavorName, LocalQueueKey};
 use crate::record::{HoldState, Phase, Record};
 use crate::slices::replaced_key;
-use crate::tree::NodeName;
+use crate::tree::{NodeId, NodeName};
 use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 
@@ -85,12 +85,14 @@ impl Engine {
                 }
             }
             Event::Namespace(name, labels) => {
-                if self.namespaces.insert(name, labels.clone()) != Some(labels) {
-                    self.reconfigured = true;
+                if self.namespaces.insert(Arc::clone(&name), labels.clone()) != Some(labels) {
+                    self.namespace_changed(&name);
                 }
             }
             Event::NamespaceGone(name) => {
-                self.reconfigured |= self.namespaces.remove(&name).is_some();
+                if self.namespaces.remove(&name).is_some() {
+                    self.namespace_changed(&name);
+                }
             }
             Event::Workload(workload) => self.upsert_workload(*workload),
             Event::Requests(uid, pod_sets, defect) => {
@@ -104,6 +106,28 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Who waits where its namespace is no longer served, or may be served now, is placed anew: namespaces come and go all the time, and
+    /// are nothing to others.
+    fn namespace_changed(&mut self, namespace: &str) {
+        if self.reconfigured {
+            return;
+        }
+        let is_concerned = |record: &Record| match &record.phase {
+            Phase::Aside(_) => true,
+            Phase::Queued(queue) | Phase::Parked(queue) => !self.is_served_by(*queue, namespace),
+            Phase::Claiming(claim) => !self.is_served_by(claim.queue, namespace),
+            Phase::Holding(_) | Phase::Finished => false,
+        };
+        let all = self.workloads.in_order().filter(|(_, record)| &*record.workload.namespace == namespace);
+        let concerned: Vec<WorkloadId> =
+            all.filter(|(_, record)| is_concerned(record)).map(|(who, _)| who).collect();
+        concerned.into_iter().for_each(|who| self.replace(who));
+    }
+
+    fn is_served_by(&self, queue: NodeId, namespace: &str) -> bool {
+        self.queues[queue].spec.as_ref().is_some_and(|spec| self.serves(spec, namespace))
     }
 
     fn nodes_changed(&mut self, flavors: &[FlavorName]) {

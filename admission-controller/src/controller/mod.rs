@@ -226,9 +226,19 @@ impl Controller {
                 self.decide();
                 self.announce_cohorts();
                 self.pump();
+            } else if !self.leads {
+                self.stand_by();
             }
         }
         self.writes.drain().await;
+    }
+
+    /// Whoever leads later looks at everything.
+    fn stand_by(&mut self) {
+        self.world.dirty.clear();
+        if self.is_synced {
+            self.engine.stand_by(self.ctx.clock.unix_millis());
+        }
     }
 
     /// What was decided before all lists were there rests on a part of them: a LocalQueue that is listed after its Workloads was

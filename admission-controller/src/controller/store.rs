@@ -213,6 +213,14 @@ impl<V: Object> Store<V> {
         self.synced
     }
 
+    /// The object that a change is about, as it is or was.
+    pub(super) fn told_of<'a>(&'a self, delta: &'a Delta<V>) -> Option<&'a V> {
+        match delta {
+            Delta::Upsert(uid) => self.get(uid),
+            Delta::Gone(object) => Some(object),
+        }
+    }
+
     pub(super) fn get(&self, uid: &Uid) -> Option<&V> {
         self.shared(uid).map(|item| &**item)
     }

@@ -130,6 +130,8 @@ pub(crate) struct World {
     config: Configuration,
     pub(super) rules: Rules,
     defaults: PodDefaults,
+    /// Whether they have changed since Workloads were read.
+    defaults_are_new: bool,
     /// What webhooks look at.
     surroundings: watch::Sender<Surroundings>,
     pub(super) ground: Ground,
@@ -242,17 +244,26 @@ impl World {
                 self.priorities_changed();
             }
             Seen::LimitRange(change) => {
-                if !self.limit_ranges.take(change).is_empty() {
+                let deltas = self.limit_ranges.take(change);
+                let namespaces: BTreeSet<String> = deltas
+                    .iter()
+                    .filter_map(|delta| self.limit_ranges.told_of(delta)?.metadata.namespace.clone())
+                    .collect();
+                if !namespaces.is_empty() {
                     self.defaults.set_ranges(self.limit_ranges.iter());
-                    self.defaults_changed(engine);
+                    self.defaults_changed(engine, |namespace| namespaces.contains(namespace));
                 }
             }
             Seen::RuntimeClass(change) => {
                 if !self.runtime_classes.take(change).is_empty() {
                     self.defaults.set_classes(self.runtime_classes.iter());
-                    self.defaults_changed(engine);
+                    self.defaults_changed(engine, |_| true);
                 }
             }
+        }
+        if self.defaults_are_new && self.is_synced() {
+            self.defaults_are_new = false;
+            self.defaults_changed(engine, |_| true);
         }
     }
 
@@ -335,8 +346,13 @@ impl World {
         }
     }
 
-    fn defaults_changed(&mut self, engine: &mut Engine) {
-        for kept in self.workloads.iter() {
+    /// What pods ask for in these namespaces may have changed. While lists come in it is worked out once, at the end.
+    fn defaults_changed(&mut self, engine: &mut Engine, concerns: impl Fn(&str) -> bool) {
+        if !self.is_synced() {
+            self.defaults_are_new = true;
+            return;
+        }
+        for kept in self.workloads.iter().filter(|kept| concerns(kept.namespace())) {
             let workload = self.read(kept, &kept.view());
             engine.apply(Event::Requests(workload.uid, workload.pod_sets, workload.seldom.defect.clone()));
         }
