@@ -68,6 +68,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const WATCH_SECONDS: u32 = 290;
 /// After the server should have ended the watch, how much longer to wait before the connection counts as dead.
 const IDLE_MARGIN: Duration = Duration::from_secs(5);
+/// A watch that asked for bookmarks gets one a minute (`bookmarkFrequency` of the watch cache), and may wait half as long again: longer
+/// silence means that the connection died unnoticed, and where it did not, resuming costs one request.
+const LONGEST_SILENCE: Duration = Duration::from_secs(90);
 /// A watch that ended sooner than this and told nothing counts as a failure, so that a broken proxy is not asked in a tight
 /// loop. One that told something is resumed at once: a busy server ends watches that it cannot serve in time.
 const SHORT_WATCH: Duration = Duration::from_secs(2);
@@ -410,7 +413,8 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
         mut lines: Pin<Box<dyn AsyncBufRead + Send>>,
         silent_since: Option<Instant>,
     ) -> Result<State, (Trouble, State)> {
-        let idle = Duration::from_secs(self.watch_seconds().into()) + IDLE_MARGIN;
+        let ends = Duration::from_secs(self.watch_seconds().into()) + IDLE_MARGIN;
+        let idle = if self.config.bookmarks { ends.min(LONGEST_SILENCE) } else { ends };
         let mut line = Vec::new();
         let mut bounded = (&mut lines).take(MAX_LINE);
         let read = bounded.read_until(b'\n', &mut line);

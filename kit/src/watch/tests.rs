@@ -196,7 +196,7 @@ async fn a_silent_connection_is_given_up() {
     ]);
     assert_eq!(told(&mut start(&ctx), 3).await, ["restarted", "synced", "+a"]);
     let times: Vec<_> = asked.lock().unwrap().iter().map(|(time, _)| time.as_second()).collect();
-    assert_eq!(times[2] - times[1], 295);
+    assert_eq!(times[2] - times[1], 90);
 }
 
 #[tokio::test(start_paused = true)]

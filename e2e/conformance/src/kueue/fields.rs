@@ -46,6 +46,7 @@ const FIELDS: &[(&str, &[&str])] = &[
     (
         "flavorassigner.TestIsNoFitDueToCapacityAndLimits",
         &[
+            "allowedFlavors",
             "cq",
             "cqUsage",
             "podSet",

@@ -193,6 +193,13 @@ fn deleted(case: &Case) -> Verdict {
     compare(tc, &found)
 }
 
+/// The annotation of a workload that may have these flavors only; none where nothing is said of them.
+fn allowing(flavors: &Value) -> Value {
+    let Some(flavors) = flavors.as_array() else { return Value::Null };
+    let names: Vec<&str> = flavors.iter().filter_map(Value::as_str).collect();
+    json!({ "kueue.x-k8s.io/workload-allowed-resource-flavors": names.join(",") })
+}
+
 fn allowed(case: &Case) -> Verdict {
     let tc = case.tc();
     let mut world = World::under(&file(tc, json!({ "featureGates": { "ConcurrentAdmission": true } })));
@@ -206,17 +213,10 @@ fn allowed(case: &Case) -> Verdict {
             "flavors": flavors,
         }],
     }}]}));
-    let names: Option<Vec<&str>> = tc["allowedFlavors"]
-        .as_array()
-        .map(|names| names.iter().map(|name| name.as_str().unwrap()).collect());
-    let annotations = names.map_or(
-        Value::Null,
-        |names| json!({ "kueue.x-k8s.io/workload-allowed-resource-flavors": names.join(",") }),
-    );
     let pod_sets = json!([{ "name": "main", "count": 1, "template": { "spec": {
         "containers": [{ "name": "c", "resources": { "requests": { "cpu": "2" } } }],
     }}}]);
-    let pending = Pending { pod_sets, annotations, ..Pending::default() };
+    let pending = Pending { pod_sets, annotations: allowing(&tc["allowedFlavors"]), ..Pending::default() };
     let found = find(&mut world, "cq", &pending, &Value::Null);
     let mut differences = Differences::default();
     differences.number("mode", mode(found.mode()), &tc["wantRepMode"]);
@@ -335,6 +335,7 @@ fn no_fit(case: &Case) -> Verdict {
     world.usage(&json!({ name_of(queue): tc["cqUsage"] }));
     let pending = Pending {
         pod_sets: json!([tc["podSet"]]),
+        annotations: allowing(&tc["allowedFlavors"]),
         replaced: replaced(&tc["replaceWl"]),
         ..Pending::default()
     };

@@ -163,15 +163,17 @@ fn configuration(case: &str, gates: &Value) -> Configuration {
                 json!({ "nvidia.com/total-vgpumem": "1" })
             ),
         ]),
-        "transformAllowanceUnderIt" => json!([
-            multiplied(
-                "nvidia.com/gpumem",
-                "Replace",
-                "nvidia.com/gpu",
-                json!({ "quota.example.com/gpu-memory-overage": "1" })
-            ),
-            one("nvidia.com/gpu", "Retain", json!({ "quota.example.com/gpu-memory-overage": "-1024" })),
-        ]),
+        "transformAllowanceUnderIt" | "transformAllowanceExactlyAtIt" | "transformAllowanceAboveIt" => {
+            json!([
+                multiplied(
+                    "nvidia.com/gpumem",
+                    "Replace",
+                    "nvidia.com/gpu",
+                    json!({ "quota.example.com/gpu-memory-overage": "1" })
+                ),
+                one("nvidia.com/gpu", "Retain", json!({ "quota.example.com/gpu-memory-overage": "-1024" })),
+            ])
+        }
         "transformAllowanceDoesNotReachADirectRequest" => {
             json!([one("example.com/credit", "Replace", json!({ "example.com/gpu": "-1" }))])
         }
@@ -183,6 +185,16 @@ fn configuration(case: &str, gates: &Value) -> Configuration {
                 json!({ "example.com/gpu": "1" })
             )])
         }
+        "transformOutputSharingANameWithARequestIsAdded" => {
+            json!([one("example.com/credit", "Replace", json!({ "example.com/gpu": "1" }))])
+        }
+        "transformOutputSharingANameWithItsRetainedInputIsAdded" => {
+            json!([one("example.com/gpu", "Retain", json!({ "example.com/gpu": "5" }))])
+        }
+        "transformMilliValues" => json!([
+            one("cpu", "Replace", json!({ "example.com/cpu-credits": "3000" })),
+            one("memory", "Replace", json!({ "example.com/memory-credits": "3m" })),
+        ]),
         "transformProductPastTheRangeIsNotFlooredAway" => {
             json!([one("example.com/credit", "Replace", json!({ "example.com/gpu": "10000000000" }))])
         }
