@@ -18,6 +18,8 @@ const STEPS: usize = 60;
 struct Story {
     world: World,
     queues: BTreeMap<String, ClusterQueue>,
+    /// Whether victims are chosen by shares.
+    is_fair: bool,
     rng: fastrand::Rng,
     next: u32,
     now_ms: i64,
@@ -51,8 +53,8 @@ impl Story {
         let turns = AdmissionFairSharing { half_life_ms: 500, sampling_ms: 100, weights: BTreeMap::new() };
         let admission_fair_sharing = rng.bool().then_some(turns);
         let settings = Settings { fair_sharing, admission_fair_sharing, ..Settings::default() };
-        let world = World::with(settings, events);
-        Self { world, queues, rng, next: 0, now_ms: 1_000, shrunk: false, told: BTreeMap::new() }
+        let (is_fair, world) = (fair_sharing.is_some(), World::with(settings, events));
+        Self { world, queues, is_fair, rng, next: 0, now_ms: 1_000, shrunk: false, told: BTreeMap::new() }
     }
 
     fn step(&mut self) {
@@ -143,7 +145,9 @@ impl Story {
         assert!(self.world.engine.decide(self.now_ms).is_empty(), "does not come to rest");
         self.world.take_reasons();
         self.judge_who_waits();
+        self.judge_who_may_preempt();
         self.judge_reports();
+        self.shrunk &= !self.allowed(&self.used(&[]));
     }
 
     /// What is said to be untouched is told as before.
@@ -308,6 +312,102 @@ impl Story {
             assert!(!self.allowed(&with), "{} waits although it fits: {refused:?}", one.uid);
         }
     }
+
+    /// At rest, nobody waits for whom others might be told to leave: of its own queue, so that it fits, borrowing or not; or of others
+    /// as well that borrow, so that it fits within what its queue has of its own, in whatever order they are told.
+    fn judge_who_may_preempt(&self) {
+        let is_plain = !self.is_fair
+            && self.queues.values().all(|queue| queue.strategy == QueueingStrategy::BestEffortFifo);
+        let comes_to_rest = |uid: &Uid| {
+            let state = self.world.engine.explain(uid).unwrap().state;
+            !matches!(state, WorkloadState::Claiming(_) | WorkloadState::Leaving(..))
+        };
+        if !is_plain || !self.world.engine.workloads().all(comes_to_rest) {
+            return;
+        }
+        for me in self.world.workloads.values().filter(|one| one.standing == Standing::Pending) {
+            let mine = self.queue_of(&me.uid);
+            let queue = &self.queues[mine];
+            // Who asks for more than its queue has of its own displaces nobody, unless it may while borrowing.
+            let may_preempt = me.pod_sets[0].count <= self.nominal(mine)
+                || queue.preemption.borrow_within_cohort != BorrowWithinCohort::Never;
+            if !may_preempt || queue.admission_mode == AdmissionMode::UsageBasedFairSharing {
+                continue;
+            }
+            let (own, others) = self.victims_of(me);
+            let fits = |mut used: BTreeMap<String, i64>, borrowing: bool| {
+                *used.get_mut(mine).unwrap() += me.pod_sets[0].count;
+                (borrowing || used[mine] <= self.nominal(mine)) && self.allowed(&used)
+            };
+            let why = &self.world.pending[&me.uid];
+            assert!(
+                own.is_empty() || !fits(self.used(&own), true),
+                "{} may displace {own:?}: {why:?}",
+                me.uid
+            );
+            let is_under = self.used(&[])[mine] < self.nominal(mine);
+            if is_under && (1..5).contains(&others.len()) {
+                let mut told = others.clone();
+                let fits =
+                    permutations(&mut told, 0).iter().all(|order| fits(self.without(&own, order), false));
+                assert!(!fits, "{} may displace {own:?} and {others:?}: {why:?}", me.uid);
+            }
+        }
+    }
+
+    /// Whom it may displace: of its own queue, and of those that borrow.
+    fn victims_of(&self, me: &Workload) -> (Vec<Uid>, Vec<Uid>) {
+        let mine = self.queue_of(&me.uid);
+        let policy = self.queues[mine].preemption;
+        let holding =
+            self.world.workloads.values().filter(|one| matches!(one.standing, Standing::Reserved { .. }));
+        let (own, others): (Vec<&Workload>, Vec<&Workload>) =
+            holding.partition(|one| self.holds_in(one) == mine);
+        let may = |it: &&Workload| match policy.within_cluster_queue {
+            WithinClusterQueue::Never => false,
+            WithinClusterQueue::LowerPriority => it.priority < me.priority,
+            WithinClusterQueue::LowerOrNewerEqualPriority => {
+                (it.priority, -it.queued_at_ms) < (me.priority, -me.queued_at_ms)
+            }
+        };
+        let may_reclaim = |it: &&Workload| match policy.reclaim_within_cohort {
+            ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset => false,
+            ReclaimWithinCohort::LowerPriority => it.priority < me.priority,
+            ReclaimWithinCohort::Any => true,
+        };
+        let uids = |all: Vec<&Workload>| all.into_iter().map(|one| one.uid.clone()).collect();
+        (uids(own.into_iter().filter(may).collect()), uids(others.into_iter().filter(may_reclaim).collect()))
+    }
+
+    fn holds_in(&self, one: &Workload) -> &str {
+        let Standing::Reserved { admission, .. } = &one.standing else { return "" };
+        self.queues.keys().find(|name| *name == admission.cluster_queue.as_str()).map_or("", String::as_str)
+    }
+
+    /// What is used when these are gone, and of those in this order whoever borrows when its turn comes.
+    fn without(&self, own: &[Uid], others: &[Uid]) -> BTreeMap<String, i64> {
+        let mut gone = own.to_vec();
+        for it in others {
+            let theirs = self.holds_in(&self.world.workloads[it]);
+            if self.used(&gone)[theirs] > self.nominal(theirs) {
+                gone.push(it.clone());
+            }
+        }
+        self.used(&gone)
+    }
+}
+
+fn permutations(all: &mut Vec<Uid>, from: usize) -> Vec<Vec<Uid>> {
+    if from + 1 >= all.len() {
+        return vec![all.clone()];
+    }
+    let mut found = Vec::new();
+    for next in from..all.len() {
+        all.swap(from, next);
+        found.extend(permutations(all, from + 1));
+        all.swap(from, next);
+    }
+    found
 }
 
 fn random_queue(rng: &mut fastrand::Rng, name: &str) -> ClusterQueue {
