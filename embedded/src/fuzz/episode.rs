@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::checks::{self, Checks};
 use super::faults::{Crashes, Later};
 use super::invariants::{Checker, FOREIGN_CONDITION, Holding, Violation};
+use super::meddlers::Meddling;
 use super::panics;
 use super::scenario::{Act, CALM_AFTER, LENGTH, Scenario};
 use super::trouble::Trouble;
@@ -353,6 +354,7 @@ impl Episode {
             Act::Patch { object, patch } => objects::patch(&self.user, &object, &patch).await,
             Act::Describe { job, workload } => self.describe(&job, workload).await,
             Act::DeletePod { index } => self.delete_pod(index).await,
+            Act::Meddle { index, how } => self.meddle(index, how).await,
             Act::ForeignCondition => self.foreign_conditions().await,
             Act::CheckSleeps { check, asleep } => {
                 if let Some(checks) = &mut self.checks {
@@ -384,6 +386,28 @@ impl Episode {
         match pods.get(index % pods.len().max(1)) {
             Some(pod) => objects::delete(&self.user, pod.value()).await,
             None => Ok(()),
+        }
+    }
+
+    async fn meddle(&self, index: usize, how: Meddling) -> Result<(), objects::ManifestError> {
+        let all = self.stack.cluster.store("observer").list(&workloads(), None);
+        let active = |active: bool| serde_json::json!({ "spec": { "active": active } });
+        let chosen = all.get(index % all.len().max(1));
+        match how {
+            Meddling::Reactivate => {
+                for one in all.iter().filter(|one| one.value()["spec"]["active"] == false) {
+                    objects::patch(&self.user, one.value(), &active(true)).await?;
+                }
+                Ok(())
+            }
+            Meddling::Deactivate => match chosen {
+                Some(one) => objects::patch(&self.user, one.value(), &active(false)).await,
+                None => Ok(()),
+            },
+            Meddling::Delete => match chosen {
+                Some(one) => objects::delete(&self.user, one.value()).await,
+                None => Ok(()),
+            },
         }
     }
 

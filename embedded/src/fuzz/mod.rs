@@ -9,6 +9,7 @@ mod estate;
 mod faults;
 pub mod invariants;
 mod manifests;
+pub mod meddlers;
 pub mod panics;
 mod prebuilt;
 mod rush;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::elastic;
 use super::estate::{self, Estate};
 use super::manifests as make;
+use super::meddlers::{MEDDLERS, Meddling};
 use super::prebuilt;
 use super::rush::Rush;
 use super::trouble::{self, Trouble};
@@ -82,6 +83,13 @@ pub enum Act {
     DeletePod {
         /// Index into them, in the order of their names; taken modulo their number.
         index: usize,
+    },
+    /// Does something to one of the Workloads that are there.
+    Meddle {
+        /// Index into them, in the order of their names; taken modulo their number.
+        index: usize,
+        /// What.
+        how: Meddling,
     },
     /// The controller of an admission check stops answering, or goes on.
     CheckSleeps {
@@ -166,6 +174,7 @@ impl Scenario {
             story.extend(elastic::JOBS.draw(seed, &queues));
         }
         story.extend(prebuilt::JOBS.draw(seed, &queues));
+        story.extend(MEDDLERS.draw(seed, &queues));
         story.sort_by_key(|(at, _)| *at);
         trouble.sort_by_key(|(at, _)| *at);
         let mut admission = Configuration {
