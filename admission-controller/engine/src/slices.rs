@@ -98,10 +98,17 @@ impl Engine {
         replaces && self.needed(who, queue, admission) != *usage
     }
 
+    /// Whether pods stay where they are when their job grows (Kueue `WorkloadsTopologyRequests`): slices of such a job are placed upon one
+    /// another. Others that replace a workload find places beside it.
+    pub(crate) fn is_placed_upon_another(&self, workload: &Workload) -> bool {
+        self.settings.topology.rules.elastic && workload.seldom.elastic
+    }
+
     /// The places that a workload takes beside what others have: of a slice that is placed upon the one to which it adds,
     /// only those of pods that come.
     pub(crate) fn places_beside(&self, who: WorkloadId, queue: NodeId, places: &Places) -> Places {
-        let may_stay = self.settings.topology.rules.elastic && !places.is_empty();
+        let workload = self.workloads.get(who).map(|record| &record.workload).filter(|_| !places.is_empty());
+        let may_stay = workload.is_some_and(|workload| self.is_placed_upon_another(workload));
         let before = may_stay.then(|| self.adds_to(who, queue)).flatten();
         let before = before.and_then(|(old, _)| self.holding(old));
         before.map_or_else(|| Arc::clone(places), |before| more_than(places, &before.places))

@@ -125,7 +125,7 @@ fn a_slice_of_a_job_adds_whole_slices_to_the_places_of_the_one_before() {
         world.put(in_pairs(before, None));
         world.settle();
         let first = held(&world, "one").unwrap().topology.clone().unwrap();
-        let seldom = Seldom { replaces: Some("one".into()), ..Seldom::default() };
+        let seldom = Seldom { replaces: Some("one".into()), elastic: true, ..Seldom::default() };
         let next = Workload { uid: "two".into(), name: "two".into(), ..in_pairs(after, None) };
         world.put(Workload { seldom: seldom.into(), ..next });
         world.settle();

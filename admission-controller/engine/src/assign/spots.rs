@@ -140,8 +140,7 @@ impl Scan<'_> {
     /// are placed upon one another, and only there.
     fn is_resized_in_a_domain(&self, workload: &Workload, pod_set: &PodSet) -> bool {
         let spread = pod_set.topology.as_ref().map(|wish| &wish.spread);
-        self.engine.settings.topology.rules.elastic
-            && workload.seldom.elastic
+        self.engine.is_placed_upon_another(workload)
             && matches!(spread, Some(Spread::Required(_) | Spread::Preferred(_)))
     }
 
@@ -185,7 +184,7 @@ impl Scan<'_> {
                     false => Previous::Failed { assignment, node: Arc::clone(node) },
                 }
             });
-        let previous = previous.or_else(|| self.places_before(pod_set).map(Previous::Slice));
+        let previous = previous.or_else(|| self.places_before(workload, pod_set).map(Previous::Slice));
         PodSetRequest {
             count: found.count,
             per_pod: (*pod_set.pod_requests).clone(),
@@ -202,8 +201,8 @@ impl Scan<'_> {
     }
 
     /// The places of the slice to which it adds, where slices are placed upon one another.
-    fn places_before(&self, pod_set: &PodSet) -> Option<super::Topology> {
-        let before = self.ask.replaced.filter(|_| self.engine.settings.topology.rules.elastic)?;
+    fn places_before(&self, workload: &Workload, pod_set: &PodSet) -> Option<super::Topology> {
+        let before = self.ask.replaced.filter(|_| self.engine.is_placed_upon_another(workload))?;
         let before = before.pod_sets.iter().find(|one| one.name == pod_set.name)?;
         before.topology.as_deref().cloned()
     }
