@@ -41,7 +41,9 @@ pub fn request(
         Some((level, size)) => (Some(level), Some(number(size)?)),
         None => (None, None),
     };
-    let silent = !bound && unconstrained.is_none() && slice_level.is_none() && constraints.is_empty();
+    // Layers that are not looked at are a wish all the same.
+    let names_layers = annotations.contains_key(kueue::PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS);
+    let silent = !bound && unconstrained.is_none() && slice_level.is_none() && !names_layers;
     if silent && *ranks == Ranks::default() {
         return Ok(None);
     }
@@ -148,6 +150,9 @@ mod tests {
         let made = |has_layers| request(&annotations, &Ranks::default(), has_layers).unwrap().unwrap();
         assert_eq!(made(false).pod_set_slice_size, Some(4));
         assert_eq!(made(false).pod_set_slice_required_topology_constraints.len(), 0);
+        let bare = prefixed(&json!({ "podset-slice-required-topology-constraints": "what nobody reads" }));
+        let bare = request(&bare, &Ranks::default(), false).unwrap();
+        assert_eq!(bare.map(|bare| json!(bare)), Some(json!({})));
         assert_eq!(made(true).pod_set_slice_size, None);
         assert_eq!(made(true).pod_set_slice_required_topology_constraints.len(), 1);
     }
