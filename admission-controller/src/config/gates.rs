@@ -46,6 +46,9 @@ pub struct FeatureGates {
     /// `TASReplaceNodeOnPodTermination`: a node that is not ready has failed as soon as the pods on it end.
     #[serde(rename = "TASReplaceNodeOnPodTermination")]
     pub tas_replace_on_pod_termination: bool,
+    /// `TASReplaceNodeDueToNotReadyOverFixedTime`: a node that has not been ready for 30 seconds has failed, whatever its pods do.
+    #[serde(rename = "TASReplaceNodeDueToNotReadyOverFixedTime")]
+    pub tas_replace_over_fixed_time: bool,
     /// `TASReplaceNodeOnNodeTaints`: a node has failed, too, that has a taint which the pods on it do not tolerate.
     #[serde(rename = "TASReplaceNodeOnNodeTaints")]
     pub tas_replace_on_taints: bool,
@@ -117,6 +120,7 @@ impl Default for FeatureGates {
             tas_failed_node_replacement: true,
             tas_fail_fast: placement.fail_fast,
             tas_replace_on_pod_termination: true,
+            tas_replace_over_fixed_time: false,
             tas_replace_on_taints: true,
             tas_overlapping_flavors: placement.shared_nodes,
             skip_reassignment_for_pod_owned_workloads: placement.keep_single_pods,

@@ -70,7 +70,6 @@ const NOTHING: &[&str] = &[
     "TASCacheNodeMatchResults",
     "TASCacheTopologyTree",
     "TASCachingRemainingResources",
-    "TASReplaceNodeDueToNotReadyOverFixedTime",
     "TLSOptions",
     "VectorizedResourceRequests",
     "WorkloadRequestUseMergePatch",

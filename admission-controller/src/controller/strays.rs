@@ -28,7 +28,8 @@ use crate::pods::POD;
 use crate::status::whole_second;
 use crate::{input, reclaimable, topology};
 
-/// A node that is not ready has so long to come back, where its pods' end is not waited for: Kueue's `NodeFailureDelay`.
+/// A node that is not ready has so long to come back, where that does not go by the end of its pods alone: Kueue's
+/// `NodeFailureDelay`.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// So many failed nodes are named at the most, as the API has it. Where there are two, the workload is evicted.
 const MOST_NAMED: usize = 8;
@@ -54,7 +55,10 @@ impl Controller {
             return None;
         }
         let nodes = self.needed_nodes(workload);
-        if let Some(at) = nodes.iter().filter_map(|node| self.awaited_until(node)).min() {
+        let gates = &self.config.file.feature_gates;
+        let goes_by_time = gates.tas_replace_over_fixed_time || !gates.tas_replace_on_pod_termination;
+        let ends = nodes.iter().filter(|_| goes_by_time).filter_map(|node| self.has_time_until(node));
+        if let Some(at) = ends.min() {
             self.wake_at(unit, at);
         }
         // What cannot move gets no other node.
@@ -69,7 +73,8 @@ impl Controller {
         })
     }
 
-    /// The nodes on which a Workload has pods, or is to have some: a pod set whose pods have all ended needs none any more.
+    /// The nodes on which a Workload has pods, or is to have some, as places name them: a pod set whose pods have all ended needs
+    /// none any more.
     fn needed_nodes(&self, workload: &Workload) -> BTreeSet<String> {
         let remaining = reclaimable::remaining(workload, &self.world.rules);
         let held = workload.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
@@ -79,28 +84,29 @@ impl Controller {
     }
 
     /// Whether a node has failed, as far as this Workload is concerned: it is gone, or as good as gone, without condition Ready; or
-    /// it is not ready, or has a taint that the pods do not tolerate, and none of its pods goes on there.
-    fn has_failed(&self, workload: &Workload, name: &str) -> bool {
+    /// it is not ready, or has a taint that the pods do not tolerate, and none of its pods goes on there, or is not waited for.
+    fn has_failed(&self, workload: &Workload, host: &str) -> bool {
         let gates = &self.config.file.feature_gates;
-        let Some(node) = self.world.ground.node(name).filter(|node| node.readiness().is_some()) else {
+        let Some(node) = self.world.ground.node(host).filter(|node| node.readiness().is_some()) else {
             return true;
         };
-        if self.awaited_until(name).is_some() {
-            return workload.status.unhealthy_nodes.iter().any(|node| node.name == name);
+        let has_time = self.has_time_until(host).is_some();
+        if has_time && !gates.tas_replace_on_pod_termination {
+            return workload.status.unhealthy_nodes.iter().any(|node| node.name == host);
         }
-        if node.is_ready() && self.tolerates(workload, node, name) {
+        if node.is_ready() && self.tolerates(workload, node, host) {
             return false;
         }
-        !gates.tas_replace_on_pod_termination || !self.world.ground.progresses_on(workload, name)
+        let is_overdue = !node.is_ready() && !has_time && gates.tas_replace_over_fixed_time;
+        is_overdue
+            || !gates.tas_replace_on_pod_termination
+            || !self.world.ground.progresses_on(workload, host)
     }
 
-    /// Until when nothing is said of a node that is not ready.
-    fn awaited_until(&self, name: &str) -> Option<Timestamp> {
-        let ready = self.world.ground.node(name)?.readiness()?;
-        if ready.status == "True" || self.config.file.feature_gates.tas_replace_on_pod_termination {
-            return None;
-        }
-        let until = ready.last_transition_time.as_ref()?.0.checked_add(GRACE).ok()?;
+    /// Until when a node that is not ready may come back. `None`: it is ready, or that is over.
+    fn has_time_until(&self, host: &str) -> Option<Timestamp> {
+        let node = self.world.ground.node(host).filter(|node| !node.is_ready())?;
+        let until = node.readiness()?.last_transition_time.as_ref()?.0.checked_add(GRACE).ok()?;
         (until > self.ctx.clock.now()).then_some(until)
     }
 

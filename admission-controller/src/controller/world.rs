@@ -191,8 +191,8 @@ impl World {
                 self.dirty.extend(names.into_iter().map(|name| Unit::Topology(name.into())));
             }
             Seen::Node(change) => {
-                for node in self.ground.take_node(engine, change) {
-                    self.who_stands_on(&node);
+                for host in self.ground.take_node(engine, change) {
+                    self.who_stands_on(&host);
                 }
             }
             Seen::GroundPod(change) => {
@@ -273,8 +273,8 @@ impl World {
     }
 
     /// Workloads with places on a node of which there is news.
-    fn who_stands_on(&mut self, node: &str) {
-        let uids: Vec<Uid> = self.ground.standing_on(node).cloned().collect();
+    fn who_stands_on(&mut self, host: &str) {
+        let uids: Vec<Uid> = self.ground.standing_on(host).cloned().collect();
         for uid in uids {
             self.dirty.extend(self.unit_of_workload(&uid));
             self.dirty.insert(Unit::Places(uid));

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+pub(crate) mod racks;
+
 use std::time::Duration;
 
 use admission_controller::webhook::webhook_configurations_for;

@@ -28,38 +28,23 @@ pub(in crate::controller) struct GroundPod {
     version: u64,
     pub(in crate::controller) namespace: String,
     pub(in crate::controller) name: String,
+    /// The name of its Workload; of a pod of an elastic job, the one that its slices have in common.
+    workload: Option<Box<str>>,
+    /// The node that it is bound to.
+    node: Option<Arc<str>>,
+    /// Whether it has neither ended nor is being deleted.
+    progresses: bool,
     role: Role,
 }
 
 #[derive(Debug)]
 enum Role {
     /// It is bound to a node and was not placed by topology.
-    Resident(Arc<str>, Arc<ResourceList>),
-    /// It is placed by topology, for this Workload.
-    Placed { workload: String, gates: Vec<String>, member: Box<Member>, stage: Stage },
+    Resident(Arc<ResourceList>),
+    /// It is placed by topology.
+    Placed { gates: Vec<String>, member: Box<Member> },
     /// Neither, or it has ended.
     Neither,
-}
-
-/// How far a pod has come that is placed by topology.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// It is not bound to its node.
-    Waits,
-    /// It is.
-    Bound,
-    /// It is being deleted.
-    Leaves,
-}
-
-impl Stage {
-    fn of(pod: &PlacedPod) -> Self {
-        match (pod.metadata.deletion_timestamp.is_some(), pod.spec.node_name.is_empty()) {
-            (true, _) => Self::Leaves,
-            (false, true) => Self::Waits,
-            (false, false) => Self::Bound,
-        }
-    }
 }
 
 impl Object for GroundPod {
@@ -73,13 +58,22 @@ impl Object for GroundPod {
 
 impl GroundPod {
     pub(in crate::controller) fn of(pod: PlacedPod) -> Self {
-        let role = role(&pod);
+        let annotations = pod.metadata.annotations.as_ref();
+        let annotation = |key| annotations.and_then(|all| all.get(key)).map(|name| Box::from(name.as_str()));
+        // Pods of an elastic job stay when another slice takes the place of theirs.
+        let workload = annotation(kueue::WORKLOAD_SLICE_NAME).or_else(|| annotation(kueue::WORKLOAD));
+        let role = role(&pod, workload.is_some());
+        let node = Some(pod.spec.node_name.as_str()).filter(|name| !name.is_empty()).map(Arc::from);
+        let progresses = !pod.has_ended() && pod.metadata.deletion_timestamp.is_none();
         let metadata = pod.metadata;
         Self {
             uid: input::uid(&metadata),
             version: input::version(&metadata),
             namespace: metadata.namespace.unwrap_or_default(),
             name: metadata.name.unwrap_or_default(),
+            workload,
+            node,
+            progresses,
             role,
         }
     }
@@ -97,37 +91,61 @@ impl GroundPod {
     }
 
     pub(in crate::controller) fn workload(&self) -> Option<Key> {
-        match &self.role {
-            Role::Placed { workload, .. } => Some((self.namespace.clone(), workload.clone())),
-            Role::Resident(..) | Role::Neither => None,
-        }
+        Some((self.namespace.clone(), self.workload.as_deref()?.to_owned()))
     }
 }
 
-fn role(pod: &PlacedPod) -> Role {
-    let annotations = pod.metadata.annotations.clone().unwrap_or_default();
+fn role(pod: &PlacedPod, is_of_workload: bool) -> Role {
     if !topology::is_placed(pod) {
-        return topology::usage_of(pod)
-            .map_or(Role::Neither, |(node, asked)| Role::Resident(Arc::from(node), Arc::new(asked)));
+        return topology::usage_of(pod).map_or(Role::Neither, |(_, asked)| Role::Resident(Arc::new(asked)));
     }
-    // Pods of an elastic job stay when another slice takes the place of theirs.
-    let chain = annotations.get(kueue::WORKLOAD_SLICE_NAME);
-    let Some(workload) = chain.or(annotations.get(kueue::WORKLOAD)).filter(|_| !pod.has_ended()) else {
+    if pod.has_ended() || !is_of_workload {
         return Role::Neither;
-    };
+    }
+    let annotations = pod.metadata.annotations.as_ref();
     let labels = pod.metadata.labels.clone().unwrap_or_default();
     let gates: Vec<String> = pod.spec.scheduling_gates.iter().map(|gate| gate.name.clone()).collect();
     Role::Placed {
-        workload: workload.clone(),
         member: Box::new(Member {
             pod_set: labels.get(kueue::PODSET).cloned().unwrap_or_default(),
             gated: gates.iter().any(|gate| gate == kueue::TOPOLOGY_GATE),
             node_selector: pod.spec.node_selector.clone(),
             labels,
-            index_offset: annotations.get(kueue::POD_INDEX_OFFSET).cloned(),
+            index_offset: annotations.and_then(|all| all.get(kueue::POD_INDEX_OFFSET)).cloned(),
         }),
         gates,
-        stage: Stage::of(pod),
+    }
+}
+
+/// Pods of Workloads that go on where they are bound, by the names of their nodes.
+#[derive(Default)]
+struct Progressing(BTreeMap<Arc<str>, BTreeSet<Uid>>);
+
+impl Progressing {
+    /// Returns whether it was there and is no more.
+    fn note(&mut self, pod: &GroundPod) -> bool {
+        match &pod.node {
+            Some(node) if pod.progresses && pod.workload.is_some() => {
+                self.0.entry(Arc::clone(node)).or_default().insert(pod.uid.clone());
+                false
+            }
+            _ => self.forget(pod),
+        }
+    }
+
+    /// The same of one that is gone.
+    fn forget(&mut self, pod: &GroundPod) -> bool {
+        let Some(node) = &pod.node else { return false };
+        let Some(uids) = self.0.get_mut(node) else { return false };
+        let was_there = uids.remove(&pod.uid);
+        if uids.is_empty() {
+            self.0.remove(node);
+        }
+        was_there
+    }
+
+    fn on(&self, node: &str) -> impl Iterator<Item = &Uid> {
+        self.0.get(node).into_iter().flatten()
     }
 }
 
@@ -137,7 +155,11 @@ pub(in crate::controller) struct Ground {
     topologies: Store<Topology>,
     nodes: Store<Node>,
     nodes_by_name: Names<String>,
+    /// Nodes by what places name them, which need not be their names.
+    nodes_by_host: BTreeMap<String, BTreeSet<Uid>>,
+    host_of_node: BTreeMap<Uid, String>,
     pods: Store<GroundPod>,
+    progressing: Progressing,
     pods_of: BTreeMap<Key, BTreeSet<Uid>>,
     workload_of_pod: BTreeMap<Uid, Key>,
     standing_on: BTreeMap<String, BTreeSet<Uid>>,
@@ -198,7 +220,7 @@ impl Ground {
         changed
     }
 
-    /// Returns the names of nodes that came, went or changed.
+    /// Returns what places name the nodes that came, went or changed; of one that is named otherwise now, both.
     pub(super) fn take_node(&mut self, engine: &mut Engine, change: Change<Node>) -> Vec<String> {
         let mut changed = Vec::new();
         for delta in self.nodes.take(change) {
@@ -213,19 +235,37 @@ impl Ground {
                             engine.apply(Event::NodeGone(name.as_str().into()));
                         }
                     }
-                    self.nodes_by_name.insert(name.clone(), uid);
-                    changed.push(name);
+                    let host = host_of(view).to_owned();
+                    self.nodes_by_name.insert(name, uid.clone());
+                    if self.host_of_node.get(&uid) != Some(&host) {
+                        changed.extend(self.forget_host(&uid));
+                        self.nodes_by_host.entry(host.clone()).or_default().insert(uid.clone());
+                        self.host_of_node.insert(uid, host.clone());
+                    }
+                    changed.push(host);
                 }
                 Delta::Gone(view) => {
-                    let name = view.metadata.name.clone().unwrap_or_default();
-                    if self.nodes_by_name.remove(&name, &input::uid(&view.metadata)) {
-                        engine.apply(Event::NodeGone(name.as_str().into()));
-                        changed.push(name);
+                    let (name, uid) = (view.metadata.name.as_deref().unwrap_or_default(), view.uid());
+                    changed.extend(self.forget_host(&uid));
+                    if self.nodes_by_name.remove(name, &uid) {
+                        engine.apply(Event::NodeGone(name.into()));
                     }
                 }
             }
         }
         changed
+    }
+
+    /// Returns what places named the node.
+    fn forget_host(&mut self, node: &Uid) -> Option<String> {
+        let host = self.host_of_node.remove(node)?;
+        if let Some(uids) = self.nodes_by_host.get_mut(&host) {
+            uids.remove(node);
+            if uids.is_empty() {
+                self.nodes_by_host.remove(&host);
+            }
+        }
+        Some(host)
     }
 
     /// Returns the Workloads whose pods came, went or changed, by namespace and name.
@@ -246,16 +286,17 @@ impl Ground {
         match delta {
             Delta::Upsert(uid) => {
                 let pod = self.pods.get(&uid)?;
-                match &pod.role {
-                    Role::Resident(node, asked) => {
+                let left = self.progressing.note(pod).then(|| pod.workload()).flatten();
+                match (&pod.role, &pod.node) {
+                    (Role::Resident(asked), Some(node)) => {
                         engine.apply(Event::Pod(uid.clone(), Arc::clone(node), Arc::clone(asked)));
-                        self.forget_member(&uid)
+                        self.forget_member(&uid).or(left)
                     }
-                    Role::Neither => {
+                    (Role::Resident(_) | Role::Neither, _) => {
                         engine.apply(Event::PodGone(uid.clone()));
-                        self.forget_member(&uid)
+                        self.forget_member(&uid).or(left)
                     }
-                    Role::Placed { .. } => {
+                    (Role::Placed { .. }, _) => {
                         let key = pod.workload()?;
                         // It may have been nobody's, or another's, until it was annotated.
                         engine.apply(Event::PodGone(uid.clone()));
@@ -270,8 +311,9 @@ impl Ground {
             }
             Delta::Gone(pod) => {
                 engine.apply(Event::PodGone(pod.uid.clone()));
+                let left = self.progressing.forget(&pod).then(|| pod.workload()).flatten();
                 self.leaving.remove(&pod.uid);
-                self.forget_member(&pod.uid)
+                self.forget_member(&pod.uid).or(left)
             }
         }
     }
@@ -329,8 +371,8 @@ impl Ground {
         self.stand_nowhere(uid);
     }
 
-    pub(super) fn standing_on(&self, node: &str) -> impl Iterator<Item = &Uid> {
-        self.standing_on.get(node).into_iter().flatten()
+    pub(super) fn standing_on(&self, host: &str) -> impl Iterator<Item = &Uid> {
+        self.standing_on.get(host).into_iter().flatten()
     }
 
     /// Whether any of its nodes is gone or not as it should be.
@@ -369,30 +411,42 @@ impl Ground {
         self.leaving.remove(uid);
     }
 
-    pub(in crate::controller) fn node(&self, name: &str) -> Option<&Node> {
-        self.nodes.get(self.nodes_by_name.get(name)?)
+    /// The node that places name so. Of several, of which the engine makes one place, one that is ready.
+    pub(in crate::controller) fn node(&self, host: &str) -> Option<&Node> {
+        let mut nodes = self.nodes_at(host);
+        nodes.clone().find(|node| node.is_ready()).or_else(|| nodes.next())
     }
 
-    /// Whether pods of the Workload are bound to this node and are not being ended.
-    pub(in crate::controller) fn progresses_on(&self, workload: &Workload, node: &str) -> bool {
-        self.members(workload).any(|(_, pod)| match &pod.role {
-            Role::Placed { member, stage, .. } => {
-                *stage == Stage::Bound && member.node_selector.get(HOSTNAME).is_some_and(|host| host == node)
-            }
-            Role::Resident(..) | Role::Neither => false,
-        })
+    fn nodes_at(&self, host: &str) -> impl Iterator<Item = &Node> + Clone {
+        self.nodes_by_host.get(host).into_iter().flatten().filter_map(|uid| self.nodes.get(uid))
     }
 
-    /// The pods of the Workload that were sent to a node and wait to be bound, with that node.
+    /// Whether pods of the Workload, placed by topology or not, are bound there and are not being ended.
+    pub(in crate::controller) fn progresses_on(&self, workload: &Workload, host: &str) -> bool {
+        let (namespace, chain) = (workload.metadata.namespace.as_deref(), slices::chain(workload));
+        let is_its = |pod: &GroundPod| {
+            Some(pod.namespace.as_str()) == namespace && pod.workload.as_deref() == Some(chain)
+        };
+        let mut names = self.nodes_at(host).filter_map(|node| node.metadata.name.as_deref());
+        names.any(|name| self.progressing.on(name).filter_map(|uid| self.pods.get(uid)).any(is_its))
+    }
+
+    /// The pods of the Workload that were sent to a node and wait to be bound, with what places name that node.
     pub(in crate::controller) fn waiting(&self, workload: &Workload) -> Vec<(Uid, String)> {
         let waits = |(uid, pod): (&Uid, &GroundPod)| match &pod.role {
-            Role::Placed { member, stage: Stage::Waits, .. } if !member.gated => {
+            Role::Placed { member, .. } if !member.gated && pod.progresses && pod.node.is_none() => {
                 Some((uid.clone(), member.node_selector.get(HOSTNAME)?.clone()))
             }
             _ => None,
         };
         self.members(workload).filter_map(waits).collect()
     }
+}
+
+/// What the label of a node says that places name: the kubelet writes it, not always as the node is called.
+fn host_of(node: &Node) -> &str {
+    let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(HOSTNAME));
+    label.or(node.metadata.name.as_ref()).map_or("", String::as_str)
 }
 
 /// The nodes on which an admitted Workload has places, where they are told node by node.
