@@ -462,3 +462,39 @@ pub(in crate::controller) fn hosts(held: &PodSetAssignment) -> BTreeSet<String> 
     let domains = hosts.into_iter().flat_map(|places| places.domains);
     domains.filter_map(|domain| domain.values.last().map(ToString::to_string)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use quota_engine::Settings;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(uid: &str, host: Option<&str>, version: u64, ready: bool) -> Node {
+        let labels = host.map_or(Value::Null, |host| json!({ HOSTNAME: host }));
+        serde_json::from_value(json!({
+            "metadata": { "name": format!("vm-{uid}"), "uid": uid, "resourceVersion": version.to_string(), "labels": labels },
+            "status": { "conditions": [{ "type": "Ready", "status": if ready { "True" } else { "False" } }] },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn places_name_nodes_by_their_label() {
+        let (mut ground, mut engine) = (Ground::default(), Engine::new(Settings::default()));
+        let mut take = |ground: &mut Ground, change| ground.take_node(&mut engine, change);
+        let uid_of =
+            |ground: &Ground, host: &str| ground.node(host).and_then(|node| node.metadata.uid.clone());
+        assert_eq!(take(&mut ground, Change::Applied(node("1", Some("h"), 1, false))), ["h"]);
+        assert_eq!(take(&mut ground, Change::Applied(node("2", None, 2, true))), ["vm-2"]);
+        let found = ["h", "vm-1", "vm-2"].map(|host| uid_of(&ground, host));
+        assert_eq!(found, [Some("1".into()), None, Some("2".into())], "by name where there is no label");
+        // Of two that have it one that is ready.
+        assert_eq!(take(&mut ground, Change::Applied(node("3", Some("h"), 3, true))), ["h"]);
+        assert_eq!(uid_of(&ground, "h"), Some("3".into()));
+        assert_eq!(take(&mut ground, Change::Applied(node("3", Some("other"), 4, true))), ["h", "other"]);
+        assert_eq!(["h", "other"].map(|host| uid_of(&ground, host)), [Some("1".into()), Some("3".into())]);
+        assert_eq!(take(&mut ground, Change::Deleted(node("1", Some("h"), 5, false))), ["h"]);
+        assert_eq!(uid_of(&ground, "h"), None);
+    }
+}
