@@ -1,5 +1,5 @@
-//! How long it takes to place 1,000 pods on 5,000 nodes, and to find victims among 700 workloads on 2,000 nodes where there is
-//! quota enough, but not in one rack.
+//! How long it takes to place 1,000 pods on 5,000 nodes, to find victims among 700 workloads on 2,000 nodes where there is quota
+//! enough, but not in one rack, and to look at the heads of 30 queues that have places on 640 nodes and wait for quota.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
@@ -54,7 +54,11 @@ fn world(count: usize) -> World {
 }
 
 fn placed(uid: &str, pods: i64, each: i64, priority: i32, spread: Spread) -> Workload {
-    let mut one = workload(uid, "q", pods, priority);
+    placed_by("q", uid, pods, each, priority, spread)
+}
+
+fn placed_by(queue: &str, uid: &str, pods: i64, each: i64, priority: i32, spread: Spread) -> Workload {
+    let mut one = workload(uid, queue, pods, priority);
     pod_set(&mut one).requests = [(ResourceName::from(GPU), each)].into();
     pod_set(&mut one).pod_requests = Arc::new([(ResourceName::from(GPU), each)].into());
     pod_set(&mut one).topology = Some(TopologyWish { spread, layers: Vec::new() });
@@ -110,4 +114,40 @@ fn main() {
         }
     }
     println!("victims found in {best:?}");
+    println!("30 heads without quota looked at in {:?}", heads_without_quota());
+}
+
+/// Two workloads of each queue run on all of its quota, and others wait; each round one ends, and the next begins.
+fn heads_without_quota() -> Duration {
+    let mut world = world(640);
+    let queues: Vec<String> = (0..30).map(|index| format!("cq{index:02}")).collect();
+    for queue in &queues {
+        let mut spec = cluster_queue(queue, Some("pool"), gpus(&[("a100", quota(4, None, None))]));
+        spec.preemption.within_cluster_queue = WithinClusterQueue::LowerPriority;
+        world.engine.apply(Event::ClusterQueue(spec));
+        world.engine.apply(Event::LocalQueue(local_queue(queue)));
+    }
+    let job = |queue: &str, number: usize| {
+        placed_by(queue, &format!("{queue}-{number:02}"), 2, 1, 0, Spread::Required(RACK.into()))
+    };
+    for (queue, number) in queues.iter().flat_map(|queue| (0..ROUNDS + 3).map(move |number| (queue, number))) {
+        world.put(job(queue, number));
+    }
+    world.settle();
+    let mut best = Duration::MAX;
+    for round in 0..ROUNDS {
+        let before = world.admissions.len();
+        world.standing(&format!("cq00-{round:02}"), Standing::Finished);
+        let begun = Instant::now();
+        loop {
+            let decided = world.engine.decide(1_000);
+            if decided.is_empty() {
+                break;
+            }
+            decided.into_iter().for_each(|decision| world.carry_out(decision));
+        }
+        best = best.min(begun.elapsed());
+        assert!(world.admissions.len() > before);
+    }
+    best
 }

@@ -1,5 +1,5 @@
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use model::node::{Taint, Toleration};
@@ -9,7 +9,8 @@ use model::{ResourceList, ResourceName};
 use super::filter::Classes;
 use super::room::Room;
 use super::tree::Tree;
-use super::{Assignment, DomainPods, HOSTNAME};
+use super::place::Outcome;
+use super::{Assignment, DomainPods, HOSTNAME, PodSetRequest, Rules};
 use crate::tree::Ledger;
 
 /// A node, as far as placement depends on it.
@@ -176,7 +177,12 @@ pub struct TopologyIndex {
     pub(super) rooms: Vec<Vec<Room>>,
     /// Capacity taken by the pod sets placed so far: leaf, column, amount. Given back at the end.
     assumed: Vec<(u32, usize, i128)>,
+    /// What was asked last in [`View::Empty`], and what was found.
+    found_on_empty: VecDeque<(Vec<PodSetRequest>, Rules, Outcome)>,
 }
+
+/// So many answers are kept: a queue's head asks again whenever quota comes free, and heads are of few shapes.
+const MOST_KEPT: usize = 16;
 
 impl TopologyIndex {
     /// Of a flavor without nodes.
@@ -195,6 +201,7 @@ impl TopologyIndex {
             stale: true,
             rooms: Vec::new(),
             assumed: Vec::new(),
+            found_on_empty: VecDeque::new(),
         }
     }
 
@@ -239,6 +246,7 @@ impl TopologyIndex {
     }
 
     fn resize_node(&mut self, before: &Node, after: &Node) {
+        self.found_on_empty.clear();
         let Some(leaf) = self.ground.leaf_of_node.get(&after.name).copied().filter(|_| !self.stale) else {
             return;
         };
@@ -268,6 +276,7 @@ impl TopologyIndex {
     }
 
     fn change_node(&mut self, node: &str, pod: &ResourceList, pods: i64) {
+        self.found_on_empty.clear();
         let amounts = self.ground.amounts(pod, pods);
         let leaf = self.ground.leaf_of_node.get(node).copied().filter(|_| !self.stale);
         let others = self.others.entry(Arc::from(node)).or_default();
@@ -390,6 +399,25 @@ impl TopologyIndex {
         }
     }
 
+    /// Whether the answer in this view is the same until nodes, or pods outside of placement, change.
+    pub(super) fn lasts(&self, view: View) -> bool {
+        view == View::Empty && self.assumed.is_empty()
+    }
+
+    /// The answer to the same question, where it lasts.
+    pub(super) fn found_before(&self, sets: &[PodSetRequest], rules: Rules) -> Option<&Outcome> {
+        let mut kept = self.found_on_empty.iter();
+        kept.find(|(asked, by, _)| asked == sets && *by == rules).map(|(.., outcome)| outcome)
+    }
+
+    /// Keeps an answer that lasts.
+    pub(super) fn keep_found(&mut self, sets: &[PodSetRequest], rules: Rules, outcome: Outcome) {
+        if self.found_on_empty.len() == MOST_KEPT {
+            self.found_on_empty.pop_front();
+        }
+        self.found_on_empty.push_back((sets.to_vec(), rules, outcome));
+    }
+
     /// Gives back what was assumed.
     pub(crate) fn forget_assumed(&mut self) {
         for (leaf, column, amount) in std::mem::take(&mut self.assumed) {
@@ -413,6 +441,7 @@ impl TopologyIndex {
             return;
         }
         self.stale = false;
+        self.found_on_empty.clear();
         let mut used = self.take_usage();
         let (paths, nodes) = self.leaves_of_nodes();
         let hosts = self.ends_in_hosts();

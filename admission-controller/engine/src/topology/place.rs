@@ -98,6 +98,10 @@ impl TopologyIndex {
     /// Whatever the view, what pods outside of placement use counts.
     pub fn place(&mut self, sets: &[PodSetRequest], rules: Rules, view: View) -> Outcome {
         self.refresh();
+        let lasts = self.lasts(view);
+        if let Some(found) = self.found_before(sets, rules).filter(|_| lasts) {
+            return found.clone();
+        }
         let mut outcome = Outcome { pod_sets: vec![None; sets.len()] };
         // Of a workload that runs, only pods of failed nodes are placed.
         let replacing =
@@ -113,6 +117,9 @@ impl TopologyIndex {
             }
         }
         self.forget_assumed();
+        if lasts {
+            self.keep_found(sets, rules, outcome.clone());
+        }
         outcome
     }
 
