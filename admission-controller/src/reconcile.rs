@@ -520,14 +520,14 @@ fn runs_the_same(template: &Value, written: &PodTemplate) -> bool {
     runs == Some(written.spec.runs)
 }
 
-/// The next step for a Workload whose job is gone, or that nobody controls. `elsewhere` tells whether its owners are managed by
-/// somebody else, who lets it go when nothing of it runs any more; `ends_orphans` whether one that was made for a job, and is
-/// owned by nobody any more, ends.
-pub fn next_without_job(workload: &Workload, controlled: bool, elsewhere: bool, ends_orphans: bool) -> Step {
+/// The next step for a Workload without a job that is managed here, or that nobody controls. `elsewhere` tells whether its owners are
+/// managed by somebody else, who lets it go when nothing of it runs any more; `is_orphan` whether it was made for a job that is gone,
+/// and ends: the garbage collector may take its time (Kueue's `FinalizeOrphanedWorkload`).
+pub fn next_without_job(workload: &Workload, controlled: bool, elsewhere: bool, is_orphan: bool) -> Step {
     if workload.metadata.deletion_timestamp.is_some() {
         return if elsewhere { Step::Nothing } else { let_go(workload) };
     }
-    if ends_orphans && is_orphan(workload) {
+    if is_orphan {
         if workload.holds(tokens::FINISHED) {
             return let_go(workload);
         }
@@ -540,7 +540,8 @@ pub fn next_without_job(workload: &Workload, controlled: bool, elsewhere: bool, 
     if evicted && !controlled { Step::Release } else { Step::Nothing }
 }
 
-fn is_orphan(workload: &Workload) -> bool {
+/// Whether a Workload was made for a job, and is owned by nobody any more.
+pub(crate) fn is_orphan(workload: &Workload) -> bool {
     let labels = workload.metadata.labels.as_ref();
     let job = labels.and_then(|labels| labels.get(kueue::JOB_UID)).filter(|job| !job.is_empty());
     job.is_some() && workload.metadata.owner_references.iter().flatten().next().is_none()

@@ -4,6 +4,9 @@
 
 mod support;
 
+use std::path::Path;
+
+use admission_controller::{Config, Configuration};
 use cluster_sim::faults::{Aim, Fault};
 use cluster_sim::{DeleteOptions, GroupResource, Verb};
 use serde_json::{Value, json};
@@ -65,6 +68,50 @@ fn pod(world: &World, name: &str) -> Value {
 async fn delete(world: &World, group: &str, resource: &str, name: &str) {
     let id = GroupResource::new(group, resource);
     world.cluster.store("user").delete(&id, "team", name, Default::default()).await.unwrap();
+}
+
+/// Its node says nothing of its end, and the garbage collector is late.
+#[tokio::test(start_paused = true)]
+async fn the_workload_of_a_pod_that_is_gone_ends() {
+    let world = world(1).await;
+    world.hold_collector().await;
+    for name in ["gone", "next"] {
+        world.create("", "pods", json!({ "metadata": in_queue(name), "spec": spec() })).await;
+        world.settle().await;
+    }
+    world.bind("gone", "n1").await;
+    world.update("", "pods", "gone", true, |pod| pod["status"]["phase"] = json!("Running")).await;
+    delete(&world, "", "pods", "gone").await;
+    world.settle().await;
+    assert!(!world.is("gone", "Finished") && world.is_behind(GATE, "next"), "it runs on for an hour");
+    let pods = GroupResource::new("", "pods");
+    world.cluster.store("kubelet").delete(&pods, "team", "gone", DeleteOptions::now()).await.unwrap();
+    world.settle().await;
+    assert_eq!(world.condition("gone", "Finished").unwrap().1, "OwnerNotFound");
+    assert!(!world.is_behind(GATE, "next"));
+}
+
+/// With `FinishOrphanedWorkloads` closed its Workload waits for the garbage collector, and for nothing else.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_gone_gets_no_quota() {
+    let gates = "featureGates: { FinishOrphanedWorkloads: false }";
+    let file = Configuration::parse(Path::new("config.yaml"), gates).unwrap();
+    let world = World::new(true).await;
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    world.hold_collector().await;
+    world.create("", "pods", json!({ "metadata": in_queue("gone"), "spec": spec() })).await;
+    world.settle().await;
+    delete(&world, "", "pods", "gone").await;
+    world.settle().await;
+    assert!(world.get("", "pods", "gone").is_none());
+    let raise = |queue: &mut Value| {
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(1);
+    };
+    world.update(GROUP, "clusterqueues", "a", false, raise).await;
+    world.settle().await;
+    assert!(!world.is("gone", "QuotaReserved"));
 }
 
 /// Nobody says that it has ended, and nothing else happens.

@@ -247,6 +247,42 @@ async fn a_deleted_job_that_a_finalizer_holds_takes_no_quota_and_keeps_none() {
     }
 }
 
+/// As in Kueue: who waits for its quota does not wait for the garbage collector.
+#[tokio::test(start_paused = true)]
+async fn the_workload_of_a_job_that_is_gone_ends_before_the_garbage_collector_takes_it() {
+    for (elastic, ends, gate) in [
+        (false, true, ""),
+        (true, true, ""),
+        (false, false, "featureGates: { FinishOrphanedWorkloads: false }"),
+    ] {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+        let file = Configuration::parse(Path::new("config.yaml"), gate).unwrap();
+        world.start_with("layer1", Config { file, ..Config::default() });
+        world.hold_collector().await;
+        let job = held(&world, 3, elastic).await;
+        let release = |job: &mut Value| job["metadata"]["finalizers"] = json!([]);
+        world.update("batch", "jobs", "held", false, release).await;
+        world.create(GROUP, "workloads", by_hand("next", 1)).await;
+        world.settle().await;
+        assert_eq!(kept(&world), [(true, String::new())]);
+        let id = GroupResource::new("batch", "jobs");
+        world.cluster.store("user").delete(&id, "team", "held", Default::default()).await.unwrap();
+        world.settle().await;
+        let reason = if ends { "OwnerNotFound" } else { "" };
+        assert_eq!(kept(&world), [(!ends, reason.to_owned())], "{elastic} {gate}");
+        assert_eq!(is_admitted(&world, "next"), ends, "{elastic} {gate}");
+        // Another one of its name has a uid of its own, and quota of its own.
+        let mut again = job.clone();
+        again["metadata"] =
+            json!({ "name": "held", "namespace": "team", "labels": job["metadata"]["labels"] });
+        again["spec"] = json!({ "suspend": true, "parallelism": 1, "template": job["spec"]["template"] });
+        world.create("batch", "jobs", again).await;
+        world.settle().await;
+        assert_eq!(kept(&world).len(), 2, "{elastic} {gate}");
+    }
+}
+
 /// What it asked for besides is no more of use to it than what it has.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_that_grew_waits_for_no_more() {

@@ -61,10 +61,14 @@ impl Controller {
             }
             let Some(workload) = workload else { return self.forget(unit) };
             let is_one = matches!(key, PodsKey::One(_));
-            if !self.without_job(unit, &workload, is_one) && !self.follow_class(unit, &workload) {
-                self.begin_decision(unit, &workload);
+            if self.without_job(unit, &workload, is_one) || self.follow_class(unit, &workload) {
+                return;
             }
-            return;
+            return match is_one {
+                true => self.refuse_decision(unit, &workload, "its pod is gone, or is not managed"),
+                // Other pods may come.
+                false => self.begin_decision(unit, &workload),
+            };
         };
         let job = group.as_job(workload.as_ref(), now);
         let priority = self.worth(&job, workload.as_ref());

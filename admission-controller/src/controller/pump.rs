@@ -503,10 +503,11 @@ impl Controller {
     }
 
     pub(super) fn without_job(&mut self, unit: &Unit, workload: &Workload, controlled: bool) -> bool {
-        let ends_orphans = self.config.file.feature_gates.finish_orphaned_workloads;
+        let is_orphan = self.config.file.feature_gates.finish_orphaned_workloads
+            && (reconcile::is_orphan(workload) || self.world.has_lost_owner(workload));
         // Whoever owns them, pods that have Workloads are managed here.
         let elsewhere = !matches!(unit, Unit::Pods(_)) && self.world.is_owned_elsewhere(workload);
-        let step = reconcile::next_without_job(workload, controlled, elsewhere, ends_orphans);
+        let step = reconcile::next_without_job(workload, controlled, elsewhere, is_orphan);
         let stays = self.config.planted.is(Bug::KeepWithoutJob)
             || (self.config.planted.is(Bug::ForgetFinalizer) && step == Step::RemoveFinalizer);
         if stays || step == Step::Nothing || self.is_refused(unit, &self.versions_of(unit, workload)) {

@@ -112,6 +112,8 @@ pub(crate) struct World {
     awaited: Awaited,
     /// Workloads behind the uid of their job.
     workloads_of_job: BTreeSet<(Uid, Uid)>,
+    /// Jobs and pods that are gone, though Workloads are theirs: until these go with them.
+    gone: BTreeSet<Uid>,
     queues_by_name: Names<ClusterQueueName>,
     checks_by_name: Names<CheckName>,
     /// The rules of ClusterQueues that ask for checks.
@@ -403,9 +405,7 @@ impl World {
         let view = now.view();
         self.tally.changed(before.map(Kept::view).as_ref(), Some(&view));
         engine.apply(Event::Workload(Box::new(self.read(now, &view))));
-        if let Some(before) = before {
-            self.forget_workload_of_job(before);
-        }
+        let owner_before = before.and_then(|before| self.forget_workload_of_job(before));
         let disowned = before.filter(|before| !before.owners().eq(now.owners()));
         if let Some(before) = disowned {
             self.dirty.extend(self.members.workload_gone(before));
@@ -414,6 +414,7 @@ impl World {
         if let Unit::Job(job) | Unit::Pods(PodsKey::One(job)) = &unit {
             self.workloads_of_job.insert((job.clone(), now.uid.clone()));
         }
+        owner_before.into_iter().for_each(|owner| self.forget_gone(&owner));
         if let Unit::Job(job) = &unit {
             if crate::slices::is_slice(&view) {
                 self.slice_seen(&view, job);
@@ -443,6 +444,7 @@ impl World {
         self.ground.leave(&gone.uid);
         self.dirty.extend(self.awaited.by(&(gone.namespace().clone(), gone.name.clone())).cloned());
         if let Some(job) = self.forget_workload_of_job(gone) {
+            self.forget_gone(&job);
             self.parts_dirty(&job);
             self.dirty.insert(Unit::Job(job));
         }
@@ -469,6 +471,25 @@ impl World {
         let (Unit::Job(job) | Unit::Pods(PodsKey::One(job))) = self.unit_of(workload) else { return None };
         self.workloads_of_job.remove(&(job.clone(), workload.uid.clone()));
         Some(job)
+    }
+
+    /// A job or pod was deleted, and is no more.
+    fn note_gone(&mut self, uid: &Uid) {
+        if self.uids_of(uid, None).next().is_some() {
+            self.gone.insert(uid.clone());
+        }
+    }
+
+    fn forget_gone(&mut self, uid: &Uid) {
+        if self.uids_of(uid, None).next().is_none() {
+            self.gone.remove(uid);
+        }
+    }
+
+    /// Whether the job or pod that controls a Workload was seen to go. One that is not known may only not have been seen yet.
+    pub(super) fn has_lost_owner(&self, workload: &Workload) -> bool {
+        controller_of(&workload.metadata)
+            .is_some_and(|owner| self.gone.contains(&Uid::from(owner.uid.as_str())))
     }
 
     fn namespace_changed(&mut self, engine: &mut Engine, delta: Delta<Namespace>) {

@@ -4,6 +4,7 @@ use crds::names::kueue;
 use crds::validation::Gates;
 use serde_json::{Value, json};
 
+use super::plan::partition;
 use super::{Group, Member, PodsKey};
 use crate::compose::{self, Priorities};
 use crate::jobs::{JobObject, Ranks};
@@ -30,7 +31,10 @@ pub fn compose(group: &Group<'_>, job: &Job, priorities: &Priorities, gates: Gat
         }
         PodsKey::Group(known) => {
             let members = members(group)?;
-            let owners = members.iter().map(|pod| owner(pod)).collect();
+            let is_cut = partition(&group.pods).0.len() > members.len();
+            // Those that have ended belong to it, too; of a group with too many only whom it is made of.
+            let owners = if is_cut { members } else { group.pods.clone() };
+            let owners = owners.into_iter().map(owner).collect();
             (known.name.clone(), roles(group, gates)?, owners)
         }
     };
@@ -119,4 +123,41 @@ fn pod_set(name: &str, count: usize, pod: &JobObject, gates: Gates) -> Result<Va
 /// A pod as an owner of its Workload: one of several, so none is its controller.
 pub fn owner(pod: &JobObject) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.uid() })
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    /// Pods in these phases that are to be so many, by name, and who owns their Workload.
+    #[test]
+    fn the_pods_of_a_group_own_its_workload_but_those_that_are_too_many() {
+        for (phases, total, owners) in [
+            (&["Pending", "Pending"][..], "2", &["p0", "p1"][..]),
+            (&["Failed", "Pending"], "1", &["p0", "p1"]),
+            (&["Failed", "Pending", "Pending"], "1", &["p1"]),
+        ] {
+            let pod = |(at, phase): (usize, &&str)| -> JobObject {
+                let annotations = json!({ kueue::ROLE_HASH: "main", kueue::POD_GROUP_TOTAL_COUNT: total });
+                let name = format!("p{at}");
+                serde_json::from_value(json!({
+                    "metadata": {
+                        "name": name, "uid": name, "annotations": annotations,
+                        "creationTimestamp": format!("2026-01-01T00:00:0{at}Z"),
+                    },
+                    "spec": {}, "status": { "phase": phase },
+                }))
+                .unwrap()
+            };
+            let pods: Vec<JobObject> = phases.iter().enumerate().map(pod).collect();
+            let group = Group::new(PodsKey::group("team", "ring"), &pods).unwrap();
+            let job = group.as_job(None, Timestamp::UNIX_EPOCH);
+            let workload = compose(&group, &job, &Priorities::default(), Gates::default()).unwrap();
+            let said = workload["metadata"]["ownerReferences"].as_array().unwrap().iter();
+            let said: Vec<&str> = said.map(|owner| owner["name"].as_str().unwrap()).collect();
+            assert_eq!(said, owners, "{phases:?}");
+        }
+    }
 }

@@ -102,6 +102,13 @@ impl Plan {
     fn of(workload: PodsStep, pods: Vec<(Uid, PodStep)>) -> Self {
         Self { workload, pods, ready: None }
     }
+
+    /// Whether the Workload has ended, or ends: then none of its pods is held any more (Kueue's `Finalize`).
+    fn is_over(&self, workload: &Workload) -> bool {
+        let stays = workload.metadata.deletion_timestamp.is_none();
+        (stays && workload.holds(tokens::FINISHED))
+            || matches!(self.workload, PodsStep::Job(Step::Finish { .. }))
+    }
 }
 
 /// What decides besides the pods and their Workload.
@@ -152,13 +159,18 @@ pub fn plan(group: &Group<'_>, workload: Option<&Workload>, known: Known<'_>) ->
             Some(fit) => {
                 let kept = group.with(fit.kept);
                 let mut plan = follow(&kept, workload, fit.absent, known);
+                let is_over = plan.is_over(workload);
                 // The object that they were made for knows which are too many: they wait, and count.
                 if group.first().prebuilt().is_some() {
-                    return Plan { ready: Some(group.is_ready()), ..plan };
+                    let others = [fit.excess, fit.replaced, fit.strange].concat();
+                    plan.ready = Some(group.is_ready());
+                    plan.pods.extend(let_all_go(if is_over { &others } else { &[] }));
+                    return plan;
                 }
                 plan.ready = Some(kept.is_ready());
                 plan.pods.extend(remove(&fit.excess, &PodStep::DeleteExcess));
                 plan.pods.extend(let_all_go(&fit.replaced));
+                plan.pods.extend(let_all_go(if is_over { &fit.strange } else { &[] }));
                 plan
             }
         },
@@ -240,11 +252,19 @@ fn after_edit(group: &Group<'_>, workload: &Workload) -> Option<Step> {
     }
 }
 
-/// Whether the user changed what decides about a pod's flavors, or for how long it may run, since its Workload was made.
+/// Whether a Workload is for one pod.
+fn is_of_one(workload: &Workload) -> bool {
+    matches!(&*workload.spec.pod_sets, [set] if set.count.unwrap_or(1) == 1 && set.min_count.is_none())
+}
+
+/// Whether the user changed what decides about a pod's flavors, or for how long it may run, since its Workload was made; or somebody the
+/// Workload.
 fn was_edited(pod: &JobObject, workload: &Workload) -> bool {
     let spec = PodSpec::deserialize(&pod.spec).ok();
     let differs = |spec: &PodSpec| workload.spec.pod_sets.iter().any(|set| set.template.spec != *spec);
-    max_seconds(pod) != workload.spec.maximum_execution_time_seconds || spec.as_ref().is_some_and(differs)
+    max_seconds(pod) != workload.spec.maximum_execution_time_seconds
+        || !is_of_one(workload)
+        || spec.as_ref().is_some_and(differs)
 }
 
 fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_>) -> Plan {
@@ -306,7 +326,7 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
     by_admission(group, workload, &job, known)
 }
 
-/// Whether one pod that runs on its quota was edited since, as one is that is resized in place.
+/// Whether one pod that runs on its quota was edited since, as one is that is resized in place, or its Workload is for several.
 fn runs_as_another(group: &Group<'_>, workload: &Workload) -> bool {
     let holds = workload.holds(tokens::QUOTA_RESERVED) && !workload.holds(tokens::EVICTED);
     let runs = !group.is_group() && !group.is_prebuilt() && !group.is_suspended();
@@ -316,7 +336,7 @@ fn runs_as_another(group: &Group<'_>, workload: &Workload) -> bool {
     let Ok(spec) = PodSpec::deserialize(&group.first().spec) else { return false };
     let differs =
         |written: &PodSpec| written.resources != spec.resources || !written.runs.has_images_of(&spec.runs);
-    workload.spec.pod_sets.iter().any(|set| differs(&set.template.spec))
+    !is_of_one(workload) || workload.spec.pod_sets.iter().any(|set| differs(&set.template.spec))
 }
 
 /// Who is admitted starts; who is not waits, and is stopped if it runs.
@@ -392,6 +412,8 @@ struct Fit<'a> {
     kept: Vec<&'a JobObject>,
     excess: Vec<&'a JobObject>,
     replaced: Vec<&'a JobObject>,
+    /// Of none of its roles.
+    strange: Vec<&'a JobObject>,
     /// Places without a pod.
     absent: usize,
 }
@@ -403,7 +425,9 @@ fn fit<'a>(group: &Group<'a>, workload: &Workload, known: Known<'_>) -> Option<F
         return None;
     }
     let (active, inactive) = partition(&group.pods);
-    let mut fit = Fit { kept: Vec::new(), excess: Vec::new(), replaced: Vec::new(), absent: 0 };
+    let names: BTreeSet<&str> = workload.spec.pod_sets.iter().map(|set| set.name.as_str()).collect();
+    let strange = group.pods.iter().filter(|pod| !names.contains(&*pod.role())).copied().collect();
+    let mut fit = Fit { kept: Vec::new(), excess: Vec::new(), replaced: Vec::new(), strange, absent: 0 };
     for set in &*workload.spec.pod_sets {
         let count = usize::try_from(set.count.unwrap_or(1)).unwrap_or(0);
         let of_role = |pods: &[&'a JobObject]| -> Vec<&'a JobObject> {

@@ -75,6 +75,21 @@ impl World {
         self.create(group, "validatingwebhookconfigurations", json!(validating)).await;
     }
 
+    /// Keeps the garbage collector, and whoever else deletes, from Workloads.
+    pub(crate) async fn hold_collector(&self) {
+        let webhooks = json!([{
+            "name": "held.example.com",
+            "clientConfig": { "service": { "name": "nobody", "namespace": "team" } },
+            "rules": [{
+                "apiGroups": ["kueue.x-k8s.io"], "apiVersions": ["*"], "resources": ["workloads"],
+                "operations": ["DELETE"],
+            }],
+            "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        }]);
+        let configuration = json!({ "metadata": { "name": "held" }, "webhooks": webhooks });
+        self.create("admissionregistration.k8s.io", "validatingwebhookconfigurations", configuration).await;
+    }
+
     /// Starts a replica; its tasks can be killed.
     pub(crate) fn start(&self, name: &str) -> Tasks {
         self.start_with(name, Config::default())

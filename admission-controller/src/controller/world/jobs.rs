@@ -17,23 +17,27 @@ use crate::reconcile::Job;
 
 impl World {
     pub(super) fn take_job(&mut self, kind: &'static JobKind, change: Change<JobObject>) {
+        // A kind that is not served for a moment has an empty list, too.
+        let is_served = !matches!(change, Change::Synced { as_of: None });
         let change = match change {
             Change::Applied(object) => {
                 self.take_child(kind, &object);
                 let before = self.ancestor(&object.uid().into());
                 let job = self.kept(kind, object);
-                return self.job_seen(kind, before, |store| store.take(Change::Applied(job)));
+                return self.job_seen(kind, before, is_served, |store| store.take(Change::Applied(job)));
             }
             other => other.map(|object| StoredJob::bare(kind, object)),
         };
-        self.job_seen(kind, None, |store| store.take(change));
+        self.job_seen(kind, None, is_served, |store| store.take(change));
     }
 
-    /// Puts what was seen into the store, and takes note of what follows; `before` is what the job said to its parts.
+    /// Puts what was seen into the store, and takes note of what follows; `before` is what the job said to its parts, `is_served` whether
+    /// the API server serves the kind.
     fn job_seen(
         &mut self,
         kind: &'static JobKind,
         before: Option<Ancestor>,
+        is_served: bool,
         take: impl FnOnce(&mut Store<StoredJob>) -> Vec<Delta<StoredJob>>,
     ) {
         let Some(store) = self.jobs.get_mut(&kind.id()) else { return };
@@ -50,6 +54,9 @@ impl World {
                 Delta::Gone(job) => {
                     let uid = job.uid();
                     self.kind_of_job.remove(&uid);
+                    if is_served {
+                        self.note_gone(&uid);
+                    }
                     self.forget_owner(&uid, &job);
                     self.parts_dirty(&uid);
                     self.forget_child(&uid);
@@ -126,7 +133,7 @@ impl World {
     pub(in crate::controller) fn take_job_answer(&mut self, kind: &'static JobKind, object: JobObject) {
         let before = self.ancestor(&object.uid().into());
         let job = self.kept(kind, object);
-        self.job_seen(kind, before, |store| store.upsert(job).into_iter().map(Delta::Upsert).collect());
+        self.job_seen(kind, before, true, |store| store.upsert(job).into_iter().map(Delta::Upsert).collect());
     }
 
     /// What is to be kept of a job.

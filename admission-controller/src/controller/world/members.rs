@@ -180,9 +180,14 @@ impl World {
                         members.to_join.remove(&owner);
                     }
                 }
+                // One that was not being deleted may only have lost the label by which it is found.
+                if pod.is_leaving() {
+                    self.note_gone(&uid);
+                }
                 (uid, None)
             }
         };
+        let members = &mut self.members;
         let before = match &key {
             Some(key) => members.key_of_pod.insert(uid.clone(), key.clone()),
             None => members.key_of_pod.remove(&uid),

@@ -1,5 +1,6 @@
 //! What follows for pods and their Workload.
 
+use crds::view::workload::WorkloadSpec;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -145,5 +146,63 @@ fn a_deleted_pod_keeps_its_quota_while_it_can_still_run() {
         };
         assert_eq!(step(true), PodsStep::Job(wanted), "{phase} {deleted} {holds:?}");
         assert_eq!(step(false), PodsStep::Job(Step::Nothing), "FinishOrphanedWorkloads closed");
+    }
+}
+
+/// As in Kueue, whose Workload would be another: it is for so many pods.
+#[test]
+fn a_pod_does_not_go_by_a_workload_for_several() {
+    const RUNS: &[&str] = &[tokens::QUOTA_RESERVED, tokens::ADMITTED];
+    let set = |name: &str, count: i64| json!({ "name": name, "count": count, "template": { "spec": {} } });
+    let fewer = json!({ "name": "main", "count": 1, "minCount": 1, "template": { "spec": {} } });
+    for (sets, is_its) in [
+        (json!([set("main", 1)]), true),
+        (json!([{ "name": "main", "template": { "spec": {} } }]), true),
+        (json!([set("main", 2)]), false),
+        (json!([set("main", 1), set("other", 1)]), false),
+        (json!([fewer]), false),
+    ] {
+        let with = |holds: &[&str]| Workload {
+            spec: WorkloadSpec { pod_sets: read(sets.clone()), ..of_a_minute(holds).spec },
+            ..of_a_minute(holds)
+        };
+        let waiting = planned(PodsKey::One("p".into()), &gated("60"), &with(&[]));
+        let wanted = if is_its { Step::Nothing } else { Step::UpdateWorkload };
+        assert_eq!(waiting.workload, PodsStep::Job(wanted), "{sets}");
+        let mut running = gated("60");
+        (running.spec, running.status) = (json!({}), json!({ "phase": "Running" }));
+        let running = planned(PodsKey::One("p".into()), &running, &with(RUNS));
+        assert_eq!(running.pods.is_empty(), is_its, "{sets}: {:?}", running.pods);
+    }
+}
+
+/// Nobody else would let go of it.
+#[test]
+fn a_pod_that_fits_no_role_is_let_go_with_its_group() {
+    let member = |name: &str, role: &str, phase: &str| -> JobObject {
+        let annotations = json!({ kueue::ROLE_HASH: role, kueue::POD_GROUP_TOTAL_COUNT: "1" });
+        read(json!({
+            "metadata": {
+                "name": name, "uid": name, "annotations": annotations, "finalizers": [kueue::MANAGED],
+                "creationTimestamp": TIME,
+            },
+            "spec": {}, "status": { "phase": phase },
+        }))
+    };
+    for (phase, holds, goes) in [
+        ("Running", &[tokens::QUOTA_RESERVED, tokens::ADMITTED][..], false),
+        ("Succeeded", &[tokens::QUOTA_RESERVED, tokens::ADMITTED], true),
+        ("Succeeded", &[tokens::FINISHED], true),
+    ] {
+        let pods = [member("fits", "main", phase), member("strange", "other", "Pending")];
+        let mut workload = of_a_minute(holds);
+        workload.spec.maximum_execution_time_seconds = None;
+        workload.metadata.annotations = read(json!({ kueue::IS_GROUP_WORKLOAD: "true" }));
+        let owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": "fits", "uid": "fits" });
+        workload.metadata.owner_references = read(json!([owner]));
+        let group = Group::new(PodsKey::group("team", "ring"), &pods).unwrap();
+        let steps = plan(&group, Some(&workload), known()).pods;
+        let let_go = |name: &str| steps.contains(&(name.into(), PodStep::LetGo));
+        assert_eq!((let_go("fits"), let_go("strange")), (goes, goes), "{phase} {holds:?}: {steps:?}");
     }
 }
