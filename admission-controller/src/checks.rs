@@ -57,10 +57,9 @@ pub fn controller(name: &str) -> CheckController {
     }
 }
 
-/// Whether somebody answers this check. MultiKueue is not supported: whatever its check says, nobody does.
+/// Whether its controller says that it answers this check.
 pub fn is_active(check: &AdmissionCheck) -> bool {
-    let active = check.status.conditions.iter().any(|one| one.type_ == ACTIVE && one.status == "True");
-    active && controller(&check.spec.controller_name) != CheckController::MultiKueue
+    check.status.conditions.iter().any(|one| one.type_ == ACTIVE && one.status == "True")
 }
 
 /// The state of a check of a workload without quota: what was ready was for quota that is gone. How often it was tried stays.

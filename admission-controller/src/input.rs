@@ -274,6 +274,7 @@ pub fn local_queue(view: &LocalQueue) -> input::LocalQueue {
         uid: uid(&view.metadata),
         cluster_queue: ClusterQueueName::from(view.spec.cluster_queue.as_str()),
         stop: stop_policy(view.spec.stop_policy.as_deref()),
+        terminating: view.metadata.deletion_timestamp.is_some(),
         weight: weight(&view.spec.fair_sharing),
     }
 }

@@ -134,7 +134,7 @@ fn is_gated(workload: &Workload) -> bool {
 
 /// That it waits, if it does for another reason than before. Who was not looked at has a reason, too, but that is no news: Kueue
 /// tells of those at whom a cycle has looked (`pkg/scheduler/scheduler.go`, `requeueAndUpdate`). Who has no queue is in no
-/// cycle, and whose quota is taken back was in none. One whose checks failed is looked at, and one that waits for the pods of others
+/// cycle, and whose quota is taken back was in none: of that it is told only where somebody holds it back. One whose checks failed is looked at, and one that waits for the pods of others
 /// is not told of, as there.
 fn waits<'a>(
     before: Option<&Workload>,
@@ -151,7 +151,7 @@ fn waits<'a>(
     ];
     let waits = after.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False")?;
     let in_no_queue = reason.is_some_and(|reason| lacks_queue(reason) && reason.token() == waits.reason);
-    let loses_quota = before.is_some_and(|before| before.status.admission.is_some());
+    let loses_quota = !is_gated(after) && before.is_some_and(|before| before.status.admission.is_some());
     let is_silent = not_looked_at.contains(&waits.reason.as_str()) && !checks_failed;
     if in_no_queue || loses_quota || is_silent {
         return None;
@@ -259,6 +259,17 @@ mod tests {
             let reasons = reasons_of(before, &after, Some(reason));
             assert_eq!(reasons, if told { vec!["Misconfigured"] } else { Vec::new() }, "{reason:?}");
         }
+    }
+
+    #[test]
+    fn a_gate_that_takes_the_quota_back_is_told() {
+        let mut holds = view("True", "QuotaReserved", "");
+        holds.status.admission = Some(Admission::default());
+        let after = view("False", "AdmissionGated", "x.example/budget");
+        let gated = PendingReason::AdmissionGated("x.example/budget".into());
+        let news = written(Some(&holds), &after, None, Some(&gated));
+        let told: Vec<_> = news.iter().map(|one| (&*one.reason, one.severity)).collect();
+        assert_eq!(told, [("AdmissionGated", Severity::Normal)]);
     }
 
     #[test]

@@ -525,7 +525,8 @@ fn runs_the_same(template: &Value, written: &PodTemplate) -> bool {
 /// and ends: the garbage collector may take its time (Kueue's `FinalizeOrphanedWorkload`).
 pub fn next_without_job(workload: &Workload, controlled: bool, elsewhere: bool, is_orphan: bool) -> Step {
     if workload.metadata.deletion_timestamp.is_some() {
-        return if elsewhere { Step::Nothing } else { let_go(workload) };
+        let may_run = elsewhere && !workload.holds(tokens::FINISHED);
+        return if may_run { Step::Nothing } else { let_go(workload) };
     }
     if is_orphan {
         if workload.holds(tokens::FINISHED) {

@@ -27,14 +27,16 @@ pub fn pending(reason: &PendingReason) -> String {
             "it names no LocalQueue; label its job with kueue.x-k8s.io/queue-name".to_owned()
         }
         PendingReason::LocalQueueMissing(key) => {
-            format!("LocalQueue {key} does not exist; create it or correct the queue name")
+            format!(
+                "LocalQueue {key} does not exist or is being deleted; create it or correct the queue name"
+            )
         }
         PendingReason::LocalQueueStopped(key) => {
             format!("LocalQueue {key} is stopped by its stopPolicy; set that to None")
         }
         PendingReason::ClusterQueueMissing(name) => {
             format!(
-                "ClusterQueue {name} does not exist; create it or correct spec.clusterQueue of the LocalQueue"
+                "ClusterQueue {name} does not exist or is being deleted; create it or correct spec.clusterQueue of the LocalQueue"
             )
         }
         PendingReason::ClusterQueueInactive(name, inactive) => {

@@ -178,6 +178,39 @@ async fn a_deleted_workload_that_is_owned_elsewhere_keeps_its_quota_until_it_is_
     assert!(world.workload_named("theirs").is_none() && is_admitted(&world, "next"));
 }
 
+/// Nothing of it runs, and nobody else lets it go.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_workload_that_is_owned_elsewhere_is_let_go_when_it_has_ended() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    let text = "integrations: { externalFrameworks: [TrainingRun.v1.example.com] }";
+    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
+    world.start_with("layer1", Config { file, ..Config::default() });
+    let run = json!({ "metadata": { "name": "run", "namespace": "team" }, "spec": {} });
+    let run = world.create("example.com", "trainingruns", run).await;
+    let mut workload = by_hand("theirs", 1);
+    workload["metadata"]["finalizers"] = json!(["kueue.x-k8s.io/resource-in-use"]);
+    workload["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "example.com/v1", "kind": "TrainingRun", "name": "run", "controller": true,
+        "uid": run.value()["metadata"]["uid"],
+    }]);
+    world.create(GROUP, "workloads", workload).await;
+    world.settle().await;
+    let end = |workload: &mut Value| {
+        let conditions = workload["status"]["conditions"].as_array_mut().unwrap();
+        conditions.push(json!({
+            "type": "Finished", "status": "True", "reason": "Succeeded", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }));
+    };
+    world.update(GROUP, "workloads", "theirs", true, end).await;
+    world.settle().await;
+    assert!(world.workload_named("theirs").is_some());
+    world.cluster.store("user").delete(&workloads(), "team", "theirs", Default::default()).await.unwrap();
+    world.settle().await;
+    assert!(world.workload_named("theirs").is_none());
+}
+
 /// A Job of so many pods in queue `a` that a finalizer holds.
 async fn held(world: &World, pods: i64, elastic: bool) -> Value {
     let limits = json!({ "limits": { "nvidia.com/gpu": 1 } });

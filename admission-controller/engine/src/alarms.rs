@@ -134,14 +134,15 @@ impl Engine {
         self.alarms.set(who, times.into_iter().flatten().min());
     }
 
-    /// Why a workload that has quota and is not admitted yet may not keep it.
+    /// Why a workload that has quota and is not admitted yet may not keep it: its queues are stopped, or there no more, which those are
+    /// that are being deleted (Kueue's `reconcileOnLocalQueueActiveState` and `reconcileOnClusterQueueActiveState`).
     fn why_withdrawn(&self, record: &Record, queue: NodeId) -> Option<PendingReason> {
         if let Some(by) = &record.workload.seldom.gated_by {
             return Some(PendingReason::AdmissionGated(Arc::clone(by)));
         }
         if let Some(local_queue) = record.local_queue.map(|id| &self.local_queues[id]) {
             let key = || local_queue.key.clone();
-            match &local_queue.object {
+            match local_queue.object.as_ref().filter(|queue| !queue.terminating) {
                 None => return Some(PendingReason::LocalQueueMissing(key())),
                 Some(queue) if queue.stop != StopPolicy::None => {
                     return Some(PendingReason::LocalQueueStopped(key()));
@@ -150,13 +151,13 @@ impl Engine {
             }
         }
         let Queue { name, spec, .. } = &self.queues[queue];
-        let inactive = match spec {
-            None => return Some(PendingReason::ClusterQueueMissing(name.clone())),
-            Some(spec) if spec.terminating => Inactive::Terminating,
-            Some(spec) if spec.stop != StopPolicy::None => Inactive::Stopped,
-            Some(_) => return None,
-        };
-        Some(PendingReason::ClusterQueueInactive(name.clone(), inactive))
+        match spec.as_ref().filter(|spec| !spec.terminating) {
+            None => Some(PendingReason::ClusterQueueMissing(name.clone())),
+            Some(spec) if spec.stop != StopPolicy::None => {
+                Some(PendingReason::ClusterQueueInactive(name.clone(), Inactive::Stopped))
+            }
+            Some(_) => None,
+        }
     }
 
     /// Evicts a workload that was deactivated, whose time has come, or whose queue is drained.

@@ -92,7 +92,7 @@ impl Account {
         }
         if half_life_ms > 0 {
             for (resource, amount) in &self.using {
-                add(&mut self.consumed, resource, amount - part(*amount, kept));
+                add(&mut self.consumed, resource, part(*amount, ONE - kept));
             }
         }
         for (resource, amount) in std::mem::take(&mut self.settled) {

@@ -88,8 +88,13 @@ impl Engine {
         }) {
             return Some(Inactive::MultiKueuePerFlavor(partly));
         }
-        let provisions = names(&|name| answered_by(name, CheckController::ProvisioningRequest))?;
-        Some(Inactive::MultiKueueWithProvisioning(elsewhere.into_iter().chain(provisions).collect()))
+        // MultiKueue is not supported: nobody answers its check, whatever that says.
+        Some(match names(&|name| answered_by(name, CheckController::ProvisioningRequest)) {
+            Some(provisions) => {
+                Inactive::MultiKueueWithProvisioning(elsewhere.into_iter().chain(provisions).collect())
+            }
+            None => Inactive::CheckInactive(elsewhere),
+        })
     }
 
     /// Whether a workload that gets this has passed every check that asks for one of its flavors.

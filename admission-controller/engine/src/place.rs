@@ -294,7 +294,7 @@ impl Engine {
             return Err(PendingReason::Deactivated);
         }
         let named = &self.local_queues[record.local_queue.ok_or(PendingReason::NoQueueName)?];
-        let Some(local_queue) = &named.object else {
+        let Some(local_queue) = named.object.as_ref().filter(|queue| !queue.terminating) else {
             return Err(PendingReason::LocalQueueMissing(named.key.clone()));
         };
         if local_queue.stop != StopPolicy::None {

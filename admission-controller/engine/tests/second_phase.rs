@@ -55,7 +55,12 @@ fn a_queue_is_active_while_all_its_checks_are() {
         (all(&["a", "b"]), vec![check("a", Other, true)], Some("AdmissionCheckNotFound")),
         (all(&["a"]), vec![check("a", Other, false)], Some("AdmissionCheckInactive")),
         (all(&["a"]), vec![check("a", Other, true)], None),
-        (all(&["a"]), vec![check("a", MultiKueue, true)], None),
+        (all(&["a"]), vec![check("a", MultiKueue, true)], Some("AdmissionCheckInactive")),
+        (
+            all(&["a", "b"]),
+            vec![check("a", MultiKueue, false), check("b", MultiKueue, true)],
+            Some("AdmissionCheckInactive"),
+        ),
         (
             all(&["a", "b"]),
             vec![check("a", MultiKueue, true), check("b", MultiKueue, true)],
@@ -200,27 +205,42 @@ fn one_that_was_put_off_lets_others_pass_and_comes_back_by_itself() {
     assert!(world.is_admitted("late"));
 }
 
+/// What happens to its queues, why its quota is taken back, and for what it waits then. To Kueue a queue that is being deleted is missing
+/// where quota is taken back, and a ClusterQueue is inactive afterwards.
 #[test]
 fn a_reservation_that_is_no_admission_yet_ends_with_the_queue() {
-    let stopped = |stop| Event::ClusterQueue(ClusterQueue { stop, ..queue(vec![rule("a", &[])]) });
-    let mut stopped_local = local_queue("cq");
-    stopped_local.stop = StopPolicy::Hold;
+    let with = |change: fn(&mut ClusterQueue)| {
+        let mut changed = queue(vec![rule("a", &[])]);
+        change(&mut changed);
+        Event::ClusterQueue(changed)
+    };
+    let local = |change: fn(&mut LocalQueue)| {
+        let mut changed = local_queue("cq");
+        change(&mut changed);
+        Event::LocalQueue(changed)
+    };
     let gone = Event::LocalQueueGone(local_queue("cq").key, local_queue("cq").uid);
-    for (event, token) in [
-        (stopped(StopPolicy::Hold), "Suspended"),
-        (stopped(StopPolicy::HoldAndDrain), "Suspended"),
-        (Event::LocalQueue(stopped_local), "Suspended"),
-        (gone, "Misconfigured"),
+    for (event, taken, waits) in [
+        (with(|queue| queue.stop = StopPolicy::Hold), "Suspended", "Suspended"),
+        (with(|queue| queue.stop = StopPolicy::HoldAndDrain), "Suspended", "Suspended"),
+        (with(|queue| queue.terminating = true), "Misconfigured", "Suspended"),
+        (local(|queue| queue.stop = StopPolicy::Hold), "Suspended", "Suspended"),
+        (local(|queue| queue.terminating = true), "Misconfigured", "Misconfigured"),
+        (gone, "Misconfigured", "Misconfigured"),
     ] {
         let mut world = world(vec![rule("a", &[])]);
         world.engine.apply(check("a", CheckController::Other, true));
         world.put(workload("one", "cq", 2, 0));
         world.settle();
         assert_eq!(report(&world).reserving, 1);
-        world.engine.apply(event);
+        world.engine.apply(event.clone());
+        let decisions = world.engine.decide(1_000);
+        let [Decision::Withdraw(withdraw)] = &decisions[..] else { panic!("{event:?}: {decisions:?}") };
+        assert_eq!(withdraw.reason.token(), taken, "{event:?}");
+        decisions.into_iter().for_each(|decision| world.carry_out(decision));
         world.settle();
         assert!(world.evictions.is_empty(), "nothing of it runs");
-        assert_eq!(world.reason("one").token(), token);
+        assert_eq!(world.reason("one").token(), waits, "{event:?}");
         assert_eq!(report(&world).reserving, 0);
     }
 }

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use model::ResourceName;
 use quota_engine::input::*;
 use quota_engine::*;
@@ -195,6 +197,35 @@ fn what_was_used_is_forgotten_by_halves_and_what_is_used_is_noticed_so() {
     let none = world.engine.history(&key("a")).unwrap();
     assert_eq!(none.consumed.values().collect::<Vec<_>>(), [&0], "{none:?}");
     assert_eq!(world.engine.next_sample_ms(), None, "nothing changes any more");
+}
+
+/// As in Kueue each of the two is rounded down: a half of 8 and the other half of 4, half of a half-life later.
+#[test]
+fn what_is_left_and_what_comes_to_it_are_rounded_down() {
+    let mut world = world(4, &[("a", ONE)], AdmissionMode::UsageBasedFairSharing);
+    used(&mut world, "a", 8);
+    let mut one = workload("one", "a", 4, 0);
+    one.standing = Standing::Reserved {
+        admission: Arc::new(Admission {
+            cluster_queue: "cq".into(),
+            pod_sets: vec![PodSetAssignment {
+                name: "main".into(),
+                flavors: [(GPU.into(), "a100".into())].into(),
+                usage: [(GPU.into(), 4)].into(),
+                count: 4,
+                topology: None,
+                delayed: None,
+            }],
+        }),
+        admitted: true,
+        evicted: false,
+        since_ms: 0,
+    };
+    world.put(one);
+    world.engine.decide(0);
+    world.engine.decide(5_000);
+    let consumed = gpus_of(&world.engine.history(&key("a")).unwrap().consumed);
+    assert_eq!(consumed, 5_656_854_249 + 1_171_572_875);
 }
 
 #[test]

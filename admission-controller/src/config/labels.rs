@@ -43,7 +43,7 @@ pub enum SourceKind {
     LocalQueue,
     /// Metrics of Cohorts.
     Cohort,
-    /// Metrics of workloads one by one, of which there are none here.
+    /// What Workloads say, by which Kueue splits some metrics of queues, and none is split here.
     Workload,
 }
 
@@ -129,7 +129,7 @@ pub(super) fn check(labels: &[CustomLabel], path: &Path) -> Result<Vec<Notice>, 
             return refuse(FIELD, format!("there may be {MOST_OF_KIND} with sourceKind {kind:?}"));
         }
         if label.source_kind.owner().is_none() {
-            let words = "it is not supported: no metric is about a workload alone".to_owned();
+            let words = "it is not supported: no metric is split by what Workloads say".to_owned();
             let field = format!("{FIELD}[{index}].sourceKind");
             notices.push(Notice { field, words, unsupported: true });
         }

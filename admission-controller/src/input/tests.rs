@@ -35,6 +35,34 @@ fn odd_least_counts_are_from_none_to_all() {
     }
 }
 
+/// Whatever it says: who asks for it is told what is wrong with that, or that there is no MultiKueue.
+#[test]
+fn a_check_of_multikueue_is_as_active_as_it_says() {
+    for active in [false, true] {
+        let status = if active { "True" } else { "False" };
+        let condition = json!({
+            "type": "Active", "status": status, "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let view: AdmissionCheck = serde_json::from_value(json!({
+            "spec": { "controllerName": "kueue.x-k8s.io/multikueue" }, "status": { "conditions": [condition] },
+        }))
+        .unwrap();
+        let read = admission_check(&view);
+        assert_eq!((read.active, read.controller), (active, input::CheckController::MultiKueue));
+    }
+}
+
+#[test]
+fn a_local_queue_that_is_being_deleted_says_so() {
+    for (deleted, terminating) in [(Value::Null, false), (json!("2026-01-01T00:00:00Z"), true)] {
+        let metadata = json!({ "name": "a", "namespace": "team", "deletionTimestamp": deleted });
+        let view: LocalQueue =
+            serde_json::from_value(json!({ "metadata": metadata, "spec": { "clusterQueue": "cq" } }))
+                .unwrap();
+        assert_eq!(local_queue(&view).terminating, terminating);
+    }
+}
+
 /// How much a quota is, of cores in thousandths and of devices; nothing where the text is no quota.
 #[test]
 fn odd_quotas_are_read_up_to_what_can_be_counted() {

@@ -186,7 +186,8 @@ impl QueueMetrics {
 fn finished(places: &Places<'_>, after: &Workload) {
     places.add(&Pair(&table::FINISHED, &table::LOCAL_FINISHED));
     if let Some(took) = phase::execution_time(after) {
-        places.observe(&Pair(&table::EXECUTED, &table::LOCAL_EXECUTED), took.as_secs_f64());
+        let took = took.as_secs_f64().max(0.0);
+        places.observe(&Pair(&table::EXECUTED, &table::LOCAL_EXECUTED), took);
     }
 }
 
@@ -333,6 +334,22 @@ mod tests {
         write(&metrics, &before, &after, None);
         let wanted = r#"kueue_pods_ready_to_evicted_time_seconds_sum{cluster_queue="a",reason="Deactivated",underlying_cause="",replica_role="leader"} 7.0"#;
         assert!(page(&metrics).contains(wanted), "{}", page(&metrics));
+    }
+
+    /// By a leader whose clock was ahead.
+    #[test]
+    fn what_was_admitted_after_its_end_ran_for_no_time() {
+        let metrics = QueueMetrics::new(true, Shown::default());
+        let of = |conditions: Value| {
+            let admission = json!({ "clusterQueue": "a", "podSetAssignments": [] });
+            workload(json!({ "admission": admission, "conditions": conditions }))
+        };
+        let admitted = condition("Admitted", "True", "Admitted", "2026-01-01T00:00:07Z");
+        let over = condition("Finished", "True", "Succeeded", "2026-01-01T00:00:00Z");
+        write(&metrics, &of(json!([admitted])), &of(json!([admitted, over])), None);
+        let text = page(&metrics);
+        let line = r#"kueue_execution_time_seconds_sum{cluster_queue="a",priority_class="",replica_role="leader"} 0.0"#;
+        assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
     }
 
     #[test]

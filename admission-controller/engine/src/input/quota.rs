@@ -304,6 +304,8 @@ pub struct LocalQueue {
     pub cluster_queue: ClusterQueueName,
     /// `stopPolicy`.
     pub stop: StopPolicy,
+    /// Whether it is being deleted.
+    pub terminating: bool,
     /// `fairSharing.weight`.
     pub weight: Weight,
 }

@@ -71,6 +71,7 @@ pub fn local_queue(name: &str) -> LocalQueue {
         uid: format!("lq-{name}").as_str().into(),
         cluster_queue: name.into(),
         stop: StopPolicy::None,
+        terminating: false,
         weight: Weight::default(),
     }
 }

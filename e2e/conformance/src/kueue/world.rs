@@ -200,6 +200,7 @@ impl World {
             uid: name.into(),
             cluster_queue: cluster_queue.into(),
             stop: quota_engine::input::StopPolicy::None,
+            terminating: false,
             weight: quota_engine::input::Weight::default(),
         }));
     }
