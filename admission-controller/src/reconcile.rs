@@ -322,6 +322,8 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
         return match (view.suspended, view.active) {
             (false, _) => Step::Stop,
             (true, true) => Step::Nothing,
+            // Somebody suspended it by hand.
+            true if view.active && job.kind.started_at.is_some() => Step::Nothing,
             (true, false) => restore(job, workload, known).unwrap_or(Step::Release),
         };
     }

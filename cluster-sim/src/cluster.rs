@@ -34,6 +34,9 @@ pub struct SimConfig {
     pub bookmark_interval: Duration,
     /// What the cluster begins with; without it, only with what every cluster has.
     pub image: Option<Image>,
+    /// Whether a batch Job that is suspended keeps `status.startTime`, and with it a template that may not change: so it is in
+    /// Kubernetes without the feature gate `MutableSchedulingDirectivesForSuspendedJobs`, which is open since 1.36.
+    pub keeps_start_time: bool,
 }
 
 /// Everything a cluster held at a moment. Cheap to clone and to begin a cluster with: a simulation installs its custom
@@ -60,6 +63,7 @@ impl SimConfig {
             history_limit: 1_024,
             bookmark_interval: Duration::from_secs(60),
             image: None,
+            keeps_start_time: false,
         }
     }
 }
@@ -84,6 +88,7 @@ pub(crate) struct Inner {
     pub(crate) services: ServiceTable,
     pub(crate) faults: Faults,
     pub(crate) bookmark_interval: Duration,
+    pub(crate) keeps_start_time: bool,
     state: Mutex<State>,
     logs: Mutex<BTreeMap<String, Arc<dyn PodLogs>>>,
     /// Told when an object was deleted or began to be: work for garbage collection and namespace termination.
@@ -107,6 +112,7 @@ impl Cluster {
         let cluster = Self(Arc::new(Inner {
             faults: Faults::new(config.rng.fork()),
             bookmark_interval: config.bookmark_interval,
+            keeps_start_time: config.keeps_start_time,
             clock: config.clock,
             tasks: config.tasks,
             rng: config.rng,

@@ -28,7 +28,7 @@ impl Cluster {
     /// When a CRD is refused.
     pub async fn start_controllers(&self) -> Result<(), ApiError> {
         crds::install(self).await?;
-        control::start(self, job::Controller::default());
+        control::start(self, job::Controller::new(self.0.keeps_start_time));
         control::start(self, jobset::Controller);
         control::start(self, pytorch::Controller);
         orphans::start(self);

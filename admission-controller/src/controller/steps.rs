@@ -34,6 +34,12 @@ impl Controller {
         workload: Option<&Workload>,
         step: Step,
     ) {
+        if let Some(job) = job
+            && matches!(step, Step::Restore | Step::CreateWorkload | Step::Start)
+            && self.reset_start(unit, job, workload)
+        {
+            return;
+        }
         let now = self.ctx.clock.now();
         match (step, job, workload) {
             (Step::Stop, Some(job), workload) => {
@@ -290,13 +296,19 @@ impl Controller {
 
     fn restore_job(&mut self, unit: &Unit, job: &Job, workload: &Workload) {
         let sets = job.view.pod_sets.clone().unwrap_or_default();
-        let started_at = job.kind.started_at.filter(|at| job.object.at(at).is_some_and(|at| !at.is_null()));
-        if let Some(field) = started_at.and_then(|at| at.strip_prefix("/status/")) {
-            let body = json!({ "status": { field: null } });
-            self.patch_job(unit, job, Some(workload), body, Subresource::Status);
-        } else if let Some(body) = jobs::restore(job.kind, &job.object, &sets, workload) {
+        if let Some(body) = jobs::restore(job.kind, &job.object, &sets, workload) {
             self.patch_job(unit, job, Some(workload), body, Subresource::Main);
         }
+    }
+
+    /// Has a suspended job forget that it ran before, which keeps its templates from being changed, be it by its user while it
+    /// waits (Kueue's `Job.Stop`). Tells whether it did not yet.
+    fn reset_start(&mut self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> bool {
+        let started_at = job.kind.started_at.filter(|at| job.object.at(at).is_some_and(|at| !at.is_null()));
+        let Some(field) = started_at.and_then(|at| at.strip_prefix("/status/")) else { return false };
+        let body = json!({ "status": { field: null } });
+        self.patch_job(unit, job, workload, body, Subresource::Status);
+        true
     }
 
     /// The queue has a step of its own, and so has the priority, which is found anew where the Workload stood for another job

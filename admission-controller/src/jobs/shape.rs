@@ -46,8 +46,9 @@ pub struct JobKind {
     /// Whether templates may change in the write that suspends the job. Kubernetes lets those of a batch Job change
     /// only after `status.startTime` was reset.
     pub restores_at_stop: bool,
-    /// A status field that must be gone before the templates of a suspended job may change. Kubernetes takes it away by
-    /// itself since 1.35; before that somebody has to.
+    /// A status field that must be gone before the templates of a suspended job may change. Kubernetes takes it away by itself
+    /// with the feature gate `MutableSchedulingDirectivesForSuspendedJobs`, which is open since 1.36; else somebody has to. With
+    /// that gate templates may change when no pods are active any more.
     pub started_at: Option<&'static str>,
     /// What makes the pods of one set appear only when those of another run or have ended; any will do. Who waited for all
     /// of them before starting any would wait for ever, so each pod set is a gang of its own then.

@@ -27,10 +27,16 @@ pub(crate) struct World {
 impl World {
     /// A cluster with the custom resources, namespace `team`, one flavor, and the webhooks if wanted.
     pub(crate) async fn new(webhooks: bool) -> Self {
+        Self::with(webhooks, |_| ()).await
+    }
+
+    /// The same in a cluster that is configured otherwise.
+    pub(crate) async fn with(webhooks: bool, configure: impl FnOnce(&mut SimConfig)) -> Self {
         let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap());
         let services = ServiceTable::new();
         let rng = Rng::seeded(7);
-        let config = SimConfig::new(clock.clone(), Tasks::new(), rng.fork(), services.clone());
+        let mut config = SimConfig::new(clock.clone(), Tasks::new(), rng.fork(), services.clone());
+        configure(&mut config);
         let world = Self { cluster: Cluster::new(config), services, clock, rng };
         for crd in crds::definition::all_unconverted() {
             world.create("apiextensions.k8s.io", "customresourcedefinitions", json!(crd)).await;

@@ -22,9 +22,16 @@ const BACKOFF_LIMIT: u64 = 6;
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// The Job controller.
-#[derive(Default)]
 pub(super) struct Controller {
     jobs: BTreeMap<String, Counts>,
+    /// [`crate::SimConfig::keeps_start_time`].
+    keeps_start_time: bool,
+}
+
+impl Controller {
+    pub(super) fn new(keeps_start_time: bool) -> Self {
+        Self { jobs: BTreeMap::new(), keeps_start_time }
+    }
 }
 
 /// A Job and its pods, sorted out.
@@ -89,7 +96,8 @@ impl Control for Controller {
             if is_complete(counts, &sorted, suspended) {
                 end(&mut plan, &mut status, counts, &sorted, End::Complete, now);
             } else if suspended {
-                suspend(&mut plan, &mut status, counts, &sorted, now);
+                delete(&mut plan, counts, sorted.active.iter());
+                suspend(&mut status, self.keeps_start_time, now);
             } else {
                 plan.again = deadline(job, &status);
                 adjust(&mut plan, job, counts, &sorted, now);
@@ -188,8 +196,7 @@ fn end(plan: &mut Plan, status: &mut Value, counts: &mut Counts, sorted: &Sorted
     }
 }
 
-fn suspend(plan: &mut Plan, status: &mut Value, counts: &mut Counts, sorted: &Sorted, now: Millis) {
-    delete(plan, counts, sorted.active.iter());
+fn suspend(status: &mut Value, keeps_start_time: bool, now: Millis) {
     if !conditions::is_true(status, "Suspended") {
         conditions::set(
             status,
@@ -200,7 +207,9 @@ fn suspend(plan: &mut Plan, status: &mut Value, counts: &mut Counts, sorted: &So
             Some("lastProbeTime"),
             now,
         );
-        object(status).remove("startTime");
+        if !keeps_start_time {
+            object(status).remove("startTime");
+        }
     }
 }
 
