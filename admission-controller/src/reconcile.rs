@@ -302,7 +302,7 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     let in_sync = job.object.awaits_child(job.kind)
         || match &view.pod_sets {
             Ok(_) if is_bound => is_equivalent(job, workload, known.gates),
-            Ok(sets) => describes(workload, &job.object, sets),
+            Ok(sets) => describes(workload, job, sets),
             Err(_) => false,
         };
     if is_prebuilt && let Some(step) = check_prebuilt(job, workload, in_sync, known.compared) {
@@ -464,7 +464,7 @@ fn users_labels<'a>(
 /// run, how few pods would do and, until it is admitted, what its pods tolerate is the same. Of a slice pod sets alone count.
 pub fn is_equivalent(job: &Job, workload: &Workload, gates: Gates) -> bool {
     let Ok(sets) = &job.view.pod_sets else { return false };
-    if !describes(workload, &job.object, sets) {
+    if !describes(workload, job, sets) {
         return false;
     }
     let admitted = workload.holds(tokens::ADMITTED);
@@ -490,12 +490,12 @@ fn tolerates_as_much(job: &Job, set: &JobPodSet, written: &PodSet) -> bool {
 /// Whether the Workload asks for what the job asks for: the same pod sets with as many pods, each as large, which run the same.
 /// Selectors and tolerations are left out, since admission itself changes those of the job. Of slices it does not count what they
 /// run, nor of a template that the job does not have itself: another program may fill it in otherwise.
-pub fn describes(workload: &Workload, object: &JobObject, sets: &[JobPodSet]) -> bool {
+pub fn describes(workload: &Workload, job: &Job, sets: &[JobPodSet]) -> bool {
     workload.spec.pod_sets.len() == sets.len()
         && workload.spec.pod_sets.iter().zip(sets).all(|(written, set)| {
             written.name == set.name
-                && is_as_many(workload, written, set)
-                && set.template_in(object).is_some_and(|template| {
+                && is_as_many(job, workload, written, set)
+                && set.template_in(&job.object).is_some_and(|template| {
                     same_size(template, &written.template)
                         && (set.given.is_some()
                             || slices::is_slice(workload)
@@ -504,10 +504,14 @@ pub fn describes(workload: &Workload, object: &JobObject, sets: &[JobPodSet]) ->
         })
 }
 
-/// Who accepts fewer pods may have been given fewer.
-fn is_as_many(workload: &Workload, written: &PodSet, set: &JobPodSet) -> bool {
-    let granted = || jobs::granted(workload, &set.name).filter(|_| set.min_count.is_some());
-    written.count.unwrap_or(1) == set.count || granted() == Some(set.count)
+/// Who accepts fewer pods may have been given fewer, and runs with no more than those; while it is suspended it may ask for all, too
+/// (Kueue's `expectedRunningPodSets`).
+fn is_as_many(job: &Job, workload: &Workload, written: &PodSet, set: &JobPodSet) -> bool {
+    let is_written = written.count.unwrap_or(1) == set.count;
+    match jobs::granted(workload, &set.name).filter(|_| set.min_count.is_some()) {
+        Some(granted) => granted == set.count || (is_written && job.view.suspended),
+        None => is_written,
+    }
 }
 
 /// Claims are not counted, so whoever comes to have one is described anew, and waits.

@@ -116,6 +116,40 @@ fn a_started_job_is_left_alone() {
     assert_eq!(next(&runs, Some(&workload(ADMITTED)), Known::default()), Step::Nothing);
 }
 
+/// Kueue's `EquivalentToWorkload`: while it runs, it has as many pods as it was given quota for.
+#[test]
+fn a_job_that_was_given_fewer_pods_runs_with_no_more() {
+    let mut fewer = workload(ADMITTED);
+    fewer.status.admission = serde_json::from_value(json!({
+        "clusterQueue": "q", "podSetAssignments": [{ "name": "main", "count": 2 }],
+    }))
+    .unwrap();
+    for (suspended, pods, wanted) in [
+        (false, 2, Step::Nothing),
+        (false, 3, Step::Stop),
+        (true, 2, Step::Start),
+        (true, 3, Step::Start),
+        (true, 4, Step::DeleteWorkload),
+    ] {
+        let job = job(&json!({ "spec": { "suspend": suspended, "parallelism": pods } }));
+        assert_eq!(next(&job, Some(&fewer), Known::default()), wanted, "{suspended} {pods}");
+    }
+}
+
+/// Some versions of Kueue did not mark the templates of what they admitted.
+#[test]
+fn a_job_that_ran_gets_its_templates_back_and_one_that_waits_keeps_its_edits() {
+    let edited = json!({ "spec": { "template": { "spec": { "nodeSelector": { "gpu": "a100" } } } } });
+    let evicted: &[&str] = &["QuotaReserved", "Admitted", "Evicted"];
+    for (conditions, wanted) in
+        [(evicted, Step::Restore), (&["QuotaReserved", "Evicted"], Step::Release), (RESERVED, Step::Nothing)]
+    {
+        let step = next(&job(&edited), Some(&workload(conditions)), Known::default());
+        assert_eq!(step, wanted, "{conditions:?}");
+    }
+    assert_eq!(next(&job(&json!({})), Some(&workload(evicted)), Known::default()), Step::Release);
+}
+
 /// It is its user's to start and to stop then; one that runs goes on as ever.
 #[test]
 fn a_job_that_names_no_queue_any_more_is_left_alone() {

@@ -300,7 +300,7 @@ fn kinds_are_read_described_started_and_stopped() {
 
         let workload = admitted(&job);
         assert_eq!(workload.spec.priority, Some(1000), "{:?}", case.id);
-        assert!(describes(&workload, &job.object, &sets), "{:?}", case.id);
+        assert!(describes(&workload, &job, &sets), "{:?}", case.id);
 
         let patch = start(kind, &job.object, &sets, &workload, terms(&flavors())).unwrap().unwrap();
         let mut started = patched(&job, &patch);
@@ -350,11 +350,11 @@ fn kinds_are_read_described_started_and_stopped() {
             assert_eq!(labels["kueue.x-k8s.io/local-queue-name"], "q", "{:?}", case.id);
             assert_eq!(labels["kueue.x-k8s.io/cluster-queue-name"], "cq", "{:?}", case.id);
         }
-        assert!(describes(&workload, &started, &sets), "{:?}: starting changes no size", case.id);
 
         let running = Job { view: read(kind, &started), object: started, kind };
         let patch = stop(kind, &running.object, &sets, Some(&workload)).unwrap();
         let stopped = patched(&running, &patch);
+        assert!(describes(&workload, &running, &sets), "{:?}: starting changes no size", case.id);
         assert_eq!(stopped.at(kind.suspend), Some(&json!(true)), "{:?}", case.id);
         let restored = restore(kind, &stopped, &sets, &workload).map_or(stopped.clone(), |patch| {
             patched(&Job { object: stopped.clone(), ..running.clone() }, &patch)
@@ -604,10 +604,11 @@ fn who_accepts_fewer_pods_is_started_with_as_many_as_were_granted() {
     let patch = start(kind, &given.object, &sets, &workload, terms(&flavors())).unwrap().unwrap();
     let started = patched(&given, &patch);
     assert_eq!((&started.spec["parallelism"], &started.spec["completions"]), (&json!(2), &json!(2)));
-    let sets = read(kind, &started).pod_sets.unwrap();
-    assert!(describes(&workload, &started, &sets), "it is not stopped for it");
-    let patch = restore(kind, &started, &sets, &workload).unwrap();
-    let restored = patched(&Job { object: started, ..given }, &patch);
+    let running = Job { view: read(kind, &started), object: started, ..given };
+    let sets = running.view.pod_sets.clone().unwrap();
+    assert!(describes(&workload, &running, &sets), "it is not stopped for it");
+    let patch = restore(kind, &running.object, &sets, &workload).unwrap();
+    let restored = patched(&running, &patch);
     assert_eq!((&restored.spec["parallelism"], &restored.spec["completions"]), (&json!(3), &json!(3)));
 }
 

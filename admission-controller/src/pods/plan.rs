@@ -377,7 +377,7 @@ fn check(group: &Group<'_>, workload: &Workload, job: &Job, known: Known<'_>) ->
     }
     let in_sync = match &job.view.pod_sets {
         Ok(_) if job.view.suspended => is_equivalent(job, workload, known.gates),
-        Ok(sets) => describes(workload, &job.object, sets),
+        Ok(sets) => describes(workload, job, sets),
         Err(_) => false,
     };
     check_prebuilt(job, workload, in_sync, known.compared)
