@@ -7,7 +7,8 @@ use crds::names::{kueue, trireme};
 use crds::validation::Gates;
 use crds::view::workload::WorkloadSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Map, Value, json};
+use model::selector::is_label_value;
+use serde_json::{Value, json};
 
 use crate::jobs::{JobKind, JobObject, Ranks};
 use crate::names::workload_name;
@@ -136,16 +137,13 @@ pub fn compose(job: &Job, priorities: &Priorities, gates: Gates) -> Result<Value
     }
     let spec = spec(job, pod_sets, priorities)?;
     let kind = job.kind;
-    let mut labels = Map::new();
-    // A uid is a valid label value; anything else is left out rather than refused by the server.
-    labels.insert(kueue::JOB_UID.to_owned(), json!(job_uid));
     let mut workload = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
         "metadata": {
             "name": workload_name(kind.group, kind.kind, name, job_uid),
             "namespace": metadata.namespace,
-            "labels": labels,
+            "labels": job_label(job_uid),
             "finalizers": [kueue::FINALIZER_RESOURCE_IN_USE],
             "ownerReferences": [controller(job)],
         },
@@ -156,6 +154,15 @@ pub fn compose(job: &Job, priorities: &Priorities, gates: Gates) -> Result<Value
         workload["metadata"]["annotations"][trireme::GANG] = json!(trireme::GANG_OF_POD_SET);
     }
     Ok(workload)
+}
+
+/// The labels by which a Workload tells the job it is of (Kueue's `ConstructWorkload`). Who makes objects elsewhere may give one a uid
+/// that no label can have.
+pub(crate) fn job_label(uid: &str) -> Value {
+    match is_label_value(uid) {
+        true => json!({ kueue::JOB_UID: uid }),
+        false => json!({}),
+    }
 }
 
 /// Gives a new Workload the labels with these keys that its job has, or its pods. Later changes of them are not followed.
@@ -295,4 +302,20 @@ pub(crate) fn drop_hidden_variables(pod_set: &mut Value) {
 pub(crate) fn annotations_of(template: &Value) -> BTreeMap<String, String> {
     let annotations = template.pointer("/metadata/annotations");
     annotations.and_then(|annotations| serde_json::from_value(annotations.clone()).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_that_is_no_label_value_is_no_label() {
+        for (uid, wanted) in [
+            ("0f5a-1", json!({ kueue::JOB_UID: "0f5a-1" })),
+            ("a/b", json!({})),
+            (&"x".repeat(64), json!({})),
+        ] {
+            assert_eq!(job_label(uid), wanted);
+        }
+    }
 }

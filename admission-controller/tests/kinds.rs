@@ -108,7 +108,9 @@ fn cases() -> Vec<Case> {
         ),
         Case {
             id: ("ray.io/rayjob", "v1"),
-            object: json!({ "spec": { "suspend": true, "rayClusterSpec": ray_cluster() } }),
+            object: json!({ "spec": {
+                "suspend": true, "submissionMode": "K8sJobMode", "rayClusterSpec": ray_cluster(),
+            }}),
             pod_sets: &[("head", 1), ("small", 3), ("hosts", 8), ("submitter", 1)],
             active: json!({ "jobDeploymentStatus": "Running" }),
             ends: Some((
@@ -352,9 +354,9 @@ fn kinds_are_read_described_started_and_stopped() {
         }
 
         let running = Job { view: read(kind, &started), object: started, kind };
+        assert!(describes(&workload, &running, &sets), "{:?}: starting changes no size", case.id);
         let patch = stop(kind, &running.object, &sets, Some(&workload)).unwrap();
         let stopped = patched(&running, &patch);
-        assert!(describes(&workload, &running, &sets), "{:?}: starting changes no size", case.id);
         assert_eq!(stopped.at(kind.suspend), Some(&json!(true)), "{:?}", case.id);
         let restored = restore(kind, &stopped, &sets, &workload).map_or(stopped.clone(), |patch| {
             patched(&Job { object: stopped.clone(), ..running.clone() }, &patch)
@@ -559,7 +561,7 @@ fn pod_sets_that_come_in_steps_are_gangs_of_their_own() {
     for (kind, field, value, wanted) in [
         (mpi, "launcherCreationPolicy", json!("AtStartup"), Value::Null),
         (mpi, "launcherCreationPolicy", json!("WaitForWorkersReady"), json!("pod-set")),
-        (ray, "submissionMode", Value::Null, json!("pod-set")),
+        (ray, "submissionMode", Value::Null, Value::Null),
         (ray, "submissionMode", json!("K8sJobMode"), json!("pod-set")),
         (ray, "submissionMode", json!("HTTPMode"), Value::Null),
     ] {
@@ -622,9 +624,11 @@ fn a_ray_job_submits_by_a_pod_from_the_head_or_elsewhere() {
     let sets = workload["spec"]["podSets"].as_array().unwrap();
     assert_eq!(sets.len(), 3);
     assert_eq!(sets[0]["template"]["spec"]["containers"][1]["name"], "ray-job-submitter");
-    let mut by_hand = case.object.clone();
-    by_hand["spec"]["submissionMode"] = json!("HTTPMode");
-    assert_eq!(job(kind, by_hand, json!({})).view.pod_sets.unwrap().len(), 3);
+    for mode in [json!("HTTPMode"), Value::Null] {
+        let mut by_hand = case.object.clone();
+        by_hand["spec"]["submissionMode"] = mode;
+        assert_eq!(job(kind, by_hand, json!({})).view.pod_sets.unwrap().len(), 3);
+    }
     let mut elsewhere = case.object;
     elsewhere["spec"]["clusterSelector"] = json!({ "ray.io/cluster": "shared" });
     assert!(job(kind, elsewhere, json!({})).object.runs_elsewhere(kind));

@@ -183,6 +183,22 @@ async fn a_stateful_set_that_waits_is_worth_what_its_new_class_says() {
     assert_eq!(world.workload("db").unwrap()["spec"]["priority"], 9);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_owns_pods_is_told_of_a_class_that_is_not_there() {
+    let world = world(1).await;
+    let replicas = json!({ "replicas": 1, "leaderWorkerTemplate": { "size": 1, "workerTemplate": { "spec": pod("")["spec"] } } });
+    let mut groups = set(json!({ QUEUE: "a", CLASS: "none" }));
+    groups["spec"] = replicas;
+    for (group, resource, kind, object) in [
+        ("apps", "statefulsets", "StatefulSet", set(json!({ QUEUE: "a", CLASS: "none" }))),
+        ("leaderworkerset.x-k8s.io", "leaderworkersets", "LeaderWorkerSet", groups),
+    ] {
+        world.create(group, resource, object).await;
+        world.settle().await;
+        assert_eq!(world.told_of(kind, "db"), ["WorkloadPriorityClassNotFound"], "{kind}");
+    }
+}
+
 fn with_replicas(count: i64) -> impl Fn(&mut Value) + Send + Sync {
     move |set: &mut Value| set["spec"]["replicas"] = json!(count)
 }

@@ -7,6 +7,7 @@ mod support;
 use std::path::Path;
 
 use admission_controller::{Config, Configuration};
+use admission_controller::names::workload_name;
 use cluster_sim::faults::{Aim, Fault};
 use cluster_sim::{DeleteOptions, GroupResource, Verb};
 use serde_json::{Value, json};
@@ -205,6 +206,42 @@ async fn the_copy_of_a_workload_goes_and_what_runs_runs_on() {
 }
 
 /// A job's first Workload has ended, and somebody made another for it, which waits.
+/// An older Kueue made it by that name, say, or lost its owners.
+#[tokio::test(start_paused = true)]
+async fn a_set_takes_over_the_workload_of_its_name_that_nobody_owns() {
+    for is_old in [true, false] {
+        let world = world(1).await;
+        world.create("apps", "statefulsets", set(0)).await;
+        let uid =
+            world.get("apps", "statefulsets", "db").unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+        let name = workload_name("apps", "StatefulSet", "db", if is_old { "" } else { &uid });
+        let pod_sets = json!([{ "name": "main", "count": 1, "template": { "spec": spec() } }]);
+        let workload = json!({
+            "metadata": { "name": name, "namespace": "team", "annotations": { "kueue.x-k8s.io/is-group-workload": "true" } },
+            "spec": { "queueName": "a", "podSets": pod_sets },
+        });
+        world.create(GROUP, "workloads", workload).await;
+        world.settle().await;
+        world.update("apps", "statefulsets", "db", false, |set| set["spec"]["replicas"] = json!(1)).await;
+        world.settle().await;
+        replica(&world, "db-0").await;
+        world.settle().await;
+        let workloads =
+            world.cluster.store("reader").list(&GroupResource::new(GROUP, "workloads"), Some("team"));
+        assert_eq!(workloads.len(), 1, "{is_old}");
+        let metadata = &workloads[0].value()["metadata"];
+        let owners = metadata["ownerReferences"].as_array().unwrap();
+        assert!(
+            owners.iter().any(|owner| owner["uid"] == json!(uid) && owner["kind"] == "StatefulSet"),
+            "{metadata}"
+        );
+        assert_eq!(metadata["annotations"]["kueue.x-k8s.io/job-owner-name"], "db");
+        assert_eq!(metadata["annotations"]["kueue.x-k8s.io/job-owner-gvk"], "apps/v1, Kind=StatefulSet");
+        assert_eq!(pod(&world, "db-0").pointer(GROUP_NAME), Some(&json!(name)));
+        assert!(!world.is_behind(GATE, "db-0"), "{is_old}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_has_ended_stands_in_no_other_ones_way() {
     let world = world(0).await;

@@ -329,12 +329,15 @@ impl Controller {
             return;
         }
         let made: Vec<Workload> = self.world.workloads_made_from(uid, &namespace);
+        if made.is_empty() && self.adopt_by_name(unit, owner, &job.object, &namespace) {
+            return;
+        }
         for (pod, body) in self.world.joins(owner, &job.object, &made) {
             self.patch_pod(&pod, "join", body, Subresource::Main);
         }
         let by_name: BTreeMap<&str, &Workload> =
             made.iter().filter_map(|one| Some((one.metadata.name.as_deref()?, one))).collect();
-        let (mut named, mut can_be_made) = (BTreeSet::new(), PodOwner::replicas(&job.object) > 0);
+        let (mut named, mut can_be_made) = (BTreeSet::new(), owner.replicas(&job.object) > 0);
         for part in owner.parts(&job.object, &made) {
             match by_name.get(part.name.as_str()) {
                 None if can_be_made => {
@@ -357,6 +360,19 @@ impl Controller {
         if let Some(stray) = made.iter().find(is_stray) {
             self.delete_workload(unit, stray);
         }
+    }
+
+    /// Takes over the Workload of the object's name that nobody owns: an older Kueue made it from its pods, say, or its owners were lost
+    /// (`statefulset_reconciler.go`, `findWorkload`).
+    fn adopt_by_name(&mut self, unit: &Unit, owner: &PodOwner, object: &JobObject, namespace: &str) -> bool {
+        let named = |name: String| self.world.workload_named(namespace, &name);
+        let Some(workload) = owner.own_names(object).into_iter().find_map(named) else { return false };
+        let Some(body) = owner.adopt(object, &workload) else { return false };
+        if self.is_refused(unit, &self.versions_of(unit, &workload)) {
+            return false;
+        }
+        self.patch_workload(unit, &workload, body, Subresource::Main, Priority::Normal, None);
+        true
     }
 
     /// Tells whether it could be described.
@@ -400,7 +416,8 @@ impl Controller {
         if self.is_refused(unit, &self.versions_of(unit, workload)) {
             return false;
         }
-        let wanted = PodOwner::replicas(&job.object) > 0;
+        let replicas = owner.replicas(&job.object);
+        let wanted = replicas > 0;
         let (reserved, on_hold) = (workload.holds(tokens::QUOTA_RESERVED), input::is_on_hold(workload));
         let now = self.ctx.clock.now();
         if !owner.is_per_replica() && !wanted && reserved {
@@ -410,7 +427,7 @@ impl Controller {
         }
         // It may be scaled up from nothing to another size than it had.
         let count = workload.spec.pod_sets.first().map(|set| set.count.unwrap_or(1));
-        if !owner.is_per_replica() && wanted && !reserved && count != Some(PodOwner::replicas(&job.object)) {
+        if !owner.is_per_replica() && wanted && !reserved && count != Some(replicas) {
             match owner.compose(part, job, &self.world.priorities, self.world.rules.gates()) {
                 Ok(body) => self.update_workload(unit, job, workload, &body, false),
                 Err(words) => self.cannot_compose(unit, job, &words),

@@ -219,7 +219,7 @@ impl Controller {
     /// that the job names: then it keeps its place, and gets no quota meanwhile, since it no longer describes its job.
     pub(super) fn cannot_follow(&mut self, unit: &Unit, job: &Job, workload: &Workload, words: &str) {
         self.cannot_compose(unit, job, words);
-        if self.world.priorities.of(job).is_err_and(|missing| missing == words) {
+        if self.is_missing_class(job, words) {
             self.refuse_decision(unit, workload, &format!("it no longer describes its job: {words}"));
         } else {
             self.begin_step(unit, Some(job), Some(workload), Step::DeleteWorkload);
@@ -246,7 +246,7 @@ impl Controller {
         let others = others.filter(|owner| owner.uid != job.object.uid());
         let mut owners: Vec<Value> = others.map(|owner| json!(owner)).collect();
         owners.push(compose::controller(job));
-        let labels = json!({ kueue::JOB_UID: job.object.uid() });
+        let labels = compose::job_label(job.object.uid());
         let body = json!({ "metadata": { "ownerReferences": owners, "labels": labels } });
         self.patch_workload(unit, &workload, body, Subresource::Main, Priority::Normal, None);
     }
@@ -342,12 +342,17 @@ impl Controller {
 
     /// A job that cannot be described stays suspended; what it lacks may come at any time.
     pub(super) fn cannot_compose(&mut self, unit: &Unit, job: &Job, words: &str) {
-        let missing_class = job.view.workload_priority_class.as_ref();
-        let reason = match missing_class.filter(|name| !self.world.priorities.workload.contains_key(*name)) {
-            Some(_) if job.view.pod_sets.is_ok() => reasons::WORKLOAD_PRIORITY_CLASS_NOT_FOUND,
-            _ => reasons::ERR_WORKLOAD_COMPOSE,
+        let names_class = job.view.workload_priority_class.is_some();
+        let reason = match names_class && self.is_missing_class(job, words) {
+            true => reasons::WORKLOAD_PRIORITY_CLASS_NOT_FOUND,
+            false => reasons::ERR_WORKLOAD_COMPOSE,
         };
         self.tell(unit, job, reason, words);
+    }
+
+    /// Whether these words say that a class is not there that the job names.
+    fn is_missing_class(&self, job: &Job, words: &str) -> bool {
+        self.world.priorities.of(job).is_err_and(|missing| missing == words)
     }
 
     /// Says why a job does not go on: once, and again when the event may be lost or forgotten.

@@ -332,7 +332,7 @@ pub struct Follows {
 /// The pod that submits a job to its cluster.
 #[derive(Debug)]
 pub struct Submitter {
-    /// Where it says how it is submitted: `K8sJobMode` (or nothing) by a pod, `SidecarMode` beside the head.
+    /// Where it says how it is submitted: `K8sJobMode` by a pod, `SidecarMode` beside the head.
     pub mode: &'static str,
     /// The pod template, if there is one.
     pub template: &'static str,

@@ -20,7 +20,7 @@ fn resources() -> Value {
 
 /// Its pod set, where it is a pod by itself. KubeRay makes one of the head's image where none is described.
 pub(super) fn pod_set(submitter: &Submitter, object: &JobObject, head: &str) -> Option<JobPodSet> {
-    if !matches!(object.text(submitter.mode), "" | "K8sJobMode") {
+    if object.text(submitter.mode) != "K8sJobMode" {
         return None;
     }
     let mut set = one_pod(NAME, submitter.template);

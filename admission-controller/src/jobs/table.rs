@@ -267,11 +267,8 @@ pub static TABLE: &[JobKind] = &[
         }),
         refused: &[("/spec/rayClusterSpec/enableInTreeAutoscaling", NO_AUTOSCALING)],
         demanded: &[("/spec/shutdownAfterJobFinishes", "a cluster that stays keeps its quota")],
-        // The submitter comes when the cluster runs, and it is a pod of its own unless something else is said.
-        stages: &[
-            Stages::Says { at: "/spec/submissionMode", value: "K8sJobMode" },
-            Stages::Says { at: "/spec/submissionMode", value: "" },
-        ],
+        // The submitter comes when the cluster runs.
+        stages: &[Stages::Says { at: "/spec/submissionMode", value: "K8sJobMode" }],
         ..RAY
     },
     JobKind {

@@ -52,7 +52,7 @@ pub fn compose(group: &Group<'_>, job: &Job, priorities: &Priorities, gates: Gat
     if group.is_group() {
         workload["metadata"]["annotations"] = json!({ kueue::IS_GROUP_WORKLOAD: "true" });
     } else {
-        workload["metadata"]["labels"] = json!({ kueue::JOB_UID: uid });
+        workload["metadata"]["labels"] = compose::job_label(uid);
     }
     compose::take_annotations(&mut workload, metadata, gates);
     Ok(workload)

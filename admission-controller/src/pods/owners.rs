@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use crds::names::{kueue, trireme};
 use crds::validation::Gates;
 use crds::view::workload::Workload;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
 use super::Member;
@@ -138,8 +139,9 @@ impl PodOwner {
     }
 
     /// How many replicas the object is to have.
-    pub fn replicas(object: &JobObject) -> i64 {
-        object.at(REPLICAS).and_then(Value::as_i64).unwrap_or(1).clamp(0, MAX_REPLICAS)
+    pub fn replicas(&self, object: &JobObject) -> i64 {
+        let replicas = object.at(REPLICAS).and_then(Value::as_i64).unwrap_or(1).max(0);
+        if self.is_per_replica() { replicas.min(MAX_REPLICAS) } else { replicas }
     }
 
     /// Whether the object may have as many replicas as it says.
@@ -163,14 +165,14 @@ impl PodOwner {
         let (only, replicas) = match self.shape {
             Shape::EachPod => (None, 0),
             Shape::OneGroup => (Some(self.only_part(object, made)), 0),
-            Shape::GroupPerReplica { .. } => (None, Self::wanted_groups(object)),
+            Shape::GroupPerReplica { .. } => (None, self.wanted_groups(object)),
         };
         only.into_iter().chain((0..replicas).map(|index| self.replica(object, index)))
     }
 
     /// While a rolling update has more replicas than wanted, those are kept.
-    fn wanted_groups(object: &JobObject) -> i64 {
-        let replicas = Self::replicas(object);
+    fn wanted_groups(&self, object: &JobObject) -> i64 {
+        let replicas = self.replicas(object);
         let number = |at: &str| object.at(at).and_then(Value::as_i64).unwrap_or(0);
         let surge = object.at("/spec/rolloutStrategy/rollingUpdateConfiguration/maxSurge");
         let surges = surge.is_some_and(|surge| surge.as_i64().unwrap_or(0) > 0);
@@ -181,12 +183,54 @@ impl PodOwner {
     /// The Workload of all pods. An older Kueue left the uid out of its name: one that was made by such a name keeps it, for its
     /// pods run as its group (`statefulset_reconciler.go`, `findWorkload`).
     fn only_part(&self, object: &JobObject, made: &[Workload]) -> Part {
-        let name = object.metadata.name.as_deref().unwrap_or_default();
-        let named = |uid: &str| workload_name(self.kind.group, self.kind.kind, name, uid);
         let is_made = |name: &str| made.iter().any(|one| one.metadata.name.as_deref() == Some(name));
-        let (name, old_name) = (named(object.uid()), named(""));
+        let [name, old_name] = self.names(object);
         let is_old = !is_made(&name) && is_made(&old_name);
         Part { name: if is_old { old_name } else { name }, index: None }
+    }
+
+    /// What the Workload of all pods is called, and what an older Kueue called it.
+    fn names(&self, object: &JobObject) -> [String; 2] {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        [object.uid(), ""].map(|uid| workload_name(self.kind.group, self.kind.kind, name, uid))
+    }
+
+    /// The names by which the object's only Workload is its own though it does not name it as its owner.
+    pub fn own_names(&self, object: &JobObject) -> Vec<String> {
+        match self.shape {
+            Shape::OneGroup if self.replicas(object) > 0 => self.names(object).into(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The merge patch that makes the object an owner of such a Workload; `None` where it is another's.
+    pub fn adopt(&self, object: &JobObject, workload: &Workload) -> Option<Value> {
+        let owners = || workload.metadata.owner_references.iter().flatten();
+        let is_other = |owner: &OwnerReference| {
+            let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+            owner.controller == Some(true) || of_kind(group, &owner.kind).is_some()
+        };
+        if owners().any(is_other) || workload.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let owners: Vec<Value> = owners().map(|owner| json!(owner)).chain([self.reference(object)]).collect();
+        let annotations = self.annotations(object);
+        Some(json!({ "metadata": { "ownerReferences": owners, "annotations": annotations } }))
+    }
+
+    fn reference(&self, object: &JobObject) -> Value {
+        json!({
+            "apiVersion": self.kind.api_version(), "kind": self.kind.kind, "name": object.metadata.name,
+            "uid": object.uid(),
+        })
+    }
+
+    /// By which a Workload tells what it was made from.
+    fn annotations(&self, object: &JobObject) -> Value {
+        json!({
+            kueue::JOB_OWNER_GVK: format!("{}, Kind={}", self.kind.api_version(), self.kind.kind),
+            kueue::JOB_OWNER_NAME: object.metadata.name,
+        })
     }
 
     fn replica(&self, object: &JobObject, index: i64) -> Part {
@@ -227,7 +271,7 @@ impl PodOwner {
         }
         let (part, total, role) = match &self.shape {
             Shape::EachPod => return None,
-            Shape::OneGroup => (self.only_part(object, made), Self::replicas(object), kueue::DEFAULT_PODSET),
+            Shape::OneGroup => (self.only_part(object, made), self.replicas(object), kueue::DEFAULT_PODSET),
             Shape::GroupPerReplica { index, led, size, .. } => {
                 let index = pod.label(index)?.parse().ok()?;
                 let size = object.at(size).and_then(Value::as_i64).unwrap_or(1);
@@ -280,13 +324,8 @@ impl PodOwner {
         gates: Gates,
     ) -> Result<Value, String> {
         let object = &job.object;
-        let name = object.metadata.name.as_deref().unwrap_or_default();
-        let kind = self.kind;
-        let mut annotations = json!({
-            kueue::IS_GROUP_WORKLOAD: "true",
-            kueue::JOB_OWNER_GVK: format!("{}, Kind={}", kind.api_version(), kind.kind),
-            kueue::JOB_OWNER_NAME: name,
-        });
+        let mut annotations = self.annotations(object);
+        annotations[kueue::IS_GROUP_WORKLOAD] = json!("true");
         if let Some(index) = part.index {
             annotations[kueue::COMPONENT_WORKLOAD_INDEX] = json!(index.to_string());
         } else {
@@ -302,9 +341,7 @@ impl PodOwner {
                 "labels": { kueue::JOB_UID: object.uid() },
                 "annotations": annotations,
                 "finalizers": [kueue::FINALIZER_RESOURCE_IN_USE],
-                "ownerReferences": [{
-                    "apiVersion": kind.api_version(), "kind": kind.kind, "name": name, "uid": object.uid(),
-                }],
+                "ownerReferences": [self.reference(object)],
             },
             "spec": compose::spec(job, self.pod_sets(object, gates)?, priorities)?,
         });
@@ -341,7 +378,7 @@ impl PodOwner {
         match &self.shape {
             Shape::EachPod => Ok(Vec::new()),
             Shape::OneGroup => {
-                Ok(vec![set(kueue::DEFAULT_PODSET, Self::replicas(object), self.templates[0])?])
+                Ok(vec![set(kueue::DEFAULT_PODSET, self.replicas(object), self.templates[0])?])
             }
             Shape::GroupPerReplica { size, .. } => {
                 let size = object.at(size).and_then(Value::as_i64).unwrap_or(1);
@@ -399,5 +436,39 @@ mod tests {
             ["u", ""].map(|uid| workload_name("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "lws-0", uid));
         let parts: Vec<Part> = owner.parts(&set, &made(&[old.as_str()])).collect();
         assert_eq!(parts, [Part { name: new, index: Some(0) }]);
+    }
+
+    #[test]
+    fn a_workload_that_somebody_owns_is_not_taken_over() {
+        let set = read(json!({ "metadata": { "name": "db", "uid": "u" } }));
+        let owner = of_kind("apps", "StatefulSet").unwrap();
+        for (owners, is_taken) in [
+            (json!([]), true),
+            (json!([{ "apiVersion": "v1", "kind": "Pod", "name": "db-0", "uid": "p" }]), true),
+            (
+                json!([{ "apiVersion": "v1", "kind": "Pod", "name": "db-0", "uid": "p", "controller": true }]),
+                false,
+            ),
+            (
+                json!([{ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "before" }]),
+                false,
+            ),
+        ] {
+            let workload = json!({ "metadata": { "name": "w", "ownerReferences": owners } });
+            let patch = owner.adopt(&set, &serde_json::from_value(workload).unwrap());
+            assert_eq!(patch.is_some(), is_taken, "{owners}");
+        }
+        let idle = read(json!({ "metadata": { "name": "db", "uid": "u" }, "spec": { "replicas": 0 } }));
+        assert_eq!((owner.own_names(&set).len(), owner.own_names(&idle).len()), (2, 0));
+    }
+
+    #[test]
+    fn only_who_has_a_workload_for_each_replica_has_a_bound() {
+        let object = read(json!({ "metadata": { "name": "x" }, "spec": { "replicas": 20_000 } }));
+        for (group, kind, replicas) in
+            [("apps", "StatefulSet", 20_000), ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", MAX_REPLICAS)]
+        {
+            assert_eq!(of_kind(group, kind).unwrap().replicas(&object), replicas, "{kind}");
+        }
     }
 }

@@ -39,7 +39,7 @@ pub fn start(
         selector = serde_json::from_value(written.clone()).unwrap_or_default();
     }
     // Others of its role may ask for places where it does not; it is placed with them.
-    let asks = topology::wishes(pod.metadata.annotations.as_ref());
+    let asks = topology::says_how_near(pod.metadata.annotations.as_ref());
     // What a check adds must not contradict what the pod has.
     let (labels, annotations) = (&pod.metadata.labels, &pod.metadata.annotations);
     let own = Fields {
@@ -132,6 +132,7 @@ mod tests {
         for (annotations, added) in [
             (json!({ kueue::PODSET_REQUIRED_TOPOLOGY: "rack" }), Value::Null),
             (json!({ "example.com/note": "none" }), json!("true")),
+            (json!({ kueue::PODSET_SLICE_REQUIRED_TOPOLOGY: "rack" }), json!("true")),
         ] {
             let pod = json!({ "metadata": { "annotations": annotations }, "spec": {} });
             let patch = start(&serde_json::from_value(pod).unwrap(), false, &workload, terms).unwrap();

@@ -52,15 +52,23 @@ pub fn is_placed(pod: &PlacedPod) -> bool {
 }
 
 /// Whether annotations ask for places.
-pub fn wishes(annotations: Option<&BTreeMap<String, String>>) -> bool {
+fn wishes(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    let slices = [kueue::PODSET_SLICE_REQUIRED_TOPOLOGY, kueue::PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS];
+    says_how_near(annotations) || has_any(annotations, &slices)
+}
+
+/// Whether annotations say how near to one another the pods must be, or that it does not matter.
+pub fn says_how_near(annotations: Option<&BTreeMap<String, String>>) -> bool {
     let wishes = [
         kueue::PODSET_REQUIRED_TOPOLOGY,
         kueue::PODSET_PREFERRED_TOPOLOGY,
         kueue::PODSET_UNCONSTRAINED_TOPOLOGY,
-        kueue::PODSET_SLICE_REQUIRED_TOPOLOGY,
-        kueue::PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS,
     ];
-    annotations.is_some_and(|annotations| wishes.iter().any(|wish| annotations.contains_key(*wish)))
+    has_any(annotations, &wishes)
+}
+
+fn has_any(annotations: Option<&BTreeMap<String, String>>, keys: &[&str]) -> bool {
+    annotations.is_some_and(|annotations| keys.iter().any(|key| annotations.contains_key(*key)))
 }
 
 /// How near to one another the pods of a pod set must be, and in what slices. Without a wish: anywhere.

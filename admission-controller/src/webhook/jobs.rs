@@ -37,9 +37,13 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     if object.runs_elsewhere(kind) {
         return Verdict::Allow;
     }
-    // Also of what is part of something else, or is not managed: its pods may be placed through their owner.
+    // Also of what is part of something else, or is not managed: its pods may be placed through their owner, and it may be managed
+    // later.
     if is_new && config.feature_gates.topology_aware_scheduling {
         filled::in_ranks(kind, &mut filled);
+    }
+    if is_new && matches!(kind.added, Added::RuntimePatches) {
+        begin_runtime_patches(&mut filled);
     }
     if site.is_part(&object.metadata) {
         return Verdict::becoming(&request.object, filled);
@@ -50,9 +54,6 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
     let mut changed = filled;
     if is_new && !view.suspended {
         set_existing_parent(&mut changed, kind.suspend, json!(true));
-    }
-    if is_new && matches!(kind.added, Added::RuntimePatches) {
-        begin_runtime_patches(&mut changed);
     }
     // A kind of which a cluster is made is not asked for the gate: who applies it anew leaves it out.
     let gives_gate = is_new || kind.child.is_some();
@@ -543,6 +544,25 @@ mod tests {
             let (operation, old) = before.map_or(("CREATE", Value::Null), |before| ("UPDATE", gated(before)));
             let wanted: Vec<String> = wanted.iter().map(|kind| format!("{kind} {here}")).collect();
             assert_eq!(judged(kind, operation, gated(after), old), wanted, "{before:?} {after}");
+        }
+    }
+
+    /// It may be managed later, and then Kueue starts none that lacks it.
+    #[test]
+    fn every_new_train_job_has_a_place_for_patches() {
+        let manager = "/spec/runtimePatches/0/manager";
+        for (operation, queue, wanted) in [("CREATE", "q", true), ("CREATE", "", true), ("UPDATE", "", false)]
+        {
+            let object = json!({ "metadata": { "labels": { kueue::QUEUE_NAME: queue } }, "spec": { "suspend": true } });
+            let mut request = request(operation, object.clone(), object);
+            (request.group, request.kind) = ("trainer.kubeflow.org".to_owned(), "TrainJob".to_owned());
+            let has_place = match mutate(&site(), &request) {
+                Verdict::Change(changed) => {
+                    changed.pointer(manager) == Some(&json!("kueue.x-k8s.io/manager"))
+                }
+                _ => false,
+            };
+            assert_eq!(has_place, wanted, "{operation} {queue:?}");
         }
     }
 

@@ -170,7 +170,7 @@ fn stays(site: &Site, owner: &PodOwner, old: &JobObject, new: &JobObject) -> Vec
             (_, new) => errors.push(rules::immutable(path, new)),
         }
     }
-    let (before, after) = (PodOwner::replicas(old), PodOwner::replicas(new));
+    let (before, after) = (owner.replicas(old), owner.replicas(new));
     match &owner.shape {
         Shape::GroupPerReplica { size, .. } => {
             let number = |object: &JobObject| object.at(size).and_then(Value::as_i64).unwrap_or(1);
