@@ -104,7 +104,9 @@ pub fn next(job: &Job, workload: Option<&Workload>, known: Known<'_>) -> Step {
     let view = &job.view;
     let leaving = job.object.metadata.deletion_timestamp.is_some();
     let is_prebuilt = prebuilt(&job.object).is_some();
-    if known.is_unqueued && workload.is_none_or(|one| is_own(job, one) && !has_begun(job, one)) {
+    if known.is_unqueued
+        && workload.is_none_or(|one| is_own(job, one) && !jobs::has_begun(job.kind, &job.object, one))
+    {
         return workload.map_or(Step::Nothing, |workload| leave(job, workload, known));
     }
     let Some(workload) = workload else {
@@ -212,15 +214,6 @@ fn ended(finish: &Finish) -> Step {
     Step::Finish { reason, message: finish.message.clone() }
 }
 
-/// Whether the job runs on the quota of its Workload, or did until that was evicted. A slice that takes over from another has its pods
-/// before it is admitted.
-fn has_begun(job: &Job, workload: &Workload) -> bool {
-    let has_pods = workload.holds(tokens::ADMITTED) || slices::is_slice(workload);
-    let admitted = workload.holds(tokens::QUOTA_RESERVED) && has_pods;
-    let runs = !job.view.suspended || workload.holds(tokens::EVICTED);
-    admitted && runs && !workload.holds(tokens::FINISHED)
-}
-
 /// Whether a Workload was made for the job because that named a queue: what somebody else makes for it has a queue of its own.
 fn is_own(job: &Job, workload: &Workload) -> bool {
     let (kind, metadata) = (job.kind, &job.object.metadata);
@@ -322,8 +315,6 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
         return match (view.suspended, view.active) {
             (false, _) => Step::Stop,
             (true, true) => Step::Nothing,
-            // Somebody suspended it by hand.
-            true if view.active && job.kind.started_at.is_some() => Step::Nothing,
             (true, false) => restore(job, workload, known).unwrap_or(Step::Release),
         };
     }
@@ -331,6 +322,8 @@ fn unfinished(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
         return match view.suspended {
             // What is added to its pods is added by the names of what is not there.
             true if job.object.awaits_child(job.kind) => Step::Nothing,
+            // Somebody suspended it by hand.
+            true if view.active && job.kind.started_at.is_some() => Step::Nothing,
             true => Step::Start,
             false => upkeep(job, workload, known.priority, known.gates),
         };

@@ -28,8 +28,8 @@ pub use read::{
 pub use ready::are_ready;
 pub(crate) use start::set;
 pub use start::{
-    Conflict, Fields, Terms, add_gate, additions, as_written, granted, is_marked, is_marked_by, is_placed,
-    missing_flavor, restore, start, stop,
+    Conflict, Fields, Terms, add_gate, additions, as_written, granted, has_begun, is_marked, is_marked_by,
+    is_placed, missing_flavor, restore, start, stop,
 };
 pub(crate) use table::Added;
 pub use table::{JobKind, KindId, TABLE, WhenDeleted};

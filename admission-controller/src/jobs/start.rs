@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use crds::names::{kueue, trireme};
+use crds::reasons::workload as tokens;
 use crds::view::flavor::ResourceFlavor;
 use crds::view::workload::{AdmissionCheckState, PodSetUpdate, PodTemplate, Workload};
 use model::node::Toleration;
@@ -315,6 +316,16 @@ impl Fields {
     }
 }
 
+/// Whether the job runs on the quota of its Workload, or did until that was evicted or deleted. A slice that takes over from another has
+/// its pods before it is admitted.
+pub fn has_begun(kind: &JobKind, job: &JobObject, workload: &Workload) -> bool {
+    let has_pods = workload.holds(tokens::ADMITTED) || slices::is_slice(workload);
+    let admitted = workload.holds(tokens::QUOTA_RESERVED) && has_pods;
+    let is_taken = workload.holds(tokens::EVICTED) || workload.metadata.deletion_timestamp.is_some();
+    let suspended = job.at(kind.suspend).and_then(Value::as_bool).unwrap_or(false);
+    admitted && (!suspended || is_taken) && !workload.holds(tokens::FINISHED)
+}
+
 /// The merge patch that stops a job, with its templates as the user wrote them where the kind allows it at once.
 pub fn stop(
     kind: &JobKind,
@@ -368,7 +379,11 @@ fn give_back(spec: &mut Value, kind: &JobKind, job: &JobObject, pod_sets: &[JobP
         Added::PodSetInfos => return added::clear_pod_set_infos(spec),
         Added::RuntimePatches => return added::clear_runtime_patches(spec),
     }
-    for pod_set in pod_sets.iter().filter(|pod_set| is_marked(job, pod_set)) {
+    // Without the mark of an admission, which other versions of Kueue did not set, a template may be as its user edited it since: unless
+    // the job ran meanwhile, as Kueue has it for every job that it stops (`RestorePodSetsInfo`).
+    let has_begun = has_begun(kind, job, workload);
+    let is_changed = |set: &&JobPodSet| is_marked(job, set) || (has_begun && job.at(&set.template).is_some());
+    for pod_set in pod_sets.iter().filter(is_changed) {
         let Some(template) = template_of(workload, &pod_set.name) else { continue };
         rewrite(spec, &pod_set.template, &Fields::of(template, kind, job, pod_set));
         ungate(spec, pod_set);
