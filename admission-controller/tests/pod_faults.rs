@@ -6,8 +6,8 @@ mod support;
 
 use std::path::Path;
 
-use admission_controller::{Config, Configuration};
 use admission_controller::names::workload_name;
+use admission_controller::{Config, Configuration};
 use cluster_sim::faults::{Aim, Fault};
 use cluster_sim::{DeleteOptions, GroupResource, Verb};
 use serde_json::{Value, json};

@@ -130,7 +130,8 @@ fn heads_without_quota() -> Duration {
     let job = |queue: &str, number: usize| {
         placed_by(queue, &format!("{queue}-{number:02}"), 2, 1, 0, Spread::Required(RACK.into()))
     };
-    for (queue, number) in queues.iter().flat_map(|queue| (0..ROUNDS + 3).map(move |number| (queue, number))) {
+    for (queue, number) in queues.iter().flat_map(|queue| (0..ROUNDS + 3).map(move |number| (queue, number)))
+    {
         world.put(job(queue, number));
     }
     world.settle();

@@ -99,7 +99,11 @@ fn what_is_kept_of_an_answer_is_true() {
             let rules = Rules { balanced: rng.bool(), ..Rules::default() };
             for view in [View::Empty, View::Now, View::Empty] {
                 let found = index.place(sets, rules, view);
-                assert_eq!(found, fresh.place(sets, rules, View::Empty), "story {story}, step {step}, {view:?}");
+                assert_eq!(
+                    found,
+                    fresh.place(sets, rules, View::Empty),
+                    "story {story}, step {step}, {view:?}"
+                );
             }
         }
     }

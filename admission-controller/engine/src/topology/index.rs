@@ -7,9 +7,9 @@ use model::selector::Labels;
 use model::{ResourceList, ResourceName};
 
 use super::filter::Classes;
+use super::place::Outcome;
 use super::room::Room;
 use super::tree::Tree;
-use super::place::Outcome;
 use super::{Assignment, DomainPods, HOSTNAME, PodSetRequest, Rules};
 use crate::tree::Ledger;
 
