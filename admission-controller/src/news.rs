@@ -134,8 +134,8 @@ fn is_gated(workload: &Workload) -> bool {
 
 /// That it waits, if it does for another reason than before. Who was not looked at has a reason, too, but that is no news: Kueue
 /// tells of those at whom a cycle has looked (`pkg/scheduler/scheduler.go`, `requeueAndUpdate`). Who has no queue is in no
-/// cycle, and whose quota is taken back was in none: of that it is told only where somebody holds it back. One whose checks failed is looked at, and one that waits for the pods of others
-/// is not told of, as there.
+/// cycle, and whose quota is taken back was in none: of that it is told only where somebody holds it back. One whose checks failed
+/// is looked at, and one that waits for the pods of others is not told of, as there.
 fn waits<'a>(
     before: Option<&Workload>,
     after: &'a Workload,

@@ -145,9 +145,8 @@ async fn a_workload_without_a_job_follows_its_class() {
     assert_eq!(world.writes("layer1", before), ["Patch workloads/"]);
 }
 
-/// As in Kueue: its pods may run until whoever manages its owner says that they do not.
-#[tokio::test(start_paused = true)]
-async fn a_deleted_workload_that_is_owned_elsewhere_keeps_its_quota_until_it_is_let_go() {
+/// Workload `theirs` has quota, and an owner of a kind that somebody else manages.
+async fn owned_elsewhere() -> World {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
     let text = "integrations: { externalFrameworks: [TrainingRun.v1.example.com] }";
@@ -163,6 +162,13 @@ async fn a_deleted_workload_that_is_owned_elsewhere_keeps_its_quota_until_it_is_
     }]);
     world.create(GROUP, "workloads", workload).await;
     world.settle().await;
+    world
+}
+
+/// As in Kueue: its pods may run until whoever manages its owner says that they do not.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_workload_that_is_owned_elsewhere_keeps_its_quota_until_it_is_let_go() {
+    let world = owned_elsewhere().await;
     assert!(is_admitted(&world, "theirs"));
     world.create(GROUP, "workloads", by_hand("next", 1)).await;
     world.cluster.store("user").delete(&workloads(), "team", "theirs", Default::default()).await.unwrap();
@@ -181,21 +187,7 @@ async fn a_deleted_workload_that_is_owned_elsewhere_keeps_its_quota_until_it_is_
 /// Nothing of it runs, and nobody else lets it go.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_workload_that_is_owned_elsewhere_is_let_go_when_it_has_ended() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    let text = "integrations: { externalFrameworks: [TrainingRun.v1.example.com] }";
-    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
-    world.start_with("layer1", Config { file, ..Config::default() });
-    let run = json!({ "metadata": { "name": "run", "namespace": "team" }, "spec": {} });
-    let run = world.create("example.com", "trainingruns", run).await;
-    let mut workload = by_hand("theirs", 1);
-    workload["metadata"]["finalizers"] = json!(["kueue.x-k8s.io/resource-in-use"]);
-    workload["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "example.com/v1", "kind": "TrainingRun", "name": "run", "controller": true,
-        "uid": run.value()["metadata"]["uid"],
-    }]);
-    world.create(GROUP, "workloads", workload).await;
-    world.settle().await;
+    let world = owned_elsewhere().await;
     let end = |workload: &mut Value| {
         let conditions = workload["status"]["conditions"].as_array_mut().unwrap();
         conditions.push(json!({

@@ -257,7 +257,7 @@ impl Parked {
         let before = alikes.reason.replace(reason);
         let changed =
             before.as_ref().map(|before| before.token()) != alikes.reason.as_ref().map(|now| now.token());
-        let like = alikes.line.iter().filter(|_| changed).map(|order| order.who).collect();
+        let like = if changed { alikes.line.iter().map(|order| order.who).collect() } else { Vec::new() };
         alikes.hopeless = Some(order.clone());
         alikes.line.insert(order);
         like

@@ -265,20 +265,9 @@ impl Story {
             for victim in victims {
                 let (it, theirs) = (&self.world.workloads[victim], self.queue_of(victim));
                 let allowed = if theirs == mine {
-                    match policy.within_cluster_queue {
-                        WithinClusterQueue::Never => false,
-                        WithinClusterQueue::LowerPriority => it.priority < me.priority,
-                        WithinClusterQueue::LowerOrNewerEqualPriority => {
-                            (it.priority, -it.queued_at_ms) < (me.priority, -me.queued_at_ms)
-                        }
-                    }
+                    may_displace(policy, me, it)
                 } else {
-                    self.planned(&all)[theirs] > self.nominal(theirs)
-                        && match policy.reclaim_within_cohort {
-                            ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset => false,
-                            ReclaimWithinCohort::LowerPriority => it.priority < me.priority,
-                            ReclaimWithinCohort::Any => true,
-                        }
+                    self.planned(&all)[theirs] > self.nominal(theirs) && may_reclaim(policy, me, it)
                 };
                 assert!(
                     allowed || self.lost.contains(victim),
@@ -385,20 +374,10 @@ impl Story {
             self.world.workloads.values().filter(|one| matches!(one.standing, Standing::Reserved { .. }));
         let (own, others): (Vec<&Workload>, Vec<&Workload>) =
             holding.partition(|one| self.holds_in(one) == mine);
-        let may = |it: &&Workload| match policy.within_cluster_queue {
-            WithinClusterQueue::Never => false,
-            WithinClusterQueue::LowerPriority => it.priority < me.priority,
-            WithinClusterQueue::LowerOrNewerEqualPriority => {
-                (it.priority, -it.queued_at_ms) < (me.priority, -me.queued_at_ms)
-            }
+        let uids = |all: Vec<&Workload>, may: fn(Preemption, &Workload, &Workload) -> bool| -> Vec<Uid> {
+            all.into_iter().filter(|it| may(policy, me, it)).map(|it| it.uid.clone()).collect()
         };
-        let may_reclaim = |it: &&Workload| match policy.reclaim_within_cohort {
-            ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset => false,
-            ReclaimWithinCohort::LowerPriority => it.priority < me.priority,
-            ReclaimWithinCohort::Any => true,
-        };
-        let uids = |all: Vec<&Workload>| all.into_iter().map(|one| one.uid.clone()).collect();
-        (uids(own.into_iter().filter(may).collect()), uids(others.into_iter().filter(may_reclaim).collect()))
+        (uids(own, may_displace), uids(others, may_reclaim))
     }
 
     fn holds_in(&self, one: &Workload) -> &str {
@@ -416,6 +395,26 @@ impl Story {
             }
         }
         self.used(&gone)
+    }
+}
+
+/// Whether a policy lets one workload displace another of its queue.
+fn may_displace(policy: Preemption, me: &Workload, it: &Workload) -> bool {
+    match policy.within_cluster_queue {
+        WithinClusterQueue::Never => false,
+        WithinClusterQueue::LowerPriority => it.priority < me.priority,
+        WithinClusterQueue::LowerOrNewerEqualPriority => {
+            (it.priority, -it.queued_at_ms) < (me.priority, -me.queued_at_ms)
+        }
+    }
+}
+
+/// Whether it lets one displace another of a queue that borrows.
+fn may_reclaim(policy: Preemption, me: &Workload, it: &Workload) -> bool {
+    match policy.reclaim_within_cohort {
+        ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset => false,
+        ReclaimWithinCohort::LowerPriority => it.priority < me.priority,
+        ReclaimWithinCohort::Any => true,
     }
 }
 

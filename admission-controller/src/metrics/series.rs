@@ -101,8 +101,10 @@ impl Series {
         self.change(metric, labels, |value| *value = Value::Now(number));
     }
 
+    /// Notes how long something took. The clock of whoever wrote when it began may have been ahead; a sum never goes down.
     pub(super) fn observe(&self, metric: &'static Metric, labels: &[&str], seconds: f64) {
         let Kind::Histogram(bounds) = metric.kind else { return };
+        let seconds = seconds.max(0.0);
         let bucket = bounds.iter().position(|bound| seconds <= *bound).unwrap_or(bounds.len());
         self.change(metric, labels, |value| {
             if let Value::Spread(spread) = value {

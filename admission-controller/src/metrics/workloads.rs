@@ -162,8 +162,8 @@ impl QueueMetrics {
             (before.true_condition(tokens::PODS_READY), after.condition(tokens::EVICTED))
         {
             let took = evicted.last_transition_time.0.duration_since(ready.last_transition_time.0);
-            let took = took.as_secs_f64().max(0.0);
-            self.series.observe(&table::READY_UNTIL_EVICTED, &[places.queue, reason, cause], took);
+            let labels = [places.queue, reason, cause];
+            self.series.observe(&table::READY_UNTIL_EVICTED, &labels, took.as_secs_f64());
         }
     }
 
@@ -176,7 +176,7 @@ impl QueueMetrics {
     pub fn ungated(&self, gate: &str, workload: &Workload, is_group: bool, now: Timestamp) {
         let admitted = workload.true_condition(tokens::ADMITTED);
         let (Some(admitted), Some(admission)) = (admitted, &workload.status.admission) else { return };
-        let took = now.duration_since(admitted.last_transition_time.0).as_secs_f64().max(0.0);
+        let took = now.duration_since(admitted.last_transition_time.0).as_secs_f64();
         let labels = [admission.cluster_queue.as_str(), gate, if is_group { "true" } else { "false" }];
         self.series.observe(&table::GATE_TOOK, &labels, took);
     }
@@ -186,8 +186,7 @@ impl QueueMetrics {
 fn finished(places: &Places<'_>, after: &Workload) {
     places.add(&Pair(&table::FINISHED, &table::LOCAL_FINISHED));
     if let Some(took) = phase::execution_time(after) {
-        let took = took.as_secs_f64().max(0.0);
-        places.observe(&Pair(&table::EXECUTED, &table::LOCAL_EXECUTED), took);
+        places.observe(&Pair(&table::EXECUTED, &table::LOCAL_EXECUTED), took.as_secs_f64());
     }
 }
 
@@ -225,7 +224,7 @@ fn waited(before: &Workload, after: &Workload, now: Timestamp) -> f64 {
         until.unwrap_or(one.last_transition_time.0).max(one.last_transition_time.0)
     });
     let created = before.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    requeued.or(created).map_or(0.0, |since| now.duration_since(since).as_secs_f64().max(0.0))
+    requeued.or(created).map_or(0.0, |since| now.duration_since(since).as_secs_f64())
 }
 
 /// Since when its queue runs again, or it is active again, as the write says with which that ended what `before` says.
@@ -239,7 +238,7 @@ fn restarted(before: &Condition, after: &Workload) -> Option<Timestamp> {
 fn seconds_between(view: &Workload, from: &str, to: &str) -> f64 {
     let since = |kind: &str| view.condition(kind).map(|one| one.last_transition_time.0);
     match (since(from), since(to)) {
-        (Some(from), Some(to)) => to.duration_since(from).as_secs_f64().max(0.0),
+        (Some(from), Some(to)) => to.duration_since(from).as_secs_f64(),
         _ => 0.0,
     }
 }

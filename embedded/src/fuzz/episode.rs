@@ -391,8 +391,8 @@ impl Episode {
 
     async fn meddle(&self, index: usize, how: Meddling) -> Result<(), objects::ManifestError> {
         let all = self.stack.cluster.store("observer").list(&workloads(), None);
+        let Some(chosen) = all.get(index % all.len().max(1)) else { return Ok(()) };
         let active = |active: bool| serde_json::json!({ "spec": { "active": active } });
-        let chosen = all.get(index % all.len().max(1));
         match how {
             Meddling::Reactivate => {
                 for one in all.iter().filter(|one| one.value()["spec"]["active"] == false) {
@@ -400,14 +400,8 @@ impl Episode {
                 }
                 Ok(())
             }
-            Meddling::Deactivate => match chosen {
-                Some(one) => objects::patch(&self.user, one.value(), &active(false)).await,
-                None => Ok(()),
-            },
-            Meddling::Delete => match chosen {
-                Some(one) => objects::delete(&self.user, one.value()).await,
-                None => Ok(()),
-            },
+            Meddling::Deactivate => objects::patch(&self.user, chosen.value(), &active(false)).await,
+            Meddling::Delete => objects::delete(&self.user, chosen.value()).await,
         }
     }
 

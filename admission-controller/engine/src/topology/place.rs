@@ -99,7 +99,7 @@ impl TopologyIndex {
     pub fn place(&mut self, sets: &[PodSetRequest], rules: Rules, view: View) -> Outcome {
         self.refresh();
         let lasts = self.lasts(view);
-        if let Some(found) = self.found_before(sets, rules).filter(|_| lasts) {
+        if lasts && let Some(found) = self.found_before(sets, rules) {
             return found.clone();
         }
         let mut outcome = Outcome { pod_sets: vec![None; sets.len()] };
