@@ -84,6 +84,7 @@ pub struct Cluster(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) tasks: Tasks,
+    pub(crate) controllers: Tasks,
     pub(crate) rng: Rng,
     pub(crate) services: ServiceTable,
     pub(crate) faults: Faults,
@@ -114,6 +115,7 @@ impl Cluster {
             bookmark_interval: config.bookmark_interval,
             keeps_start_time: config.keeps_start_time,
             clock: config.clock,
+            controllers: config.tasks.child(),
             tasks: config.tasks,
             rng: config.rng,
             services: config.services,
@@ -155,7 +157,12 @@ impl Cluster {
         &self.0.clock
     }
 
-    /// The task group in which the cluster's own controllers run.
+    /// The task group of the cluster's own controllers: frozen, nobody makes the pods of jobs.
+    pub fn controllers(&self) -> &Tasks {
+        &self.0.controllers
+    }
+
+    /// The task group in which the cluster handles its requests.
     pub fn tasks(&self) -> &Tasks {
         &self.0.tasks
     }

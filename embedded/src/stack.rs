@@ -238,6 +238,15 @@ impl Stack {
         }
     }
 
+    /// Asks a replica to stop, as the kubelet does: it is no endpoint any more, and has until [`Self::start_replica`] for what it
+    /// has begun.
+    pub fn ask_to_stop(&mut self, replica: Replica) {
+        if let Some(running) = self.running.get(&replica) {
+            running.tasks.stop();
+            self.services.deregister(NAMESPACE, replica.program.name(), running.identity.as_str());
+        }
+    }
+
     /// The replica behind an identity, while it runs.
     pub fn replica_of(&self, identity: &str) -> Option<Replica> {
         self.running

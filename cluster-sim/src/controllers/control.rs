@@ -102,8 +102,8 @@ pub(super) fn start(cluster: &Cluster, control: impl Control) {
 
 /// Runs a controller until the cluster stops.
 pub(super) fn until_stopped(cluster: &Cluster, controller: impl Future<Output = ()> + Send + 'static) {
-    let tasks = cluster.tasks().clone();
-    cluster.tasks().spawn(async move {
+    let tasks = cluster.controllers().clone();
+    cluster.controllers().spawn(async move {
         tokio::select! {
             biased;
             () = tasks.stopping() => {}

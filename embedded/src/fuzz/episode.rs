@@ -81,6 +81,9 @@ fn epoch() -> anyhow::Result<jiff::Timestamp> {
 /// Midnight at the start of 2026: every episode begins then.
 const EPOCH_SECONDS: i64 = 1_767_225_600;
 
+/// The finalizer of somebody who does not answer.
+const HOLDS: &str = "fuzz.trireme.dev/holds";
+
 /// How often the containers are looked at.
 const AUDIT_EVERY: Duration = Duration::from_secs(10);
 
@@ -354,6 +357,8 @@ impl Episode {
             Act::Patch { object, patch } => objects::patch(&self.user, &object, &patch).await,
             Act::Describe { job, workload } => self.describe(&job, workload).await,
             Act::DeletePod { index } => self.delete_pod(index).await,
+            Act::HoldPods { one_in } => self.hold_pods(one_in).await,
+            Act::LetPodsGo => self.let_pods_go().await,
             Act::Meddle { index, how } => self.meddle(index, how).await,
             Act::ForeignCondition => self.foreign_conditions().await,
             Act::CheckSleeps { check, asleep } => {
@@ -381,12 +386,43 @@ impl Episode {
     }
 
     async fn delete_pod(&self, index: usize) -> Result<(), objects::ManifestError> {
-        let pods =
-            self.stack.cluster.store("observer").list(&cluster_sim::GroupResource::new("", "pods"), None);
+        let pods = self.stack.cluster.store("observer").list(&pods(), None);
         match pods.get(index % pods.len().max(1)) {
             Some(pod) => objects::delete(&self.user, pod.value()).await,
             None => Ok(()),
         }
+    }
+
+    async fn hold_pods(&self, one_in: usize) -> Result<(), objects::ManifestError> {
+        let pods = self.stack.cluster.store("observer").list(&pods(), None);
+        for pod in pods.iter().step_by(one_in) {
+            let others = items(pod.value(), "/metadata/finalizers").cloned();
+            let finalizers: Vec<_> = others.chain([HOLDS.into()]).collect();
+            self.set_finalizers(pod.value(), &finalizers).await?;
+        }
+        Ok(())
+    }
+
+    async fn let_pods_go(&self) -> Result<(), objects::ManifestError> {
+        for pod in self.stack.cluster.store("observer").list(&pods(), None) {
+            let mut finalizers: Vec<_> = items(pod.value(), "/metadata/finalizers").cloned().collect();
+            let before = finalizers.len();
+            finalizers.retain(|one| one != HOLDS);
+            if finalizers.len() < before {
+                self.set_finalizers(pod.value(), &finalizers).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn set_finalizers(
+        &self,
+        pod: &serde_json::Value,
+        finalizers: &[serde_json::Value],
+    ) -> Result<(), objects::ManifestError> {
+        let version = &pod["metadata"]["resourceVersion"];
+        let metadata = serde_json::json!({ "resourceVersion": version, "finalizers": finalizers });
+        objects::patch(&self.user, pod, &serde_json::json!({ "metadata": metadata })).await
     }
 
     async fn meddle(&self, index: usize, how: Meddling) -> Result<(), objects::ManifestError> {
@@ -422,6 +458,10 @@ impl Episode {
         }
         Ok(())
     }
+}
+
+fn pods() -> cluster_sim::GroupResource {
+    cluster_sim::GroupResource::core("pods")
 }
 
 pub(super) fn workloads() -> cluster_sim::GroupResource {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use cluster_sim::Verb;
-use cluster_sim::faults::{Aim, Call, Fault, Moment, Verdict, WatchFault};
+use cluster_sim::faults::{Aim, Call, Fault, Moment, Verdict, WatchFault, WebhookFault};
+use cluster_sim::{GroupResource, Verb};
+use kit::Tasks;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -14,12 +15,24 @@ use super::episode::{Episode, lock, workloads};
 use super::trouble::{ApiTrouble, Trouble, WatchTrouble};
 use super::world::{PROGRAMS, at};
 use crate::objects;
-use crate::stack::{Program, Replica};
+use crate::stack::{NAMESPACE, Program, Replica};
+
+/// Beside Workloads, what falls silent with them.
+const JOBS_AND_PODS: [(&str, &str); 4] =
+    [("batch", "jobs"), ("jobset.x-k8s.io", "jobsets"), ("kubeflow.org", "pytorchjobs"), ("", "pods")];
+
+/// The Service of the webhooks.
+const WEBHOOKS: &str = "admission-controller";
+
+/// A chance, in parts per million.
+const ALWAYS: u32 = 1_000_000;
 
 /// The aftermath of a trouble.
 #[derive(Debug)]
 pub(super) enum Later {
     Restart(Replica),
+    Replace(Replica),
+    JobControllersReturn,
     Thaw(Replica),
     GpuRecovers { node: usize, gpu: usize },
     NodeReady(usize),
@@ -46,9 +59,21 @@ impl Episode {
         self.note(&trouble);
         let now = Instant::now();
         match trouble {
-            Trouble::Api { lasts, .. } => {
+            Trouble::Api { lasts, .. }
+            | Trouble::WebhooksAway { lasts }
+            | Trouble::WebhooksSlow { lasts, .. } => {
                 self.api.push((now + lasts, trouble));
                 self.aim();
+            }
+            Trouble::JobControllersAway { lasts } => {
+                self.stack.cluster.controllers().freeze();
+                self.later.push((now + lasts, Later::JobControllersReturn));
+            }
+            Trouble::AskedToStop { program, away } => {
+                if let Some(replica) = self.leader(program) {
+                    self.stack.ask_to_stop(replica);
+                    self.later.push((now + away, Later::Replace(replica)));
+                }
             }
             Trouble::Watches(trouble) => {
                 let fault = match trouble {
@@ -56,12 +81,18 @@ impl Episode {
                     WatchTrouble::Expired => WatchFault::Expire,
                     WatchTrouble::Late(late) | WatchTrouble::LateWorkloads(late) => WatchFault::Delay(late),
                     WatchTrouble::Twice => WatchFault::Duplicate,
+                    WatchTrouble::Silent => WatchFault::Silence,
                 };
                 if trouble == WatchTrouble::Expired {
                     self.stack.cluster.compact();
                 }
                 let aim = match trouble {
                     WatchTrouble::LateWorkloads(_) => Aim::default().on(workloads()),
+                    WatchTrouble::Silent => {
+                        JOBS_AND_PODS.iter().fold(Aim::default().on(workloads()), |aim, (group, name)| {
+                            aim.on(GroupResource::new(group, name))
+                        })
+                    }
                     _ => Aim::default(),
                 };
                 for program in PROGRAMS {
@@ -74,8 +105,7 @@ impl Episode {
                 lock(&self.crashes.plans).insert(program, plan);
             }
             Trouble::Pause { program, lasts } => {
-                let leader = (0..2).map(|index| Replica { program, index }).find(|one| self.leads(*one));
-                if let Some(replica) = leader
+                if let Some(replica) = self.leader(program)
                     && let Some(tasks) = self.stack.tasks_of(replica)
                 {
                     tasks.freeze();
@@ -104,6 +134,10 @@ impl Episode {
                 self.later.push((now + lasts, Later::NodeReady(node)));
             }
         }
+    }
+
+    fn leader(&self, program: Program) -> Option<Replica> {
+        (0..2).map(|index| Replica { program, index }).find(|one| self.leads(*one))
     }
 
     fn leads(&self, replica: Replica) -> bool {
@@ -139,6 +173,14 @@ impl Episode {
                     self.stack.start_replica(replica);
                 }
             }
+            // Who has not ended by now is killed, as the kubelet does.
+            Later::Replace(replica) => {
+                if self.stack.tasks_of(replica).is_none_or(Tasks::is_stopping) {
+                    self.stack.kill(replica);
+                    self.stack.start_replica(replica);
+                }
+            }
+            Later::JobControllersReturn => self.stack.cluster.controllers().thaw(),
             Later::Thaw(replica) => {
                 if let Some(tasks) = self.stack.tasks_of(replica) {
                     tasks.thaw();
@@ -184,7 +226,18 @@ impl Episode {
         let faults = self.stack.cluster.faults();
         faults.clear();
         for (_, trouble) in &self.api {
-            let Trouble::Api { kind, permille, .. } = trouble else { continue };
+            let (kind, permille) = match trouble {
+                Trouble::Api { kind, permille, .. } => (kind, permille),
+                Trouble::WebhooksAway { .. } => {
+                    faults.add_webhook(NAMESPACE, WEBHOOKS, ALWAYS, u64::MAX, WebhookFault::Unreachable);
+                    continue;
+                }
+                Trouble::WebhooksSlow { by, .. } => {
+                    faults.add_webhook(NAMESPACE, WEBHOOKS, ALWAYS, u64::MAX, WebhookFault::Slow(*by));
+                    continue;
+                }
+                _ => continue,
+            };
             let reads = || Aim { verbs: vec![Verb::Get, Verb::List, Verb::Watch], ..Aim::default() };
             let (aim, fault) = match kind {
                 ApiTrouble::Refused(429) => (Aim::writes(), Fault::TooManyRequests(1)),

@@ -10,6 +10,7 @@ mod faults;
 pub mod invariants;
 mod manifests;
 pub mod meddlers;
+mod outage;
 pub mod panics;
 mod prebuilt;
 mod rush;

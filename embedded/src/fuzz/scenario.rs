@@ -14,6 +14,7 @@ use super::elastic;
 use super::estate::{self, Estate};
 use super::manifests as make;
 use super::meddlers::{MEDDLERS, Meddling};
+use super::outage::Outages;
 use super::prebuilt;
 use super::rush::Rush;
 use super::trouble::{self, Trouble};
@@ -84,6 +85,13 @@ pub enum Act {
         /// Index into them, in the order of their names; taken modulo their number.
         index: usize,
     },
+    /// Puts a finalizer onto some of the pods that are there, one in so many: they stay when they are deleted.
+    HoldPods {
+        /// One in so many, in the order of their names.
+        one_in: usize,
+    },
+    /// Takes those finalizers away.
+    LetPodsGo,
     /// Does something to one of the Workloads that are there.
     Meddle {
         /// Index into them, in the order of their names; taken modulo their number.
@@ -169,6 +177,9 @@ impl Scenario {
         let rush = Rush::draw(seed, &queues, nodes.len());
         story.extend(rush.story);
         trouble.extend(rush.trouble);
+        let outages = Outages::draw(seed, &queues);
+        story.extend(outages.story);
+        trouble.extend(outages.trouble);
         // Whose places are whose while one slice takes over from another is more than the rules know.
         if estate.as_ref().is_none_or(|estate| !estate.traits.topology) {
             story.extend(elastic::JOBS.draw(seed, &queues));

@@ -39,6 +39,30 @@ pub enum Trouble {
         /// For how long.
         lasts: Duration,
     },
+    /// The leading replica of a program is asked to stop, as by SIGTERM; another is started later.
+    AskedToStop {
+        /// Which.
+        program: Program,
+        /// For how long none takes its place.
+        away: Duration,
+    },
+    /// admission-controller's webhooks cannot be reached.
+    WebhooksAway {
+        /// For how long.
+        lasts: Duration,
+    },
+    /// admission-controller's webhooks answer late, some beyond the time that the API server gives them.
+    WebhooksSlow {
+        /// For how long.
+        lasts: Duration,
+        /// How late.
+        by: Duration,
+    },
+    /// Nobody makes the pods of jobs, nor tells how they end.
+    JobControllersAway {
+        /// For how long.
+        lasts: Duration,
+    },
     /// A node's kubelet restarts.
     KubeletRestart {
         /// Index into [`Scenario::nodes`](super::scenario::Scenario::nodes).
@@ -99,7 +123,8 @@ pub enum ApiTrouble {
     StaleLists,
 }
 
-/// How watches are disturbed. None is silent for longer than programs may be mistaken ([`GRACE`](super::world::GRACE)).
+/// How watches are disturbed. But for those that say nothing any more, none is late by more than programs may be mistaken
+/// ([`GRACE`](super::world::GRACE)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchTrouble {
     /// They are closed, and may be resumed.
@@ -112,6 +137,8 @@ pub enum WatchTrouble {
     LateWorkloads(Duration),
     /// Events come twice.
     Twice,
+    /// Those of jobs, pods and Workloads say nothing any more, though they seem to be open, until whoever reads them gives them up.
+    Silent,
 }
 
 /// What goes wrong, in no order of time.

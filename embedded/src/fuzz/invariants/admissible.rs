@@ -38,12 +38,20 @@ pub(super) fn what_fits_is_admitted(world: &World, _: &Activity) -> Result<(), S
 
 /// Whether the queue admits at all, and this workload now.
 fn is_open(world: &World, tree: &Tree, queue: &Value, workload: &Value) -> bool {
-    let runs = |object: &Value| {
-        matches!(text(object, "/spec/stopPolicy"), "" | "None")
-            && at(object, "/metadata/deletionTimestamp").is_none()
-    };
     let local =
         world.get(LOCAL_QUEUES, text(workload, "/metadata/namespace"), text(workload, "/spec/queueName"));
+    let due = text(workload, "/status/requeueState/requeueAt").parse::<jiff::Timestamp>();
+    let waits_for_its_time = due.is_ok_and(|due| due.as_millisecond() + SOON > world.now);
+    halt(world, tree, queue).is_none() && local.is_some_and(|local| runs(local)) && !waits_for_its_time
+}
+
+fn runs(queue: &Value) -> bool {
+    matches!(text(queue, "/spec/stopPolicy"), "" | "None")
+        && at(queue, "/metadata/deletionTimestamp").is_none()
+}
+
+/// Why a ClusterQueue admits nothing, if it does not.
+pub(super) fn halt(world: &World, tree: &Tree, queue: &Value) -> Option<&'static str> {
     let flavors_exist =
         items(queue, "/spec/resourceGroups").flat_map(|group| items(group, "/flavors")).all(|one| {
             world.get(FLAVORS, "", text(one, "/name")).is_some_and(|flavor| {
@@ -53,16 +61,15 @@ fn is_open(world: &World, tree: &Tree, queue: &Value, workload: &Value) -> bool 
         });
     let checks_work = items(queue, "/spec/admissionChecksStrategy/admissionChecks")
         .all(|rule| world.get(CHECKS, "", text(rule, "/name")).is_some_and(|check| holds(check, "Active")));
-    let due = text(workload, "/status/requeueState/requeueAt").parse::<jiff::Timestamp>();
-    let waits_for_its_time = due.is_ok_and(|due| due.as_millisecond() + SOON > world.now);
     // A slice that shrinks needs no room: that there is none below cohorts in a circle does not keep it out of the count.
     let has_a_root = tree.root(text(queue, "/metadata/name")).is_some();
-    runs(queue)
-        && has_a_root
-        && local.is_some_and(|local| runs(local))
-        && flavors_exist
-        && checks_work
-        && !waits_for_its_time
+    let hindrances = [
+        (!runs(queue), "it is stopped or goes"),
+        (!has_a_root, "it is below cohorts in a circle"),
+        (!flavors_exist, "a flavor or its topology is missing"),
+        (!checks_work, "a check is missing or asleep"),
+    ];
+    hindrances.into_iter().find(|(hinders, _)| *hinders).map(|(_, why)| why)
 }
 
 /// Whether somebody else may have a claim: the head of a StrictFIFO queue keeps room that it cannot use yet, whose victims
@@ -121,7 +128,7 @@ fn has_places(world: &World, flavor: &Value, workload: &Value) -> bool {
 
 /// What all pods together ask for, by the position of the group that covers it; of a slice that replaces another the difference.
 /// None where somebody asks for what no group covers.
-fn by_group(
+pub(super) fn by_group(
     world: &World,
     queue: &Value,
     workload: &Value,

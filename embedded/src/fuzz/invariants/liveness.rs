@@ -10,7 +10,7 @@ use super::flavors::tolerations;
 use super::gangs::{gang_of, gang_size};
 use super::nodes::{allocatable, requests};
 use super::quota::{cohort_of, held, priority, quota_cell, used};
-use super::{admissible, checks, pods, prebuilt, slices, told};
+use super::{admissible, checks, pods, prebuilt, reasons, slices, told};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, COHORTS, FLAVORS, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, Shared, WORKLOADS,
     World, Write, amount, at, condition, holds, is_over, items, key, text, uid,
@@ -24,6 +24,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("every managed job has a Workload", every_job_has_a_workload),
     ("what fits is admitted", admissible::what_fits_is_admitted),
     ("what waits says why", told::what_waits_says_why),
+    ("what waits is told the truth", reasons::reasons_are_true),
     ("pods that wait say why", told::pods_say_why),
     ("queues count what is in them", told::queues_count),
     ("checks that refuse are heeded, and no others", checks::refusals_are_heeded),

@@ -16,6 +16,7 @@ mod pods;
 mod prebuilt;
 mod preemption;
 mod quota;
+mod reasons;
 mod running;
 mod slices;
 mod told;

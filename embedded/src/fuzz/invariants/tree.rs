@@ -51,6 +51,12 @@ impl Tree {
         Self::of(&world.shape(), world)
     }
 
+    /// The same tree, with nothing used of it.
+    pub(super) fn idle(mut self) -> Self {
+        self.nodes.values_mut().for_each(|node| node.used.clear());
+        self
+    }
+
     /// The tree of queues and cohorts, with what workloads hold now.
     pub(super) fn of(shape: &Shape, world: &World) -> Self {
         let mut tree = Self::default();
