@@ -14,8 +14,8 @@ use clap::Parser;
 use kit::http::{EVERYWHERE, Listen};
 use kit::process;
 
-/// What is decoded lives for a moment beside what is kept for long: the system's allocator keeps a seventh of its memory in gaps
-/// between, and takes a fifth more time.
+/// What is decoded lives for a moment beside what is kept for long: the system's allocator has a seventh of its memory in gaps
+/// between them, and takes more time (ARCHITECTURE.md, Notes).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

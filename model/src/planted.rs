@@ -83,6 +83,10 @@ pub enum Bug {
     ForgetQueueCounts,
     /// Why a workload waits is not told (Kueue #7845).
     SayNothing,
+    /// What a workload was told first it is told for good, whatever it waits for later.
+    SayOnce,
+    /// Who asks for more than there could ever be is told to wait for quota.
+    SayThatQuotaComes,
     /// A ClusterQueue is not put into its cohort.
     ForgetCohort,
     /// The Workload of a job that is gone stays.
@@ -178,6 +182,8 @@ impl Bug {
         Self::ForgetToCount,
         Self::ForgetQueueCounts,
         Self::SayNothing,
+        Self::SayOnce,
+        Self::SayThatQuotaComes,
         Self::ForgetCohort,
         Self::KeepWithoutJob,
         Self::ForgetFinalizer,

@@ -231,7 +231,8 @@ impl Engine {
     pub(crate) fn say(&mut self, who: WorkloadId, reason: impl Into<Arc<PendingReason>>) {
         let reason = reason.into();
         let Some(record) = self.workloads.get_mut(who) else { return };
-        if record.said.as_ref() != Some(&reason) {
+        let is_new = record.said.as_ref() != Some(&reason);
+        if is_new && !(self.planted.is(Bug::SayOnce) && record.said.is_some()) {
             record.said = Some(reason);
             self.unheard.insert(who);
         }

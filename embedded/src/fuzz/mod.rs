@@ -7,6 +7,7 @@ mod elastic;
 pub mod episode;
 mod estate;
 mod faults;
+mod fickle;
 pub mod invariants;
 mod manifests;
 pub mod meddlers;

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admission_controller::config::{AdmissionFairSharingConfig, Configuration};
+use admission_controller::config::{AdmissionFairSharingConfig, Configuration, WorkloadRetention};
 use fastrand::Rng;
 use model::duration::GoDuration;
 use serde_json::{Value, json};
 
 use super::elastic;
 use super::estate::{self, Estate};
+use super::fickle;
 use super::manifests as make;
 use super::meddlers::{MEDDLERS, Meddling};
 use super::outage::Outages;
@@ -26,6 +27,9 @@ pub const LENGTH: Duration = Duration::from_secs(30 * 60);
 
 /// When a user looks after the pods that he has submitted as a group.
 const LOOKS_AFTER: Duration = Duration::from_secs(6 * 60);
+
+/// Tells what is drawn of retention from what else is drawn of the seed.
+const RETENTION: u64 = 0x7265_7465;
 
 /// A world and what happens in it.
 #[derive(Clone, Debug)]
@@ -186,6 +190,7 @@ impl Scenario {
         }
         story.extend(prebuilt::JOBS.draw(seed, &queues));
         story.extend(MEDDLERS.draw(seed, &queues));
+        story.extend(fickle::USERS.draw(seed, &queues));
         story.sort_by_key(|(at, _)| *at);
         trouble.sort_by_key(|(at, _)| *at);
         let mut admission = Configuration {
@@ -199,9 +204,17 @@ impl Scenario {
         if let Some(estate) = &estate {
             estate.configure(rng, &mut admission);
         }
+        admission.object_retention_policies.workloads = retention(seed);
         let checks = estate.is_some_and(|estate| estate.traits.checks);
         Self { nodes, admission, setup, story, trouble, checks }
     }
+}
+
+/// How long what has ended is kept; in most episodes for ever.
+fn retention(seed: u64) -> WorkloadRetention {
+    let rng = &mut Rng::with_seed(seed ^ RETENTION);
+    let time = |rng: &mut Rng| (rng.u8(..4) == 0).then(|| GoDuration::from_secs(rng.u64(0..=300)));
+    WorkloadRetention { after_finished: time(rng), after_deactivated_by_kueue: time(rng) }
 }
 
 fn nodes(rng: &mut Rng) -> Vec<Node> {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use model::ResourceName;
+use model::planted::Bug;
 use smallvec::SmallVec;
 
 use super::grade::{Best, Grade, Way};
@@ -421,6 +422,7 @@ impl<'a> Scan<'a> {
         }
         let maximum = tree.maximum(node, pair);
         if total_wide > maximum {
+            let comes = self.engine.planted.is(Bug::SayThatQuotaComes);
             let maximum = i64::try_from(maximum).unwrap_or(i64::MAX);
             let (flavor, resource) = (flavor.clone(), resource.clone());
             let obstacle =
@@ -428,7 +430,7 @@ impl<'a> Scan<'a> {
             return Found {
                 grade: Grade { way: Way::NoFit, height: 0 },
                 obstacle: Some(obstacle),
-                hindrance: Some(Hindrance::MaxQuota),
+                hindrance: Some(if comes { Hindrance::Quota } else { Hindrance::MaxQuota }),
             };
         }
         let (height, lender_below_root) = tree.borrow_height(node, pair, Ledger::Planned, total_wide);

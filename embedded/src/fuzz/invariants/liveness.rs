@@ -244,6 +244,8 @@ fn waiting_pods(world: &World) -> BTreeMap<String, Vec<&Value>> {
             && text(pod, "/spec/schedulerName") == "trireme"
             && items(pod, "/spec/schedulingGates").next().is_none()
             && (at(pod, "/metadata/deletionTimestamp").is_none() || !text(pod, "/spec/nodeName").is_empty())
+            // Kubeflow leaves the pods of a job that has ended; nobody wants them to run.
+            && !world.top_job(pod).is_some_and(|job| has_ended(job))
     };
     for pod in world.all("pods").filter(waits) {
         let group = text(pod, "/metadata/annotations/scheduling.k8s.io~1group-name");
