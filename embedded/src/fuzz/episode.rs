@@ -289,6 +289,7 @@ impl Episode {
                 if let Some(checks) = &mut self.checks {
                     checks.wake_all();
                 }
+                self.let_pods_go().await;
                 for (_, what) in std::mem::take(&mut self.later) {
                     self.recover(what).await;
                 }
@@ -357,8 +358,14 @@ impl Episode {
             Act::Patch { object, patch } => objects::patch(&self.user, &object, &patch).await,
             Act::Describe { job, workload } => self.describe(&job, workload).await,
             Act::DeletePod { index } => self.delete_pod(index).await,
-            Act::HoldPods { one_in } => self.hold_pods(one_in).await,
-            Act::LetPodsGo => self.let_pods_go().await,
+            Act::HoldPods { one_in } => {
+                self.hold_pods(one_in).await;
+                Ok(())
+            }
+            Act::LetPodsGo => {
+                self.let_pods_go().await;
+                Ok(())
+            }
             Act::Meddle { index, how } => self.meddle(index, how).await,
             Act::ForeignCondition => self.foreign_conditions().await,
             Act::CheckSleeps { check, asleep } => {
@@ -393,26 +400,25 @@ impl Episode {
         }
     }
 
-    async fn hold_pods(&self, one_in: usize) -> Result<(), objects::ManifestError> {
-        let pods = self.stack.cluster.store("observer").list(&pods(), None);
-        for pod in pods.iter().step_by(one_in) {
-            let others = items(pod.value(), "/metadata/finalizers").cloned();
-            let finalizers: Vec<_> = others.chain([HOLDS.into()]).collect();
-            self.set_finalizers(pod.value(), &finalizers).await?;
+    async fn hold_pods(&self, one_in: usize) {
+        for pod in self.stack.cluster.store("observer").list(&pods(), None).iter().step_by(one_in) {
+            let mut finalizers: Vec<_> = items(pod.value(), "/metadata/finalizers").cloned().collect();
+            finalizers.push(HOLDS.into());
+            // Whose change is refused is not held.
+            let _ = self.set_finalizers(pod.value(), &finalizers).await;
         }
-        Ok(())
     }
 
-    async fn let_pods_go(&self) -> Result<(), objects::ManifestError> {
+    /// What is refused now, by a webhook say, is tried again when all is calm.
+    async fn let_pods_go(&self) {
         for pod in self.stack.cluster.store("observer").list(&pods(), None) {
             let mut finalizers: Vec<_> = items(pod.value(), "/metadata/finalizers").cloned().collect();
             let before = finalizers.len();
             finalizers.retain(|one| one != HOLDS);
             if finalizers.len() < before {
-                self.set_finalizers(pod.value(), &finalizers).await?;
+                let _ = self.set_finalizers(pod.value(), &finalizers).await;
             }
         }
-        Ok(())
     }
 
     async fn set_finalizers(
