@@ -260,11 +260,6 @@ impl Stack {
         self.running.get(&replica).map(|running| &running.tasks)
     }
 
-    /// Whether a replica runs.
-    pub fn runs(&self, replica: Replica) -> bool {
-        self.running.contains_key(&replica)
-    }
-
     /// Completes when every running replica answers its readiness probe.
     ///
     /// # Errors

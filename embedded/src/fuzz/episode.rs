@@ -289,7 +289,7 @@ impl Episode {
                 if let Some(checks) = &mut self.checks {
                     checks.wake_all();
                 }
-                self.let_pods_go().await;
+                self.act(Act::LetPodsGo).await;
                 for (_, what) in std::mem::take(&mut self.later) {
                     self.recover(what).await;
                 }
@@ -358,14 +358,8 @@ impl Episode {
             Act::Patch { object, patch } => objects::patch(&self.user, &object, &patch).await,
             Act::Describe { job, workload } => self.describe(&job, workload).await,
             Act::DeletePod { index } => self.delete_pod(index).await,
-            Act::HoldPods { one_in } => {
-                self.hold_pods(one_in).await;
-                Ok(())
-            }
-            Act::LetPodsGo => {
-                self.let_pods_go().await;
-                Ok(())
-            }
+            Act::HoldPods { one_in } => self.hold_pods(one_in, true).await,
+            Act::LetPodsGo => self.hold_pods(1, false).await,
             Act::Meddle { index, how } => self.meddle(index, how).await,
             Act::ForeignCondition => self.foreign_conditions().await,
             Act::CheckSleeps { check, asleep } => {
@@ -400,35 +394,21 @@ impl Episode {
         }
     }
 
-    async fn hold_pods(&self, one_in: usize) {
+    /// One pod in so many is held by a finalizer, or is not any more. Whose change is refused, by a webhook say, stays as it is.
+    async fn hold_pods(&self, one_in: usize, held: bool) -> Result<(), objects::ManifestError> {
         for pod in self.stack.cluster.store("observer").list(&pods(), None).iter().step_by(one_in) {
-            let mut finalizers: Vec<_> = items(pod.value(), "/metadata/finalizers").cloned().collect();
-            finalizers.push(HOLDS.into());
-            // Whose change is refused is not held.
-            let _ = self.set_finalizers(pod.value(), &finalizers).await;
-        }
-    }
-
-    /// What is refused now, by a webhook say, is tried again when all is calm.
-    async fn let_pods_go(&self) {
-        for pod in self.stack.cluster.store("observer").list(&pods(), None) {
-            let mut finalizers: Vec<_> = items(pod.value(), "/metadata/finalizers").cloned().collect();
-            let before = finalizers.len();
+            let before: Vec<_> = items(pod.value(), "/metadata/finalizers").cloned().collect();
+            let mut finalizers = before.clone();
             finalizers.retain(|one| one != HOLDS);
-            if finalizers.len() < before {
-                let _ = self.set_finalizers(pod.value(), &finalizers).await;
+            finalizers.extend(held.then(|| HOLDS.into()));
+            if finalizers != before {
+                let version = &pod.value()["metadata"]["resourceVersion"];
+                let metadata = serde_json::json!({ "resourceVersion": version, "finalizers": finalizers });
+                let patch = serde_json::json!({ "metadata": metadata });
+                let _ = objects::patch(&self.user, pod.value(), &patch).await;
             }
         }
-    }
-
-    async fn set_finalizers(
-        &self,
-        pod: &serde_json::Value,
-        finalizers: &[serde_json::Value],
-    ) -> Result<(), objects::ManifestError> {
-        let version = &pod["metadata"]["resourceVersion"];
-        let metadata = serde_json::json!({ "resourceVersion": version, "finalizers": finalizers });
-        objects::patch(&self.user, pod, &serde_json::json!({ "metadata": metadata })).await
+        Ok(())
     }
 
     async fn meddle(&self, index: usize, how: Meddling) -> Result<(), objects::ManifestError> {

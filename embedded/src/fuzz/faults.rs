@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use cluster_sim::faults::{Aim, Call, Fault, Moment, Verdict, WatchFault, WebhookFault};
+use cluster_sim::faults::{Aim, Call, Fault, Moment, Verdict, WatchFault};
 use cluster_sim::{GroupResource, Verb};
 use kit::Tasks;
 use tokio::sync::mpsc;
@@ -21,9 +21,6 @@ use crate::stack::{NAMESPACE, Program, Replica};
 const JOBS_AND_PODS: [(&str, &str); 4] =
     [("batch", "jobs"), ("jobset.x-k8s.io", "jobsets"), ("kubeflow.org", "pytorchjobs"), ("", "pods")];
 
-/// The Service of the webhooks.
-const WEBHOOKS: &str = "admission-controller";
-
 /// A chance, in parts per million.
 const ALWAYS: u32 = 1_000_000;
 
@@ -31,7 +28,6 @@ const ALWAYS: u32 = 1_000_000;
 #[derive(Debug)]
 pub(super) enum Later {
     Restart(Replica),
-    Replace(Replica),
     JobControllersReturn,
     Thaw(Replica),
     GpuRecovers { node: usize, gpu: usize },
@@ -59,9 +55,7 @@ impl Episode {
         self.note(&trouble);
         let now = Instant::now();
         match trouble {
-            Trouble::Api { lasts, .. }
-            | Trouble::WebhooksAway { lasts }
-            | Trouble::WebhooksSlow { lasts, .. } => {
+            Trouble::Api { lasts, .. } | Trouble::Webhooks { lasts, .. } => {
                 self.api.push((now + lasts, trouble));
                 self.aim();
             }
@@ -72,7 +66,7 @@ impl Episode {
             Trouble::AskedToStop { program, away } => {
                 if let Some(replica) = self.leader(program) {
                     self.stack.ask_to_stop(replica);
-                    self.later.push((now + away, Later::Replace(replica)));
+                    self.later.push((now + away, Later::Restart(replica)));
                 }
             }
             Trouble::Watches(trouble) => {
@@ -96,7 +90,7 @@ impl Episode {
                     _ => Aim::default(),
                 };
                 for program in PROGRAMS {
-                    self.stack.cluster.faults().add_watch(aim.clone().by(program), 1_000_000, 4, fault);
+                    self.stack.cluster.faults().add_watch(aim.clone().by(program), ALWAYS, 4, fault);
                 }
             }
             Trouble::Crash { program, after_writes, applied, away } => {
@@ -168,13 +162,8 @@ impl Episode {
     pub(super) async fn recover(&mut self, what: Later) {
         self.note(&what);
         match what {
+            // Who was asked to stop and has not ended by now is killed, as the kubelet does.
             Later::Restart(replica) => {
-                if !self.stack.runs(replica) {
-                    self.stack.start_replica(replica);
-                }
-            }
-            // Who has not ended by now is killed, as the kubelet does.
-            Later::Replace(replica) => {
                 if self.stack.tasks_of(replica).is_none_or(Tasks::is_stopping) {
                     self.stack.kill(replica);
                     self.stack.start_replica(replica);
@@ -228,12 +217,9 @@ impl Episode {
         for (_, trouble) in &self.api {
             let (kind, permille) = match trouble {
                 Trouble::Api { kind, permille, .. } => (kind, permille),
-                Trouble::WebhooksAway { .. } => {
-                    faults.add_webhook(NAMESPACE, WEBHOOKS, ALWAYS, u64::MAX, WebhookFault::Unreachable);
-                    continue;
-                }
-                Trouble::WebhooksSlow { by, .. } => {
-                    faults.add_webhook(NAMESPACE, WEBHOOKS, ALWAYS, u64::MAX, WebhookFault::Slow(*by));
+                Trouble::Webhooks { fault, .. } => {
+                    let service = Program::AdmissionController.name();
+                    faults.add_webhook(NAMESPACE, service, ALWAYS, u64::MAX, *fault);
                     continue;
                 }
                 _ => continue,

@@ -3,48 +3,37 @@
 
 use std::time::Duration;
 
+use cluster_sim::faults::WebhookFault;
 use fastrand::Rng;
 use serde_json::Value;
 
 use super::manifests as make;
-use super::scenario::{Act, CALM_AFTER, Queue, instant};
+use super::scenario::{Act, CALM_AFTER, Chapter, Queue, instant};
 use super::trouble::{ApiTrouble, Trouble, WatchTrouble};
 use crate::stack::Program;
 
 /// Told apart from what else is drawn from the seed, so that this can change without changing that.
 const SALT: u64 = 0x6f75_7461;
 
-/// One in so many episodes has none of it: what chance alone brings about keeps its share.
-const WITHOUT: u8 = 2;
-
-/// The outages of an episode.
-#[derive(Debug, Default)]
-pub(super) struct Outages {
-    /// What users and administrators do.
-    pub(super) story: Vec<(Duration, Act)>,
-    /// What goes wrong.
-    pub(super) trouble: Vec<(Duration, Trouble)>,
+/// The outages of a seed's episode; every other has none, so that what chance alone brings about keeps its share.
+pub(super) fn draw(seed: u64, queues: &[Queue]) -> Chapter {
+    let rng = &mut Rng::with_seed(seed ^ SALT);
+    let mut outages = Chapter::default();
+    if rng.u8(..2) == 0 {
+        return outages;
+    }
+    for _ in 0..rng.usize(1..=3) {
+        let at = instant(rng, CALM_AFTER.mul_f64(0.75));
+        match rng.u8(..8) {
+            0 => outages.stuck_pods(rng, at),
+            1 => outages.namespace_away(rng, at, queues),
+            _ => outages.trouble.push((at, trouble(rng))),
+        }
+    }
+    outages
 }
 
-impl Outages {
-    /// The outages of a seed's episode.
-    pub(super) fn draw(seed: u64, queues: &[Queue]) -> Self {
-        let rng = &mut Rng::with_seed(seed ^ SALT);
-        let mut outages = Self::default();
-        if rng.u8(..WITHOUT) == 0 {
-            return outages;
-        }
-        for _ in 0..rng.usize(1..=3) {
-            let at = instant(rng, CALM_AFTER.mul_f64(0.75));
-            match rng.u8(..8) {
-                0 => outages.stuck_pods(rng, at),
-                1 => outages.namespace_away(rng, at, queues),
-                _ => outages.trouble.push((at, trouble(rng))),
-            }
-        }
-        outages
-    }
-
+impl Chapter {
     /// Some of the pods get a finalizer of somebody who is away: what ends of them or is deleted stays.
     fn stuck_pods(&mut self, rng: &mut Rng, at: Duration) {
         let lasts = Duration::from_secs(rng.u64(30..=240));
@@ -73,8 +62,11 @@ fn trouble(rng: &mut Rng) -> Trouble {
         // etcd answers so to every write once its quota is used up.
         0 => Trouble::Api { lasts, kind: ApiTrouble::Refused(500), permille: 1000 },
         1 => Trouble::Watches(WatchTrouble::Silent),
-        2 => Trouble::WebhooksAway { lasts },
-        3 => Trouble::WebhooksSlow { lasts, by: Duration::from_secs(rng.u64(1..=15)) },
+        2 => Trouble::Webhooks { lasts, fault: WebhookFault::Unreachable },
+        3 => {
+            let late = Duration::from_secs(rng.u64(1..=15));
+            Trouble::Webhooks { lasts, fault: WebhookFault::Slow(late) }
+        }
         4 => Trouble::JobControllersAway { lasts },
         _ => Trouble::AskedToStop { program: controller, away: Duration::from_secs(rng.u64(1..=30)) },
     }

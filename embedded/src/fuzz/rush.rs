@@ -8,55 +8,46 @@ use fastrand::Rng;
 use serde_json::json;
 
 use super::manifests as make;
-use super::scenario::{Act, CALM_AFTER, Queue, instant};
+use super::scenario::{Act, CALM_AFTER, Chapter, Queue, instant};
 use super::trouble::{ApiTrouble, Trouble, WatchTrouble};
 use crate::stack::Program;
 
 /// Told apart from what else is drawn from the seed, so that this can change without changing that.
 const SALT: u64 = 0x7275_7368;
 
-/// What happens at such moments.
-#[derive(Debug, Default)]
-pub(super) struct Rush {
-    /// What users and administrators do.
-    pub(super) story: Vec<(Duration, Act)>,
-    /// What goes wrong.
-    pub(super) trouble: Vec<(Duration, Trouble)>,
+/// The moments of a seed's episode.
+pub(super) fn draw(seed: u64, queues: &[Queue], nodes: usize) -> Chapter {
+    let rng = &mut Rng::with_seed(seed ^ SALT);
+    let mut rush = Chapter::default();
+    for index in 0..rng.usize(..=2) {
+        let queue = &queues[rng.usize(..queues.len())];
+        rush.crowd(rng, queue, index);
+    }
+    if rng.u8(..3) > 0 {
+        let queue = &queues[rng.usize(..queues.len())];
+        rush.growth(rng, queue);
+    }
+    if rng.u8(..3) == 0 {
+        let queue = &queues[rng.usize(..queues.len())];
+        rush.drain(rng, queue);
+    }
+    if rng.u8(..3) == 0 {
+        let queue = &queues[rng.usize(..queues.len())];
+        rush.again(rng, queue);
+    }
+    if rng.u8(..4) == 0 {
+        let queue = &queues[rng.usize(..queues.len())];
+        rush.maintenance(rng, queue, nodes);
+    }
+    if queues.len() > 2 && rng.bool() {
+        let first = rng.usize(..queues.len());
+        let queue = |step: usize| &queues[(first + step) % queues.len()];
+        rush.reclaim(rng, [queue(0), queue(1), queue(2)]);
+    }
+    rush
 }
 
-impl Rush {
-    /// The moments of a seed's episode.
-    pub(super) fn draw(seed: u64, queues: &[Queue], nodes: usize) -> Self {
-        let rng = &mut Rng::with_seed(seed ^ SALT);
-        let mut rush = Self::default();
-        for index in 0..rng.usize(..=2) {
-            let queue = &queues[rng.usize(..queues.len())];
-            rush.crowd(rng, queue, index);
-        }
-        if rng.u8(..3) > 0 {
-            let queue = &queues[rng.usize(..queues.len())];
-            rush.growth(rng, queue);
-        }
-        if rng.u8(..3) == 0 {
-            let queue = &queues[rng.usize(..queues.len())];
-            rush.drain(rng, queue);
-        }
-        if rng.u8(..3) == 0 {
-            let queue = &queues[rng.usize(..queues.len())];
-            rush.again(rng, queue);
-        }
-        if rng.u8(..4) == 0 {
-            let queue = &queues[rng.usize(..queues.len())];
-            rush.maintenance(rng, queue, nodes);
-        }
-        if queues.len() > 2 && rng.bool() {
-            let first = rng.usize(..queues.len());
-            let queue = |step: usize| &queues[(first + step) % queues.len()];
-            rush.reclaim(rng, [queue(0), queue(1), queue(2)]);
-        }
-        rush
-    }
-
+impl Chapter {
     fn submit(&mut self, at: Duration, queue: &Queue, (name, priority): (&str, &str), shape: &make::Shape) {
         let labels = make::queue_labels(&queue.name, Some(priority));
         self.story.push((at, Act::Apply(make::batch_job(name, queue.namespace, &labels, shape))));

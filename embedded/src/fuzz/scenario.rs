@@ -15,10 +15,8 @@ use super::estate::{self, Estate};
 use super::fickle;
 use super::manifests as make;
 use super::meddlers::{MEDDLERS, Meddling};
-use super::outage::Outages;
-use super::prebuilt;
-use super::rush::Rush;
 use super::trouble::{self, Trouble};
+use super::{outage, prebuilt, rush};
 
 /// The last virtual instant at which anything disturbs the episode; what comes after is for settling down.
 pub const CALM_AFTER: Duration = Duration::from_secs(20 * 60);
@@ -178,17 +176,19 @@ impl Scenario {
         };
         let mut story = story(rng, &swarm, &queues, &nodes, estate.as_ref());
         let mut trouble = trouble::draw(rng, &swarm, &nodes);
-        let rush = Rush::draw(seed, &queues, nodes.len());
-        story.extend(rush.story);
-        trouble.extend(rush.trouble);
-        let outages = Outages::draw(seed, &queues);
-        story.extend(outages.story);
-        trouble.extend(outages.trouble);
+        for chapter in [rush::draw(seed, &queues, nodes.len()), outage::draw(seed, &queues)] {
+            story.extend(chapter.story);
+            trouble.extend(chapter.trouble);
+        }
         // Whose places are whose while one slice takes over from another is more than the rules know.
         if estate.as_ref().is_none_or(|estate| !estate.traits.topology) {
             story.extend(elastic::JOBS.draw(seed, &queues));
         }
-        story.extend(prebuilt::JOBS.draw(seed, &queues));
+        let retention = retention(seed);
+        // A Workload that a job names is never deleted while it may be kept for ever: what has had its time is not judged.
+        if retention.after_finished.is_none() {
+            story.extend(prebuilt::JOBS.draw(seed, &queues));
+        }
         story.extend(MEDDLERS.draw(seed, &queues));
         story.extend(fickle::USERS.draw(seed, &queues));
         story.sort_by_key(|(at, _)| *at);
@@ -204,7 +204,7 @@ impl Scenario {
         if let Some(estate) = &estate {
             estate.configure(rng, &mut admission);
         }
-        admission.object_retention_policies.workloads = retention(seed);
+        admission.object_retention_policies.workloads = retention;
         let checks = estate.is_some_and(|estate| estate.traits.checks);
         Self { nodes, admission, setup, story, trouble, checks }
     }
@@ -431,6 +431,15 @@ fn nonsense(rng: &mut Rng, index: usize) -> Value {
             &shape(1, 1),
         ),
     }
+}
+
+/// A part of an episode, drawn apart from everything else.
+#[derive(Debug, Default)]
+pub(super) struct Chapter {
+    /// What users and administrators do.
+    pub(super) story: Vec<(Duration, Act)>,
+    /// What goes wrong.
+    pub(super) trouble: Vec<(Duration, Trouble)>,
 }
 
 /// Something that few users do, drawn apart from everything else, so that it can change without changing that.

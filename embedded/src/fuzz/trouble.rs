@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cluster_sim::faults::WebhookFault;
 use fastrand::Rng;
 
 use super::scenario::{CALM_AFTER, Node, Swarm, instant};
@@ -46,17 +47,12 @@ pub enum Trouble {
         /// For how long none takes its place.
         away: Duration,
     },
-    /// admission-controller's webhooks cannot be reached.
-    WebhooksAway {
+    /// admission-controller's webhooks cannot be reached, or answer late, some beyond the time that the API server gives them.
+    Webhooks {
         /// For how long.
         lasts: Duration,
-    },
-    /// admission-controller's webhooks answer late, some beyond the time that the API server gives them.
-    WebhooksSlow {
-        /// For how long.
-        lasts: Duration,
-        /// How late.
-        by: Duration,
+        /// Which of the two.
+        fault: WebhookFault,
     },
     /// Nobody makes the pods of jobs, nor tells how they end.
     JobControllersAway {

@@ -53,6 +53,17 @@ impl Write {
         key(self.object())
     }
 
+    /// Whether a user lets a job run that was suspended.
+    fn is_start_by_hand(&self) -> bool {
+        let Some((_, suspend)) = JOBS.iter().find(|(resource, _)| *resource == self.resource) else {
+            return false;
+        };
+        let suspended = |job: &Shared| at(job, suspend) == Some(&Value::Bool(true));
+        self.writer == "user"
+            && self.old.as_ref().is_some_and(suspended)
+            && self.new.as_ref().is_some_and(|new| !suspended(new))
+    }
+
     /// Whether this changes the quota tree.
     fn reshapes(&self) -> bool {
         let spec = |object: &Option<Shared>| object.as_deref().and_then(|one| one.get("spec").cloned());
@@ -151,6 +162,8 @@ pub struct World {
     past: BTreeMap<(String, Key), Vec<Superseded>>,
     /// The Workloads that name an owner, by its uid.
     by_owner: BTreeMap<String, BTreeSet<Key>>,
+    /// The uids of jobs that their users have started themselves.
+    by_hand: BTreeSet<String>,
     /// The queues and cohorts as they were within [`GRACE`], and until when.
     shapes: VecDeque<(i64, Shape)>,
 }
@@ -205,6 +218,9 @@ impl World {
             for owner in write.new.iter().flat_map(|new| owners(new)) {
                 self.by_owner.entry(owner.to_owned()).or_default().insert(key.clone());
             }
+        }
+        if write.is_start_by_hand() {
+            self.by_hand.insert(uid(write.object()).to_owned());
         }
         let objects = self.objects.entry(write.resource.clone()).or_default();
         match &write.new {
@@ -321,6 +337,11 @@ impl World {
             job = self.get(resource_of(kind)?, namespace, name)?;
         }
         Some(job)
+    }
+
+    /// Whether a user has started this job himself, be it that it was suspended again.
+    pub fn was_started_by_hand(&self, job: &Value) -> bool {
+        self.by_hand.contains(uid(job))
     }
 
     /// What decisions are made of, one object a line: for people who read the log of an episode.

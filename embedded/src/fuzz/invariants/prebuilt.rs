@@ -13,11 +13,10 @@ fn controls(job: &Value, workload: &Value) -> bool {
     owners.any(|owner| owner["controller"] == true && owner["uid"] == uid(job))
 }
 
-/// The admission-controller deletes a Workload that a job names only when it is over, and has been kept for long enough.
+/// The admission-controller never deletes a Workload that a job names.
 pub(super) fn never_deleted(world: &World, write: &Write) -> Result<(), String> {
     let deletes = write.resource == WORKLOADS
         && write.verb == Verb::Delete
-        && !holds(write.object(), "Finished")
         && write.writer.starts_with("admission-controller");
     if !deletes {
         return Ok(());

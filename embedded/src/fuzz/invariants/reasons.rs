@@ -58,9 +58,9 @@ fn contradiction(world: &World, idle: &Tree, workload: &Value, told: &str) -> Op
         }
         _ => {}
     }
-    let (never, why) = hindrance(world, idle, queue, workload)?;
+    let (worth, why) = worth(world, idle, queue, workload)?;
     let says_never = matches!(told, NO_MATCHING_FLAVOR | EXCEEDS_MAX_QUOTA);
-    match never {
+    match worth.token() {
         Some(token) => unless(told == token, &why),
         None => unless(!says_never, &why),
     }
@@ -70,14 +70,9 @@ fn unless(holds: bool, otherwise: &str) -> Option<String> {
     (!holds).then(|| otherwise.to_owned())
 }
 
-/// The token of what keeps a workload of one pod set from ever being admitted as things are, if anything does, and why. None
-/// about those of which that is more than adding up: several pod sets, fewer pods than asked for, slices, places.
-fn hindrance(
-    world: &World,
-    idle: &Tree,
-    queue: &Value,
-    workload: &Value,
-) -> Option<(Option<&'static str>, String)> {
+/// What its queue is worth to a workload of one pod set, were nothing used of it, and why. None about those of which that is more
+/// than adding up: several pod sets, fewer pods than asked for, slices, places.
+fn worth(world: &World, idle: &Tree, queue: &Value, workload: &Value) -> Option<(Worth, String)> {
     let mut sets = items(workload, "/spec/podSets");
     let (set, others) = (sets.next()?, sets.count());
     let has_topology = |flavor: &Value| !text(flavor, "/spec/topologyName").is_empty();
@@ -90,17 +85,16 @@ fn hindrance(
         return None;
     }
     let Some(asked) = by_group(world, queue, workload) else {
-        return Some((Some(NO_MATCHING_FLAVOR), "no group of its queue covers what it asks for".to_owned()));
+        return Some((Worth::Unsuited, "no group of its queue covers what it asks for".to_owned()));
     };
     let of_groups = asked.iter().filter_map(|(index, asked)| {
         let group = items(queue, "/spec/resourceGroups").nth(*index)?;
         Some(of_group(world, idle, text(queue, "/metadata/name"), group, set, asked))
     });
-    let worst = of_groups.max_by_key(|(kind, _)| *kind)?;
-    Some((worst.0.token(), worst.1))
+    of_groups.max_by_key(|(worth, _)| *worth)
 }
 
-/// What one flavor, or the best of several, is worth to a pod set.
+/// What one flavor, the best of several, or a queue is worth to a pod set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Worth {
     /// It would do if nobody else used any of it.

@@ -64,13 +64,13 @@ pub(super) fn finished_after_the_end(world: &World, write: &Write) -> Result<(),
 /// A pod of a managed job is bound only while its Workload is admitted, and no more pods than granted are. Those of a job that its
 /// user has started by hand bear no mark of admission: they run until admission-controller sees it, as with Kueue.
 pub(super) fn bound_within_grant(world: &World, write: &Write) -> Result<(), String> {
-    let pod = write.object();
-    if !is_bind(write) || write.writer.starts_with("user") || text(pod, POD_SET).is_empty() {
+    if !is_bind(write) || write.writer.starts_with("user") {
         return Ok(());
     }
+    let pod = write.object();
     let managed = |object: &Value| !text(object, "/metadata/labels/kueue.x-k8s.io~1queue-name").is_empty();
     let top = world.top_job(pod).map_or(pod, |job| job);
-    if !managed(top) {
+    if !managed(top) || (world.was_started_by_hand(top) && text(pod, POD_SET).is_empty()) {
         return Ok(());
     }
     let Some(workload) = world.workload_of_owner(uid(top)) else {
