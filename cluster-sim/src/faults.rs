@@ -100,6 +100,8 @@ pub enum Fault {
     /// A list shows how things were so many revisions ago, as a lagging API server may when the caller takes any
     /// resourceVersion (`resourceVersion=0`). Other calls are not touched.
     StaleList(u64),
+    /// A list that was asked for in pages has so few objects a page, and each page takes so long: as one of many more objects would.
+    ShortPages(usize, Duration),
 }
 
 /// What happens to a watch when it should pass an event on.
@@ -175,17 +177,33 @@ impl Ticket {
     /// How long the server takes before it handles the call.
     pub(crate) fn delay(&self) -> Option<Duration> {
         match self.fault {
-            Some(Fault::Latency(delay)) => Some(delay),
+            Some(Fault::Latency(delay) | Fault::ShortPages(_, delay)) => Some(delay),
             _ => None,
         }
     }
 
-    /// By how many revisions a list is behind.
-    pub(crate) fn list_lag(&self) -> u64 {
+    /// What is wrong with a list.
+    pub(crate) fn listing(&self) -> Listing {
         match self.fault {
-            Some(Fault::StaleList(revisions)) => revisions,
-            _ => 0,
+            Some(Fault::StaleList(lag)) => Listing { lag, ..Listing::default() },
+            Some(Fault::ShortPages(most, _)) => Listing { most, ..Listing::default() },
+            _ => Listing::default(),
         }
+    }
+}
+
+/// How a list is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Listing {
+    /// By how many revisions it is behind, if whoever asks takes any.
+    pub(crate) lag: u64,
+    /// The objects of a page at most.
+    pub(crate) most: usize,
+}
+
+impl Default for Listing {
+    fn default() -> Self {
+        Self { lag: 0, most: usize::MAX }
     }
 }
 

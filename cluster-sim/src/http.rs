@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::cluster::Cluster;
 use crate::delete::DeleteOptions;
 use crate::error::ApiError;
-use crate::faults::Call;
+use crate::faults::{Call, Listing};
 use crate::object::to_bytes;
 use crate::patch::PatchKind;
 use crate::protobuf;
@@ -117,7 +117,7 @@ impl ApiService {
             Err(crate::faults::Refusal::Answer(error)) => return Ok(refused(error)),
             Err(crate::faults::Refusal::Broken(error)) => return Err(error.into()),
         };
-        call.lag = ticket.list_lag();
+        call.listing = ticket.listing();
         let about = call.about.clone();
         let delay = ticket.delay();
         let service = self.clone();
@@ -170,7 +170,7 @@ impl ApiService {
             namespace: target.namespace_or_empty().into(),
             name: target.name.as_deref().unwrap_or_default().into(),
         };
-        Ok(Routed { target, verb, about, lag: 0 })
+        Ok(Routed { target, verb, about, listing: Listing::default() })
     }
 
     async fn dispatch(
@@ -222,7 +222,7 @@ impl ApiService {
         let target = &call.target;
         match call.verb {
             Verb::Watch => crate::watch::serve(cluster, &self.writer, target, query, view),
-            Verb::List => crate::read::list(cluster, target, query, view, call.lag).await,
+            Verb::List => crate::read::list(cluster, target, query, view, call.listing).await,
             Verb::Get if &*target.subresource == "log" => {
                 crate::subresources::pod_log(cluster, target, query)
             }
@@ -255,8 +255,8 @@ struct Routed {
     target: Target,
     verb: Verb,
     about: Call,
-    /// By how many revisions a list is to be behind.
-    lag: u64,
+    /// How a list is to be made.
+    listing: Listing,
 }
 
 /// A request body as JSON; YAML and protobuf are accepted where they are declared.

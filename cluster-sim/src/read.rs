@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::error::ApiError;
+use crate::faults::Listing;
 use crate::http::{ResponseBody, json_response};
 use crate::object::{Object, ObjectKey, to_bytes};
 use crate::pages::Continue;
@@ -126,10 +127,10 @@ pub(crate) async fn list(
     target: &Target,
     query: &Query,
     view: View,
-    lag: u64,
+    listing: Listing,
 ) -> Result<Response<ResponseBody>, ApiError> {
     let selectors = Selectors::parse(target, query)?;
-    let page = page(cluster, target, query, &selectors, lag)?;
+    let page = page(cluster, target, query, &selectors, listing)?;
     let resource = &target.resource;
     if view == View::Table {
         let mut values = Vec::with_capacity(page.objects.len());
@@ -176,7 +177,7 @@ fn page(
     target: &Target,
     query: &Query,
     selectors: &Selectors,
-    lag: u64,
+    listing: Listing,
 ) -> Result<Page, ApiError> {
     let limit = query.number("limit")?.filter(|l| *l > 0).and_then(|l| usize::try_from(l).ok());
     let token = query.get("continue").map(Continue::parse).transpose()?;
@@ -200,11 +201,11 @@ fn page(
     let revision = match (&token, asked) {
         (Some(token), _) => token.revision,
         (None, Some(asked)) if exact && asked > 0 => asked,
-        (None, Some(0)) if lag > 0 => collection.reachable(current.saturating_sub(lag)),
+        (None, Some(0)) if listing.lag > 0 => collection.reachable(current.saturating_sub(listing.lag)),
         _ => current,
     };
     let last = token.as_ref().map(|token| &token.last);
-    let limit = limit.unwrap_or(usize::MAX);
+    let limit = limit.map_or(usize::MAX, |limit| limit.min(listing.most));
     let (objects, remaining) = if collection.is_as_of(revision) {
         first(collection.after(namespace, last), selectors, limit)
     } else {

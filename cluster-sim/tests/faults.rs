@@ -223,6 +223,28 @@ async fn a_lagging_server_shows_the_past_to_who_takes_any_version() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn short_pages_show_one_moment_until_it_is_forgotten() {
+    let cluster = Cluster::new(config(1));
+    let api = maps(&cluster, "client");
+    for name in ["a", "b", "c"] {
+        api.create(&PostParams::default(), &map(name)).await.unwrap();
+    }
+    let short = Fault::ShortPages(2, Duration::from_millis(100));
+    cluster.faults().add(Aim::default().on(configmaps()), 1_000_000, 3, short);
+    let paged = kube::api::ListParams::default().limit(500);
+    let first = api.list(&paged).await.unwrap();
+    assert_eq!(first.items.len(), 2);
+    let next = paged.clone().continue_token(first.metadata.continue_.as_ref().unwrap());
+    cluster.faults().clear();
+    api.create(&PostParams::default(), &map("d")).await.unwrap();
+    let rest: Vec<_> = api.list(&next).await.unwrap().items.into_iter().map(|one| one.name_any()).collect();
+    assert_eq!(rest, ["c"], "what came meanwhile is not in it");
+    cluster.compact();
+    let kube::Error::Api(expired) = api.list(&next).await.unwrap_err() else { panic!("no answer") };
+    assert_eq!((expired.code, &*expired.reason), (410, "Expired"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stalled_client_does_not_stall_what_it_has_sent_and_a_dead_one_takes_it_back() {
     let config = config(7);
     let (clock, tasks) = (config.clock.clone(), config.tasks.clone());

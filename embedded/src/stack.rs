@@ -84,6 +84,8 @@ pub struct Replica {
 struct Running {
     identity: Identity,
     tasks: Tasks,
+    /// Of its machine.
+    clock: Clock,
 }
 
 /// A cluster with the three programs in it.
@@ -180,15 +182,19 @@ impl Stack {
                 watch: self.cluster.client_as(&name),
                 lease: self.cluster.client_as(&name),
             },
-            clock: self.clock.clone(),
+            clock: self.clock.of_another_machine(),
             rng: self.rng.fork(),
             tasks: self.tasks.child(),
             identity: Identity::new(name),
             services: self.services.clone(),
         };
-        let (identity, tasks) = (context.identity.clone(), context.tasks.clone());
+        let running = Running {
+            identity: context.identity.clone(),
+            tasks: context.tasks.clone(),
+            clock: context.clock.clone(),
+        };
         self.launch(replica.program, context);
-        self.running.insert(replica, Running { identity, tasks });
+        self.running.insert(replica, running);
     }
 
     fn launch(&self, program: Program, context: Context) {
@@ -247,12 +253,22 @@ impl Stack {
         }
     }
 
+    /// What webhooks reach: those of others may be added.
+    pub fn services(&self) -> &ServiceTable {
+        &self.services
+    }
+
     /// The replica behind an identity, while it runs.
     pub fn replica_of(&self, identity: &str) -> Option<Replica> {
         self.running
             .iter()
             .find(|(_, running)| running.identity.as_str() == identity)
             .map(|(replica, _)| *replica)
+    }
+
+    /// The wall clock of a running replica's machine, to set. Whoever is started later has one that is right.
+    pub fn clock_of(&self, replica: Replica) -> Option<&Clock> {
+        self.running.get(&replica).map(|running| &running.clock)
     }
 
     /// The task group of a running replica, to freeze and thaw.

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::checks::{self, Checks};
 use super::faults::{Crashes, Later};
+use super::injector;
 use super::invariants::{Checker, FOREIGN_CONDITION, Holding, Violation};
 use super::meddlers::Meddling;
 use super::panics;
@@ -190,6 +191,7 @@ impl Episode {
         let watching = witness.clone();
         stack.cluster.on_commit(move |commit| lock(&watching).observe(commit));
 
+        injector::serve(stack.services());
         let (killed, mut kills) = mpsc::unbounded_channel();
         let mut episode = Self {
             user: stack.cluster.client_as("user"),

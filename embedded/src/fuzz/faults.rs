@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cluster_sim::faults::{Aim, Call, Fault, Moment, Verdict, WatchFault};
 use cluster_sim::{GroupResource, Verb};
+use jiff::SignedDuration;
 use kit::Tasks;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -21,6 +22,12 @@ use crate::stack::{NAMESPACE, Program, Replica};
 const JOBS_AND_PODS: [(&str, &str); 4] =
     [("batch", "jobs"), ("jobset.x-k8s.io", "jobsets"), ("kubeflow.org", "pytorchjobs"), ("", "pods")];
 
+/// A page of a long list takes so long.
+const PAGE_TAKES: Duration = Duration::from_millis(50);
+
+/// So long after long lists have begun what they began with is forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_millis(200);
+
 /// A chance, in parts per million.
 const ALWAYS: u32 = 1_000_000;
 
@@ -30,6 +37,8 @@ pub(super) enum Later {
     Restart(Replica),
     JobControllersReturn,
     Thaw(Replica),
+    ClockRight(Replica),
+    HistoryForgotten,
     GpuRecovers { node: usize, gpu: usize },
     NodeReady(usize),
     NodeDeleted(usize),
@@ -59,6 +68,12 @@ impl Episode {
                 self.api.push((now + lasts, trouble));
                 self.aim();
             }
+            Trouble::LongLists { lasts, .. } => {
+                self.api.push((now + lasts, trouble));
+                self.aim();
+                self.trouble(Trouble::Watches(WatchTrouble::Expired));
+                self.later.push((now + FORGOTTEN_AFTER, Later::HistoryForgotten));
+            }
             Trouble::JobControllersAway { lasts } => {
                 self.stack.cluster.controllers().freeze();
                 self.later.push((now + lasts, Later::JobControllersReturn));
@@ -67,6 +82,12 @@ impl Episode {
                 if let Some(replica) = self.leader(program) {
                     self.stack.ask_to_stop(replica);
                     self.later.push((now + away, Later::Restart(replica)));
+                }
+            }
+            Trouble::ClockSet { program, ahead, lasts } => {
+                if let Some(replica) = self.leader(program) {
+                    self.set_clock(replica, SignedDuration::from_secs(ahead));
+                    self.later.push((now + lasts, Later::ClockRight(replica)));
                 }
             }
             Trouble::Watches(trouble) => {
@@ -130,6 +151,12 @@ impl Episode {
         }
     }
 
+    fn set_clock(&self, replica: Replica, ahead: SignedDuration) {
+        if let Some(clock) = self.stack.clock_of(replica) {
+            clock.set_ahead(ahead);
+        }
+    }
+
     fn leader(&self, program: Program) -> Option<Replica> {
         (0..2).map(|index| Replica { program, index }).find(|one| self.leads(*one))
     }
@@ -175,6 +202,8 @@ impl Episode {
                     tasks.thaw();
                 }
             }
+            Later::HistoryForgotten => self.stack.cluster.compact(),
+            Later::ClockRight(replica) => self.set_clock(replica, SignedDuration::ZERO),
             Later::GpuRecovers { node, gpu } => {
                 let machine = &self.stack.machines[node];
                 machine.mend_gpu(gpu);
@@ -220,6 +249,13 @@ impl Episode {
                 Trouble::Webhooks { fault, .. } => {
                     let service = Program::AdmissionController.name();
                     faults.add_webhook(NAMESPACE, service, ALWAYS, u64::MAX, *fault);
+                    continue;
+                }
+                Trouble::LongLists { page, .. } => {
+                    for program in PROGRAMS {
+                        let lists = Aim { verbs: vec![Verb::List], ..Aim::default() }.by(program);
+                        faults.add(lists, ALWAYS, u64::MAX, Fault::ShortPages(*page, PAGE_TAKES));
+                    }
                     continue;
                 }
                 _ => continue,

@@ -8,6 +8,7 @@ pub mod episode;
 mod estate;
 mod faults;
 mod fickle;
+mod injector;
 pub mod invariants;
 mod manifests;
 pub mod meddlers;

@@ -1,5 +1,6 @@
-//! What goes wrong seldom and for long: storage that is full, watches that say nothing any more, webhooks and job controllers
-//! that are away, programs that are asked to stop, pods that do not go, and a namespace that does.
+//! What goes wrong seldom and for long: storage that is full, watches that say nothing any more, lists of many pages, wall clocks
+//! that are wrong, webhooks and job controllers that are away, programs that are asked to stop, pods that do not go, and a
+//! namespace that does.
 
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ impl Chapter {
 fn trouble(rng: &mut Rng) -> Trouble {
     let lasts = Duration::from_secs(rng.u64(20..=120));
     let controller = if rng.bool() { Program::AdmissionController } else { Program::GangScheduler };
-    match rng.u8(..6) {
+    match rng.u8(..8) {
         // etcd answers so to every write once its quota is used up.
         0 => Trouble::Api { lasts, kind: ApiTrouble::Refused(500), permille: 1000 },
         1 => Trouble::Watches(WatchTrouble::Silent),
@@ -68,6 +69,8 @@ fn trouble(rng: &mut Rng) -> Trouble {
             Trouble::Webhooks { lasts, fault: WebhookFault::Slow(late) }
         }
         4 => Trouble::JobControllersAway { lasts },
+        5 => Trouble::LongLists { lasts, page: rng.usize(5..=20) },
+        6 => Trouble::ClockSet { program: controller, ahead: rng.i64(-3600..=3600), lasts: lasts * 5 },
         _ => Trouble::AskedToStop { program: controller, away: Duration::from_secs(rng.u64(1..=30)) },
     }
 }

@@ -16,7 +16,7 @@ use super::fickle;
 use super::manifests as make;
 use super::meddlers::{MEDDLERS, Meddling};
 use super::trouble::{self, Trouble};
-use super::{outage, prebuilt, rush};
+use super::{injector, outage, prebuilt, rush};
 
 /// The last virtual instant at which anything disturbs the episode; what comes after is for settling down.
 pub const CALM_AFTER: Duration = Duration::from_secs(20 * 60);
@@ -176,7 +176,9 @@ impl Scenario {
         };
         let mut story = story(rng, &swarm, &queues, &nodes, estate.as_ref());
         let mut trouble = trouble::draw(rng, &swarm, &nodes);
-        for chapter in [rush::draw(seed, &queues, nodes.len()), outage::draw(seed, &queues)] {
+        for chapter in
+            [rush::draw(seed, &queues, nodes.len()), outage::draw(seed, &queues), injector::draw(seed)]
+        {
             story.extend(chapter.story);
             trouble.extend(chapter.trouble);
         }

@@ -22,6 +22,14 @@ pub enum Trouble {
     },
     /// The watches of the programs are disturbed.
     Watches(WatchTrouble),
+    /// Lists have many pages, as in a large cluster; all watches have to list anew at once, and what their first pages showed is
+    /// forgotten by the server before the last is read.
+    LongLists {
+        /// For how long.
+        lasts: Duration,
+        /// Objects of a page.
+        page: usize,
+    },
     /// A program is killed right before or right after one of its next writes, and started again later.
     Crash {
         /// Which.
@@ -46,6 +54,15 @@ pub enum Trouble {
         program: Program,
         /// For how long none takes its place.
         away: Duration,
+    },
+    /// The wall clock of a leader's machine is set ahead or back, and right again later.
+    ClockSet {
+        /// Whose.
+        program: Program,
+        /// How far ahead, in seconds; back, if negative.
+        ahead: i64,
+        /// For how long.
+        lasts: Duration,
     },
     /// admission-controller's webhooks cannot be reached, or answer late, some beyond the time that the API server gives them.
     Webhooks {

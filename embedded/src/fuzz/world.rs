@@ -339,9 +339,9 @@ impl World {
         Some(job)
     }
 
-    /// Whether a user has started this job himself, be it that it was suspended again.
-    pub fn was_started_by_hand(&self, job: &Value) -> bool {
-        self.by_hand.contains(uid(job))
+    /// Whether a pod's user has started its job himself, be it that it was suspended again, and the pod bears no mark of admission.
+    pub fn runs_by_hand(&self, pod: &Value) -> bool {
+        text(pod, POD_SET).is_empty() && self.top_job(pod).is_some_and(|job| self.by_hand.contains(uid(job)))
     }
 
     /// What decisions are made of, one object a line: for people who read the log of an episode.
@@ -384,6 +384,8 @@ pub const LOCAL_QUEUES: &str = "localqueues.kueue.x-k8s.io";
 pub const PLACEMENTS: &str = "gangplacements.trireme.dev";
 /// The resource of Volcano's PodGroups.
 pub const POD_GROUPS: &str = "podgroups.scheduling.volcano.sh";
+/// The label of a released pod that names its pod set (Kueue's).
+pub const POD_SET: &str = "/metadata/labels/kueue.x-k8s.io~1podset";
 
 /// The resources of the managed job kinds, and where their suspend field is.
 pub const JOBS: [(&str, &str); 3] = [

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -17,13 +19,35 @@ pub enum Clock {
         epoch: Timestamp,
         /// The runtime's instant at which the clock was made.
         started: Instant,
+        /// How far it was set ahead, in milliseconds; negative where it was set back.
+        ahead: Arc<AtomicI64>,
     },
 }
 
 impl Clock {
     /// A virtual clock that shows `epoch` now. Must be called inside a tokio runtime.
     pub fn starting_at(epoch: Timestamp) -> Self {
-        Self::Virtual { epoch, started: instant() }
+        Self::Virtual { epoch, started: instant(), ahead: Arc::default() }
+    }
+
+    /// The clock of another machine: it shows the same now, and is set by itself.
+    #[must_use]
+    pub fn of_another_machine(&self) -> Self {
+        match self {
+            Self::System => Self::System,
+            Self::Virtual { epoch, started, ahead } => {
+                let ahead = Arc::new(AtomicI64::new(ahead.load(Ordering::Relaxed)));
+                Self::Virtual { epoch: *epoch, started: *started, ahead }
+            }
+        }
+    }
+
+    /// Sets a virtual clock, with all its clones, this much ahead of the time that has passed (back, if negative), as somebody does
+    /// who corrects a machine's wall clock. Monotonic time goes on as before; the machine's own clock is left alone.
+    pub fn set_ahead(&self, by: SignedDuration) {
+        if let Self::Virtual { ahead, .. } = self {
+            ahead.store(i64::try_from(by.as_millis()).unwrap_or_default(), Ordering::Relaxed);
+        }
     }
 
     /// Wall time.
@@ -31,9 +55,10 @@ impl Clock {
         match self {
             #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
             Self::System => Timestamp::now(),
-            Self::Virtual { epoch, started } => {
+            Self::Virtual { epoch, started, ahead } => {
                 let passed = SignedDuration::try_from(started.elapsed()).unwrap_or(SignedDuration::MAX);
-                epoch.saturating_add(passed).unwrap_or(Timestamp::MAX)
+                let ahead = SignedDuration::from_millis(ahead.load(Ordering::Relaxed));
+                epoch.saturating_add(passed.saturating_add(ahead)).unwrap_or(Timestamp::MAX)
             }
         }
     }
@@ -74,5 +99,15 @@ mod tests {
         assert_eq!(clock.unix_millis(), 0);
         clock.sleep(Duration::from_secs(3600)).await;
         assert_eq!(clock.unix_millis(), 3_600_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machines_clock_is_set_alone() {
+        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+        let other = clock.of_another_machine();
+        let same = other.clone();
+        other.set_ahead(SignedDuration::from_secs(-60));
+        clock.sleep(Duration::from_secs(90)).await;
+        assert_eq!((clock.unix_millis(), other.unix_millis(), same.unix_millis()), (90_000, 30_000, 30_000));
     }
 }

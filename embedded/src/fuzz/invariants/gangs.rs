@@ -50,12 +50,16 @@ pub(super) fn gang_of<'a>(world: &'a World, pod: &'a Value) -> Option<Gang<'a>> 
 }
 
 /// A member of a gang of two or more is bound only where a durable plan puts it. Who joins a gang that has its minimum
-/// already needs none, nor does the one whose bind completes it: nothing is half done before or after that.
+/// already needs none, nor does the one whose bind completes it: nothing is half done before or after that. Pods of a job that its
+/// user has started by hand do not say that they belong together.
 pub(super) fn planned_before_bound(world: &World, write: &Write) -> Result<(), String> {
     if !is_bind(write) || !write.writer.starts_with("gang-scheduler") {
         return Ok(());
     }
     let pod = write.object();
+    if world.runs_by_hand(pod) {
+        return Ok(());
+    }
     // Whoever binds a pod of an elastic job may know the slice before.
     let known = slices::sizes_of_late(world, pod);
     let least = known.into_iter().fold(gang_size(world, pod), i64::min);

@@ -8,7 +8,7 @@ use super::nodes::requests;
 use super::quota::became_true;
 use super::slices::{self, is_elastic};
 use crate::fuzz::world::{
-    JOBS, Shared, WORKLOADS, World, Write, amount, at, holds, is_over, items, text, uid,
+    JOBS, POD_SET, Shared, WORKLOADS, World, Write, amount, at, holds, is_over, items, text, uid,
 };
 
 pub(super) fn was_admitted(world: &World, workload: &Value) -> bool {
@@ -70,7 +70,7 @@ pub(super) fn bound_within_grant(world: &World, write: &Write) -> Result<(), Str
     let pod = write.object();
     let managed = |object: &Value| !text(object, "/metadata/labels/kueue.x-k8s.io~1queue-name").is_empty();
     let top = world.top_job(pod).map_or(pod, |job| job);
-    if !managed(top) || (world.was_started_by_hand(top) && text(pod, POD_SET).is_empty()) {
+    if !managed(top) || world.runs_by_hand(pod) {
         return Ok(());
     }
     let Some(workload) = world.workload_of_owner(uid(top)) else {
@@ -132,9 +132,6 @@ fn within(grant: &Value, set: &str, fellows: &[&Value]) -> Result<(), String> {
     }
     Ok(())
 }
-
-/// The label of a released pod that names its pod set (Kueue's).
-pub(super) const POD_SET: &str = "/metadata/labels/kueue.x-k8s.io~1podset";
 
 /// Whether this write gave a pod its node.
 pub(super) fn is_bind(write: &Write) -> bool {

@@ -6,9 +6,8 @@ use serde_json::Value;
 use super::liveness::{Activity, age, asks, has_ended, managed_jobs};
 use super::pods::is_gated;
 use super::quota::held;
-use super::running::POD_SET;
 use crate::fuzz::world::{
-    GRACE, Shared, WORKLOADS, World, Write, at, condition, holds, is_over, items, key, text, uid,
+    GRACE, POD_SET, Shared, WORKLOADS, World, Write, at, condition, holds, is_over, items, key, text, uid,
 };
 
 /// The annotation of elastic jobs and of their slices, and the gate of their pods.
