@@ -263,8 +263,9 @@ impl Core {
         self.leading
     }
 
-    /// Draws the consequences. Call it after everything else, before [`Core::take_writes`].
-    pub fn settle(&mut self, now: i64) {
+    /// Draws the consequences. Call it after everything else, before [`Core::take_writes`]. Conditions that change bear the time `wall`,
+    /// in milliseconds since the Unix epoch.
+    pub fn settle(&mut self, now: i64, wall: i64) {
         self.digest(now);
         if !self.leading {
             return;
@@ -280,10 +281,10 @@ impl Core {
             }
         }
         self.look_at_plans();
-        self.write_late(now);
+        self.write_late(now, wall);
     }
 
-    /// When [`Core::settle`] must be called even if nothing happens. Milliseconds since the Unix epoch.
+    /// When [`Core::settle`] must be called even if nothing happens, by the same clock as `now` there.
     pub fn next_deadline(&self) -> Option<i64> {
         if !self.leading {
             return None;

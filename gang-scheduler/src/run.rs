@@ -117,11 +117,11 @@ impl Program {
             if self.watches.synced() {
                 synced.met();
                 if self.wants_to_lead && !self.core.leading() {
-                    self.core.lead(self.ctx.clock.unix_millis());
+                    self.core.lead(self.ctx.clock.steady_millis());
                 }
             }
             if self.careless || self.leadership.may_write() {
-                self.core.settle(self.ctx.clock.unix_millis());
+                self.core.settle(self.ctx.clock.steady_millis(), self.ctx.clock.unix_millis());
                 self.submit();
             }
             self.metrics.take(&mut self.core);
@@ -131,7 +131,7 @@ impl Program {
     /// Until something has happened, and takes it in.
     async fn wait(&mut self) {
         let clock = self.ctx.clock.clone();
-        let now = || clock.unix_millis();
+        let now = || clock.steady_millis();
         let pause = self
             .core
             .next_deadline()
@@ -152,7 +152,7 @@ impl Program {
 
     fn wrote(&mut self, done: Done<WriteId, Answer>) {
         let outcome = outcome_of(done.result, done.attempts);
-        self.core.wrote(self.ctx.clock.unix_millis(), &done.key, outcome);
+        self.core.wrote(self.ctx.clock.steady_millis(), &done.key, outcome);
     }
 
     async fn leadership_changed(&mut self, leads: bool) {
@@ -162,7 +162,7 @@ impl Program {
             self.watches.refresh(&self.ctx);
         } else if !self.careless {
             self.wants_to_lead = false;
-            self.core.stand_down(self.ctx.clock.unix_millis());
+            self.core.stand_down(self.ctx.clock.steady_millis());
             self.waiting.clear();
         }
     }
@@ -178,7 +178,7 @@ impl Program {
             let (priority, attempt) = send(&self.ctx, write);
             if self.writes.submit(priority, "", id.clone(), attempt).is_err() {
                 tracing::error!("a write found no room although there was some");
-                self.core.wrote(self.ctx.clock.unix_millis(), &id, crate::core::Outcome::NotSent);
+                self.core.wrote(self.ctx.clock.steady_millis(), &id, crate::core::Outcome::NotSent);
             }
         }
     }

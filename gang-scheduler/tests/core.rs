@@ -109,7 +109,7 @@ impl World {
     fn settle(&mut self, seconds: i64) -> Vec<(WriteId, Write)> {
         let mut writes = Vec::new();
         for _ in 0..=seconds {
-            self.core.settle(self.now);
+            self.core.settle(self.now, self.now);
             for (id, write) in self.core.take_writes() {
                 match (&write, self.refuse_plans) {
                     (Write::CreatePlan { .. }, true) => {

@@ -162,7 +162,7 @@ impl Engine {
         Self { config, freed: 1, ..Self::default() }
     }
 
-    /// Takes in what happened. `now_ms`: milliseconds since the Unix epoch.
+    /// Takes in what happened. `now_ms`: milliseconds of a clock that goes on evenly, whatever becomes of the wall clock.
     pub fn apply(&mut self, now_ms: i64, event: Event) {
         match event {
             Event::NodeApplied(info) => {
@@ -213,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// When [`Engine::decide`] must be asked again even if nothing happens. Milliseconds since the Unix epoch.
+    /// When [`Engine::decide`] must be asked again even if nothing happens, by the same clock.
     pub fn next_deadline(&self) -> Option<i64> {
         self.deadline
     }

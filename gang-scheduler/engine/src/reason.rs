@@ -163,7 +163,7 @@ pub enum Why {
     },
     /// A bind or an admission by the kubelet failed; the next try is at this time.
     BackingOff {
-        /// Milliseconds since the Unix epoch.
+        /// By the clock that the engine is told.
         until_ms: i64,
         /// What failed.
         refusal: Refusal,

@@ -81,14 +81,14 @@ impl Late {
 
 impl Core {
     /// Writes what is due.
-    pub(super) fn write_late(&mut self, now: i64) {
+    pub(super) fn write_late(&mut self, now: i64, wall: i64) {
         let due: Vec<GangId> =
             self.late.due.iter().filter(|(_, at)| **at <= now).map(|(gang, _)| gang.clone()).collect();
         for gang in due {
             self.late.due.remove(&gang);
             let before = self.outbox.len();
-            self.write_pods(now, &gang);
-            self.write_group(now, &gang);
+            self.write_pods(wall, &gang);
+            self.write_group(wall, &gang);
             let written = i64::try_from(self.outbox.len() - before).unwrap_or(i64::MAX);
             if written > 0 {
                 let quiet = written.saturating_mul(QUIET_PER_WRITE_MS).max(QUIET_MS);
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    fn write_pods(&mut self, now: i64, gang: &GangId) {
+    fn write_pods(&mut self, wall: i64, gang: &GangId) {
         let Some(pending) = self.late.pending.get(gang) else { return };
         for (uid, why) in &pending.pods {
             let Some(record) = self.index.pod(uid).filter(|record| record.info.node.is_none()) else {
@@ -109,7 +109,7 @@ impl Core {
                 reasons::pod::POD_SCHEDULED,
                 "False",
                 (reason, &message),
-                now,
+                wall,
             );
             let Some(conditions) = merged else { continue };
             let key = (record.info.namespace.clone(), record.info.name.clone());
@@ -129,16 +129,16 @@ impl Core {
         }
     }
 
-    fn write_group(&mut self, now: i64, gang: &GangId) {
+    fn write_group(&mut self, wall: i64, gang: &GangId) {
         let Some(owner) = self.index.owner(gang).filter(|owner| owner.kind == "PodGroup") else { return };
         let Some(record) = self.index.group(&owner.key) else { return };
         let Some(report) = self.engine.report(gang) else { return };
         let old = &record.view.status;
         let phase = words::group_phase(&report);
         let why = self.late.pending.get(gang).map(|pending| &pending.why);
-        let waiting = group_conditions(&old.conditions, why, &report, now);
+        let waiting = group_conditions(&old.conditions, why, &report, wall);
         let list = waiting.as_deref().unwrap_or(&old.conditions);
-        let conditions = minima_condition(list, owner.disagreement, now).or(waiting);
+        let conditions = minima_condition(list, owner.disagreement, wall).or(waiting);
         // Volcano's counts are of pods by phase: those bound whose containers do not run yet are not among them.
         let running = i64::try_from(self.index.running(gang)).unwrap_or(i64::MAX);
         let counts = [running, i64::from(report.succeeded), i64::from(report.failed)];

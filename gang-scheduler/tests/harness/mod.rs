@@ -20,7 +20,7 @@ pub(crate) const GPU: &str = "nvidia.com/gpu";
 pub(crate) struct Harness {
     pub(crate) cluster: Cluster,
     pub(crate) services: ServiceTable,
-    clock: Clock,
+    pub(crate) clock: Clock,
     starts: u32,
 }
 

@@ -1,5 +1,5 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -63,9 +63,20 @@ impl Clock {
         }
     }
 
-    /// Milliseconds since the Unix epoch: the unit in which engines are told the time.
+    /// Milliseconds since the Unix epoch: the unit in which engines are told the time that objects tell of.
     pub fn unix_millis(&self) -> i64 {
         self.now().as_millisecond()
+    }
+
+    /// Milliseconds since some moment of this process: for engines that measure how long something takes. It goes on evenly, whatever
+    /// becomes of the wall clock.
+    pub fn steady_millis(&self) -> i64 {
+        static BEGUN: OnceLock<Instant> = OnceLock::new();
+        let since = match self {
+            Self::System => *BEGUN.get_or_init(instant),
+            Self::Virtual { started, .. } => *started,
+        };
+        i64::try_from(instant().saturating_duration_since(since).as_millis()).unwrap_or(i64::MAX)
     }
 
     /// Monotonic time, for measuring durations and setting deadlines.
@@ -109,5 +120,6 @@ mod tests {
         other.set_ahead(SignedDuration::from_secs(-60));
         clock.sleep(Duration::from_secs(90)).await;
         assert_eq!((clock.unix_millis(), other.unix_millis(), same.unix_millis()), (90_000, 30_000, 30_000));
+        assert_eq!((clock.steady_millis(), other.steady_millis()), (90_000, 90_000));
     }
 }

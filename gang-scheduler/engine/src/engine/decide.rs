@@ -55,7 +55,7 @@ enum Begun {
 }
 
 impl Engine {
-    /// What is to be done now. `now_ms`: milliseconds since the Unix epoch.
+    /// What is to be done now. `now_ms`: as for [`Engine::apply`].
     ///
     /// Placements are assumed at once, so asking again gives nothing new until something happens or
     /// [`Engine::next_deadline`] has come.
