@@ -1,6 +1,7 @@
 //! Builders shared by the engine's tests.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod hosts;
 pub mod nodes;
 
 use std::collections::BTreeMap;
