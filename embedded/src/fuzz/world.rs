@@ -164,6 +164,8 @@ pub struct World {
     by_owner: BTreeMap<String, BTreeSet<Key>>,
     /// The uids of jobs that their users have started themselves.
     by_hand: BTreeSet<String>,
+    /// When conditions of Workloads turned, by uid and type: what they say of it is by clocks that may be wrong.
+    turned: BTreeMap<(String, String), i64>,
     /// The queues and cohorts as they were within [`GRACE`], and until when.
     shapes: VecDeque<(i64, Shape)>,
 }
@@ -218,6 +220,7 @@ impl World {
             for owner in write.new.iter().flat_map(|new| owners(new)) {
                 self.by_owner.entry(owner.to_owned()).or_default().insert(key.clone());
             }
+            self.note_turns(write);
         }
         if write.is_start_by_hand() {
             self.by_hand.insert(uid(write.object()).to_owned());
@@ -227,6 +230,23 @@ impl World {
             Some(new) => objects.insert(key, new.clone()),
             None => objects.remove(&key),
         };
+    }
+
+    fn note_turns(&mut self, write: &Write) {
+        let Some(new) = &write.new else { return };
+        let said = |one: &Value| (one["status"].clone(), one["lastTransitionTime"].clone());
+        for turned in items(new, "/status/conditions") {
+            let kind = text(turned, "/type");
+            let before = write.old.as_ref().and_then(|old| condition(old, kind));
+            if before.map(said) != Some(said(turned)) {
+                self.turned.insert((uid(new).to_owned(), kind.to_owned()), write.at);
+            }
+        }
+    }
+
+    /// Since when a condition of a Workload is as it is.
+    pub fn turned(&self, workload: &Value, kind: &str) -> Option<i64> {
+        self.turned.get(&(uid(workload).to_owned(), kind.to_owned())).copied()
     }
 
     /// All objects of a resource.
@@ -255,7 +275,8 @@ impl World {
     pub fn only(&self, resources: &[&str]) -> Self {
         let objects = self.objects.iter().filter(|(name, _)| resources.contains(&name.as_str()));
         let objects = objects.map(|(name, all)| (name.clone(), all.clone())).collect();
-        Self { now: self.now, objects, by_owner: self.by_owner.clone(), ..Self::default() }
+        let (by_owner, turned) = (self.by_owner.clone(), self.turned.clone());
+        Self { now: self.now, objects, by_owner, turned, ..Self::default() }
     }
 
     /// Leaves an object out.

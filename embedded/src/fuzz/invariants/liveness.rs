@@ -13,7 +13,7 @@ use super::quota::{cohort_of, held, priority, quota_cell, used};
 use super::{admissible, checks, pods, prebuilt, reasons, slices, told};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, COHORTS, FLAVORS, JOBS, Key, LOCAL_QUEUES, PLACEMENTS, POD_GROUPS, Shared, WORKLOADS,
-    World, Write, amount, at, condition, holds, is_over, items, key, text, uid,
+    World, Write, amount, at, holds, is_over, items, key, text, uid,
 };
 
 /// A rule over the world at rest.
@@ -403,10 +403,9 @@ pub(super) fn suspended_in_time(world: &World) -> Result<(), String> {
         }
         let since = world
             .workload_of_owner(uid(job))
-            .and_then(|workload| condition(workload, "Evicted"))
-            .filter(|evicted| evicted["status"] == "True")
-            .and_then(|evicted| text(evicted, "/lastTransitionTime").parse::<jiff::Timestamp>().ok());
-        if since.is_some_and(|since| since.as_millisecond() < world.now - SUSPENDED_WITHIN) {
+            .filter(|workload| holds(workload, "Evicted"))
+            .and_then(|workload| world.turned(workload, "Evicted"));
+        if since.is_some_and(|since| since < world.now - SUSPENDED_WITHIN) {
             return Err(format!(
                 "{:?} still runs, {} s after its eviction",
                 key(job),
@@ -420,9 +419,8 @@ pub(super) fn suspended_in_time(world: &World) -> Result<(), String> {
 /// An evicted workload of which no pod is left holds nothing.
 fn evicted_give_back(world: &World, _: &Activity) -> Result<(), String> {
     let stays = |workload: &&Value| {
-        let evicted = condition(workload, "Evicted").filter(|evicted| evicted["status"] == "True");
-        let since = evicted.and_then(|one| text(one, "/lastTransitionTime").parse::<jiff::Timestamp>().ok());
-        since.is_some_and(|since| world.now - since.as_millisecond() > 300_000)
+        let since = world.turned(workload, "Evicted").filter(|_| holds(workload, "Evicted"));
+        since.is_some_and(|since| world.now - since > 300_000)
             && !held(workload).is_empty()
             && !world.all("pods").any(|pod| {
                 !is_over(pod) && world.workload_of_pod(pod).is_some_and(|one| uid(one) == uid(workload))

@@ -185,11 +185,8 @@ fn somebody_could_borrow(world: &World, queue: &str, asked: &ResourceList) -> bo
 
 /// The victims that make room for this one and have not left yet, or left of late.
 fn leaving_for<'a>(world: &'a World, preemptor: &'a str) -> impl Iterator<Item = &'a Value> {
-    let is_recent = |one: &Value| {
-        let since = condition(one, "Preempted").map(|one| text(one, "/lastTransitionTime"));
-        let since = since.and_then(|since| since.parse::<jiff::Timestamp>().ok());
-        since.is_some_and(|since| since.as_millisecond() >= world.now - GRACE)
-    };
+    let is_recent =
+        |one: &Value| world.turned(one, "Preempted").is_some_and(|since| since >= world.now - GRACE);
     world.all(WORKLOADS).map(|one| &**one).filter(move |one| {
         holds(one, "Evicted")
             && holds(one, "Preempted")

@@ -7,7 +7,7 @@ use super::liveness::{Activity, age, asks, has_ended, managed_jobs};
 use super::pods::is_gated;
 use super::quota::held;
 use crate::fuzz::world::{
-    GRACE, POD_SET, Shared, WORKLOADS, World, Write, at, condition, holds, is_over, items, key, text, uid,
+    GRACE, POD_SET, Shared, WORKLOADS, World, Write, at, holds, is_over, items, key, text, uid,
 };
 
 /// The annotation of elastic jobs and of their slices, and the gate of their pods.
@@ -75,10 +75,8 @@ const PATIENCE: i64 = 120_000;
 
 /// Whether a slice took over from a smaller one so short a time ago that not all of its pods need have places.
 pub(super) fn grew_of_late(world: &World, slice: &Value) -> bool {
-    let since = condition(slice, "Admitted").map(|one| text(one, "/lastTransitionTime"));
-    let since = since.and_then(|since| since.parse::<jiff::Timestamp>().ok());
-    !annotation(slice, REPLACES).is_empty()
-        && since.is_some_and(|since| world.now - since.as_millisecond() < PATIENCE)
+    let since = world.turned(slice, "Admitted").filter(|_| holds(slice, "Admitted"));
+    !annotation(slice, REPLACES).is_empty() && since.is_some_and(|since| world.now - since < PATIENCE)
 }
 
 /// Whether another slice goes on in the place of this one.
