@@ -76,6 +76,7 @@ fn is_cluster_scoped(kind: &str) -> bool {
             | "GpuNode"
             | "Topology"
             | "AdmissionCheck"
+            | "ProvisioningRequestConfig"
     )
 }
 

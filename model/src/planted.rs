@@ -87,6 +87,10 @@ pub enum Bug {
     SayOnce,
     /// Who asks for more than there could ever be is told to wait for quota.
     SayThatQuotaComes,
+    /// Requests for nodes stay when the quota that they were made with is gone.
+    KeepNodeRequests,
+    /// Nodes count as there as soon as they are asked for.
+    TakeNodesForGranted,
     /// A ClusterQueue is not put into its cohort.
     ForgetCohort,
     /// The Workload of a job that is gone stays.
@@ -184,6 +188,8 @@ impl Bug {
         Self::SayNothing,
         Self::SayOnce,
         Self::SayThatQuotaComes,
+        Self::KeepNodeRequests,
+        Self::TakeNodesForGranted,
         Self::ForgetCohort,
         Self::KeepWithoutJob,
         Self::ForgetFinalizer,

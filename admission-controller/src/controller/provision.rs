@@ -6,7 +6,7 @@ use crds::reasons::queue::ACTIVE;
 use crds::reasons::workload as tokens;
 use crds::view::admission_check::AdmissionCheck;
 use crds::view::provisioning::{PodTemplateMeta, ProvisioningRequest, WholeWorkload};
-use crds::view::workload::{AdmissionCheckState, Workload};
+use crds::view::workload::{AdmissionCheckState, CheckState, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::events::Severity;
 use kit::patch::{self, Subresource, Target, WriteError};
@@ -14,6 +14,7 @@ use kit::writes::Priority;
 use kube::Api;
 use kube::core::Status;
 use kube::core::response::reason;
+use model::planted::Bug;
 use quota_engine::{Outcome, Uid};
 use serde_json::{Value, json};
 
@@ -59,6 +60,9 @@ impl Controller {
             let config = self.world.provisioning_config(check).ok();
             let current = config.and_then(|one| provisioning::current(workload, &state.name, one, &requests));
             *state = provisioning::answer(state, workload, config, current, now);
+            if self.config.planted.is(Bug::TakeNodesForGranted) && current.is_some() {
+                state.state = CheckState::Ready;
+            }
             used.extend(current.map(|(request, _)| request.metadata.uid.clone()));
             if let (None, Some(config)) = (&next, config) {
                 let attempt = provisioning::next_attempt(state, workload, config, current);
@@ -85,8 +89,9 @@ impl Controller {
     /// Ends what was asked for with quota, nodes and places, and what came of it. Tells whether anything is left of that: the next
     /// reservation would take it for its own.
     pub(super) fn take_back(&mut self, unit: &Unit, workload: &Workload) -> bool {
+        let keeps = self.config.planted.is(Bug::KeepNodeRequests);
         let first = self.world.requests_of(workload).first().map(|request| (*request).clone());
-        if let Some(request) = first {
+        if let Some(request) = first.filter(|_| !keeps) {
             self.delete_request(unit, workload, &request);
             return true;
         }

@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 use cluster_sim::{GroupResource, Store};
 use serde_json::{Value, json};
 
+use super::provider;
 use super::world::{at, condition, holds, items, text, uid};
 use crate::objects;
 
@@ -47,6 +48,9 @@ impl Checks {
 
     /// Looks at everything that waits for an answer. Once all is calm, every answer is yes.
     pub(super) async fn round(&self, now: i64, calm: bool) {
+        if !self.asleep.contains(provider::CHECK) {
+            provider::round(&self.client, &self.store, now, calm).await;
+        }
         let checks = self.store.list(&resource("admissionchecks"), None);
         for check in checks.iter().map(|one| one.value()).filter(|one| is_ours(one)) {
             let awake = !self.asleep.contains(text(check, "/metadata/name"));
@@ -123,7 +127,7 @@ fn mind(workload: &Value, state: &Value) -> (u64, &'static str) {
     (drawn % LONGEST_THOUGHT, answer)
 }
 
-fn stamp(now: i64) -> String {
+pub(super) fn stamp(now: i64) -> String {
     jiff::Timestamp::from_second(now / 1000).map(|at| at.to_string()).unwrap_or_default()
 }
 

@@ -15,6 +15,7 @@ pub mod meddlers;
 mod outage;
 pub mod panics;
 mod prebuilt;
+mod provider;
 mod rush;
 pub mod scenario;
 pub mod trouble;

@@ -397,6 +397,8 @@ pub const COHORTS: &str = "cohorts.kueue.x-k8s.io";
 pub const FLAVORS: &str = "resourceflavors.kueue.x-k8s.io";
 /// The resource of AdmissionChecks.
 pub const CHECKS: &str = "admissionchecks.kueue.x-k8s.io";
+/// The resource of requests for nodes.
+pub const REQUESTS: &str = "provisioningrequests.autoscaling.x-k8s.io";
 /// The resource of Topologies.
 pub const TOPOLOGIES: &str = "topologies.kueue.x-k8s.io";
 /// The resource of LocalQueues.

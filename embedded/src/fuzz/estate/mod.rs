@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::checks;
 use super::manifests as make;
+use super::provider;
 use super::scenario::{Node, Queue};
 
 pub(super) use churn::churn;
@@ -114,6 +115,7 @@ impl Estate {
         }
         setup.extend(self.cohorts.iter().cloned());
         if self.traits.checks {
+            setup.extend(provider::setup());
             setup.extend(CHECKS.iter().map(|name| check(name)));
         }
         for queue in &self.queues {
@@ -160,16 +162,19 @@ fn patience(rng: &mut Rng) -> WaitForPodsReady {
 }
 
 /// The admission checks, where there are any.
-const CHECKS: [&str; 2] = ["budget", "licence"];
+const CHECKS: [&str; 3] = ["budget", "licence", provider::CHECK];
 
 fn check(name: &str) -> Value {
+    let spec = match name {
+        provider::CHECK => provider::check_spec(),
+        _ => json!({ "controllerName": checks::CONTROLLER }),
+    };
     json!({
-        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck",
-        "metadata": { "name": name }, "spec": { "controllerName": checks::CONTROLLER },
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": { "name": name }, "spec": spec,
     })
 }
 
-/// What a queue with these groups asks of checks: one or two of them, of all its workloads or of those with one flavor.
+/// What a queue with these groups asks of checks: one of them or more, of all its workloads or of those with one flavor.
 fn checks_strategy(rng: &mut Rng, groups: &Value) -> Value {
     let flavors = groups[0]["flavors"].as_array().map_or(&[][..], Vec::as_slice);
     let first = rng.usize(..CHECKS.len());

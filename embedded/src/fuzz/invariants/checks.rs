@@ -6,7 +6,10 @@ use serde_json::Value;
 
 use super::liveness::Activity;
 use super::quota::{became_true, held};
-use crate::fuzz::world::{CLUSTER_QUEUES, WORKLOADS, World, Write, at, holds, items, key, text};
+use crate::fuzz::provider;
+use crate::fuzz::world::{
+    CHECKS, CLUSTER_QUEUES, REQUESTS, Shared, WORKLOADS, World, Write, at, holds, items, key, text, uid,
+};
 
 /// The checks that a workload of a queue has to pass with the flavors that it was given.
 fn asked<'a>(queue: &'a Value, workload: &Value) -> BTreeSet<&'a str> {
@@ -54,7 +57,50 @@ pub(super) fn passed_before_admission(world: &World, write: &Write) -> Result<()
     }
 }
 
-/// What the controller of a check has said stays while the workload keeps its quota and its queue asks for the check.
+/// The check of this name, as it is and was of late.
+fn believed<'a>(world: &'a World, check: &'a str) -> impl Iterator<Item = &'a Shared> {
+    world.believable(CHECKS, "", check)
+}
+
+/// The requests for nodes that a Workload has made.
+fn requests<'a>(world: &'a World, workload: &'a Value) -> impl Iterator<Item = &'a Shared> {
+    let is_its =
+        |one: &&Shared| items(one, "/metadata/ownerReferences").any(|owner| owner["uid"] == uid(workload));
+    world.all(REQUESTS).filter(is_its)
+}
+
+/// Nodes that are to be asked for are there when their check says so.
+pub(super) fn nodes_are_there(world: &World, write: &Write) -> Result<(), String> {
+    if write.resource != WORKLOADS || !write.writer.starts_with("admission-controller") {
+        return Ok(());
+    }
+    let was = |check: &str| write.old.as_deref().and_then(|old| state(old, check)) == Some("Ready");
+    let workload = write.object();
+    for one in items(workload, "/status/admissionChecks").filter(|one| one["state"] == "Ready") {
+        let check = text(one, "/name");
+        let asks =
+            believed(world, check).any(|one| text(one, "/spec/controllerName") == provider::CONTROLLER);
+        if asks && !was(check) && !requests(world, workload).any(|request| holds(request, "Provisioned")) {
+            return Err(format!("{:?}: {check} is Ready, and no nodes were given", write.key()));
+        }
+    }
+    Ok(())
+}
+
+/// At rest nodes are asked for by those only who have quota for them.
+pub(super) fn requests_are_taken_back(world: &World, _: &Activity) -> Result<(), String> {
+    for request in world.all(REQUESTS) {
+        let asks = |one: &&Shared| requests(world, one).any(|its| uid(its) == uid(request));
+        let needed =
+            |one: &Shared| holds(one, "QuotaReserved") && !holds(one, "Finished") && !holds(one, "Evicted");
+        if !world.all(WORKLOADS).find(asks).is_some_and(needed) {
+            return Err(format!("{:?} asks for nodes that nobody needs", key(request)));
+        }
+    }
+    Ok(())
+}
+
+/// What the controller of a check, if that is another, has said stays while the workload keeps its quota and its queue asks for the check.
 pub(super) fn answers_are_kept(world: &World, write: &Write) -> Result<(), String> {
     let (Some(old), Some(new)) = (write.old.as_deref(), write.new.as_deref()) else { return Ok(()) };
     let keeps = |workload: &Value| holds(workload, "QuotaReserved") && !holds(workload, "Evicted");
@@ -72,6 +118,10 @@ pub(super) fn answers_are_kept(world: &World, write: &Write) -> Result<(), Strin
     };
     for one in items(old, "/status/admissionChecks") {
         let (check, before) = (text(one, "/name"), text(one, "/state"));
+        let is_its_own = |one: &Shared| text(one, "/spec/controllerName") == provider::CONTROLLER;
+        if believed(world, check).any(is_its_own) {
+            continue;
+        }
         if before != "Pending" && is_asked(check) && state(new, check) != Some(before) {
             let now = state(new, check);
             return Err(format!("{:?}: {check} had said {before:?}, now it is {now:?}", write.key()));

@@ -28,6 +28,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("pods that wait say why", told::pods_say_why),
     ("queues count what is in them", told::queues_count),
     ("checks that refuse are heeded, and no others", checks::refusals_are_heeded),
+    ("nodes are asked for by those who have quota", checks::requests_are_taken_back),
     ("managed pods have a Workload", pods::have_workloads),
     ("gates of admitted pods are open", pods::admitted_pods_are_let_go),
     ("nobody waits for pods that are there", pods::groups_lack_what_they_wait_for),

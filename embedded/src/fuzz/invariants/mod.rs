@@ -39,6 +39,7 @@ const SAFETY: &[(&str, Rule)] = &[
     ("assigned flavors suit the pods", flavors::assigned_flavors_suit),
     ("every check is passed before admission", checks::passed_before_admission),
     ("what a check has said is kept", checks::answers_are_kept),
+    ("nodes are there when their check says so", checks::nodes_are_there),
     ("no node is promised twice", topology::promised_once),
     ("pods are bound where they were promised to", topology::bound_as_promised),
     ("gates open after admission", pods::gates_open_after_admission),
