@@ -49,8 +49,8 @@ pub struct Engine {
     pub(crate) asked: Pool<[PodSet]>,
     /// What they are alike in.
     pub(crate) shapes: Pool<Alike>,
-    /// Who replaces whom, by the namespace and name of who is replaced.
-    pub(crate) successors: BTreeMap<WorkloadKey, WorkloadId>,
+    /// Who replaces whom, by the namespace and name of who is replaced: of several, who has ended perhaps, one has quota at most.
+    pub(crate) successors: BTreeMap<WorkloadKey, BTreeSet<WorkloadId>>,
     /// Queues in which somebody was put aside because of room that was kept for another queue's blocked head, which may end though
     /// nothing is released in the tree.
     pub(crate) passed_over: BTreeSet<NodeId>,

@@ -245,7 +245,7 @@ impl Engine {
             self.local_queues[id].members.insert(who);
         }
         if let Some(slice) = slice {
-            self.successors.insert(slice, who);
+            self.successors.entry(slice).or_default().insert(who);
         }
         self.place(who);
     }

@@ -13,7 +13,7 @@ use crate::decision::{Decision, Replace};
 use crate::engine::Engine;
 use crate::input::{Admission, Workload};
 use crate::places::{Places, more_than};
-use crate::record::HoldState;
+use crate::record::{HoldState, Record};
 use crate::tree::{Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
 
@@ -79,9 +79,15 @@ impl Engine {
         if self.successors.is_empty() {
             return false;
         }
-        let Some(workload) = self.workloads.get(who).map(|record| &record.workload) else { return false };
-        let successor = self.successors.get(&(workload.namespace.clone(), workload.name.clone()));
-        successor.and_then(|next| self.holding(*next)).is_some_and(|holding| !holding.is_leaving())
+        let mut successors = self.successors_of(who).filter_map(|next| self.holding(next));
+        successors.any(|holding| !holding.is_leaving())
+    }
+
+    /// Who names this one as whom it replaces.
+    fn successors_of(&self, who: WorkloadId) -> impl Iterator<Item = WorkloadId> {
+        let key = |record: &Record| (record.workload.namespace.clone(), record.workload.name.clone());
+        let successors = self.workloads.get(who).and_then(|record| self.successors.get(&key(record)));
+        successors.into_iter().flatten().copied()
     }
 
     /// Whether a slice needs something else than was found for it, or promised: the one to which it was to add leaves by now, or
@@ -130,7 +136,10 @@ impl Engine {
     /// Forgets whom it replaces: it is gone, or becomes another.
     pub(crate) fn forget_slice(&mut self, who: WorkloadId) {
         let key = self.workloads.get(who).and_then(|record| replaced_key(&record.workload));
-        if let Some(key) = key.filter(|key| self.successors.get(key) == Some(&who)) {
+        let Some(key) = key else { return };
+        let Some(successors) = self.successors.get_mut(&key) else { return };
+        successors.remove(&who);
+        if successors.is_empty() {
             self.successors.remove(&key);
         }
     }
@@ -140,12 +149,13 @@ impl Engine {
         if self.successors.is_empty() {
             return;
         }
-        let Some(workload) = self.workloads.get(who).map(|record| &record.workload) else { return };
-        let successor = self.successors.get(&(workload.namespace.clone(), workload.name.clone())).copied();
-        if workload.seldom.replaces.is_some() {
+        let Some(record) = self.workloads.get(who) else { return };
+        let successors = self.workloads.sorted(self.successors_of(who));
+        let successors: Vec<WorkloadId> = successors.into_iter().map(|(next, _)| next).collect();
+        if record.workload.seldom.replaces.is_some() {
             self.charge_difference(who);
         }
-        if let Some(successor) = successor {
+        for successor in successors {
             self.charge_difference(successor);
             self.finish_replaced(successor);
         }

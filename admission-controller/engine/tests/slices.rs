@@ -53,6 +53,29 @@ fn a_larger_slice_needs_only_the_difference_and_ends_the_smaller_one() {
     assert_eq!(held(&world), 10);
 }
 
+/// A slice that was given up before it had quota, and another in its place: what somebody does to the first counts for nothing.
+#[test]
+fn of_two_slices_for_the_place_of_one_the_one_with_quota_counts() {
+    let mut world = one_queue(10);
+    world.put(slice("small", 2, None));
+    world.put(workload("other", "cq", 8, 0));
+    world.settle();
+    let given_up = Workload { standing: Standing::Finished, ..slice("given-up", 6, Some("small")) };
+    world.put(given_up.clone());
+    world.put(slice("next", 4, Some("small")));
+    world.settle();
+    assert!(!world.is_admitted("next"));
+    world.put(Workload { priority: 1, ..given_up });
+    world.standing("other", Standing::Finished);
+    world.settle();
+    assert!(world.is_admitted("next") && is_finished(&world, "small"));
+    assert_eq!(held(&world), 4);
+    world.engine.audit().unwrap();
+    world.put(workload("then", "cq", 8, 0));
+    world.settle();
+    assert_eq!(world.flavor_of("then"), Some("h100"), "six are left of the first");
+}
+
 #[test]
 fn a_slice_whose_admission_is_not_written_ends_nothing() {
     let mut world = one_queue(10);
