@@ -100,7 +100,8 @@ pub enum Fault {
     /// A list shows how things were so many revisions ago, as a lagging API server may when the caller takes any
     /// resourceVersion (`resourceVersion=0`). Other calls are not touched.
     StaleList(u64),
-    /// A list that was asked for in pages has so few objects a page, and each page takes so long: as one of many more objects would.
+    /// A list that was asked for in pages has so few objects a page, as one of many more objects would; whatever it is aimed at takes so
+    /// long.
     ShortPages(usize, Duration),
 }
 
@@ -186,7 +187,7 @@ impl Ticket {
     pub(crate) fn listing(&self) -> Listing {
         match self.fault {
             Some(Fault::StaleList(lag)) => Listing { lag, ..Listing::default() },
-            Some(Fault::ShortPages(most, _)) => Listing { most, ..Listing::default() },
+            Some(Fault::ShortPages(most, _)) => Listing { most: most.max(1), ..Listing::default() },
             _ => Listing::default(),
         }
     }

@@ -237,7 +237,8 @@ async fn short_pages_show_one_moment_until_it_is_forgotten() {
     let next = paged.clone().continue_token(first.metadata.continue_.as_ref().unwrap());
     cluster.faults().clear();
     api.create(&PostParams::default(), &map("d")).await.unwrap();
-    let rest: Vec<_> = api.list(&next).await.unwrap().items.into_iter().map(|one| one.name_any()).collect();
+    let rest: Vec<_> =
+        api.list(&next).await.unwrap().items.into_iter().map(|one| one.metadata.name.unwrap()).collect();
     assert_eq!(rest, ["c"], "what came meanwhile is not in it");
     cluster.compact();
     let kube::Error::Api(expired) = api.list(&next).await.unwrap_err() else { panic!("no answer") };

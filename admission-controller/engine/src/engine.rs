@@ -49,7 +49,7 @@ pub struct Engine {
     pub(crate) asked: Pool<[PodSet]>,
     /// What they are alike in.
     pub(crate) shapes: Pool<Alike>,
-    /// Who replaces whom, by the namespace and name of who is replaced: of several, who has ended perhaps, one has quota at most.
+    /// Who replaces whom, by the namespace and name of who is replaced; whoever has ended may be among them.
     pub(crate) successors: BTreeMap<WorkloadKey, BTreeSet<WorkloadId>>,
     /// Queues in which somebody was put aside because of room that was kept for another queue's blocked head, which may end though
     /// nothing is released in the tree.

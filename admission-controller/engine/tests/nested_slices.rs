@@ -47,7 +47,7 @@ fn random_sizes(rng: &mut fastrand::Rng) -> Sizes {
 
 #[test]
 fn slices_within_slices_are_found_if_there_are_any_and_none_is_cut() {
-    let mut refused = 0;
+    let (mut refused, mut placed) = (0, 0);
     for seed in 0..CLUSTERS {
         let mut rng = fastrand::Rng::with_seed(seed);
         let cluster = Cluster::random(&mut rng);
@@ -89,6 +89,7 @@ fn slices_within_slices_are_found_if_there_are_any_and_none_is_cut() {
             refused += 1;
             continue;
         };
+        placed += 1;
         for (slice_level, size) in sizes.into_iter().enumerate() {
             cluster.check(given, &request, slice_level, size);
         }
@@ -103,5 +104,8 @@ fn slices_within_slices_are_found_if_there_are_any_and_none_is_cut() {
             _ => {}
         }
     }
-    assert!((500..3_000).contains(&refused), "too few clusters say anything: {refused} refused");
+    assert!(
+        refused > 500 && placed > 500,
+        "too few clusters say anything: {refused} refused, {placed} placed"
+    );
 }

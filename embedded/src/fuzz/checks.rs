@@ -81,7 +81,8 @@ impl Checks {
                 continue;
             }
             let since = text(state, "/lastTransitionTime").parse::<jiff::Timestamp>();
-            let since = since.map_or(0, jiff::Timestamp::as_millisecond);
+            // By a clock that may have been ahead.
+            let since = since.map_or(0, jiff::Timestamp::as_millisecond).min(now);
             let (thought, answer) = mind(workload, state);
             if since.saturating_add_unsigned(thought) > now {
                 continue;

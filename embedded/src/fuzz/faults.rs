@@ -25,8 +25,9 @@ const JOBS_AND_PODS: [(&str, &str); 4] =
 /// A page of a long list takes so long.
 const PAGE_TAKES: Duration = Duration::from_millis(50);
 
-/// So long after long lists have begun what they began with is forgotten.
-const FORGOTTEN_AFTER: Duration = Duration::from_millis(200);
+/// Whoever has to list anew does so after a second or so: from then on, every so often, what the lists began with is forgotten.
+const FORGOTTEN: std::ops::RangeInclusive<u32> = 8..=20;
+const FORGOTTEN_EVERY: Duration = Duration::from_millis(100);
 
 /// A chance, in parts per million.
 const ALWAYS: u32 = 1_000_000;
@@ -72,7 +73,8 @@ impl Episode {
                 self.api.push((now + lasts, trouble));
                 self.aim();
                 self.trouble(Trouble::Watches(WatchTrouble::Expired));
-                self.later.push((now + FORGOTTEN_AFTER, Later::HistoryForgotten));
+                let times = FORGOTTEN.map(|times| now + FORGOTTEN_EVERY * times);
+                self.later.extend(times.map(|at| (at, Later::HistoryForgotten)));
             }
             Trouble::JobControllersAway { lasts } => {
                 self.stack.cluster.controllers().freeze();

@@ -8,9 +8,8 @@ use std::time::Duration;
 use axum::routing::post;
 use axum::{Json, Router};
 use fastrand::Rng;
+use k8s_openapi::ByteString;
 use kit::ServiceTable;
-use kube::core::DynamicObject;
-use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use serde_json::{Value, json};
 
 use super::scenario::{Act, CALM_AFTER, Chapter, instant};
@@ -77,32 +76,29 @@ fn configuration(rng: &mut Rng) -> Value {
 /// Answers whoever asks.
 pub(super) fn serve(services: &ServiceTable) {
     let asked = Arc::new(AtomicU64::new(0));
-    let answer = move |Json(review): Json<AdmissionReview<DynamicObject>>| {
+    let answer = move |Json(review): Json<Value>| {
         let count = asked.fetch_add(1, Ordering::Relaxed);
-        async move { Json(reviewed(review, count)) }
+        async move { Json(reviewed(&review["request"], count)) }
     };
     services.register(SERVICE.0, SERVICE.1, "only", Router::new().route("/", post(answer)));
 }
 
-fn reviewed(review: AdmissionReview<DynamicObject>, count: u64) -> AdmissionReview<DynamicObject> {
-    let request: Result<AdmissionRequest<DynamicObject>, _> = review.try_into();
-    let response = match request {
-        Ok(request) => {
-            let response = AdmissionResponse::from(&request);
-            let object = request.object.as_ref().and_then(|object| serde_json::to_value(object).ok());
-            let patch = object.map(|object| Value::from(edits(&object, request.old_object.is_none(), count)));
-            let patch = patch.and_then(|patch| serde_json::from_value(patch).ok());
-            patch.and_then(|patch| response.clone().with_patch(patch).ok()).unwrap_or(response)
-        }
-        Err(error) => AdmissionResponse::invalid(error),
-    };
-    response.into_review()
+fn reviewed(request: &Value, count: u64) -> Value {
+    let patch = Value::from(edits(&request["object"], request["oldObject"].is_null(), count)).to_string();
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": {
+            "uid": request["uid"], "allowed": true, "patchType": "JSONPatch", "patch": ByteString(patch.into_bytes()),
+        },
+    })
 }
 
-/// A JSON patch (RFC 6902) of what it changes. What has started may not change its template.
+/// A JSON patch (RFC 6902) of what it changes: the templates of what users submit, since what has started may not change its own, and
+/// what is made of it has been changed before.
 fn edits(object: &Value, is_new: bool, count: u64) -> Vec<Value> {
     let mut edits = marked(object, "", &count.to_string());
-    for template in TEMPLATES.into_iter().filter(|path| is_new && object.pointer(path).is_some()) {
+    let is_submitted = is_new && object.pointer("/metadata/ownerReferences").is_none();
+    for template in TEMPLATES.into_iter().filter(|path| is_submitted && object.pointer(path).is_some()) {
         edits.extend(marked(object, template, "template"));
         // It knows better what the program needs.
         let asked = format!("{template}/spec/containers/0/resources/requests/cpu");
@@ -120,4 +116,26 @@ fn marked(object: &Value, above: &str, mark: &str) -> Vec<Value> {
     let mut edits: Vec<Value> = missing.map(|path| add(path, json!({}))).collect();
     edits.push(add(format!("{above}/metadata/annotations/{MARK}"), json!(mark)));
     edits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_users_submit_is_edited_and_what_is_made_of_it_is_marked() {
+        let mut job = json!({ "metadata": {}, "spec": { "template": { "spec": { "containers": [
+            { "resources": { "requests": { "cpu": "3" } } },
+        ] } } } });
+        let paths = |job: &Value, is_new| -> Vec<String> {
+            edits(job, is_new, 7).iter().map(|edit| text(edit, "/path").to_owned()).collect()
+        };
+        assert!(
+            paths(&job, true).contains(&"/spec/template/spec/containers/0/resources/requests/cpu".to_owned())
+        );
+        let marks = ["/metadata/annotations", "/metadata/annotations/injector.fuzz.trireme.dev"];
+        assert_eq!(paths(&job, false), marks);
+        job["metadata"]["ownerReferences"] = json!([{}]);
+        assert_eq!(paths(&job, true), marks);
+    }
 }
