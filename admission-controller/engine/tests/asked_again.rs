@@ -1,19 +1,19 @@
 //! Whoever asks for the same places again is answered as an index would answer that was never asked before.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::ResourceList;
 use model::node::{Taint, TaintEffect};
 use quota_engine::topology::*;
+use support::hosts::{self, gpus};
 
 const STORIES: u64 = 200;
 const STEPS: usize = 60;
 const LEVELS: [&str; 2] = ["rack", HOSTNAME];
-
-fn gpus(amount: i64) -> ResourceList {
-    [("gpu".into(), amount)].into()
-}
 
 fn request(rng: &mut fastrand::Rng) -> PodSetRequest {
     let spread = match rng.usize(0..3) {
@@ -21,19 +21,8 @@ fn request(rng: &mut fastrand::Rng) -> PodSetRequest {
         1 => Spread::Preferred(HOSTNAME.into()),
         _ => Spread::Unconstrained,
     };
-    PodSetRequest {
-        count: rng.i64(1..=6),
-        per_pod: gpus(rng.i64(1..=2)),
-        spread,
-        layers: Vec::new(),
-        group: rng.bool().then(|| "group".into()),
-        node_selector: BTreeMap::new(),
-        conflict: None,
-        affinity: None,
-        preferences: Vec::new(),
-        tolerations: Vec::new(),
-        previous: None,
-    }
+    let request = hosts::request(rng.i64(1..=6), rng.i64(1..=2), spread);
+    PodSetRequest { group: rng.bool().then(|| "group".into()), ..request }
 }
 
 fn node(name: &Arc<str>, rng: &mut fastrand::Rng) -> Node {

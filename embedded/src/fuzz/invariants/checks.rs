@@ -57,9 +57,9 @@ pub(super) fn passed_before_admission(world: &World, write: &Write) -> Result<()
     }
 }
 
-/// The check of this name, as it is and was of late.
-fn believed<'a>(world: &'a World, check: &'a str) -> impl Iterator<Item = &'a Shared> {
-    world.believable(CHECKS, "", check)
+/// Whether a check asks for nodes, or did of late: admission-controller answers it itself.
+fn asks_for_nodes(world: &World, check: &str) -> bool {
+    world.believable(CHECKS, "", check).any(|one| text(one, "/spec/controllerName") == provider::CONTROLLER)
 }
 
 /// The requests for nodes that a Workload has made.
@@ -78,9 +78,8 @@ pub(super) fn nodes_are_there(world: &World, write: &Write) -> Result<(), String
     let workload = write.object();
     for one in items(workload, "/status/admissionChecks").filter(|one| one["state"] == "Ready") {
         let check = text(one, "/name");
-        let asks =
-            believed(world, check).any(|one| text(one, "/spec/controllerName") == provider::CONTROLLER);
-        if asks && !was(check) && !requests(world, workload).any(|request| holds(request, "Provisioned")) {
+        let asks = asks_for_nodes(world, check) && !was(check);
+        if asks && !requests(world, workload).any(|request| holds(request, "Provisioned")) {
             return Err(format!("{:?}: {check} is Ready, and no nodes were given", write.key()));
         }
     }
@@ -118,8 +117,7 @@ pub(super) fn answers_are_kept(world: &World, write: &Write) -> Result<(), Strin
     };
     for one in items(old, "/status/admissionChecks") {
         let (check, before) = (text(one, "/name"), text(one, "/state"));
-        let is_its_own = |one: &Shared| text(one, "/spec/controllerName") == provider::CONTROLLER;
-        if believed(world, check).any(is_its_own) {
+        if asks_for_nodes(world, check) {
             continue;
         }
         if before != "Pending" && is_asked(check) && state(new, check) != Some(before) {
