@@ -17,11 +17,13 @@ struct World {
     now: i64,
     version: u64,
     refuse_plans: bool,
+    /// How far the wall clock is ahead of the steady one, in milliseconds.
+    ahead: i64,
 }
 
 impl World {
     fn new(nodes: &[(&str, u32)]) -> Self {
-        let mut world = Self { core: Core::new(&Config::default()), now: 0, version: 0, refuse_plans: false };
+        let mut world = Self { core: Core::new(&Config::default()), now: 0, version: 0, refuse_plans: false, ahead: 0 };
         for (name, gpus) in nodes {
             world.node(name, *gpus, json!({}));
         }
@@ -109,7 +111,7 @@ impl World {
     fn settle(&mut self, seconds: i64) -> Vec<(WriteId, Write)> {
         let mut writes = Vec::new();
         for _ in 0..=seconds {
-            self.core.settle(self.now, self.now);
+            self.core.settle(self.now, self.now + self.ahead);
             for (id, write) in self.core.take_writes() {
                 match (&write, self.refuse_plans) {
                     (Write::CreatePlan { .. }, true) => {
@@ -182,6 +184,24 @@ fn creations(writes: &[(WriteId, Write)]) -> Vec<WriteId> {
 /// Whether this is written as the outcome of a plan.
 fn tells(writes: &[(WriteId, Write)], outcome: GangPhase) -> bool {
     writes.iter().any(|(_, write)| matches!(write, Write::ReportPlan { phase, .. } if *phase == outcome))
+}
+
+#[test]
+fn conditions_bear_the_time_that_people_read_on_their_clocks() {
+    let mut world = World::new(&[("a", 8)]);
+    world.ahead = 24 * 3_600_000;
+    world.group("g", json!({ "minMember": 3 }));
+    world.member("g", "p", json!({}));
+    let writes = world.settle(15);
+    let of_pods = writes.iter().find_map(|(_, write)| match write {
+        Write::PodStatus { conditions, .. } => conditions.last().cloned(),
+        _ => None,
+    });
+    let of_groups = status(&writes)["conditions"][0].clone();
+    for condition in [of_pods.unwrap(), of_groups] {
+        let since = condition["lastTransitionTime"].as_str().unwrap();
+        assert!(since.starts_with("1970-01-02T00:00:"), "{condition}");
+    }
 }
 
 #[test]

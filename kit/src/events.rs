@@ -8,7 +8,7 @@ mod merge;
 use std::borrow::Cow;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use kube::api::Api;
 use prometheus_client::metrics::counter::Counter;
@@ -31,7 +31,7 @@ const BURST: u32 = 256;
 /// and then one more after each such time at the least, and later where the server is slow to answer.
 const PAUSE: Duration = Duration::from_millis(20);
 /// What waits for longer is not written any more: by then it is no news.
-const STALE: SignedDuration = SignedDuration::from_mins(10);
+const STALE: Duration = Duration::from_mins(10);
 /// How often repeats are written: client-go's order of magnitude for series, and late enough to merge a burst.
 const FLUSH_EVERY: Duration = Duration::from_secs(10);
 /// The longest message of an event the API accepts.
@@ -74,11 +74,20 @@ pub struct Event {
     pub note: String,
 }
 
+/// An event that waits to be written.
+#[derive(Debug)]
+struct News {
+    event: Event,
+    /// When it happened, for the reader.
+    at: Timestamp,
+    /// The same by a clock that nobody sets.
+    waits_since: Instant,
+}
+
 /// Takes events without waiting. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Events {
-    /// With the time at which it happened.
-    queue: mpsc::Sender<(Timestamp, Event)>,
+    queue: mpsc::Sender<News>,
     clock: Clock,
     dropped: Counter,
 }
@@ -110,7 +119,8 @@ impl Events {
         event.note.truncate(event.note.floor_char_boundary(MAX_NOTE));
         let is_crowded = self.queue.capacity() < QUEUE / 2;
         let gives_way = is_crowded && event.severity == Severity::Normal;
-        if gives_way || self.queue.try_send((self.clock.now(), event)).is_err() {
+        let news = News { event, at: self.clock.now(), waits_since: self.clock.monotonic() };
+        if gives_way || self.queue.try_send(news).is_err() {
             self.dropped.inc();
         }
     }
@@ -145,7 +155,7 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut waiting: mpsc::Receiver<(Timestamp, Event)>) {
+    async fn run(mut self, mut waiting: mpsc::Receiver<News>) {
         let mut flush_at = None;
         loop {
             let (clock, free_at) = (self.ctx.clock.clone(), self.free_at());
@@ -153,7 +163,7 @@ impl Writer {
                 biased;
                 () = self.ctx.tasks.stopping() => return,
                 event = async { clock.sleep_until(free_at).await; waiting.recv().await } => match event {
-                    Some((at, event)) => self.take(at, event).await,
+                    Some(news) => self.take(news).await,
                     None => return,
                 },
                 () = self.ctx.clock.sleep_until(flush_at.unwrap_or_else(|| self.ctx.clock.monotonic())), if flush_at.is_some() => {
@@ -183,9 +193,8 @@ impl Writer {
         now
     }
 
-    /// Writes what happened at this time.
-    async fn take(&mut self, at: Timestamp, event: Event) {
-        if self.ctx.clock.now().duration_since(at) > STALE {
+    async fn take(&mut self, News { event, at, waits_since }: News) {
+        if self.ctx.clock.monotonic().saturating_duration_since(waits_since) > STALE {
             return self.drop_one();
         }
         match self.merger.take(at, event) {

@@ -19,8 +19,9 @@ pub enum Decision {
     Reserve(Reserve),
     /// Take a workload's pods away, and with them its quota.
     Evict(Evict),
-    /// Finish a workload slice that another has replaced.
-    Replace(Replace),
+    /// Finish this slice of an elastic job: another has its quota now ([`Engine::replaced_by`](crate::Engine::replaced_by)). It is told
+    /// again until it is seen to be finished.
+    Replace(Uid),
     /// Take quota back from a workload that was not admitted yet.
     Withdraw(Withdraw),
     /// Say why a workload that has quota finds no places yet.
@@ -64,15 +65,6 @@ pub struct Reserve {
     pub based_on: u64,
     /// What it gets.
     pub admission: Arc<Admission>,
-}
-
-/// A slice of an elastic job is over, because another has its quota now. It is told again until it is seen to be finished.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replace {
-    /// The slice that is to be finished.
-    pub slice: Uid,
-    /// The one that took over.
-    pub by: Uid,
 }
 
 /// Why a workload is evicted: the reason of condition `Evicted`.

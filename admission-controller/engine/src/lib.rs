@@ -51,7 +51,7 @@ mod waiting;
 mod workloads;
 
 pub use decision::{
-    Decision, DecisionId, Evict, EvictReason, NewReason, Outcome, PreemptionReason, Replace, Reserve,
+    Decision, DecisionId, Evict, EvictReason, NewReason, Outcome, PreemptionReason, Reserve,
     SetUnplaced, Unready, Withdraw,
 };
 pub use engine::Engine;

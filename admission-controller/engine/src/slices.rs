@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use model::planted::Bug;
 
-use crate::decision::{Decision, Replace};
+use crate::decision::Decision;
 use crate::engine::Engine;
 use crate::input::{Admission, Workload};
 use crate::places::{Places, more_than};
 use crate::record::{HoldState, Record};
 use crate::tree::{Ledger, NodeId, Usage};
+use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 
 /// Namespace and name of a Workload.
@@ -45,10 +46,23 @@ impl Engine {
         Some((old, Arc::clone(&self.holding(old)?.admission)))
     }
 
-    /// The slice to which this workload adds, and what that holds: the one that it replaces, unless that leaves.
+    /// The slice to which this workload adds, and what that holds: the one that it replaces, unless that leaves, or another has its
+    /// quota in that place already and takes over what that holds.
     pub(crate) fn adds_to(&self, who: WorkloadId, queue: NodeId) -> Option<(WorkloadId, Arc<Admission>)> {
         let twice = self.planted.is(Bug::CountSlicesTwice);
-        self.replaced(who, queue).filter(|(old, _)| !self.is_leaving(*old) && !twice)
+        let (old, admission) = self.replaced(who, queue).filter(|_| !twice)?;
+        (!self.is_leaving(old) && !self.is_preceded(who, old, queue)).then_some((old, admission))
+    }
+
+    /// Whether another than this one has, or had before it, quota in the place of a slice.
+    fn is_preceded(&self, who: WorkloadId, old: WorkloadId, queue: NodeId) -> bool {
+        let rank = |next: WorkloadId| {
+            let holding = self.holding(next).filter(|one| !one.is_leaving() && one.queue == queue)?;
+            Some((holding.since_ms, &self.workloads.get(next)?.workload.uid))
+        };
+        let own = rank(who);
+        let mut others = self.successors_of(old).filter(|next| *next != who).filter_map(rank);
+        others.any(|other| own.is_none_or(|own| other < own))
     }
 
     /// What a workload needs to have this admission: of a slice what it has on top of the one to which it adds, pod set by pod set,
@@ -79,15 +93,20 @@ impl Engine {
         if self.successors.is_empty() {
             return false;
         }
+        let Some(queue) = self.holding(who).map(|holding| holding.queue) else { return false };
         let mut successors = self.successors_of(who).filter_map(|next| self.holding(next));
-        successors.any(|holding| !holding.is_leaving())
+        successors.any(|holding| !holding.is_leaving() && holding.queue == queue)
     }
 
     /// Who names this one as whom it replaces.
     fn successors_of(&self, who: WorkloadId) -> impl Iterator<Item = WorkloadId> {
         let key = |record: &Record| (record.workload.namespace.clone(), record.workload.name.clone());
-        let successors = self.workloads.get(who).and_then(|record| self.successors.get(&key(record)));
-        successors.into_iter().flatten().copied()
+        self.heirs(self.workloads.get(who).map(key))
+    }
+
+    /// Who names the workload of this name as whom it replaces.
+    fn heirs(&self, key: Option<WorkloadKey>) -> impl Iterator<Item = WorkloadId> {
+        key.and_then(|key| self.successors.get(&key)).into_iter().flatten().copied()
     }
 
     /// Whether a slice needs something else than was found for it, or promised: the one to which it was to add leaves by now, or
@@ -144,16 +163,18 @@ impl Engine {
         }
     }
 
-    /// What a workload holds has changed: it, and who replaces it, are charged with what they have on top of their predecessors.
+    /// What a workload holds has changed: it, whoever else replaces the same slice, and who replaces it are charged with what they
+    /// have on top of their predecessors.
     pub(crate) fn charge_slices(&mut self, who: WorkloadId) {
         if self.successors.is_empty() {
             return;
         }
         let Some(record) = self.workloads.get(who) else { return };
-        let successors = self.workloads.sorted(self.successors_of(who));
-        let successors: Vec<WorkloadId> = successors.into_iter().map(|(next, _)| next).collect();
-        if record.workload.seldom.replaces.is_some() {
-            self.charge_difference(who);
+        let ids = |heirs: Vec<(WorkloadId, &Record)>| heirs.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+        let beside = ids(self.workloads.sorted(self.heirs(replaced_key(&record.workload))));
+        let successors = ids(self.workloads.sorted(self.successors_of(who)));
+        for one in beside {
+            self.charge_difference(one);
         }
         for successor in successors {
             self.charge_difference(successor);
@@ -183,13 +204,27 @@ impl Engine {
         if self.successors.is_empty() {
             return;
         }
-        let confirmed = self.holding(who).filter(|holding| holding.state == HoldState::Confirmed);
-        let Some(queue) = confirmed.map(|holding| holding.queue) else { return };
+        let Some(queue) = self.holding(who).map(|holding| holding.queue) else { return };
         let Some((slice, _)) = self.replaced(who, queue) else { return };
-        let uid = |who: WorkloadId| Some(self.workloads.get(who)?.workload.uid.clone());
-        if let (Some(slice), Some(by)) = (uid(slice), uid(who)) {
-            self.out.push(Decision::Replace(Replace { slice, by }));
+        let slice = self.workloads.get(slice).map(|record| record.workload.uid.clone());
+        if let Some(slice) = slice.filter(|slice| self.replaced_by(slice).is_some()) {
+            self.out.push(Decision::Replace(slice));
         }
+    }
+
+    /// Who has quota in the place of this slice, as its own status says, so that the slice is over; the first of several.
+    pub fn replaced_by(&self, slice: &Uid) -> Option<&Uid> {
+        if self.successors.is_empty() {
+            return None;
+        }
+        let who = self.workloads.id(slice)?;
+        let queue = self.holding(who)?.queue;
+        let confirmed = self.successors_of(who).filter_map(|next| {
+            let holding = self.holding(next)?;
+            let stays = holding.state == HoldState::Confirmed && holding.queue == queue;
+            stays.then_some((holding.since_ms, &self.workloads.get(next)?.workload.uid))
+        });
+        confirmed.min().map(|(_, uid)| uid)
     }
 
     fn set_usage(&mut self, who: WorkloadId, usage: Usage) {

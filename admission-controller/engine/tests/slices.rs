@@ -76,6 +76,41 @@ fn of_two_slices_for_the_place_of_one_the_one_with_quota_counts() {
     assert_eq!(world.flavor_of("then"), Some("h100"), "six are left of the first");
 }
 
+/// Two slices name the same one, as nobody but a user lets them: what that has counts for one of them only.
+#[test]
+fn only_one_slice_adds_to_another() {
+    for restarted in [false, true] {
+        let mut world = one_queue(10);
+        world.put(slice("small", 6, None));
+        world.settle();
+        world.put(slice("first", 8, Some("small")));
+        for decision in world.engine.decide(1_000) {
+            world.carry_out(decision);
+        }
+        if restarted {
+            let seen = ["first", "small"].map(|uid| world.workloads[&Uid::from(uid)].clone());
+            world = one_queue(10);
+            seen.into_iter().for_each(|one| world.put(one));
+        }
+        // Of what "small" had there are two more, which it does not need, and of the other flavor enough.
+        world.put(slice("second", 8, Some("small")));
+        let decisions = world.engine.decide(2_000);
+        for decision in decisions {
+            world.carry_out(decision);
+        }
+        assert_eq!(world.flavor_of("second"), Some("h100"), "{restarted}");
+        assert_eq!(held(&world), 16, "{restarted}");
+        world.settle();
+        assert!(is_finished(&world, "small"));
+        assert_eq!((world.flavor_of("first"), held(&world)), (Some("a100"), 16), "{restarted}");
+        // Who was first leaves: the other has all that it needs.
+        world.standing("first", Standing::Finished);
+        world.settle();
+        assert_eq!(held(&world), 8, "{restarted}");
+        world.engine.audit().unwrap();
+    }
+}
+
 #[test]
 fn a_slice_whose_admission_is_not_written_ends_nothing() {
     let mut world = one_queue(10);

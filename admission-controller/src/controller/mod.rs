@@ -110,8 +110,6 @@ pub(crate) struct Controller {
     reserves: BTreeMap<Uid, Reserve>,
     evictions: BTreeMap<Uid, Evict>,
     withdrawals: BTreeMap<Uid, Withdraw>,
-    /// Slices of elastic jobs that are over, with who took their place.
-    replaced: BTreeMap<Uid, Uid>,
     /// Units that are to be looked at at a time, and these times.
     alarms: BTreeMap<Unit, BTreeSet<Timestamp>>,
     /// Steps that led nowhere, by unit and the versions they were taken on, and until when they are not tried again.
@@ -180,7 +178,6 @@ impl Controller {
             reserves: BTreeMap::new(),
             evictions: BTreeMap::new(),
             withdrawals: BTreeMap::new(),
-            replaced: BTreeMap::new(),
             alarms: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -447,10 +444,7 @@ impl Controller {
                         self.engine.written(old.id, Outcome::Unsettled);
                     }
                 }
-                Decision::Replace(replace) => {
-                    self.mark(&replace.slice);
-                    self.replaced.insert(replace.slice, replace.by);
-                }
+                Decision::Replace(slice) => self.mark(&slice),
                 Decision::SetUnplaced(unplaced) => {
                     if self.leads {
                         self.announce_unplaced(&unplaced);

@@ -488,12 +488,10 @@ impl Controller {
     /// Another slice of the same job has its quota: this one is over.
     pub(super) fn begin_replacement(&mut self, unit: &Unit, workload: &Workload) -> bool {
         let uid = input::uid(&workload.metadata);
-        let Some(by) = self.replaced.get(&uid) else { return false };
-        let by = self.world.workloads.get(by).filter(|by| by.holds(tokens::QUOTA_RESERVED));
-        let (Some(by), false) = (by, workload.holds(tokens::FINISHED)) else {
-            self.replaced.remove(&uid);
+        let Some(by) = self.engine.replaced_by(&uid).filter(|_| !workload.holds(tokens::FINISHED)) else {
             return false;
         };
+        let Some(by) = self.world.workloads.get(by) else { return false };
         let refused = self.is_refused(unit, &self.versions_of(unit, workload));
         if !refused {
             let body = status::replaced(workload, &by, self.ctx.clock.now());

@@ -308,9 +308,14 @@ impl World {
 
     /// An object as it is, and as it was within [`GRACE`]: what a program may reasonably have believed.
     pub fn believable(&self, resource: &str, namespace: &str, name: &str) -> impl Iterator<Item = &Shared> {
+        self.within(GRACE, resource, namespace, name)
+    }
+
+    /// An object as it is, and as it was within so many milliseconds, [`GRACE`] at most.
+    pub fn within(&self, ms: i64, resource: &str, namespace: &str, name: &str) -> impl Iterator<Item = &Shared> {
         let key = (namespace.to_owned(), name.to_owned());
         let past = self.past.get(&(resource.to_owned(), key)).into_iter().flatten();
-        let recent = past.filter(|(until, _)| *until >= self.now - GRACE).map(|(_, version)| version);
+        let recent = past.filter(move |(until, _)| *until >= self.now - ms).map(|(_, version)| version);
         self.get(resource, namespace, name).into_iter().chain(recent)
     }
 

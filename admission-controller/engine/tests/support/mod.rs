@@ -246,10 +246,7 @@ impl World {
                 self.engine.written(evict.id, Outcome::Written(version));
                 self.evictions.push(evict);
             }
-            Decision::Replace(replace) => {
-                let slice = replace.slice.to_string();
-                self.standing(&slice, Standing::Finished);
-            }
+            Decision::Replace(slice) => self.standing(&slice.to_string(), Standing::Finished),
             Decision::SetUnplaced(_) => {}
             Decision::Withdraw(withdraw) => {
                 let workload = self.workloads.get_mut(&withdraw.workload).unwrap();

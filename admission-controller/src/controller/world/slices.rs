@@ -174,8 +174,10 @@ impl World {
             return Vec::new();
         }
         let namespace = slice.metadata.namespace.clone().unwrap_or_default();
-        let uids = known.by_chain.get(&(namespace, slices::chain(slice).to_owned()));
-        uids.into_iter().flatten().filter_map(|uid| known.pods.get(uid)).collect()
+        let chain = (namespace, slices::chain(slice).to_owned());
+        let pods = known.by_chain.get(&chain).into_iter().flatten().filter_map(|uid| known.pods.get(uid));
+        // One may have been given to another since.
+        pods.filter(|pod| pod.key().as_ref() == Some(&chain)).collect()
     }
 
     /// The job of a pod that waits for its slice.

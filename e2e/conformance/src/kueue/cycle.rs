@@ -136,9 +136,10 @@ impl Cycle {
                     let outcome = self.write(&evict.victim, &view, body, evict.preemptor.as_ref(), None);
                     self.world.engine.written(evict.id, outcome);
                 }
-                Decision::Replace(replace) => {
-                    let (view, by) = (self.view(&replace.slice), self.view(&replace.by));
-                    self.write(&replace.slice, &view, status::replaced(&view, &by, self.now), None, None);
+                Decision::Replace(slice) => {
+                    let by = self.world.engine.replaced_by(&slice).cloned();
+                    let (view, by) = (self.view(&slice), self.view(&by.expect("another has its quota")));
+                    self.write(&slice, &view, status::replaced(&view, &by, self.now), None, None);
                 }
                 Decision::SetUnplaced(unplaced) => {
                     let view = self.view(&unplaced.workload);

@@ -52,11 +52,12 @@ pub(super) fn is_succeeded(world: &World, slice: &Value) -> bool {
     is_elastic(slice) && !holds(slice, "Evicted") && others(world, slice).iter().any(takes_over)
 }
 
-/// The slice to which this one adds, while that has quota and stays.
+/// The slice to which this one adds, while that has quota and stays, and no other has quota in its place.
 pub(super) fn predecessor<'a>(world: &'a World, slice: &Value) -> Option<&'a Value> {
     let (namespace, name) = annotation(slice, REPLACES).split_once('/')?;
     let old = world.get(WORKLOADS, namespace, name)?;
-    (!holds(old, "Evicted") && !held(old).is_empty()).then(|| &**old)
+    let is_taken = || others(world, slice).iter().any(|next| replaces(next, old) && !held(next).is_empty());
+    (!holds(old, "Evicted") && !held(old).is_empty() && !is_taken()).then(|| &**old)
 }
 
 /// What a workload that waits asks for: of a slice what it has on top of the one that it replaces.
