@@ -23,6 +23,7 @@ use quota_engine::{Amounts, ClusterQueueName, EvictReason, Few, FlavorName, Loca
 use crate::checks;
 use crate::compose::Priorities;
 use crate::defaults::PodDefaults;
+use crate::jobs::controller_of;
 use crate::reclaimable;
 use crate::requests::Rules;
 use crate::requeue;
@@ -324,6 +325,9 @@ pub fn workload(
         leave: leave(view, rules),
         replaces: replaces(&view.metadata).filter(|_| rules.has_elastic_jobs()),
         elastic: rules.has_elastic_jobs() && slices::is_slice(view),
+        slice_of: controller_of(&view.metadata)
+            .filter(|_| slices::is_slice(view))
+            .map(|job| job.uid.as_str().into()),
         allowed_flavors: allowed_flavors(&view.metadata).filter(|_| rules.has_concurrent_admission()),
         gated_by: gated_by(&view.metadata).filter(|_| rules.has_admission_gates()).map(Arc::from),
         kept_out: kept_out(view),
@@ -343,6 +347,7 @@ pub fn workload(
         checks_failed: checks::have_failed(&view.status.admission_checks),
         checks_passed: !view.status.admission_checks.is_empty()
             && checks::are_ready(&view.status.admission_checks),
+        owned: view.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
         movable: topology::can_move(&view.metadata),
         pods_ready: view.holds(conditions::PODS_READY),
         preemption_gated: view.is_preemption_gated(),

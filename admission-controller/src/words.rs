@@ -22,7 +22,7 @@ pub fn pending(reason: &PendingReason) -> String {
             "the workload is deactivated; set spec.active to true to queue it again".to_owned()
         }
         PendingReason::Defect(defect) => defect.clone(),
-        PendingReason::AdmissionRefused(words) => format!("the API server refused the admission: {words}"),
+        PendingReason::AdmissionRefused(words) => format!("the admission was refused: {words}"),
         PendingReason::NoQueueName => {
             "it names no LocalQueue; label its job with kueue.x-k8s.io/queue-name".to_owned()
         }

@@ -205,6 +205,40 @@ async fn a_part_of_a_job_runs_only_while_that_is_admitted() {
     assert_eq!(suspended("late"), true);
 }
 
+/// What it waits for goes to others, and it is told so; what it had it gives back.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_becomes_part_of_another_gets_no_quota_of_its_own() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("first", "a", 4).await;
+    world.settle().await;
+    let mut owner = pytorch("outer", "a", 1);
+    owner["metadata"]["labels"] = json!({});
+    let owner = world.create("kubeflow.org", "pytorchjobs", owner).await;
+    let mut part = batch("part", "a", 4);
+    part["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "outer", "controller": true,
+        "uid": owner.value()["metadata"]["uid"],
+    }]);
+    world.create("batch", "jobs", part).await;
+    world.settle().await;
+    assert!(world.workload("part").is_some() && !world.is("part", "QuotaReserved"));
+    let join = |job: &mut Value| job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("none");
+    world.update("kubeflow.org", "pytorchjobs", "outer", false, join).await;
+    let raise = |queue: &mut Value| {
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(8);
+    };
+    world.update("kueue.x-k8s.io", "clusterqueues", "a", false, raise).await;
+    world.pass(30).await;
+    assert!(!world.is("part", "QuotaReserved"));
+    let said = world.condition("part", "QuotaReserved").unwrap().2;
+    assert!(said.contains("its job is gone, or is not managed"), "{said}");
+    world.pytorch("next", "a", 4).await;
+    world.settle().await;
+    assert!(world.is("next", "Admitted"), "nothing is held for it");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiting_job_that_changes_keeps_its_place() {
     let world = World::new(false).await;

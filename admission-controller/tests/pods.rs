@@ -656,12 +656,14 @@ async fn namespaces_that_are_not_selected_are_left_alone() {
     let hook = hooks.iter().find(|hook| hook["name"] == "mutate-job.trireme.dev").unwrap();
     assert_eq!(hook["namespaceSelector"]["matchLabels"], json!({ "quota": "counted" }));
     world.start_with("layer1", Config { file, ..Config::default() });
-    world.queue("a", "", json!({ "nominalQuota": 2 }), json!({})).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
     let mut running = support::pytorch("free", "a", 1);
     running["spec"]["runPolicy"]["suspend"] = json!(false);
     world.create("kubeflow.org", "pytorchjobs", running).await;
+    world.pytorch("early", "a", 1).await;
     world.settle().await;
     assert!(!world.is_suspended("free") && world.workload("free").is_none());
+    assert!(world.workload("early").is_none());
     let id = GroupResource::new("", "namespaces");
     let store = world.cluster.store("user");
     let label = |namespace: &mut Value| {
@@ -669,6 +671,8 @@ async fn namespaces_that_are_not_selected_are_left_alone() {
         Ok(())
     };
     store.update(&id, "", "team", cluster_sim::Part::Main, label).await.unwrap();
+    world.settle().await;
+    assert!(world.is("early", "Admitted"), "nothing but its namespace has changed");
     world.pytorch("counted", "a", 1).await;
     world.settle().await;
     assert!(world.is("counted", "Admitted") && !world.is_suspended("counted"));

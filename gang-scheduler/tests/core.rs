@@ -23,7 +23,8 @@ struct World {
 
 impl World {
     fn new(nodes: &[(&str, u32)]) -> Self {
-        let mut world = Self { core: Core::new(&Config::default()), now: 0, version: 0, refuse_plans: false, ahead: 0 };
+        let mut world =
+            Self { core: Core::new(&Config::default()), now: 0, version: 0, refuse_plans: false, ahead: 0 };
         for (name, gpus) in nodes {
             world.node(name, *gpus, json!({}));
         }

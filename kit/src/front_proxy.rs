@@ -23,6 +23,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use crate::Context;
 use crate::backoff::Backoff;
 use crate::tls::provider;
+use crate::writes::REQUEST_TIMEOUT;
 
 /// The ConfigMap with the authority.
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
@@ -103,7 +104,10 @@ impl FrontProxy {
         let api = Api::<ConfigMap>::namespaced(ctx.clients.watch.clone(), "kube-system");
         let mut backoff = Backoff::for_watches();
         loop {
-            let read = api.get(CONFIG_MAP).await.map_err(|error| error.to_string());
+            let read = match tokio::time::timeout(REQUEST_TIMEOUT, api.get(CONFIG_MAP)).await {
+                Ok(read) => read.map_err(|error| error.to_string()),
+                Err(_elapsed) => Err(format!("no answer within {REQUEST_TIMEOUT:?}")),
+            };
             let wait = match read.and_then(|map| certified(&map.data.unwrap_or_default())) {
                 Ok(certified) => {
                     *self.0.write().unwrap_or_else(PoisonError::into_inner) = Trust::Certified(certified);

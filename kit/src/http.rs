@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -30,6 +30,8 @@ pub const BODY_LIMIT: usize = (2 * 3 + 1) << 20;
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may take to say hello or to send its head.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a silent HTTP/2 client is asked whether it is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Connections at a time: the API servers of a large cluster keep a few each, scrapers one.
 const MAX_CONNECTIONS: usize = 512;
 
@@ -175,15 +177,31 @@ async fn accept(tasks: Tasks, listener: TcpListener, tls: Option<TlsAcceptor>, r
 async fn greet(tasks: Tasks, (stream, peer): (TcpStream, Peer), tls: Option<TlsAcceptor>, router: Router) {
     let _latency_matters = stream.set_nodelay(true);
     let Some(tls) = tls else {
-        return serve(tasks, stream, router, (peer, None)).await;
+        return listen_then_serve(tasks, stream, router, (peer, None)).await;
     };
     match tokio::time::timeout(GREETING_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().map(PeerCertificates::new);
-            serve(tasks, stream, router, (peer, shown)).await;
+            listen_then_serve(tasks, stream, router, (peer, shown)).await;
         }
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
         Err(_elapsed) => tracing::debug!("TLS handshake took too long"),
+    }
+}
+
+/// Serves who says something in time: hyper's own limit begins with the first bytes, and who keeps silent would keep its place.
+async fn listen_then_serve(
+    tasks: Tasks,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    from: (Peer, Option<PeerCertificates>),
+) {
+    let mut stream = BufReader::new(stream);
+    match tokio::time::timeout(GREETING_TIMEOUT, stream.fill_buf()).await {
+        Ok(Ok([])) => {}
+        Ok(Ok(_)) => serve(tasks, stream, router, from).await,
+        Ok(Err(error)) => tracing::debug!(%error, "connection ended before a request"),
+        Err(_elapsed) => tracing::debug!("no request came"),
     }
 }
 
@@ -203,6 +221,8 @@ async fn serve(
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(GREETING_TIMEOUT);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250);
+    // A node that dies says no goodbye.
+    builder.http2().keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(GREETING_TIMEOUT);
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = std::pin::pin!(connection);
     let mut stopping = false;
@@ -258,6 +278,17 @@ mod tests {
             .await
             .unwrap_err();
         assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_loses_its_place() {
+        let ctx = context();
+        let listen = Listen::Plain(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let address = publish(&ctx, "ns", "s", &listen, router()).await.unwrap().unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let end = tokio::time::timeout(GREETING_TIMEOUT * 2, stream.read(&mut [0])).await;
+        assert_eq!(end.unwrap().unwrap(), 0);
+        ctx.tasks.stop();
     }
 
     /// Whether the machine has IPv6 or not.

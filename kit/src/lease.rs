@@ -37,14 +37,15 @@ pub struct Leadership {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     until: Instant,
-    transitions: i32,
+    /// Grows with each change of holder, and with each renewal that came after the one before had run out.
+    term: i32,
 }
 
 impl Leadership {
     /// Leadership that nobody contests: for programs that run alone.
     pub fn always(ctx: &Context) -> Self {
         let until = ctx.clock.monotonic() + Duration::from_secs(100 * 365 * 86_400);
-        let (_, held) = watch::channel(Some(Held { until, transitions: 0 }));
+        let (_, held) = watch::channel(Some(Held { until, term: 0 }));
         Self { held, clock: ctx.clock.clone(), told: None }
     }
 
@@ -58,17 +59,18 @@ impl Leadership {
         registry.register_collector(Box::new(Status { leadership: self.clone(), lease: lease.to_owned() }));
     }
 
-    /// How often the lease had changed hands when this process took it: tells one term of leadership from the next.
+    /// Tells one term of leadership from the next: how often the lease had changed hands when this process took it, and how often it
+    /// had run out since in its hands.
     pub fn term(&self) -> Option<i32> {
-        self.held().map(|held| held.transitions)
+        self.held().map(|held| held.term)
     }
 
     /// Waits until leadership is gained or lost and tells which; the first call tells at once if this process leads. If it was lost
-    /// and gained since the last call, and others led between, it tells one after the other.
+    /// and gained since the last call, it tells one after the other, whether others led between or not.
     pub async fn changed(&mut self) -> bool {
         loop {
             let held = self.held();
-            let term = held.map(|held| held.transitions);
+            let term = held.map(|held| held.term);
             if term != self.told {
                 self.told = if self.told.is_some() { None } else { term };
                 return self.told.is_some();
@@ -143,6 +145,7 @@ impl Lease {
             state: State::new(ctx.identity.as_str(), terms.clone()),
             terms,
             publish,
+            lapses: 0,
         };
         let ended = ctx.tasks.spawn(candidate.run(released));
         Self { leadership, release, ended }
@@ -170,6 +173,8 @@ struct Candidate {
     state: State,
     terms: Terms,
     publish: watch::Sender<Option<Held>>,
+    /// How often a renewal came too late. Whoever asked meanwhile was told that this process does not lead.
+    lapses: i32,
 }
 
 impl Candidate {
@@ -193,11 +198,16 @@ impl Candidate {
         self.ctx.clock.monotonic() - self.origin
     }
 
-    fn publish(&self) {
-        let held = self.state.may_write_until().map(|until| Held {
-            until: self.origin + until,
-            transitions: self.state.transitions().unwrap_or_default(),
-        });
+    fn publish(&mut self) {
+        let until = self.state.may_write_until().map(|until| self.origin + until);
+        let before = *self.publish.borrow();
+        if before.is_some_and(|before| before.until <= self.ctx.clock.monotonic())
+            && until > before.map(|one| one.until)
+        {
+            self.lapses = self.lapses.saturating_add(1);
+        }
+        let transitions = self.state.transitions().unwrap_or_default();
+        let held = until.map(|until| Held { until, term: transitions.saturating_add(self.lapses) });
         self.publish.send_if_modified(|before| {
             if before.is_some() != held.is_some() {
                 tracing::info!(lease = self.name, leads = held.is_some(), "leadership changed");
@@ -238,7 +248,8 @@ impl Candidate {
         };
         let outcome = match result {
             Ok(lease) => Outcome::Done(record(&lease)),
-            Err(WriteError::Gone | WriteError::Conflict(_)) => Outcome::Lost,
+            Err(WriteError::Gone) => Outcome::Gone,
+            Err(WriteError::Conflict(_)) => Outcome::Lost,
             Err(WriteError::Unavailable { may_have_applied: true, .. }) => Outcome::Unknown,
             Err(error) => {
                 tracing::warn!(lease = self.name, %error, "the lease could not be written");

@@ -308,6 +308,8 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
                     "the server does not serve this kind; asking again from time to time"
                 );
                 self.pending.extend([Change::Restarted, Change::Synced { as_of: None }]);
+                // What is there when it is served again is not what was there before.
+                self.state = State::List;
                 return;
             }
         } else if failures == 1 {

@@ -130,6 +130,8 @@ impl Engine {
         self.tell_time(now_ms);
         self.reconfigure();
         self.unsaid.clear();
+        // What is on its way is taken back by whoever leads; the rest is found anew.
+        self.out.retain(|one| one.id().is_some_and(|id| self.in_flight.contains_key(&id)));
         self.take_touched();
     }
 

@@ -51,8 +51,8 @@ mod waiting;
 mod workloads;
 
 pub use decision::{
-    Decision, DecisionId, Evict, EvictReason, NewReason, Outcome, PreemptionReason, Reserve,
-    SetUnplaced, Unready, Withdraw,
+    Decision, DecisionId, Evict, EvictReason, NewReason, Outcome, PreemptionReason, Reserve, SetUnplaced,
+    Unready, Withdraw,
 };
 pub use engine::Engine;
 pub use explain::{ClusterQueueState, Explanation, WorkloadState};

@@ -182,7 +182,7 @@ impl Ord for Shape {
     }
 }
 
-pub(crate) type Alike = (i32, bool, bool, Option<Arc<str>>, Asked, Option<BTreeSet<FlavorName>>);
+pub(crate) type Alike = (i32, bool, bool, Option<Uid>, Asked, Option<BTreeSet<FlavorName>>);
 
 /// What pods ask for. Equal lists are mostly the same one (`Engine::asked`), and need not be read.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -203,9 +203,11 @@ impl Ord for Asked {
 impl Shape {
     pub(crate) fn of(workload: &Workload, shapes: &mut Pool<Alike>) -> Self {
         let Workload { priority, preemption_gated, pod_sets, seldom, .. } = workload;
-        let (replaces, flavors) = (seldom.replaces.clone(), seldom.allowed_flavors.clone());
+        // What a slice needs depends on the one that it replaces: it is like nobody else.
+        let slice = seldom.replaces.is_some().then(|| workload.uid.clone());
+        let flavors = seldom.allowed_flavors.clone();
         let asked = Asked(pod_sets.clone());
-        let alike = (*priority, *preemption_gated, seldom.elastic, replaces, asked, flavors);
+        let alike = (*priority, *preemption_gated, seldom.elastic, slice, asked, flavors);
         Self(shapes.share(Arc::new(alike)))
     }
 

@@ -5,6 +5,7 @@
 //! is charged with the difference, so that no pod is counted twice, whichever of the two is seen first after a restart. Where the
 //! old slice leaves for others there is nothing to be added to, and the new one needs all of its quota.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::planted::Bug;
@@ -13,7 +14,7 @@ use crate::decision::Decision;
 use crate::engine::Engine;
 use crate::input::{Admission, Workload};
 use crate::places::{Places, more_than};
-use crate::record::{HoldState, Record};
+use crate::record::{HoldState, Holding, Record};
 use crate::tree::{Ledger, NodeId, Usage};
 use crate::uid::Uid;
 use crate::workloads::WorkloadId;
@@ -43,7 +44,33 @@ impl Engine {
         };
         let found = self.queues[queue].holding.iter().copied().filter(is_it);
         let (old, _) = self.workloads.sorted(found).into_iter().next()?;
-        Some((old, Arc::clone(&self.holding(old)?.admission)))
+        let holding = self.holding(old).filter(|_| self.may_replace(who, old))?;
+        Some((old, Arc::clone(&holding.admission)))
+    }
+
+    /// Whether one may take the place of the other: both are slices of one job, or nobody's. What belongs to others would run on
+    /// beside it, and of those who name one another in a circle, as only a user's hand lets them, none would be left to be added to.
+    fn may_replace(&self, who: WorkloadId, old: WorkloadId) -> bool {
+        let workload = |who| self.workloads.get(who).map(|record| &record.workload);
+        let (Some(new), Some(one)) = (workload(who), workload(old)) else { return false };
+        let slice_of = |one: &Workload| one.seldom.slice_of.clone();
+        let are_one_jobs = new.owned && slice_of(new).is_some() && slice_of(new) == slice_of(one);
+        let are_nobodys = !new.owned && !one.owned;
+        (are_one_jobs || are_nobodys) && !self.comes_of(old, who)
+    }
+
+    /// Whether a slice is another, or replaces it, at whatever remove.
+    fn comes_of(&self, who: WorkloadId, first: WorkloadId) -> bool {
+        let (mut open, mut seen) = (vec![first], BTreeSet::new());
+        while let Some(one) = open.pop() {
+            if one == who {
+                return true;
+            }
+            if seen.insert(one) {
+                open.extend(self.naming(one));
+            }
+        }
+        false
     }
 
     /// The slice to which this workload adds, and what that holds: the one that it replaces, unless that leaves, or another has its
@@ -56,8 +83,9 @@ impl Engine {
 
     /// Whether another than this one has, or had before it, quota in the place of a slice.
     fn is_preceded(&self, who: WorkloadId, old: WorkloadId, queue: NodeId) -> bool {
+        // Who leaves has its pods yet.
         let rank = |next: WorkloadId| {
-            let holding = self.holding(next).filter(|one| !one.is_leaving() && one.queue == queue)?;
+            let holding = self.holding(next).filter(|one| one.queue == queue)?;
             Some((holding.since_ms, &self.workloads.get(next)?.workload.uid))
         };
         let own = rank(who);
@@ -74,7 +102,9 @@ impl Engine {
             let Some(held) = before.pod_sets.iter().find(|held| held.name == one.name) else { continue };
             for (resource, flavor) in one.flavors.iter() {
                 let pair = self.tree.pair(flavor, resource);
-                if let Some(more) = needed.get_mut(&pair) {
+                if let Some(more) =
+                    needed.get_mut(&pair).filter(|_| held.flavors.get(resource) == Some(flavor))
+                {
                     *more = more.saturating_sub(held.usage.get(resource).copied().unwrap_or(0));
                 }
             }
@@ -98,8 +128,13 @@ impl Engine {
         successors.any(|holding| !holding.is_leaving() && holding.queue == queue)
     }
 
-    /// Who names this one as whom it replaces.
+    /// Who may take the place of this one.
     fn successors_of(&self, who: WorkloadId) -> impl Iterator<Item = WorkloadId> {
+        self.naming(who).filter(move |next| self.may_replace(*next, who))
+    }
+
+    /// Who names this one as whom it replaces.
+    fn naming(&self, who: WorkloadId) -> impl Iterator<Item = WorkloadId> {
         let key = |record: &Record| (record.workload.namespace.clone(), record.workload.name.clone());
         self.heirs(self.workloads.get(who).map(key))
     }
@@ -185,6 +220,10 @@ impl Engine {
     fn charge_difference(&mut self, who: WorkloadId) {
         let Some(holding) = self.holding(who).cloned() else { return };
         let node = holding.queue;
+        // It is out of the books at the moment, to come back with other places.
+        if !self.queues[node].holding.contains(&who) {
+            return;
+        }
         let wanted = self.needed(who, node, &holding.admission);
         if wanted == *holding.usage {
             return;
@@ -199,16 +238,18 @@ impl Engine {
         self.queues.touch(node);
     }
 
-    /// Its admission is written: the slice that it replaces is over.
+    /// Its admission is written: the slice that it replaces is over, or itself, if another has its quota already.
     pub(crate) fn finish_replaced(&mut self, who: WorkloadId) {
         if self.successors.is_empty() {
             return;
         }
         let Some(queue) = self.holding(who).map(|holding| holding.queue) else { return };
-        let Some((slice, _)) = self.replaced(who, queue) else { return };
-        let slice = self.workloads.get(slice).map(|record| record.workload.uid.clone());
-        if let Some(slice) = slice.filter(|slice| self.replaced_by(slice).is_some()) {
-            self.out.push(Decision::Replace(slice));
+        let before = self.replaced(who, queue).map(|(slice, _)| slice);
+        for slice in before.into_iter().chain([who]) {
+            let slice = self.workloads.get(slice).map(|record| record.workload.uid.clone());
+            if let Some(slice) = slice.filter(|slice| self.replaced_by(slice).is_some()) {
+                self.out.push(Decision::Replace(slice));
+            }
         }
     }
 
@@ -218,7 +259,8 @@ impl Engine {
             return None;
         }
         let who = self.workloads.id(slice)?;
-        let queue = self.holding(who)?.queue;
+        let assumed = |holding: &&Holding| matches!(holding.state, HoldState::Assumed(_));
+        let queue = self.holding(who).filter(|holding| !assumed(holding))?.queue;
         let confirmed = self.successors_of(who).filter_map(|next| {
             let holding = self.holding(next)?;
             let stays = holding.state == HoldState::Confirmed && holding.queue == queue;

@@ -111,6 +111,121 @@ fn only_one_slice_adds_to_another() {
     }
 }
 
+/// Who was first leaves, and its pods have not ended: what it has is not there for the next.
+#[test]
+fn a_slice_does_not_add_to_what_another_that_leaves_has_taken_over() {
+    let mut world = one_queue(10);
+    world.engine.apply(Event::ClusterQueue(cluster_queue(
+        "cq",
+        None,
+        gpus(&[("a100", quota(10, None, None))]),
+    )));
+    world.put(slice("small", 6, None));
+    world.settle();
+    world.put(slice("first", 8, Some("small")));
+    for decision in world.engine.decide(1_000) {
+        world.carry_out(decision);
+    }
+    let mut first = world.workloads[&Uid::from("first")].clone();
+    let Standing::Reserved { evicted, .. } = &mut first.standing else { panic!("{first:?}") };
+    *evicted = true;
+    first.active = false;
+    world.put(first);
+    world.put(slice("second", 8, Some("small")));
+    for decision in world.engine.decide(2_000) {
+        world.carry_out(decision);
+    }
+    assert!(!world.is_admitted("second"));
+    assert!(held(&world) <= 14, "six, and eight of what leaves, which may run beside: {}", held(&world));
+    world.standing("first", Standing::Pending);
+    world.settle();
+    assert!(world.is_admitted("second") && is_finished(&world, "small"));
+    assert_eq!(held(&world), 8);
+    world.engine.audit().unwrap();
+}
+
+/// As only a user's hand writes it down.
+#[test]
+fn slices_that_name_one_another_or_themselves_replace_nobody() {
+    for names in
+        [&[("one", "one")][..], &[("one", "two"), ("two", "one")], &[("a", "b"), ("b", "c"), ("c", "a")]]
+    {
+        let mut world = one_queue(100);
+        for (uid, replaces) in names {
+            world.put(slice(uid, 8, Some(replaces)));
+        }
+        world.settle();
+        assert_eq!(held(&world), 8 * names.len() as i64, "{names:?}");
+        assert!(names.iter().all(|(uid, _)| world.is_admitted(uid)), "{names:?}");
+        world.engine.audit().unwrap();
+    }
+}
+
+/// What belongs to another job runs on, whatever a Workload says of it.
+#[test]
+fn a_slice_replaces_only_one_of_its_own_job() {
+    let of = |owned: bool, job: Option<&str>| (owned, job.map(Uid::from));
+    for (old, new, replaces) in [
+        (of(true, Some("j")), of(true, Some("j")), true),
+        (of(true, Some("j")), of(true, Some("k")), false),
+        (of(true, Some("j")), of(false, None), false),
+        (of(true, None), of(true, None), false),
+        (of(true, None), of(true, Some("j")), false),
+        (of(false, None), of(false, None), true),
+        (of(false, None), of(true, Some("j")), false),
+    ] {
+        let mut world = one_queue(100);
+        let put =
+            |world: &mut World, uid: &str, count, name: Option<&str>, (owned, job): &(bool, Option<Uid>)| {
+                let slice = slice(uid, count, name);
+                let seldom = Seldom { slice_of: job.clone(), ..(*slice.seldom).clone() };
+                world.put(Workload { owned: *owned, seldom: seldom.into(), ..slice });
+                world.settle();
+            };
+        put(&mut world, "small", 6, None, &old);
+        put(&mut world, "large", 8, Some("small"), &new);
+        assert_eq!(is_finished(&world, "small"), replaces, "{old:?} {new:?}");
+        assert_eq!(held(&world), if replaces { 8 } else { 14 }, "{old:?} {new:?}");
+    }
+}
+
+/// Two that name the same one came at the same time, the second of them to another flavor: it never counts as less than it has.
+#[test]
+fn what_a_slice_has_of_another_flavor_is_counted_whole() {
+    let mut world = one_queue(10);
+    world.put(slice("small", 6, None));
+    world.settle();
+    for uid in ["z", "b"] {
+        world.put(Workload { queued_at_ms: i64::from(uid == "b"), ..slice(uid, 8, Some("small")) });
+    }
+    for decision in world.engine.decide(1_000) {
+        world.carry_out(decision);
+    }
+    let of_flavor = |world: &World, flavor: &str| {
+        let report = world.engine.cluster_queue_report(&"cq".into()).unwrap();
+        let of_one = report.reservation.iter().filter(|one| one.flavor.to_string() == flavor);
+        of_one.map(|one| one.total).sum::<i64>()
+    };
+    assert_eq!((world.flavor_of("z"), world.flavor_of("b")), (Some("a100"), Some("h100")));
+    assert_eq!(of_flavor(&world, "h100"), 8);
+    world.settle();
+    assert_eq!((of_flavor(&world, "a100"), of_flavor(&world, "h100")), (8, 8));
+    world.engine.audit().unwrap();
+}
+
+/// Somebody makes again what was replaced.
+#[test]
+fn a_slice_that_comes_after_the_one_that_replaces_it_ends_with_its_admission() {
+    let mut world = one_queue(10);
+    world.put(slice("large", 8, Some("small")));
+    world.settle();
+    world.put(slice("small", 2, None));
+    world.settle();
+    assert!(is_finished(&world, "small") && world.is_admitted("large"));
+    assert_eq!(held(&world), 8);
+    world.engine.audit().unwrap();
+}
+
 #[test]
 fn a_slice_whose_admission_is_not_written_ends_nothing() {
     let mut world = one_queue(10);

@@ -203,7 +203,14 @@ impl Controller {
     fn failed(&mut self, unit: Unit, op: Op, failure: Failure, attempts: u32) {
         tracing::debug!(?unit, %failure, attempts, "a write failed");
         if let Unit::Gate(uid) = &unit {
-            return self.gate_not_opened(uid);
+            let delay = match &failure {
+                Failure::Error(error @ WriteError::Refused(_)) => {
+                    tracing::warn!(?unit, %error, "the API server refuses to open a pod's gate, or to end a pod");
+                    super::REFUSED_DELAY
+                }
+                _ => super::gates::GATE_DELAY,
+            };
+            return self.gate_not_opened(uid, delay);
         }
         match failure {
             Failure::Error(error) if matches!(op.about, About::Queue) => {

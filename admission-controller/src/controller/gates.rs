@@ -21,7 +21,7 @@ use crate::jobs::controller_of;
 use crate::{input, slices};
 
 /// A gate that could not be opened is tried again after this long.
-const GATE_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
+pub(super) const GATE_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl Controller {
     /// Opens the gates of an admitted Workload's pods that are there.
@@ -86,14 +86,14 @@ impl Controller {
     }
 
     /// The pod has changed or is gone, or nobody knows: what the watch says next counts.
-    pub(super) fn gate_not_opened(&mut self, uid: &Uid) {
+    pub(super) fn gate_not_opened(&mut self, uid: &Uid, delay: std::time::Duration) {
         if let Some(job) = self.world.job_of_slice_pod(uid).cloned() {
-            self.schedule(Unit::Job(job), GATE_DELAY);
+            self.schedule(Unit::Job(job), delay);
         }
         self.world.ground.end_leave(uid);
         let Some(key) = self.world.ground.pod(uid).and_then(GroundPod::workload) else { return };
         for workload in self.world.workloads_of_places(&key) {
-            self.schedule(Unit::Places(workload), GATE_DELAY);
+            self.schedule(Unit::Places(workload), delay);
         }
     }
 }

@@ -73,8 +73,9 @@ const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 /// What a job lacks is said again after this long: events are not written twice when the API server is away, and it forgets
 /// them after an hour.
 const TELL_AGAIN: Duration = Duration::from_secs(600);
-/// What is due later than this is looked at then: a year.
-const LONGEST_WAIT_MS: u64 = 366 * 24 * 3600 * 1000;
+/// What is due later than this is looked at then, and waits anew: the wall clock may have been set meanwhile, and what was to be looked
+/// at may be gone.
+const LONGEST_WAIT_MS: u64 = 3600 * 1000;
 /// A queue's counts are written at most once in this time.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
 
@@ -356,7 +357,17 @@ impl Controller {
         if let Seen::Workload(Change::Applied(view)) = &seen {
             self.count_end(view);
         }
+        let gone = match &seen {
+            Seen::Workload(Change::Deleted(view)) => Some(crate::input::uid(&view.metadata)),
+            _ => None,
+        };
         self.world.take(&mut self.engine, seen);
+        // Nothing of it is to be carried out any more.
+        if let Some(uid) = gone.filter(|uid| self.world.workloads.get(uid).is_none()) {
+            self.reserves.remove(&uid);
+            self.evictions.remove(&uid);
+            self.withdrawals.remove(&uid);
+        }
     }
 
     /// A new leader first sees everything that earlier ones wrote: the API server has no fencing tokens, and a watch may lag.
@@ -501,6 +512,7 @@ impl Controller {
         self.refused.remove(unit);
         self.told.remove(unit);
         self.compared.remove(unit);
+        self.alarms.remove(unit);
     }
 
     /// Leaves a unit alone for a while, unless it changes.

@@ -253,7 +253,9 @@ impl Controller {
                 let before = Before::Gated { pod: uid.clone(), workload, is_group };
                 self.patch_pod_after(uid, "start", before, body, Subresource::Main);
             }
-            Err(_) if self.busy.contains_key(unit) => {}
+            Err(_)
+                if self.busy.contains_key(unit)
+                    || self.is_refused(unit, &self.versions_of(unit, workload)) => {}
             Err(conflict) => {
                 let reason = tokens::finished::FAILED_TO_START;
                 let body = status::finished(workload, reason, &conflict.to_string(), self.ctx.clock.now());
@@ -357,7 +359,8 @@ impl Controller {
             let is_named = one.metadata.name.as_ref().is_some_and(|name| named.contains(name));
             !is_named && one.metadata.deletion_timestamp.is_none()
         };
-        if let Some(stray) = made.iter().find(is_stray) {
+        let mut strays = made.iter().filter(is_stray);
+        if let Some(stray) = strays.find(|one| !self.is_refused(unit, &self.versions_of(unit, one))) {
             self.delete_workload(unit, stray);
         }
     }

@@ -259,12 +259,7 @@ impl Controller {
             if workloads.is_empty() {
                 self.forget(unit);
             }
-            for workload in workloads {
-                if self.without_job(unit, &workload, true) {
-                    return;
-                }
-            }
-            return;
+            return self.follow_unmanaged(unit, &workloads);
         };
         if self.is_elastic(&job) {
             workloads.sort_by_key(|one| {
@@ -292,6 +287,20 @@ impl Controller {
             return;
         }
         self.follow(unit, &job, workload);
+    }
+
+    /// Goes on with the Workloads of a job that is gone, or is not managed any more.
+    fn follow_unmanaged(&mut self, unit: &Unit, workloads: &[Workload]) {
+        for workload in workloads {
+            let words = "its job is gone, or is not managed";
+            if self.without_job(unit, workload, true) || self.admit_nothing(unit, workload, words) {
+                return;
+            }
+            self.begin_decision(unit, workload);
+            if self.busy.contains_key(unit) {
+                return;
+            }
+        }
     }
 
     /// Goes on with the Workload that the job names now, if this one, of which it was, has ended: it stays, and is in nobody's way. Before
@@ -335,6 +344,8 @@ impl Controller {
                 if self.busy.contains_key(unit) || self.end(unit, None, Some(copy)) {
                     return true;
                 }
+            } else if !is_leaving(first) && self.admit_nothing(unit, copy, "its job has another Workload") {
+                return true;
             }
         }
         false
@@ -344,7 +355,19 @@ impl Controller {
     /// garbage collector nobody is.
     pub(super) fn let_stranger_go(&mut self, unit: &Unit, uid: &Uid, namespace: &str) -> bool {
         let strangers = self.world.strangers_of(uid, namespace);
-        strangers.iter().any(|stranger| self.without_job(unit, stranger, true))
+        strangers.iter().any(|stranger| {
+            self.without_job(unit, stranger, true)
+                || self.admit_nothing(unit, stranger, "its job is in another namespace")
+        })
+    }
+
+    /// Of a Workload for which nothing would start: what has quota may be told to leave, and what waits gets none.
+    fn admit_nothing(&mut self, unit: &Unit, workload: &Workload, words: &str) -> bool {
+        if self.begin_leave(unit, None, Some(workload)) {
+            return true;
+        }
+        self.refuse_decision(unit, workload, words);
+        self.busy.contains_key(unit)
     }
 
     /// The next step of a job and the Workload that counts for it.

@@ -498,8 +498,11 @@ impl World {
             Delta::Upsert(uid) => {
                 let Some(view) = self.namespaces.get(&uid) else { return };
                 let (name, labels) = (name(&view.metadata), view.metadata.labels.clone());
+                let is_new = self.namespaces_by_name.get(&name).is_none() && self.namespaces.is_synced();
                 self.namespaces_by_name.insert(Arc::clone(&name), uid);
-                self.tell_namespace(&name);
+                if self.tell_namespace(&name) || (is_new && self.is_selected(&name)) {
+                    self.jobs_dirty_in(&name);
+                }
                 engine.apply(Event::Namespace(name, labels.unwrap_or_default()));
             }
             Delta::Gone(view) => {
@@ -512,13 +515,21 @@ impl World {
         }
     }
 
-    /// Tells webhooks whether objects of a namespace are left alone; of one that is gone nothing.
-    fn tell_namespace(&self, name: &str) {
+    /// Tells webhooks whether objects of a namespace are left alone; of one that is gone nothing. Gives whether that is news.
+    fn tell_namespace(&self, name: &str) -> bool {
         let is_unselected = self.namespaces_by_name.get(name).is_some() && !self.is_selected(name);
         self.surroundings.send_if_modified(|told| match is_unselected {
             true => told.unselected.insert(name.to_owned()),
             false => told.unselected.remove(name),
-        });
+        })
+    }
+
+    /// Jobs and pods of a namespace are looked at, where that is selected, or is not any more.
+    fn jobs_dirty_in(&mut self, namespace: &str) {
+        let jobs = self.jobs.values().flat_map(Store::iter).map(|job| Unit::Job(job.uid()));
+        let units = jobs.chain(self.members.units()).filter(|unit| self.namespace_of(unit) == namespace);
+        let units: Vec<Unit> = units.collect();
+        self.dirty.extend(units);
     }
 
     pub(super) fn all_jobs_dirty(&mut self) {

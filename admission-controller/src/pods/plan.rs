@@ -314,7 +314,12 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         return Plan::of(PodsStep::Job(Step::Reclaim(news)), Vec::new());
     }
     if let Some(evicted) = evicted {
-        let step = if reserved && !group.is_active(known.now) { Step::Release } else { Step::Nothing };
+        let step = match (reserved, group.is_active(known.now)) {
+            (true, false) => Step::Release,
+            (true, true) => Step::Nothing,
+            // It waits again.
+            (false, _) => follow_worth(group, workload, &job, known),
+        };
         let why = Stop::WorkloadEvicted(evicted.reason.clone());
         let mut pods = stop(&group.pods, &why, &evicted.message);
         // Those of an object would be made again, and join the same Workload.
@@ -339,12 +344,17 @@ fn runs_as_another(group: &Group<'_>, workload: &Workload) -> bool {
     !is_of_one(workload) || workload.spec.pod_sets.iter().any(|set| differs(&set.template.spec))
 }
 
+/// Follows what holds a Workload back, and what it is worth. One that an owner of its pods made is worth what the owner says: pods
+/// may say something else each.
+fn follow_worth(group: &Group<'_>, workload: &Workload, job: &Job, known: Known<'_>) -> Step {
+    let priority = known.priority.filter(|_| PodOwner::of_pod(group.first()).is_none());
+    upkeep(job, workload, priority, known.gates)
+}
+
 /// Who is admitted starts; who is not waits, and is stopped if it runs.
 fn by_admission(group: &Group<'_>, workload: &Workload, job: &Job, known: Known<'_>) -> Plan {
     let reserved = workload.holds(tokens::QUOTA_RESERVED);
-    // A Workload that an owner of its pods made is worth what the owner says: pods may say something else each.
-    let priority = known.priority.filter(|_| PodOwner::of_pod(group.first()).is_none());
-    let worth = || PodsStep::Job(upkeep(job, workload, priority, known.gates));
+    let worth = || PodsStep::Job(follow_worth(group, workload, job, known));
     let admitted = reserved && workload.holds(tokens::ADMITTED);
     let stopped = || stop(&group.pods, &Stop::NotAdmitted, "their Workload is not admitted");
     match (group.is_suspended(), admitted) {

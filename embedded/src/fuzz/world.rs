@@ -312,7 +312,13 @@ impl World {
     }
 
     /// An object as it is, and as it was within so many milliseconds, [`GRACE`] at most.
-    pub fn within(&self, ms: i64, resource: &str, namespace: &str, name: &str) -> impl Iterator<Item = &Shared> {
+    pub fn within(
+        &self,
+        ms: i64,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> impl Iterator<Item = &Shared> {
         let key = (namespace.to_owned(), name.to_owned());
         let past = self.past.get(&(resource.to_owned(), key)).into_iter().flatten();
         let recent = past.filter(move |(until, _)| *until >= self.now - ms).map(|(_, version)| version);

@@ -81,8 +81,10 @@ pub(super) enum Action {
 pub(super) enum Outcome {
     /// Done; this is the object now.
     Done(Record),
-    /// Certainly not done: the object is another, or already there, or not there.
+    /// Certainly not done: the object is another, or already there.
     Lost,
+    /// Certainly not done: the object is not there.
+    Gone,
     /// No answer: perhaps done.
     Unknown,
 }
@@ -105,8 +107,14 @@ pub(super) struct State {
 #[derive(Clone, Debug)]
 enum Seen {
     Unknown,
-    Absent,
-    Record { record: Record, since: Duration },
+    /// It is not there. Whoever held it when it was seen last may not know that yet before this time.
+    Absent {
+        free_from: Duration,
+    },
+    Record {
+        record: Record,
+        since: Duration,
+    },
 }
 
 impl State {
@@ -130,7 +138,8 @@ impl State {
         }
         match &self.seen {
             Seen::Unknown => Action::Read,
-            Seen::Absent => Action::Create,
+            Seen::Absent { free_from } if now < *free_from => Action::Read,
+            Seen::Absent { .. } => Action::Create,
             Seen::Record { record, since } => {
                 let ours = self.renewed.is_some();
                 if ours || now >= self.free_from(record, *since) {
@@ -150,9 +159,7 @@ impl State {
     /// The object as it was read, or none; `now` is when the answer came.
     pub(super) fn read(&mut self, now: Duration, record: Option<Record>) {
         let Some(record) = record else {
-            self.seen = Seen::Absent;
-            self.claimed = None;
-            self.renewed = None;
+            self.gone(now);
             return;
         };
         if record.holder == self.me {
@@ -184,6 +191,7 @@ impl State {
                 self.saw(now, record);
                 self.not_before = started + self.terms.renew_every;
             }
+            Outcome::Gone => self.gone(now),
             Outcome::Lost => {
                 self.seen = Seen::Unknown;
                 self.not_before = now + self.terms.renew_every / 4;
@@ -212,6 +220,23 @@ impl State {
         match &self.seen {
             Seen::Record { record, .. } if self.renewed.is_some() => Some(record),
             _ => None,
+        }
+    }
+
+    /// The object is not there: somebody deleted it, perhaps under its holder, which learns of that with its next renewal.
+    fn gone(&mut self, now: Duration) {
+        let free_from = match &self.seen {
+            Seen::Record { record, .. } if !record.holder.is_empty() && record.holder != self.me => {
+                now + record.duration.max(self.terms.duration) + self.terms.request_timeout
+            }
+            Seen::Absent { free_from } => *free_from,
+            Seen::Record { .. } | Seen::Unknown => Duration::ZERO,
+        };
+        self.seen = Seen::Absent { free_from };
+        self.claimed = None;
+        self.renewed = None;
+        if now < free_from {
+            self.not_before = (now + self.terms.renew_every).min(free_from);
         }
     }
 

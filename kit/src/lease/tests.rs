@@ -37,7 +37,7 @@ fn answer(store: &mut Store, method: &http::Method, body: Option<Value>) -> (u16
     }
     let mut body = match (method.as_str(), store.object.clone(), body) {
         ("GET", Some(object), _) => return (200, object),
-        ("GET", None, _) => return (404, json!({"kind": "Status", "code": 404})),
+        ("GET" | "PATCH", None, _) => return (404, json!({"kind": "Status", "code": 404})),
         ("POST", None, Some(body)) => body,
         ("PATCH", Some(object), Some(body)) => {
             if object["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"] {
@@ -106,6 +106,41 @@ async fn a_holder_cut_off_falls_silent_by_itself_and_leads_again_if_nobody_took_
     assert!((7.9..=10.1).contains(&waited), "{waited}");
     store.lock().expect("store").cut = false;
     assert!(leads.changed().await);
+}
+
+/// Whoever saw that it had run out believes that it is lost, and must hear that it is not.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_comes_too_late_begins_another_term() {
+    let store: Arc<Mutex<Store>> = Arc::default();
+    let (_ctx, lease) = candidate(&store, "a");
+    let mut leads = lease.leadership();
+    assert!(leads.changed().await);
+    let term = leads.term();
+    store.lock().expect("store").cut = true;
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert!(!leads.may_write());
+    store.lock().expect("store").cut = false;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(leads.may_write() && leads.term() > term);
+    assert!(!leads.changed().await);
+    assert!(leads.changed().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_deleted_makes_no_second_leader() {
+    let store: Arc<Mutex<Store>> = Arc::default();
+    let (_ctx_a, a) = candidate(&store, "a");
+    assert!(a.leadership().changed().await);
+    let (_ctx_b, b) = candidate(&store, "b");
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        store.lock().expect("store").object = None;
+        for _ in 0..250 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(!(a.leadership().may_write() && b.leadership().may_write()));
+        }
+        assert!(a.leadership().may_write(), "who held it makes it again");
+    }
 }
 
 #[tokio::test(start_paused = true)]

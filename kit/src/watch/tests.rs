@@ -284,6 +284,18 @@ async fn an_event_may_be_long_and_come_in_pieces() {
     assert_eq!(told(&mut start(&ctx), 4).await, ["restarted", "synced", "+long", "+\u{e4}"]);
 }
 
+/// One of several API servers may not know of it yet, or not any more.
+#[tokio::test(start_paused = true)]
+async fn what_was_told_to_be_gone_is_listed_again() {
+    let here = |version| list(version, "", &[object("a", 1)]);
+    let (ctx, _) = server(vec![here(5), Answer::Lines(Vec::new()), Answer::Status(404), here(5)]);
+    let api: Api<ConfigMap> = Api::all(ctx.clients.watch.clone());
+    let mut stream = Box::pin(Watch::new(&ctx, api, Config::default()).optional().stream());
+    assert_eq!(told(&mut stream, 3).await, ["restarted", "+a", "synced"]);
+    assert_eq!(told(&mut stream, 2).await, ["restarted", "synced"]);
+    assert_eq!(told(&mut stream, 3).await, ["restarted", "+a", "synced"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_served_is_an_empty_list_until_it_is() {
     let answers = || vec![Answer::Status(404), Answer::Status(404), list(5, "", &[object("a", 1)])];

@@ -196,6 +196,8 @@ pub struct Workload {
     pub checks_failed: bool,
     /// Whether it has admission checks, and all of them are passed.
     pub checks_passed: bool,
+    /// Whether it belongs to somebody else: a job, or pods.
+    pub owned: bool,
     /// Whether its pods can come back elsewhere: one that *is* a pod ends with it.
     pub movable: bool,
     /// Whether all its pods were seen ready; looked at where admissions wait for that.
@@ -226,6 +228,8 @@ pub struct Seldom {
     pub replaces: Option<Arc<str>>,
     /// Whether it is a slice of an elastic job, whose pods may become more while they run.
     pub elastic: bool,
+    /// The job whose slice it is.
+    pub slice_of: Option<Uid>,
     /// The only flavors it may have; `None` allows all.
     pub allowed_flavors: Option<BTreeSet<FlavorName>>,
     /// Who holds it back (annotation `kueue.x-k8s.io/admission-gated-by`): it is in no queue until nobody does.
@@ -246,6 +250,7 @@ impl Plain for Seldom {
             leave: None,
             replaces: None,
             elastic: false,
+            slice_of: None,
             allowed_flavors: None,
             gated_by: None,
             kept_out: None,

@@ -99,6 +99,7 @@ pub fn workload(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
         .into(),
         checks_failed: false,
         checks_passed: false,
+        owned: false,
         movable: true,
         pods_ready: false,
         preemption_gated: false,

@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::compose::Priority;
 use crate::pods::PodsKey;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -91,6 +92,22 @@ fn a_pod_that_names_no_queue_any_more_waits_for_one_where_it_may() {
         let pod = gated("60");
         let group = Group::new(PodsKey::One("p".into()), [&pod]).unwrap();
         assert_eq!(plan(&group, Some(&workload), known).workload, PodsStep::Job(wanted));
+    }
+}
+
+/// What was evicted says so until it has quota again.
+#[test]
+fn a_pod_that_waits_again_is_worth_what_its_class_says_now() {
+    let class = Some((kueue::GROUP, kueue::WORKLOAD_PRIORITY_CLASS, "high".to_owned()));
+    let high = Priority { value: 100, class };
+    for (holds, wanted) in [
+        (&[tokens::EVICTED][..], Step::ChangePriority),
+        (&[tokens::EVICTED, tokens::QUOTA_RESERVED], Step::Release),
+    ] {
+        let known = Known { priority: Some(&high), ..known() };
+        let pod = gated("60");
+        let group = Group::new(PodsKey::One("p".into()), [&pod]).unwrap();
+        assert_eq!(plan(&group, Some(&of_a_minute(holds)), known).workload, PodsStep::Job(wanted));
     }
 }
 

@@ -137,8 +137,8 @@ impl Cycle {
                     self.world.engine.written(evict.id, outcome);
                 }
                 Decision::Replace(slice) => {
-                    let by = self.world.engine.replaced_by(&slice).cloned();
-                    let (view, by) = (self.view(&slice), self.view(&by.expect("another has its quota")));
+                    let Some(by) = self.world.engine.replaced_by(&slice).cloned() else { continue };
+                    let (view, by) = (self.view(&slice), self.view(&by));
                     self.write(&slice, &view, status::replaced(&view, &by, self.now), None, None);
                 }
                 Decision::SetUnplaced(unplaced) => {
