@@ -37,7 +37,7 @@ pub struct Leadership {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     until: Instant,
-    /// Grows with each change of holder, and with each renewal that came after the one before had run out.
+    /// Grows with each change of holder, and where the holder took it again after it had run out.
     term: i32,
 }
 
@@ -59,8 +59,7 @@ impl Leadership {
         registry.register_collector(Box::new(Status { leadership: self.clone(), lease: lease.to_owned() }));
     }
 
-    /// Tells one term of leadership from the next: how often the lease had changed hands when this process took it, and how often it
-    /// had run out since in its hands.
+    /// Tells one term of leadership from the next: how often the lease had been taken before, by another or after it had run out.
     pub fn term(&self) -> Option<i32> {
         self.held().map(|held| held.term)
     }
@@ -145,7 +144,6 @@ impl Lease {
             state: State::new(ctx.identity.as_str(), terms.clone()),
             terms,
             publish,
-            lapses: 0,
         };
         let ended = ctx.tasks.spawn(candidate.run(released));
         Self { leadership, release, ended }
@@ -173,8 +171,6 @@ struct Candidate {
     state: State,
     terms: Terms,
     publish: watch::Sender<Option<Held>>,
-    /// How often a renewal came too late. Whoever asked meanwhile was told that this process does not lead.
-    lapses: i32,
 }
 
 impl Candidate {
@@ -198,16 +194,11 @@ impl Candidate {
         self.ctx.clock.monotonic() - self.origin
     }
 
-    fn publish(&mut self) {
-        let until = self.state.may_write_until().map(|until| self.origin + until);
-        let before = *self.publish.borrow();
-        if before.is_some_and(|before| before.until <= self.ctx.clock.monotonic())
-            && until > before.map(|one| one.until)
-        {
-            self.lapses = self.lapses.saturating_add(1);
-        }
-        let transitions = self.state.transitions().unwrap_or_default();
-        let held = until.map(|until| Held { until, term: transitions.saturating_add(self.lapses) });
+    fn publish(&self) {
+        let held = self.state.may_write_until().map(|until| Held {
+            until: self.origin + until,
+            term: self.state.transitions().unwrap_or_default(),
+        });
         self.publish.send_if_modified(|before| {
             if before.is_some() != held.is_some() {
                 tracing::info!(lease = self.name, leads = held.is_some(), "leadership changed");

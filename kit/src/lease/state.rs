@@ -99,6 +99,9 @@ pub(super) struct State {
     claimed: Option<Duration>,
     /// When this process began the last request that certainly made or kept the record ours.
     renewed: Option<Duration>,
+    /// Whether that was too late: this process had to fall silent meanwhile, and whoever asked was told that it does not lead. It takes
+    /// the lease again, as another term, before it writes.
+    lapsed: bool,
     /// `spec.leaseTransitions` when the record was seen last.
     transitions: i32,
     not_before: Duration,
@@ -126,6 +129,7 @@ impl State {
             seen: Seen::Unknown,
             claimed: None,
             renewed: None,
+            lapsed: false,
             transitions: 0,
             not_before: Duration::ZERO,
         }
@@ -142,12 +146,13 @@ impl State {
             Seen::Absent { .. } => Action::Create,
             Seen::Record { record, since } => {
                 let ours = self.renewed.is_some();
+                let anew = !ours || self.lapsed || self.has_run_out(now);
                 if ours || now >= self.free_from(record, *since) {
                     Action::Write {
                         uid: record.uid.clone(),
                         version: record.version.clone(),
-                        transitions: record.transitions.saturating_add(i32::from(!ours)),
-                        acquire: !ours,
+                        transitions: record.transitions.saturating_add(i32::from(anew)),
+                        acquire: anew,
                     }
                 } else {
                     Action::Read
@@ -186,10 +191,12 @@ impl State {
     pub(super) fn wrote(&mut self, started: Duration, now: Duration, outcome: Outcome) {
         match outcome {
             Outcome::Done(record) => {
+                let is_same_term = record.transitions == self.transitions;
+                self.lapsed = is_same_term && (self.lapsed || self.has_run_out(now));
                 self.renewed = Some(started);
                 self.claimed = None;
                 self.saw(now, record);
-                self.not_before = started + self.terms.renew_every;
+                self.not_before = if self.lapsed { now } else { started + self.terms.renew_every };
             }
             Outcome::Gone => self.gone(now),
             Outcome::Lost => {
@@ -207,7 +214,16 @@ impl State {
 
     /// Until when this process may send writes; in the past or absent when it does not lead.
     pub(super) fn may_write_until(&self) -> Option<Duration> {
-        Some(self.renewed? + self.terms.duration.saturating_sub(self.terms.margin))
+        self.renewed.filter(|_| !self.lapsed).map(|renewed| self.silent_from(renewed))
+    }
+
+    /// From when nothing is written any more on a request of then.
+    fn silent_from(&self, renewed: Duration) -> Duration {
+        renewed + self.terms.duration.saturating_sub(self.terms.margin)
+    }
+
+    fn has_run_out(&self, now: Duration) -> bool {
+        self.renewed.is_some_and(|renewed| self.silent_from(renewed) <= now)
     }
 
     /// `spec.leaseTransitions` while this process holds the lease: grows with each change of holder.
