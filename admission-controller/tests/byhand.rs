@@ -237,6 +237,15 @@ async fn a_job_that_becomes_part_of_another_gets_no_quota_of_its_own() {
     world.pytorch("next", "a", 4).await;
     world.settle().await;
     assert!(world.is("next", "Admitted"), "nothing is held for it");
+    // As soon as it is its own again it has its turn.
+    let leave = |job: &mut Value| job["metadata"]["labels"] = json!({});
+    world.update("kubeflow.org", "pytorchjobs", "outer", false, leave).await;
+    let raise = |queue: &mut Value| {
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(12);
+    };
+    world.update("kueue.x-k8s.io", "clusterqueues", "a", false, raise).await;
+    world.settle().await;
+    assert!(world.is("part", "Admitted"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -197,7 +197,12 @@ async fn listen_then_serve(
     from: (Peer, Option<PeerCertificates>),
 ) {
     let mut stream = BufReader::new(stream);
-    match tokio::time::timeout(GREETING_TIMEOUT, stream.fill_buf()).await {
+    let first = tokio::select! {
+        biased;
+        () = tasks.stopping() => return,
+        first = tokio::time::timeout(GREETING_TIMEOUT, stream.fill_buf()) => first,
+    };
+    match first {
         Ok(Ok([])) => {}
         Ok(Ok(_)) => serve(tasks, stream, router, from).await,
         Ok(Err(error)) => tracing::debug!(%error, "connection ended before a request"),

@@ -232,14 +232,15 @@ impl Candidate {
             spec["acquireTime"] = json!(stamp);
             spec["leaseTransitions"] = json!(write.transitions);
         }
-        let limit = self.terms.request_timeout;
+        let (limit, creates) = (self.terms.request_timeout, write.over.is_none());
         let result = match tokio::time::timeout(limit, self.send(write.over, spec)).await {
             Ok(result) => result,
             Err(_elapsed) => Err(WriteError::timed_out(limit)),
         };
         let outcome = match result {
             Ok(lease) => Outcome::Done(record(&lease)),
-            Err(WriteError::Gone) => Outcome::Gone,
+            // Of one that is to be created it is the namespace that is not there.
+            Err(WriteError::Gone) if !creates => Outcome::Gone,
             Err(WriteError::Conflict(_)) => Outcome::Lost,
             Err(WriteError::Unavailable { may_have_applied: true, .. }) => Outcome::Unknown,
             Err(error) => {
@@ -310,7 +311,9 @@ async fn step(candidate: &mut Candidate, now: Duration) {
             return;
         }
         Action::Read => candidate.read().await,
-        Action::Create => candidate.write(now, Write { over: None, transitions: 0, acquire: true }).await,
+        Action::Create { transitions } => {
+            candidate.write(now, Write { over: None, transitions, acquire: true }).await;
+        }
         Action::Write { uid, version, transitions, acquire } => {
             let over = Some(Target::new(candidate.name.clone(), uid).at(version));
             candidate.write(now, Write { over, transitions, acquire }).await;

@@ -287,6 +287,8 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
             State::Resume { version } if version.is_empty() => Err((Trouble::NoVersion, State::List)),
             State::Resume { version } => match self.open(&version).await {
                 Ok(lines) => {
+                    // A server may list a kind for a while that it does not watch.
+                    self.told_absent = false;
                     Ok(State::Watching { version, lines, silent_since: Some(self.clock.monotonic()) })
                 }
                 Err(trouble) if trouble.expired() => Err((trouble, State::List)),
@@ -367,7 +369,6 @@ impl<K: Resource + DeserializeOwned + Send> Machine<K> {
         if next.is_some() || !page.version.is_empty() {
             self.backoff.reset();
         }
-        self.told_absent = false;
         if first {
             self.metrics.restarts.inc();
             self.left_out.clear();

@@ -12,6 +12,7 @@ use crate::queue::Queue;
 use crate::reason::PendingReason;
 use crate::record::{Claim, HoldState, Holding, Phase, Refusal};
 use crate::tree::{Ledger, NodeId, Usage};
+use crate::uid::Uid;
 use crate::workloads::WorkloadId;
 
 impl Engine {
@@ -305,6 +306,17 @@ impl Engine {
         for (pair, amount) in usage.iter() {
             let all = sum.get_or_insert(*pair, 0);
             *all = all.saturating_add(*amount);
+        }
+    }
+
+    /// Why an admission of this workload was refused does not hold any more: it is looked at again at once.
+    pub fn forgive(&mut self, uid: &Uid) {
+        let Some(who) = self.workloads.id(uid) else { return };
+        if let Some(record) = self.workloads.get_mut(who)
+            && record.past.refused.is_some()
+        {
+            record.past.refused = None;
+            self.replace_if_waiting(who);
         }
     }
 

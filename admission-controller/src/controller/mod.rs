@@ -111,6 +111,8 @@ pub(crate) struct Controller {
     reserves: BTreeMap<Uid, Reserve>,
     evictions: BTreeMap<Uid, Evict>,
     withdrawals: BTreeMap<Uid, Withdraw>,
+    /// Workloads of which something was refused because nothing would start, as long as that is so.
+    unfollowed: BTreeSet<Uid>,
     /// Units that are to be looked at at a time, and these times.
     alarms: BTreeMap<Unit, BTreeSet<Timestamp>>,
     /// Steps that led nowhere, by unit and the versions they were taken on, and until when they are not tried again.
@@ -179,6 +181,7 @@ impl Controller {
             reserves: BTreeMap::new(),
             evictions: BTreeMap::new(),
             withdrawals: BTreeMap::new(),
+            unfollowed: BTreeSet::new(),
             alarms: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -367,6 +370,7 @@ impl Controller {
             self.reserves.remove(&uid);
             self.evictions.remove(&uid);
             self.withdrawals.remove(&uid);
+            self.unfollowed.remove(&uid);
         }
     }
 

@@ -330,7 +330,6 @@ impl Controller {
     /// This time, in milliseconds since the epoch, by the clock that only goes forward.
     pub(super) fn instant(&self, at_ms: i64) -> tokio::time::Instant {
         let wait = at_ms.saturating_sub(self.ctx.clock.unix_millis());
-        // A year is as good as longer.
         let wait = u64::try_from(wait).unwrap_or(0).min(super::LONGEST_WAIT_MS);
         self.ctx.clock.monotonic() + std::time::Duration::from_millis(wait)
     }

@@ -55,6 +55,9 @@ impl Controller {
         }
         let now = self.ctx.clock.now();
         let (workload, is_name_taken) = self.world.workload_of_pods(key);
+        if !self.unfollowed.is_empty() && self.world.group(key).is_some() {
+            workload.iter().for_each(|one| self.forgive(unit, one));
+        }
         let Some(group) = self.world.group(key) else {
             if self.begin_leave(unit, None, workload.as_ref()) {
                 return;
@@ -65,7 +68,7 @@ impl Controller {
                 return;
             }
             return match is_one {
-                true => self.refuse_decision(unit, &workload, "its pod is gone, or is not managed"),
+                true => self.refuse_meanwhile(unit, &workload, "its pod is gone, or is not managed"),
                 // Other pods may come.
                 false => self.begin_decision(unit, &workload),
             };

@@ -259,8 +259,11 @@ impl Controller {
             if workloads.is_empty() {
                 self.forget(unit);
             }
-            return self.follow_unmanaged(unit, &workloads);
+            return self.follow_unmanaged(unit, uid, &workloads);
         };
+        let counting =
+            if self.is_elastic(&job) { &workloads[..] } else { &workloads[..workloads.len().min(1)] };
+        counting.iter().for_each(|one| self.forgive(unit, one));
         if self.is_elastic(&job) {
             workloads.sort_by_key(|one| {
                 let metadata = &one.metadata;
@@ -290,13 +293,21 @@ impl Controller {
     }
 
     /// Goes on with the Workloads of a job that is gone, or is not managed any more.
-    fn follow_unmanaged(&mut self, unit: &Unit, workloads: &[Workload]) {
+    fn follow_unmanaged(&mut self, unit: &Unit, job: &Uid, workloads: &[Workload]) {
         for workload in workloads {
-            let words = "its job is gone, or is not managed";
-            if self.without_job(unit, workload, true) || self.admit_nothing(unit, workload, words) {
+            if self.without_job(unit, workload, true) {
                 return;
             }
-            self.begin_decision(unit, workload);
+            // One that was never seen may be about to be: then everything is carried out.
+            if self.world.stored_job(job).is_none() && !self.world.has_lost_owner(workload) {
+                continue;
+            }
+            if self.admit_nothing(unit, workload, "its job is gone, or is not managed") {
+                return;
+            }
+            if !workload.holds(tokens::QUOTA_RESERVED) {
+                self.begin_decision(unit, workload);
+            }
             if self.busy.contains_key(unit) {
                 return;
             }
@@ -366,8 +377,28 @@ impl Controller {
         if self.begin_leave(unit, None, Some(workload)) {
             return true;
         }
-        self.refuse_decision(unit, workload, words);
+        self.refuse_meanwhile(unit, workload, words);
         self.busy.contains_key(unit)
+    }
+
+    /// Refuses what is decided of a Workload until it is followed again.
+    pub(super) fn refuse_meanwhile(&mut self, unit: &Unit, workload: &Workload, words: &str) {
+        let uid = input::uid(&workload.metadata);
+        if self.reserves.contains_key(&uid) {
+            self.unfollowed.insert(uid);
+            // There may be quota for others.
+            self.due.insert((self.ctx.clock.monotonic(), unit.clone()));
+        }
+        self.refuse_decision(unit, workload, words);
+    }
+
+    /// What was refused as long as nobody followed a Workload may be decided again.
+    pub(super) fn forgive(&mut self, unit: &Unit, workload: &Workload) {
+        let uid = input::uid(&workload.metadata);
+        if self.unfollowed.remove(&uid) {
+            self.engine.forgive(&uid);
+            self.due.insert((self.ctx.clock.monotonic(), unit.clone()));
+        }
     }
 
     /// The next step of a job and the Workload that counts for it.

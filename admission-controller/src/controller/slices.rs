@@ -204,7 +204,9 @@ impl Controller {
         let name = body["metadata"]["name"].as_str();
         let is_spent = |one: &&Workload| one.holds(tokens::FINISHED) && one.metadata.name.as_deref() == name;
         match workloads.iter().find(is_spent) {
-            Some(spent) if self.is_refused(unit, &self.versions_of(unit, spent)) => {}
+            Some(spent) if self.is_refused(unit, &self.versions_of(unit, spent)) => {
+                self.decide_slices(unit, &[slice], None);
+            }
             Some(spent) => self.delete_workload(unit, spent),
             None => self.create_workload(unit, job, body),
         }

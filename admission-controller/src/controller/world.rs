@@ -502,9 +502,11 @@ impl World {
             Delta::Upsert(uid) => {
                 let Some(view) = self.namespaces.get(&uid) else { return };
                 let (name, labels) = (name(&view.metadata), view.metadata.labels.clone());
-                let is_new = self.namespaces_by_name.get(&name).is_none() && self.namespaces.is_synced();
+                let is_new = self.namespaces_by_name.get(&name).is_none();
                 self.namespaces_by_name.insert(Arc::clone(&name), uid);
-                if self.tell_namespace(&name) || (is_new && self.is_selected(&name)) {
+                let news = self.tell_namespace(&name) || (is_new && self.is_selected(&name));
+                // Whoever begins looks at all jobs when all lists are there.
+                if news && self.namespaces.is_synced() {
                     self.jobs_dirty_in(&name);
                 }
                 engine.apply(Event::Namespace(name, labels.unwrap_or_default()));

@@ -62,7 +62,10 @@ pub(super) enum Action {
     /// Get the object and tell [`State::read`].
     Read,
     /// Create the object with this holder, then tell [`State::wrote`].
-    Create,
+    Create {
+        /// The value of `spec.leaseTransitions` to write.
+        transitions: i32,
+    },
     /// Patch the object in exactly this version, then tell [`State::wrote`].
     Write {
         /// The object's uid.
@@ -103,7 +106,9 @@ pub(super) struct State {
     /// the lease again, as another term, before it writes.
     lapsed: bool,
     /// `spec.leaseTransitions` when the record was seen last.
-    transitions: i32,
+    transitions: Option<i32>,
+    /// Whether another held it then.
+    is_anothers: bool,
     not_before: Duration,
 }
 
@@ -130,7 +135,8 @@ impl State {
             claimed: None,
             renewed: None,
             lapsed: false,
-            transitions: 0,
+            transitions: None,
+            is_anothers: false,
             not_before: Duration::ZERO,
         }
     }
@@ -143,7 +149,7 @@ impl State {
         match &self.seen {
             Seen::Unknown => Action::Read,
             Seen::Absent { free_from } if now < *free_from => Action::Read,
-            Seen::Absent { .. } => Action::Create,
+            Seen::Absent { .. } => Action::Create { transitions: self.transitions.map_or(0, next_term) },
             Seen::Record { record, since } => {
                 let ours = self.renewed.is_some();
                 let anew = !ours || self.lapsed || self.has_run_out(now);
@@ -151,7 +157,7 @@ impl State {
                     Action::Write {
                         uid: record.uid.clone(),
                         version: record.version.clone(),
-                        transitions: record.transitions.saturating_add(i32::from(anew)),
+                        transitions: if anew { next_term(record.transitions) } else { record.transitions },
                         acquire: anew,
                     }
                 } else {
@@ -191,7 +197,7 @@ impl State {
     pub(super) fn wrote(&mut self, started: Duration, now: Duration, outcome: Outcome) {
         match outcome {
             Outcome::Done(record) => {
-                let is_same_term = record.transitions == self.transitions;
+                let is_same_term = self.transitions == Some(record.transitions);
                 self.lapsed = is_same_term && (self.lapsed || self.has_run_out(now));
                 self.renewed = Some(started);
                 self.claimed = None;
@@ -228,7 +234,7 @@ impl State {
 
     /// `spec.leaseTransitions` while this process holds the lease: grows with each change of holder.
     pub(super) fn transitions(&self) -> Option<i32> {
-        self.renewed.and(Some(self.transitions))
+        self.renewed.and(self.transitions)
     }
 
     /// The version to write a release over, if this process holds the lease for certain.
@@ -242,10 +248,8 @@ impl State {
     /// The object is not there: somebody deleted it, perhaps under its holder, which learns of that with its next renewal.
     fn gone(&mut self, now: Duration) {
         let free_from = match &self.seen {
-            Seen::Record { record, .. } if !record.holder.is_empty() && record.holder != self.me => {
-                now + record.duration.max(self.terms.duration) + self.terms.request_timeout
-            }
             Seen::Absent { free_from } => *free_from,
+            _ if self.is_anothers => now + self.terms.duration + self.terms.request_timeout,
             Seen::Record { .. } | Seen::Unknown => Duration::ZERO,
         };
         self.seen = Seen::Absent { free_from };
@@ -261,7 +265,8 @@ impl State {
             Seen::Record { record: before, since } if before.version == record.version => *since,
             _ => now,
         };
-        self.transitions = record.transitions;
+        self.transitions = Some(record.transitions);
+        self.is_anothers = !record.holder.is_empty() && record.holder != self.me;
         self.seen = Seen::Record { record, since };
     }
 
@@ -272,6 +277,11 @@ impl State {
         }
         since + record.duration.max(self.terms.duration) + self.terms.request_timeout
     }
+}
+
+/// Whoever compares terms only asks whether it is another.
+fn next_term(transitions: i32) -> i32 {
+    transitions.checked_add(1).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -296,6 +296,18 @@ async fn what_was_told_to_be_gone_is_listed_again() {
     assert_eq!(told(&mut stream, 3).await, ["restarted", "+a", "synced"]);
 }
 
+/// It comes or goes on several API servers.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_listed_and_not_watched_is_asked_for_at_leisure() {
+    let answers = (0..40).map(|index| if index % 2 == 0 { list(5, "", &[]) } else { Answer::Status(404) });
+    let (ctx, asked) = server(answers.collect());
+    let api: Api<ConfigMap> = Api::all(ctx.clients.watch.clone());
+    let mut stream = Box::pin(Watch::new(&ctx, api, Config::default()).optional().stream());
+    let _ended = tokio::time::timeout(Duration::from_secs(5), told(&mut stream, 200)).await;
+    let asked = asked.lock().unwrap().len();
+    assert!(asked < 20, "{asked}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_served_is_an_empty_list_until_it_is() {
     let answers = || vec![Answer::Status(404), Answer::Status(404), list(5, "", &[object("a", 1)])];

@@ -182,7 +182,7 @@ impl World {
         (self.manages(namespace, job.queue()) || known()) && self.standing(&job.metadata) == Standing::Own
     }
 
-    pub(super) fn stored_job(&self, uid: &Uid) -> Option<&StoredJob> {
+    pub(in crate::controller) fn stored_job(&self, uid: &Uid) -> Option<&StoredJob> {
         self.jobs.get(self.kind_of_job.get(uid)?)?.get(uid)
     }
 

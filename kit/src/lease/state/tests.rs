@@ -24,7 +24,7 @@ fn the_first_candidate_creates_and_renews() {
     let mut state = State::new("a", Terms::default());
     assert_eq!(state.next(s(0)), Action::Read);
     state.read(s(0), None);
-    assert_eq!(state.next(s(0)), Action::Create);
+    assert_eq!(state.next(s(0)), Action::Create { transitions: 0 });
     state.wrote(s(0), s(1), Outcome::Done(record(1, "a")));
     assert_eq!(
         state.may_write_until(),
@@ -144,11 +144,11 @@ fn commit(store: &mut Option<Record>, next_version: &mut u64, me: &str, action: 
         Answer::Wrote(Outcome::Done(new))
     };
     match (action, store.clone()) {
-        (Action::Create, None) => put(0, store),
+        (Action::Create { transitions }, None) => put(*transitions, store),
         (Action::Write { version, transitions, .. }, Some(current)) if current.version == *version => {
             put(*transitions, store)
         }
-        (Action::Create | Action::Write { .. }, _) => Answer::Wrote(Outcome::Lost),
+        (Action::Create { .. } | Action::Write { .. }, _) => Answer::Wrote(Outcome::Lost),
         (_, current) => Answer::Read(current),
     }
 }
