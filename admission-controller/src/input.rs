@@ -317,6 +317,7 @@ pub fn workload(
         let count = remaining.get(one.name.as_str()).copied().unwrap_or(0);
         pod_sets.push(pod_set(one, count, asked, rules, &mut defects));
     }
+    let is_slice = rules.has_elastic_jobs() && slices::is_slice(view);
     let seldom = input::Seldom {
         updates: updates(view),
         unhealthy_nodes: view.status.unhealthy_nodes.iter().map(|node| node.name.as_str().into()).collect(),
@@ -324,10 +325,8 @@ pub fn workload(
         not_before_ms: not_before(view),
         leave: leave(view, rules),
         replaces: replaces(&view.metadata).filter(|_| rules.has_elastic_jobs()),
-        elastic: rules.has_elastic_jobs() && slices::is_slice(view),
-        slice_of: controller_of(&view.metadata)
-            .filter(|_| slices::is_slice(view))
-            .map(|job| job.uid.as_str().into()),
+        elastic: is_slice,
+        slice_of: controller_of(&view.metadata).filter(|_| is_slice).map(|job| job.uid.as_str().into()),
         allowed_flavors: allowed_flavors(&view.metadata).filter(|_| rules.has_concurrent_admission()),
         gated_by: gated_by(&view.metadata).filter(|_| rules.has_admission_gates()).map(Arc::from),
         kept_out: kept_out(view),

@@ -14,7 +14,7 @@ use crate::decision::Decision;
 use crate::engine::Engine;
 use crate::input::{Admission, Workload};
 use crate::places::{Places, more_than};
-use crate::record::{HoldState, Holding, Record};
+use crate::record::{HoldState, Holding, Phase, Record};
 use crate::tree::{Ledger, NodeId, Usage};
 use crate::uid::Uid;
 use crate::workloads::WorkloadId;
@@ -53,8 +53,8 @@ impl Engine {
     fn may_replace(&self, who: WorkloadId, old: WorkloadId) -> bool {
         let workload = |who| self.workloads.get(who).map(|record| &record.workload);
         let (Some(new), Some(one)) = (workload(who), workload(old)) else { return false };
-        let slice_of = |one: &Workload| one.seldom.slice_of.clone();
-        let are_one_jobs = new.owned && slice_of(new).is_some() && slice_of(new) == slice_of(one);
+        let job = new.seldom.slice_of.as_ref();
+        let are_one_jobs = new.owned && job.is_some() && job == one.seldom.slice_of.as_ref();
         let are_nobodys = !new.owned && !one.owned;
         (are_one_jobs || are_nobodys) && !self.comes_of(old, who)
     }
@@ -83,14 +83,11 @@ impl Engine {
 
     /// Whether another than this one has, or had before it, quota in the place of a slice.
     fn is_preceded(&self, who: WorkloadId, old: WorkloadId, queue: NodeId) -> bool {
+        let Some(uid) = self.workloads.get(who).map(|record| &record.workload.uid) else { return false };
+        let own = self.holding(who).filter(|one| one.queue == queue).map(|one| (one.since_ms, uid));
         // Who leaves has its pods yet.
-        let rank = |next: WorkloadId| {
-            let holding = self.holding(next).filter(|one| one.queue == queue)?;
-            Some((holding.since_ms, &self.workloads.get(next)?.workload.uid))
-        };
-        let own = rank(who);
-        let mut others = self.successors_of(old).filter(|next| *next != who).filter_map(rank);
-        others.any(|other| own.is_none_or(|own| other < own))
+        let mut others = self.in_place_of(old, queue).filter(|(other, _)| *other != uid);
+        others.any(|(other, holding)| own.is_none_or(|own| (holding.since_ms, other) < own))
     }
 
     /// What a workload needs to have this admission: of a slice what it has on top of the one to which it adds, pod set by pod set,
@@ -101,10 +98,11 @@ impl Engine {
         for one in &admission.pod_sets {
             let Some(held) = before.pod_sets.iter().find(|held| held.name == one.name) else { continue };
             for (resource, flavor) in one.flavors.iter() {
+                if held.flavors.get(resource) != Some(flavor) {
+                    continue;
+                }
                 let pair = self.tree.pair(flavor, resource);
-                if let Some(more) =
-                    needed.get_mut(&pair).filter(|_| held.flavors.get(resource) == Some(flavor))
-                {
+                if let Some(more) = needed.get_mut(&pair) {
                     *more = more.saturating_sub(held.usage.get(resource).copied().unwrap_or(0));
                 }
             }
@@ -124,8 +122,17 @@ impl Engine {
             return false;
         }
         let Some(queue) = self.holding(who).map(|holding| holding.queue) else { return false };
-        let mut successors = self.successors_of(who).filter_map(|next| self.holding(next));
-        successors.any(|holding| !holding.is_leaving() && holding.queue == queue)
+        self.in_place_of(who, queue).any(|(_, holding)| !holding.is_leaving())
+    }
+
+    /// Who has quota of this queue in the place of a slice, and which.
+    fn in_place_of(&self, slice: WorkloadId, queue: NodeId) -> impl Iterator<Item = (&Uid, &Holding)> {
+        let holders = self.successors_of(slice).filter_map(|next| self.workloads.get(next));
+        let held = holders.filter_map(|record| match &record.phase {
+            Phase::Holding(holding) => Some((&record.workload.uid, &**holding)),
+            _ => None,
+        });
+        held.filter(move |(_, holding)| holding.queue == queue)
     }
 
     /// Who may take the place of this one.
@@ -261,17 +268,14 @@ impl Engine {
         let who = self.workloads.id(slice)?;
         let assumed = |holding: &&Holding| matches!(holding.state, HoldState::Assumed(_));
         let queue = self.holding(who).filter(|holding| !assumed(holding))?.queue;
-        let confirmed = self.successors_of(who).filter_map(|next| {
-            let holding = self.holding(next)?;
-            let stays = holding.state == HoldState::Confirmed && holding.queue == queue;
-            stays.then_some((holding.since_ms, &self.workloads.get(next)?.workload.uid))
-        });
-        confirmed.min().map(|(_, uid)| uid)
+        let holders = self.in_place_of(who, queue);
+        let confirmed = holders.filter(|(_, holding)| holding.state == HoldState::Confirmed);
+        confirmed.map(|(uid, holding)| (holding.since_ms, uid)).min().map(|(_, uid)| uid)
     }
 
     fn set_usage(&mut self, who: WorkloadId, usage: Usage) {
         if let Some(record) = self.workloads.get_mut(who)
-            && let crate::record::Phase::Holding(holding) = &mut record.phase
+            && let Phase::Holding(holding) = &mut record.phase
         {
             holding.usage = Arc::new(usage);
         }

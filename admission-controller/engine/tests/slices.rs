@@ -84,9 +84,7 @@ fn only_one_slice_adds_to_another() {
         world.put(slice("small", 6, None));
         world.settle();
         world.put(slice("first", 8, Some("small")));
-        for decision in world.engine.decide(1_000) {
-            world.carry_out(decision);
-        }
+        world.decide(1_000);
         if restarted {
             let seen = ["first", "small"].map(|uid| world.workloads[&Uid::from(uid)].clone());
             world = one_queue(10);
@@ -123,18 +121,14 @@ fn a_slice_does_not_add_to_what_another_that_leaves_has_taken_over() {
     world.put(slice("small", 6, None));
     world.settle();
     world.put(slice("first", 8, Some("small")));
-    for decision in world.engine.decide(1_000) {
-        world.carry_out(decision);
-    }
+    world.decide(1_000);
     let mut first = world.workloads[&Uid::from("first")].clone();
     let Standing::Reserved { evicted, .. } = &mut first.standing else { panic!("{first:?}") };
     *evicted = true;
     first.active = false;
     world.put(first);
     world.put(slice("second", 8, Some("small")));
-    for decision in world.engine.decide(2_000) {
-        world.carry_out(decision);
-    }
+    world.decide(2_000);
     assert!(!world.is_admitted("second"));
     assert!(held(&world) <= 14, "six, and eight of what leaves, which may run beside: {}", held(&world));
     world.standing("first", Standing::Pending);
@@ -198,9 +192,7 @@ fn what_a_slice_has_of_another_flavor_is_counted_whole() {
     for uid in ["z", "b"] {
         world.put(Workload { queued_at_ms: i64::from(uid == "b"), ..slice(uid, 8, Some("small")) });
     }
-    for decision in world.engine.decide(1_000) {
-        world.carry_out(decision);
-    }
+    world.decide(1_000);
     let of_flavor = |world: &World, flavor: &str| {
         let report = world.engine.cluster_queue_report(&"cq".into()).unwrap();
         let of_one = report.reservation.iter().filter(|one| one.flavor.to_string() == flavor);
@@ -278,9 +270,7 @@ fn after_a_restart_no_pod_is_counted_twice_and_the_replaced_slice_ends() {
         before.put(slice("small", 6, None));
         before.settle();
         before.put(slice("large", 10, Some("small")));
-        for decision in before.engine.decide(1_000) {
-            before.carry_out(decision);
-        }
+        before.decide(1_000);
         // Both have quota; whoever should have finished the small one is gone.
         let mut world = one_queue(10);
         for uid in order {
@@ -379,9 +369,7 @@ fn a_slice_without_a_set_that_its_predecessor_had_adds_to_the_others() {
 fn a_slice_in_whose_place_another_has_quota_is_no_victim() {
     let mut world = lent(Settings::default());
     world.put(of_queue("a", slice("large", 7, Some("small"))));
-    for decision in world.engine.decide(1_000) {
-        world.carry_out(decision);
-    }
+    world.decide(1_000);
     // That the first has ended is not seen before somebody wants its quota back.
     let large = world.workloads[&Uid::from("large")].clone();
     assert!(matches!(large.standing, Standing::Reserved { .. }), "{large:?}");

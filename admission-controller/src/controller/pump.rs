@@ -261,10 +261,11 @@ impl Controller {
             }
             return self.follow_unmanaged(unit, uid, &workloads);
         };
-        let counting =
-            if self.is_elastic(&job) { &workloads[..] } else { &workloads[..workloads.len().min(1)] };
-        counting.iter().for_each(|one| self.forgive(unit, one));
-        if self.is_elastic(&job) {
+        let is_elastic = self.is_elastic(&job);
+        // Copies of the one that counts are not followed.
+        let followed = if is_elastic { workloads.len() } else { 1 };
+        workloads.iter().take(followed).for_each(|one| self.forgive(unit, one));
+        if is_elastic {
             workloads.sort_by_key(|one| {
                 let metadata = &one.metadata;
                 let stays = metadata.deletion_timestamp.is_none();
@@ -394,6 +395,9 @@ impl Controller {
 
     /// What was refused as long as nobody followed a Workload may be decided again.
     pub(super) fn forgive(&mut self, unit: &Unit, workload: &Workload) {
+        if self.unfollowed.is_empty() {
+            return;
+        }
         let uid = input::uid(&workload.metadata);
         if self.unfollowed.remove(&uid) {
             self.engine.forgive(&uid);

@@ -191,6 +191,13 @@ impl World {
         self.engine.audit().unwrap();
     }
 
+    /// What is decided at this time, in milliseconds, carried out.
+    pub fn decide(&mut self, now_ms: i64) {
+        for decision in self.engine.decide(now_ms) {
+            self.carry_out(decision);
+        }
+    }
+
     /// Decides and writes until nothing is left to do.
     pub fn settle(&mut self) {
         self.settle_at(1_000);
