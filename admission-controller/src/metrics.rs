@@ -170,8 +170,14 @@ impl QueueMetrics {
     }
 
     /// A LocalQueue is gone or is not to be shown, and its series with it.
-    fn forget_local_queue(&self, key: &LocalQueueKey) {
+    pub fn forget_local_queue(&self, key: &LocalQueueKey) {
         self.forget(Owner::LocalQueue, &[&key.name, &key.namespace]);
+    }
+
+    /// A Cohort is gone, and its series with it, but for what the queues come to that name it still.
+    pub fn forget_cohort(&self, name: &CohortName) {
+        self.forget(Owner::Cohort, &[name.as_str()]);
+        self.tell_sums(name);
     }
 
     fn forget(&self, owner: Owner, names: &[&str]) {

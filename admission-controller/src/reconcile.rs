@@ -542,7 +542,11 @@ pub fn next_without_job(workload: &Workload, controlled: bool, elsewhere: bool, 
 
 /// Whether a Workload was made for a job, and is owned by nobody any more.
 pub(crate) fn is_orphan(workload: &Workload) -> bool {
-    let labels = workload.metadata.labels.as_ref();
-    let job = labels.and_then(|labels| labels.get(kueue::JOB_UID)).filter(|job| !job.is_empty());
-    job.is_some() && workload.metadata.owner_references.iter().flatten().next().is_none()
+    job_uid(workload).is_some() && workload.metadata.owner_references.iter().flatten().next().is_none()
+}
+
+/// The job that a Workload was made for, by its label.
+pub(crate) fn job_uid(workload: &Workload) -> Option<&str> {
+    let uid = workload.metadata.labels.as_ref()?.get(kueue::JOB_UID)?;
+    (!uid.is_empty()).then_some(uid.as_str())
 }

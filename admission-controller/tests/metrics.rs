@@ -67,6 +67,45 @@ async fn queues_and_workloads_are_counted_by_kueues_names() {
     assert_eq!(left().await, Vec::<String>::new());
 }
 
+/// As in Kueue, whose counters begin anew with each of them.
+#[tokio::test(start_paused = true)]
+async fn a_queue_made_again_at_once_is_counted_from_the_beginning() {
+    let world = World::new(false).await;
+    let quota = || json!({ "nominalQuota": 2 });
+    world.queue("a", "pool", quota(), json!({})).await;
+    let pool = || json!({ "metadata": { "name": "pool" }, "spec": {} });
+    world.create("kueue.x-k8s.io", "cohorts", pool()).await;
+    world.start("layer1");
+    world.pytorch("first", "a", 2).await;
+    world.settle().await;
+    let counted = async || -> Vec<String> {
+        let text = world.metrics().await;
+        let of_these = ["kueue_admitted_workloads_total", "kueue_cohort_subtree_admitted_workloads_total"];
+        let lines = text.lines().filter(|line| of_these.iter().any(|name| line.starts_with(name)));
+        lines.filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect()
+    };
+    assert_eq!(counted().await, ["1", "1"]);
+    let job = GroupResource::new("kubeflow.org", "pytorchjobs");
+    world.cluster.store("user").delete(&job, "team", "first", Default::default()).await.unwrap();
+    world.settle().await;
+    for (resource, namespace, name) in
+        [("localqueues", "team", "a"), ("clusterqueues", "", "a"), ("cohorts", "", "pool")]
+    {
+        let id = GroupResource::new("kueue.x-k8s.io", resource);
+        world.cluster.store("user").delete(&id, namespace, name, Default::default()).await.unwrap();
+    }
+    while world.get("kueue.x-k8s.io", "clusterqueues", "a").is_some() {
+        world.sleep(Duration::from_millis(10)).await;
+    }
+    world.queue("a", "pool", quota(), json!({})).await;
+    world.create("kueue.x-k8s.io", "cohorts", pool()).await;
+    world.settle().await;
+    assert_eq!(counted().await, Vec::<String>::new());
+    world.pytorch("second", "a", 2).await;
+    world.settle().await;
+    assert_eq!(counted().await, ["1", "1"]);
+}
+
 /// As in Kueue: it is as if it was not there, but for what it uses and its status.
 #[tokio::test(start_paused = true)]
 async fn nobody_is_counted_in_a_local_queue_that_is_stopped() {

@@ -64,6 +64,19 @@ async fn a_workload_of_a_job_that_is_managed_elsewhere_is_decided_about() {
         let low = world.workload_named("low").unwrap();
         assert!(low["status"]["conditions"].to_string().contains("Preempted"), "{external}: {low}");
         assert!(!is_admitted(&world, "high"), "whoever stops the job gives its quota back");
+        // By server-side apply, which cannot take away what another manager wrote.
+        world
+            .update(GROUP, "workloads", "low", true, |low| {
+                let conditions = low["status"]["conditions"].as_array_mut().into_iter().flatten();
+                for condition in conditions.filter(|one| one["type"] == "QuotaReserved") {
+                    condition["status"] = json!("False");
+                    condition["reason"] = json!("PendingEvaluation");
+                }
+            })
+            .await;
+        world.settle().await;
+        assert!(is_admitted(&world, "high"));
+        assert_eq!(world.workload_named("low").unwrap()["status"]["admission"], Value::Null);
     }
 }
 

@@ -71,6 +71,11 @@ pub enum TlsError {
         /// Why.
         source: WriteError,
     },
+    /// The Secret's namespace is not there.
+    #[error(
+        "Secret {0}: there is no such namespace; create it, or name in `namespace` of the configuration the one with the Service"
+    )]
+    NoNamespace(String),
     /// No certificate can be made.
     #[error("a certificate cannot be made: {0}")]
     Make(#[from] rcgen::Error),
@@ -188,6 +193,10 @@ impl Keeper {
                 Ok(_) => {
                     tracing::info!(secret = self.settings.secret, "a new certificate was stored");
                     return self.serve(&generations, now);
+                }
+                // What is created has nothing else to miss.
+                Err(WriteError::Gone) if secret.is_none() => {
+                    return Err(TlsError::NoNamespace(self.named()));
                 }
                 Err(WriteError::Conflict(_) | WriteError::Gone) => {}
                 Err(source) => return Err(TlsError::Write { secret: self.named(), source }),

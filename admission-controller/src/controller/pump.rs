@@ -583,8 +583,11 @@ impl Controller {
         }
         let preemptor = evict.preemptor.as_ref().map(|uid| {
             let view = self.world.workloads.get(uid);
-            let job = view.as_ref().and_then(|view| controller_of(&view.metadata));
-            (uid.to_string(), job.map_or_else(|| "UNKNOWN".to_owned(), |owner| owner.uid.clone()))
+            let job = view.as_ref().and_then(|view| {
+                let owner = || controller_of(&view.metadata).map(|owner| owner.uid.as_str());
+                reconcile::job_uid(view).or_else(owner)
+            });
+            (uid.to_string(), job.unwrap_or("UNKNOWN").to_owned())
         });
         let preemptor = preemptor.as_ref().map(|(uid, job)| (uid.as_str(), job.as_str()));
         let message = words::eviction(evict.reason, preemptor, (&evict.preemptor_path, &evict.victim_path));
@@ -641,6 +644,11 @@ impl Controller {
 
     /// The admission that was decided, or the reason why there is none.
     pub(super) fn begin_decision(&mut self, unit: &Unit, workload: &Workload) {
+        if let Some(body) = status::without_leftovers(workload)
+            && !self.is_refused(unit, &self.versions_of(unit, workload))
+        {
+            return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
+        }
         if self.begin_reservation(unit, workload) {
             return;
         }

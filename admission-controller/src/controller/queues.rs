@@ -3,21 +3,23 @@
 use crds::view::cluster_queue::ClusterQueue;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kit::patch::{Subresource, Target};
+use kit::watch::Change;
 use kit::writes::Priority;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt};
 use model::ResourceList;
 use model::planted::Bug;
 use quota_engine::{CheckName, ClusterQueueName, ClusterQueueReport, CohortName, FlavorName, LocalQueueKey};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Controller;
+use super::feeds::Seen;
 use super::finalizers;
 use super::pump::{About, Answer, Op, target};
 use super::send::Patch;
 use super::world::Unit;
+use super::{Controller, STATUS_DELAY};
 use crate::metrics::{Owner, Waiting};
-use crate::status;
+use crate::{input, status};
 
 impl Controller {
     /// Writes the finalizer or the status of a queue, whichever is to change first.
@@ -39,6 +41,26 @@ impl Controller {
         }
     }
 
+    /// The series of a queue or cohort go with it. Who looks only later finds another of its name perhaps, made again since.
+    pub(super) fn uncount(&mut self, seen: &Seen) {
+        match seen {
+            Seen::ClusterQueue(Change::Deleted(view)) => {
+                let left = self.counted.queues.forget_cluster_queue(&view.name_any().as_str().into());
+                self.schedule_cohorts(left);
+            }
+            Seen::LocalQueue(Change::Deleted(view)) => {
+                self.counted.queues.forget_local_queue(&input::local_queue(view).key);
+            }
+            Seen::Cohort(Change::Deleted(view)) => {
+                let name = CohortName::from(view.name_any().as_str());
+                self.counted.queues.forget_cohort(&name);
+                // Queues may name it still.
+                self.schedule(Unit::Cohort(name), STATUS_DELAY);
+            }
+            _ => {}
+        }
+    }
+
     fn pump_cluster_queue(&mut self, unit: &Unit, name: &ClusterQueueName) {
         if self.world.cluster_queue(name).is_none() {
             let left = self.counted.queues.forget_cluster_queue(name);
@@ -57,7 +79,7 @@ impl Controller {
             let is_news = is_news(&view.status.conditions, &body);
             self.patch_counts(unit, (api, target), body, is_news, Answer::ClusterQueue);
         } else if self.config.planted.is(Bug::RewriteStatus) {
-            self.schedule(unit.clone(), super::STATUS_DELAY);
+            self.schedule(unit.clone(), STATUS_DELAY);
         }
     }
 
@@ -133,7 +155,7 @@ impl Controller {
 
     fn schedule_cohorts(&mut self, cohorts: impl IntoIterator<Item = CohortName>) {
         for cohort in cohorts {
-            self.schedule(Unit::Cohort(cohort), super::STATUS_DELAY);
+            self.schedule(Unit::Cohort(cohort), STATUS_DELAY);
         }
     }
 

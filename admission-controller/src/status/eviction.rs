@@ -103,6 +103,15 @@ pub fn with_release(mut evicted: Value, view: &Workload, comes_back: bool, now: 
     evicted
 }
 
+/// What is left of a grant that somebody else has withdrawn, taken away: server-side apply, by which controllers made with Kueue's library
+/// do that, leaves what another manager has written. While it is there, no other can be written (`crds::validation`).
+pub fn without_leftovers(view: &Workload) -> Option<Value> {
+    let is_left = view.status.admission.is_some()
+        && !view.holds(tokens::QUOTA_RESERVED)
+        && !view.holds(tokens::FINISHED);
+    is_left.then(|| json!({ "status": { "admission": null } }))
+}
+
 /// How often it was evicted for which reason and cause, with one more.
 fn evictions(view: &Workload, reason: &str, cause: &str) -> Vec<Value> {
     let mut counted = view.status.scheduling_stats.evictions.clone();

@@ -9,6 +9,7 @@ mod workload;
 pub use conditions::{Change, is_said, merged, whole_second};
 pub use eviction::{
     deactivation_target, evicted, forgotten, inactive, put_off, released, with_release, withdrawn,
+    without_leftovers,
 };
 pub use gates::gates;
 pub use queues::{cluster_queue, cohort, is_current, local_queue};

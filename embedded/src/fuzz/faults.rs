@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::checks;
 use super::episode::{Episode, lock, workloads};
 use super::trouble::{ApiTrouble, Trouble, WatchTrouble};
-use super::world::{PROGRAMS, at};
+use super::world::{PROGRAMS, SILENT_WATCHES, at};
 use crate::objects;
 use crate::stack::{NAMESPACE, Program, Replica};
 
@@ -113,7 +113,12 @@ impl Episode {
                     _ => Aim::default(),
                 };
                 for program in PROGRAMS {
-                    self.stack.cluster.faults().add_watch(aim.clone().by(program), ALWAYS, 4, fault);
+                    self.stack.cluster.faults().add_watch(
+                        aim.clone().by(program),
+                        ALWAYS,
+                        SILENT_WATCHES,
+                        fault,
+                    );
                 }
             }
             Trouble::Crash { program, after_writes, applied, away } => {

@@ -11,6 +11,12 @@ use serde_json::Value;
 /// and a request may be under way for as long again.
 pub const GRACE: i64 = 30_000;
 
+/// So often a program's watches fall silent in one disturbance, the same one over again if it comes to that.
+pub const SILENT_WATCHES: u64 = 4;
+
+/// How long a program may miss what watches tell that have fallen silent, in milliseconds: it takes 90 s to give one up.
+pub const SILENCE: i64 = 90_000 * SILENT_WATCHES as i64;
+
 /// A stored version of an object, shared with the cluster.
 #[derive(Clone, Debug)]
 pub struct Shared(pub Arc<Object>);

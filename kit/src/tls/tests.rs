@@ -12,7 +12,7 @@ use super::*;
 use crate::http::{Listen, publish};
 use crate::test_support::context_with;
 
-/// A server that keeps one Secret.
+/// A server that keeps one Secret, and does not have the namespace `nowhere`.
 fn client(store: &Arc<Mutex<Option<Value>>>) -> kube::Client {
     let store = store.clone();
     let service = tower::service_fn(move |request: ::http::Request<Body>| {
@@ -26,6 +26,9 @@ fn client(store: &Arc<Mutex<Option<Value>>>) -> kube::Client {
             let (code, answer) = match (head.method.as_str(), store.clone(), body) {
                 ("GET", Some(secret), _) => (200, secret),
                 ("GET", None, _) => (404, json!({"kind": "Status", "code": 404})),
+                ("POST", ..) if head.uri.path().contains("/nowhere/") => {
+                    (404, json!({"kind": "Status", "code": 404}))
+                }
                 ("POST", None, Some(mut secret)) => {
                     secret["metadata"]["resourceVersion"] = json!("1");
                     secret["metadata"]["uid"] = json!("u");
@@ -105,6 +108,21 @@ async fn replicas_share_one_secret_and_serve_what_the_bundle_trusts() {
     assert!(ask(address, &bundle, "other.ns.svc").await.is_err());
     ctx.tasks.stop();
     ctx.tasks.ended().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_not_there_is_named() {
+    let ctx = context_with(client(&Arc::default()));
+    let settings = Settings { namespace: "nowhere".into(), ..settings() };
+    let mut keeper = Keeper {
+        api: Api::namespaced(ctx.clients.write.clone(), &settings.namespace),
+        ctx,
+        settings,
+        served: Arc::new(Served(RwLock::default())),
+        publish: watch::channel(String::new()).0,
+    };
+    let error = keeper.refresh().await.unwrap_err();
+    assert!(matches!(&error, TlsError::NoNamespace(secret) if secret == "nowhere/cert"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

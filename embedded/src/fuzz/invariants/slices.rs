@@ -7,7 +7,7 @@ use super::liveness::{Activity, age, asks, has_ended, managed_jobs};
 use super::pods::is_gated;
 use super::quota::held;
 use crate::fuzz::world::{
-    GRACE, POD_SET, Shared, WORKLOADS, World, Write, at, holds, is_over, items, key, text, uid,
+    GRACE, POD_SET, SILENCE, Shared, WORKLOADS, World, Write, at, holds, is_over, items, key, text, uid,
 };
 
 /// The annotation of elastic jobs and of their slices, and the gate of their pods.
@@ -131,14 +131,19 @@ fn pods_of(slice: &Value, set: &str) -> i64 {
     count("/status/admission/podSetAssignments").map_or(written, |granted| granted.min(written))
 }
 
-/// How many pods a pod's elastic job has quota for, by its slices as they were known of late; none of other pods.
+/// How many pods a pod's elastic job has quota for, by its slices as they may still be known, also to somebody whose watch has fallen
+/// silent; none of other pods.
 pub(super) fn sizes_of_late(world: &World, pod: &Value) -> Vec<i64> {
     let size = |slice: &Shared| {
         items(slice, "/spec/podSets").map(|set| pods_of(slice, text(set, "/name"))).sum::<i64>()
     };
-    let slice = world.workload_of_pod(pod).filter(|one| is_elastic(one));
-    let slices = slice.map(|one| admitted_of_late(world, owner(one))).unwrap_or_default();
-    slices.into_iter().map(size).collect()
+    let Some(slice) = world.workload_of_pod(pod).filter(|one| is_elastic(one)) else { return Vec::new() };
+    let replaced = |one: &&Shared| {
+        let over = world.turned(one, "Finished").filter(|_| holds(one, "Finished"));
+        is_elastic(one) && over.is_some_and(|since| world.now - since <= SILENCE)
+    };
+    let replaced = world.workloads_of_owner(owner(slice)).filter(replaced);
+    admitted_of_late(world, owner(slice)).into_iter().chain(replaced).map(size).collect()
 }
 
 fn is_of(pod: &Value, job: &Value) -> bool {
@@ -415,6 +420,27 @@ pub(super) mod tests {
             objects.push((JOBS, job(3, false)));
             let judged = one_describes_the_job(&world(&objects), &Activity::default());
             assert_eq!(judged.is_ok(), is_fine, "{slices:?}");
+        }
+    }
+
+    #[test]
+    fn whose_watch_is_silent_knows_the_slice_before_for_a_while() {
+        for (later, sizes) in [(SILENCE, vec![3, 1]), (SILENCE + 1, vec![3])] {
+            let mut world = world(&[(JOBS, job(3, false)), (WORKLOADS, slice("a", 1, "", HELD))]);
+            world.apply(&write(0, WORKLOADS, None, slice("b", 3, "a", HELD)));
+            world.apply(&write(
+                1,
+                WORKLOADS,
+                Some(slice("a", 1, "", HELD)),
+                slice("a", 1, "", &["Admitted", "Finished"]),
+            ));
+            world.now = 1 + later;
+            let mut pod = pod("p", false);
+            pod["metadata"]["ownerReferences"] =
+                json!([{ "kind": "Job", "name": "j", "uid": "j", "controller": true }]);
+            let mut known = sizes_of_late(&world, &pod);
+            known.sort_unstable_by(|a, b| b.cmp(a));
+            assert_eq!(known, sizes, "{later}");
         }
     }
 
