@@ -80,7 +80,7 @@ impl Share {
         if self.without_weight {
             return f64::INFINITY;
         }
-        self.numerator as f64 * (SCALE as f64 / self.denominator as f64)
+        (u128::from(self.numerator) * SCALE) as f64 / self.denominator as f64
     }
 }
 
@@ -163,5 +163,14 @@ mod tests {
         assert!(of(0, 1, most) > of(1, most, 1));
         assert!(of(0, 2, 10) > of(0, 1, 10));
         assert_eq!(of(0, 0, 10), share(ONE, &[]));
+    }
+
+    #[test]
+    fn shares_are_told_as_near_as_a_float_comes() {
+        for (borrowed, lendable, told) in
+            [(4, 9, "444.44444444444446"), (6, 9, "666.6666666666666"), (1, 4, "250")]
+        {
+            assert_eq!(share(ONE, &[("cpu", borrowed, lendable)]).exact().to_string(), told);
+        }
     }
 }
