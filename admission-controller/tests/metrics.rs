@@ -12,6 +12,7 @@ use admission_controller::config::{
 };
 use admission_controller::metrics::{ALL, Kind, Metric};
 use cluster_sim::GroupResource;
+use cluster_sim::faults::{Aim, WatchFault};
 use model::quantity::Quantity;
 use serde_json::json;
 use support::World;
@@ -104,6 +105,31 @@ async fn a_queue_made_again_at_once_is_counted_from_the_beginning() {
     world.pytorch("second", "a", 2).await;
     world.settle().await;
     assert_eq!(counted().await, ["1", "1"]);
+}
+
+/// The list that follows tells of another cohort with the same name.
+#[tokio::test(start_paused = true)]
+async fn a_cohort_made_again_while_its_watch_is_away_is_counted_from_the_beginning() {
+    let world = World::new(false).await;
+    world.queue("a", "pool", json!({ "nominalQuota": 4 }), json!({})).await;
+    let pool = || json!({ "metadata": { "name": "pool" }, "spec": {} });
+    world.create("kueue.x-k8s.io", "cohorts", pool()).await;
+    world.start("layer1");
+    world.pytorch("first", "a", 2).await;
+    world.settle().await;
+    let count = "kueue_cohort_subtree_admitted_workloads_total";
+    let active = r#"kueue_cohort_subtree_admitted_active_workloads{cohort="pool",replica_role="leader"} 1"#;
+    let text = world.metrics().await;
+    assert!(text.contains(&format!("{count}{{")) && text.contains(active), "{text}");
+    let id = GroupResource::new("kueue.x-k8s.io", "cohorts");
+    let aim = Aim::default().on(id.clone());
+    world.cluster.faults().add_watch(aim, 1_000_000, 1, WatchFault::Expire);
+    world.cluster.compact();
+    world.cluster.store("user").delete(&id, "", "pool", Default::default()).await.unwrap();
+    world.create("kueue.x-k8s.io", "cohorts", pool()).await;
+    world.settle().await;
+    let text = world.metrics().await;
+    assert!(!text.contains(&format!("{count}{{")) && text.contains(active), "{text}");
 }
 
 /// As in Kueue: it is as if it was not there, but for what it uses and its status.

@@ -364,8 +364,10 @@ impl Controller {
             Seen::Workload(Change::Deleted(view)) => Some(crate::input::uid(&view.metadata)),
             _ => None,
         };
-        self.uncount(&seen);
         self.world.take(&mut self.engine, seen);
+        for unit in std::mem::take(&mut self.world.gone_queues) {
+            self.uncount(unit);
+        }
         // Nothing of it is to be carried out any more.
         if let Some(uid) = gone.filter(|uid| self.world.workloads.get(uid).is_none()) {
             self.reserves.remove(&uid);

@@ -3,23 +3,21 @@
 use crds::view::cluster_queue::ClusterQueue;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kit::patch::{Subresource, Target};
-use kit::watch::Change;
 use kit::writes::Priority;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, Resource};
 use model::ResourceList;
 use model::planted::Bug;
 use quota_engine::{CheckName, ClusterQueueName, ClusterQueueReport, CohortName, FlavorName, LocalQueueKey};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::feeds::Seen;
 use super::finalizers;
 use super::pump::{About, Answer, Op, target};
 use super::send::Patch;
 use super::world::Unit;
 use super::{Controller, STATUS_DELAY};
 use crate::metrics::{Owner, Waiting};
-use crate::{input, status};
+use crate::status;
 
 impl Controller {
     /// Writes the finalizer or the status of a queue, whichever is to change first.
@@ -41,24 +39,19 @@ impl Controller {
         }
     }
 
-    /// The series of a queue or cohort go with it. Who looks only later finds another of its name perhaps, made again since.
-    pub(super) fn uncount(&mut self, seen: &Seen) {
-        match seen {
-            Seen::ClusterQueue(Change::Deleted(view)) => {
-                let left = self.counted.queues.forget_cluster_queue(&view.name_any().as_str().into());
+    /// The series of a queue or cohort go with it. Who looks only later finds another of its name perhaps, made again since; what is to
+    /// be told of that, or of queues that name a cohort still, is told with its next status.
+    pub(super) fn uncount(&mut self, unit: Unit) {
+        match &unit {
+            Unit::ClusterQueue(name) => {
+                let left = self.counted.queues.forget_cluster_queue(name);
                 self.schedule_cohorts(left);
             }
-            Seen::LocalQueue(Change::Deleted(view)) => {
-                self.counted.queues.forget_local_queue(&input::local_queue(view).key);
-            }
-            Seen::Cohort(Change::Deleted(view)) => {
-                let name = CohortName::from(view.name_any().as_str());
-                self.counted.queues.forget_cohort(&name);
-                // Queues may name it still.
-                self.schedule(Unit::Cohort(name), STATUS_DELAY);
-            }
+            Unit::LocalQueue(key) => self.counted.queues.forget_local_queue(key),
+            Unit::Cohort(name) => self.counted.queues.forget_cohort(name),
             _ => {}
         }
+        self.schedule(unit, STATUS_DELAY);
     }
 
     fn pump_cluster_queue(&mut self, unit: &Unit, name: &ClusterQueueName) {

@@ -125,6 +125,8 @@ pub(crate) struct World {
     pub(super) priorities: Priorities,
     /// Units that something happened to.
     pub(super) dirty: BTreeSet<Unit>,
+    /// Queues and cohorts that are gone, be it that another has their name by now.
+    pub(super) gone_queues: Vec<Unit>,
     /// Workloads whose WorkloadPriorityClass is worth something else since they were looked at.
     pub(super) revalued: BTreeSet<Uid>,
     /// Cohorts that were made or changed, and nothing was said about since.

@@ -41,6 +41,7 @@ impl World {
                 if self.cohorts_by_name.remove(&name, &uid) {
                     self.dirty.insert(Unit::Cohort(name.clone()));
                 }
+                self.gone_queues.push(Unit::Cohort(name.clone()));
                 engine.apply(Event::CohortGone(name, uid));
             }
         }
@@ -115,6 +116,7 @@ impl World {
                 let uid = input::uid(&view.metadata);
                 let name = ClusterQueueName::from(view.metadata.name.as_deref().unwrap_or_default());
                 let is_free = self.queues_by_name.remove(&name, &uid);
+                self.gone_queues.push(Unit::ClusterQueue(name.clone()));
                 engine.apply(Event::ClusterQueueGone(name.clone(), uid));
                 if is_free {
                     self.check_rules_changed(name, Vec::new());
@@ -203,6 +205,7 @@ impl World {
             Delta::Gone(view) => {
                 let (uid, key) = (input::uid(&view.metadata), input::local_queue_key(&view.metadata));
                 self.local_queues_by_key.remove(&key, &uid);
+                self.gone_queues.push(Unit::LocalQueue(key.clone().into()));
                 self.tell_default_queue(&key);
                 engine.apply(Event::LocalQueueGone(key, uid));
             }
