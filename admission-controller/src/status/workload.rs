@@ -282,6 +282,13 @@ fn is_over(end: &str, waits: &PendingReason) -> bool {
     }
 }
 
+/// Whether it waits for something else than the end of its back-off, of whose condition somebody else may have said what there is to say.
+fn is_backoff_over(view: &Workload, waits: &PendingReason, now: Timestamp) -> bool {
+    let until = view.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
+    let is_off = matches!(waits, PendingReason::Deactivated | PendingReason::PutOff { .. });
+    !is_off && until.is_some_and(|until| until.0 <= now)
+}
+
 /// Whether the status says just that, of the object as it is now.
 fn is_said(view: &Workload, change: &Change) -> bool {
     view.condition(change.kind).is_some_and(|one| {
@@ -345,14 +352,14 @@ pub fn pending(
     let requests = if is_weighed(reason) { requests } else { &[] };
     // They may change without the object: with a LimitRange, a RuntimeClass, the configuration.
     let is_asked = requests.is_empty() || view.status.resource_requests == Some(Requested::of(requests));
-    if is_asked && requeued.is_none() && changes.iter().all(|change| is_said(view, change)) {
+    let is_back = requeued.is_some() || is_backoff_over(view, reason, now);
+    if is_asked && !is_back && changes.iter().all(|change| is_said(view, change)) {
         return None;
     }
-    let is_requeued = requeued.is_some();
     changes.extend(requeued);
     changes.extend(unready(view, waits_for_pods));
     let mut body = patch(view, &changes, now);
-    if is_requeued {
+    if is_back {
         without_backoff(&mut body, view);
     }
     if !requests.is_empty() {
@@ -436,8 +443,28 @@ mod tests {
                 let said = after.true_condition(tokens::REQUEUED).map(|one| one.reason.as_str());
                 assert_eq!(said, is_over.then_some(wanted), "{was} {reason:?}");
                 let left = after.status.requeue_state.unwrap().requeue_at.is_some();
-                assert_eq!(left, !is_over, "{was} {reason:?}");
+                assert_eq!(left, *reason == PendingReason::Deactivated, "{was} {reason:?}");
             }
+        }
+    }
+
+    /// Kueue's integration test `SchedulerWithWaitForPodsReadyNonblockingMode`: whoever gave the quota back said nothing of `Requeued`.
+    #[test]
+    fn a_backoff_that_is_over_is_taken_away_whatever_was_said_of_it() {
+        for (until, reason, wanted) in [
+            ("2025-12-31T23:59:59Z", PendingReason::Behind, true),
+            ("2026-01-01T00:00:00Z", PendingReason::Behind, true),
+            ("2026-01-01T00:00:01Z", PendingReason::Behind, false),
+            ("2025-12-31T23:59:59Z", PendingReason::Deactivated, false),
+            ("2025-12-31T23:59:59Z", PendingReason::PutOff { until_ms: 0 }, false),
+        ] {
+            let mut object = waiting();
+            told(&mut object, &reason, 1);
+            object["status"]["requeueState"] = json!({ "count": 1, "requeueAt": until });
+            assert_eq!(told(&mut object, &reason, 1), wanted, "{until} {reason:?}");
+            let left = read(&object).status.requeue_state.unwrap();
+            assert_eq!(left.requeue_at.is_none(), wanted, "{until} {reason:?}");
+            assert!(!told(&mut object, &reason, 1), "{until} {reason:?}");
         }
     }
 

@@ -3,8 +3,9 @@
 //! Both campaign for Kueue's Lease, so never do both act. While this program leads, what sends requests to Kueue – its webhook
 //! configurations, the conversion of its kinds, its visibility API – sends them here, at the same paths; where they went before
 //! is kept in an annotation. [`hand_back`] undoes it. Kueue's objects themselves (queues, Workloads, their definitions) stay as
-//! they are: both read and write the same.
+//! they are: both read and write the same, and what was written here is Kueue's afterwards.
 
+mod fields;
 mod redirect;
 
 use std::time::Duration;
@@ -37,13 +38,8 @@ enum Problem {
 
 /// Why not everything could be given back.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{failed} of the objects that send requests could not be given back, the last one, {last}; try again"
-)]
-pub struct HandBackError {
-    failed: usize,
-    last: String,
-}
+#[error("{} objects could not be given back, the last one: {}; try again", .0.len(), .0.last().map_or("", String::as_str))]
+pub struct HandBackError(Vec<String>);
 
 /// An object that sends requests, by kind and name.
 type Sender = (ApiResource, String);
@@ -124,28 +120,34 @@ async fn changed(bundle: &mut Option<watch::Receiver<String>>) {
     std::future::pending().await
 }
 
-/// Sends requests to Kueue again, wherever they went before. It writes though it does not lead: an administrator asks for it. A
-/// leader that still runs leaves it at that for ten minutes.
+/// Sends requests to Kueue again, wherever they went before, and has Kueue own what was written to Workloads. It writes though it does
+/// not lead: an administrator asks for it. A leader that still runs leaves it at that for ten minutes, but goes on writing to Workloads:
+/// done again once it has stopped, this reaches those too.
 ///
 /// # Errors
 /// When an object could not be written, or sends its requests to neither.
 pub async fn hand_back(ctx: Context, config: Configuration) -> Result<(), HandBackError> {
     let take_over = config.take_over.clone().unwrap_or_default();
     let ends = Ends::new(&take_over, &config.namespace);
-    let mut failure: Option<HandBackError> = None;
+    let mut failures = Vec::new();
     for sender in senders(&take_over) {
         let now = ctx.clock.now();
         match change_one(&ctx, &sender, |object| ends.given_back(object, now), &|| true).await {
             Ok(true) => tracing::info!(kind = sender.0.kind, name = sender.1, "requests go to Kueue again"),
             Ok(false) | Err(Problem::Write(WriteError::Gone)) => {}
-            Err(problem) => {
-                let failed = failure.map_or(0, |before| before.failed) + 1;
-                let last = format!("{} {}: {problem}", sender.0.kind, sender.1);
-                failure = Some(HandBackError { failed, last });
-            }
+            Err(problem) => failures.push(format!("{} {}: {problem}", sender.0.kind, sender.1)),
         }
     }
-    failure.map_or(Ok(()), Err)
+    // Last, to reach what a leader that still runs writes meanwhile.
+    match fields::give_back(&ctx).await {
+        Ok(outcome) => {
+            tracing::info!(workloads = outcome.done, "what was written to their status is Kueue's");
+            let failed = outcome.failed.into_iter();
+            failures.extend(failed.map(|(name, problem)| format!("Workload {name}: {problem}")));
+        }
+        Err(problem) => failures.push(format!("the list of Workloads: {problem}")),
+    }
+    if failures.is_empty() { Ok(()) } else { Err(HandBackError(failures)) }
 }
 
 /// Whether it was changed; on a conflict what was written meanwhile is looked at once more.

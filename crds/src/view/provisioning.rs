@@ -102,13 +102,15 @@ pub struct TemplateRef {
     pub name: String,
 }
 
-/// `status` of a ProvisioningRequest.
+/// `status` of a ProvisioningRequest. Null is nothing: an autoscaler's definition need not drop it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestStatus {
     /// `conditions`.
+    #[serde(deserialize_with = "model::null_as_default")]
     pub conditions: Vec<Condition>,
     /// `provisioningClassDetails`.
+    #[serde(deserialize_with = "model::null_as_default")]
     pub provisioning_class_details: BTreeMap<String, String>,
 }
 
@@ -122,5 +124,18 @@ view! {
     pub struct WholeWorkload("Workload", crate::names::kueue::GROUP, "v1beta2", "workloads", NamespaceResourceScope) {
         /// `spec`.
         pub spec: Value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn null_is_nothing_in_the_status_of_a_request() {
+        let status = json!({ "conditions": null, "provisioningClassDetails": null });
+        assert_eq!(serde_json::from_value::<RequestStatus>(status).unwrap(), RequestStatus::default());
     }
 }

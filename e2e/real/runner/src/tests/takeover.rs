@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::cluster::{Applier, condition, get, install_definitions, send, wait, yaml_files};
@@ -208,6 +209,9 @@ impl Site {
             .context("v1beta1, converted here")?;
         self.unharmed(&first).await.context("while our program works")?;
         let second = self.seen().await?;
+        let is_new = |uid: &&String| !first.workloads.contains_key(*uid);
+        let admitted_here = second.workloads.keys().find(is_new).context("our program has admitted some")?;
+        ensure!(!self.kueue_could_withdraw(admitted_here).await?, "before it is given back");
 
         kueue.start().await?;
         self.hand_back().await?;
@@ -220,6 +224,10 @@ impl Site {
         self.admitted(QUOTA + 2 * ENDING).await.context("Kueue goes on where our program stopped")?;
         self.finished(&ended).await?;
         self.unharmed(&second).await.context("after Kueue came back")?;
+        ensure!(
+            self.kueue_could_withdraw(admitted_here).await?,
+            "the admission that our program wrote would stay for ever"
+        );
         let hooks = self.get(MUTATING).await?;
         let service = &hooks["webhooks"][0]["clientConfig"]["service"];
         ensure!(service["name"] == kueue::SERVICE && service["namespace"] == kueue::NAMESPACE, "{hooks}");
@@ -228,6 +236,22 @@ impl Site {
         let conversion = &self.get(DEFINITION).await?["spec"]["conversion"]["webhook"]["clientConfig"];
         ensure!(conversion["service"]["name"] == kueue::SERVICE, "{conversion}");
         kueue.stop().await
+    }
+
+    /// Whether the admission of the Workload with this uid would go if Kueue applied the status without it. Nothing is written.
+    async fn kueue_could_withdraw(&self, uid: &str) -> Result<bool> {
+        let workloads = self.list(WORKLOADS).await?;
+        let found = workloads.into_iter().find(|one| one["metadata"]["uid"] == uid);
+        let workload = found.context("it is there")?;
+        let name = workload["metadata"]["name"].as_str().context("a name")?;
+        let status = json!({"conditions": workload["status"]["conditions"]});
+        let applied = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {"name": name, "namespace": "team"}, "status": status});
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("kueue.x-k8s.io", "v1beta2", "Workload"));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.plane.client.clone(), "team", &resource);
+        let params = PatchParams::apply("kueue-admission").force().dry_run();
+        let after = api.patch_status(name, &params, &Patch::Apply(&applied)).await?;
+        Ok(after.data["status"]["admission"].is_null())
     }
 
     /// The namespaces that Kueue's webhooks select.
