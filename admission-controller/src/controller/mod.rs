@@ -3,6 +3,7 @@
 mod announce;
 mod answers;
 mod backlog;
+mod decided;
 pub(crate) mod feeds;
 mod finalizers;
 mod gates;

@@ -238,13 +238,17 @@ impl Site {
         kueue.stop().await
     }
 
-    /// Whether the admission of the Workload with this uid would go if Kueue applied the status without it. Nothing is written.
+    /// Whether the admission of the Workload with this uid would go if Kueue applied a status without quota. Nothing is written.
     async fn kueue_could_withdraw(&self, uid: &str) -> Result<bool> {
         let workloads = self.list(WORKLOADS).await?;
         let found = workloads.into_iter().find(|one| one["metadata"]["uid"] == uid);
         let workload = found.context("it is there")?;
         let name = workload["metadata"]["name"].as_str().context("a name")?;
-        let status = json!({"conditions": workload["status"]["conditions"]});
+        let mut conditions = workload["status"]["conditions"].clone();
+        for one in conditions.as_array_mut().into_iter().flatten() {
+            one["status"] = json!("False");
+        }
+        let status = json!({"conditions": conditions});
         let applied = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {"name": name, "namespace": "team"}, "status": status});
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("kueue.x-k8s.io", "v1beta2", "Workload"));
