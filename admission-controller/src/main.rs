@@ -35,7 +35,8 @@ struct Cli {
     /// Whether other replicas may run: then the one that holds the lease writes.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     leader_elect: bool,
-    /// Undoes takeOver and ends: webhooks, conversion and visibility go to Kueue again. Start Kueue before, stop this program after.
+    /// Undoes takeOver and ends: webhooks, conversion and visibility go to Kueue again, and what was written to Workloads is Kueue's. Start
+    /// Kueue before, stop this program after.
     #[arg(long, group = "instead")]
     hand_back: bool,
     /// Decides beside a Kueue that runs, writes nothing, and tells on standard output and in metrics what would be different.

@@ -38,7 +38,7 @@ enum Problem {
 
 /// Why not everything could be given back.
 #[derive(Debug, thiserror::Error)]
-#[error("{} objects could not be given back, the last one: {}; try again", .0.len(), .0.last().map_or("", String::as_str))]
+#[error("not everything could be given back; try again: {}", .0.join("; "))]
 pub struct HandBackError(Vec<String>);
 
 /// An object that sends requests, by kind and name.
@@ -139,14 +139,7 @@ pub async fn hand_back(ctx: Context, config: Configuration) -> Result<(), HandBa
         }
     }
     // Last, to reach what a leader that still runs writes meanwhile.
-    match fields::give_back(&ctx).await {
-        Ok(outcome) => {
-            tracing::info!(workloads = outcome.done, "what was written to their status is Kueue's");
-            let failed = outcome.failed.into_iter();
-            failures.extend(failed.map(|(name, problem)| format!("Workload {name}: {problem}")));
-        }
-        Err(problem) => failures.push(format!("the list of Workloads: {problem}")),
-    }
+    failures.extend(fields::give_back(&ctx).await);
     if failures.is_empty() { Ok(()) } else { Err(HandBackError(failures)) }
 }
 
