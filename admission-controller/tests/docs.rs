@@ -58,6 +58,10 @@ fn every_kind_of_job_is_documented() {
     let kinds = kinds.chain(OWNERS.iter().map(|owner| owner.kind.framework)).chain([FRAMEWORK]);
     let untold: Vec<&str> = kinds.filter(|kind| !text.contains(&format!("`{kind}`"))).collect();
     assert_eq!(untold, Vec::<&str>::new());
+    for kind in TABLE {
+        let version = format!("`{}/{}`", kind.group, kind.version);
+        assert!(text.contains(&version), "{version}");
+    }
 }
 
 /// Types of Kubernetes' own: it is told that they are there.
