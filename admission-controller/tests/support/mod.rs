@@ -420,6 +420,23 @@ impl World {
     }
 }
 
+/// A suspended Job of so many pods of one GPU each.
+pub(crate) fn batch(name: &str, queue: &str, parallelism: i64) -> Value {
+    json!({
+        "metadata": { "name": name, "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": queue } },
+        "spec": {
+            "suspend": true, "parallelism": parallelism, "completions": parallelism,
+            "template": { "spec": { "restartPolicy": "Never", "containers": [{
+                "name": "main", "image": "x", "resources": { "limits": { "nvidia.com/gpu": 1 } },
+            }]}},
+        },
+    })
+}
+
+pub(crate) fn workloads() -> GroupResource {
+    GroupResource::new("kueue.x-k8s.io", "workloads")
+}
+
 pub(crate) fn pytorch(name: &str, queue: &str, workers: i64) -> Value {
     json!({
         "metadata": { "name": name, "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": queue } },
