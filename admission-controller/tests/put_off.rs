@@ -245,6 +245,15 @@ async fn who_has_had_its_time_while_it_leaves_is_deactivated() {
     assert_eq!(said(&world, "llama", "DeactivationTarget"), pair("", ""), "it may be activated again");
     let told = ("Warning".to_owned(), "MaximumExecutionTimeExceeded".to_owned());
     assert!(world.told().contains(&told), "{:?}", world.told());
+
+    let name = world.workload_name("llama");
+    world.update(GROUP, "workloads", &name, false, |one| one["spec"]["active"] = json!(true)).await;
+    world.pass(50).await;
+    assert!(
+        world.is("llama", "Admitted"),
+        "its time starts from the beginning: {:?}",
+        world.workload("llama")
+    );
 }
 
 fn gated(name: &str) -> Value {

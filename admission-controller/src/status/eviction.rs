@@ -148,19 +148,26 @@ pub fn released(view: &Workload, comes_back: bool, now: Timestamp) -> Value {
     changes.extend(unready(view, false));
     let mut body = patch(view, &changes, now);
     // The time of one that had all of it was forgotten: activated again, it starts from the beginning.
-    if !had_its_time(view) {
+    if !had_its_time(view, now) {
         body = with_execution_time(body, view, &admitted, now);
     }
     body["status"]["admission"] = Value::Null;
     body
 }
 
-/// Whether one that was evicted was admitted for as long as it may be, when it was or while it left.
-fn had_its_time(view: &Workload) -> bool {
+/// Whether one that was evicted was admitted for as long as it may be, when it was or while it left. Why it was deactivated is forgotten
+/// before its pods are gone ([`forgotten`]).
+fn had_its_time(view: &Workload, now: Timestamp) -> bool {
     const OVER: &str = tokens::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED;
     let evicted = view.true_condition(tokens::EVICTED);
     let cause = evicted.and_then(|one| one.reason.strip_prefix(tokens::evicted::DEACTIVATED_DUE_TO));
+    let is_over = || {
+        let limit = view.spec.maximum_execution_time_seconds;
+        limit.zip(checks::executed(view, now)).is_some_and(|(limit, had)| had >= limit)
+    };
+    let is_active = view.spec.active.unwrap_or(true);
     cause == Some(OVER)
+        || (!is_active && is_over())
         || view.true_condition(tokens::DEACTIVATION_TARGET).is_some_and(|one| one.reason == OVER)
 }
 
