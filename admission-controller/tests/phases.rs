@@ -589,6 +589,27 @@ async fn with_block_admission_one_starts_after_the_other() {
     assert!(world.is("second", "Admitted"));
 }
 
+/// As in Kueue, where one that is not active is no longer among those that are not ready: the way out of it for an administrator.
+#[tokio::test(start_paused = true)]
+async fn with_block_admission_nobody_waits_for_one_that_is_deactivated() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start_with("layer1", config("waitForPodsReady:\n  blockAdmission: true\n"));
+    world.pytorch("first", "a", 1).await;
+    world.settle().await;
+    running(&world, "first", false).await;
+    let hangs = |job: &mut Value| job["status"] = json!({ "replicaStatuses": { "Worker": { "active": 1 } } });
+    world.update("kubeflow.org", "pytorchjobs", "first", true, hangs).await;
+    world.pytorch("second", "a", 1).await;
+    world.settle().await;
+    assert!(!world.is("second", "QuotaReserved"));
+    let name = world.workload_name("first");
+    world.update(GROUP, "workloads", &name, false, |one| one["spec"]["active"] = json!(false)).await;
+    world.settle().await;
+    assert!(world.is("first", "QuotaReserved"), "its pods are there yet");
+    assert!(world.is("second", "Admitted"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_workload_runs_for_as_long_as_it_may_and_no_longer() {
     let world = World::new(false).await;

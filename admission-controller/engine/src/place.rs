@@ -262,7 +262,9 @@ impl Engine {
         }
         self.queues.touch(node);
         if let Some(record) = self.workloads.get_mut(who) {
-            if self.settings.block_admission && !record.workload.pods_ready {
+            // Nobody waits for the pods of one that is deactivated, though it holds its quota until they are gone.
+            let awaits_pods = record.workload.active && !record.workload.pods_ready;
+            if self.settings.block_admission && awaits_pods {
                 self.not_ready.insert(who);
             }
             record.said = None;
