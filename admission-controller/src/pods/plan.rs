@@ -295,7 +295,8 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
     if let Some(finish) = group.finished() {
         let reason = if finish.succeeded { tokens::finished::SUCCEEDED } else { tokens::finished::FAILED };
         let step = Step::Finish { reason, message: finish.message };
-        return Plan::of(PodsStep::Job(step), let_all_go(&group.pods));
+        // Who is let go before that is said may be gone with the next look, and with it what says that they have ended.
+        return Plan::of(PodsStep::Job(step), Vec::new());
     }
     let job = group.as_job(Some(workload), known.now);
     if runs_as_another(group, workload) {
@@ -314,14 +315,16 @@ fn follow(group: &Group<'_>, workload: &Workload, absent: usize, known: Known<'_
         return Plan::of(PodsStep::Job(Step::Reclaim(news)), Vec::new());
     }
     if let Some(evicted) = evicted {
-        let step = match (reserved, group.is_active(known.now)) {
+        let why = Stop::WorkloadEvicted(evicted.reason.clone());
+        let mut pods = stop(&group.pods, &why, &evicted.message);
+        // One that does not run yet, and is not told to go, would run on the next admission where this one sent it.
+        let is_needed = group.is_active(known.now) || !pods.is_empty();
+        let step = match (reserved, is_needed) {
             (true, false) => Step::Release,
             (true, true) => Step::Nothing,
             // It waits again.
             (false, _) => follow_worth(group, workload, &job, known),
         };
-        let why = Stop::WorkloadEvicted(evicted.reason.clone());
-        let mut pods = stop(&group.pods, &why, &evicted.message);
         // Those of an object would be made again, and join the same Workload.
         if known.is_outlived && PodOwner::of_pod(group.first()).is_none() {
             pods.extend(remove(&group.pods, &PodStep::Retire));

@@ -206,10 +206,11 @@ fn a_pod_that_fits_no_role_is_let_go_with_its_group() {
             "spec": {}, "status": { "phase": phase },
         }))
     };
-    for (phase, holds, goes) in [
-        ("Running", &[tokens::QUOTA_RESERVED, tokens::ADMITTED][..], false),
-        ("Succeeded", &[tokens::QUOTA_RESERVED, tokens::ADMITTED], true),
-        ("Succeeded", &[tokens::FINISHED], true),
+    for (phase, holds, fits, strange) in [
+        ("Running", &[tokens::QUOTA_RESERVED, tokens::ADMITTED][..], false, false),
+        // What has succeeded stays until that is said.
+        ("Succeeded", &[tokens::QUOTA_RESERVED, tokens::ADMITTED], false, true),
+        ("Succeeded", &[tokens::FINISHED], true, true),
     ] {
         let pods = [member("fits", "main", phase), member("strange", "other", "Pending")];
         let mut workload = of_a_minute(holds);
@@ -220,6 +221,39 @@ fn a_pod_that_fits_no_role_is_let_go_with_its_group() {
         let group = Group::new(PodsKey::group("team", "ring"), &pods).unwrap();
         let steps = plan(&group, Some(&workload), known()).pods;
         let let_go = |name: &str| steps.contains(&(name.into(), PodStep::LetGo));
-        assert_eq!((let_go("fits"), let_go("strange")), (goes, goes), "{phase} {holds:?}: {steps:?}");
+        assert_eq!((let_go("fits"), let_go("strange")), (fits, strange), "{phase} {holds:?}: {steps:?}");
+    }
+}
+
+/// One that has not come to run would run on the next admission of its group, where the one before sent it.
+#[test]
+fn an_evicted_group_keeps_its_quota_until_its_pods_are_told_to_go() {
+    let pod = |marked: bool, leaves: bool| -> JobObject {
+        let target = json!([{ "type": "TerminationTarget", "status": "True" }]);
+        read(json!({
+            "metadata": {
+                "name": "p", "uid": "p", "creationTimestamp": TIME, "finalizers": [kueue::MANAGED],
+                "annotations": { kueue::ROLE_HASH: "main", kueue::POD_GROUP_TOTAL_COUNT: "1" },
+                "deletionTimestamp": leaves.then_some(TIME),
+            },
+            "spec": {}, "status": { "phase": "Pending", "conditions": if marked { target } else { json!([]) } },
+        }))
+    };
+    for (marked, leaves, wanted) in
+        [(false, false, Step::Nothing), (true, false, Step::Nothing), (true, true, Step::Release)]
+    {
+        let mut holds = vec![tokens::QUOTA_RESERVED, tokens::ADMITTED, tokens::EVICTED];
+        // What goes is one too few: that is said before.
+        holds.extend(leaves.then_some(tokens::WAITING_FOR_REPLACEMENT_PODS));
+        let mut workload = of_a_minute(&holds);
+        workload.spec.maximum_execution_time_seconds = None;
+        workload.metadata.annotations = read(json!({ kueue::IS_GROUP_WORKLOAD: "true" }));
+        let owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p" });
+        workload.metadata.owner_references = read(json!([owner]));
+        let pods = [pod(marked, leaves)];
+        let group = Group::new(PodsKey::group("team", "ring"), &pods).unwrap();
+        let plan = plan(&group, Some(&workload), known());
+        assert_eq!(plan.workload, PodsStep::Job(wanted), "{marked} {leaves}: {:?}", plan.pods);
+        assert_eq!(!plan.pods.is_empty(), !leaves, "{:?}", plan.pods);
     }
 }
