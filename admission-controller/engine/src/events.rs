@@ -271,6 +271,10 @@ impl Engine {
             *since_ms = holding.since_ms;
         }
         let known = std::mem::replace(&mut record.workload.version, workload.version);
+        if !matches!(record.phase, Phase::Holding(_)) && workload.seldom.replaces.is_none() {
+            // Who is adopted waits where it waited, and what leaves for it stays promised to it.
+            record.workload.owned = workload.owned;
+        }
         if record.workload == *workload {
             match &record.phase {
                 Phase::Holding(holding) => match holding.state {

@@ -429,3 +429,30 @@ fn nobody_leaves_for_what_another_of_his_queue_was_promised() {
     assert_eq!(world.victims(), []);
     assert!(world.is_admitted("runs") && world.is_admitted("owned"));
 }
+
+/// Simulation, seed 2828: while somebody waits in another queue of the cohort who would come first.
+#[test]
+fn who_is_adopted_keeps_what_was_promised_to_it() {
+    let in_pool = |name: &str, a100: i64| {
+        let queue = queue_of(a100, 0, QueueingStrategy::BestEffortFifo);
+        ClusterQueue { name: name.into(), cohort: Some("pool".into()), ..queue }
+    };
+    let mut world =
+        world_of(Settings::default(), [in_pool("cq", 2), in_pool("second", 1), in_pool("third", 0)]);
+    for (uid, queue, priority) in
+        [("low", "cq", 0), ("lower", "cq", 0), ("taker", "third", 0), ("waits", "second", 9)]
+    {
+        world.put(workload(uid, queue, 1, priority));
+        world.settle();
+    }
+    assert!(!world.is_admitted("waits"));
+    let mut high = workload("high", "cq", 1, 3);
+    high.owned = false;
+    world.put(high.clone());
+    world.settle();
+    assert_eq!(world.victims().len(), 1);
+    high.owned = true;
+    world.put(high);
+    world.settle();
+    assert_eq!(world.victims().len(), 1, "{:?}", world.victims());
+}
