@@ -2,6 +2,7 @@
 //! `ApplyDefaultWorkloadPriorityClass`, which asks for no queue.
 
 use crds::names::kueue;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::Site;
@@ -9,6 +10,7 @@ use super::jobs::set_existing_parent;
 use super::pods::has_parent;
 use super::review::Request;
 use crate::jobs::{JobKind, JobObject};
+use crate::pods::of_kind;
 use crate::surroundings::DEFAULT;
 
 /// Says of workers whose ranks follow that of their leader by how much they do, where they are not placed with it as a group.
@@ -28,12 +30,17 @@ fn escaped(key: &str) -> String {
 }
 
 /// The new object of a review with the labels that it lacks. What is part of something that is managed gets none, be it that its
-/// owner is, or that its template says so.
+/// owner is, or that its template says so. Deployments and the like get again what they got when they were made, as in Kueue, where a write
+/// leaves it out: whoever writes the whole object knows nothing of it. One from before there was a default stays as it was.
 pub(super) fn in_labels(site: &Site, request: &Request) -> Value {
     let mut object = request.object.clone();
     let Ok(read) = serde_json::from_value::<JobObject>(object.clone()) else { return object };
     let is_part = site.config.is_part(&read.metadata) || has_parent(&read);
-    if request.operation != "CREATE" || is_part {
+    let is_new = request.operation == "CREATE";
+    let is_owner = of_kind(&request.group, &request.kind).is_some();
+    let old = JobObject::deserialize(&request.old).ok().filter(|_| is_owner);
+    let may_get = |key: &str| is_new || old.as_ref().is_some_and(|old| old.label(key) == Some(DEFAULT));
+    if is_part {
         return object;
     }
     let around = site.surroundings.borrow();
@@ -43,12 +50,12 @@ pub(super) fn in_labels(site: &Site, request: &Request) -> Value {
     let mut set = |key: &str| {
         set_existing_parent(&mut object, &format!("/metadata/labels/{}", escaped(key)), json!(DEFAULT));
     };
-    if read.queue().is_none() && around.has_queue(&request.namespace) {
+    if read.queue().is_none() && may_get(kueue::QUEUE_NAME) && around.has_queue(&request.namespace) {
         set(kueue::QUEUE_NAME);
     }
     let defaults_class = site.config.feature_gates.workload_priority_class_defaulting && around.class;
     let names_class = read.label(kueue::PRIORITY_CLASS).is_some_and(|name| !name.is_empty());
-    if defaults_class && !names_class {
+    if defaults_class && !names_class && may_get(kueue::PRIORITY_CLASS) {
         set(kueue::PRIORITY_CLASS);
     }
     object

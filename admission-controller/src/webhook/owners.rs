@@ -238,7 +238,17 @@ mod tests {
         old: &Value,
         new: &Value,
     ) -> Value {
-        let (_, surroundings) = tokio::sync::watch::channel(Surroundings::default());
+        stored_in(Surroundings::default(), config, (group, kind), old, new)
+    }
+
+    fn stored_in(
+        known: Surroundings,
+        config: &Configuration,
+        (group, kind): (&str, &str),
+        old: &Value,
+        new: &Value,
+    ) -> Value {
+        let (_, surroundings) = tokio::sync::watch::channel(known);
         let review = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {
@@ -270,6 +280,34 @@ mod tests {
 
     fn has_label(object: &Value, template: &str) -> bool {
         object.pointer(&key_at(template, "labels", kueue::MANAGED)) == Some(&json!("true"))
+    }
+
+    /// Kueue's webhooks for these kinds fill them in with every write. Others' do so at the creation.
+    #[test]
+    fn what_was_filled_in_stays_where_a_write_leaves_it_out() {
+        let labelled = |queue: &str, class: &str| {
+            let mut object = object(DEPLOYMENT, queue);
+            if !class.is_empty() {
+                object["metadata"]["labels"][kueue::PRIORITY_CLASS] = json!(class);
+            }
+            object
+        };
+        let labels = |object: &Value| {
+            [kueue::QUEUE_NAME, kueue::PRIORITY_CLASS].map(|key| object["metadata"]["labels"][key].clone())
+        };
+        for (before, there, wanted) in [
+            (labelled("default", "default"), true, [json!("default"), json!("default")]),
+            (labelled("default", "high"), true, [json!("default"), Value::Null]),
+            (labelled("a", "default"), true, [Value::Null, json!("default")]),
+            (labelled("", ""), true, [Value::Null, Value::Null]),
+            (labelled("default", "default"), false, [Value::Null, Value::Null]),
+        ] {
+            let queues = there.then(|| "team".to_owned()).into_iter().collect();
+            let known = Surroundings { queues, class: there, ..Surroundings::default() };
+            let kind = (DEPLOYMENT.0, DEPLOYMENT.1);
+            let after = stored_in(known, &ours(), kind, &before, &object(DEPLOYMENT, ""));
+            assert_eq!(labels(&after), wanted, "{before}");
+        }
     }
 
     #[test]
