@@ -38,9 +38,9 @@ pub(super) fn in_labels(site: &Site, request: &Request) -> Value {
     let is_part = site.config.is_part(&read.metadata) || has_parent(&read);
     let is_new = request.operation == "CREATE";
     let is_owner = of_kind(&request.group, &request.kind).is_some();
-    let old = JobObject::deserialize(&request.old).ok().filter(|_| is_owner);
+    let old = is_owner.then(|| JobObject::deserialize(&request.old).ok()).flatten();
     let may_get = |key: &str| is_new || old.as_ref().is_some_and(|old| old.label(key) == Some(DEFAULT));
-    if is_part {
+    if is_part || (!is_new && old.is_none()) {
         return object;
     }
     let around = site.surroundings.borrow();
