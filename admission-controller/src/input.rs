@@ -322,7 +322,7 @@ pub fn workload(
         updates: updates(view),
         unhealthy_nodes: view.status.unhealthy_nodes.iter().map(|node| node.name.as_str().into()).collect(),
         passed: checks::passed(&view.status.admission_checks).map(Into::into).collect(),
-        not_before_ms: not_before(view),
+        not_before_ms: view.put_off_until().map(millis),
         leave: leave(view, rules),
         replaces: replaces(&view.metadata).filter(|_| rules.has_elastic_jobs()),
         elastic: is_slice,
@@ -384,12 +384,6 @@ fn replaces(metadata: &ObjectMeta) -> Option<Arc<str>> {
     let written = metadata.annotations.as_ref()?.get(kueue::WORKLOAD_SLICE_REPLACEMENT_FOR)?;
     let (namespace, name) = written.split_once('/')?;
     (metadata.namespace.as_deref().unwrap_or_default() == namespace).then(|| name.into())
-}
-
-/// When it may be looked at again: of one that tries again for a check, not before that check wants it.
-fn not_before(view: &Workload) -> Option<i64> {
-    let state = view.status.requeue_state.as_ref()?;
-    state.requeue_at.as_ref().map(millis)
 }
 
 /// When and why it gives its quota back by itself. What is rejected is deactivated, which is another way.

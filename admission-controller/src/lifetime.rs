@@ -77,7 +77,7 @@ fn while_active(view: &Workload, rules: &Rules) -> Option<(Timestamp, End)> {
     if view.holds(tokens::EVICTED) {
         // What a check said of it is asked anew when its quota is back. Its time goes on until its pods are gone; but as in
         // Kueue, nothing ends while it is put off.
-        let until = view.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
+        let until = view.put_off_until();
         return over.map(|(at, end)| (until.map_or(at, |until| at.max(until.0)), end));
     }
     let states = &view.status.admission_checks;

@@ -146,7 +146,10 @@ pub fn current<'a>(
         request.spec.provisioning_class_name == config.spec.provisioning_class_name
             && wanted.all(|(key, value)| there.get(key) == Some(value) || is_its_own(key))
     };
-    let most = config.spec.retry_strategy.backoff_limit_count.unwrap_or(LIMIT).saturating_add(1);
+    let limit = config.spec.retry_strategy.backoff_limit_count.unwrap_or(LIMIT);
+    // The limit may have been lowered since.
+    let state = view.status.admission_checks.iter().find(|state| state.name == check);
+    let most = limit.max(state.and_then(|state| state.retry_count).unwrap_or(0)).saturating_add(1);
     let numbered = |request: &&'a ProvisioningRequest| {
         Some((*request, attempt(request.metadata.name.as_deref()?, name, check, most)?))
     };

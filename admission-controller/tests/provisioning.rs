@@ -247,6 +247,31 @@ async fn other_settings_are_asked_for_anew() {
     assert_eq!(after[0]["spec"]["parameters"], json!({ "zone": "b" }));
 }
 
+/// It was made when more tries were allowed.
+#[tokio::test(start_paused = true)]
+async fn a_request_stays_though_fewer_tries_are_allowed_now() {
+    let world = world(json!({
+        "provisioningClassName": "queued.example.com",
+        "retryStrategy": { "backoffLimitCount": 5, "backoffBaseSeconds": 1 },
+    }))
+    .await;
+    world.pytorch("llama", "a", 2).await;
+    for _ in 0..2 {
+        world.settle().await;
+        say(&world, &requests(&world)[0], "Failed", "no nodes").await;
+        world.pass(10).await;
+    }
+    let before = requests(&world);
+    assert!(before[0]["metadata"]["name"].as_str().unwrap().ends_with("-nodes-3"), "{before:?}");
+    let lower = |config: &mut Value| config["spec"]["retryStrategy"]["backoffLimitCount"] = json!(1);
+    world.update(GROUP, "provisioningrequestconfigs", "queued", false, lower).await;
+    world.settle().await;
+    assert_eq!(requests(&world), before);
+    say(&world, &before[0], "Provisioned", "here they are").await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_that_cannot_be_made_is_told_in_the_state_of_its_check() {
     let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
@@ -272,6 +297,52 @@ async fn a_request_that_cannot_be_made_is_told_in_the_state_of_its_check() {
     world.pass(120).await;
     assert_eq!(requests(&world).len(), 1);
     assert_eq!(check(&world, "message"), "", "what was said of the failure holds no more");
+}
+
+/// Of two checks that ask for nodes, one is in the way of nobody but itself.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_be_made_keeps_no_other_check_from_asking() {
+    let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+    make_check(&world, "others").await;
+    for checks in [["nodes", "others"], ["others", "nodes"]] {
+        stop(&world, "HoldAndDrain").await;
+        ask(&world, "a", &checks).await;
+        let job = format!("{}-first", checks[0]);
+        world.pytorch(&job, "a", 1).await;
+        world.settle().await;
+        let name = world.workload_name(&job);
+        let foreign =
+            json!({ "metadata": { "name": format!("{name}-nodes-1"), "namespace": "team" }, "spec": {} });
+        world.create(AUTOSCALING, "provisioningrequests", foreign).await;
+        stop(&world, "None").await;
+        world.settle().await;
+        let asked = requests_of(&world, &job);
+        let names: Vec<&Value> = asked.iter().map(|one| &one["metadata"]["name"]).collect();
+        assert_eq!(names, [&json!(format!("{name}-others-1"))], "{checks:?}");
+        say(&world, &asked[0], "Provisioned", "here they are").await;
+        world.settle().await;
+        let workload = world.workload(&job).unwrap();
+        assert_eq!(state(&workload, "others")["state"], "Ready", "{checks:?}");
+        assert_eq!(state(&workload, "nodes")["state"], "Pending", "{checks:?}");
+    }
+}
+
+/// Its user has started the job by hand, and it cannot be stopped: it is admitted all the same when its nodes are there.
+#[tokio::test(start_paused = true)]
+async fn nodes_are_taken_in_though_the_job_cannot_be_written() {
+    let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+    world.pytorch("llama", "a", 2).await;
+    world.settle().await;
+    let made = requests(&world);
+    let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
+    world.cluster.faults().add(Aim::writes().by("layer1").on(jobs), 1_000_000, 1_000, Fault::Conflict);
+    let start = |job: &mut Value| job["spec"]["runPolicy"]["suspend"] = json!(false);
+    world.update("kubeflow.org", "pytorchjobs", "llama", false, start).await;
+    world.settle().await;
+    say(&world, &made[0], "Provisioned", "here they are").await;
+    world.settle().await;
+    assert_eq!(check(&world, "state"), "Ready");
+    assert!(world.is("llama", "Admitted"));
 }
 
 /// A request that is held outlives the Workload that it was made for. The next of that name waits until it is gone.

@@ -33,15 +33,15 @@ impl Controller {
             Ok(answer) => {
                 if !op.reads {
                     if let Some(all) = self.refused.get_mut(&unit) {
-                        all.remove(&op.versions);
+                        all.remove(&(op.aim, op.versions.clone()));
                     }
                     self.told.remove(&unit);
                     if op.decision.is_none() && changed_nothing(&op, &answer) {
                         tracing::warn!(?unit, "a write changed nothing; it is not repeated at once");
-                        self.remember_refused(&unit, op.versions.clone(), super::REFUSED_DELAY);
+                        self.remember_refused(&unit, &op, super::REFUSED_DELAY);
                     } else if made_workload(&op, &answer) {
                         // If it vanishes at once the job is gone too, as the garbage collector knows and a slow watch does not.
-                        self.remember_refused(&unit, op.versions.clone(), super::CONFLICT_DELAY);
+                        self.remember_refused(&unit, &op, super::CONFLICT_DELAY);
                     }
                     return self.take_answer(&op, op.decision, answer);
                 }
@@ -237,14 +237,14 @@ impl Controller {
                     }
                     None => {
                         self.announce_refused(&unit, &status.message);
-                        self.remember_refused(&unit, op.versions, super::REFUSED_DELAY);
+                        self.remember_refused(&unit, &op, super::REFUSED_DELAY);
                     }
                 }
             }
             // Only the object itself knows.
             Failure::Error(error) => {
                 if !error.is_transient() && op.decision.is_none() {
-                    self.remember_refused(&unit, op.versions.clone(), super::CONFLICT_DELAY);
+                    self.remember_refused(&unit, &op, super::CONFLICT_DELAY);
                 }
                 self.read_again(unit, op);
             }

@@ -41,7 +41,7 @@ impl Controller {
             return false;
         };
         let Some(by) = self.world.workloads.get(by) else { return false };
-        let refused = self.is_refused(unit, &self.versions_of(unit, workload));
+        let refused = self.is_status_refused(unit, workload);
         if !refused {
             let body = status::replaced(workload, &by, self.ctx.clock.now());
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
@@ -88,7 +88,7 @@ impl Controller {
             return false;
         }
         if !workload.holds(tokens::QUOTA_RESERVED) && self.take_back(unit, workload) {
-            let is_refused = self.is_refused(unit, &self.versions_of(unit, workload));
+            let is_refused = self.is_status_refused(unit, workload);
             self.reserves.insert(uid, reserve);
             if is_refused && !self.busy.contains_key(unit) {
                 self.refuse_decision(
@@ -121,7 +121,7 @@ impl Controller {
     /// The admission that was decided, or the reason why there is none.
     pub(super) fn begin_decision(&mut self, unit: &Unit, workload: &Workload) {
         if let Some(body) = status::without_leftovers(workload)
-            && !self.is_refused(unit, &self.versions_of(unit, workload))
+            && !self.is_status_refused(unit, workload)
         {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
         }
@@ -137,13 +137,13 @@ impl Controller {
             && !workload.holds(tokens::FINISHED)
             && !input::is_on_hold(workload);
         if let Some(body) = self.failed_nodes(unit, workload)
-            && !self.is_refused(unit, &self.versions_of(unit, workload))
+            && !self.is_status_refused(unit, workload)
         {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
         }
         let ended = self.end_waiting_for_places(unit, workload);
         if let Some(body) = ended.or_else(|| self.gates(workload)).or_else(|| self.second_phase(workload))
-            && !self.is_refused(unit, &self.versions_of(unit, workload))
+            && !self.is_status_refused(unit, workload)
         {
             return self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
         }
@@ -159,7 +159,7 @@ impl Controller {
         let says_nothing = self.config.planted.is(Bug::SayNothing);
         let Some(reason) = self.engine.last_reason(&uid).filter(|_| waits && !says_nothing) else { return };
         let Some(body) = self.waiting(workload, reason, now) else { return };
-        if self.is_refused(unit, &self.versions_of(unit, workload)) {
+        if self.is_status_refused(unit, workload) {
             return;
         }
         if !in_turn && self.says_the_like(&uid, reason) {

@@ -14,6 +14,7 @@ mod pods;
 mod provision;
 mod pump;
 mod queues;
+mod refused;
 mod send;
 mod slices;
 mod steps;
@@ -53,6 +54,7 @@ use backlog::Backlog;
 use feeds::{Feeds, Seen, feeds};
 use late::Late;
 use pump::{Answer, Op};
+use refused::Aim;
 use world::{Unit, World};
 
 /// So many events are taken in before the next decision: a list of thousands is decided on a few times, not thousands.
@@ -116,8 +118,9 @@ pub(crate) struct Controller {
     unfollowed: BTreeSet<Uid>,
     /// Units that are to be looked at at a time, and these times.
     alarms: BTreeMap<Unit, BTreeSet<Timestamp>>,
-    /// Steps that led nowhere, by unit and the versions they were taken on, and until when they are not tried again.
-    refused: BTreeMap<Unit, BTreeMap<String, Instant>>,
+    /// Writes that led nowhere, by unit, what they were aimed at and the versions they were worked out from, and until when they are
+    /// not tried again.
+    refused: BTreeMap<Unit, BTreeMap<(Aim, String), Instant>>,
     /// What was said last of jobs that wait or cannot go on, by unit and reason, and until when it is not said again.
     told: BTreeMap<Unit, BTreeMap<&'static str, (String, Instant)>>,
     /// Whether jobs run what Workloads describe that somebody else made for them.
@@ -521,18 +524,6 @@ impl Controller {
         self.told.remove(unit);
         self.compared.remove(unit);
         self.alarms.remove(unit);
-    }
-
-    /// Leaves a unit alone for a while, unless it changes.
-    fn remember_refused(&mut self, unit: &Unit, versions: String, delay: Duration) {
-        let until = self.ctx.clock.monotonic() + delay;
-        self.due.insert((until, unit.clone()));
-        self.refused.entry(unit.clone()).or_default().insert(versions, until);
-    }
-
-    fn is_refused(&self, unit: &Unit, versions: &str) -> bool {
-        let until = self.refused.get(unit).and_then(|all| all.get(versions));
-        until.is_some_and(|until| *until > self.ctx.clock.monotonic())
     }
 
     fn schedule(&mut self, unit: Unit, delay: Duration) {

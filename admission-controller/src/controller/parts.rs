@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::Controller;
 use super::pump::{About, Answer, Op};
+use super::refused::Aim;
 use super::send::Patch;
 use super::world::Unit;
 use crate::jobs::set;
@@ -22,7 +23,7 @@ impl Controller {
         let (kind, namespace, name) = (part.kind, part.namespace.clone(), part.name.clone());
         let versions = format!("part {}", part.version);
         let target = Target::new(name.clone(), uid.to_string()).at(part.version.to_string());
-        if self.is_refused(unit, &versions) {
+        if self.is_refused(unit, Aim::Other, &versions) {
             return false;
         }
         let api_version = match kind.group {
@@ -44,10 +45,11 @@ impl Controller {
         let api = self.jobs_of(kind, &namespace);
         let about = About::Job { kind, namespace, name };
         // Until the answer is known, and where it is no, it is not tried again at once.
-        self.remember_refused(unit, versions.clone(), super::CONFLICT_DELAY);
+        let op = Op::new(about, versions);
+        self.remember_refused(unit, &op, super::CONFLICT_DELAY);
         let patch = Patch { api, target, body, part: Subresource::Main };
         let answer = move |object| Answer::Job(kind, object);
-        self.submit_patch(unit, Priority::Urgent, Op::new(about, versions), patch, answer);
+        self.submit_patch(unit, Priority::Urgent, op, patch, answer);
         true
     }
 }

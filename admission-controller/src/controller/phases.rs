@@ -13,7 +13,6 @@ use quota_engine::{EvictReason, PendingReason};
 use serde_json::Value;
 
 use super::Controller;
-use super::pump::versions;
 use super::world::Unit;
 use crate::lifetime::{self, End};
 use crate::pods::PodsKey;
@@ -210,7 +209,7 @@ impl Controller {
     pub(super) fn tell_pods(&mut self, unit: &Unit, ready: bool, workload: &Workload) -> bool {
         let waits = self.world.rules.pods_ready().is_some();
         let Some(state) = crate::ready::news(workload, ready).filter(|_| waits) else { return false };
-        if self.is_refused(unit, &self.versions_of(unit, workload)) {
+        if self.is_status_refused(unit, workload) {
             return false;
         }
         let body = status::pods_ready(workload, state, self.ctx.clock.now());
@@ -246,8 +245,7 @@ impl Controller {
             return false;
         }
         let step = self.next_step(unit, job, Some(workload));
-        if matches!(step, Step::Finish { .. }) && !self.is_refused(unit, &versions(Some(job), Some(workload)))
-        {
+        if matches!(step, Step::Finish { .. }) && !self.is_status_refused(unit, workload) {
             self.begin_step(unit, Some(job), Some(workload), step);
             return true;
         }
@@ -273,7 +271,7 @@ impl Controller {
             self.wake_at(unit, at);
             return false;
         }
-        if self.is_refused(unit, &self.versions_of(unit, workload)) {
+        if self.is_aim_refused(unit, workload, end.aim()) {
             return false;
         }
         let (status, urgent) = (Subresource::Status, Priority::Urgent);

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::pump::{About, Answer, Before, Op, target, text};
+use super::refused::Aim;
 use super::send::Patch;
 use super::world::{Standing, Unit};
 use crate::compose::copy_labels;
@@ -96,7 +97,7 @@ impl Controller {
         let is_group = group.is_group();
         if let Some(leaving) = workload.as_ref().filter(|one| self.is_about_to_leave(one)) {
             let is_over = matches!(plan.workload, PodsStep::Job(Step::Finish { .. }));
-            if is_over && !self.is_refused(unit, &self.versions_of_pods(key, Some(leaving))) {
+            if is_over && !self.is_status_refused(unit, leaving) {
                 return self.begin_pods_step(unit, &job, Some(leaving), plan.workload, composed);
             }
             if self.tell_ready_before_leaving(unit, plan.ready == Some(true), leaving) {
@@ -145,7 +146,7 @@ impl Controller {
     ) {
         let Unit::Pods(key) = unit else { return };
         let versions = self.versions_of_pods(key, workload);
-        let is_refused = self.is_refused(unit, &versions);
+        let is_refused = self.is_refused(unit, step.aim(), &versions);
         match (step, workload) {
             (PodsStep::Job(Step::Nothing), Some(workload)) => self.begin_decision(unit, workload),
             (PodsStep::NameConflict, _) => {
@@ -256,9 +257,7 @@ impl Controller {
                 let before = Before::Gated { pod: uid.clone(), workload, is_group };
                 self.patch_pod_after(uid, "start", before, body, Subresource::Main);
             }
-            Err(_)
-                if self.busy.contains_key(unit)
-                    || self.is_refused(unit, &self.versions_of(unit, workload)) => {}
+            Err(_) if self.busy.contains_key(unit) || self.is_status_refused(unit, workload) => {}
             Err(conflict) => {
                 let reason = tokens::finished::FAILED_TO_START;
                 let body = status::finished(workload, reason, &conflict.to_string(), self.ctx.clock.now());
@@ -285,7 +284,7 @@ impl Controller {
         }
         let unit = Unit::Pod(uid.clone());
         // What the answer does not tell, the watch does; until then it is not deleted again.
-        self.remember_refused(&unit, op.versions.clone(), super::CONFLICT_DELAY);
+        self.remember_refused(&unit, &op, super::CONFLICT_DELAY);
         self.submit_delete(&unit, Priority::Urgent, op, api, target);
     }
 
@@ -295,7 +294,8 @@ impl Controller {
         let pod = self.world.pod(uid)?;
         let metadata = &pod.metadata;
         let versions = format!("{}/{what}", text(metadata.resource_version.as_ref()));
-        if self.busy.contains_key(&unit) || self.writes.room() == 0 || self.is_refused(&unit, &versions) {
+        let is_refused = self.is_refused(&unit, Aim::Other, &versions);
+        if is_refused || self.busy.contains_key(&unit) || self.writes.room() == 0 {
             return None;
         }
         let namespace = text(metadata.namespace.as_ref());
@@ -363,7 +363,7 @@ impl Controller {
             !is_named && one.metadata.deletion_timestamp.is_none()
         };
         let mut strays = made.iter().filter(is_stray);
-        if let Some(stray) = strays.find(|one| !self.is_refused(unit, &self.versions_of(unit, one))) {
+        if let Some(stray) = strays.find(|one| !self.is_change_refused(unit, one)) {
             self.delete_workload(unit, stray);
         }
     }
@@ -374,7 +374,7 @@ impl Controller {
         let named = |name: String| self.world.workload_named(namespace, &name);
         let Some(workload) = owner.own_names(object).into_iter().find_map(named) else { return false };
         let Some(body) = owner.adopt(object, &workload) else { return false };
-        if self.is_refused(unit, &self.versions_of(unit, &workload)) {
+        if self.is_change_refused(unit, &workload) {
             return false;
         }
         self.patch_workload(unit, &workload, body, Subresource::Main, Priority::Normal, None);
@@ -384,7 +384,7 @@ impl Controller {
     /// Tells whether it could be described.
     fn make_part(&mut self, unit: &Unit, owner: &PodOwner, part: &Part, job: &Job) -> bool {
         let versions = format!("{} {}/", text(job.object.metadata.resource_version.as_ref()), part.name);
-        if self.is_refused(unit, &versions) {
+        if self.is_refused(unit, Aim::Workload, &versions) {
             return true;
         }
         let gates = self.world.rules.gates();
@@ -419,31 +419,33 @@ impl Controller {
         if workload.metadata.deletion_timestamp.is_some() || workload.holds(tokens::FINISHED) {
             return false;
         }
-        if self.is_refused(unit, &self.versions_of(unit, workload)) {
-            return false;
-        }
         let replicas = owner.replicas(&job.object);
         let wanted = replicas > 0;
         let (reserved, on_hold) = (workload.holds(tokens::QUOTA_RESERVED), input::is_on_hold(workload));
         let now = self.ctx.clock.now();
-        if !owner.is_per_replica() && !wanted && reserved {
+        let (can_say, can_change) =
+            (!self.is_status_refused(unit, workload), !self.is_change_refused(unit, workload));
+        if can_say && !owner.is_per_replica() && !wanted && reserved {
             let body = status::on_hold(workload, "its job is scaled to nothing", now);
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
             return true;
         }
         // It may be scaled up from nothing to another size than it had.
         let count = workload.spec.pod_sets.first().map(|set| set.count.unwrap_or(1));
-        if !owner.is_per_replica() && wanted && !reserved && count != Some(replicas) {
+        if can_change && !owner.is_per_replica() && wanted && !reserved && count != Some(replicas) {
             match owner.compose(part, job, &self.world.priorities, self.world.rules.gates()) {
                 Ok(body) => self.update_workload(unit, job, workload, &body, false),
                 Err(words) => self.cannot_compose(unit, job, &words),
             }
             return self.busy.contains_key(unit);
         }
-        if !owner.is_per_replica() && wanted && on_hold {
+        if can_say && !owner.is_per_replica() && wanted && on_hold {
             let body = status::off_hold(workload, "it is scaled up again", now);
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
             return true;
+        }
+        if !can_change {
+            return false;
         }
         if let Some(step) = change_queue(&job.view, workload).filter(|_| wanted) {
             self.begin_step(unit, Some(job), Some(workload), step);

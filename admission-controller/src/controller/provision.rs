@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::pump::{About, Answer, Before, Op, target, text};
+use super::refused::Aim;
 use super::world::{Unit, controller_of};
 use crate::provisioning::{self, Submission};
 use crate::status::{self, Change};
@@ -36,10 +37,8 @@ impl Controller {
             self.take_back(unit, workload);
             return self.busy.contains_key(unit);
         }
-        if self.is_refused(unit, &self.versions_of(unit, workload)) {
-            return false;
-        }
         let (requests, now) = (self.world.requests_of(workload), self.ctx.clock.now());
+        let name = workload.metadata.name.as_deref().unwrap_or_default();
         let mut states = workload.status.admission_checks.clone();
         let (mut used, mut next) = (Vec::new(), None);
         for state in &mut states {
@@ -49,7 +48,6 @@ impl Controller {
             }
             if provisioning::config_name(check).is_err() {
                 // What it asked for before stays as it is until it says again what to go by.
-                let name = workload.metadata.name.as_deref().unwrap_or_default();
                 let is_its =
                     |request: &str| provisioning::attempt(request, name, &state.name, i32::MAX).is_some();
                 let its = requests.iter().map(|request| &request.metadata);
@@ -64,12 +62,18 @@ impl Controller {
                 state.state = CheckState::Ready;
             }
             used.extend(current.map(|(request, _)| request.metadata.uid.clone()));
-            if let (None, Some(config)) = (&next, config) {
-                let attempt = provisioning::next_attempt(state, workload, config, current);
-                next = attempt.map(|attempt| (state.name.clone(), attempt, config.clone()));
+            if let (None, Some(config)) = (&next, config)
+                && let Some(attempt) = provisioning::next_attempt(state, workload, config, current)
+            {
+                let request = provisioning::request_name(name, &state.name, attempt);
+                let is_refused = self.is_refused(unit, Aim::Other, &creation_of(&request));
+                next = (!is_refused).then(|| (state.name.clone(), request, config.clone()));
             }
         }
         if states != workload.status.admission_checks {
+            if self.is_status_refused(unit, workload) {
+                return false;
+            }
             self.tell_states(workload, &states);
             let body = status::listed(workload, &states, now);
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
@@ -79,9 +83,7 @@ impl Controller {
         if let Some(unused) = unused.map(|request| (*request).clone()) {
             return self.delete_request(unit, workload, &unused);
         }
-        let Some((check, attempt, config)) = next else { return false };
-        let name = workload.metadata.name.as_deref().unwrap_or_default();
-        let request = provisioning::request_name(name, &check, attempt);
+        let Some((check, request, config)) = next else { return false };
         self.create_request(unit, workload, (&check, &request), config);
         true
     }
@@ -108,7 +110,7 @@ impl Controller {
         if states == workload.status.admission_checks {
             return false;
         }
-        if !self.is_refused(unit, &self.versions_of(unit, workload)) {
+        if !self.is_status_refused(unit, workload) {
             self.tell_states(workload, &states);
             let body = status::listed(workload, &states, now);
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
@@ -139,7 +141,7 @@ impl Controller {
         let client = self.ctx.clients.write.clone();
         let (view, flavors, name) =
             (workload.clone(), self.world.flavors_by_name.clone(), request.to_owned());
-        let op = self.op_of_request(unit, workload, Some(check));
+        let op = self.op_of_request(workload, Some(check), creation_of(request));
         let send = move || {
             let (client, name) = (client.clone(), name.clone());
             let (view, flavors, config) = (view.clone(), flavors.clone(), config.clone());
@@ -171,13 +173,13 @@ impl Controller {
         let uid = input::uid(&request.metadata);
         // Told apart from the versions of steps: it is the request that cannot be deleted.
         let versions = format!("request {uid}");
-        if self.is_refused(unit, &versions) {
+        if self.is_refused(unit, Aim::Other, &versions) {
             return false;
         }
         let namespace = text(request.metadata.namespace.as_ref());
         let api = Api::<ProvisioningRequest>::namespaced(self.ctx.clients.write.clone(), &namespace);
         let target = target(&request.metadata);
-        let op = Op { versions, ..self.op_of_request(unit, workload, None) };
+        let op = self.op_of_request(workload, None, versions);
         self.submit(unit, Priority::Normal, op, move || {
             let (api, target, uid) = (api.clone(), target.clone(), uid.clone());
             async move {
@@ -190,20 +192,20 @@ impl Controller {
         true
     }
 
-    fn op_of_request(&self, unit: &Unit, workload: &Workload, check: Option<&str>) -> Op {
+    fn op_of_request(&self, workload: &Workload, check: Option<&str>, versions: String) -> Op {
         let about = About::Request {
             namespace: text(workload.metadata.namespace.as_ref()),
             name: text(workload.metadata.name.as_ref()),
             check: check.map(str::to_owned),
         };
         let before = Before::Workload(Box::new(workload.clone()));
-        Op { before, ..Op::new(about, self.versions_of(unit, workload)) }
+        Op { before, ..Op::new(about, versions) }
     }
 
     /// Tells the owner of a workload that no nodes can be asked for, and says so in the state of the check that asks.
     pub(super) fn request_refused(&mut self, unit: &Unit, op: Op, words: &str) {
         let About::Request { namespace, name, check } = &op.about else { return };
-        self.remember_refused(unit, op.versions, super::REFUSED_DELAY);
+        self.remember_refused(unit, &op, super::REFUSED_DELAY);
         let Some(workload) = self.world.workload_named(namespace, name) else { return };
         self.about_workload(&workload, Severity::Warning, reasons::FAILED_CREATE, words);
         if check.is_none()
@@ -240,6 +242,12 @@ impl Controller {
         let conditions = status::merged(&check.status.conditions, &[change], generation, now);
         Some(json!({ "status": { "conditions": conditions } }))
     }
+}
+
+/// What the creation of a request is remembered by where it is refused: one check's keeps no other from asking, and the workload,
+/// which is told of it, asks again no sooner for that.
+fn creation_of(request: &str) -> String {
+    format!("creation of {request}")
 }
 
 async fn submit(

@@ -20,6 +20,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Controller;
+use super::refused::Aim;
 use super::world::{Standing, Unit, controller_of};
 use crate::adopted::{self, Compared};
 use crate::input;
@@ -57,6 +58,8 @@ pub(super) struct Op {
     pub(super) reads: bool,
     /// What it rests on, to be read again when nobody knows what became of it.
     pub(super) about: About,
+    /// What it changes.
+    pub(super) aim: Aim,
     /// The versions it was worked out from.
     pub(super) versions: String,
     /// What the object said then: the watch may show what was written before the answer comes.
@@ -70,10 +73,15 @@ pub(super) struct Op {
 impl Op {
     /// A write about this, worked out from these versions: for no decision, and nobody is told.
     pub(super) fn new(about: About, versions: impl Into<String>) -> Self {
+        let aim = match about {
+            About::Workload { .. } => Aim::Workload,
+            About::Job { .. } | About::Pod { .. } | About::Request { .. } | About::Queue => Aim::Other,
+        };
         Self {
             decision: None,
             reads: false,
             about,
+            aim,
             versions: versions.into(),
             before: Before::Nothing,
             begun: None,
@@ -171,12 +179,7 @@ impl Controller {
         while let Some((_, unit)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
             self.due.pop_first();
             self.alarms.remove(&unit);
-            if let Some(all) = self.refused.get_mut(&unit) {
-                all.retain(|_, until| *until > now);
-                if all.is_empty() {
-                    self.refused.remove(&unit);
-                }
-            }
+            self.forget_refused(&unit);
             self.world.dirty.insert(unit);
         }
         self.pods_to_groups();
@@ -317,7 +320,7 @@ impl Controller {
     /// the job has begun it ends for that.
     fn pass_over(&mut self, unit: &Unit, job: &Job, other: &Workload) -> bool {
         if let Some(step) = reconcile::leave_for_another(job, other) {
-            match self.is_refused(unit, &versions(Some(job), Some(other))) {
+            match self.is_aim_refused(unit, other, step.aim()) {
                 true => self.decide_all_the_same(unit, other, &step),
                 false => self.begin_step(unit, Some(job), Some(other), step),
             }
@@ -344,7 +347,7 @@ impl Controller {
                 (false, true) => Step::Nothing,
                 (false, false) => Step::DeleteWorkload,
             };
-            if step != Step::Nothing && !self.is_refused(unit, &self.versions_of(unit, copy)) {
+            if step != Step::Nothing && !self.is_aim_refused(unit, copy, step.aim()) {
                 tracing::warn!(workload = copy.metadata.name, "a job has a second Workload; it is deleted");
                 self.begin_step(unit, None, Some(copy), step);
                 return true;
@@ -418,7 +421,7 @@ impl Controller {
                     self.begin_decision(unit, workload);
                 }
             }
-        } else if !self.is_refused(unit, &versions(Some(job), workload)) {
+        } else if !self.is_refused(unit, step.aim(), &versions(Some(job), workload)) {
             self.begin_step(unit, Some(job), workload, step);
         } else if let Some(workload) = workload {
             self.decide_all_the_same(unit, workload, &step);
@@ -431,10 +434,10 @@ impl Controller {
         // Told apart from the versions of steps: what is read may be in this very version.
         let versions = format!("bare {}", job.version);
         let about = About::Job { kind: job.kind, namespace: job.namespace.clone(), name: job.name.clone() };
-        if !self.is_refused(unit, &versions) {
-            // If it is gone, or another one has its name, the watch will tell; until then it is not read on and on.
-            self.remember_refused(unit, versions.clone(), super::CONFLICT_DELAY);
+        if !self.is_refused(unit, Aim::Other, &versions) {
             let op = Op { reads: true, ..Op::new(about, versions) };
+            // If it is gone, or another one has its name, the watch will tell; until then it is not read on and on.
+            self.remember_refused(unit, &op, super::CONFLICT_DELAY);
             self.read_again(unit.clone(), op);
         }
         true
@@ -454,7 +457,7 @@ impl Controller {
             ends_orphans: self.config.file.feature_gates.finish_orphaned_workloads,
         };
         let mut step = reconcile::next(job, workload, known);
-        if step == Step::Restore && self.is_refused(unit, &versions(Some(job), workload)) {
+        if step == Step::Restore && self.is_refused(unit, step.aim(), &versions(Some(job), workload)) {
             known.keeps_templates = true;
             step = reconcile::next(job, workload, known);
         }
@@ -528,7 +531,7 @@ impl Controller {
         let step = reconcile::next_without_job(workload, controlled, elsewhere, is_orphan);
         let stays = self.config.planted.is(Bug::KeepWithoutJob)
             || (self.config.planted.is(Bug::ForgetFinalizer) && step == Step::RemoveFinalizer);
-        if stays || step == Step::Nothing || self.is_refused(unit, &self.versions_of(unit, workload)) {
+        if stays || step == Step::Nothing || self.is_aim_refused(unit, workload, step.aim()) {
             return false;
         }
         self.begin_step(unit, None, Some(workload), step);

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::Controller;
 use super::answers::is_strange;
 use super::pump::{About, Answer, Before, Op, about, target, text, versions, versions_at};
+use super::refused::Aim;
 use super::world::Unit;
 use crate::jobs::{JobKind, JobObject, JobResource};
 use crate::reconcile::Job;
@@ -40,7 +41,11 @@ impl Controller {
         let api = Api::<Workload>::namespaced(self.ctx.clients.write.clone(), namespace);
         let target = target(&workload.metadata);
         let before = Before::Workload(Box::new(workload.clone()));
-        let op = Op { decision, before, ..Op::new(about(workload), self.versions_of(unit, workload)) };
+        let aim = match part {
+            Subresource::Status => Aim::Status,
+            Subresource::Main => Aim::Workload,
+        };
+        let op = Op { decision, before, aim, ..Op::new(about(workload), self.versions_of(unit, workload)) };
         self.submit_patch(unit, priority, op, Patch { api, target, body, part }, Answer::Workload);
     }
 

@@ -18,13 +18,14 @@ use serde_json::{Value, json};
 
 use super::Controller;
 use super::pump::{Answer, Before, Op, about, target, text, versions};
+use super::refused::Aim;
 use super::world::Unit;
 use super::world::slices::SlicePod;
+use crate::compose;
 use crate::jobs::JobPodSet;
 use crate::pods::prebuilt;
 use crate::reconcile::{self, Job, Step, upkeep};
 use crate::slices::{self, Marks, Plan};
-use crate::{compose, status};
 
 impl Controller {
     /// Whether a job may be resized while it runs.
@@ -81,7 +82,7 @@ impl Controller {
         // What somebody else made is as large as they say, and the job as large as that.
         if let Plan::Grow(slice) | Plan::Resize(slice) = plan
             && prebuilt(&job.object).is_some()
-            && !self.is_refused(unit, &versions(Some(job), Some(slice)))
+            && !self.is_status_refused(unit, slice)
         {
             return self.begin_step(unit, Some(job), Some(slice), reconcile::out_of_sync());
         }
@@ -94,21 +95,21 @@ impl Controller {
             Plan::Keep { behind: Some(_), .. } if self.start_before_it_grows(unit, job, &live) => {}
             Plan::Keep { slice, behind } => self.wait_for_slice(unit, job, slice, behind),
             Plan::Leave(slice) if live.len() == 1 => self.follow(unit, job, Some(slice)),
-            Plan::Leave(slice) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
-                self.leave_slice(unit, job, slice);
+            Plan::Leave(slice) if !self.is_aim_refused(unit, slice, leave(job).aim()) => {
+                self.begin_step(unit, Some(job), Some(slice), leave(job));
             }
-            Plan::Grow(slice) if !self.is_refused(unit, &versions(Some(job), None)) => {
+            Plan::Grow(slice) if !self.is_refused(unit, Aim::Workload, &versions(Some(job), None)) => {
                 self.grow(unit, job, slice, workloads);
             }
             Plan::Resize(_) if self.config.planted.is(Bug::ForgetToResize) => {}
             Plan::Resize(slice) if self.config.planted.is(Bug::StopToShrink) && !job.view.suspended => {
                 self.begin_step(unit, Some(job), Some(slice), Step::Stop);
             }
-            Plan::Resize(slice) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
+            Plan::Resize(slice) if !self.is_change_refused(unit, slice) => {
                 self.resize(unit, job, slice, sets);
             }
-            Plan::Finish(slice, reason) if !self.is_refused(unit, &versions(Some(job), Some(slice))) => {
-                self.finish_slice(unit, slice, reason);
+            Plan::Finish(slice, reason) if !self.is_status_refused(unit, slice) => {
+                self.begin_step(unit, Some(job), Some(slice), finish(reason));
             }
             Plan::Grow(_) | Plan::Resize(_) if self.start_before_it_grows(unit, job, &live) => {}
             Plan::Resize(slice) | Plan::Finish(slice, _) => self.decide_slices(unit, &live, Some(slice)),
@@ -134,7 +135,7 @@ impl Controller {
     /// Starts a job that grew before it was started, with the pods that it has quota for. Tells whether that was to be done.
     fn start_before_it_grows(&mut self, unit: &Unit, job: &Job, live: &[&Workload]) -> bool {
         let Some(admitted) = slices::active(live).filter(|_| job.view.suspended) else { return false };
-        let is_refused = self.is_refused(unit, &versions(Some(job), Some(admitted)));
+        let is_refused = self.is_aim_refused(unit, admitted, Aim::Other);
         if !is_refused {
             self.begin_step(unit, Some(job), Some(admitted), Step::Start);
         }
@@ -147,7 +148,7 @@ impl Controller {
         let priority = self.worth(job, Some(slice));
         for one in behind.into_iter().chain([slice]) {
             let step = upkeep(job, one, priority.as_ref(), self.world.rules.gates());
-            if step != Step::Nothing && !self.is_refused(unit, &versions(Some(job), Some(one))) {
+            if step != Step::Nothing && !self.is_aim_refused(unit, one, step.aim()) {
                 return self.begin_step(unit, Some(job), Some(one), step);
             }
         }
@@ -168,24 +169,6 @@ impl Controller {
         }
     }
 
-    /// A slice with quota was evicted while another waits: the job stops, and when its pods are gone so is the slice.
-    fn leave_slice(&mut self, unit: &Unit, job: &Job, slice: &Workload) {
-        match (job.view.suspended, job.view.active) {
-            (false, _) => self.begin_step(unit, Some(job), Some(slice), Step::Stop),
-            (true, true) => {}
-            (true, false) => self.finish_slice(unit, slice, tokens::finished::WORKLOAD_SLICE_REPLACED),
-        }
-    }
-
-    fn finish_slice(&mut self, unit: &Unit, slice: &Workload, reason: &'static str) {
-        let words = match reason {
-            tokens::finished::WORKLOAD_SLICE_REPLACED => "another slice of the same job takes its place",
-            _ => "its job is described by another slice",
-        };
-        let body = status::finished(slice, reason, words, self.ctx.clock.now());
-        self.patch_workload(unit, slice, body, Subresource::Status, Priority::Urgent, None);
-    }
-
     fn grow(&mut self, unit: &Unit, job: &Job, slice: &Workload, workloads: &[Workload]) {
         let gates = self.world.rules.gates();
         let composed = slices::compose(job, Some(slice), &self.world.priorities, gates);
@@ -204,7 +187,7 @@ impl Controller {
         let name = body["metadata"]["name"].as_str();
         let is_spent = |one: &&Workload| one.holds(tokens::FINISHED) && one.metadata.name.as_deref() == name;
         match workloads.iter().find(is_spent) {
-            Some(spent) if self.is_refused(unit, &self.versions_of(unit, spent)) => {
+            Some(spent) if self.is_change_refused(unit, spent) => {
                 self.decide_slices(unit, &[slice], None);
             }
             Some(spent) => self.delete_workload(unit, spent),
@@ -305,6 +288,24 @@ impl Controller {
         let target = Target::new(pod.name.clone(), pod.uid.to_string()).at(pod.version.to_string());
         self.patch_gate(&pod.uid, &pod.namespace, target, body, Answer::Ungated);
     }
+}
+
+/// A slice with quota was evicted while another waits: the job stops, and when its pods are gone so is the slice.
+fn leave(job: &Job) -> Step {
+    match (job.view.suspended, job.view.active) {
+        (false, _) => Step::Stop,
+        (true, true) => Step::Nothing,
+        (true, false) => finish(tokens::finished::WORKLOAD_SLICE_REPLACED),
+    }
+}
+
+/// The end of a slice whose job goes on.
+fn finish(reason: &'static str) -> Step {
+    let words = match reason {
+        tokens::finished::WORKLOAD_SLICE_REPLACED => "another slice of the same job takes its place",
+        _ => "its job is described by another slice",
+    };
+    Step::Finish { reason, message: words.to_owned() }
 }
 
 /// Whether the job runs on with pods behind gates while its slice has quota and is not admitted yet.

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Controller;
-use super::pump::{Answer, Before, Op, about, text};
+use super::pump::{Answer, Before, Op, about, text, versions};
+use super::refused::Aim;
 use super::world::Unit;
 use crate::compose::{self, compose};
 use crate::input;
@@ -172,7 +173,7 @@ impl Controller {
             self.world.revalued.remove(&uid);
             return false;
         };
-        if self.is_refused(unit, &self.versions_of(unit, workload)) {
+        if self.is_change_refused(unit, workload) {
             return false;
         }
         let body = json!({ "spec": { "priority": priority.value } });
@@ -239,7 +240,7 @@ impl Controller {
     /// Makes the job the controller of the Workload that somebody else made for it.
     fn adopt_workload(&mut self, unit: &Unit, job: &Job) {
         let Some(workload) = self.prebuilt_of(&job.object) else { return };
-        if self.is_refused(unit, &self.versions_of(unit, &workload)) {
+        if self.is_change_refused(unit, &workload) {
             return;
         }
         let others = workload.metadata.owner_references.iter().flatten();
@@ -285,6 +286,7 @@ impl Controller {
         match start(job.kind, &job.object, &sets, workload, terms) {
             Ok(Some(body)) => self.patch_job(unit, job, Some(workload), body, Subresource::Main),
             Ok(None) => {}
+            Err(_) if self.is_status_refused(unit, workload) => self.begin_decision(unit, workload),
             Err(conflict) => {
                 let now = self.ctx.clock.now();
                 let body =
@@ -304,6 +306,10 @@ impl Controller {
     /// Has a suspended job forget that it ran before, which keeps its templates from being changed, be it by its user while it
     /// waits (Kueue's `Job.Stop`). Tells whether it did not yet.
     fn reset_start(&mut self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> bool {
+        // Where it will not forget, the rest is tried all the same.
+        if self.is_refused(unit, Aim::Other, &versions(Some(job), workload)) {
+            return false;
+        }
         let started_at = job.kind.started_at.filter(|at| job.object.at(at).is_some_and(|at| !at.is_null()));
         let Some(field) = started_at.and_then(|at| at.strip_prefix("/status/")) else { return false };
         let body = json!({ "status": { field: null } });

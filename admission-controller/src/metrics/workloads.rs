@@ -218,7 +218,7 @@ fn newly_counted<'a>(before: Option<&Workload>, after: &'a Workload) -> Option<&
 /// Seconds since it was queued: created, or queued again after an eviction, which is when it was no longer put off.
 fn waited(before: &Workload, after: &Workload, now: Timestamp) -> f64 {
     let requeued = before.condition(tokens::REQUEUED).map(|one| {
-        let put_off = before.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
+        let put_off = before.put_off_until();
         let until = put_off.filter(|_| one.status == "False").map(|until| until.0);
         let until = until.max(restarted(one, after));
         until.unwrap_or(one.last_transition_time.0).max(one.last_transition_time.0)

@@ -254,7 +254,7 @@ pub fn off_hold(view: &Workload, words: &str, now: Timestamp) -> Value {
 fn requeued(view: &Workload, now: Timestamp) -> Option<Change> {
     let before = view.condition(tokens::REQUEUED).filter(|one| one.status == "False")?;
     let reason = requeue::end_of(&before.reason)?;
-    let until = view.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
+    let until = view.put_off_until();
     if reason == tokens::evicted::BACKOFF_FINISHED && until.is_some_and(|until| until.0 > now) {
         return None;
     }
@@ -284,7 +284,7 @@ fn is_over(end: &str, waits: &PendingReason) -> bool {
 
 /// Whether it waits for something else than the end of its back-off, of whose condition somebody else may have said what there is to say.
 fn is_backoff_over(view: &Workload, waits: &PendingReason, now: Timestamp) -> bool {
-    let until = view.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref());
+    let until = view.put_off_until();
     let is_off = matches!(waits, PendingReason::Deactivated | PendingReason::PutOff { .. });
     !is_off && until.is_some_and(|until| until.0 <= now)
 }

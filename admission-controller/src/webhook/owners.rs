@@ -113,15 +113,7 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let config = &site.config;
     let Some((owner, new)) = parsed(request, &request.object) else { return Verdict::Allow };
     let old = parsed(request, &request.old).filter(|_| request.operation == "UPDATE").map(|(_, old)| old);
-    let mut errors = rules::queue_name(&new);
-    errors.extend(rules::elastic(&Subject::new(config, owner.kind, &new, false)));
-    errors.extend(rules::gated_by(config, &new));
-    if owner.is_per_replica() {
-        errors.extend(placed(config, owner, &new));
-        errors.extend(
-            owner.check_replicas(&new).err().map(|detail| rules::invalid_number(REPLICAS, &new, detail)),
-        );
-    }
+    let mut errors = rules::added(old.as_ref(), &new, |object| lasting(config, owner, object));
     if let Some(old) = &old {
         errors.extend(on_update(old, &new));
         errors.extend(rules::gates_go(config, old, &new));
@@ -133,6 +125,19 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
         }
     }
     Verdict::of(errors)
+}
+
+/// The rules that hold for such an object whenever it is written.
+fn lasting(config: &Configuration, owner: &PodOwner, object: &JobObject) -> Vec<FieldError> {
+    let mut errors = rules::queue_name(object);
+    errors.extend(rules::elastic(&Subject::new(config, owner.kind, object, false)));
+    errors.extend(rules::gated_by(config, object));
+    if owner.is_per_replica() {
+        errors.extend(placed(config, owner, object));
+        let refused = owner.check_replicas(object).err();
+        errors.extend(refused.map(|detail| rules::invalid_number(REPLICAS, object, detail)));
+    }
+    errors
 }
 
 const REPLICAS: &str = "/spec/replicas";
@@ -280,6 +285,26 @@ mod tests {
 
     fn has_label(object: &Value, template: &str) -> bool {
         object.pointer(&key_at(template, "labels", kueue::MANAGED)) == Some(&json!("true"))
+    }
+
+    #[test]
+    fn what_was_wrong_before_keeps_no_set_from_being_finished_with() {
+        let set = |elastic: bool, finalizers: Value| {
+            let mut set = object(SET, "q");
+            set["metadata"]["finalizers"] = finalizers;
+            if elastic {
+                set["metadata"]["annotations"] = json!({ kueue::ELASTIC_JOB: "true" });
+            }
+            set
+        };
+        let (plain, elastic) = (set(false, json!(["a/b"])), set(true, json!(["a/b"])));
+        for (old, new, wanted) in [
+            (&elastic, &set(true, json!([])), true),
+            (&plain, &elastic, false),
+            (&plain, &set(false, json!([])), true),
+        ] {
+            assert_eq!(is_allowed(Surroundings::default(), old, new), wanted, "{old} {new}");
+        }
     }
 
     /// Kueue's webhooks for these kinds fill them in with every write. Others' do so at the creation.

@@ -101,24 +101,11 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
             let has_default = site.surroundings.borrow().has_queue(&request.namespace);
             errors.extend(rules::queue_stays(old, &new, has_default));
             errors.extend(stays_in_group(old, &new));
+            errors.extend(rules::gates_go(config, old, &new));
             errors
         }
     };
-    if new.label(kueue::MANAGED).is_some_and(|value| value != "true") {
-        errors.push(rules::forbidden(rules::label(kueue::MANAGED), "it can only be \"true\""));
-    }
-    errors.extend(rules::gated_by(config, &new));
-    errors.extend(old.and_then(|old| rules::gates_go(config, &old, &new)));
-    let gates = &config.feature_gates;
-    let annotations = new.metadata.annotations.clone().unwrap_or_default();
-    errors.extend(topology::of_template("metadata", &annotations, None, gates.tas_multi_layer));
-    errors.extend(group(&new));
-    if let (Some(group), Some(workload)) = (new.group_name(), prebuilt(&new))
-        && group != workload
-    {
-        let detail = "it must be the name of the group";
-        errors.push(rules::invalid(rules::prebuilt_path(&new), workload, detail));
-    }
+    errors.extend(rules::added(old.as_ref(), &new, |pod| lasting(config, pod)));
     let says = new.label(kueue::MANAGED).is_some() && !has_parent(&new);
     if errors.is_empty() && says && config.is_part(&new.metadata) {
         let key = kueue::MANAGED;
@@ -127,6 +114,26 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
         ));
     }
     Verdict::of(errors)
+}
+
+/// The rules that hold for a pod whenever it is written.
+fn lasting(config: &Configuration, pod: &JobObject) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if pod.label(kueue::MANAGED).is_some_and(|value| value != "true") {
+        errors.push(rules::forbidden(rules::label(kueue::MANAGED), "it can only be \"true\""));
+    }
+    errors.extend(rules::gated_by(config, pod));
+    let annotations = pod.metadata.annotations.clone().unwrap_or_default();
+    let is_layered = config.feature_gates.tas_multi_layer;
+    errors.extend(topology::of_template("metadata", &annotations, None, is_layered));
+    errors.extend(group(pod));
+    if let (Some(group), Some(workload)) = (pod.group_name(), prebuilt(pod))
+        && group != workload
+    {
+        let detail = "it must be the name of the group";
+        errors.push(rules::invalid(rules::prebuilt_path(pod), workload, detail));
+    }
+    errors
 }
 
 fn stays_in_group(old: &JobObject, new: &JobObject) -> Vec<FieldError> {
@@ -240,6 +247,29 @@ mod tests {
         };
         assert_eq!(filled(json!({})), 2);
         assert_eq!(filled(json!({ kueue::POD_SUSPENDING_PARENT: "deployment" })), 0);
+    }
+
+    #[test]
+    fn what_was_wrong_before_keeps_no_pod_from_being_let_go() {
+        let pod = |group: &str, finalizers: Value| {
+            let labels = json!({ kueue::MANAGED: "true", kueue::POD_GROUP_NAME: group });
+            json!({ "name": "p", "labels": labels, "finalizers": finalizers })
+        };
+        let held = || json!([kueue::MANAGED]);
+        // Without the number of the group's pods.
+        for (old, new, is_allowed) in [
+            (None, pod("g", held()), false),
+            (Some(pod("g", held())), pod("g", json!([])), true),
+            (Some(json!({ "name": "p" })), pod("g", json!([])), false),
+        ] {
+            let mut request = creating("team", new.clone());
+            if let Some(old) = old {
+                request.operation = "UPDATE".to_owned();
+                request.old = json!({ "metadata": old, "spec": { "containers": [] } });
+            }
+            let verdict = validate(&site(Configuration::default()), &request);
+            assert_eq!(verdict == Verdict::Allow, is_allowed, "{new}: {verdict:?}");
+        }
     }
 
     /// Kueue labels such a pod when it joins its group, and no template.

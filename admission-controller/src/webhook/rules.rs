@@ -286,6 +286,12 @@ fn gates_of(object: &JobObject) -> impl Iterator<Item = &str> {
     list.into_iter().flat_map(|list| list.split(',').map(str::trim))
 }
 
+/// What is wrong with an object by these rules, less what was wrong with it before: that does not keep it from being finished with.
+pub(super) fn added<T>(old: Option<&T>, new: &T, wrong: impl Fn(&T) -> Vec<FieldError>) -> Vec<FieldError> {
+    let known = old.map(&wrong).unwrap_or_default();
+    wrong(new).into_iter().filter(|error| !known.contains(error)).collect()
+}
+
 /// Gates are taken away, never put up.
 pub(super) fn gates_go(config: &Configuration, old: &JobObject, new: &JobObject) -> Option<FieldError> {
     if !config.gates().admission_gated_by {

@@ -40,6 +40,11 @@ impl Workload {
         self.true_condition(kind).is_some()
     }
 
+    /// Until when it is put off: `status.requeueState.requeueAt`.
+    pub fn put_off_until(&self) -> Option<&Time> {
+        self.status.requeue_state.as_ref().and_then(|state| state.requeue_at.as_ref())
+    }
+
     /// The condition of this type, where it is True.
     pub fn true_condition(&self, kind: &str) -> Option<&Condition> {
         self.condition(kind).filter(|one| one.status == "True")
