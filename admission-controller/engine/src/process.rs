@@ -17,7 +17,7 @@ use crate::preempt::Target;
 use crate::reason::PendingReason;
 use crate::record::{Claim, HoldState, Phase, Record};
 use crate::topology::View;
-use crate::tree::{Ledger, NodeId, Usage};
+use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
 
 /// Whether the next cycle sees something new.
@@ -114,7 +114,8 @@ impl Engine {
             self.counts.preemption_skips.insert(self.queues[head.queue].name.clone());
             return self.outrun(head, PendingReason::TargetsTaken);
         }
-        let again = if recomputes && (lost || self.overlaps(&assignment.verdict)) {
+        let is_sought_again = recomputes && (lost || self.overlaps(&assignment.verdict));
+        let again = if is_sought_again {
             self.search_again(head, &assignment, kept)
         } else if self.settings.topology.recompute && self.lost_its_places(head, &assignment) {
             self.assign_again(head.who(), head.queue, &assignment.admission)
@@ -123,6 +124,10 @@ impl Engine {
         };
         let held_back = !kept.is_empty();
         match again {
+            // Who waits for what others have driven out drives out nobody: no gate is in its way.
+            Ok(Assignment { admission, usage, places, verdict: Verdict::Wait, .. }) if is_sought_again => {
+                self.take_room(head, Granted { admission, usage, places }, now_ms)
+            }
             Ok(assignment) => self.take(head, assignment, held_back, now_ms),
             // What is kept for the heads before it is free again when the cycle ends.
             Err(no_fit) => self.does_not_fit(head, no_fit, kept, held_back),
@@ -186,14 +191,32 @@ impl Engine {
     pub(crate) fn take(&mut self, head: &Head, assignment: Assignment, held_back: bool, now_ms: i64) -> Done {
         let Assignment { admission, usage, places, verdict, .. } = assignment;
         let granted = Granted { admission, usage, places };
-        // Those who leave already are as good as told to leave for it.
-        if !matches!(verdict, Verdict::Fit) && self.is_gated(head.who()) {
+        if self.is_gated(head.who()) && self.preempts(head, &verdict, &granted.usage) {
             self.forget_progress(head.who());
             return self.put_aside(head, PendingReason::PreemptionGated, false);
         }
         match verdict {
             Verdict::Preempt(targets) => self.preempt(head, granted, &targets, held_back, now_ms),
             Verdict::Fit | Verdict::Wait => self.take_room(head, granted, now_ms),
+        }
+    }
+
+    /// Whether a workload preempts anybody. Those who leave already are as good as told to leave for it, if it could have told them.
+    fn preempts(&mut self, head: &Head, verdict: &Verdict, usage: &Usage) -> bool {
+        match verdict {
+            Verdict::Fit => false,
+            Verdict::Preempt(_) => true,
+            Verdict::Wait => {
+                let free = |pair| self.tree.available(head.queue, pair, Ledger::Held);
+                let lacks = |(pair, amount): (&FlavorResource, &i64)| i128::from(*amount) > free(*pair);
+                let short: Vec<(FlavorResource, i64)> =
+                    usage.iter().filter(|one| lacks(*one)).map(|(pair, amount)| (*pair, *amount)).collect();
+                // With quota enough it waits for their places.
+                short.is_empty()
+                    || short.iter().any(|(pair, amount)| {
+                        self.could_displace_who_leaves(head.who(), head.queue, *pair, *amount)
+                    })
+            }
         }
     }
 

@@ -123,6 +123,46 @@ fn a_closed_gate_forbids_to_be_promised_the_room_of_those_who_leave_already() {
     assert!(world.is_admitted("high"), "it takes what is free");
 }
 
+/// Nobody leaves for it: it takes what comes free, and is not told to wait for its gate.
+#[test]
+fn a_closed_gate_is_in_nobodys_way_who_preempts_nobody() {
+    let settings = Settings { preemption_gates: true, ..Settings::default() };
+    let mut world = world(settings, vec![queue("a", "pool", 4, Preemption::default())]);
+    world.put(workload("low", "a", 4, 0));
+    world.settle();
+    world.begins_to_leave("low");
+    world.put(Workload { preemption_gated: true, ..workload("high", "a", 4, 1) });
+    world.settle();
+    assert_eq!(token(&world, "high"), "WaitingForPreemptedWorkloads");
+    world.standing("low", Standing::Finished);
+    world.settle();
+    assert!(world.is_admitted("high"));
+}
+
+/// Two queues are owed what a third has borrowed, and what leaves for the first is enough for both.
+#[test]
+fn a_closed_gate_is_in_nobodys_way_for_whom_others_drive_out_enough() {
+    let queues = vec![
+        queue("a", "pool", 2, reclaims()),
+        queue("b", "pool", 2, reclaims()),
+        queue("c", "pool", 0, Preemption::default()),
+    ];
+    let settings = Settings { preemption_gates: true, ..Settings::default() };
+    let mut world = world(settings, queues);
+    world.put(workload("borrows", "c", 4, 0));
+    world.settle();
+    world.put(Workload { queued_at_ms: 1, ..workload("first", "a", 2, 0) });
+    world.put(Workload { queued_at_ms: 2, preemption_gated: true, ..workload("gated", "b", 2, 0) });
+    world.settle();
+    assert_eq!(world.victims().len(), 1);
+    for uid in ["first", "gated"] {
+        assert_eq!(token(&world, uid), "WaitingForPreemptedWorkloads", "{uid}");
+    }
+    world.standing("borrows", Standing::Finished);
+    world.settle();
+    assert!(world.is_admitted("first") && world.is_admitted("gated"));
+}
+
 #[test]
 fn who_is_held_back_by_name_is_not_in_the_queue() {
     let mut world = world(Settings::default(), vec![queue("a", "pool", 4, Preemption::default())]);
