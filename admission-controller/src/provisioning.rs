@@ -85,7 +85,11 @@ pub fn attempt(request: &str, workload: &str, check: &str, most: i32) -> Option<
         return Some(attempt);
     }
     let is_too_long = |attempt: &i32| prefix.len() + attempt.to_string().len() > MAX_PREFIX;
-    let mut shortened = (1..=most.min(1_000)).filter(is_too_long);
+    let most = most.min(1_000);
+    if !is_too_long(&most) {
+        return None;
+    }
+    let mut shortened = (1..=most).filter(is_too_long);
     shortened.find(|attempt| request_name(workload, check, *attempt) == request)
 }
 

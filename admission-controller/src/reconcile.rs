@@ -453,6 +453,12 @@ fn users_labels<'a>(
     template.metadata.labels.iter().filter(move |(key, _)| !kind.owns_label(key))
 }
 
+/// Whether the Workload has the pod sets of the job as it is.
+pub(crate) fn is_described(job: &Job, workload: &Workload) -> bool {
+    let sets = || job.view.pod_sets.as_ref().is_ok_and(|sets| describes(workload, job, sets));
+    job.object.awaits_child(job.kind) || sets()
+}
+
 /// Whether the Workload stands for the job as it is (Kueue's `EquivalentToWorkload`): it describes it, and for how long the job may
 /// run, how few pods would do and, until it is admitted, what its pods tolerate is the same. Of a slice pod sets alone count.
 pub fn is_equivalent(job: &Job, workload: &Workload, gates: Gates) -> bool {

@@ -353,6 +353,39 @@ async fn a_job_that_grew_before_it_was_started_starts_though_the_workload_of_mor
     assert_eq!(["p0", "p1", "p2"].map(|name| is_gated(&world, name)), [false, false, true]);
 }
 
+/// Whoever made it says for how many pods it is, and its end cannot be written now.
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_somebody_else_made_is_never_resized() {
+    let world = world(4).await;
+    let gpu = json!({ "requests": { "nvidia.com/gpu": "1" }, "limits": { "nvidia.com/gpu": "1" } });
+    // As the job's is stored.
+    let container = json!({
+        "name": "c", "image": "i", "resources": gpu, "imagePullPolicy": "Always",
+        "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+    });
+    let template = json!({ "spec": { "restartPolicy": "Never", "containers": [container] } });
+    let made = json!({
+        "metadata": { "name": "mine", "namespace": "team", "annotations": { GATE: "true" } },
+        "spec": { "queueName": "a", "podSets": [{ "name": "main", "count": 2, "template": template }] },
+    });
+    world.create("kueue.x-k8s.io", "workloads", made).await;
+    let queue = json!({ "kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/prebuilt-workload-name": "mine" });
+    let job = json!({
+        "metadata": { "name": "grows", "namespace": "team", "labels": queue, "annotations": { GATE: "true" } },
+        "spec": { "parallelism": 2, "template": template },
+    });
+    world.create("batch", "jobs", job).await;
+    world.settle().await;
+    assert_eq!(said(&world), [(2, true, String::new())]);
+    let aim = Aim::writes().by("layer1").on(GroupResource::new("kueue.x-k8s.io", "workloads")).at("status");
+    world.cluster.faults().add(aim, 1_000_000, 1_000, Fault::Conflict);
+    resize(&world, 1).await;
+    assert_eq!(said(&world), [(2, true, String::new())]);
+    world.cluster.faults().clear();
+    world.pass(120).await;
+    assert_eq!(said(&world)[0], (2, true, "OutOfSync".to_owned()));
+}
+
 /// The Workload of the larger job is refused again and again; the queue is held meanwhile.
 #[tokio::test(start_paused = true)]
 async fn quota_comes_back_though_the_workload_of_more_pods_is_refused() {

@@ -7,6 +7,7 @@ mod support;
 use admission_controller::webhook::webhook_configurations_for;
 use admission_controller::{Config, Configuration};
 use cluster_sim::GroupResource;
+use cluster_sim::faults::{Aim, Fault};
 use serde_json::{Value, json};
 use support::World;
 
@@ -451,6 +452,31 @@ async fn a_stateful_set_is_admitted_as_a_whole_and_rests_when_it_is_scaled_to_no
     world.update("apps", "statefulsets", "db", false, |set| set["spec"]["replicas"] = json!(2)).await;
     world.settle().await;
     assert!(world.is("db", "Admitted"));
+}
+
+/// It would get quota for as many pods as it had before.
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_waits_until_its_workload_has_its_size() {
+    let world = world(4).await;
+    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": pod("", 1, json!({}), json!({}))["spec"] });
+    let set = json!({
+        "metadata": { "name": "db", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": { "replicas": 2, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } }, "template": template },
+    });
+    world.create("apps", "statefulsets", set).await;
+    world.settle().await;
+    assert!(world.is("db", "Admitted"));
+    world.update("apps", "statefulsets", "db", false, |set| set["spec"]["replicas"] = json!(0)).await;
+    world.settle().await;
+    let aim = Aim::writes().by("layer1").on(support::workloads()).at("");
+    world.cluster.faults().add(aim, 1_000_000, 1_000, Fault::Conflict);
+    world.update("apps", "statefulsets", "db", false, |set| set["spec"]["replicas"] = json!(3)).await;
+    world.pass(5).await;
+    assert!(!world.is("db", "QuotaReserved"));
+    world.cluster.faults().clear();
+    world.pass(120).await;
+    assert!(world.is("db", "Admitted"));
+    assert_eq!(world.workload("db").unwrap()["spec"]["podSets"][0]["count"], 3);
 }
 
 #[tokio::test(start_paused = true)]

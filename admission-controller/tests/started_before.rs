@@ -5,6 +5,8 @@
 
 mod support;
 
+use cluster_sim::GroupResource;
+use cluster_sim::faults::{Aim, Fault};
 use serde_json::{Value, json};
 use support::World;
 
@@ -53,6 +55,21 @@ async fn a_job_that_ran_before_it_was_managed_starts_when_it_has_quota() {
         })
         .await;
     world.settle().await;
+    assert_runs(&world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_cannot_be_made_to_forget_that_it_ran_takes_no_quota() {
+    let world = world(1).await;
+    let status = Aim::writes().by("layer1").on(GroupResource::new("batch", "jobs")).at("status");
+    world.cluster.faults().add(status, 1_000_000, 1_000, Fault::Conflict);
+    create(&world, false).await;
+    world.start("layer1");
+    world.pass(10).await;
+    assert!(job(&world)["status"]["startTime"].is_string());
+    assert!(world.workload("llama").is_none_or(|workload| workload["status"]["admission"].is_null()));
+    world.cluster.faults().clear();
+    world.pass(120).await;
     assert_runs(&world);
 }
 

@@ -48,6 +48,8 @@ pub struct Aim {
     pub verbs: Vec<Verb>,
     /// Resources.
     pub resources: Vec<GroupResource>,
+    /// The subresource of calls; `Some("")` is the object itself.
+    pub subresource: Option<String>,
 }
 
 impl Aim {
@@ -73,10 +75,24 @@ impl Aim {
         self
     }
 
-    fn meets(&self, writer: &str, verb: Option<Verb>, resource: &GroupResource) -> bool {
+    /// Restricts the aim to calls of a subresource, or, with an empty name, of objects themselves.
+    #[must_use]
+    pub fn at(mut self, subresource: &str) -> Self {
+        self.subresource = Some(subresource.to_owned());
+        self
+    }
+
+    fn meets(
+        &self,
+        writer: &str,
+        verb: Option<Verb>,
+        resource: &GroupResource,
+        subresource: Option<&str>,
+    ) -> bool {
         self.writer.as_ref().is_none_or(|w| writer.starts_with(w.as_str()))
             && (self.verbs.is_empty() || verb.is_some_and(|v| self.verbs.contains(&v)))
             && (self.resources.is_empty() || self.resources.contains(resource))
+            && (self.subresource.is_none() || self.subresource.as_deref() == subresource)
     }
 }
 
@@ -280,10 +296,11 @@ impl Faults {
         writer: &str,
         verb: Option<Verb>,
         resource: &GroupResource,
+        subresource: Option<&str>,
     ) -> Option<F> {
         let rule = rules.iter_mut().find(|rule| {
             rule.left > 0
-                && rule.aim.meets(writer, verb, resource)
+                && rule.aim.meets(writer, verb, resource, subresource)
                 && (rule.chance >= 1_000_000 || self.rng.u64(0..1_000_000) < u64::from(rule.chance))
         })?;
         rule.left -= 1;
@@ -299,7 +316,8 @@ impl Faults {
                 *count - 1
             });
             let Rules { calls, hook, .. } = &mut *rules;
-            let fault = self.strikes(calls, &call.writer, Some(call.verb), &call.resource);
+            let part = Some(&*call.subresource);
+            let fault = self.strikes(calls, &call.writer, Some(call.verb), &call.resource, part);
             (write, hook.clone(), fault)
         };
         if let (Some(hook), Some(number)) = (hook, write)
@@ -344,7 +362,7 @@ impl Faults {
             let mut rules = self.rules();
             let name = format!("{namespace}/{service}");
             let resource = GroupResource::core("services");
-            self.strikes(&mut rules.webhooks, &name, None, &resource)
+            self.strikes(&mut rules.webhooks, &name, None, &resource, None)
         };
         match fault {
             None => Ok(()),
@@ -361,7 +379,7 @@ impl Faults {
         if rules.watches.is_empty() {
             return None;
         }
-        self.strikes(&mut rules.watches, &watch.writer, Some(Verb::Watch), &watch.resource)
+        self.strikes(&mut rules.watches, &watch.writer, Some(Verb::Watch), &watch.resource, None)
     }
 }
 

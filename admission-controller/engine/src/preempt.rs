@@ -106,7 +106,26 @@ impl Engine {
         pair: FlavorResource,
         amount: i64,
     ) -> bool {
-        !self.victims_if_nobody_left(who, queue, &[(pair, amount)].into(), [pair].into()).is_empty()
+        let (_, lends) = self.tree.borrow_height(queue, pair, Ledger::Planned, i128::from(amount));
+        self.may_displace(queue, pair, amount, lends)
+            && !self.victims_if_nobody_left(who, queue, &[(pair, amount)].into(), [pair].into()).is_empty()
+    }
+
+    /// Whether displacing others is a way: within its own quota, to take back what a subtree it belongs to lent, or when
+    /// who borrows may displace; where sharing is fair, whoever may reclaim may.
+    pub(crate) fn may_displace(
+        &self,
+        queue: NodeId,
+        pair: FlavorResource,
+        amount: i64,
+        lender_below_root: bool,
+    ) -> bool {
+        let policy = self.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
+        i128::from(amount) <= self.tree.nominal(queue, pair)
+            || lender_below_root
+            || policy.borrow_within_cohort != BorrowWithinCohort::Never
+            || (self.settings.fair_sharing.is_some()
+                && policy.reclaim_within_cohort != ReclaimWithinCohort::Never)
     }
 
     /// Who would have to make way if those stayed who are leaving.

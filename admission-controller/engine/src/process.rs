@@ -9,7 +9,7 @@ use crate::assign::{Assignment, NoFit, Verdict};
 use crate::cycle::Head;
 use crate::decision::{Decision, DecisionId, EvictReason, PreemptionReason};
 use crate::engine::Engine;
-use crate::input::{Admission, Standing};
+use crate::input::{Admission, ReclaimWithinCohort, Standing, WithinClusterQueue};
 use crate::kept::Kept;
 use crate::names::ClusterQueueName;
 use crate::places::Places;
@@ -212,12 +212,19 @@ impl Engine {
                 let short: Vec<(FlavorResource, i64)> =
                     usage.iter().filter(|one| lacks(*one)).map(|(pair, amount)| (*pair, *amount)).collect();
                 // With quota enough it waits for their places.
-                short.is_empty()
+                (short.is_empty() && self.displaces_anybody(head.queue))
                     || short.iter().any(|(pair, amount)| {
                         self.could_displace_who_leaves(head.who(), head.queue, *pair, *amount)
                     })
             }
         }
+    }
+
+    /// Whether a queue's workloads displace others at all.
+    fn displaces_anybody(&self, queue: NodeId) -> bool {
+        let policy = self.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
+        policy.within_cluster_queue != WithinClusterQueue::Never
+            || policy.reclaim_within_cohort != ReclaimWithinCohort::Never
     }
 
     fn take_room(&mut self, head: &Head, granted: Granted, now_ms: i64) -> Done {

@@ -9,17 +9,31 @@ use quota_engine::Outcome;
 
 use super::Controller;
 use super::world::{Unit, controller_of};
-use crate::reconcile::{self, Step};
+use crate::reconcile::{self, Job, Step};
 use crate::{input, status, words};
 
 impl Controller {
     /// The API server refuses the next step. A decision must not wait for it for ever; but nothing is admitted that its
     /// Workload no longer describes.
-    pub(super) fn decide_all_the_same(&mut self, unit: &Unit, workload: &Workload, step: &Step) {
-        if !matches!(step, Step::UpdateWorkload | Step::DeleteWorkload) {
-            return self.begin_decision(unit, workload);
-        }
-        let words = "it no longer describes its job, and the API server refuses to change it";
+    pub(super) fn decide_all_the_same(
+        &mut self,
+        unit: &Unit,
+        job: Option<&Job>,
+        workload: &Workload,
+        step: &Step,
+    ) {
+        let words = match step {
+            Step::UpdateWorkload | Step::DeleteWorkload => {
+                "it no longer describes its job, and the API server refuses to change it"
+            }
+            Step::Stop if job.is_some_and(|job| !reconcile::is_described(job, workload)) => {
+                "it does not describe its job, and the API server refuses to stop that"
+            }
+            Step::Finish { .. } | Step::Hold(_) | Step::RemoveFinalizer => {
+                "nothing runs by it any more, and the API server refuses to write that"
+            }
+            _ => return self.begin_decision(unit, workload),
+        };
         self.refuse_decision(unit, workload, words);
     }
 

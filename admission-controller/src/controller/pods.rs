@@ -154,7 +154,7 @@ impl Controller {
                 self.tell(unit, job, reasons::WORKLOAD_NAME_CONFLICT, words);
             }
             (PodsStep::Job(step), Some(workload)) if is_refused => {
-                self.decide_all_the_same(unit, workload, &step);
+                self.decide_all_the_same(unit, Some(job), workload, &step);
             }
             (_, Some(workload)) if is_refused => {
                 let words =
@@ -432,7 +432,10 @@ impl Controller {
         }
         // It may be scaled up from nothing to another size than it had.
         let count = workload.spec.pod_sets.first().map(|set| set.count.unwrap_or(1));
-        if can_change && !owner.is_per_replica() && wanted && !reserved && count != Some(replicas) {
+        if !owner.is_per_replica() && wanted && !reserved && count != Some(replicas) {
+            if !can_change {
+                return false;
+            }
             match owner.compose(part, job, &self.world.priorities, self.world.rules.gates()) {
                 Ok(body) => self.update_workload(unit, job, workload, &body, false),
                 Err(words) => self.cannot_compose(unit, job, &words),

@@ -46,13 +46,13 @@ impl Controller {
             if !provisioning::is_ours(check) {
                 continue;
             }
+            let is_its =
+                |request: &str| provisioning::attempt(request, name, &state.name, i32::MAX).is_some();
+            let its = requests.iter().map(|request| &request.metadata);
+            let its: Vec<_> = its.filter(|one| one.name.as_deref().is_some_and(is_its)).collect();
             if provisioning::config_name(check).is_err() {
                 // What it asked for before stays as it is until it says again what to go by.
-                let is_its =
-                    |request: &str| provisioning::attempt(request, name, &state.name, i32::MAX).is_some();
-                let its = requests.iter().map(|request| &request.metadata);
-                let its = its.filter(|one| one.name.as_deref().is_some_and(is_its));
-                used.extend(its.map(|one| one.uid.clone()));
+                used.extend(its.into_iter().map(|one| one.uid.clone()));
                 continue;
             }
             let config = self.world.provisioning_config(check).ok();
@@ -61,8 +61,11 @@ impl Controller {
             if self.config.planted.is(Bug::TakeNodesForGranted) && current.is_some() {
                 state.state = CheckState::Ready;
             }
+            let current_uid = current.and_then(|(request, _)| request.metadata.uid.clone());
+            // It asks for nothing more until what it does not use any more is gone.
+            let is_clean = its.iter().all(|one| one.uid == current_uid);
             used.extend(current.map(|(request, _)| request.metadata.uid.clone()));
-            if let (None, Some(config)) = (&next, config)
+            if let (None, Some(config), true) = (&next, config, is_clean)
                 && let Some(attempt) = provisioning::next_attempt(state, workload, config, current)
             {
                 let request = provisioning::request_name(name, &state.name, attempt);
@@ -79,9 +82,10 @@ impl Controller {
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
             return true;
         }
-        let unused = requests.iter().find(|request| !used.contains(&request.metadata.uid));
-        if let Some(unused) = unused.map(|request| (*request).clone()) {
-            return self.delete_request(unit, workload, &unused);
+        let unused = requests.iter().filter(|request| !used.contains(&request.metadata.uid));
+        let unused: Vec<_> = unused.map(|request| (*request).clone()).collect();
+        if unused.iter().any(|unused| self.delete_request(unit, workload, unused)) {
+            return true;
         }
         let Some((check, request, config)) = next else { return false };
         self.create_request(unit, workload, (&check, &request), config);

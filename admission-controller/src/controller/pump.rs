@@ -321,7 +321,10 @@ impl Controller {
     fn pass_over(&mut self, unit: &Unit, job: &Job, other: &Workload) -> bool {
         if let Some(step) = reconcile::leave_for_another(job, other) {
             match self.is_aim_refused(unit, other, step.aim()) {
-                true => self.decide_all_the_same(unit, other, &step),
+                true => {
+                    let words = "its job has another Workload, and the API server refuses to end this one";
+                    self.refuse_decision(unit, other, words);
+                }
                 false => self.begin_step(unit, Some(job), Some(other), step),
             }
             return true;
@@ -424,7 +427,7 @@ impl Controller {
         } else if !self.is_refused(unit, step.aim(), &versions(Some(job), workload)) {
             self.begin_step(unit, Some(job), workload, step);
         } else if let Some(workload) = workload {
-            self.decide_all_the_same(unit, workload, &step);
+            self.decide_all_the_same(unit, Some(job), workload, &step);
         }
     }
 

@@ -19,7 +19,9 @@ pub(super) enum Aim {
     Status,
     /// Its Workload, beside the status.
     Workload,
-    /// Its job, a pod, a request for nodes.
+    /// The status of its job.
+    JobStatus,
+    /// Its job beside that, a pod, a request for nodes.
     Other,
 }
 

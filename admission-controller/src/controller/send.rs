@@ -76,7 +76,11 @@ impl Controller {
         }
         let about = About::Job { kind, namespace, name: target.name.clone() };
         let before = Before::Job(job.view.suspended);
-        let op = Op { before, ..Op::new(about, versions(Some(job), workload)) };
+        let aim = match part {
+            Subresource::Status => Aim::JobStatus,
+            Subresource::Main => Aim::Other,
+        };
+        let op = Op { before, aim, ..Op::new(about, versions(Some(job), workload)) };
         let answer = move |object| Answer::Job(kind, object);
         self.submit_patch(unit, Priority::Normal, op, Patch { api, target, body, part }, answer);
     }

@@ -82,9 +82,11 @@ impl Controller {
         // What somebody else made is as large as they say, and the job as large as that.
         if let Plan::Grow(slice) | Plan::Resize(slice) = plan
             && prebuilt(&job.object).is_some()
-            && !self.is_status_refused(unit, slice)
         {
-            return self.begin_step(unit, Some(job), Some(slice), reconcile::out_of_sync());
+            return match self.is_status_refused(unit, slice) {
+                true => self.decide_slices(unit, &live, Some(slice)),
+                false => self.begin_step(unit, Some(job), Some(slice), reconcile::out_of_sync()),
+            };
         }
         match plan {
             Plan::First => self.follow(unit, job, None),
@@ -135,11 +137,10 @@ impl Controller {
     /// Starts a job that grew before it was started, with the pods that it has quota for. Tells whether that was to be done.
     fn start_before_it_grows(&mut self, unit: &Unit, job: &Job, live: &[&Workload]) -> bool {
         let Some(admitted) = slices::active(live).filter(|_| job.view.suspended) else { return false };
-        let is_refused = self.is_aim_refused(unit, admitted, Aim::Other);
-        if !is_refused {
+        if !self.is_aim_refused(unit, admitted, Step::Start.aim()) {
             self.begin_step(unit, Some(job), Some(admitted), Step::Start);
         }
-        !is_refused
+        self.busy.contains_key(unit)
     }
 
     /// The job goes on as it is until the slice is admitted: its new pods are gated.
@@ -164,7 +165,7 @@ impl Controller {
             let is_outdated = outdated.is_some_and(|one| one.metadata.uid == slice.metadata.uid);
             let refused = if is_outdated { Step::UpdateWorkload } else { Step::Nothing };
             if !self.busy.contains_key(unit) {
-                self.decide_all_the_same(unit, slice, &refused);
+                self.decide_all_the_same(unit, None, slice, &refused);
             }
         }
     }

@@ -37,7 +37,7 @@ impl Controller {
     ) {
         if let Some(job) = job
             && matches!(step, Step::Restore | Step::CreateWorkload | Step::Start)
-            && self.reset_start(unit, job, workload)
+            && self.reset_start(unit, job, workload, &step)
         {
             return;
         }
@@ -305,13 +305,13 @@ impl Controller {
 
     /// Has a suspended job forget that it ran before, which keeps its templates from being changed, be it by its user while it
     /// waits (Kueue's `Job.Stop`). Tells whether it did not yet.
-    fn reset_start(&mut self, unit: &Unit, job: &Job, workload: Option<&Workload>) -> bool {
-        // Where it will not forget, the rest is tried all the same.
-        if self.is_refused(unit, Aim::Other, &versions(Some(job), workload)) {
-            return false;
-        }
+    fn reset_start(&mut self, unit: &Unit, job: &Job, workload: Option<&Workload>, next: &Step) -> bool {
         let started_at = job.kind.started_at.filter(|at| job.object.at(at).is_some_and(|at| !at.is_null()));
         let Some(field) = started_at.and_then(|at| at.strip_prefix("/status/")) else { return false };
+        if self.is_refused(unit, Aim::JobStatus, &versions(Some(job), workload)) {
+            // It would hold quota, and most jobs could not be started with it.
+            return *next == Step::CreateWorkload;
+        }
         let body = json!({ "status": { field: null } });
         self.patch_job(unit, job, workload, body, Subresource::Status);
         true

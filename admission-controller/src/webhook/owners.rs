@@ -113,7 +113,9 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let config = &site.config;
     let Some((owner, new)) = parsed(request, &request.object) else { return Verdict::Allow };
     let old = parsed(request, &request.old).filter(|_| request.operation == "UPDATE").map(|(_, old)| old);
-    let mut errors = rules::added(old.as_ref(), &new, |object| lasting(config, owner, object));
+    // Nobody looked at what was not managed.
+    let known = old.as_ref().filter(|old| site.manages(&request.namespace, old.queue()));
+    let mut errors = rules::added(known, &new, |object| lasting(config, owner, object));
     if let Some(old) = &old {
         errors.extend(on_update(old, &new));
         errors.extend(rules::gates_go(config, old, &new));
@@ -298,11 +300,11 @@ mod tests {
             set
         };
         let (plain, elastic) = (set(false, json!(["a/b"])), set(true, json!(["a/b"])));
-        for (old, new, wanted) in [
-            (&elastic, &set(true, json!([])), true),
-            (&plain, &elastic, false),
-            (&plain, &set(false, json!([])), true),
-        ] {
+        let mut unqueued = elastic.clone();
+        unqueued["metadata"]["labels"] = json!({});
+        for (old, new, wanted) in
+            [(&elastic, &set(true, json!([])), true), (&plain, &elastic, false), (&unqueued, &elastic, false)]
+        {
             assert_eq!(is_allowed(Surroundings::default(), old, new), wanted, "{old} {new}");
         }
     }

@@ -105,7 +105,9 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
             errors
         }
     };
-    errors.extend(rules::added(old.as_ref(), &new, |pod| lasting(config, pod)));
+    // Nobody looked at what was not managed.
+    let known = old.as_ref().filter(|old| old.label(kueue::MANAGED).is_some());
+    errors.extend(rules::added(known, &new, |pod| lasting(config, pod)));
     let says = new.label(kueue::MANAGED).is_some() && !has_parent(&new);
     if errors.is_empty() && says && config.is_part(&new.metadata) {
         let key = kueue::MANAGED;
@@ -256,11 +258,13 @@ mod tests {
             json!({ "name": "p", "labels": labels, "finalizers": finalizers })
         };
         let held = || json!([kueue::MANAGED]);
+        let unlabelled = json!({ "name": "p", "labels": { kueue::POD_GROUP_NAME: "g" } });
         // Without the number of the group's pods.
         for (old, new, is_allowed) in [
             (None, pod("g", held()), false),
             (Some(pod("g", held())), pod("g", json!([])), true),
             (Some(json!({ "name": "p" })), pod("g", json!([])), false),
+            (Some(unlabelled), pod("g", held()), false),
         ] {
             let mut request = creating("team", new.clone());
             if let Some(old) = old {

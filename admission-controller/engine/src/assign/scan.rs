@@ -11,12 +11,12 @@ use super::suit::unsuitable;
 use super::{Ask, Attempt, FlavorAssignment, FlavorChoice, Mode, Oracle, PodSetFlavors, Question, Simulated};
 use crate::engine::Engine;
 use crate::few::Few;
-use crate::input::{BorrowWithinCohort, ClusterQueue, PodSet, ReclaimWithinCohort, ResourceGroup};
+use crate::input::{ClusterQueue, PodSet, ResourceGroup};
 use crate::names::FlavorName;
 use crate::places::Wishes;
 use crate::reason::{Hindrance, Obstacle};
 use crate::settings::Undeclared;
-use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
+use crate::tree::{Ledger, NodeId, Usage};
 use crate::workloads::WorkloadId;
 
 /// What was found for one resource of one flavor.
@@ -436,9 +436,7 @@ impl<'a> Scan<'a> {
         let (height, lender_below_root) = tree.borrow_height(node, pair, Ledger::Planned, total_wide);
         if tree.is_free(node, pair, Ledger::Planned, total_wide) {
             // Those who leave count as long as they are there.
-            let grade = if self.may_displace(pair, total, lender_below_root)
-                && self.engine.could_displace_who_leaves(self.who, node, pair, total)
-            {
+            let grade = if self.engine.could_displace_who_leaves(self.who, node, pair, total) {
                 Grade { way: Way::Wait, height }
             } else {
                 Grade { way: Way::Inherit, height }
@@ -451,7 +449,7 @@ impl<'a> Scan<'a> {
             resource: resource.clone(),
             missing: i64::try_from(missing).unwrap_or(i64::MAX),
         });
-        if !self.may_displace(pair, total, lender_below_root) {
+        if !self.engine.may_displace(node, pair, total, lender_below_root) {
             return Found {
                 grade: Grade { way: Way::NoFit, height },
                 obstacle,
@@ -463,16 +461,6 @@ impl<'a> Scan<'a> {
             Question { workload, cluster_queue: &self.queue.name, flavor, resource, amount: total };
         let Simulated { possibility, height } = self.oracle.simulate(self.engine, question);
         Found { grade: Grade { way: possibility.into(), height }, obstacle, hindrance: None }
-    }
-
-    /// Whether displacing others is a way: within its own quota, to take back what a subtree it belongs to lent, or when
-    /// who borrows may displace; where sharing is fair, whoever may reclaim may.
-    fn may_displace(&self, pair: FlavorResource, total: i64, lender_below_root: bool) -> bool {
-        i128::from(total) <= self.engine.tree.nominal(self.node, pair)
-            || lender_below_root
-            || self.queue.preemption.borrow_within_cohort != BorrowWithinCohort::Never
-            || (self.engine.settings.fair_sharing.is_some()
-                && self.queue.preemption.reclaim_within_cohort != ReclaimWithinCohort::Never)
     }
 }
 
