@@ -96,9 +96,11 @@ impl Controller {
     /// reservation would take it for its own.
     pub(super) fn take_back(&mut self, unit: &Unit, workload: &Workload) -> bool {
         let keeps = self.config.planted.is(Bug::KeepNodeRequests);
-        let first = self.world.requests_of(workload).first().map(|request| (*request).clone());
-        if let Some(request) = first.filter(|_| !keeps) {
-            self.delete_request(unit, workload, &request);
+        let requests = self.world.requests_of(workload);
+        let left: Vec<ProvisioningRequest> =
+            requests.into_iter().filter(|_| !keeps).map(|request| (*request).clone()).collect();
+        if !left.is_empty() {
+            let _begun = left.iter().any(|request| self.delete_request(unit, workload, request));
             return true;
         }
         if workload.holds(tokens::FINISHED) || workload.holds(tokens::QUOTA_RESERVED) {

@@ -105,8 +105,9 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
             errors
         }
     };
-    // Nobody looked at what was not managed.
-    let known = old.as_ref().filter(|old| old.label(kueue::MANAGED).is_some());
+    // Nobody looked at what was not managed, and if it still is not, nobody minds.
+    let is_managed = |pod: &JobObject| pod.label(kueue::MANAGED).is_some();
+    let known = old.as_ref().filter(|old| is_managed(old) || !is_managed(&new));
     errors.extend(rules::added(known, &new, |pod| lasting(config, pod)));
     let says = new.label(kueue::MANAGED).is_some() && !has_parent(&new);
     if errors.is_empty() && says && config.is_part(&new.metadata) {
@@ -264,7 +265,8 @@ mod tests {
             (None, pod("g", held()), false),
             (Some(pod("g", held())), pod("g", json!([])), true),
             (Some(json!({ "name": "p" })), pod("g", json!([])), false),
-            (Some(unlabelled), pod("g", held()), false),
+            (Some(unlabelled.clone()), pod("g", held()), false),
+            (Some(unlabelled.clone()), unlabelled, true),
         ] {
             let mut request = creating("team", new.clone());
             if let Some(old) = old {
