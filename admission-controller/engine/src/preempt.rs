@@ -106,9 +106,12 @@ impl Engine {
         pair: FlavorResource,
         amount: i64,
     ) -> bool {
-        let (_, lends) = self.tree.borrow_height(queue, pair, Ledger::Planned, i128::from(amount));
-        self.may_displace(queue, pair, amount, lends)
-            && !self.victims_if_nobody_left(who, queue, &[(pair, amount)].into(), [pair].into()).is_empty()
+        !self.victims_if_nobody_left(who, queue, &[(pair, amount)].into(), [pair].into()).is_empty()
+    }
+
+    /// Whom a queue's workloads may displace.
+    pub(crate) fn preemption_of(&self, queue: NodeId) -> Preemption {
+        self.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default()
     }
 
     /// Whether displacing others is a way: within its own quota, to take back what a subtree it belongs to lent, or when
@@ -120,7 +123,7 @@ impl Engine {
         amount: i64,
         lender_below_root: bool,
     ) -> bool {
-        let policy = self.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
+        let policy = self.preemption_of(queue);
         i128::from(amount) <= self.tree.nominal(queue, pair)
             || lender_below_root
             || policy.borrow_within_cohort != BorrowWithinCohort::Never
@@ -238,7 +241,7 @@ impl<'a> Search<'a> {
         short: BTreeSet<FlavorResource>,
         wishes: &'a Wishes,
     ) -> Self {
-        let policy = engine.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
+        let policy = engine.preemption_of(queue);
         let asked = |pair: &FlavorResource| requests.get(pair).copied().map_or(0, i128::from);
         let borrows =
             |pair: &FlavorResource| engine.tree.borrows_with(queue, *pair, Ledger::Planned, asked(pair));

@@ -213,8 +213,11 @@ impl Engine {
                     usage.iter().filter(|one| lacks(*one)).map(|(pair, amount)| (*pair, *amount)).collect();
                 // With quota enough it waits for their places.
                 (short.is_empty() && self.displaces_anybody(head.queue))
-                    || short.iter().any(|(pair, amount)| {
-                        self.could_displace_who_leaves(head.who(), head.queue, *pair, *amount)
+                    || short.into_iter().any(|(pair, amount)| {
+                        let wide = i128::from(amount);
+                        let (_, lends) = self.tree.borrow_height(head.queue, pair, Ledger::Planned, wide);
+                        self.may_displace(head.queue, pair, amount, lends)
+                            && self.could_displace_who_leaves(head.who(), head.queue, pair, amount)
                     })
             }
         }
@@ -222,7 +225,7 @@ impl Engine {
 
     /// Whether a queue's workloads displace others at all.
     fn displaces_anybody(&self, queue: NodeId) -> bool {
-        let policy = self.queues[queue].spec.as_ref().map(|spec| spec.preemption).unwrap_or_default();
+        let policy = self.preemption_of(queue);
         policy.within_cluster_queue != WithinClusterQueue::Never
             || policy.reclaim_within_cohort != ReclaimWithinCohort::Never
     }

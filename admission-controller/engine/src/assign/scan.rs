@@ -434,9 +434,11 @@ impl<'a> Scan<'a> {
             };
         }
         let (height, lender_below_root) = tree.borrow_height(node, pair, Ledger::Planned, total_wide);
+        let may_displace = self.engine.may_displace(node, pair, total, lender_below_root);
         if tree.is_free(node, pair, Ledger::Planned, total_wide) {
             // Those who leave count as long as they are there.
-            let grade = if self.engine.could_displace_who_leaves(self.who, node, pair, total) {
+            let grade = if may_displace && self.engine.could_displace_who_leaves(self.who, node, pair, total)
+            {
                 Grade { way: Way::Wait, height }
             } else {
                 Grade { way: Way::Inherit, height }
@@ -449,7 +451,7 @@ impl<'a> Scan<'a> {
             resource: resource.clone(),
             missing: i64::try_from(missing).unwrap_or(i64::MAX),
         });
-        if !self.engine.may_displace(node, pair, total, lender_below_root) {
+        if !may_displace {
             return Found {
                 grade: Grade { way: Way::NoFit, height },
                 obstacle,
