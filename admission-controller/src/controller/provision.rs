@@ -64,7 +64,7 @@ impl Controller {
             let current_uid = current.and_then(|(request, _)| request.metadata.uid.clone());
             // It asks for nothing more until what it does not use any more is gone.
             let is_clean = its.iter().all(|one| one.uid == current_uid);
-            used.extend(current.map(|(request, _)| request.metadata.uid.clone()));
+            used.push(current_uid);
             if let (None, Some(config), true) = (&next, config, is_clean)
                 && let Some(attempt) = provisioning::next_attempt(state, workload, config, current)
             {

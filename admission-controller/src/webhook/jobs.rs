@@ -152,17 +152,16 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
         return Verdict::of(errors);
     }
     let Some((_, before, old)) = parsed(config, request, &request.old) else { return Verdict::Allow };
-    let was_managed = site.manages(&request.namespace, old.queue.as_deref());
-    if !was_managed && !site.manages(&request.namespace, view.queue.as_deref()) {
+    let is_managed = |view: &JobView| site.manages(&request.namespace, view.queue.as_deref());
+    if !is_managed(&old) && !is_managed(&view) {
         return Verdict::Allow;
     }
     let before = Subject::new(config, kind, &before, old.suspended);
     let mut errors = rules::on_update(&before, &new);
     errors.extend(rules::gates_go(config, before.object, new.object));
-    // What was wrong before does not keep an object from being finished with. Nobody looked at what was not managed.
-    let known = if was_managed { lasting(site, request, &before, &old) } else { Vec::new() };
-    let found = lasting(site, request, &new, &view);
-    errors.extend(found.into_iter().filter(|error| !known.contains(error)));
+    let lasting = |(job, view): &(&Subject<'_>, &JobView)| lasting(site, request, job, view);
+    let is_managed = |(_, view): &(&Subject<'_>, &JobView)| is_managed(view);
+    errors.extend(rules::added(Some(&(&before, &old)), &(&new, &view), is_managed, lasting));
     let has_default = site.surroundings.borrow().has_queue(&request.namespace);
     errors.extend(rules::queue_stays(before.object, new.object, has_default));
     Verdict::of(errors)

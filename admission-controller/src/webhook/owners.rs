@@ -113,10 +113,8 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
     let config = &site.config;
     let Some((owner, new)) = parsed(request, &request.object) else { return Verdict::Allow };
     let old = parsed(request, &request.old).filter(|_| request.operation == "UPDATE").map(|(_, old)| old);
-    // Nobody looked at what was not managed, and if it still is not, nobody minds.
     let is_managed = |object: &JobObject| site.manages(&request.namespace, object.queue());
-    let known = old.as_ref().filter(|old| is_managed(old) || !is_managed(&new));
-    let mut errors = rules::added(known, &new, |object| lasting(config, owner, object));
+    let mut errors = rules::added(old.as_ref(), &new, is_managed, |object| lasting(config, owner, object));
     if let Some(old) = &old {
         errors.extend(on_update(old, &new));
         errors.extend(rules::gates_go(config, old, &new));

@@ -105,10 +105,8 @@ pub(super) fn validate(site: &Site, request: &Request) -> Verdict {
             errors
         }
     };
-    // Nobody looked at what was not managed, and if it still is not, nobody minds.
     let is_managed = |pod: &JobObject| pod.label(kueue::MANAGED).is_some();
-    let known = old.as_ref().filter(|old| is_managed(old) || !is_managed(&new));
-    errors.extend(rules::added(known, &new, |pod| lasting(config, pod)));
+    errors.extend(rules::added(old.as_ref(), &new, is_managed, |pod| lasting(config, pod)));
     let says = new.label(kueue::MANAGED).is_some() && !has_parent(&new);
     if errors.is_empty() && says && config.is_part(&new.metadata) {
         let key = kueue::MANAGED;

@@ -287,8 +287,14 @@ fn gates_of(object: &JobObject) -> impl Iterator<Item = &str> {
 }
 
 /// What is wrong with an object by these rules, less what was wrong with it before: that does not keep it from being finished with.
-pub(super) fn added<T>(old: Option<&T>, new: &T, wrong: impl Fn(&T) -> Vec<FieldError>) -> Vec<FieldError> {
-    let known = old.map(&wrong).unwrap_or_default();
+/// Nobody looked at what was not managed, and if it still is not, nobody minds.
+pub(super) fn added<T>(
+    old: Option<&T>,
+    new: &T,
+    is_managed: impl Fn(&T) -> bool,
+    wrong: impl Fn(&T) -> Vec<FieldError>,
+) -> Vec<FieldError> {
+    let known = old.filter(|old| is_managed(old) || !is_managed(new)).map(&wrong).unwrap_or_default();
     wrong(new).into_iter().filter(|error| !known.contains(error)).collect()
 }
 
