@@ -56,8 +56,6 @@ pub struct Config {
     pub webhooks: Webhooks,
     /// How health, metrics and state are reached; `None`: beside the webhooks.
     pub admin: Option<Listen>,
-    /// Whether other replicas may run: then the one with the lease writes.
-    pub leader_election: bool,
     /// A bug on purpose, for testing the tests.
     pub planted: Planted,
 }
@@ -78,7 +76,6 @@ impl Default for Config {
             file: Configuration::default(),
             webhooks: Webhooks::Listen(Listen::InProcess),
             admin: None,
-            leader_election: true,
             planted: Planted::NONE,
         }
     }
@@ -260,6 +257,25 @@ impl Configuration {
         configuration.check(path)
     }
 
+    /// With what the flag says, too, of whether other replicas may run.
+    ///
+    /// # Errors
+    /// See [`Configuration::read`].
+    pub fn with_leader_election(mut self, path: &Path, elect: bool) -> Result<Self, ConfigError> {
+        self.leader_election.leader_elect &= elect;
+        self.check_lease(path)?;
+        Ok(self)
+    }
+
+    fn check_lease(&self, path: &Path) -> Result<(), ConfigError> {
+        if self.take_over.is_none() || self.leader_election.leader_elect {
+            return Ok(());
+        }
+        let reason = "it (and --leader-elect) must not be false with takeOver: Kueue's Lease tells who decides. A Kueue without leader \
+                      election has to be given it before";
+        Err(ConfigError::invalid(path, "leaderElection.leaderElect", reason))
+    }
+
     fn check(mut self, path: &Path) -> Result<Self, ConfigError> {
         if self.kind.as_deref().is_some_and(|kind| kind != "Configuration") {
             return Err(ConfigError::invalid(path, "kind", "it must be Configuration"));
@@ -267,11 +283,7 @@ impl Configuration {
         if self.namespace.is_empty() {
             return Err(ConfigError::invalid(path, "namespace", "it must not be empty"));
         }
-        if self.take_over.is_some() && !self.leader_election.leader_elect {
-            let reason = "it must not be false with takeOver: Kueue's Lease tells who decides. A Kueue without leader election has to be \
-                          given it before";
-            return Err(ConfigError::invalid(path, "leaderElection.leaderElect", reason));
-        }
+        self.check_lease(path)?;
         if let Some(field) = self.negative_time() {
             return Err(ConfigError::invalid(path, field, "it must not be negative"));
         }

@@ -113,7 +113,7 @@ pub async fn run(ctx: Context, config: Config) -> Result<(), Error> {
     let synced = readiness.require("caches", "the first lists are not complete");
     let (ask, asked) = mpsc::channel(QUESTIONS);
     let (lease_namespace, lease_name) = config.file.lease();
-    let elects = config.leader_election && config.file.leader_election.leader_elect;
+    let elects = config.file.leader_election.leader_elect;
     let lease = elects.then(|| Lease::campaign(&ctx, lease_namespace, lease_name, Terms::default()));
     let leadership = lease.as_ref().map_or_else(|| Leadership::always(&ctx), Lease::leadership);
     let events = Events::start(&ctx, "admission-controller", leadership.gate());

@@ -55,8 +55,13 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let file = match cli.config.as_deref().map(Configuration::read).transpose() {
-        Ok(file) => file.unwrap_or_default(),
+    let path = cli.config.as_deref();
+    let read = path.map_or_else(|| Ok(Configuration::default()), Configuration::read);
+    let asked = |file: Configuration| {
+        file.with_leader_election(path.unwrap_or_else(|| Path::new("")), cli.leader_elect)
+    };
+    let file = match read.and_then(asked) {
+        Ok(file) => file,
         Err(error) => {
             eprintln!("admission-controller: {error}");
             return ExitCode::from(2);
@@ -86,7 +91,6 @@ fn main() -> ExitCode {
     let config = Config {
         webhooks: Webhooks::OwnCertificates(SocketAddr::new(EVERYWHERE, file.webhook.port)),
         admin: Some(Listen::Plain(cli.admin_address)),
-        leader_election: cli.leader_elect,
         file,
         ..Config::default()
     };

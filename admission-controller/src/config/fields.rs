@@ -140,9 +140,9 @@ pub(super) fn sift(path: &Path, file: &mut Value) -> Result<Vec<Notice>, ConfigE
         *file = Value::Object(Map::new());
     }
     let version = match file["apiVersion"].as_str() {
-        None => Both,
         Some("config.kueue.x-k8s.io/v1beta1") => V1beta1,
-        Some("config.kueue.x-k8s.io/v1beta2") => V1beta2,
+        // As in Kueue's decoder, a file that does not say has the version that it is decoded to.
+        None | Some("config.kueue.x-k8s.io/v1beta2") => V1beta2,
         Some(_) => {
             let reason = "it must be config.kueue.x-k8s.io/v1beta2 or config.kueue.x-k8s.io/v1beta1";
             return Err(ConfigError::invalid(path, "apiVersion", reason));
@@ -247,7 +247,7 @@ pub(super) fn unknown(path: &Path, field: &str, key: &str, known: &str) -> Confi
 }
 
 fn is_in(known: In, version: In) -> bool {
-    known == Both || known == Neither || version == Both || known == version
+    known == Both || known == Neither || known == version
 }
 
 fn known_at(version: In, at: &str) -> BTreeSet<&'static str> {
@@ -371,6 +371,10 @@ mod tests {
                 "webhook.prot: unknown field prot, expected one of certDir, host, port",
             ),
             (json!({ "apiVersion": "config.kueue.x-k8s.io/v1alpha1" }), "apiVersion: it must be"),
+            (
+                json!({ "waitForPodsReady": { "enable": false } }),
+                "waitForPodsReady.enable: unknown field enable, expected one of blockAdmission,",
+            ),
             (
                 json!({
                     "apiVersion": "config.kueue.x-k8s.io/v1beta1",

@@ -421,7 +421,7 @@ impl World {
             if crate::slices::is_slice(&view) {
                 self.slice_seen(&view, job);
             }
-            if !view.holds(tokens::ADMITTED) {
+            if !view.holds(tokens::ADMITTED) || view.holds(tokens::FINISHED) {
                 self.parts_dirty(job);
             }
         }

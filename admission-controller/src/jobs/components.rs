@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 
 use super::read::{self, MAX_POD_SETS, count};
-use super::submitter;
 use super::table::{self, PodSets};
 use super::{JobKind, JobObject, JobPodSet};
 use crate::pods;
@@ -79,7 +78,10 @@ fn inferred(object: &JobObject, at: &str) -> Result<Vec<JobPodSet>, String> {
         one_host_each(kind, &mut spec);
         let wrapped = JobObject { spec, ..JobObject::default() };
         let mut sets = read::described(kind, &wrapped)?;
-        sets.retain(|set| set.name != submitter::NAME);
+        // The operator knows nothing of a RayJob's submitter. Others' pods may have its name.
+        if let PodSets::HeadAndGroups { submitter: Some(submitter), .. } = &kind.pod_sets {
+            sets.retain(|set| set.template != submitter.template);
+        }
         sets.iter_mut().for_each(|set| set.template = format!("{at}{}", set.template));
         return Ok(sets);
     }
@@ -171,6 +173,37 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(is_latest(image), latest, "{image}");
+        }
+    }
+
+    /// Pods are counted whatever their set is called.
+    #[test]
+    fn only_the_pod_that_submits_a_ray_job_is_unknown_to_the_operator() {
+        let pods = || json!({ "spec": { "containers": [{ "name": "c" }] } });
+        let job = |name: &str| json!({ "name": name, "replicas": 4, "template": { "spec": { "template": pods() } } });
+        let cluster = || {
+            json!({
+                "headGroupSpec": { "template": pods() },
+                "workerGroupSpecs": [{ "groupName": "submitter", "replicas": 3, "template": pods() }],
+            })
+        };
+        let jobs = json!({
+            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+            "spec": { "replicatedJobs": [job("submitter"), job("w")] },
+        });
+        let ray = json!({ "apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": cluster() });
+        let submitted = json!({
+            "apiVersion": "ray.io/v1", "kind": "RayJob",
+            "spec": { "submissionMode": "K8sJobMode", "rayClusterSpec": cluster(), "submitterPodTemplate": pods() },
+        });
+        let kind = table::TABLE.iter().find(|kind| kind.kind == "AppWrapper").unwrap();
+        for (wrapped, counts) in [(jobs, [4, 4]), (ray, [1, 3]), (submitted, [1, 3])] {
+            let job = JobObject {
+                spec: json!({ "components": [{ "template": wrapped }] }),
+                ..JobObject::default()
+            };
+            let sets = pod_sets(kind, &job).unwrap();
+            assert_eq!(sets.iter().map(|set| set.count).collect::<Vec<_>>(), counts, "{wrapped}");
         }
     }
 

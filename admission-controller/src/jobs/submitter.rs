@@ -7,7 +7,7 @@ use super::table::Submitter;
 use super::{JobObject, JobPodSet};
 
 /// The name of its pod set, and (KubeRay's) of its container.
-pub(super) const NAME: &str = "submitter";
+const NAME: &str = "submitter";
 const CONTAINER: &str = "ray-job-submitter";
 
 /// What KubeRay gives the submitter (`GetDefaultSubmitterContainer` of its `common/job.go`).
