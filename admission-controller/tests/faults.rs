@@ -336,6 +336,32 @@ async fn the_second_replica_is_warm_and_takes_over() {
     assert!(world.is("after", "Admitted") && !world.is_suspended("after"));
 }
 
+/// Only who leads looks at it when it comes.
+#[tokio::test(start_paused = true)]
+async fn what_runs_as_part_of_a_job_that_waits_is_stopped_by_the_next_leader() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    let first = world.start("one");
+    world.start("two");
+    world.pytorch("whole", "a", 1).await;
+    world.settle().await;
+    first.kill();
+    let uid = &world.get("kubeflow.org", "pytorchjobs", "whole").unwrap()["metadata"]["uid"];
+    let owner = json!({
+        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "whole", "uid": uid, "controller": true,
+    });
+    let template =
+        json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "x" }] } });
+    let part = json!({
+        "metadata": { "name": "part", "namespace": "team", "ownerReferences": [owner] },
+        "spec": { "suspend": false, "template": template },
+    });
+    world.create("batch", "jobs", part).await;
+    world.settle().await;
+    world.settle().await;
+    assert_eq!(world.get("batch", "jobs", "part").unwrap()["spec"]["suspend"], true);
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_leaders_never_write_at_once() {
     let world = World::new(false).await;

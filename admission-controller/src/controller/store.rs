@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crds::names::kueue;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kit::watch::Change;
 use quota_engine::Uid;
 
@@ -53,10 +53,8 @@ pub(super) struct BareJob {
     pub(super) version: u64,
     /// The LocalQueue that it names.
     pub(super) queue: Option<Box<str>>,
-    /// When it was made.
-    pub(super) created: Option<Time>,
-    /// When it was deleted, if something holds it.
-    pub(super) deleted: Option<Time>,
+    /// Whether it is being deleted.
+    pub(super) is_leaving: bool,
     /// Its controller.
     pub(super) owner: Option<Box<OwnerReference>>,
     /// Whether it may ever be managed.
@@ -89,6 +87,7 @@ impl StoredJob {
         let queue = object.queue().map(Box::from);
         let (uid, version) = (input::uid(&object.metadata), input::version(&object.metadata));
         let metadata = object.metadata;
+        let is_leaving = metadata.deletion_timestamp.is_some();
         let mut owners = metadata.owner_references.into_iter().flatten();
         let owner = owners.find(|owner| owner.controller == Some(true)).map(Box::new);
         Self::Bare(BareJob {
@@ -98,8 +97,7 @@ impl StoredJob {
             namespace: metadata.namespace.unwrap_or_default(),
             name: metadata.name.unwrap_or_default(),
             queue,
-            created: metadata.creation_timestamp,
-            deleted: metadata.deletion_timestamp,
+            is_leaving,
             owner,
             can_be_managed,
             runs,

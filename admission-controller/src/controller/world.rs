@@ -421,7 +421,7 @@ impl World {
             if crate::slices::is_slice(&view) {
                 self.slice_seen(&view, job);
             }
-            if !view.holds(tokens::ADMITTED) || view.holds(tokens::FINISHED) {
+            if !view.holds(tokens::ADMITTED) {
                 self.parts_dirty(job);
             }
         }
@@ -550,8 +550,10 @@ impl World {
     /// Everything is looked at: after leadership was gained.
     pub(super) fn all_dirty(&mut self) {
         self.all_jobs_dirty();
+        let jobs = self.jobs.values().flat_map(Store::iter);
+        let parts = jobs.filter(|job| matches!(job, StoredJob::Bare(job) if job.runs));
+        self.dirty.extend(parts.map(|job| Unit::Job(job.uid())));
         self.workloads_dirty(|_| true);
-        self.dirty.extend(self.members.units());
         self.dirty.extend(self.flavors_by_name.keys().map(|name| Unit::Flavor(name.as_str().into())));
         for key in self.ground.placed() {
             self.places_dirty(&key);

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crds::reasons::workload as tokens;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use quota_engine::Uid;
 
 use super::{Unit, World, controller_of};
@@ -40,8 +40,7 @@ impl Standing {
 pub(super) struct Ancestor {
     namespace: String,
     names_queue: bool,
-    /// When it was deleted, if something holds it.
-    deleted: Option<Time>,
+    is_leaving: bool,
     owner: Option<OwnerReference>,
 }
 
@@ -50,8 +49,8 @@ struct Climb {
     standing: Standing,
     /// The topmost of its owners that is managed.
     top: Option<Uid>,
-    /// When the first of them, managed by itself or not, was deleted, of those that are still held.
-    deleted: Option<Time>,
+    /// Whether one of them, managed by itself or not, is being deleted.
+    is_leaving: bool,
 }
 
 impl World {
@@ -69,7 +68,7 @@ impl World {
 
     /// From an object with this controller.
     fn climb(&self, mut owner: Option<OwnerReference>, namespace: &str) -> Climb {
-        let (mut top, mut deleted) = (None, None::<Time>);
+        let (mut top, mut is_leaving) = (None, false);
         let mut seen = BTreeSet::new();
         while let Some(above) = owner {
             if self.config.owning(&above) != Owning::Managed {
@@ -77,16 +76,16 @@ impl World {
             }
             if !seen.insert(above.uid.clone()) {
                 let words = "its owners own one another in a circle; correct metadata.ownerReferences";
-                return Climb { standing: Standing::Endless(words), top: None, deleted };
+                return Climb { standing: Standing::Endless(words), top: None, is_leaving };
             }
             if seen.len() > MAX_ANCESTORS {
                 let words = "it has more than 10 owners above one another, which are not followed";
-                return Climb { standing: Standing::Endless(words), top: None, deleted };
+                return Climb { standing: Standing::Endless(words), top: None, is_leaving };
             }
             let uid = Uid::from(above.uid.as_str());
             let Some(ancestor) = self.ancestor(&uid) else {
                 if self.is_awaited(&above, namespace) {
-                    return Climb { standing: Standing::Unseen, top: None, deleted };
+                    return Climb { standing: Standing::Unseen, top: None, is_leaving };
                 }
                 break;
             };
@@ -97,11 +96,11 @@ impl World {
             if ancestor.names_queue || self.config.manage_jobs_without_queue_name {
                 top = Some(uid);
             }
-            deleted = deleted.into_iter().chain(ancestor.deleted).min();
+            is_leaving |= ancestor.is_leaving;
             owner = ancestor.owner;
         }
         let standing = if top.is_some() { Standing::Part } else { Standing::Own };
-        Climb { standing, top, deleted }
+        Climb { standing, top, is_leaving }
     }
 
     /// A job that runs as part of one that is managed and may not run: it is not admitted, or has no Workload (yet, or any
@@ -111,11 +110,11 @@ impl World {
         if !part.runs || !part.can_be_managed || !self.is_selected(&part.namespace) {
             return None;
         }
-        let Climb { top, deleted, .. } = self.climb(part.owner.as_deref().cloned(), &part.namespace);
+        let Climb { top, is_leaving, .. } = self.climb(part.owner.as_deref().cloned(), &part.namespace);
         let top = top?;
-        // What is made of an object after that was deleted cleans up after it: KubeRay waits for such a Job of a cluster, though the
-        // RayJob stays. What was made before runs on without quota, for as long as something holds the object.
-        if deleted.is_some_and(|at| part.created.as_ref() >= Some(&at)) {
+        // What is made of an object that is being deleted cleans up after it: KubeRay waits for such a Job of a cluster, though the
+        // RayJob stays.
+        if is_leaving {
             return None;
         }
         // What is admitted pod by pod, or by somebody else, has no say in this.
@@ -142,7 +141,7 @@ impl World {
         let of = |object: &JobObject| Ancestor {
             namespace: object.metadata.namespace.clone().unwrap_or_default(),
             names_queue: object.queue().is_some(),
-            deleted: object.metadata.deletion_timestamp.clone(),
+            is_leaving: object.metadata.deletion_timestamp.is_some(),
             owner: controller_of(&object.metadata).cloned(),
         };
         match self.stored_job(uid) {
@@ -150,7 +149,7 @@ impl World {
             Some(StoredJob::Bare(job)) => Some(Ancestor {
                 namespace: job.namespace.clone(),
                 names_queue: job.queue.is_some(),
-                deleted: job.deleted.clone(),
+                is_leaving: job.is_leaving,
                 owner: job.owner.as_deref().cloned(),
             }),
             None => self.pod_owner(uid).map(|(_, object)| of(object)),
