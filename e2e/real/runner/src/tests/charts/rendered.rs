@@ -1,6 +1,7 @@
 //! What the charts make, compared with what it must agree with: the programs, and the generated definitions.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -400,41 +401,55 @@ async fn without_group(world: Arc<World>, group: &str) -> Result<Outcome> {
 /// Keys that a program's file has and the chart's values have not: what they ask for is refused by the program.
 const NOT_YET: [&str; 3] = ["resources", "sharing", "imex"];
 
-/// A program that is given an unknown key names those it knows; the schema must have the same ones.
+/// The schema takes the keys that the program's file has in any of its versions, and no others.
 async fn config_keys(world: Arc<World>, key: &str, program: &str) -> Result<Outcome> {
     let binary = need!(world.tools.get(program)).to_owned();
     let schema = schema(&world.repository, "trireme")?;
     let config = &schema["properties"][key]["properties"]["config"];
+    let path = world.work.join(format!("{program}-keys.yaml"));
     let mut levels = vec![(Vec::new(), config)];
     while let Some((way, level)) = levels.pop() {
         let children = level["properties"].as_object().context("a closed object")?;
         let nested = children.iter().filter(|(_, child)| child["properties"].is_object());
         levels.extend(nested.map(|(key, child)| ([&way[..], &[key.as_str()]].concat(), child)));
-        let mut file = json!({"unheard-of": 1});
-        for key in way.iter().rev() {
-            file = json!({*key: file});
+        let mut known = BTreeSet::new();
+        for mut file in versions(program) {
+            let at = way.iter().fold(&mut file, |object, key| &mut object[*key]);
+            at["unheard-of"] = json!(1);
+            std::fs::write(&path, file.to_string())?;
+            known.extend(known_keys(&binary, program, &path)?);
         }
-        if program == "node-agent" {
-            file["version"] = json!("v1");
-        }
-        let path = world.work.join(format!("{program}-{}.yaml", way.join(".")));
-        std::fs::write(&path, file.to_string())?;
-        let flag = if program == "node-agent" { "--config-file" } else { "--config" };
-        let answer = Command::new(&binary).arg(flag).arg(&path).env("NODE_NAME", "none").output()?;
-        let text = String::from_utf8(answer.stderr)?;
-        ensure!(answer.status.code() == Some(2), "{program}: {}: {text}", answer.status);
-        let known = text.split_once("expected one of ").with_context(|| text.clone())?.1;
-        let known = known.split([' ', '\n']).scan(true, |more, word| {
-            let current = *more;
-            *more = word.ends_with(',');
-            current.then(|| word.trim_end_matches(','))
-        });
-        let mut known: BTreeSet<&str> = known.collect();
         if program == "node-agent" && way.is_empty() {
-            known.retain(|key| !NOT_YET.contains(key));
+            known.retain(|key| !NOT_YET.contains(&key.as_str()));
         }
-        let ours: BTreeSet<&str> = children.keys().map(String::as_str).collect();
+        let ours: BTreeSet<String> = children.keys().cloned().collect();
         ensure!(ours == known, "at {way:?} the chart has {ours:?}, {program} {known:?}");
     }
     Ok(Outcome::Passed)
+}
+
+/// The least file of each version that a program's file has.
+fn versions(program: &str) -> Vec<Value> {
+    match program {
+        "admission-controller" => ["v1beta1", "v1beta2"]
+            .map(|version| json!({"apiVersion": format!("config.kueue.x-k8s.io/{version}")}))
+            .to_vec(),
+        "node-agent" => vec![json!({"version": "v1"})],
+        _ => vec![json!({})],
+    }
+}
+
+/// The keys that a program names when it refuses a file for a key that it does not know.
+fn known_keys(binary: &Path, program: &str, file: &Path) -> Result<BTreeSet<String>> {
+    let flag = if program == "node-agent" { "--config-file" } else { "--config" };
+    let answer = Command::new(binary).arg(flag).arg(file).env("NODE_NAME", "none").output()?;
+    let text = String::from_utf8(answer.stderr)?;
+    ensure!(answer.status.code() == Some(2), "{program}: {}: {text}", answer.status);
+    let known = text.split_once("expected one of ").with_context(|| text.clone())?.1;
+    let known = known.split([' ', '\n']).scan(true, |more, word| {
+        let current = *more;
+        *more = word.ends_with(',');
+        current.then(|| word.trim_end_matches(',').to_owned())
+    });
+    Ok(known.collect())
 }
