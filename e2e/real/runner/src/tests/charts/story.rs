@@ -9,6 +9,8 @@ use super::{GPU, KUEUE};
 use crate::cluster::{Applied, condition, wait};
 use crate::helm::{NODE, Site};
 
+const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads";
+
 fn template(gpus: u32) -> Value {
     json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none",
         "resources": {"limits": {GPU: gpus.to_string()}}}]}})
@@ -98,7 +100,7 @@ pub(super) async fn appears_later(site: &mut Site) -> Result<()> {
     ensure!(scheduler == "trireme", "{}", made.data["spec"]);
     // Its kind appeared after the program's start, and is seen all the same.
     wait("a Workload of the PyTorchJob", Duration::from_secs(60), async || {
-        let all = site.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads").await?;
+        let all = site.get(WORKLOADS).await?;
         let mut owners = all["items"]
             .as_array()
             .into_iter()
@@ -209,6 +211,23 @@ pub(super) async fn pods(site: &Site, selector: &str) -> Result<Vec<Value>> {
     Ok(all["items"].as_array().cloned().unwrap_or_default())
 }
 
+/// The Workload of the team's job of this name.
+pub(super) async fn workload(site: &Site, job: &str) -> Result<Option<Value>> {
+    let all = site.get(WORKLOADS).await?;
+    let mut all = all["items"].as_array().into_iter().flatten();
+    Ok(all.find(|one| one["metadata"]["ownerReferences"][0]["name"] == job).cloned())
+}
+
+/// Waits until the Workload and the pods of the team's deleted job are gone. Those of other jobs may stay: the controller manager,
+/// which deletes them, looks every 30 s which kinds of owners there are, and then comes back to what it could not make out ever
+/// more rarely.
+pub(super) async fn leaves_nothing(site: &Site, job: &str) -> Result<()> {
+    wait(&format!("Workload and pods of {job} to be gone"), Duration::from_secs(60), async || {
+        Ok(workload(site, job).await?.is_none() && pods(site, &format!("job-name={job}")).await?.is_empty())
+    })
+    .await
+}
+
 pub(super) async fn wait_bound(site: &Site, selector: &str, count: usize) -> Result<Vec<Value>> {
     let what = format!("{count} pods with {selector} to be bound");
     let bound = wait(&what, Duration::from_secs(40), async || {
@@ -218,7 +237,7 @@ pub(super) async fn wait_bound(site: &Site, selector: &str, count: usize) -> Res
     if let Err(error) = bound.await {
         let logs: Vec<_> =
             site.logs()?.into_iter().map(|(name, log)| format!("--- {name}\n{}", last(&log, 12))).collect();
-        let workloads = site.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads").await?;
+        let workloads = site.get(WORKLOADS).await?;
         let pods = pods(site, selector).await?;
         return Err(error.context(format!("workloads {workloads}\npods {pods:?}\n{}", logs.join("\n"))));
     }
@@ -250,8 +269,7 @@ pub(super) async fn gang(site: &mut Site) -> Result<()> {
     let holds =
         |object: &Value, kind: &str| condition(object, kind).is_some_and(|found| found["status"] == "True");
     wait("the Workload to be Finished", Duration::from_secs(60), async || {
-        let workloads = site.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads").await?;
-        Ok(workloads["items"].as_array().into_iter().flatten().any(|one| holds(one, "Finished")))
+        Ok(workload(site, "gang").await?.is_some_and(|one| holds(&one, "Finished")))
     })
     .await?;
     wait("the queues to be Active", Duration::from_secs(20), async || {
@@ -269,12 +287,7 @@ pub(super) async fn gang(site: &mut Site) -> Result<()> {
         .await?;
     }
     delete(site, "/apis/batch/v1/namespaces/team/jobs/gang").await?;
-    wait("the Workload to be gone", Duration::from_secs(30), async || {
-        let left = site.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads").await?;
-        Ok(left["items"].as_array().is_some_and(Vec::is_empty)
-            && pods(site, "job-name=gang").await?.is_empty())
-    })
-    .await
+    leaves_nothing(site, "gang").await
 }
 
 pub(super) async fn podgroup(site: &mut Site) -> Result<()> {

@@ -5,12 +5,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::story::{delete, delete_now, job, pods, team_with_job, wait_bound};
+use super::story::{delete, delete_now, job, leaves_nothing, pods, team_with_job, wait_bound, workload};
 use crate::cluster::{Applied, condition, wait};
 use crate::helm::Site;
 
 const JOBS: &str = "/apis/batch/v1/namespaces/team/jobs";
-const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads";
 
 pub(super) async fn harms_nobody(site: &mut Site) -> Result<()> {
     site.programs().await?;
@@ -43,10 +42,10 @@ pub(super) async fn harms_nobody(site: &mut Site) -> Result<()> {
     wait_bound(site, "job-name=waits", 4).await.context("what waited goes on")?;
     delete(site, &format!("{JOBS}/waits")).await?;
     delete_pods(site, "job-name=waits").await?;
-    wait("the Workloads to be gone", Duration::from_secs(30), async || {
-        Ok(site.get(WORKLOADS).await?["items"].as_array().is_some_and(Vec::is_empty))
-    })
-    .await
+    for name in ["runs", "own", "late", "waits"] {
+        leaves_nothing(site, name).await?;
+    }
+    Ok(())
 }
 
 async fn delete_pods(site: &Site, selector: &str) -> Result<()> {
@@ -55,12 +54,6 @@ async fn delete_pods(site: &Site, selector: &str) -> Result<()> {
         delete_now(site, &format!("/api/v1/namespaces/team/pods/{name}")).await?;
     }
     Ok(())
-}
-
-async fn workload(site: &Site, job: &str) -> Result<Option<Value>> {
-    let all = site.get(WORKLOADS).await?;
-    let mut all = all["items"].as_array().into_iter().flatten();
-    Ok(all.find(|one| one["metadata"]["ownerReferences"][0]["name"] == job).cloned())
 }
 
 fn says(workload: &Value, kind: &str, status: &str) -> bool {
