@@ -11,7 +11,7 @@ use std::time::Duration;
 use cluster_sim::faults::{Aim, Fault};
 use cluster_sim::{GroupResource, Object, Part};
 use serde_json::{Value, json};
-use support::{World, pytorch};
+use support::{World, owned_by, pytorch};
 
 const KUEUE: &str = "kueue.x-k8s.io";
 
@@ -56,19 +56,10 @@ async fn neighbour_is_admitted(world: &World, after: &str) {
     assert!(world.get(KUEUE, "workloads", "neighbour").is_none());
 }
 
-async fn world() -> World {
-    let world = World::new(true).await;
-    world.start("layer1");
-    world.settle().await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.settle().await;
-    world
-}
-
 /// Every text that is no number, or a number too large or of the wrong kind.
 #[tokio::test(start_paused = true)]
 async fn odd_quantities_are_refused_or_never_fit() {
-    let world = world().await;
+    let world = World::with_webhooks(4).await;
     let digits = "9".repeat(400);
     for (amount, refused) in [
         (json!(""), true),
@@ -126,7 +117,7 @@ async fn odd_quantities_are_refused_or_never_fit() {
 
 #[tokio::test(start_paused = true)]
 async fn odd_counts_and_names_are_refused_or_never_fit() {
-    let world = world().await;
+    let world = World::with_webhooks(4).await;
     let set = |pointer: &'static str, value: Value| {
         move |one: &mut Value| {
             let (parent, field) = pointer.rsplit_once('/').unwrap();
@@ -215,7 +206,7 @@ async fn odd_counts_and_names_are_refused_or_never_fit() {
 /// A job of no pods waits for nothing and holds nothing; that it is admitted is written once.
 #[tokio::test(start_paused = true)]
 async fn jobs_of_no_pods_are_admitted_once() {
-    let world = world().await;
+    let world = World::with_webhooks(4).await;
     let job = |name: &str, parallelism: Value| {
         let gpu = json!({ "limits": { "nvidia.com/gpu": 1 } });
         let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "x", "resources": gpu }] });
@@ -242,7 +233,7 @@ async fn jobs_of_no_pods_are_admitted_once() {
 /// However it is written, a quota is lent to the last device, and no further.
 #[tokio::test(start_paused = true)]
 async fn odd_quotas_are_lent_to_the_last() {
-    let world = world().await;
+    let world = World::with_webhooks(4).await;
     world.queue("lends", "pool", json!({ "nominalQuota": 1, "lendingLimit": 1 }), json!({})).await;
     world.queue("borrows", "pool", json!({ "nominalQuota": 0, "borrowingLimit": 1 }), json!({})).await;
     let write = async |queue: &str, fields: &[&str], written: &str| {
@@ -288,7 +279,7 @@ async fn odd_quotas_are_lent_to_the_last() {
 /// A thousand cohorts in a row; one in the middle goes, and comes back as another's parent.
 #[tokio::test(start_paused = true)]
 async fn long_chains_of_cohorts_are_followed_and_may_break() {
-    let world = world().await;
+    let world = World::with_webhooks(4).await;
     const LEVELS: usize = 1_000;
     let cohort = |level: usize| {
         let mut spec = json!({});
@@ -326,7 +317,7 @@ async fn long_chains_of_cohorts_are_followed_and_may_break() {
 /// What an API server that knows no rules between fields refuses of a Topology.
 #[tokio::test(start_paused = true)]
 async fn odd_levels_are_refused() {
-    let world = world().await;
+    let world = World::with_webhooks(4).await;
     let id = GroupResource::new(KUEUE, "topologies");
     let many = |count: usize| (0..count).map(|level| format!("example.com/l{level}")).collect::<Vec<_>>();
     for (name, labels, refused) in [
@@ -350,7 +341,7 @@ async fn odd_levels_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_may_come_later_than_what_names_it() {
-    let world = world().await;
+    let world = World::with_webhooks(4).await;
     let local =
         json!({ "metadata": { "name": "early", "namespace": "team" }, "spec": { "clusterQueue": "late" } });
     world.create(KUEUE, "localqueues", local).await;
@@ -367,7 +358,7 @@ async fn a_queue_may_come_later_than_what_names_it() {
 /// Owners that are not there, not meant, or several: a Workload is nobody's job by its owner's name.
 #[tokio::test(start_paused = true)]
 async fn odd_owners_are_no_jobs() {
-    let world = world().await;
+    let world = World::with_webhooks(4).await;
     let job = world.pytorch("mine", "a", 1).await;
     let uid = job.value()["metadata"]["uid"].clone();
     world.settle().await;
@@ -421,7 +412,7 @@ async fn odd_owners_are_no_jobs() {
 /// Kueue lets a training job get them while it waits. Its Workload stays where it is, and its owner is told.
 #[tokio::test(start_paused = true)]
 async fn odd_labels_that_come_after_creation_harm_nobody_else() {
-    let world = world().await;
+    let world = World::with_webhooks(4).await;
     world.pytorch("mine", "a", 9).await;
     world.settle().await;
     let labels = json!({
@@ -443,9 +434,7 @@ async fn odd_labels_that_come_after_creation_harm_nobody_else() {
 /// Pods that no webhook saw, and a queue that no Workload can name.
 #[tokio::test(start_paused = true)]
 async fn who_owns_pods_is_told_that_their_workload_cannot_be() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     let labels = json!({ "kueue.x-k8s.io/queue-name": "Team_A", "kueue.x-k8s.io/managed": "true" });
     let metadata = json!({ "name": "odd", "namespace": "team", "labels": labels });
     let spec = json!({
@@ -461,18 +450,11 @@ async fn who_owns_pods_is_told_that_their_workload_cannot_be() {
 #[tokio::test(start_paused = true)]
 async fn odd_chains_of_owners_are_told_on_the_job() {
     const SETS: &str = "jobset.x-k8s.io";
-    let world = world().await;
-    let owned = |by: &Value| {
-        let metadata = &by["metadata"];
-        json!([{
-            "apiVersion": by["apiVersion"], "kind": by["kind"], "name": metadata["name"], "uid": metadata["uid"],
-            "controller": true,
-        }])
-    };
+    let world = World::with_webhooks(4).await;
     let set = async |name: &str, owner: Option<&Value>| {
         let mut set = json!({ "metadata": { "name": name, "namespace": "team" }, "spec": {} });
         if let Some(owner) = owner {
-            set["metadata"]["ownerReferences"] = owned(owner);
+            set["metadata"]["ownerReferences"] = owned_by(owner);
         }
         world.create(SETS, "jobsets", set).await.value().clone()
     };
@@ -483,13 +465,13 @@ async fn odd_chains_of_owners_are_told_on_the_job() {
     }
     let first = set("first", None).await;
     let second = set("second", Some(&first)).await;
-    let round = owned(&second);
+    let round = owned_by(&second);
     world
         .update(SETS, "jobsets", "first", false, |set| set["metadata"]["ownerReferences"] = round.clone())
         .await;
     for (name, owner, loosened) in [("deep", &deep, "s1"), ("round", &second, "first")] {
         let mut job = pytorch(name, "a", 1);
-        job["metadata"]["ownerReferences"] = owned(owner);
+        job["metadata"]["ownerReferences"] = owned_by(owner);
         world.create("kubeflow.org", "pytorchjobs", job).await;
         world.settle().await;
         assert!(world.workload(name).is_none() && world.is_suspended(name), "{name}");
@@ -508,7 +490,7 @@ async fn odd_chains_of_owners_are_told_on_the_job() {
 /// A group of pods whose name somebody else's Workload has waits, and is told, until that is gone.
 #[tokio::test(start_paused = true)]
 async fn a_group_of_pods_takes_nobodys_workload() {
-    let world = world().await;
+    let world = World::with_webhooks(4).await;
     create(&world, workload("ring", |_| ())).await.unwrap();
     for name in ["r0", "r1"] {
         let gpu = json!({ "requests": { "nvidia.com/gpu": 1 }, "limits": { "nvidia.com/gpu": 1 } });
@@ -538,7 +520,7 @@ async fn a_group_of_pods_takes_nobodys_workload() {
 /// Times that lie far back or far ahead, counts that have run over, and equal ages.
 #[tokio::test(start_paused = true)]
 async fn odd_times_neither_stop_nor_hurry_others() {
-    let world = world().await;
+    let world = World::with_webhooks(4).await;
     for (name, state) in [
         ("past", json!({ "count": 1, "requeueAt": "1970-01-01T00:00:00Z" })),
         ("early", json!({ "count": 1, "requeueAt": "0001-01-01T00:00:00Z" })),

@@ -9,7 +9,7 @@ use std::path::Path;
 use admission_controller::{Config, Configuration};
 use cluster_sim::GroupResource;
 use serde_json::{Value, json};
-use support::{World, batch, pytorch, workloads};
+use support::{World, batch, owned_by, pytorch, workloads};
 
 fn template(world: &World, job: &str) -> Value {
     world.get("batch", "jobs", job).unwrap()["spec"]["template"].clone()
@@ -118,9 +118,7 @@ async fn a_workload_that_its_job_left_behind_ends_unless_a_gate_forbids_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_part_of_a_job_runs_only_while_that_is_admitted() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(0).await;
     let owner = world.pytorch("llama", "a", 1).await;
     let part = |name: &str| {
         let mut part = batch(name, "", 1);
@@ -159,9 +157,7 @@ async fn a_part_of_a_job_runs_only_while_that_is_admitted() {
 /// What it waits for goes to others, and it is told so; what it had it gives back.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_becomes_part_of_another_gets_no_quota_of_its_own() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     world.pytorch("first", "a", 4).await;
     world.settle().await;
     let mut owner = pytorch("outer", "a", 1);
@@ -201,9 +197,7 @@ async fn a_job_that_becomes_part_of_another_gets_no_quota_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_job_that_changes_keeps_its_place() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     world.create("batch", "jobs", batch("llama", "a", 8)).await;
     world.settle().await;
     let before = world.workload("llama").unwrap();
@@ -274,9 +268,7 @@ async fn an_admitted_job_waits_for_its_flavor_to_start() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namesake_is_another_job() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
     let mut seen = Vec::new();
     for _ in 0..3 {
@@ -295,9 +287,7 @@ async fn a_namesake_is_another_job() {
 #[tokio::test(start_paused = true)]
 async fn who_holds_a_job_back_holds_its_workload_back_until_the_last_has_gone() {
     let gates = "kueue.x-k8s.io/admission-gated-by";
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     let mut job = pytorch("llama", "a", 4);
     job["metadata"]["annotations"][gates] = json!("x.example/budget,x.example/review");
     world.create("kubeflow.org", "pytorchjobs", job).await;
@@ -392,10 +382,7 @@ fn selects(world: &World, job: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_gets_its_queue_long_after_it_was_made() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
-    world.settle().await;
+    let world = World::running(4).await;
     let quiet = world.cluster.revision();
     let mut job = pytorch("llama", "", 2);
     job["metadata"]["labels"] = json!({});
@@ -412,18 +399,13 @@ async fn a_job_gets_its_queue_long_after_it_was_made() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_without_a_queue_follows_the_workload_that_is_made_for_it() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     let mut job = pytorch("llama", "", 2);
     job["metadata"]["labels"] = json!({});
     world.create("kubeflow.org", "pytorchjobs", job).await;
     world.settle().await;
     let job = world.job("llama");
-    let owner = json!([{
-        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "llama", "uid": job["metadata"]["uid"],
-        "controller": true,
-    }]);
+    let owner = owned_by(&job);
     let template = &job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
     let workload = json!({
         "metadata": { "name": "mine", "namespace": "team", "ownerReferences": owner },
@@ -461,10 +443,7 @@ async fn a_job_that_lost_its_queue_is_stopped_by_a_replica_that_never_saw_it_hav
 /// nothing.
 #[tokio::test(start_paused = true)]
 async fn an_edit_of_a_queue_is_acknowledged() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
-    world.settle().await;
+    let world = World::running(4).await;
     for (resource, namespace) in [("clusterqueues", ""), ("localqueues", "team")] {
         let id = GroupResource::new("kueue.x-k8s.io", resource);
         let edit = |queue: &mut Value| {
@@ -502,9 +481,7 @@ async fn a_job_whose_quota_is_taken_by_hand_is_as_its_user_wrote_it() {
 /// As Kueue's Workload controller does it, whoever gave the quota.
 #[tokio::test(start_paused = true)]
 async fn quota_that_somebody_else_gave_admits() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(0).await;
     world.create("batch", "jobs", batch("llama", "a", 1)).await;
     world.settle().await;
     let (name, now) = (world.workload_name("llama"), world.stamp());
@@ -523,9 +500,7 @@ async fn quota_that_somebody_else_gave_admits() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_is_told_of_a_second_workload_that_is_deleted() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     world.create("batch", "jobs", batch("llama", "a", 1)).await;
     world.settle().await;
     let mut copy = world.workload("llama").unwrap();

@@ -12,21 +12,12 @@ use admission_controller::{Config, Configuration};
 use cluster_sim::faults::{Aim, Fault, Moment, Verdict};
 use cluster_sim::{GroupResource, Verb};
 use serde_json::{Value, json};
-use support::World;
+use support::{World, owned_by};
 
 const GATE: &str = "kueue.x-k8s.io/elastic-job";
 const CHAIN: &str = "kueue.x-k8s.io/workload-slice-name";
 const REPLACES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 const HOST: &str = "kubernetes.io/hostname";
-
-async fn world(quota: i64) -> World {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": quota }), json!({})).await;
-    world.start("layer1");
-    world.settle().await;
-    world.install_webhooks(&Configuration::default()).await;
-    world
-}
 
 async fn job(world: &World, parallelism: i64) {
     job_of(world, json!({ "parallelism": parallelism })).await;
@@ -97,7 +88,7 @@ async fn resize(world: &World, parallelism: i64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_grows_by_a_second_workload_and_shrinks_in_place() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     job(&world, 2).await;
     assert_eq!(said(&world), [(2, true, String::new())]);
     let started = world.get("batch", "jobs", "grows").unwrap();
@@ -153,7 +144,7 @@ async fn a_job_grows_by_a_second_workload_and_shrinks_in_place() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_has_no_room_to_grow_goes_on_as_it_is() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     job(&world, 2).await;
     for name in ["p0", "p1"] {
         pod(&world, name).await;
@@ -193,7 +184,7 @@ async fn answer(world: &World, slice: usize, mut update: Value) {
 async fn new_pods_get_what_the_checks_of_their_slice_want_and_those_that_select_other_nodes_wait() {
     const REQUEST: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
     const CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     world.checked("a").await;
     world.settle().await;
     job(&world, 2).await;
@@ -234,7 +225,7 @@ async fn new_pods_get_what_the_checks_of_their_slice_want_and_those_that_select_
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_grew_before_it_was_started_starts_with_the_pods_that_have_quota() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     world.checked("a").await;
     world.settle().await;
     job(&world, 2).await;
@@ -261,7 +252,7 @@ async fn a_job_that_grew_before_it_was_started_starts_with_the_pods_that_have_qu
 /// KubeRay makes the pod that cleans up after a cluster of the head's template, which has the gate.
 #[tokio::test(start_paused = true)]
 async fn what_cleans_up_after_a_deleted_job_waits_for_no_slice() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     job(&world, 2).await;
     resize(&world, 5).await;
     for name in ["p0", "p1", "p2"] {
@@ -300,7 +291,7 @@ async fn delete_slice(world: &World, name: &str) {
 /// Else the job would run on without a Workload that counts it.
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_workloads_are_deleted_stops_though_somebody_holds_the_one_that_waits() {
-    let world = world(2).await;
+    let world = World::with_webhooks(2).await;
     job(&world, 2).await;
     resize(&world, 4).await;
     assert_eq!(said(&world), [(2, true, String::new()), (4, false, String::new())]);
@@ -315,7 +306,7 @@ async fn a_job_whose_workloads_are_deleted_stops_though_somebody_holds_the_one_t
 /// The next one takes its place, or none: the job goes by the one with quota.
 #[tokio::test(start_paused = true)]
 async fn a_job_stops_when_it_is_evicted_though_somebody_holds_a_deleted_workload_that_waits() {
-    let world = world(2).await;
+    let world = World::with_webhooks(2).await;
     job(&world, 2).await;
     resize(&world, 4).await;
     let names = hold_waiting(&world).await;
@@ -336,7 +327,7 @@ fn refuse_workloads(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_grew_before_it_was_started_starts_though_the_workload_of_more_pods_is_refused() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     world.checked("a").await;
     world.settle().await;
     job(&world, 2).await;
@@ -356,7 +347,7 @@ async fn a_job_that_grew_before_it_was_started_starts_though_the_workload_of_mor
 /// Whoever made it says for how many pods it is, and its end cannot be written now.
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_somebody_else_made_is_never_resized() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     let gpu = json!({ "requests": { "nvidia.com/gpu": "1" }, "limits": { "nvidia.com/gpu": "1" } });
     // As the job's is stored.
     let container = json!({
@@ -389,7 +380,7 @@ async fn a_workload_that_somebody_else_made_is_never_resized() {
 /// The Workload of the larger job is refused again and again; the queue is held meanwhile.
 #[tokio::test(start_paused = true)]
 async fn quota_comes_back_though_the_workload_of_more_pods_is_refused() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     world.checked("a").await;
     world.settle().await;
     job(&world, 2).await;
@@ -408,7 +399,7 @@ async fn quota_comes_back_though_the_workload_of_more_pods_is_refused() {
 /// three, though its counts are written first.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_shrinks_to_the_pods_that_are_left_sets_no_quota_free() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     job_of(&world, json!({ "parallelism": 4, "completions": 16 })).await;
     let status = json!({ "succeeded": 13, "active": 3 });
     world.update("batch", "jobs", "grows", true, |job| job["status"] = status.clone()).await;
@@ -472,7 +463,7 @@ async fn a_job_follows_the_cluster_that_its_autoscaler_resizes() {
             json!({ "activeServiceStatus": { "rayClusterName": "r-1" } }),
         ),
     ] {
-        let world = world(4).await;
+        let world = World::with_webhooks(4).await;
         let (_, field) = at.rsplit_once('/').unwrap();
         let metadata = json!({
             "name": "r", "namespace": "team",
@@ -490,10 +481,7 @@ async fn a_job_follows_the_cluster_that_its_autoscaler_resizes() {
         // One of another name, from before an upgrade, does not count.
         for (name, workers) in [("r-0", 9), ("r-1", 1)] {
             let job = world.get("ray.io", resource, "r").unwrap();
-            let owner = json!({
-                "apiVersion": "ray.io/v1", "kind": job["kind"], "name": "r", "uid": job["metadata"]["uid"], "controller": true,
-            });
-            let metadata = json!({ "name": name, "namespace": "team", "ownerReferences": [owner] });
+            let metadata = json!({ "name": name, "namespace": "team", "ownerReferences": owned_by(&job) });
             world
                 .create("ray.io", "rayclusters", json!({ "metadata": metadata, "spec": cluster(workers) }))
                 .await;
@@ -636,7 +624,7 @@ async fn new_pods_are_not_ended_because_the_old_slice_had_other_places() {
 /// it takes its place, not that of the first, whose pods run.
 #[tokio::test(start_paused = true)]
 async fn a_slice_that_takes_the_place_of_none_that_stands_is_made_anew() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     job(&world, 2).await;
     // There is no quota for it.
     resize(&world, 5).await;

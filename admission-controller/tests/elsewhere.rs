@@ -8,20 +8,12 @@ use std::path::Path;
 
 use admission_controller::{Config, Configuration};
 use serde_json::{Value, json};
-use support::World;
+use support::{World, owned_by};
 
 fn template(gpus: i64) -> Value {
     json!({ "spec": { "restartPolicy": "Never", "containers": [{
         "name": "c", "image": "x", "resources": { "limits": { "nvidia.com/gpu": gpus } },
     }] } })
-}
-
-async fn world() -> World {
-    let world = World::new(true).await;
-    world.start("layer1");
-    world.settle().await;
-    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
-    world
 }
 
 /// Its JobSet says what its pods are, and is watched for it where JobSets are not managed.
@@ -61,10 +53,7 @@ async fn tuned(world: &World) {
     assert_eq!(job.value()["spec"]["suspend"], true);
     assert!(world.workload("tune").is_none(), "nobody knows its pods yet");
     let job_set = json!({
-        "metadata": { "name": "tune", "namespace": "team", "ownerReferences": [{
-            "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "tune",
-            "uid": job.value()["metadata"]["uid"], "controller": true,
-        }]},
+        "metadata": { "name": "tune", "namespace": "team", "ownerReferences": owned_by(job.value()) },
         "spec": { "suspend": true, "replicatedJobs": [{ "name": "node", "template": { "spec": {
             "parallelism": 2, "completions": 2, "template": template(2),
         }}}]},
@@ -110,7 +99,7 @@ fn by_hand(job: &Value, pods: i64) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_prebuilt_workload_is_waited_for_owned_and_followed() {
-    let world = world().await;
+    let world = World::with_webhooks(8).await;
     let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;
     world.settle().await;
     let id = cluster_sim::GroupResource::new("kueue.x-k8s.io", "workloads");
@@ -138,7 +127,7 @@ async fn a_prebuilt_workload_is_waited_for_owned_and_followed() {
 /// Kueue leaves the first as it is: it waits, or holds quota, for nobody.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_waits_and_names_another_workload_goes_by_that_one() {
-    let world = world().await;
+    let world = World::with_webhooks(8).await;
     world.checked("a").await;
     let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;
     world.create("kueue.x-k8s.io", "workloads", by_hand(job.value(), 2)).await;
@@ -187,7 +176,7 @@ async fn an_elastic_job_neither_resizes_nor_outgrows_a_workload_that_somebody_el
 /// Nobody would lift the gate of pods of a job that is not resized, whatever its Workload says.
 #[tokio::test(start_paused = true)]
 async fn a_prebuilt_slice_puts_no_gate_before_the_pods_of_a_plain_job() {
-    let world = world().await;
+    let world = World::with_webhooks(8).await;
     let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;
     let mut workload = by_hand(job.value(), 2);
     workload["metadata"]["annotations"] = json!({ "kueue.x-k8s.io/elastic-job": "true" });
@@ -202,7 +191,7 @@ async fn a_prebuilt_slice_puts_no_gate_before_the_pods_of_a_plain_job() {
 #[tokio::test(start_paused = true)]
 async fn a_prebuilt_workload_may_have_the_longest_name() {
     for length in [64, 253] {
-        let world = world().await;
+        let world = World::with_webhooks(8).await;
         let name = "n".repeat(length);
         let mut job = prebuilt_job("job", 2);
         job["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!(name);
@@ -224,7 +213,7 @@ async fn a_prebuilt_workload_may_have_the_longest_name() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_keeps_what_its_prebuilt_workload_does_not_say() {
-    let world = world().await;
+    let world = World::with_webhooks(8).await;
     let mut job = prebuilt_job("job", 2);
     job["spec"]["template"]["metadata"] = json!({ "labels": { "team": "x" } });
     job["spec"]["template"]["spec"]["nodeSelector"] = json!({ "disk": "ssd" });
@@ -252,7 +241,7 @@ async fn a_prebuilt_workload_for_another_job_is_out_of_sync() {
         (format!("{template}/containers/0/image"), json!("y")),
         (format!("{template}/initContainers"), json!([{ "name": "i", "image": "x" }])),
     ] {
-        let world = world().await;
+        let world = World::with_webhooks(8).await;
         // What pods tolerate counts until it is admitted.
         world.checked("a").await;
         world.settle().await;
@@ -273,7 +262,7 @@ async fn a_prebuilt_workload_for_another_job_is_out_of_sync() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_prebuilt_workload_has_ended_takes_another_that_it_names() {
-    let world = world().await;
+    let world = World::with_webhooks(8).await;
     let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;
     world.create("kueue.x-k8s.io", "workloads", by_hand(job.value(), 3)).await;
     world.settle().await;
@@ -300,7 +289,7 @@ async fn a_job_whose_prebuilt_workload_has_ended_takes_another_that_it_names() {
 /// As in Kueue: what it is worth is said in the Workload, and the job has no say in it.
 #[tokio::test(start_paused = true)]
 async fn a_prebuilt_workload_is_worth_what_its_own_class_says() {
-    let world = world().await;
+    let world = World::with_webhooks(8).await;
     let class = json!({ "metadata": { "name": "high" }, "value": 9 });
     world.create("kueue.x-k8s.io", "workloadpriorityclasses", class).await;
     let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;

@@ -108,9 +108,7 @@ async fn who_waits_for_pods_or_was_put_off_is_told_until_when() {
 /// The API server may hold times that are later than any time here: such a Workload is read as any other.
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_is_put_off_for_ever_is_read() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 2 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(2).await;
     world.pytorch("never", "a", 4).await;
     world.settle().await;
     let name = world.workload_name("never");
@@ -208,9 +206,7 @@ async fn a_close_look_names_the_head_and_the_queues_that_there_are() {
 /// A job without a Workload waits, too.
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_a_job_without_a_workload_is_told_why_it_has_none() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(8).await;
     let mut named = support::pytorch("named", "a", 1);
     named["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("made-elsewhere");
     let mut without = support::pytorch("without", "a", 1);

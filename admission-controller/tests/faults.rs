@@ -10,7 +10,7 @@ use admission_controller::names::workload_name;
 use cluster_sim::faults::{Aim, Fault, WatchFault};
 use cluster_sim::{GroupResource, Verb};
 use serde_json::{Value, json};
-use support::{World, pytorch};
+use support::{World, owned_by, pytorch};
 
 async fn jobs_run_in_turn(world: &World, jobs: &[&str]) {
     for _ in 0..jobs.len() {
@@ -77,9 +77,7 @@ async fn a_conflict_about_nothing_is_tried_again() {
         (Verb::Patch, jobs(), false),
         (Verb::Patch, workloads(), true),
     ] {
-        let world = World::new(false).await;
-        world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-        world.start("layer1");
+        let world = World::running(4).await;
         let words = format!("{verb:?} {resource} {ends}");
         let conflict = || {
             let aim = Aim { verbs: vec![verb], ..Aim::default() }.by("layer1").on(resource.clone());
@@ -165,10 +163,7 @@ async fn who_waits_for_a_name_has_it_as_soon_as_it_is_free() {
         // Of this kind what nobody owns is its own by its name.
         if kind == "StatefulSet" {
             let queue = world.get("kueue.x-k8s.io", "localqueues", "a").unwrap();
-            stranger["metadata"]["ownerReferences"] = json!([{
-                "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "name": "a",
-                "uid": queue["metadata"]["uid"], "controller": true,
-            }]);
+            stranger["metadata"]["ownerReferences"] = owned_by(&queue);
         }
         let wrote = stranger["metadata"]["ownerReferences"].clone();
         world.create("kueue.x-k8s.io", "workloads", stranger).await;
@@ -236,9 +231,7 @@ async fn for_whom_somebody_was_preempted_is_told_though_the_answer_comes_late() 
 
 #[tokio::test(start_paused = true)]
 async fn a_reason_to_wait_survives_a_conflict() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(1).await;
     let aim = Aim { verbs: vec![Verb::Patch], ..Aim::default() }
         .by("layer1")
         .on(GroupResource::new("kueue.x-k8s.io", "workloads"));
@@ -254,9 +247,7 @@ async fn a_reason_to_wait_survives_a_conflict() {
 /// make it again and again.
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_deletion_is_not_seen_gets_few_workloads() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(1).await;
     world.pytorch("job", "a", 3).await;
     world.settle().await;
     let jobs = GroupResource::new("kubeflow.org", "pytorchjobs");
@@ -276,9 +267,7 @@ async fn a_job_whose_deletion_is_not_seen_gets_few_workloads() {
 /// The answer to the write that lets a Workload go says that it is gone, long before the watch does.
 #[tokio::test(start_paused = true)]
 async fn quota_of_a_workload_that_was_let_go_is_free_before_the_watch_tells() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 3 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(3).await;
     for job in ["one", "two"] {
         world.pytorch(job, "a", 3).await;
         world.settle().await;
@@ -346,14 +335,10 @@ async fn what_runs_as_part_of_a_job_that_waits_is_stopped_by_the_next_leader() {
     world.pytorch("whole", "a", 1).await;
     world.settle().await;
     first.kill();
-    let uid = &world.get("kubeflow.org", "pytorchjobs", "whole").unwrap()["metadata"]["uid"];
-    let owner = json!({
-        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "whole", "uid": uid, "controller": true,
-    });
     let template =
         json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "x" }] } });
     let part = json!({
-        "metadata": { "name": "part", "namespace": "team", "ownerReferences": [owner] },
+        "metadata": { "name": "part", "namespace": "team", "ownerReferences": owned_by(&world.job("whole")) },
         "spec": { "suspend": false, "template": template },
     });
     world.create("batch", "jobs", part).await;

@@ -9,14 +9,11 @@ use std::time::Duration;
 
 use admission_controller::{Config, Configuration};
 use serde_json::{Value, json};
-use support::{World, pytorch};
+use support::{World, owned_by, pytorch};
 
 #[tokio::test(start_paused = true)]
 async fn a_job_is_wrapped_admitted_and_started_with_three_writes() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
-    world.start("layer1");
-    world.settle().await;
+    let world = World::running(8).await;
     let before = world.cluster.revision();
     let job = world.pytorch("llama", "a", 4).await;
     world.settle().await;
@@ -77,9 +74,7 @@ async fn a_job_is_wrapped_admitted_and_started_with_three_writes() {
 
 /// Jobs `first` and `second` of a queue that has room for one of them.
 async fn one_runs_and_one_waits() -> World {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     world.pytorch("first", "a", 3).await;
     world.settle().await;
     world.pytorch("second", "a", 3).await;
@@ -185,10 +180,7 @@ async fn a_crash_at_any_moment_comes_out_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn webhooks_suspend_name_the_scheduler_and_deny_what_is_wrong() {
-    let world = World::new(true).await;
-    world.start("layer1");
-    world.settle().await;
-    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    let world = World::with_webhooks(0).await;
     let mut job = pytorch("llama", "a", 1);
     job["spec"].as_object_mut().unwrap().remove("runPolicy");
     world.create("kubeflow.org", "pytorchjobs", job).await;
@@ -207,9 +199,7 @@ async fn webhooks_suspend_name_the_scheduler_and_deny_what_is_wrong() {
 
 #[tokio::test(start_paused = true)]
 async fn what_slipped_past_the_webhook_is_suspended_and_what_is_not_ours_is_left_alone() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(0).await;
     let mut slipped = pytorch("slipped", "a", 1);
     slipped["spec"]["runPolicy"]["suspend"] = json!(false);
     world.create("kubeflow.org", "pytorchjobs", slipped.clone()).await;
@@ -223,9 +213,7 @@ async fn what_slipped_past_the_webhook_is_suspended_and_what_is_not_ours_is_left
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_leaves_nothing_behind_and_frees_its_quota() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     world.pytorch("gone", "a", 4).await;
     world.settle().await;
     world.pytorch("next", "a", 4).await;
@@ -239,9 +227,7 @@ async fn a_deleted_job_leaves_nothing_behind_and_frees_its_quota() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_changed_while_it_waited_is_described_anew() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     world.pytorch("llama", "a", 8).await;
     world.settle().await;
     assert_eq!(world.condition("llama", "QuotaReserved").unwrap().1, "ExceedsMaxQuota");
@@ -257,9 +243,7 @@ async fn a_job_that_changed_while_it_waited_is_described_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_have_ended_give_their_quota_back_while_the_job_goes_on() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     let container = json!({ "name": "c", "image": "x", "resources": { "limits": { "nvidia.com/gpu": 1 } } });
     let first = json!({
         "metadata": { "name": "first", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
@@ -372,9 +356,7 @@ async fn what_waits_says_whether_its_pods_come_in_steps() {
 /// KubeRay says of a RayJob that it is not valid, and later that it is.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_cannot_run_as_it_is_written_has_no_quota_until_it_can() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(1).await;
     world.create("ray.io", "rayjobs", ray_job()).await;
     world.settle().await;
     world.pytorch("next", "a", 1).await;
@@ -444,10 +426,7 @@ async fn a_waiting_workload_that_is_edited_says_for_what_it_waits_now() {
 /// What owns it is of a managed kind, and waits in no queue.
 #[tokio::test(start_paused = true)]
 async fn a_job_of_a_job_set_without_a_queue_is_made_suspended() {
-    let world = World::new(true).await;
-    world.start("layer1");
-    world.settle().await;
-    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    let world = World::with_webhooks(1).await;
     let set = json!({ "metadata": { "name": "set", "namespace": "team" }, "spec": { "replicatedJobs": [] } });
     let set = world.create("jobset.x-k8s.io", "jobsets", set).await;
     world.settle().await;
@@ -455,10 +434,7 @@ async fn a_job_of_a_job_set_without_a_queue_is_made_suspended() {
     let job = json!({
         "metadata": {
             "name": "part", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" },
-            "ownerReferences": [{
-                "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "controller": true,
-                "uid": set.value()["metadata"]["uid"],
-            }],
+            "ownerReferences": owned_by(set.value()),
         },
         "spec": { "template": { "spec": {
             "restartPolicy": "Never", "containers": [{ "name": "c", "image": "x", "resources": gpu }],

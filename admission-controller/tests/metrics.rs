@@ -135,9 +135,7 @@ async fn a_cohort_made_again_while_its_watch_is_away_is_counted_from_the_beginni
 /// As in Kueue: it is as if it was not there, but for what it uses and its status.
 #[tokio::test(start_paused = true)]
 async fn nobody_is_counted_in_a_local_queue_that_is_stopped() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 2 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(2).await;
     world.pytorch("runs", "a", 2).await;
     world.settle().await;
     world.pytorch("waits", "a", 2).await;
@@ -175,9 +173,7 @@ async fn nobody_is_counted_in_a_local_queue_that_is_stopped() {
 /// As in Kueue, whoever writes them.
 #[tokio::test(start_paused = true)]
 async fn ends_and_returns_of_quota_that_others_write_are_counted() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     for job in ["ends", "leaves", "stops"] {
         world.pytorch(job, "a", 1).await;
     }

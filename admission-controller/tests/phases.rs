@@ -195,9 +195,7 @@ async fn a_check_of_another_flavor_is_none_of_its_business() {
 /// Whoever answers it can do so while they wait.
 #[tokio::test(start_paused = true)]
 async fn who_waits_lists_a_check_that_its_queue_asks_for_since() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     for name in ["first", "second"] {
         world.pytorch(name, "a", 4).await;
         world.settle().await;
@@ -680,9 +678,7 @@ async fn a_finished_workload_is_deleted_when_it_was_kept_for_long_enough() {
 /// Pods of what has ended are not ready, and nobody waits for them.
 #[tokio::test(start_paused = true)]
 async fn of_pods_that_have_ended_nothing_is_said() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(8).await;
     for (job, is_ready, wanted) in
         [("seen", true, pair("True", "Started")), ("unseen", false, pair("False", "WaitForStart"))]
     {
@@ -706,9 +702,7 @@ async fn of_pods_that_have_ended_nothing_is_said() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_workload_that_is_deactivated_says_so() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(1).await;
     world.pytorch("llama", "a", 4).await;
     world.settle().await;
     let name = world.workload_name("llama");

@@ -5,21 +5,11 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::World;
+use support::{World, pod_of, stateful_set};
 
 const GROUP: &str = "kueue.x-k8s.io";
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const CLASS: &str = "kueue.x-k8s.io/priority-class";
-
-/// Queue `a` with so many GPUs, webhooks, and a replica.
-async fn world(gpus: i64) -> World {
-    let world = World::new(true).await;
-    world.start("layer1");
-    world.settle().await;
-    world.queue("a", "", json!({ "nominalQuota": gpus }), json!({})).await;
-    world.settle().await;
-    world
-}
 
 /// A pod of one GPU.
 fn pod(name: &str) -> Value {
@@ -50,11 +40,9 @@ fn is_gated(world: &World, name: &str) -> bool {
 
 /// A StatefulSet of one such pod.
 fn set(labels: Value) -> Value {
-    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": pod("")["spec"] });
-    json!({
-        "metadata": { "name": "db", "namespace": "team", "labels": labels },
-        "spec": { "replicas": 1, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } }, "template": template },
-    })
+    let mut set = stateful_set(1, pod("")["spec"].take());
+    set["metadata"]["labels"] = labels;
+    set
 }
 
 async fn may_run_for(world: &World, name: &str, seconds: &str) {
@@ -67,7 +55,7 @@ async fn may_run_for(world: &World, name: &str, seconds: &str) {
 /// Kubernetes lets any pod tolerate more than before.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_waits_is_described_as_it_was_edited() {
-    let world = world(1).await;
+    let world = World::with_webhooks(1).await;
     let taint = |flavor: &mut Value| {
         flavor["spec"]["nodeTaints"] = json!([{ "key": "k", "value": "v", "effect": "NoSchedule" }]);
     };
@@ -94,7 +82,7 @@ async fn a_pod_that_waits_is_described_as_it_was_edited() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_waits_may_be_given_more_time() {
-    let world = world(0).await;
+    let world = World::with_webhooks(0).await;
     world.create("", "pods", pod("solo")).await;
     world.settle().await;
     let before = world.workload("solo").unwrap();
@@ -107,7 +95,7 @@ async fn a_pod_that_waits_may_be_given_more_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_was_edited_with_quota_is_queued_anew_and_stays() {
-    let world = world(1).await;
+    let world = World::with_webhooks(1).await;
     world.checked("a").await;
     world.create("", "pods", pod("solo")).await;
     world.settle().await;
@@ -124,7 +112,7 @@ async fn a_pod_that_was_edited_with_quota_is_queued_anew_and_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn a_group_that_waits_keeps_its_workload_when_it_is_given_more_time() {
-    let world = world(0).await;
+    let world = World::with_webhooks(0).await;
     for name in ["r0", "r1"] {
         world.create("", "pods", member(name)).await;
     }
@@ -142,16 +130,10 @@ async fn a_group_that_waits_keeps_its_workload_when_it_is_given_more_time() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_wait_follow_their_set_to_another_queue() {
-    let world = world(0).await;
+    let world = World::with_webhooks(0).await;
     world.queue("b", "", json!({ "nominalQuota": 0 }), json!({})).await;
     let set = world.create("apps", "statefulsets", set(json!({ QUEUE: "a" }))).await.value().clone();
-    let mut pod = set["spec"]["template"].clone();
-    pod["metadata"]["name"] = json!("db-0");
-    pod["metadata"]["namespace"] = json!("team");
-    pod["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": set["metadata"]["uid"], "controller": true,
-    }]);
-    world.create("", "pods", pod).await;
+    world.create("", "pods", pod_of(&set, &set["spec"]["template"], "db-0")).await;
     world.settle().await;
     let queue = || seen(&world, "db-0")["metadata"]["labels"][QUEUE].clone();
     assert_eq!(queue(), "a");
@@ -169,7 +151,7 @@ async fn pods_that_wait_follow_their_set_to_another_queue() {
 /// Of the kinds that are managed through their pods, Kueue does so for LeaderWorkerSets alone.
 #[tokio::test(start_paused = true)]
 async fn a_stateful_set_that_waits_is_worth_what_its_new_class_says() {
-    let world = world(0).await;
+    let world = World::with_webhooks(0).await;
     for (name, value) in [("low", 1), ("high", 9)] {
         let class = json!({ "metadata": { "name": name }, "value": value });
         world.create(GROUP, "workloadpriorityclasses", class).await;
@@ -185,7 +167,7 @@ async fn a_stateful_set_that_waits_is_worth_what_its_new_class_says() {
 
 #[tokio::test(start_paused = true)]
 async fn who_owns_pods_is_told_of_a_class_that_is_not_there() {
-    let world = world(1).await;
+    let world = World::with_webhooks(1).await;
     let replicas = json!({ "replicas": 1, "leaderWorkerTemplate": { "size": 1, "workerTemplate": { "spec": pod("")["spec"] } } });
     let mut groups = set(json!({ QUEUE: "a", CLASS: "none" }));
     groups["spec"] = replicas;
@@ -207,7 +189,7 @@ fn with_replicas(count: i64) -> impl Fn(&mut Value) + Send + Sync {
 #[tokio::test(start_paused = true)]
 async fn a_stateful_set_is_scaled_up_from_nothing_to_another_size() {
     for (gpus, rests) in [(4, "OnHold"), (0, "ExceedsMaxQuota")] {
-        let world = world(gpus).await;
+        let world = World::with_webhooks(gpus).await;
         world.create("apps", "statefulsets", set(json!({ QUEUE: "a" }))).await;
         world.settle().await;
         let before = world.workload("db").unwrap();
@@ -230,7 +212,7 @@ async fn a_stateful_set_is_scaled_up_from_nothing_to_another_size() {
 /// As in Kueue, where its Workload no longer matches it.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_runs_something_else_than_was_admitted_is_stopped() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     world.create("", "pods", pod("solo")).await;
     world.settle().await;
     assert!(world.is("solo", "Admitted") && !is_gated(&world, "solo"));

@@ -11,22 +11,12 @@ use admission_controller::{Config, Configuration};
 use cluster_sim::faults::{Aim, Fault};
 use cluster_sim::{DeleteOptions, GroupResource, Verb};
 use serde_json::{Value, json};
-use support::World;
+use support::{World, owned_by, pod_of, stateful_set};
 
 const GATE: &str = "kueue.x-k8s.io/admission";
 const GROUP: &str = "kueue.x-k8s.io";
 const GROUP_NAME: &str = "/metadata/annotations/kueue.x-k8s.io~1pod-group-name";
 const SUSPENDED_BY: &str = "/metadata/annotations/kueue.x-k8s.io~1pod-suspending-parent";
-
-/// Queue `a` with so many GPUs, webhooks, and a replica.
-async fn world(gpus: i64) -> World {
-    let world = World::new(true).await;
-    world.start("layer1");
-    world.settle().await;
-    world.queue("a", "", json!({ "nominalQuota": gpus }), json!({})).await;
-    world.settle().await;
-    world
-}
 
 fn spec() -> Value {
     let gpu = json!({ "nvidia.com/gpu": 1 });
@@ -38,28 +28,10 @@ fn in_queue(name: &str) -> Value {
     json!({ "name": name, "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } })
 }
 
-/// A StatefulSet `db` of so many replicas.
-fn set(replicas: i64) -> Value {
-    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": spec() });
-    json!({
-        "metadata": in_queue("db"),
-        "spec": {
-            "replicas": replicas, "serviceName": "db",
-            "selector": { "matchLabels": { "app": "db" } }, "template": template,
-        },
-    })
-}
-
 /// What the controller of `db` makes of its template.
 async fn replica(world: &World, name: &str) {
     let set = world.get("apps", "statefulsets", "db").unwrap();
-    let mut pod = set["spec"]["template"].clone();
-    pod["metadata"]["name"] = json!(name);
-    pod["metadata"]["namespace"] = json!("team");
-    pod["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": set["metadata"]["uid"], "controller": true,
-    }]);
-    world.create("", "pods", pod).await;
+    world.create("", "pods", pod_of(&set, &set["spec"]["template"], name)).await;
 }
 
 fn pod(world: &World, name: &str) -> Value {
@@ -74,7 +46,7 @@ async fn delete(world: &World, group: &str, resource: &str, name: &str) {
 /// Its node says nothing of its end, and the garbage collector is late.
 #[tokio::test(start_paused = true)]
 async fn the_workload_of_a_pod_that_is_gone_ends() {
-    let world = world(1).await;
+    let world = World::with_webhooks(1).await;
     world.hold_collector().await;
     for name in ["gone", "next"] {
         world.create("", "pods", json!({ "metadata": in_queue(name), "spec": spec() })).await;
@@ -119,7 +91,7 @@ async fn a_pod_that_is_gone_gets_no_quota() {
 #[tokio::test(start_paused = true)]
 async fn quota_of_a_pod_whose_node_is_lost_comes_back_when_it_must_have_ended() {
     for is_group in [false, true] {
-        let world = world(1).await;
+        let world = World::with_webhooks(1).await;
         let group = json!({ "kueue.x-k8s.io/pod-group-name": "ring" });
         let total = json!({ "kueue.x-k8s.io/pod-group-total-count": "1" });
         for name in ["lost", "next"] {
@@ -151,8 +123,8 @@ async fn quota_of_a_pod_whose_node_is_lost_comes_back_when_it_must_have_ended() 
 #[tokio::test(start_paused = true)]
 async fn a_pod_joins_its_group_though_the_first_tries_fail() {
     for (fault, times) in [(Fault::ServerError(503), 8), (Fault::Conflict, 3), (Fault::LostResponse, 1)] {
-        let (world, words) = (world(1).await, format!("{fault:?}"));
-        world.create("apps", "statefulsets", set(1)).await;
+        let (world, words) = (World::with_webhooks(1).await, format!("{fault:?}"));
+        world.create("apps", "statefulsets", stateful_set(1, spec())).await;
         world.settle().await;
         let aim = Aim { verbs: vec![Verb::Patch], ..Aim::default() };
         let aim = aim.by("layer1").on(GroupResource::new("", "pods"));
@@ -177,7 +149,7 @@ fn copied(workload: &Value, name: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn the_copy_of_a_workload_goes_and_what_runs_runs_on() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     world.create("", "pods", json!({ "metadata": in_queue("solo"), "spec": spec() })).await;
     world.pytorch("llama", "a", 2).await;
     world.settle().await;
@@ -210,8 +182,8 @@ async fn the_copy_of_a_workload_goes_and_what_runs_runs_on() {
 #[tokio::test(start_paused = true)]
 async fn a_set_takes_over_the_workload_of_its_name_that_nobody_owns() {
     for is_old in [true, false] {
-        let world = world(1).await;
-        world.create("apps", "statefulsets", set(0)).await;
+        let world = World::with_webhooks(1).await;
+        world.create("apps", "statefulsets", stateful_set(0, spec())).await;
         let uid =
             world.get("apps", "statefulsets", "db").unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
         let name = workload_name("apps", "StatefulSet", "db", if is_old { "" } else { &uid });
@@ -244,7 +216,7 @@ async fn a_set_takes_over_the_workload_of_its_name_that_nobody_owns() {
 
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_has_ended_stands_in_no_other_ones_way() {
-    let world = world(0).await;
+    let world = World::with_webhooks(0).await;
     world.pytorch("llama", "a", 2).await;
     world.settle().await;
     let first = world.workload("llama").unwrap();
@@ -271,8 +243,8 @@ async fn a_workload_that_has_ended_stands_in_no_other_ones_way() {
 /// One of its pods takes long to end. Meanwhile its controller makes the other one anew.
 #[tokio::test(start_paused = true)]
 async fn a_new_pod_waits_until_the_workload_that_was_deleted_is_gone() {
-    let world = world(2).await;
-    world.create("apps", "statefulsets", set(2)).await;
+    let world = World::with_webhooks(2).await;
+    world.create("apps", "statefulsets", stateful_set(2, spec())).await;
     world.settle().await;
     for name in ["db-0", "db-1"] {
         replica(&world, name).await;
@@ -308,17 +280,14 @@ async fn above(world: &World, metadata: Value) -> Value {
     let spec = json!({ "suspend": true, "replicatedJobs": [] });
     let owner =
         world.create("jobset.x-k8s.io", "jobsets", json!({ "metadata": metadata, "spec": spec })).await;
-    json!([{
-        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "above",
-        "uid": owner.value()["metadata"]["uid"], "controller": true,
-    }])
+    owned_by(owner.value())
 }
 
 /// What an owner without a queue makes is managed by itself where it names one.
 #[tokio::test(start_paused = true)]
 async fn what_names_a_queue_waits_for_quota_where_its_owner_names_none() {
     for owner_waits in [false, true] {
-        let world = world(0).await;
+        let world = World::with_webhooks(0).await;
         let own_metadata = json!({ "name": "above", "namespace": "team" });
         let owner = above(&world, if owner_waits { in_queue("above") } else { own_metadata }).await;
         world.settle().await;
@@ -326,7 +295,7 @@ async fn what_names_a_queue_waits_for_quota_where_its_owner_names_none() {
             object["metadata"]["ownerReferences"] = owner.clone();
             object
         };
-        let set = world.create("apps", "statefulsets", owned(set(1))).await;
+        let set = world.create("apps", "statefulsets", owned(stateful_set(1, spec()))).await;
         let alone = json!({ "metadata": in_queue("alone"), "spec": spec() });
         world.create("", "pods", owned(alone)).await;
         world.settle().await;
@@ -342,12 +311,10 @@ async fn what_names_a_queue_waits_for_quota_where_its_owner_names_none() {
 #[tokio::test(start_paused = true)]
 async fn whether_the_pods_of_a_set_wait_is_settled_by_its_mark() {
     for (owner_waits, marked) in [(false, false), (false, true), (true, false), (true, true)] {
-        let world = World::new(false).await;
-        world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
-        world.start("layer1");
+        let world = World::running(0).await;
         let own_metadata = json!({ "name": "above", "namespace": "team" });
         let owner = above(&world, if owner_waits { in_queue("above") } else { own_metadata }).await;
-        let mut set = set(1);
+        let mut set = stateful_set(1, spec());
         set["metadata"]["ownerReferences"] = owner;
         if marked {
             let annotations = json!({ "kueue.x-k8s.io/pod-suspending-parent": "statefulset" });
@@ -365,7 +332,7 @@ async fn whether_the_pods_of_a_set_wait_is_settled_by_its_mark() {
 /// They wait for their controller as long as it likes: it says when they are to be seen, and in which group.
 #[tokio::test(start_paused = true)]
 async fn pods_that_are_held_back_for_somebody_elses_controller_are_nobodys_until_it_says_so() {
-    let world = world(1).await;
+    let world = World::with_webhooks(1).await;
     let mut metadata = in_queue("held");
     metadata["annotations"] = json!({ "kueue.x-k8s.io/pod-suspending-parent": "their-framework" });
     world.create("", "pods", json!({ "metadata": metadata, "spec": spec() })).await;
@@ -395,7 +362,7 @@ fn on_pods(verb: Verb) -> Aim {
 /// Its pod cannot be deleted yet, and there is quota meanwhile.
 #[tokio::test(start_paused = true)]
 async fn who_is_deleted_gets_no_quota_any_more() {
-    let world = world(0).await;
+    let world = World::with_webhooks(0).await;
     world.create("", "pods", json!({ "metadata": in_queue("solo"), "spec": spec() })).await;
     world.settle().await;
     let workload = || world.workload("solo").unwrap();
@@ -415,7 +382,7 @@ async fn who_is_deleted_gets_no_quota_any_more() {
 /// The first attempt meets a conflict, and what is read then waits still.
 #[tokio::test(start_paused = true)]
 async fn that_a_pod_was_started_is_told_once() {
-    let world = world(4).await;
+    let world = World::with_webhooks(4).await;
     world.cluster.faults().add(on_pods(Verb::Patch), 1_000_000, 1, Fault::Conflict);
     world.create("", "pods", json!({ "metadata": in_queue("solo"), "spec": spec() })).await;
     world.settle().await;

@@ -10,16 +10,6 @@ use support::World;
 
 const GROUP: &str = "kueue.x-k8s.io";
 
-/// Queue `a`, webhooks, and a replica.
-async fn world() -> World {
-    let world = World::new(true).await;
-    world.start("layer1");
-    world.settle().await;
-    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
-    world.settle().await;
-    world
-}
-
 fn pod(name: &str, annotations: Value) -> Value {
     let gpu = json!({ "nvidia.com/gpu": 1 });
     json!({
@@ -96,7 +86,7 @@ fn said(status: &str, reason: &str) -> Option<(String, String)> {
 #[tokio::test(start_paused = true)]
 async fn a_pod_takes_the_workload_that_was_made_for_it() {
     for is_first in [true, false] {
-        let world = world().await;
+        let world = World::with_webhooks(8).await;
         let workload = || world.workload_named("by-hand");
         world.create("", "pods", solo("solo")).await;
         world.settle().await;
@@ -146,7 +136,7 @@ async fn a_prebuilt_workload_for_another_pod_is_out_of_sync_and_stays() {
         (format!("{template}/containers/0/image"), json!("y")),
         (format!("{template}/containers/0/resources"), json!({ "requests": gpus, "limits": gpus })),
     ] {
-        let world = world().await;
+        let world = World::with_webhooks(8).await;
         // What pods tolerate counts until it is admitted.
         world.checked("a").await;
         world.settle().await;
@@ -168,7 +158,7 @@ async fn a_prebuilt_workload_for_another_pod_is_out_of_sync_and_stays() {
 /// As in Kueue: that it is a group's need not be said in it.
 #[tokio::test(start_paused = true)]
 async fn a_group_takes_the_workload_that_was_made_for_it() {
-    let world = world().await;
+    let world = World::with_webhooks(8).await;
     for name in ["r0", "r1"] {
         world.create("", "pods", prebuilt(name, Some("worker"))).await;
     }
@@ -197,7 +187,7 @@ async fn a_group_takes_the_workload_that_was_made_for_it() {
 /// What was planned for it before its pods came, as for a Workload of nobody's, takes no quota from those that run.
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_became_a_groups_keeps_its_quota_while_that_runs() {
-    let world = world().await;
+    let world = World::with_webhooks(8).await;
     let mut workload = by_hand("ring", "worker", 2, &pod("r0", json!({})));
     workload["spec"]["maximumExecutionTimeSeconds"] = json!(120);
     world.create(GROUP, "workloads", workload).await;
@@ -226,7 +216,7 @@ async fn a_workload_that_became_a_groups_keeps_its_quota_while_that_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_prebuilt_workload_without_the_roles_of_a_group_is_out_of_sync_and_stays() {
-    let world = world().await;
+    let world = World::with_webhooks(8).await;
     for name in ["r0", "r1"] {
         world.create("", "pods", prebuilt(name, None)).await;
     }
@@ -242,7 +232,7 @@ async fn a_prebuilt_workload_without_the_roles_of_a_group_is_out_of_sync_and_sta
 
 #[tokio::test(start_paused = true)]
 async fn a_group_with_more_pods_than_its_prebuilt_workload_runs_no_longer() {
-    let world = world().await;
+    let world = World::with_webhooks(8).await;
     for name in ["r0", "r1"] {
         world.create("", "pods", prebuilt(name, Some("worker"))).await;
     }
@@ -263,7 +253,7 @@ async fn a_group_with_more_pods_than_its_prebuilt_workload_runs_no_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_group_whose_name_is_taken_is_told_each_time_and_goes_on_when_that_is_free() {
-    let world = world().await;
+    let world = World::with_webhooks(8).await;
     world.create(GROUP, "workloads", by_hand("ring", "main", 1, &pod("", json!({})))).await;
     for pods in [["r0", "r1"], ["r2", "r3"]] {
         for name in pods {

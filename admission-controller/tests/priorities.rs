@@ -28,9 +28,7 @@ async fn a_pod_priority_class_is_taken_over_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_priority_class_that_is_made_later_lets_the_job_go_on() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     let mut job = pytorch("llama", "a", 1);
     job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("later");
     world.create("kubeflow.org", "pytorchjobs", job).await;
@@ -218,9 +216,7 @@ async fn a_job_that_names_a_class_that_is_not_there_is_told_so() {
 /// It keeps its place, and no quota for as long as it does not describe its job.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_its_class_keeps_nobody_elses_quota() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(8).await;
     for name in ["runs", "llama"] {
         world.create("batch", "jobs", batch(name, "a", 8)).await;
         world.settle().await;
@@ -253,9 +249,7 @@ async fn who_waits_for_its_class_keeps_nobody_elses_quota() {
 /// Its Workload would not follow a class that is there either.
 #[tokio::test(start_paused = true)]
 async fn nobody_misses_a_class_that_would_not_count() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     world.create("batch", "jobs", batch("llama", "a", 1)).await;
     world.settle().await;
     assert!(world.is("llama", "QuotaReserved"));

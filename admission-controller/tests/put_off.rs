@@ -83,9 +83,7 @@ async fn resize(world: &World, gpus: i64) {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_not_requeued_waits_until_that_is_taken_back() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(0).await;
     world.pytorch("llama", "a", 1).await;
     world.settle().await;
     assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "ExceedsMaxQuota"));
@@ -115,9 +113,7 @@ async fn who_is_not_requeued_waits_until_that_is_taken_back() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_inadmissible_once_is_judged_anew() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(0).await;
     world.pytorch("llama", "a", 1).await;
     world.settle().await;
     say(&world, "llama", |world, status| {
@@ -132,9 +128,7 @@ async fn what_was_inadmissible_once_is_judged_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_deactivated_while_it_is_put_off_is_put_off_no_more() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     world.pytorch("llama", "a", 8).await;
     world.settle().await;
     say(&world, "llama", |world, status| {
@@ -213,9 +207,7 @@ async fn who_was_put_off_a_million_times_is_put_off_once_more() {
 /// As in Kueue: its time goes on until its pods are gone, and it is not queued again.
 #[tokio::test(start_paused = true)]
 async fn who_has_had_its_time_while_it_leaves_is_deactivated() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     let mut job = pytorch("llama", "a", 4);
     job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("60");
     world.create("kubeflow.org", "pytorchjobs", job).await;

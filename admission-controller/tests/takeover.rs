@@ -12,7 +12,7 @@ use admission_controller::{Config, Configuration, takeover};
 use cluster_sim::GroupResource;
 use kit::{Clients, Context, Identity};
 use serde_json::{Value, json};
-use support::World;
+use support::{World, pod_of, stateful_set};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
@@ -209,7 +209,7 @@ async fn kinds_that_are_not_managed_are_let_through_with_a_warning() {
     assert!(warning.contains("Deployment is not managed"), "{warning}");
 
     // Nor is an edit judged, which would be refused of one that is managed.
-    stateful_set(&world).await;
+    kueues_set(&world).await;
     let scaled = json!({ "spec": { "replicas": 3 } });
     let request = http::Request::patch("/apis/apps/v1/namespaces/team/statefulsets/db")
         .header("content-type", "application/merge-patch+json")
@@ -220,33 +220,13 @@ async fn kinds_that_are_not_managed_are_let_through_with_a_warning() {
 }
 
 /// A StatefulSet from Kueue's time: its webhook left an annotation in the template, and no label.
-async fn stateful_set(world: &World) -> Value {
+async fn kueues_set(world: &World) -> Value {
     let gpu = json!({ "limits": { "nvidia.com/gpu": 1 }, "requests": { "nvidia.com/gpu": 1 } });
-    let set = json!({
-        "metadata": { "name": "db", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
-        "spec": {
-            "replicas": 1, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } },
-            "template": {
-                "metadata": {
-                    "labels": { "app": "db" },
-                    "annotations": { "kueue.x-k8s.io/pod-suspending-parent": "statefulset" },
-                },
-                "spec": { "containers": [{ "name": "c", "image": "x", "resources": gpu }] },
-            },
-        },
-    });
+    let pod = json!({ "containers": [{ "name": "c", "image": "x", "resources": gpu }] });
+    let mut set = stateful_set(1, pod);
+    set["spec"]["template"]["metadata"]["annotations"] =
+        json!({ "kueue.x-k8s.io/pod-suspending-parent": "statefulset" });
     world.create("apps", "statefulsets", set).await.value().clone()
-}
-
-/// A pod as the set's controller makes it.
-fn pod_of(set: &Value) -> Value {
-    let mut pod = set["spec"]["template"].clone();
-    pod["metadata"]["name"] = json!("db-0");
-    pod["metadata"]["namespace"] = json!("team");
-    pod["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": set["metadata"]["uid"], "controller": true,
-    }]);
-    pod
 }
 
 /// Which group the pod has joined, if it may be scheduled.
@@ -261,12 +241,12 @@ fn joined(world: &World) -> Option<String> {
 async fn new_pods_of_a_stateful_set_join_it_and_an_edit_makes_none_anew() {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
-    let set = stateful_set(&world).await;
+    let set = kueues_set(&world).await;
     kueue(&world).await;
     lease(&world, "").await;
     start(&world);
     world.sleep(Duration::from_secs(30)).await;
-    world.create("", "pods", pod_of(&set)).await;
+    world.create("", "pods", pod_of(&set, &set["spec"]["template"], "db-0")).await;
     world.settle().await;
     assert_eq!(joined(&world), Some(world.workload_name("db")), "{:?}", world.get("", "pods", "db-0"));
 
@@ -281,7 +261,7 @@ async fn new_pods_of_a_stateful_set_join_it_and_an_edit_makes_none_anew() {
 async fn a_workload_by_an_older_name_is_kept() {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
-    let set = stateful_set(&world).await;
+    let set = kueues_set(&world).await;
     let name = workload_name("apps", "StatefulSet", "db", "");
     let uid = &set["metadata"]["uid"];
     let owner = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": uid });
@@ -296,7 +276,7 @@ async fn a_workload_by_an_older_name_is_kept() {
     world.create("kueue.x-k8s.io", "workloads", workload).await;
     world.start("layer1");
     world.settle().await;
-    let mut pod = pod_of(&set);
+    let mut pod = pod_of(&set, &set["spec"]["template"], "db-0");
     pod["metadata"]["labels"]["kueue.x-k8s.io/managed"] = json!("true");
     pod["spec"]["schedulingGates"] = json!([{ "name": "kueue.x-k8s.io/admission" }]);
     world.create("", "pods", pod).await;

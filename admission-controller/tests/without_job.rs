@@ -10,7 +10,7 @@ use std::sync::Arc;
 use admission_controller::{Config, Configuration};
 use cluster_sim::{Commit, GroupResource, Part};
 use serde_json::{Value, json};
-use support::World;
+use support::{World, owned_by};
 
 const GROUP: &str = "kueue.x-k8s.io";
 
@@ -50,10 +50,7 @@ async fn a_workload_of_a_job_that_is_managed_elsewhere_is_decided_about() {
         let set = world.create("jobset.x-k8s.io", "jobsets", metadata).await;
         let of_set = |name: &str, priority: i64| {
             let mut workload = by_hand(name, priority);
-            workload["metadata"]["ownerReferences"] = json!([{
-                "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set",
-                "uid": set.value()["metadata"]["uid"], "controller": true,
-            }]);
+            workload["metadata"]["ownerReferences"] = owned_by(set.value());
             workload
         };
         world.create(GROUP, "workloads", of_set("low", 1)).await;
@@ -262,16 +259,12 @@ fn kept(world: &World) -> Vec<(bool, String)> {
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_that_a_finalizer_holds_takes_no_quota_and_keeps_none() {
     for elastic in [false, true] {
-        let world = World::new(false).await;
-        world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
-        world.start("layer1");
+        let world = World::running(0).await;
         held(&world, 2, elastic).await;
         delete(&world).await;
         assert_eq!(kept(&world), [(false, "OwnerNotFound".to_owned())], "it waits for nothing");
 
-        let world = World::new(false).await;
-        world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-        world.start("layer1");
+        let world = World::running(4).await;
         held(&world, 3, elastic).await;
         world.create(GROUP, "workloads", by_hand("next", 1)).await;
         let status = |active: i64| move |job: &mut Value| job["status"] = json!({ "active": active });
@@ -324,9 +317,7 @@ async fn the_workload_of_a_job_that_is_gone_ends_before_the_garbage_collector_ta
 /// What it asked for besides is no more of use to it than what it has.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_that_grew_waits_for_no_more() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     held(&world, 2, true).await;
     let grow = |job: &mut Value| {
         job["spec"]["parallelism"] = json!(5);
@@ -345,9 +336,7 @@ async fn a_deleted_job_that_grew_waits_for_no_more() {
 /// KubeRay holds a cluster until a Job has cleaned up after it.
 #[tokio::test(start_paused = true)]
 async fn what_is_made_of_a_deleted_job_runs() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     let owner = held(&world, 2, false).await;
     delete(&world).await;
     assert_eq!(kept(&world), [(false, "OwnerNotFound".to_owned())]);
@@ -359,12 +348,8 @@ async fn what_is_made_of_a_deleted_job_runs() {
 
 /// Of a Job, with its template, and no queue.
 fn part_of(owner: &Value, name: &str) -> Value {
-    let metadata = &owner["metadata"];
-    let owner_reference = json!({
-        "apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"], "uid": metadata["uid"], "controller": true,
-    });
     json!({
-        "metadata": { "name": name, "namespace": "team", "ownerReferences": [owner_reference] },
+        "metadata": { "name": name, "namespace": "team", "ownerReferences": owned_by(owner) },
         "spec": { "suspend": false, "template": owner["spec"]["template"] },
     })
 }
@@ -372,9 +357,7 @@ fn part_of(owner: &Value, name: &str) -> Value {
 /// A RayJob that has ended deletes its cluster, and stays.
 #[tokio::test(start_paused = true)]
 async fn what_is_made_of_a_deleted_part_of_a_job_runs() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     let owner = held(&world, 2, false).await;
     let mut part = part_of(&owner, "part");
     part["metadata"]["finalizers"] = json!(["example.com/hold"]);

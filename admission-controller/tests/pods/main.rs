@@ -17,11 +17,10 @@ const MANAGED: &str = "kueue.x-k8s.io/managed";
 
 /// Queue `a` with so many GPUs, webhooks, and a replica.
 async fn world(gpus: i64) -> World {
-    let world = World::new(true).await;
-    world.start("layer1");
-    world.settle().await;
+    let world = World::with_webhooks(gpus).await;
     let any = json!({ "withinClusterQueue": "LowerPriority" });
-    world.queue("a", "", json!({ "nominalQuota": gpus }), any).await;
+    let preempts = |queue: &mut Value| queue["spec"]["preemption"] = any.clone();
+    world.update("kueue.x-k8s.io", "clusterqueues", "a", false, preempts).await;
     world.settle().await;
     world
 }

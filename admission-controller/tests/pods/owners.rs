@@ -4,21 +4,12 @@ use cluster_sim::GroupResource;
 use cluster_sim::faults::{Aim, Fault};
 use serde_json::{Value, json};
 
-use super::support;
+use super::support::{self, owned_by, pod_of, stateful_set};
 use super::{GATE, MANAGED, Pods, condition, pod, said, world};
 
 /// Of a pod that wants one GPU.
 fn spec() -> Value {
     pod("", 1, json!({}), json!({}))["spec"].clone()
-}
-
-/// One of so many such pods, called `db`.
-fn stateful_set(replicas: i64) -> Value {
-    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": spec() });
-    json!({
-        "metadata": { "name": "db", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
-        "spec": { "replicas": replicas, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } }, "template": template },
-    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,35 +31,17 @@ async fn pods_of_a_deployment_are_admitted_one_by_one() {
     });
     let set = world.create("apps", "replicasets", set).await;
     for name in ["web-1", "web-2"] {
-        let mut pod = template.clone();
-        pod["metadata"]["name"] = json!(name);
-        pod["metadata"]["namespace"] = json!("team");
-        pod["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": set.value()["metadata"]["uid"],
-            "controller": true,
-        }]);
-        world.create("", "pods", pod).await;
+        world.create("", "pods", pod_of(set.value(), &template, name)).await;
     }
     world.settle().await;
     assert!(!world.is_held("web-1"), "its ReplicaSet answers for it");
     assert_eq!(["web-1", "web-2"].iter().filter(|name| !world.is_gated(name)).count(), 1);
 }
 
-fn of_set(set: &Value, name: &str, labels: &Value, owner: Value) -> Value {
-    let mut pod = set.clone();
-    pod["metadata"]["name"] = json!(name);
-    pod["metadata"]["namespace"] = json!("team");
-    for (key, value) in labels.as_object().unwrap() {
-        pod["metadata"]["labels"][key] = value.clone();
-    }
-    pod["metadata"]["ownerReferences"] = json!([owner]);
-    pod
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_stateful_set_is_admitted_as_a_whole_and_rests_when_it_is_scaled_to_nothing() {
     let world = world(2).await;
-    let set = world.create("apps", "statefulsets", stateful_set(2)).await;
+    let set = world.create("apps", "statefulsets", stateful_set(2, spec())).await;
     world.settle().await;
     let workload = world.workload("db").unwrap();
     let name = workload["metadata"]["name"].as_str().unwrap().to_owned();
@@ -77,10 +50,8 @@ async fn a_stateful_set_is_admitted_as_a_whole_and_rests_when_it_is_scaled_to_no
     assert!(world.is("db", "Admitted"));
 
     let value = set.value();
-    let owner = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": value["metadata"]["uid"], "controller": true });
     for pod in ["db-0", "db-1"] {
-        let pod = of_set(&value["spec"]["template"], pod, &json!({}), owner.clone());
-        world.create("", "pods", pod).await;
+        world.create("", "pods", pod_of(value, &value["spec"]["template"], pod)).await;
     }
     world.settle().await;
     for pod in ["db-0", "db-1"] {
@@ -116,7 +87,7 @@ async fn a_stateful_set_is_admitted_as_a_whole_and_rests_when_it_is_scaled_to_no
 #[tokio::test(start_paused = true)]
 async fn a_stateful_set_waits_until_its_workload_has_its_size() {
     let world = world(4).await;
-    world.create("apps", "statefulsets", stateful_set(2)).await;
+    world.create("apps", "statefulsets", stateful_set(2, spec())).await;
     world.settle().await;
     assert!(world.is("db", "Admitted"));
     world.update("apps", "statefulsets", "db", false, |set| set["spec"]["replicas"] = json!(0)).await;
@@ -169,15 +140,11 @@ async fn each_replica_of_a_leader_worker_set_is_admitted_by_itself() {
     assert_eq!(all.iter().filter(|one| admitted(one)).count(), 1);
     let runs = all.iter().position(admitted).unwrap();
     for (name, template, led) in [("leader", "leaderTemplate", false), ("worker", "workerTemplate", true)] {
-        let labels = json!({
-            "leaderworkerset.sigs.k8s.io/name": "lws",
-            "leaderworkerset.sigs.k8s.io/group-index": runs.to_string(),
-        });
-        let uid = &set.value()["metadata"]["uid"];
-        let owner = json!({
-            "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "lws", "uid": uid, "controller": true,
-        });
-        let mut pod = of_set(&set.value()["spec"]["leaderWorkerTemplate"][template], name, &labels, owner);
+        let template = &set.value()["spec"]["leaderWorkerTemplate"][template];
+        let mut pod = pod_of(set.value(), template, name);
+        let labels = &mut pod["metadata"]["labels"];
+        labels["leaderworkerset.sigs.k8s.io/name"] = json!("lws");
+        labels["leaderworkerset.sigs.k8s.io/group-index"] = json!(runs.to_string());
         if led {
             pod["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/leader-name"] = json!("leader");
         }
@@ -204,7 +171,7 @@ async fn a_workload_of_pods_has_their_class_and_what_an_autoscaler_is_asked_for_
     let any = spec();
     let mut urgent = any.clone();
     urgent["priorityClassName"] = json!("urgent");
-    let mut set = stateful_set(1);
+    let mut set = stateful_set(1, spec());
     (set["metadata"], set["spec"]["template"]["spec"]) = (metadata("db"), urgent.clone());
     world.create("apps", "statefulsets", set).await;
     let groups = json!({
@@ -236,13 +203,11 @@ async fn a_set_that_waits_is_worth_what_it_says_and_not_what_its_pods_say() {
         let class = json!({ "metadata": { "name": name }, "value": value });
         world.create("scheduling.k8s.io", "priorityclasses", class).await;
     }
-    let mut set = stateful_set(2);
+    let mut set = stateful_set(2, spec());
     set["spec"]["template"]["spec"]["priorityClassName"] = json!("urgent");
     let set = world.create("apps", "statefulsets", set).await.value().clone();
-    let uid = &set["metadata"]["uid"];
-    let owner = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": uid, "controller": true });
     for name in ["db-0", "db-1"] {
-        let mut pod = of_set(&set["spec"]["template"], name, &json!({}), owner.clone());
+        let mut pod = pod_of(&set, &set["spec"]["template"], name);
         pod["spec"]["priorityClassName"] = json!("plain");
         world.create("", "pods", pod).await;
     }
@@ -273,10 +238,7 @@ async fn pods_with_a_queue_whose_set_names_none_wait_by_themselves() {
     let set = world.create("apps", "statefulsets", set).await;
     for name in ["set-0", "set-1"] {
         let mut pod = pod(name, 1, json!({}), json!({}));
-        let uid = &set.value()["metadata"]["uid"];
-        pod["metadata"]["ownerReferences"] = json!([
-            { "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "set", "uid": uid, "controller": true },
-        ]);
+        pod["metadata"]["ownerReferences"] = owned_by(set.value());
         world.create("", "pods", pod).await;
         world.settle().await;
     }

@@ -73,6 +73,22 @@ impl World {
         world
     }
 
+    /// Queue `a` with so many GPUs, and a replica `layer1`; all is at rest.
+    pub(crate) async fn running(gpus: i64) -> Self {
+        let world = Self::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": gpus }), json!({})).await;
+        world.start("layer1");
+        world.settle().await;
+        world
+    }
+
+    /// The same with webhooks.
+    pub(crate) async fn with_webhooks(gpus: i64) -> Self {
+        let world = Self::running(gpus).await;
+        world.install_webhooks(&Configuration::default()).await;
+        world
+    }
+
     /// The webhooks of a program that is configured so.
     pub(crate) async fn install_webhooks(&self, file: &Configuration) {
         let (mutating, validating) = webhook_configurations_for(file, None);
@@ -431,6 +447,36 @@ pub(crate) fn batch(name: &str, queue: &str, parallelism: i64) -> Value {
             }]}},
         },
     })
+}
+
+/// A StatefulSet `db` in queue `a` with so many pods.
+pub(crate) fn stateful_set(replicas: i64, pod: Value) -> Value {
+    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": pod });
+    json!({
+        "metadata": { "name": "db", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" } },
+        "spec": {
+            "replicas": replicas, "serviceName": "db",
+            "selector": { "matchLabels": { "app": "db" } }, "template": template,
+        },
+    })
+}
+
+/// The owner references of what this object controls.
+pub(crate) fn owned_by(owner: &Value) -> Value {
+    let metadata = &owner["metadata"];
+    json!([{
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": metadata["name"], "uid": metadata["uid"],
+        "controller": true,
+    }])
+}
+
+/// What the controller of this object makes of its template.
+pub(crate) fn pod_of(owner: &Value, template: &Value, name: &str) -> Value {
+    let mut pod = template.clone();
+    pod["metadata"]["name"] = json!(name);
+    pod["metadata"]["namespace"] = json!("team");
+    pod["metadata"]["ownerReferences"] = owned_by(owner);
+    pod
 }
 
 pub(crate) fn workloads() -> GroupResource {
