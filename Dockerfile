@@ -5,6 +5,9 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /source
 COPY . .
+# What kueue_build_info tells.
+ARG TRIREME_GIT_COMMIT
+ARG TRIREME_BUILD_DATE
 RUN cargo build --release --locked -p admission-controller -p gang-scheduler -p node-agent
 
 # With a C library: node-agent loads NVML at run time.
