@@ -513,6 +513,34 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_kueues_place_has_its_lease_whatever_says_otherwise() {
+        let path = Path::new("config.yaml");
+        let elects = |file: &str, flag: bool| {
+            let file = Configuration::parse(path, file)?.with_leader_election(path, flag)?;
+            Ok::<_, ConfigError>(file.leader_election.leader_elect)
+        };
+        for (file, flag, expected) in [
+            ("{}", true, Some(true)),
+            ("{}", false, Some(false)),
+            ("leaderElection: { leaderElect: false }", true, Some(false)),
+            ("takeOver: {}", true, Some(true)),
+            ("takeOver: {}", false, None),
+            ("{ takeOver: {}, leaderElection: { leaderElect: false } }", true, None),
+        ] {
+            match (elects(file, flag), expected) {
+                (Ok(found), Some(expected)) => assert_eq!(found, expected, "{file} {flag}"),
+                (Err(error), None) => {
+                    assert!(
+                        error.to_string().contains("leaderElection.leaderElect"),
+                        "{file} {flag}: {error}"
+                    );
+                }
+                (found, _) => panic!("{file} {flag}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn kueues_names_are_understood_and_unknown_ones_refused_by_name() {
         let path = Path::new("config.yaml");
         let config = Configuration::parse(

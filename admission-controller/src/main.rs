@@ -98,6 +98,10 @@ fn main() -> ExitCode {
 }
 
 fn replay(config: &Configuration, path: &Path, patience: Duration) -> ExitCode {
+    // Nothing else of a replay is logged, and its decisions may differ for these.
+    for notice in config.notices.iter().filter(|notice| notice.unsupported) {
+        eprintln!("admission-controller: {}: {}", notice.field, notice.words);
+    }
     let recording = match File::open(path) {
         Ok(recording) => BufReader::new(recording),
         Err(error) => return complain(path, &error),

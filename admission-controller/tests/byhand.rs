@@ -123,10 +123,7 @@ async fn a_part_of_a_job_runs_only_while_that_is_admitted() {
     let part = |name: &str| {
         let mut part = batch(name, "", 1);
         part["metadata"]["labels"] = json!({});
-        part["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "llama", "controller": true,
-            "uid": owner.value()["metadata"]["uid"],
-        }]);
+        part["metadata"]["ownerReferences"] = owned_by(owner.value());
         part["spec"]["suspend"] = json!(false);
         part
     };
@@ -164,10 +161,7 @@ async fn a_job_that_becomes_part_of_another_gets_no_quota_of_its_own() {
     owner["metadata"]["labels"] = json!({});
     let owner = world.create("kubeflow.org", "pytorchjobs", owner).await;
     let mut part = batch("part", "a", 4);
-    part["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "outer", "controller": true,
-        "uid": owner.value()["metadata"]["uid"],
-    }]);
+    part["metadata"]["ownerReferences"] = owned_by(owner.value());
     world.create("batch", "jobs", part).await;
     world.settle().await;
     assert!(world.workload("part").is_some() && !world.is("part", "QuotaReserved"));

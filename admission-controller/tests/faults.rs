@@ -325,26 +325,54 @@ async fn the_second_replica_is_warm_and_takes_over() {
     assert!(world.is("after", "Admitted") && !world.is_suspended("after"));
 }
 
-/// Only who leads looks at it when it comes.
-#[tokio::test(start_paused = true)]
-async fn what_runs_as_part_of_a_job_that_waits_is_stopped_by_the_next_leader() {
+/// A PyTorchJob that waits, and a replica that stands by; whoever led is gone.
+async fn without_a_leader() -> World {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
     let first = world.start("one");
+    world.settle().await;
     world.start("two");
     world.pytorch("whole", "a", 1).await;
     world.settle().await;
     first.kill();
-    let template =
-        json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "x" }] } });
-    let part = json!({
-        "metadata": { "name": "part", "namespace": "team", "ownerReferences": owned_by(&world.job("whole")) },
-        "spec": { "suspend": false, "template": template },
-    });
-    world.create("batch", "jobs", part).await;
+    world
+}
+
+/// A Job that is part of the PyTorchJob.
+fn part(world: &World, labels: Value, suspend: bool) -> Value {
+    let spec = json!({ "restartPolicy": "Never", "containers": [{ "name": "main", "image": "x" }] });
+    let owners = owned_by(&world.job("whole"));
+    json!({
+        "metadata": { "name": "part", "namespace": "team", "labels": labels, "ownerReferences": owners },
+        "spec": { "suspend": suspend, "template": { "spec": spec } },
+    })
+}
+
+/// Only who leads looks at it when it comes.
+#[tokio::test(start_paused = true)]
+async fn what_runs_as_part_of_a_job_that_waits_is_stopped_by_the_next_leader() {
+    let world = without_a_leader().await;
+    world.create("batch", "jobs", part(&world, json!({}), false)).await;
+    let suspended = || world.get("batch", "jobs", "part").unwrap()["spec"]["suspend"].clone();
+    world.pass(1).await;
+    assert_eq!(suspended(), false, "nobody leads yet");
     world.settle().await;
     world.settle().await;
-    assert_eq!(world.get("batch", "jobs", "part").unwrap()["spec"]["suspend"], true);
+    assert_eq!(suspended(), true);
+}
+
+/// Its owner waits in no queue any more.
+#[tokio::test(start_paused = true)]
+async fn what_is_nobodys_part_any_more_gets_a_workload_from_the_next_leader() {
+    let world = without_a_leader().await;
+    world.create("batch", "jobs", part(&world, json!({ "kueue.x-k8s.io/queue-name": "a" }), true)).await;
+    let forget = |job: &mut Value| job["metadata"]["labels"] = json!({});
+    world.update("kubeflow.org", "pytorchjobs", "whole", false, forget).await;
+    world.pass(1).await;
+    assert!(world.workload("part").is_none(), "nobody leads yet");
+    world.settle().await;
+    world.settle().await;
+    assert!(world.workload("part").is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -208,7 +208,11 @@ fn sift_level(
                 }
             }
             None => {
-                let known = known_at(version, at).into_iter().collect::<Vec<_>>().join(", ");
+                let mut known = known_at(version, at).into_iter().collect::<Vec<_>>().join(", ");
+                if FIELDS.iter().any(|(name, ..)| *name == field || name.starts_with(&inside)) {
+                    let other = if version == V1beta1 { "v1beta2" } else { "v1beta1" };
+                    known = format!("{known}; it is one of {other}, which apiVersion does not name");
+                }
                 return Err(unknown(path, &field, key, &known));
             }
         }
@@ -374,6 +378,11 @@ mod tests {
             (
                 json!({ "waitForPodsReady": { "enable": false } }),
                 "waitForPodsReady.enable: unknown field enable, expected one of blockAdmission,",
+            ),
+            (json!({ "queueVisibility": {} }), "it is one of v1beta1, which apiVersion does not name"),
+            (
+                json!({ "apiVersion": "config.kueue.x-k8s.io/v1beta1", "visibilityServer": { "bindPort": 1 } }),
+                "it is one of v1beta2, which apiVersion does not name",
             ),
             (
                 json!({

@@ -541,18 +541,13 @@ impl World {
     }
 
     pub(super) fn all_jobs_dirty(&mut self) {
-        let jobs = self.jobs.values().flat_map(Store::iter);
-        let whole = jobs.filter(|job| matches!(job, StoredJob::Whole(_)));
-        self.dirty.extend(whole.map(|job| Unit::Job(job.uid())));
-        self.dirty.extend(self.members.units());
+        let jobs = self.jobs.values().flat_map(Store::iter).map(|job| Unit::Job(job.uid()));
+        self.dirty.extend(jobs.chain(self.members.units()));
     }
 
     /// Everything is looked at: after leadership was gained.
     pub(super) fn all_dirty(&mut self) {
         self.all_jobs_dirty();
-        let jobs = self.jobs.values().flat_map(Store::iter);
-        let parts = jobs.filter(|job| matches!(job, StoredJob::Bare(job) if job.runs));
-        self.dirty.extend(parts.map(|job| Unit::Job(job.uid())));
         self.workloads_dirty(|_| true);
         self.dirty.extend(self.flavors_by_name.keys().map(|name| Unit::Flavor(name.as_str().into())));
         for key in self.ground.placed() {

@@ -218,12 +218,16 @@ pub(super) async fn workload(site: &Site, job: &str) -> Result<Option<Value>> {
     Ok(all.find(|one| one["metadata"]["ownerReferences"][0]["name"] == job).cloned())
 }
 
-/// Waits until the Workload and the pods of the team's deleted job are gone. Those of other jobs may stay: the controller manager,
-/// which deletes them, looks every 30 s which kinds of owners there are, and then comes back to what it could not make out ever
-/// more rarely.
+/// Waits until the Workload and the pods of the team's deleted job are gone, and nobody holds another that was deleted. Those of
+/// other jobs may stay: the controller manager, which deletes them, looks every 30 s which kinds of owners there are, and then
+/// comes back to what it could not make out ever more rarely.
 pub(super) async fn leaves_nothing(site: &Site, job: &str) -> Result<()> {
     wait(&format!("Workload and pods of {job} to be gone"), Duration::from_secs(60), async || {
-        Ok(workload(site, job).await?.is_none() && pods(site, &format!("job-name={job}")).await?.is_empty())
+        let all = site.get(WORKLOADS).await?;
+        let mut all = all["items"].as_array().into_iter().flatten();
+        let is_held = all.any(|one| one["metadata"]["deletionTimestamp"].is_string());
+        let pods = pods(site, &format!("job-name={job}")).await?;
+        Ok(!is_held && pods.is_empty() && workload(site, job).await?.is_none())
     })
     .await
 }
