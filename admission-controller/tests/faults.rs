@@ -325,16 +325,21 @@ async fn the_second_replica_is_warm_and_takes_over() {
     assert!(world.is("after", "Admitted") && !world.is_suspended("after"));
 }
 
-/// A PyTorchJob that waits, and a replica that stands by; whoever led is gone.
-async fn without_a_leader() -> World {
+/// A replica that stands by, whoever led is gone, and a PyTorchJob that waits since before, or has come since.
+async fn without_a_leader(waits: bool) -> World {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
     let first = world.start("one");
     world.settle().await;
     world.start("two");
-    world.pytorch("whole", "a", 1).await;
+    if waits {
+        world.pytorch("whole", "a", 1).await;
+    }
     world.settle().await;
     first.kill();
+    if !waits {
+        world.pytorch("whole", "a", 1).await;
+    }
     world
 }
 
@@ -351,7 +356,7 @@ fn part(world: &World, labels: Value, suspend: bool) -> Value {
 /// Only who leads looks at it when it comes.
 #[tokio::test(start_paused = true)]
 async fn what_runs_as_part_of_a_job_that_waits_is_stopped_by_the_next_leader() {
-    let world = without_a_leader().await;
+    let world = without_a_leader(true).await;
     world.create("batch", "jobs", part(&world, json!({}), false)).await;
     let suspended = || world.get("batch", "jobs", "part").unwrap()["spec"]["suspend"].clone();
     world.pass(1).await;
@@ -364,7 +369,7 @@ async fn what_runs_as_part_of_a_job_that_waits_is_stopped_by_the_next_leader() {
 /// Its owner waits in no queue any more.
 #[tokio::test(start_paused = true)]
 async fn what_is_nobodys_part_any_more_gets_a_workload_from_the_next_leader() {
-    let world = without_a_leader().await;
+    let world = without_a_leader(false).await;
     world.create("batch", "jobs", part(&world, json!({ "kueue.x-k8s.io/queue-name": "a" }), true)).await;
     let forget = |job: &mut Value| job["metadata"]["labels"] = json!({});
     world.update("kubeflow.org", "pytorchjobs", "whole", false, forget).await;
