@@ -339,6 +339,8 @@ impl Engine {
         if waits {
             self.place(who);
             self.say_again(who);
+        } else {
+            self.note_second_pass(who);
         }
     }
 

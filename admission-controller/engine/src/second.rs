@@ -77,7 +77,8 @@ impl Engine {
         Some(Second { who, queue, before, found })
     }
 
-    /// Why nothing is looked for, nor is it evicted for want of places: its queue does not run, or is not for it any more.
+    /// Why nothing is looked for, nor is it evicted for want of places: its queue does not run, or is not for it any more, or its pods
+    /// would be refused.
     fn why_not_served(&self, who: WorkloadId) -> Option<PendingReason> {
         let record = self.workloads.get(who)?;
         let Phase::Holding(holding) = &record.phase else { return None };
@@ -87,8 +88,10 @@ impl Engine {
             _ if record.workload.checks_failed => Some(PendingReason::ChecksFailed),
             (Some(inactive), _) => Some(PendingReason::ClusterQueueInactive(name(), inactive.clone())),
             (None, None) => Some(PendingReason::ClusterQueueMissing(name())),
-            (None, Some(spec)) => (!self.serves(spec, &record.workload.namespace))
-                .then(|| PendingReason::NamespaceMismatch(name())),
+            (None, Some(spec)) if !self.serves(spec, &record.workload.namespace) => {
+                Some(PendingReason::NamespaceMismatch(name()))
+            }
+            (None, Some(_)) => record.workload.seldom.defect.clone().map(PendingReason::Defect),
         }
     }
 

@@ -216,6 +216,24 @@ fn who_lost_a_node_keeps_its_place_while_its_queue_does_not_serve_it() {
     }
 }
 
+/// A LimitRange that came since would have the API server refuse the pods that take the place of the lost ones.
+#[test]
+fn who_lost_a_node_keeps_its_place_while_its_pods_would_be_refused() {
+    let mut world = world(&["n1", "n2"], &[("a", 4)]);
+    let mut moved = job("moved", "a", [pods("main", 4, 1, on_one_host())]);
+    moved.standing = holds(&moved, "a", Some(at(&[("n1", 4)])));
+    moved.seldom.unhealthy_nodes = vec!["n1".into()];
+    moved.seldom.defect = Some("more than the namespace allows".into());
+    let asked = moved.pod_sets.clone();
+    world.put(moved);
+    let told = world.engine.decide(0);
+    let token = "Misconfigured";
+    assert!(matches!(&told[..], [Decision::SetUnplaced(one)] if one.reason.token() == token), "{told:?}");
+    world.engine.apply(Event::Requests("moved".into(), asked, None));
+    world.settle();
+    assert_eq!(hosts_of(&world, "moved"), ["n2"]);
+}
+
 /// The first of the nodes that failed is replaced where the other places are there still. Nodes: n2 and n3; n1 and n9 are gone.
 #[test]
 fn of_several_failed_nodes_one_is_replaced_unless_its_other_places_are_gone() {

@@ -121,9 +121,11 @@ impl PodOwner {
         matches!(self.shape, Shape::GroupPerReplica { .. })
     }
 
-    /// Whether its templates are not marked by another kind: a StatefulSet of a LeaderWorkerSet is a part of that.
+    /// Whether its templates are not marked by another kind: a StatefulSet of a LeaderWorkerSet is a part of that. Objects of other kinds
+    /// are nobody's part, and marked anew, as with Kueue.
     pub fn is_top_level(&self, object: &JobObject) -> bool {
-        self.marked_by(object).is_none_or(|parent| parent == self.kind.framework)
+        !matches!(self.shape, Shape::OneGroup)
+            || self.marked_by(object).is_none_or(|parent| parent == self.kind.framework)
     }
 
     /// Whether its templates say that their pods wait for its Workloads.

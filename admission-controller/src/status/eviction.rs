@@ -27,7 +27,8 @@ pub fn evicted(
     backoff: Option<RequeueState>,
     now: Timestamp,
 ) -> Value {
-    let target = view.true_condition(tokens::DEACTIVATION_TARGET);
+    // As with Kueue, whatever its status.
+    let target = view.condition(tokens::DEACTIVATION_TARGET);
     let (token, cause, message) = match (reason, target) {
         (EvictReason::Deactivated, Some(target)) => (
             format!("{}{}", tokens::evicted::DEACTIVATED_DUE_TO, target.reason),

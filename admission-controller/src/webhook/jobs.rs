@@ -184,6 +184,10 @@ fn lasting(site: &Site, request: &Request, job: &Subject<'_>, view: &JobView) ->
     errors.extend(rules::gated_by(config, job.object));
     if is_managed {
         errors.extend(rules::flags(job));
+        // What is part of something else is not given the gate.
+        if !site.is_part(&job.object.metadata) {
+            errors.extend(rules::ungated(job));
+        }
     }
     let gates = &config.feature_gates;
     if gates.topology_aware_scheduling && job.kind.added.is_to_templates() {
@@ -521,6 +525,26 @@ mod tests {
             // It was so before: whoever finishes with it, by taking a finalizer away, is not held up.
             assert!(judged(kind, "UPDATE", object.clone(), object.clone()).is_empty(), "{object}");
         }
+    }
+
+    /// KubeRay makes it of a RayJob whose templates may have no gate, since Kueue gives it to clusters only.
+    #[test]
+    fn a_cluster_that_is_part_of_an_elastic_job_needs_no_gate() {
+        let template = json!({ "spec": { "containers": [] } });
+        let mut cluster = json!({
+            "metadata": {
+                "labels": { kueue::QUEUE_NAME: "q" }, "annotations": { kueue::ELASTIC_JOB: "true" },
+            },
+            "spec": {
+                "enableInTreeAutoscaling": true, "headGroupSpec": { "template": template }, "workerGroupSpecs": [],
+            },
+        });
+        let told = |cluster: &Value| judged(("ray.io", "RayCluster"), "CREATE", cluster.clone(), Value::Null);
+        assert_eq!(told(&cluster), ["Invalid spec.headGroupSpec.template.spec.schedulingGates"]);
+        cluster["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "ray.io/v1", "kind": "RayJob", "name": "r", "uid": "r", "controller": true,
+        }]);
+        assert!(told(&cluster).is_empty());
     }
 
     #[test]

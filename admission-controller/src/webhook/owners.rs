@@ -354,6 +354,18 @@ mod tests {
         }
     }
 
+    /// As with Kueue.
+    #[test]
+    fn the_mark_of_another_kind_says_of_a_stateful_set_alone_that_it_is_a_part() {
+        for (kind, stays) in [(SET, true), (GROUPS, false), (DEPLOYMENT, false)] {
+            let mut marked = object(kind, "a");
+            let parent = key_at(kind.2, "annotations", kueue::POD_SUSPENDING_PARENT);
+            set_existing_parent(&mut marked, &parent, json!("another"));
+            let made = stored(&ours(), kind, &Value::Null, &marked);
+            assert_eq!(made.pointer(&parent) == Some(&json!("another")), stays, "{made}");
+        }
+    }
+
     /// Every pod would be made anew.
     #[test]
     fn an_edit_leaves_the_template_as_it_was() {

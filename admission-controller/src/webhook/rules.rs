@@ -218,15 +218,15 @@ pub(super) fn flags(job: &Subject<'_>) -> Vec<FieldError> {
         let heads =
             (0..groups).map(|index| format!("{at}/{index}{name}")).filter(|at| object.text(at) == "head");
         errors.extend(heads.map(|at| forbidden(kind.field(&at), "\"head\" is the name of the head's pods")));
-        errors.extend(ungated(job));
     }
     errors
 }
 
-/// Pods of what is resized are held back until the part of the quota that is theirs is granted. A kind of which a cluster is made is
+/// Pods of a cluster that is resized are held back until the part of the quota that is theirs is granted. A kind of which one is made is
 /// given the gate and not asked for it, as with Kueue: who applies the whole object anew would leave it out.
-fn ungated(job: &Subject<'_>) -> Vec<FieldError> {
-    if !(job.elastic && job.kind.has_slices && job.kind.child.is_none()) {
+pub(super) fn ungated(job: &Subject<'_>) -> Vec<FieldError> {
+    let is_cluster = matches!(job.kind.pod_sets, PodSets::HeadAndGroups { .. }) && job.kind.child.is_none();
+    if !(job.elastic && job.kind.has_slices && is_cluster) {
         return Vec::new();
     }
     let has_gate = |gates: Option<&Value>| {

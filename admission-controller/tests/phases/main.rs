@@ -243,6 +243,30 @@ async fn of_pods_that_have_ended_nothing_is_said() {
     }
 }
 
+/// Whatever the status of the condition, as with Kueue.
+#[tokio::test(start_paused = true)]
+async fn who_says_why_a_workload_is_deactivated_is_quoted() {
+    for status in ["True", "False"] {
+        let world = World::running(4).await;
+        world.pytorch("llama", "a", 4).await;
+        world.settle().await;
+        let name = world.workload_name("llama");
+        let target = json!({
+            "type": "DeactivationTarget", "status": status, "reason": "OverBudget", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let say = |workload: &mut Value| {
+            workload["status"]["conditions"].as_array_mut().unwrap().push(target.clone());
+        };
+        let end = |workload: &mut Value| workload["spec"]["active"] = json!(false);
+        world.update(GROUP, "workloads", &name, false, end).await;
+        world.update(GROUP, "workloads", &name, true, say).await;
+        world.settle().await;
+        assert_eq!(said(&world, "llama", "Evicted"), pair("True", "DeactivatedDueToOverBudget"), "{status}");
+        assert_eq!(said(&world, "llama", "DeactivationTarget"), pair("", ""), "{status}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiting_workload_that_is_deactivated_says_so() {
     let world = World::running(1).await;
