@@ -266,7 +266,10 @@ impl<V: Object> Store<V> {
             Change::Synced { as_of } => {
                 self.synced = true;
                 let gone = self.gone_by(as_of);
-                gone.iter().for_each(|uid| self.bury(uid.clone()));
+                // What is not served for a moment comes back as it was.
+                if as_of.is_some() {
+                    gone.iter().for_each(|uid| self.bury(uid.clone()));
+                }
                 gone.iter().filter_map(|uid| self.remove(uid)).map(Delta::Gone).collect()
             }
         }
@@ -337,6 +340,18 @@ mod tests {
         assert_eq!(store.take(Change::Deleted(object("2"))).len(), 1);
         assert_eq!(store.upsert(object("2")), None);
         assert!(store.iter().next().is_none());
+    }
+
+    #[test]
+    fn the_answer_to_a_write_of_what_was_not_served_for_a_moment_counts() {
+        for (as_of, counts) in [(None, true), (Some(5), false)] {
+            let mut store = Store::default();
+            store.take(Change::Applied(object("1")));
+            store.take(Change::Restarted);
+            assert_eq!(store.take(Change::Synced { as_of }).len(), 1, "{as_of:?}");
+            store.take(Change::Applied(object("1")));
+            assert_eq!(store.upsert(object("2")).is_some(), counts, "{as_of:?}");
+        }
     }
 
     #[test]

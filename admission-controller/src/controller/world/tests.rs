@@ -146,6 +146,27 @@ fn where_jobs_need_no_queue_they_are_kept() {
     assert!(told.job(Change::Applied, 1, &json!({})).contains("long words"));
 }
 
+/// Else gates of its pods stay closed: nobody knows whose they are until a Workload of it changes.
+#[test]
+fn the_slices_of_a_job_are_known_when_its_kind_is_served_again() {
+    let mut told = told();
+    told.job(Change::Applied, 1, &queued());
+    let owner =
+        json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true });
+    let slice = json!({ "metadata": {
+        "name": "first", "namespace": "team", "uid": "w", "resourceVersion": "2", "ownerReferences": [owner],
+        "annotations": { "kueue.x-k8s.io/elastic-job": "true" },
+    }});
+    let seen = |told: &mut Told, change| told.world.take(&mut told.engine, change);
+    seen(&mut told, Seen::Workload(Change::Applied(serde_json::from_value(slice).unwrap())));
+    let whose = |told: &Told| told.world.job_of_chain(&("team".into(), "first".into())).cloned();
+    assert_eq!(whose(&told), Some("u".into()));
+    seen(&mut told, Seen::Job(&TABLE[0], Change::Restarted));
+    seen(&mut told, Seen::Job(&TABLE[0], Change::Synced { as_of: None }));
+    told.job(Change::Applied, 1, &queued());
+    assert_eq!(whose(&told), Some("u".into()));
+}
+
 /// Objects one above the other, the lowest first: kind and whether it names a queue; `-` before a kind: not seen.
 fn chain(config: &Configuration, levels: &[(&str, bool)]) -> Standing {
     let mut told = Told { world: World::new(config), ..told() };
