@@ -447,8 +447,7 @@ impl World {
         self.dirty.extend(self.awaited.by(&(gone.namespace().clone(), gone.name.clone())).cloned());
         if let Some(job) = self.forget_workload_of_job(gone) {
             self.forget_gone(&job);
-            // Of a job that went before its Workloads, the last of them was heard of afterwards.
-            if self.stored_job(&job).is_none() && self.uids_of(&job, None).next().is_none() {
+            if self.stored_job(&job).is_none() {
                 self.forget_slices(&job);
             }
             self.parts_dirty(&job);

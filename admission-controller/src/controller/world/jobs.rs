@@ -60,10 +60,7 @@ impl World {
                     self.forget_owner(&uid, &job);
                     self.parts_dirty(&uid);
                     self.forget_child(&uid);
-                    // With Workloads still there it may be its kind that is not served for a moment.
-                    if self.uids_of(&uid, None).next().is_none() {
-                        self.forget_slices(&uid);
-                    }
+                    self.forget_slices(&uid);
                     self.awaited.remove(&Unit::Job(uid.clone()));
                     uid
                 }

@@ -119,9 +119,12 @@ impl World {
         self.slice_pods.jobs.get(chain)
     }
 
-    /// A job is gone, and its pods go with it.
+    /// A job is gone, and its pods go with it. With Workloads still there it may be its kind that is not served for a moment; or
+    /// they are to go, too, and the last of them is heard of later.
     pub(super) fn forget_slices(&mut self, job: &Uid) {
-        self.slice_pods.jobs.retain(|_, of| of != job);
+        if self.uids_of(job, None).next().is_none() {
+            self.slice_pods.jobs.retain(|_, of| of != job);
+        }
     }
 
     pub(super) fn take_slice_pods(&mut self, change: Change<PlacedPod>) {
