@@ -20,9 +20,9 @@ pub struct Surroundings {
     /// Namespaces that `managedJobsNamespaceSelector` does not select. One that has not been seen yet counts as selected: a pod
     /// that is let through is never looked at again, and runs without quota.
     pub unselected: BTreeSet<String>,
-    /// Jobs of managed kinds that name no queue, and the controller of each if that is of a managed kind. Where jobs are managed
-    /// that name none, nobody is in it.
-    pub unqueued: BTreeMap<Uid, Option<Uid>>,
+    /// Jobs that do not make theirs what they own, and the controller of each if that may: those of kinds that are switched off
+    /// and, where only jobs are managed that name a queue, those that name none.
+    pub passed: BTreeMap<Uid, Option<Uid>>,
     /// Objects with one Workload for all their pods that has quota, or is at its end: when they are scaled up from nothing, it is
     /// none that new pods could wait with.
     pub occupied: BTreeSet<Uid>,
@@ -40,12 +40,17 @@ impl Surroundings {
         self.unselected.contains(namespace)
     }
 
-    /// Whether neither this job nor what owns it names a queue (Kueue's `FindAncestorJobManagedByKueue`): what it makes is
-    /// managed by itself. Of one that has not been seen it is taken that it does.
-    pub fn is_unqueued(&self, job: &Uid) -> bool {
+    /// Whether this job has been seen, and is passed by on the way to what is managed instead of what it owns.
+    pub fn is_passed(&self, job: &Uid) -> bool {
+        self.passed.contains_key(job)
+    }
+
+    /// Whether neither this job nor what owns it is managed instead of what it owns (Kueue's `FindAncestorJobManagedByKueue`):
+    /// that is managed by itself. Of one that has not been seen it is taken that it is.
+    pub fn owns_nothing(&self, job: &Uid) -> bool {
         let mut at = job;
         for _ in 0..MAX_ANCESTORS {
-            match self.unqueued.get(at) {
+            match self.passed.get(at) {
                 Some(Some(above)) => at = above,
                 Some(None) => return true,
                 None => return false,

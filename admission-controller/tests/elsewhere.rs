@@ -75,6 +75,35 @@ async fn tuned(world: &World) {
     assert_eq!(world.cluster.store("reader").list(&id, Some("team")).len(), 1);
 }
 
+/// JobSets are switched off, and what owns them counts all the same.
+#[tokio::test(start_paused = true)]
+async fn a_job_of_a_job_set_of_a_train_job_is_part_of_that() {
+    let text = "integrations: { frameworks: [trainer.kubeflow.org/trainjob, batch/job] }";
+    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
+    let world = World::new(false).await;
+    world.install_webhooks(&file).await;
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    tuned(&world).await;
+    let labels = json!({ "kueue.x-k8s.io/queue-name": "a" });
+    let free =
+        json!({ "metadata": { "name": "free", "namespace": "team" }, "spec": { "replicatedJobs": [] } });
+    let free = world.create("jobset.x-k8s.io", "jobsets", free).await;
+    let set = world.get("jobset.x-k8s.io", "jobsets", "tune").unwrap();
+    for (name, owner, is_own) in [("part", &set, false), ("own", free.value(), true)] {
+        let metadata = json!({
+            "name": name, "namespace": "team", "labels": labels, "ownerReferences": owned_by(owner),
+        });
+        let spec = json!({ "suspend": true, "parallelism": 2, "completions": 2, "template": template(2) });
+        world.create("batch", "jobs", json!({ "metadata": metadata, "spec": spec })).await;
+        world.settle().await;
+        assert_eq!(world.workload(name).is_some(), is_own, "{name}");
+        let job = world.get("batch", "jobs", name).unwrap();
+        assert_eq!(job["spec"]["suspend"], !is_own, "{name}: who owns it starts it");
+    }
+}
+
 fn prebuilt_job(name: &str, pods: i64) -> Value {
     json!({
         "metadata": {

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use super::declared::{DeclaredKind, parse_name};
 use super::{Configuration, Notice};
-use crate::jobs::table::CHILDREN;
 use crate::jobs::{JobKind, TABLE, controller_of, table};
 use crate::pods::{self, OWNERS, PodOwner};
 
@@ -32,6 +31,9 @@ pub struct Integrations {
     /// The entries that are made of `externalFrameworks`: their names only.
     #[serde(skip)]
     pub(super) external: Vec<&'static JobKind>,
+    /// The kinds of the table that nobody manages, where any are managed.
+    #[serde(skip)]
+    pub(super) seen: Vec<&'static JobKind>,
 }
 
 impl Default for Integrations {
@@ -50,6 +52,7 @@ impl Integrations {
             kinds: Vec::new(),
             declared: Vec::new(),
             external: Vec::new(),
+            seen: Vec::new(),
         }
     }
 
@@ -117,6 +120,8 @@ impl Integrations {
                 notices.push(Notice { field, words, unsupported: false });
             }
         }
+        let others = TABLE.iter().filter(|kind| !taken.contains(&kind.group_kind()));
+        self.seen = others.map(table::seen).collect();
         Ok(notices)
     }
 
@@ -152,8 +157,8 @@ impl Integrations {
 pub enum Owning {
     /// It is managed, here or by somebody else: what its objects own may be part of them.
     Managed,
-    /// It is known and left alone: whatever owns its objects may be managed.
-    Between,
+    /// It is left alone, and watched: whatever owns its objects may be managed, and they may say what its pods are.
+    Seen,
     /// It says nothing about what its objects own.
     Unknown,
 }
@@ -170,21 +175,15 @@ impl Configuration {
         self.integrations.external.iter().copied()
     }
 
-    /// The kinds that are not managed themselves and say what a managed kind's pods are: the controllers of those make objects of
-    /// them.
-    pub fn child_kinds(&self) -> impl Iterator<Item = &'static JobKind> {
-        let is_child = |kind: &JobKind| {
-            let of = |parent: &JobKind| {
-                parent.child.as_ref().is_some_and(|child| (child.group, child.kind) == kind.group_kind())
-            };
-            self.kinds().any(of)
-        };
-        CHILDREN.iter().filter(move |kind| !self.integrations.has(kind.framework) && is_child(kind))
-    }
-
     /// All kinds of jobs that are of concern.
     pub fn watched_kinds(&self) -> impl Iterator<Item = &'static JobKind> {
-        self.kinds().chain(self.external_kinds()).chain(self.child_kinds())
+        self.kinds().chain(self.external_kinds()).chain(self.integrations.seen.iter().copied())
+    }
+
+    /// Whether objects of this kind of jobs, which is watched, are managed, here or by somebody else, if they name this queue.
+    pub fn counts(&self, kind: &JobKind, queue: Option<&str>) -> bool {
+        let is_seen_only = self.integrations.seen.iter().any(|one| one.id() == kind.id());
+        !is_seen_only && (queue.is_some() || self.manage_jobs_without_queue_name)
     }
 
     /// The entry of a managed or built-in kind of jobs, of whatever version; one of this version comes first.
@@ -204,16 +203,15 @@ impl Configuration {
     pub fn owning(&self, owner: &OwnerReference) -> Owning {
         let group = group_of(&owner.api_version);
         let is_this = |one: &JobKind| one.is(group, &owner.kind);
-        let through_pods = OWNERS.iter().map(|one| one.kind).chain([pods::POD]);
-        let external = || self.external_kinds().any(is_this);
-        if self.kinds().any(is_this) || external() {
+        let mut through_pods = OWNERS.iter().map(|one| one.kind).chain([pods::POD]);
+        if self.kinds().chain(self.external_kinds()).any(is_this)
+            || through_pods.any(|kind| is_this(kind) && self.integrations.has(kind.framework))
+        {
             return Owning::Managed;
         }
-        match TABLE.iter().chain(through_pods).find(|one| is_this(one)) {
-            Some(kind) if self.integrations.has(kind.framework) => Owning::Managed,
-            Some(_) => Owning::Between,
-            None if is_replica_set(owner) => Owning::Between,
-            None => Owning::Unknown,
+        match self.integrations.seen.iter().any(|kind| is_this(kind)) {
+            true => Owning::Seen,
+            false => Owning::Unknown,
         }
     }
 
@@ -368,12 +366,26 @@ mod tests {
     }
 
     #[test]
-    fn what_others_are_described_by_is_seen_as_the_table_has_it() {
-        for child in TABLE.iter().filter_map(|kind| kind.child.as_ref()) {
-            let is_this = |kind: &&JobKind| kind.group_kind() == (child.group, child.kind);
-            let (managed, seen) =
-                (TABLE.iter().find(is_this).unwrap(), CHILDREN.iter().find(is_this).unwrap());
-            assert_eq!((managed.id(), managed.plural), (seen.id(), seen.plural));
+    fn kinds_that_nobody_manages_are_seen_where_any_is_managed() {
+        let watched = |text: &str| {
+            let config = read(text).unwrap();
+            let mut kinds: Vec<_> =
+                config.watched_kinds().map(|kind| (kind.group_kind(), kind.version)).collect();
+            kinds.sort_unstable();
+            (kinds, config.integrations.seen.len())
+        };
+        let (all, none) = watched("");
+        assert_eq!((all.len(), none), (TABLE.len(), 0));
+        for (integrations, managed) in [
+            ("frameworks: [pod]", 0),
+            ("frameworks: [batch/job]", 1),
+            ("frameworks: [batch/job], externalFrameworks: [JobSet.v1alpha2.jobset.x-k8s.io]", 2),
+            // Both versions of one kind.
+            ("frameworks: [kubeflow.org/mpijob]", 2),
+        ] {
+            let (kinds, seen) = watched(&format!("integrations: {{ {integrations} }}"));
+            assert_eq!((kinds, seen), (all.clone(), TABLE.len() - managed), "{integrations}");
         }
+        assert_eq!(Integrations::of(Vec::new()).seen.len(), 0);
     }
 }

@@ -325,12 +325,14 @@ impl Controller {
             Job { kind: owner.kind, object: object.clone(), view: crate::jobs::read(owner.kind, object) };
         // Whose pods wait is settled by the mark, which nobody takes away: they wait for this one's Workloads, whatever becomes of
         // its owner.
+        let standing = || self.world.standing(&object.metadata);
         if !owner.is_marked(object) && self.config.file.is_part(&object.metadata) {
-            if self.world.has_unqueued_owner(&object.metadata)
-                && self.world.standing(&object.metadata) == Standing::Own
-            {
+            if self.world.has_owner_that_does_not_count(&object.metadata) && standing() == Standing::Own {
                 self.tell(unit, &job, reasons::PODS_NOT_GATED, UNSEEN_OWNER);
             }
+            return;
+        }
+        if !owner.is_marked(object) && standing() == Standing::Part {
             return;
         }
         let made: Vec<Workload> = self.world.workloads_made_from(uid, &namespace);

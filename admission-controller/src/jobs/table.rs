@@ -339,28 +339,11 @@ pub static TABLE: &[JobKind] = &[
     },
 ];
 
-/// Kinds of the table whose objects say what the pods of others are, for where they are not managed themselves: they are seen, and
-/// left alone.
-pub(crate) static CHILDREN: [JobKind; 2] = [
-    JobKind {
-        framework: "jobset.x-k8s.io/jobset",
-        group: "jobset.x-k8s.io",
-        version: "v1alpha2",
-        kind: "JobSet",
-        plural: "jobsets",
-        suspend: "",
-        ..BASE
-    },
-    JobKind {
-        framework: "ray.io/raycluster",
-        group: "ray.io",
-        version: "v1",
-        kind: "RayCluster",
-        plural: "rayclusters",
-        suspend: "",
-        ..BASE
-    },
-];
+/// What is known of a kind of the table that is not managed itself: its name, so that its objects are seen, and left alone.
+pub(crate) fn seen(kind: &JobKind) -> &'static JobKind {
+    let JobKind { framework, group, version, kind, plural, .. } = *kind;
+    Box::leak(Box::new(JobKind { framework, group, version, kind, plural, suspend: "", ..BASE }))
+}
 
 /// A kind of which no more is known than its kind, version and group. The name of its resource is made of the kind, as
 /// Kubernetes' own clients do.

@@ -278,17 +278,17 @@ mod tests {
             ]);
             job
         };
-        for (unqueued, is_suspended) in [
+        for (passed, is_suspended) in [
             (&[][..], false),
             (&[("set", None)], true),
             (&[("set", Some("wrapper"))], false),
             (&[("set", Some("wrapper")), ("wrapper", None)], true),
             (&[("set", Some("wrapper")), ("wrapper", Some("set"))], false),
         ] {
-            let unqueued = unqueued
+            let passed = passed
                 .iter()
                 .map(|(job, owner): &(&str, Option<&str>)| (Uid::from(*job), owner.map(Uid::from)));
-            let known = Surroundings { unqueued: unqueued.collect(), ..Surroundings::default() };
+            let known = Surroundings { passed: passed.collect(), ..Surroundings::default() };
             let site = site_in(known);
             let verdict = mutate(&site, &request("CREATE", scheduled("q"), Value::Null));
             assert_eq!(
@@ -299,6 +299,24 @@ mod tests {
             );
             let verdict = mutate(&site, &request("CREATE", scheduled(""), Value::Null));
             assert_eq!(verdict, Verdict::Allow, "it waits in no queue");
+        }
+    }
+
+    /// It is passed by, once it has been seen.
+    #[test]
+    fn a_job_of_an_owner_of_a_kind_that_is_switched_off_is_created_suspended_unless_that_is_part_of_one() {
+        let mut part = job("q", None, "");
+        part["metadata"]["ownerReferences"] = json!([
+            { "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "set", "controller": true }
+        ]);
+        let file = "integrations: { frameworks: [kubeflow.org/pytorchjob, trainer.kubeflow.org/trainjob] }";
+        let config = Configuration::parse(std::path::Path::new("f"), file).unwrap();
+        for (owner, is_suspended) in [(None, true), (Some(None), true), (Some(Some("train")), false)] {
+            let passed = owner.map(|owner: Option<&str>| (Uid::from("set"), owner.map(Uid::from)));
+            let known = Surroundings { passed: passed.into_iter().collect(), ..Surroundings::default() };
+            let site = Site { config: config.clone().into(), ..site_in(known) };
+            let verdict = mutate(&site, &request("CREATE", part.clone(), Value::Null));
+            assert_eq!(matches!(verdict, Verdict::Change(_)), is_suspended, "{owner:?}");
         }
     }
 

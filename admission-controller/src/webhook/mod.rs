@@ -33,7 +33,7 @@ use tokio::sync::watch;
 pub use configurations::{webhook_configurations, webhook_configurations_for};
 use review::{Request, Verdict};
 
-use crate::config::Configuration;
+use crate::config::{Configuration, Owning};
 use crate::jobs::controller_of;
 use crate::surroundings::Surroundings;
 
@@ -111,9 +111,14 @@ impl Site {
 
     /// Whether a job is part of what is managed instead of it, as far as is known of what owns it.
     fn is_part(&self, metadata: &ObjectMeta) -> bool {
-        let owner = controller_of(metadata).map(|owner| Uid::from(owner.uid.as_str()));
-        let is_unqueued = |owner: &Uid| self.surroundings.borrow().is_unqueued(owner);
-        self.config.is_part(metadata) && !owner.as_ref().is_some_and(is_unqueued)
+        let Some(owner) = controller_of(metadata) else { return false };
+        let (around, uid) = (self.surroundings.borrow(), Uid::from(owner.uid.as_str()));
+        // Most of what a kind that is switched off makes is nobody's part.
+        let may_be = match self.config.owning(owner) {
+            Owning::Seen => around.is_passed(&uid),
+            Owning::Managed | Owning::Unknown => self.config.is_part(metadata),
+        };
+        may_be && !around.owns_nothing(&uid)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who is managed instead of a job: the chain of its controllers.
 //!
 //! Rules: Kueue `FindAncestorJobManagedByKueue`. An owner counts if its kind is managed and it names a queue itself (or jobs
-//! without one are managed, too); the topmost that counts is the one that is queued.
+//! without one are managed, too); the topmost that counts is the one that is queued. Kinds that are switched off are passed by.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use quota_engine::Uid;
 use super::{Unit, World, controller_of};
 use crate::config::Owning;
 use crate::controller::store::{BareJob, StoredJob, asks_to_be_resized};
-use crate::jobs::JobObject;
+use crate::jobs::{JobKind, JobObject};
 use crate::surroundings::MAX_ANCESTORS;
 
 /// Whether a job is managed by itself.
@@ -39,7 +39,8 @@ impl Standing {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ancestor {
     namespace: String,
-    names_queue: bool,
+    /// Whether it is managed itself, if nothing above it is.
+    counts: bool,
     is_leaving: bool,
     owner: Option<OwnerReference>,
 }
@@ -71,7 +72,7 @@ impl World {
         let (mut top, mut is_leaving) = (None, false);
         let mut seen = BTreeSet::new();
         while let Some(above) = owner {
-            if self.config.owning(&above) != Owning::Managed {
+            if self.config.owning(&above) == Owning::Unknown {
                 break;
             }
             if !seen.insert(above.uid.clone()) {
@@ -93,7 +94,7 @@ impl World {
             if !ancestor.namespace.is_empty() && ancestor.namespace != namespace {
                 break;
             }
-            if ancestor.names_queue || self.config.manage_jobs_without_queue_name {
+            if ancestor.counts {
                 top = Some(uid);
             }
             is_leaving |= ancestor.is_leaving;
@@ -131,34 +132,34 @@ impl World {
         (!may_run).then_some(part)
     }
 
-    /// Whether the controller of an object has been seen, and names no queue, where only those are managed that name one.
-    pub(in crate::controller) fn has_unqueued_owner(&self, metadata: &ObjectMeta) -> bool {
+    /// Whether the controller of an object has been seen, and is not managed: it names no queue, say.
+    pub(in crate::controller) fn has_owner_that_does_not_count(&self, metadata: &ObjectMeta) -> bool {
         let owner = controller_of(metadata).and_then(|owner| self.ancestor(&Uid::from(owner.uid.as_str())));
-        !self.config.manage_jobs_without_queue_name && owner.is_some_and(|owner| !owner.names_queue)
+        owner.is_some_and(|owner| !owner.counts)
     }
 
     pub(super) fn ancestor(&self, uid: &Uid) -> Option<Ancestor> {
-        let of = |object: &JobObject| Ancestor {
+        let of = |kind: &JobKind, object: &JobObject| Ancestor {
             namespace: object.metadata.namespace.clone().unwrap_or_default(),
-            names_queue: object.queue().is_some(),
+            counts: self.config.counts(kind, object.queue()),
             is_leaving: object.metadata.deletion_timestamp.is_some(),
             owner: controller_of(&object.metadata).cloned(),
         };
         match self.stored_job(uid) {
-            Some(StoredJob::Whole(job)) => Some(of(&job.object)),
+            Some(StoredJob::Whole(job)) => Some(of(job.kind, &job.object)),
             Some(StoredJob::Bare(job)) => Some(Ancestor {
                 namespace: job.namespace.clone(),
-                names_queue: job.queue.is_some(),
+                counts: self.config.counts(job.kind, job.queue.as_deref()),
                 is_leaving: job.is_leaving,
                 owner: job.owner.as_deref().cloned(),
             }),
-            None => self.pod_owner(uid).map(|(_, object)| of(object)),
+            None => self.pod_owner(uid).map(|(owner, object)| of(owner.kind, object)),
         }
     }
 
     /// Whether an owner that is not there may still be seen: its kind is watched, and its name is not another's.
     fn is_awaited(&self, owner: &OwnerReference, namespace: &str) -> bool {
-        let kind = self.config.kinds().chain(self.config.external_kinds()).find(|kind| {
+        let kind = self.config.watched_kinds().find(|kind| {
             kind.kind == owner.kind
                 && owner.api_version.split_once('/').is_some_and(|(group, _)| group == kind.group)
         });
@@ -174,7 +175,7 @@ impl World {
 
     /// Takes note of whose part an object with this controller may be.
     pub(super) fn note_part(&mut self, uid: &Uid, owner: Option<&OwnerReference>) {
-        if let Some(owner) = owner.filter(|owner| self.config.owning(owner) == Owning::Managed) {
+        if let Some(owner) = owner.filter(|owner| self.config.owning(owner) != Owning::Unknown) {
             self.parts.entry(Uid::from(owner.uid.as_str())).or_default().insert(uid.clone());
         }
     }
@@ -201,18 +202,15 @@ impl World {
         }
     }
 
-    /// Tells webhooks whether a job names a queue: a new part of it may be managed by itself.
-    pub(super) fn tell_unqueued(&self, uid: &Uid) {
-        if self.config.manage_jobs_without_queue_name {
-            return;
-        }
-        let unqueued = self.ancestor(uid).filter(|ancestor| !ancestor.names_queue);
-        let is_managed = |owner: &OwnerReference| self.config.owning(owner) == Owning::Managed;
-        let said = unqueued
-            .map(|ancestor| ancestor.owner.filter(is_managed).map(|owner| Uid::from(owner.uid.as_str())));
+    /// Tells webhooks whether an object counts as an owner: where it does not, what it makes may be managed by itself.
+    pub(super) fn tell_passed(&self, uid: &Uid) {
+        let passed = self.ancestor(uid).filter(|ancestor| !ancestor.counts);
+        let is_followed = |owner: &OwnerReference| self.config.owning(owner) != Owning::Unknown;
+        let said = passed
+            .map(|ancestor| ancestor.owner.filter(is_followed).map(|owner| Uid::from(owner.uid.as_str())));
         self.surroundings.send_if_modified(|told| match said {
-            Some(owner) => told.unqueued.insert(uid.clone(), owner.clone()) != Some(owner),
-            None => told.unqueued.remove(uid).is_some(),
+            Some(owner) => told.passed.insert(uid.clone(), owner.clone()) != Some(owner),
+            None => told.passed.remove(uid).is_some(),
         });
     }
 

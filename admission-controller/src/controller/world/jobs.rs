@@ -65,7 +65,7 @@ impl World {
                     uid
                 }
             };
-            self.tell_unqueued(&uid);
+            self.tell_passed(&uid);
             self.dirty.insert(Unit::Job(uid));
         }
     }

@@ -170,7 +170,7 @@ fn the_slices_of_a_job_are_known_when_its_kind_is_served_again() {
 /// Objects one above the other, the lowest first: kind and whether it names a queue; `-` before a kind: not seen.
 fn chain(config: &Configuration, levels: &[(&str, bool)]) -> Standing {
     let mut told = Told { world: World::new(config), ..told() };
-    let kinds: Vec<&JobKind> = config.kinds().chain(config.external_kinds()).collect();
+    let kinds: Vec<&JobKind> = config.watched_kinds().collect();
     let named = |kind: &str| kinds.iter().find(|one| one.kind == kind.trim_start_matches('-')).copied();
     let mut lowest = None;
     for (level, (name, queued)) in levels.iter().enumerate() {
@@ -213,7 +213,18 @@ fn the_topmost_owner_that_names_a_queue_counts() {
         (&[("Job", true), ("Workflow", true)], Standing::Part, Standing::Part),
         (&[("Job", true), ("Workflow", false)], Standing::Own, Standing::Part),
         (&[("Job", true), ("-JobSet", true)], Standing::Unseen, Standing::Unseen),
+        // RayJobs are switched off: they count for nothing, and what owns them may.
         (&[("Job", true), ("RayJob", true)], Standing::Own, Standing::Own),
+        (&[("Job", true), ("-RayJob", true)], Standing::Unseen, Standing::Unseen),
+        (&[("Job", true), ("RayJob", true), ("CronJob", true)], Standing::Own, Standing::Own),
+        (&[("Job", true), ("RayJob", false), ("AppWrapper", false)], Standing::Own, Standing::Part),
+        (
+            &[("Job", true), ("RayJob", false), ("TFJob", true), ("AppWrapper", true)],
+            Standing::Part,
+            Standing::Part,
+        ),
+        (&[("Job", true), ("RayJob", false), ("-AppWrapper", true)], Standing::Unseen, Standing::Unseen),
+        (&[("RayJob", true), ("AppWrapper", true)], Standing::Part, Standing::Part),
     ] {
         assert_eq!(chain(&config, levels), by_label, "{levels:?}");
         assert_eq!(chain(&all, levels), by_all, "without a queue: {levels:?}");
@@ -373,29 +384,43 @@ fn webhooks_are_told_of_namespaces_that_are_left_alone() {
 
 /// Of a new job that names a queue webhooks see its owner's uid alone.
 #[test]
-fn webhooks_are_told_of_owners_that_name_no_queue() {
+fn webhooks_are_told_of_owners_that_do_not_count() {
     let (sender, seen) = watch::channel(Surroundings::default());
     let mut told = told();
     told.world = told.world.telling(sender);
     let uid = Uid::from("u");
     told.job(Change::Applied, 1, &json!({}));
-    assert!(seen.borrow().is_unqueued(&uid));
+    assert!(seen.borrow().owns_nothing(&uid));
     told.job(Change::Applied, 2, &queued());
-    assert!(!seen.borrow().is_unqueued(&uid));
+    assert!(!seen.borrow().owns_nothing(&uid));
     let set = json!({ "ownerReferences": [owned_by("jobset.x-k8s.io/v1alpha2", "JobSet")] });
     told.job(Change::Applied, 3, &set);
-    assert!(!seen.borrow().is_unqueued(&uid), "who knows what that names");
+    assert!(!seen.borrow().owns_nothing(&uid), "who knows what that names");
     told.world
         .take(&mut told.engine, Seen::Job(table("JobSet"), Change::Applied(object_in("team", &json!({})))));
-    assert!(seen.borrow().is_unqueued(&uid));
+    assert!(seen.borrow().owns_nothing(&uid));
     told.job(Change::Deleted, 4, &json!({}));
-    assert!(!seen.borrow().is_unqueued(&uid));
+    assert!(!seen.borrow().owns_nothing(&uid));
 
     let all = Configuration { manage_jobs_without_queue_name: true, ..Configuration::default() };
     let (sender, seen) = watch::channel(Surroundings::default());
     let mut told = Told { world: World::new(&all).telling(sender), ..told };
     told.job(Change::Applied, 1, &json!({}));
-    assert!(!seen.borrow().is_unqueued(&uid), "it is managed itself");
+    assert!(!seen.borrow().owns_nothing(&uid), "it is managed itself");
+
+    for manage_jobs_without_queue_name in [false, true] {
+        let file = "integrations: { frameworks: [jobset.x-k8s.io/jobset] }";
+        let config = Configuration::parse(std::path::Path::new("f"), file).unwrap();
+        let config = Configuration { manage_jobs_without_queue_name, ..config };
+        let (sender, seen) = watch::channel(Surroundings::default());
+        let mut told = Told { world: World::new(&config).telling(sender), ..self::told() };
+        let seen = |uid: &Uid| (seen.borrow().is_passed(uid), seen.borrow().owns_nothing(uid));
+        assert_eq!(seen(&uid), (false, false));
+        told.job(Change::Applied, 1, &queued());
+        assert_eq!(seen(&uid), (true, true), "Jobs are switched off");
+        told.job(Change::Applied, 2, &set);
+        assert_eq!(seen(&uid), (true, false));
+    }
 }
 
 /// A StatefulSet is not scaled up from nothing before its Workload has given its quota back.
