@@ -274,10 +274,19 @@ fn reclaim(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     news.map_or(Step::Nothing, Step::Reclaim)
 }
 
+/// Lets go of a Workload by which nothing runs. If somebody else's finalizer holds it then, it gives its quota back: nobody can preempt
+/// it, and that may take for ever.
 pub(crate) fn let_go(workload: &Workload) -> Step {
-    let mut finalizers = workload.metadata.finalizers.iter().flatten();
-    let held = finalizers.any(|one| one == kueue::FINALIZER_RESOURCE_IN_USE);
-    if held { Step::RemoveFinalizer } else { Step::Nothing }
+    let finalizers = workload.metadata.finalizers.as_deref().unwrap_or_default();
+    if finalizers.iter().any(|one| one == kueue::FINALIZER_RESOURCE_IN_USE) {
+        return Step::RemoveFinalizer;
+    }
+    let is_leaving = workload.metadata.deletion_timestamp.is_some();
+    let holds_quota = workload.holds(tokens::QUOTA_RESERVED) && !workload.holds(tokens::FINISHED);
+    match finalizers.first().filter(|_| is_leaving && holds_quota) {
+        Some(finalizer) => Step::Hold(format!("it is being deleted, and held by the finalizer {finalizer}")),
+        None => Step::Nothing,
+    }
 }
 
 /// What an admission added to the templates must be gone before they are described again or the user looks at them.

@@ -222,6 +222,32 @@ fn a_deleted_workload_stays_while_pods_run_whatever_queue_the_job_names() {
     }
 }
 
+/// It may stay for ever: nobody preempts what is being deleted.
+#[test]
+fn a_deleted_workload_that_somebody_else_holds_gives_its_quota_back_once_no_pods_run() {
+    let held = |conditions: &[&str], finalizers: &[&str]| {
+        let mut workload = workload(conditions);
+        workload.metadata.finalizers = Some(finalizers.iter().map(|&one| one.to_owned()).collect());
+        workload.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        workload
+    };
+    let (ours, theirs) = ("kueue.x-k8s.io/resource-in-use", "example.com/audit");
+    let hold = Step::Hold("it is being deleted, and held by the finalizer example.com/audit".to_owned());
+    for (conditions, finalizers, active, wanted) in [
+        (ADMITTED, &[theirs][..], 0, hold),
+        (ADMITTED, &[theirs], 1, Step::Nothing),
+        (ADMITTED, &[theirs, ours], 0, Step::RemoveFinalizer),
+        (ADMITTED, &[], 0, Step::Nothing),
+        (&[], &[theirs], 0, Step::Nothing),
+        (&["QuotaReserved", "Finished"], &[theirs], 0, Step::Nothing),
+    ] {
+        let job = job(&json!({ "status": { "active": active } }));
+        let step = next(&job, Some(&held(conditions, finalizers)), Known::default());
+        assert_eq!(step, wanted, "{conditions:?} {finalizers:?} {active}");
+    }
+}
+
 /// Whatever holds it: its Workload gets no quota any more, and keeps what it has for no longer than pods run. Nobody stops those of one
 /// that is evicted: it would keep its quota from whom it was evicted for.
 #[test]

@@ -105,6 +105,77 @@ async fn a_conflict_about_nothing_is_tried_again() {
     }
 }
 
+/// Nor does a Workload change that the API server does not find for a moment, as where its kind is not served.
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_is_not_found_for_a_moment_is_admitted_all_the_same() {
+    let world = World::running(4).await;
+    let aim = |verb: Verb| {
+        Aim { verbs: vec![verb], ..Aim::default() }
+            .by("layer1")
+            .on(GroupResource::new("kueue.x-k8s.io", "workloads"))
+    };
+    for (verb, times) in [(Verb::Patch, 1), (Verb::Get, 3)] {
+        world.cluster.faults().add(aim(verb), 1_000_000, times, Fault::ServerError(404));
+    }
+    world.pytorch("job", "a", 3).await;
+    for _ in 0..10 {
+        world.settle().await;
+    }
+    assert!(world.is("job", "Admitted") && !world.is_suspended("job"));
+}
+
+/// Nobody would start them: their quota is for others until then.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_a_kind_that_is_not_served_get_no_quota() {
+    let world = World::running(0).await;
+    world.pytorch("first", "a", 3).await;
+    world.settle().await;
+    let (kubeflow, faults) = (|| GroupResource::new("kubeflow.org", "pytorchjobs"), world.cluster.faults());
+    let lists = Aim { verbs: vec![Verb::List], ..Aim::default() }.by("layer1").on(kubeflow());
+    faults.add(lists, 1_000_000, u64::MAX, Fault::ServerError(404));
+    faults.add_watch(Aim::default().by("layer1").on(kubeflow()), 1_000_000, 1, WatchFault::Expire);
+    let touch = |job: &mut Value| job["metadata"]["annotations"] = json!({ "touched": "" });
+    world.update("kubeflow.org", "pytorchjobs", "first", false, touch).await;
+    world.settle().await;
+    let give = |queue: &mut Value| {
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(4);
+    };
+    world.update("kueue.x-k8s.io", "clusterqueues", "a", false, give).await;
+    let container =
+        json!({ "name": "main", "image": "x", "resources": { "limits": { "nvidia.com/gpu": 3 } } });
+    let pods = json!({ "spec": { "restartPolicy": "Never", "containers": [container] } });
+    let labels = json!({ "kueue.x-k8s.io/queue-name": "a" });
+    let second = json!({ "metadata": { "name": "second", "namespace": "team", "labels": labels },
+        "spec": { "suspend": true, "template": pods } });
+    world.create("batch", "jobs", second).await;
+    world.pass(60).await;
+    assert!(world.is("second", "Admitted") && !world.is("first", "QuotaReserved"));
+    faults.clear();
+    let done = json!({ "conditions": [{ "type": "Complete", "status": "True" }] });
+    world.update("batch", "jobs", "second", true, |job| job["status"] = done.clone()).await;
+    world.pass(120).await;
+    assert!(world.is("first", "Admitted") && !world.is_suspended("first"));
+}
+
+/// A proxy may answer so for as long as it likes.
+#[tokio::test(start_paused = true)]
+async fn an_admission_that_meets_conflicts_about_nothing_is_tried_once_a_second() {
+    let world = World::running(4).await;
+    let aim = Aim { verbs: vec![Verb::Patch], ..Aim::default() }
+        .by("layer1")
+        .on(GroupResource::new("kueue.x-k8s.io", "workloads"));
+    let faults = world.cluster.faults();
+    faults.add(aim, 1_000_000, u64::MAX, Fault::Conflict);
+    let before = faults.writes_by("layer1");
+    world.pytorch("job", "a", 3).await;
+    world.pass(20).await;
+    let tried = faults.writes_by("layer1") - before;
+    assert!((10..60).contains(&tried), "{tried} writes in 20 s");
+    faults.clear();
+    world.pass(5).await;
+    assert!(world.is("job", "Admitted") && !world.is_suspended("job"));
+}
+
 /// An answer that is lost makes a creation look like that; the Workload is the job's own then, and nobody is told of a conflict.
 #[tokio::test(start_paused = true)]
 async fn a_job_is_told_once_who_has_the_name_of_its_workload() {

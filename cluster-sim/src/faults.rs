@@ -103,7 +103,7 @@ pub enum Fault {
     Conflict,
     /// 429 with Retry-After, in seconds.
     TooManyRequests(u32),
-    /// 500, 503 or 504 before anything was done.
+    /// 404 (as of a kind that is not served), 500, 503 or 504 before anything was done.
     ServerError(u16),
     /// The connection breaks before the request arrives.
     LostRequest,
@@ -389,6 +389,8 @@ fn reset() -> std::io::Error {
 
 fn server_error(code: u16) -> ApiError {
     match code {
+        // As where the kind is not served.
+        404 => ApiError::new(404, "NotFound", "the server could not find the requested resource"),
         503 => {
             ApiError::new(503, "ServiceUnavailable", "the server is currently unable to handle the request")
         }

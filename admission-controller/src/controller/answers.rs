@@ -45,7 +45,10 @@ impl Controller {
                     }
                     return self.take_answer(&op, op.decision, answer);
                 }
-                let seen = matches!(answer, Answer::Workload(_));
+                if op.decision.is_some() && !self.tells(&op, &answer) {
+                    return self.wait_for_news(unit, op);
+                }
+                let outcome = found(&op.before, &answer);
                 match answer {
                     Answer::Workload(view) if is_strange(&unit, &op.before, &view) => {
                         self.name_taken(&unit, &view);
@@ -55,10 +58,38 @@ impl Controller {
                 }
                 if let Some(id) = op.decision {
                     // If the object had changed, the engine has settled the decision by itself.
-                    self.engine.written(id, if seen { Outcome::NotWritten } else { Outcome::Unsettled });
+                    self.engine.written(id, outcome);
                 }
             }
             Err(failure) => self.failed(unit, op, failure, done.attempts),
+        }
+    }
+
+    /// Whether what was read after a decision was written, and maybe arrived, says what became of that: it is about a Workload that is
+    /// known to exist, and is not as the API server had it when it answered that write with an error.
+    fn tells(&self, op: &Op, answer: &Answer) -> bool {
+        let Before::Workload(before) = &op.before else { return true };
+        let of = |metadata: &ObjectMeta| (input::uid(metadata), input::version(metadata));
+        match answer {
+            Answer::Workload(view) => !op.denied || of(&view.metadata) != of(&before.metadata),
+            _ => self.world.workloads.get(&input::uid(&before.metadata)).is_none(),
+        }
+    }
+
+    /// Reads the object of a decision again after a pause.
+    fn wait_for_news(&mut self, unit: Unit, op: Op) {
+        self.due.insert((self.ctx.clock.monotonic() + super::CONFLICT_DELAY, unit.clone()));
+        self.unsettled.insert(unit, Op { denied: false, ..op });
+    }
+
+    /// The pause is over.
+    pub(super) fn read_once_more(&mut self, unit: Unit) {
+        let is_busy = self.busy.contains_key(&unit);
+        if let Some(op) = self.unsettled.remove(&unit) {
+            match is_busy {
+                true => self.wait_for_news(unit, op),
+                false => self.read_again(unit, op),
+            }
         }
     }
 
@@ -243,10 +274,11 @@ impl Controller {
             }
             // Only the object itself knows.
             Failure::Error(error) => {
+                let denied = if op.reads { op.denied } else { !error.is_transient() };
                 if !error.is_transient() && op.decision.is_none() {
                     self.remember_refused(&unit, &op, super::CONFLICT_DELAY);
                 }
-                self.read_again(unit, op);
+                self.read_again(unit, Op { denied, ..op });
             }
             Failure::NotLeading | Failure::Stopping | Failure::Shed => {
                 if let Some(id) = op.decision {
@@ -302,6 +334,16 @@ pub(super) fn is_strange(unit: &Unit, before: &Before, view: &Workload) -> bool 
     match unit {
         Unit::Pods(PodsKey::Group(_)) => !pods::is_of_group(&view.metadata),
         _ => !is_owned_by(view, job),
+    }
+}
+
+/// What a read tells about a decision: of a Workload in another's place, only that its end is still to be seen.
+fn found(before: &Before, answer: &Answer) -> Outcome {
+    match (answer, before) {
+        (Answer::Workload(view), Before::Workload(before)) if view.metadata.uid == before.metadata.uid => {
+            Outcome::NotWritten
+        }
+        _ => Outcome::Unsettled,
     }
 }
 

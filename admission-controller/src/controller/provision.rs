@@ -7,6 +7,7 @@ use crds::reasons::workload as tokens;
 use crds::view::admission_check::AdmissionCheck;
 use crds::view::provisioning::{PodTemplateMeta, ProvisioningRequest, WholeWorkload};
 use crds::view::workload::{AdmissionCheckState, CheckState, Workload};
+use futures::future::try_join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kit::events::Severity;
 use kit::patch::{self, Subresource, Target, WriteError};
@@ -266,21 +267,20 @@ async fn submit(
     let uid = text(workload.metadata.uid.as_ref());
     let templates = Api::<PodTemplateMeta>::namespaced(client.clone(), &namespace);
     let requests = Api::<ProvisioningRequest>::namespaced(client, &namespace);
-    let mut made = Vec::new();
-    for template in &asked.templates {
-        made.push(make_template(&templates, &requests, template, (&uid, name)).await?);
-    }
+    // All of it is one attempt, which has to end in its time however many pod sets there are.
+    let made = asked.templates.iter().map(|one| make_template(&templates, &requests, one, (&uid, name)));
+    let made = try_join_all(made).await?;
     let request = make_request(&requests, &asked.request, (&uid, name)).await?;
     let owner = json!({ "metadata": { "ownerReferences": [{
         "apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest",
         "name": request.metadata.name, "uid": request.metadata.uid,
         "controller": true, "blockOwnerDeletion": true,
     }]}});
-    for template in made {
+    let owned = made.iter().map(async |template: &PodTemplateMeta| {
         let target = Target::new(text(template.metadata.name.as_ref()), text(template.metadata.uid.as_ref()));
-        let _owned: PodTemplateMeta =
-            patch::merge(&templates, &target, owner.clone(), Subresource::Main).await?;
-    }
+        patch::merge::<_, PodTemplateMeta>(&templates, &target, owner.clone(), Subresource::Main).await
+    });
+    try_join_all(owned).await?;
     Ok(Answer::Request(Box::new(request)))
 }
 

@@ -56,6 +56,8 @@ pub(super) struct Op {
     pub(super) decision: Option<DecisionId>,
     /// Whether it only reads, after a write of which nobody knows what became.
     pub(super) reads: bool,
+    /// Whether the API server answered that write, with a conflict say: at once it would do so again.
+    pub(super) denied: bool,
     /// What it rests on, to be read again when nobody knows what became of it.
     pub(super) about: About,
     /// What it changes.
@@ -80,6 +82,7 @@ impl Op {
         Self {
             decision: None,
             reads: false,
+            denied: false,
             about,
             aim,
             versions: versions.into(),
@@ -180,7 +183,8 @@ impl Controller {
             self.due.pop_first();
             self.alarms.remove(&unit);
             self.forget_refused(&unit);
-            self.world.dirty.insert(unit);
+            self.world.dirty.insert(unit.clone());
+            self.read_once_more(unit);
         }
         self.pods_to_groups();
         let dirty = std::mem::take(&mut self.world.dirty);
@@ -300,11 +304,16 @@ impl Controller {
             if self.without_job(unit, workload, true) {
                 return;
             }
-            // One that was never seen may be about to be: then everything is carried out.
-            if self.world.stored_job(job).is_none() && !self.world.has_lost_owner(workload) {
+            let is_unseen = self.world.stored_job(job).is_none() && !self.world.has_lost_owner(workload);
+            // It may be about to be seen: then everything is carried out.
+            if is_unseen && self.world.serves_owner_of(workload) {
                 continue;
             }
-            if self.admit_nothing(unit, workload, "its job is gone, or is not managed") {
+            let words = match is_unseen {
+                true => "the API server does not serve its job's kind",
+                false => "its job is gone, or is not managed",
+            };
+            if self.admit_nothing(unit, workload, words) {
                 return;
             }
             if !workload.holds(tokens::QUOTA_RESERVED) {

@@ -148,6 +148,7 @@ pub(super) struct Store<V> {
     /// takes the last finalizer is answered with the object), and must not bring the object back. A uid is never used again.
     buried: VecDeque<Uid>,
     synced: bool,
+    served: bool,
 }
 
 /// Which object has a name. One may take the name of another before that is said to be gone.
@@ -203,7 +204,7 @@ pub(super) enum Delta<V> {
 
 impl<V> Default for Store<V> {
     fn default() -> Self {
-        Self { items: HashTable::new(), named: None, buried: VecDeque::new(), synced: false }
+        Self { items: HashTable::new(), named: None, buried: VecDeque::new(), synced: false, served: false }
     }
 }
 
@@ -211,6 +212,11 @@ impl<V: Object> Store<V> {
     /// Whether the first list is complete.
     pub(super) fn is_synced(&self) -> bool {
         self.synced
+    }
+
+    /// Whether the API server served the kind when it was last asked for all of it.
+    pub(super) fn is_served(&self) -> bool {
+        self.served
     }
 
     /// The object that a change is about, as it is or was.
@@ -265,6 +271,7 @@ impl<V: Object> Store<V> {
             }
             Change::Synced { as_of } => {
                 self.synced = true;
+                self.served = as_of.is_some();
                 let gone = self.gone_by(as_of);
                 // What is not served for a moment comes back as it was.
                 if as_of.is_some() {

@@ -1,5 +1,7 @@
 //! What keeps a request from being made: another object of its name, or a job that cannot be written.
 
+use std::time::Duration;
+
 use cluster_sim::GroupResource;
 use cluster_sim::faults::{Aim, Fault};
 use serde_json::{Value, json};
@@ -61,6 +63,35 @@ async fn a_request_that_cannot_be_made_keeps_no_other_check_from_asking() {
         let workload = world.workload(&job).unwrap();
         assert_eq!(state(&workload, "others")["state"], "Ready", "{checks:?}");
         assert_eq!(state(&workload, "nodes")["state"], "Pending", "{checks:?}");
+    }
+}
+
+/// However many pod sets there are: they are described at once.
+#[tokio::test(start_paused = true)]
+async fn a_slow_api_server_keeps_no_request_from_being_made() {
+    let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
+    let slow = Aim::writes().by("layer1").on(GroupResource::new("", "podtemplates"));
+    world.cluster.faults().add(slow, 1_000_000, u64::MAX, Fault::Latency(Duration::from_millis(700)));
+    let resources = json!({ "limits": { "nvidia.com/gpu": 1 } });
+    let container = json!({ "name": "main", "image": "train", "resources": resources });
+    let template = json!({ "spec": { "restartPolicy": "Never", "containers": [container] } });
+    let sets: Vec<Value> = (0..4)
+        .map(|set| json!({ "name": format!("set{set}"), "template": { "spec": { "template": template } } }))
+        .collect();
+    let job = json!({
+        "metadata": {
+            "name": "llama", "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": "a" },
+        },
+        "spec": { "suspend": true, "replicatedJobs": sets },
+    });
+    world.create("jobset.x-k8s.io", "jobsets", job).await;
+    world.settle().await;
+    world.pass(10).await;
+    let made = requests(&world);
+    assert_eq!(made.len(), 1);
+    assert_eq!(made[0]["spec"]["podSets"].as_array().unwrap().len(), 4);
+    for template in all(&world, "", "podtemplates") {
+        assert_eq!(template["metadata"]["ownerReferences"][0]["kind"], "ProvisioningRequest");
     }
 }
 

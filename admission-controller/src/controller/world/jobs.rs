@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crds::view::workload::Workload;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kit::watch::Change;
 use model::selector::Labels;
 use quota_engine::Uid;
@@ -190,6 +192,16 @@ impl World {
     pub(in crate::controller) fn jobs_called(&self, namespace: &str, name: &str) -> Vec<&StoredJob> {
         let all = self.jobs.values().flat_map(Store::iter);
         all.filter(|job| job.is_named(namespace, name)).collect()
+    }
+
+    /// Whether jobs of the kind that controls a Workload are served: one that is not known may be seen yet.
+    pub(in crate::controller) fn serves_owner_of(&self, workload: &Workload) -> bool {
+        let served = |owner: &OwnerReference| {
+            let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+            let mut kinds = self.config.kinds().filter(|kind| kind.is(group, &owner.kind));
+            kinds.any(|kind| self.jobs.get(&kind.id()).is_some_and(Store::is_served))
+        };
+        controller_of(&workload.metadata).is_some_and(served)
     }
 
     /// A job of which everything is known.
