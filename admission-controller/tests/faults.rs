@@ -451,6 +451,84 @@ async fn what_is_nobodys_part_any_more_gets_a_workload_from_the_next_leader() {
     assert!(world.workload("part").is_some());
 }
 
+/// Its watch does not tell yet that the former Workload of the job is gone; its list does.
+#[tokio::test(start_paused = true)]
+async fn the_next_leader_deletes_no_workload_as_a_copy_of_one_that_is_gone() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    let first = world.start("one");
+    world.settle().await;
+    world.start("two");
+    world.pytorch("job", "a", 1).await;
+    world.settle().await;
+    let workloads = GroupResource::new("kueue.x-k8s.io", "workloads");
+    let late = Aim::default().by("two").on(workloads.clone());
+    world.cluster.faults().add_watch(late, 1_000_000, u64::MAX, WatchFault::Delay(Duration::from_secs(200)));
+    let uid = || world.workload("job").unwrap()["metadata"]["uid"].clone();
+    let (former, name) = (uid(), world.workload_name("job"));
+    world.cluster.store("user").delete(&workloads, "team", &name, Default::default()).await.unwrap();
+    world.settle().await;
+    let made = uid();
+    assert_ne!(made, former);
+    first.kill();
+    world.settle().await;
+    world.settle().await;
+    assert_eq!(uid(), made);
+}
+
+/// What its watch tells of jobs may be from before they were started; of others it may not tell at all.
+#[tokio::test(start_paused = true)]
+async fn the_next_leader_gives_no_quota_back_while_pods_run_that_it_has_not_seen() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    let first = world.start("one");
+    world.settle().await;
+    world.start("two");
+    world.pytorch("evicted", "a", 1).await;
+    world.pytorch("deleted", "a", 1).await;
+    world.settle().await;
+    let late = Aim::default().by("two").on(GroupResource::new("kubeflow.org", "pytorchjobs"));
+    world.cluster.faults().add_watch(late, 1_000_000, u64::MAX, WatchFault::Delay(Duration::from_secs(200)));
+    world.pytorch("unseen", "a", 1).await;
+    let give = |queue: &mut Value| {
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(3);
+    };
+    world.update("kueue.x-k8s.io", "clusterqueues", "a", false, give).await;
+    world.settle().await;
+    let jobs = ["evicted", "deleted", "unseen"];
+    let pods = async |active: i64| {
+        for job in jobs {
+            let status = json!({ "replicaStatuses": { "Worker": { "active": active } } });
+            world
+                .update("kubeflow.org", "pytorchjobs", job, true, |job| job["status"] = status.clone())
+                .await;
+        }
+    };
+    pods(1).await;
+    let workloads = GroupResource::new("kueue.x-k8s.io", "workloads");
+    for job in jobs {
+        assert!(world.is(job, "Admitted") && !world.is_suspended(job), "{job}");
+        let name = world.workload_name(job);
+        if job == "evicted" {
+            let end = |workload: &mut Value| workload["spec"]["active"] = json!(false);
+            world.update("kueue.x-k8s.io", "workloads", &name, false, end).await;
+        } else {
+            world.cluster.store("user").delete(&workloads, "team", &name, Default::default()).await.unwrap();
+        }
+    }
+    world.pass(5).await;
+    let holds = |job: &str| world.workload(job).is_some() && world.is(job, "QuotaReserved");
+    assert!(jobs.iter().all(|job| world.is_suspended(job) && holds(job)));
+    first.kill();
+    world.pass(60).await;
+    assert_eq!(jobs.map(holds), [true; 3], "their pods still run");
+    pods(0).await;
+    world.cluster.faults().clear();
+    world.pass(800).await;
+    assert_eq!(jobs.map(holds), [false, true, true], "those that are not evicted are queued again");
+    assert_eq!(jobs.map(|job| world.is_suspended(job)), [true, false, false]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_leaders_never_write_at_once() {
     let world = World::new(false).await;

@@ -89,6 +89,8 @@ pub struct ListPage<K> {
     pub left_out: usize,
     /// The token of the next page; `None` where this is the last.
     pub next: Option<String>,
+    /// The resourceVersion of the list as a whole.
+    pub as_of: Option<u64>,
 }
 
 /// Asks for one page of a list. One object that cannot be decoded does not spoil it.
@@ -104,7 +106,8 @@ where
     let page = decode::page(&text).map_err(kube::Error::SerdeError)?;
     let listed = page.items.len();
     let items: Vec<K> = page.items.into_iter().flatten().collect();
-    Ok(ListPage { left_out: listed - items.len(), items, next: page.next })
+    let as_of = page.version.parse().ok();
+    Ok(ListPage { left_out: listed - items.len(), items, next: page.next, as_of })
 }
 
 /// Lists and watches a kind, for ever: see [`Watch`].

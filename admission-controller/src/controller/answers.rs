@@ -14,6 +14,7 @@ use quota_engine::{DecisionId, Outcome, Uid};
 
 use super::Controller;
 use super::pump::{About, Answer, Before, Op};
+use super::unread::read_group;
 use super::world::Unit;
 use crate::jobs::{JobObject, JobResource};
 use crate::metrics::{Written, queue_of};
@@ -45,6 +46,7 @@ impl Controller {
                     }
                     return self.take_answer(&op, op.decision, answer);
                 }
+                self.was_read(&unit, &op.about);
                 if op.decision.is_some() && !self.tells(&op, &answer) {
                     return self.wait_for_news(unit, op);
                 }
@@ -153,6 +155,9 @@ impl Controller {
                 }
                 self.world.take_pod_answer(pods::slim(*pod));
             }
+            Answer::Pods(pods) => {
+                pods.into_iter().for_each(|pod| self.world.take_pod_answer(pods::slim(pod)))
+            }
             Answer::ClusterQueue(view) => self.world.take_cluster_queue(*view),
             Answer::LocalQueue(view) => self.world.take_local_queue(*view),
             Answer::Flavor(view) => self.world.take_flavor(*view),
@@ -209,7 +214,7 @@ impl Controller {
             About::Workload { namespace, name } | About::Request { namespace, name, .. } => {
                 metadata.name.as_ref() == Some(name) && metadata.namespace.as_ref() == Some(namespace)
             }
-            About::Job { .. } | About::Pod { .. } | About::Queue => false,
+            About::Job { .. } | About::Pod { .. } | About::Pods(_) | About::Queue => false,
         })
     }
 
@@ -319,6 +324,7 @@ impl Controller {
                         let pod = api.get_opt(&name).await?;
                         Ok(pod.map_or(Answer::Nothing, |pod| Answer::Pod(Box::new(pod))))
                     }
+                    About::Pods(group) => read_group(client, &group).await,
                     About::Queue => Ok(Answer::Nothing),
                 }
             }
@@ -379,6 +385,7 @@ fn changed_nothing(op: &Op, answer: &Answer) -> bool {
         | Answer::Ungated(_)
         | Answer::Ended(_)
         | Answer::Compared(..)
+        | Answer::Pods(_)
         | Answer::Nothing => false,
     }
 }

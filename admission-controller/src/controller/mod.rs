@@ -20,6 +20,7 @@ mod slices;
 mod steps;
 mod store;
 mod strays;
+mod unread;
 mod without_workload;
 pub(crate) mod world;
 
@@ -125,8 +126,11 @@ pub(crate) struct Controller {
     told: BTreeMap<Unit, BTreeMap<&'static str, (String, Instant)>>,
     /// Whether jobs run what Workloads describe that somebody else made for them.
     compared: BTreeMap<Unit, Compared>,
-    /// Writes of decisions of which nobody knows whether they happened; settled when the next term begins.
+    /// Writes of decisions of which nobody knows whether they happened: read again after a pause, or settled when the next term
+    /// begins.
     unsettled: BTreeMap<Unit, Op>,
+    /// Units with quota from before this term that were not read since.
+    unread: BTreeSet<Unit>,
     /// Units that are looked at again though nothing happens, by when.
     due: BTreeSet<(Instant, Unit)>,
     /// Reasons and counts.
@@ -191,6 +195,7 @@ impl Controller {
             told: BTreeMap::new(),
             compared: BTreeMap::new(),
             unsettled: BTreeMap::new(),
+            unread: BTreeSet::new(),
             due: BTreeSet::new(),
             late: Late::new(),
             ready,
@@ -408,6 +413,7 @@ impl Controller {
                     self.engine.take_back_untold();
                     self.leads = true;
                     self.refused.clear();
+                    self.unread = self.world.units_with_quota();
                     self.world.all_dirty();
                     for (unit, op) in std::mem::take(&mut self.unsettled) {
                         match op.decision.filter(|_| left_out == 0) {
@@ -430,20 +436,25 @@ impl Controller {
         }
     }
 
-    /// Takes in what the API server has now, page by page, and tells how many objects could not be read.
+    /// Takes in what the API server has now, page by page, and tells how many objects could not be read. Where all could, what is not
+    /// among them is gone, though the watch may not have said so yet.
     async fn list_workloads(&mut self) -> Result<usize, kube::Error> {
         let api = Api::<Workload>::all(self.ctx.clients.write.clone());
         let mut params = ListParams::default().limit(PAGE);
-        let mut left_out = 0;
+        let (mut left_out, mut named) = (0, BTreeSet::new());
         loop {
             let page = kit::watch::list_page(&api, &params).await?;
             left_out += page.left_out;
             for view in page.items {
+                named.insert(crate::input::uid(&view.metadata));
                 self.world.take_workload(&mut self.engine, view);
             }
-            match page.next {
-                Some(token) => params.continue_token = Some(token),
-                None => return Ok(left_out),
+            params.continue_token = page.next;
+            if params.continue_token.is_none() {
+                if let Some(as_of) = page.as_of.filter(|_| left_out == 0) {
+                    self.world.drop_unnamed(&mut self.engine, &named, as_of);
+                }
+                return Ok(left_out);
             }
         }
     }
@@ -523,6 +534,7 @@ impl Controller {
         self.refused.remove(unit);
         self.told.remove(unit);
         self.compared.remove(unit);
+        self.unread.remove(unit);
         self.alarms.remove(unit);
     }
 

@@ -25,7 +25,7 @@ use super::world::{Standing, Unit, controller_of};
 use crate::adopted::{self, Compared};
 use crate::input;
 use crate::jobs::{self, JobKind, JobObject};
-use crate::pods::prebuilt;
+use crate::pods::{GroupName, prebuilt};
 use crate::reconcile::{self, Job, Known, Step};
 
 /// What a successful write yields.
@@ -33,6 +33,8 @@ pub(super) enum Answer {
     Workload(Box<Workload>),
     Job(&'static JobKind, Box<JobObject>),
     Pod(Box<JobObject>),
+    /// All pods of a group.
+    Pods(Vec<JobObject>),
     ClusterQueue(Box<ClusterQueue>),
     LocalQueue(Box<LocalQueue>),
     Flavor(Box<ResourceFlavor>),
@@ -77,7 +79,9 @@ impl Op {
     pub(super) fn new(about: About, versions: impl Into<String>) -> Self {
         let aim = match about {
             About::Workload { .. } => Aim::Workload,
-            About::Job { .. } | About::Pod { .. } | About::Request { .. } | About::Queue => Aim::Other,
+            About::Job { .. } | About::Pod { .. } | About::Pods(_) | About::Request { .. } | About::Queue => {
+                Aim::Other
+            }
         };
         Self {
             decision: None,
@@ -122,6 +126,8 @@ pub(super) enum About {
         namespace: String,
         name: String,
     },
+    /// All pods of a group.
+    Pods(GroupName),
     /// Nodes asked for on behalf of a Workload.
     Request {
         namespace: String,
@@ -141,6 +147,7 @@ impl About {
             | Self::Job { namespace, .. }
             | Self::Pod { namespace, .. }
             | Self::Request { namespace, .. } => namespace,
+            Self::Pods(group) => &group.namespace,
             Self::Queue => "",
         }
     }

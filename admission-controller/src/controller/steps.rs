@@ -35,6 +35,9 @@ impl Controller {
         workload: Option<&Workload>,
         step: Step,
     ) {
+        if self.reads_first(unit, job, workload, &step) {
+            return;
+        }
         if let Some(job) = job
             && matches!(step, Step::Restore | Step::CreateWorkload | Step::Start)
             && self.reset_start(unit, job, workload, &step)

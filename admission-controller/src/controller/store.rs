@@ -272,19 +272,25 @@ impl<V: Object> Store<V> {
             Change::Synced { as_of } => {
                 self.synced = true;
                 self.served = as_of.is_some();
-                let gone = self.gone_by(as_of);
-                // What is not served for a moment comes back as it was.
-                if as_of.is_some() {
-                    gone.iter().for_each(|uid| self.bury(uid.clone()));
-                }
-                gone.iter().filter_map(|uid| self.remove(uid)).map(Delta::Gone).collect()
+                let named = self.named.take();
+                let gone = named.map(|named| self.drop_unnamed(&named, as_of));
+                gone.into_iter().flatten().map(Delta::Gone).collect()
             }
         }
     }
 
-    /// What the list that ends has not named; but an answer may have told meanwhile of what came after it.
-    fn gone_by(&mut self, as_of: Option<u64>) -> Vec<Uid> {
-        let Some(named) = self.named.take() else { return Vec::new() };
+    /// Drops what a whole list of this resourceVersion has not named.
+    pub(super) fn drop_unnamed(&mut self, named: &BTreeSet<Uid>, as_of: Option<u64>) -> Vec<Arc<V>> {
+        let gone = self.gone_by(named, as_of);
+        // What is not served for a moment comes back as it was.
+        if as_of.is_some() {
+            gone.iter().for_each(|uid| self.bury(uid.clone()));
+        }
+        gone.iter().filter_map(|uid| self.remove(uid)).collect()
+    }
+
+    /// What such a list has not named; but an answer may have told meanwhile of what came after it.
+    fn gone_by(&self, named: &BTreeSet<Uid>, as_of: Option<u64>) -> Vec<Uid> {
         let in_its_time = |item: &Arc<V>| as_of.is_none_or(|as_of| item.version() <= as_of);
         let in_its_time = self.items.iter().filter(|item| in_its_time(item)).map(|item| item.uid());
         let mut gone: Vec<Uid> = in_its_time.filter(|uid| !named.contains(uid)).collect();

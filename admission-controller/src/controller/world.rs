@@ -396,6 +396,13 @@ impl World {
         }
     }
 
+    /// Drops the Workloads that a whole list of this resourceVersion has not named.
+    pub(super) fn drop_unnamed(&mut self, engine: &mut Engine, named: &BTreeSet<Uid>, as_of: u64) {
+        for turn in self.workloads.drop_unnamed(named, as_of) {
+            self.workload_changed(engine, turn);
+        }
+    }
+
     fn workload_changed(&mut self, engine: &mut Engine, turn: Turn) {
         match turn {
             Turn::Newer { before, now } => self.workload_seen(engine, before.as_deref(), &now),
@@ -564,6 +571,12 @@ impl World {
             let unit = self.unit_of(kept);
             self.dirty.insert(unit);
         }
+    }
+
+    /// The units in which something may run.
+    pub(super) fn units_with_quota(&self) -> BTreeSet<Unit> {
+        let holding = self.workloads.iter().filter(|kept| kept.cluster_queue().is_some());
+        holding.map(|kept| self.unit_of(kept)).collect()
     }
 
     /// The Workloads that a job of this namespace controls; where nobody knows of the job, all that name it. First the one that counts:

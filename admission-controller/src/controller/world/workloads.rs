@@ -1,7 +1,7 @@
 //! The Workloads that exist.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -125,6 +125,16 @@ impl Workloads {
             Delta::Gone(kept) => Some(kept),
             Delta::Upsert(_) => None,
         });
+        self.gone(gone)
+    }
+
+    /// Drops those that a whole list of this resourceVersion has not named.
+    pub(super) fn drop_unnamed(&mut self, named: &BTreeSet<Uid>, as_of: u64) -> Vec<Turn> {
+        let gone = self.store.drop_unnamed(named, Some(as_of));
+        self.gone(gone.into_iter())
+    }
+
+    fn gone(&mut self, gone: impl Iterator<Item = Arc<Kept>>) -> Vec<Turn> {
         gone.map(|kept| {
             self.forget_name(&kept);
             Turn::Gone(kept)
