@@ -11,6 +11,7 @@ mod quota;
 pub(super) mod slices;
 #[cfg(test)]
 mod tests;
+mod whose;
 mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +37,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use ground::Ground;
-use kept::{Kept, Owner};
+use kept::Kept;
 
 use self::provisioning::Provisioning;
 use self::slices::SlicePods;
@@ -52,7 +53,6 @@ pub(super) use crate::jobs::controller_of;
 use crate::metrics::Tally;
 use crate::pods::PodsKey;
 use crate::reclaimable;
-use crate::reconcile::Job;
 use crate::requests::Rules;
 use crate::surroundings::{self, Surroundings};
 pub(super) use ancestors::Standing;
@@ -571,79 +571,6 @@ impl World {
             let unit = self.unit_of(kept);
             self.dirty.insert(unit);
         }
-    }
-
-    /// The units in which something may run.
-    pub(super) fn units_with_quota(&self) -> BTreeSet<Unit> {
-        let holding = self.workloads.iter().filter(|kept| kept.cluster_queue().is_some());
-        holding.map(|kept| self.unit_of(kept)).collect()
-    }
-
-    /// The Workloads that a job of this namespace controls; where nobody knows of the job, all that name it. First the one that counts:
-    /// who has quota, then who is being deleted, then the oldest; last those that have ended.
-    pub(super) fn workloads_of(&self, job: &Uid, namespace: Option<&str>) -> Vec<Workload> {
-        let mut workloads: Vec<Workload> =
-            self.uids_of(job, namespace).filter_map(|uid| self.workloads.get(uid)).collect();
-        workloads.sort_by_key(|one| {
-            let metadata = &one.metadata;
-            let (over, holds) = (one.holds(tokens::FINISHED), one.holds(tokens::QUOTA_RESERVED));
-            let stays = metadata.deletion_timestamp.is_none();
-            (over, !holds, stays, metadata.creation_timestamp.clone(), metadata.uid.clone())
-        });
-        workloads
-    }
-
-    /// The Workloads of other namespaces that name a job of this one as their controller, which it is not.
-    pub(super) fn strangers_of(&self, job: &Uid, namespace: &str) -> Vec<Workload> {
-        let strange = self.uids_of(job, None).filter(|uid| !self.is_in(uid, namespace));
-        strange.filter_map(|uid| self.workloads.get(uid)).collect()
-    }
-
-    /// Whether a job of this namespace controls a Workload.
-    pub(super) fn has_workload(&self, job: &Uid, namespace: &str) -> bool {
-        self.uids_of(job, Some(namespace)).next().is_some()
-    }
-
-    fn uids_of<'a>(&'a self, job: &'a Uid, namespace: Option<&'a str>) -> impl Iterator<Item = &'a Uid> {
-        let from = (job.clone(), Uid::from(""));
-        let named = self.workloads_of_job.range(from..).take_while(move |(of, _)| of == job);
-        let is_its = move |uid: &&Uid| namespace.is_none_or(|namespace| self.is_in(uid, namespace));
-        named.map(|(_, uid)| uid).filter(is_its)
-    }
-
-    fn is_in(&self, workload: &Uid, namespace: &str) -> bool {
-        self.workloads.kept(workload).is_some_and(|kept| **kept.namespace() == *namespace)
-    }
-
-    /// The Workloads whose job has this one's name, whatever its uid: what must never be asked for.
-    pub(super) fn workloads_of_name(&self, job: &Job) -> Vec<Workload> {
-        let metadata = &job.object.metadata;
-        let namesake = |one: &Workload| {
-            one.metadata.namespace == metadata.namespace
-                && controller_of(&one.metadata).is_some_and(|owner| {
-                    owner.kind == job.kind.kind && Some(&owner.name) == metadata.name.as_ref()
-                })
-        };
-        self.workloads.iter().map(Kept::view).filter(namesake).collect()
-    }
-
-    /// The unit in which a Workload is written.
-    pub(super) fn unit_of_workload(&self, uid: &Uid) -> Option<Unit> {
-        Some(self.unit_of(self.workloads.kept(uid)?))
-    }
-
-    /// Whether a Workload is owned, and by no object of a kind that is managed here.
-    pub(super) fn is_owned_elsewhere(&self, workload: &Workload) -> bool {
-        let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
-        !owners.is_empty() && !owners.iter().any(|owner| self.config.is_managed_here(owner))
-    }
-
-    /// With its job, if that is of a kind that is managed here; with its pods; or alone.
-    fn unit_of(&self, workload: &Kept) -> Unit {
-        let is_job = |owner: &&Owner| self.config.manages_jobs_of(&owner.api_version, &owner.kind);
-        let job = || workload.controller().filter(is_job).map(|owner| Unit::Job(owner.uid.clone()));
-        let with_pods = self.members.unit_of(workload);
-        with_pods.or_else(job).unwrap_or_else(|| Unit::Workload(workload.uid.clone()))
     }
 }
 

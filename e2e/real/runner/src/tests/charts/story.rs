@@ -215,7 +215,11 @@ pub(super) async fn pods(site: &Site, selector: &str) -> Result<Vec<Value>> {
 pub(super) async fn workload(site: &Site, job: &str) -> Result<Option<Value>> {
     let all = site.get(WORKLOADS).await?;
     let mut all = all["items"].as_array().into_iter().flatten();
-    Ok(all.find(|one| one["metadata"]["ownerReferences"][0]["name"] == job).cloned())
+    Ok(all.find(|one| is_of(one, job)).cloned())
+}
+
+fn is_of(workload: &Value, job: &str) -> bool {
+    workload["metadata"]["ownerReferences"][0]["name"] == job
 }
 
 /// Waits until the Workload and the pods of the team's deleted job are gone, and nobody holds another that was deleted. Those of
@@ -225,9 +229,9 @@ pub(super) async fn leaves_nothing(site: &Site, job: &str) -> Result<()> {
     wait(&format!("Workload and pods of {job} to be gone"), Duration::from_secs(60), async || {
         let all = site.get(WORKLOADS).await?;
         let mut all = all["items"].as_array().into_iter().flatten();
-        let is_held = all.any(|one| one["metadata"]["deletionTimestamp"].is_string());
+        let is_left = |one: &Value| one["metadata"]["deletionTimestamp"].is_string() || is_of(one, job);
         let pods = pods(site, &format!("job-name={job}")).await?;
-        Ok(!is_held && pods.is_empty() && workload(site, job).await?.is_none())
+        Ok(pods.is_empty() && !all.any(is_left))
     })
     .await
 }
