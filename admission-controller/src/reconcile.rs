@@ -274,8 +274,11 @@ fn reclaim(job: &Job, workload: &Workload, known: Known<'_>) -> Step {
     news.map_or(Step::Nothing, Step::Reclaim)
 }
 
-/// Lets go of a Workload by which nothing runs. If somebody else's finalizer holds it then, it gives its quota back: nobody can preempt
-/// it, and that may take for ever.
+/// The garbage collector's own: they go in its time.
+const COLLECTED: [&str; 2] = ["foregroundDeletion", "orphan"];
+
+/// Lets go of a Workload that nothing is to be kept for. If somebody else's finalizer holds it then, it gives its quota back: nobody can
+/// preempt it, and that may take for ever.
 pub(crate) fn let_go(workload: &Workload) -> Step {
     let finalizers = workload.metadata.finalizers.as_deref().unwrap_or_default();
     if finalizers.iter().any(|one| one == kueue::FINALIZER_RESOURCE_IN_USE) {
@@ -283,7 +286,8 @@ pub(crate) fn let_go(workload: &Workload) -> Step {
     }
     let is_leaving = workload.metadata.deletion_timestamp.is_some();
     let holds_quota = workload.holds(tokens::QUOTA_RESERVED) && !workload.holds(tokens::FINISHED);
-    match finalizers.first().filter(|_| is_leaving && holds_quota) {
+    let mut theirs = finalizers.iter().filter(|one| !COLLECTED.contains(&one.as_str()));
+    match theirs.next().filter(|_| is_leaving && holds_quota) {
         Some(finalizer) => Step::Hold(format!("it is being deleted, and held by the finalizer {finalizer}")),
         None => Step::Nothing,
     }

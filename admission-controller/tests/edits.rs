@@ -239,6 +239,7 @@ fn a_deleted_workload_that_somebody_else_holds_gives_its_quota_back_once_no_pods
         (ADMITTED, &[theirs], 1, Step::Nothing),
         (ADMITTED, &[theirs, ours], 0, Step::RemoveFinalizer),
         (ADMITTED, &[], 0, Step::Nothing),
+        (ADMITTED, &["foregroundDeletion"], 0, Step::Nothing),
         (&[], &[theirs], 0, Step::Nothing),
         (&["QuotaReserved", "Finished"], &[theirs], 0, Step::Nothing),
     ] {

@@ -7,6 +7,8 @@ mod support;
 use std::path::Path;
 
 use admission_controller::{Config, Configuration};
+use cluster_sim::faults::{Aim, Fault};
+use cluster_sim::{GroupResource, Verb};
 use serde_json::{Value, json};
 use support::{World, owned_by};
 
@@ -71,7 +73,7 @@ async fn tuned(world: &World) {
     assert_eq!(patch["template"]["spec"]["template"]["spec"]["nodeSelector"], json!({ "gpu": "a100" }));
     let job_set = world.get("jobset.x-k8s.io", "jobsets", "tune").unwrap();
     assert_eq!(job_set["spec"]["suspend"], true, "its own controller starts it");
-    let id = cluster_sim::GroupResource::new("kueue.x-k8s.io", "workloads");
+    let id = GroupResource::new("kueue.x-k8s.io", "workloads");
     assert_eq!(world.cluster.store("reader").list(&id, Some("team")).len(), 1);
 }
 
@@ -104,6 +106,38 @@ async fn a_job_of_a_job_set_of_a_train_job_is_part_of_that() {
     }
 }
 
+/// Nobody's part is a job whose owner is of a kind that is switched off and cannot be looked at; and others wait for nothing.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_switched_off_and_cannot_be_listed_is_in_nobodys_way() {
+    for (code, is_own) in [(404, true), (500, false)] {
+        let file = Configuration::parse(Path::new("f"), "integrations: { frameworks: [batch/job] }").unwrap();
+        let world = World::new(false).await;
+        world.install_webhooks(&file).await;
+        let lists = Aim { verbs: vec![Verb::List], ..Aim::default() };
+        let lists = lists.by("layer1").on(GroupResource::new("ray.io", "rayjobs"));
+        world.cluster.faults().add(lists, 1_000_000, u64::MAX, Fault::ServerError(code));
+        world.start_with("layer1", Config { file, ..Config::default() });
+        world.settle().await;
+        world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+        let owner = json!({ "metadata": { "name": "ray", "namespace": "team" }, "spec": {} });
+        let owner = world.create("ray.io", "rayjobs", owner).await;
+        for (name, owners) in [("free", json!([])), ("owned", owned_by(owner.value()))] {
+            let metadata = json!({
+                "name": name, "namespace": "team", "ownerReferences": owners,
+                "labels": { "kueue.x-k8s.io/queue-name": "a" },
+            });
+            let spec = json!({ "parallelism": 1, "template": template(2) });
+            world.create("batch", "jobs", json!({ "metadata": metadata, "spec": spec })).await;
+        }
+        world.settle().await;
+        assert!(world.is("free", "Admitted"), "{code}");
+        assert_eq!(world.workload("owned").is_some(), is_own, "{code}");
+        world.cluster.faults().clear();
+        world.pass(120).await;
+        assert!(world.workload("owned").is_some(), "{code}: its owner names no queue");
+    }
+}
+
 fn prebuilt_job(name: &str, pods: i64) -> Value {
     json!({
         "metadata": {
@@ -131,7 +165,7 @@ async fn a_prebuilt_workload_is_waited_for_owned_and_followed() {
     let world = World::with_webhooks(8).await;
     let job = world.create("batch", "jobs", prebuilt_job("job", 2)).await;
     world.settle().await;
-    let id = cluster_sim::GroupResource::new("kueue.x-k8s.io", "workloads");
+    let id = GroupResource::new("kueue.x-k8s.io", "workloads");
     assert_eq!(world.cluster.store("reader").list(&id, Some("team")).len(), 0, "none is made");
     world.create("kueue.x-k8s.io", "workloads", by_hand(job.value(), 2)).await;
     world.settle().await;

@@ -5,10 +5,11 @@
 mod support;
 
 use std::path::Path;
+use std::time::Duration;
 
 use admission_controller::names::workload_name;
 use admission_controller::{Config, Configuration};
-use cluster_sim::faults::{Aim, Fault};
+use cluster_sim::faults::{Aim, Fault, WatchFault};
 use cluster_sim::{DeleteOptions, GroupResource, Verb};
 use serde_json::{Value, json};
 use support::{World, owned_by, pod_of, stateful_set};
@@ -177,7 +178,36 @@ async fn the_copy_of_a_workload_goes_and_what_runs_runs_on() {
     }
 }
 
-/// A job's first Workload has ended, and somebody made another for it, which waits.
+/// Its watch of StatefulSets says that this one is scaled to nothing; its list of Workloads that it was given quota.
+#[tokio::test(start_paused = true)]
+async fn the_next_leader_takes_no_quota_from_a_set_of_which_it_has_not_seen_that_it_grew() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 2 }), json!({})).await;
+    world.install_webhooks(&Configuration::default()).await;
+    let first = world.start("one");
+    world.settle().await;
+    world.create("apps", "statefulsets", stateful_set(1, spec())).await;
+    world.settle().await;
+    let scale = async |replicas: i64| {
+        let scale = |set: &mut Value| set["spec"]["replicas"] = json!(replicas);
+        world.update("apps", "statefulsets", "db", false, scale).await;
+    };
+    scale(0).await;
+    world.settle().await;
+    assert_eq!(world.condition("db", "QuotaReserved").unwrap().1, "OnHold");
+    world.start("two");
+    world.settle().await;
+    let late = Aim::default().by("two").on(GroupResource::new("apps", "statefulsets"));
+    world.cluster.faults().add_watch(late, 1_000_000, u64::MAX, WatchFault::Delay(Duration::from_secs(200)));
+    scale(1).await;
+    world.settle().await;
+    assert!(world.is("db", "QuotaReserved"));
+    first.kill();
+    world.settle().await;
+    world.settle().await;
+    assert!(world.is("db", "QuotaReserved"));
+}
+
 /// An older Kueue made it by that name, say, or lost its owners.
 #[tokio::test(start_paused = true)]
 async fn a_set_takes_over_the_workload_of_its_name_that_nobody_owns() {
@@ -214,6 +244,7 @@ async fn a_set_takes_over_the_workload_of_its_name_that_nobody_owns() {
     }
 }
 
+/// A job's first Workload has ended, and somebody made another for it, which waits.
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_has_ended_stands_in_no_other_ones_way() {
     let world = World::with_webhooks(0).await;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::declared::{DeclaredKind, parse_name};
 use super::{Configuration, Notice};
-use crate::jobs::{JobKind, TABLE, controller_of, table};
+use crate::jobs::{JobKind, TABLE, controller_of, group_of, table};
 use crate::pods::{self, OWNERS, PodOwner};
 
 /// `integrations`.
@@ -31,7 +31,7 @@ pub struct Integrations {
     /// The entries that are made of `externalFrameworks`: their names only.
     #[serde(skip)]
     pub(super) external: Vec<&'static JobKind>,
-    /// The kinds of the table that nobody manages, where any are managed.
+    /// The kinds of the table that nobody manages; empty unless it was read from a file.
     #[serde(skip)]
     pub(super) seen: Vec<&'static JobKind>,
 }
@@ -180,10 +180,23 @@ impl Configuration {
         self.kinds().chain(self.external_kinds()).chain(self.integrations.seen.iter().copied())
     }
 
+    /// Whether this kind of jobs is watched, and managed by nobody.
+    pub fn only_sees(&self, kind: &JobKind) -> bool {
+        self.integrations.seen.iter().any(|one| one.id() == kind.id())
+    }
+
+    /// The kinds without whose objects nothing can be decided: those that are managed, and those that say what pods of these are.
+    pub fn needed_kinds(&self) -> impl Iterator<Item = &'static JobKind> {
+        let tells = |kind: &JobKind| {
+            let children = self.kinds().filter_map(|parent| parent.child.as_ref());
+            children.into_iter().any(|child| kind.is(child.group, child.kind))
+        };
+        self.watched_kinds().filter(move |kind| !self.only_sees(kind) || tells(kind))
+    }
+
     /// Whether objects of this kind of jobs, which is watched, are managed, here or by somebody else, if they name this queue.
     pub fn counts(&self, kind: &JobKind, queue: Option<&str>) -> bool {
-        let is_seen_only = self.integrations.seen.iter().any(|one| one.id() == kind.id());
-        !is_seen_only && (queue.is_some() || self.manage_jobs_without_queue_name)
+        !self.only_sees(kind) && (queue.is_some() || self.manage_jobs_without_queue_name)
     }
 
     /// The entry of a managed or built-in kind of jobs, of whatever version; one of this version comes first.
@@ -258,10 +271,6 @@ impl Configuration {
     pub fn watches_pods(&self) -> bool {
         self.manages_pods() || self.pod_owners().next().is_some()
     }
-}
-
-fn group_of(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 fn is_replica_set(owner: &OwnerReference) -> bool {

@@ -79,18 +79,17 @@ impl Controller {
     }
 
     /// Reads the object of a decision again after a pause.
-    fn wait_for_news(&mut self, unit: Unit, op: Op) {
+    pub(super) fn wait_for_news(&mut self, unit: Unit, op: Op) {
         self.due.insert((self.ctx.clock.monotonic() + super::CONFLICT_DELAY, unit.clone()));
-        self.unsettled.insert(unit, Op { denied: false, ..op });
+        self.unsettled.entry(unit).or_default().push(Op { denied: false, ..op });
     }
 
     /// The pause is over.
-    pub(super) fn read_once_more(&mut self, unit: Unit) {
-        let is_busy = self.busy.contains_key(&unit);
-        if let Some(op) = self.unsettled.remove(&unit) {
-            match is_busy {
-                true => self.wait_for_news(unit, op),
-                false => self.read_again(unit, op),
+    pub(super) fn read_once_more(&mut self, unit: &Unit) {
+        for op in self.unsettled.remove(unit).into_iter().flatten() {
+            match self.busy.contains_key(unit) || self.writes.room() == 0 {
+                true => self.wait_for_news(unit.clone(), op),
+                false => self.read_again(unit.clone(), op),
             }
         }
     }
@@ -291,7 +290,7 @@ impl Controller {
                     if attempts == 0 && !op.reads {
                         self.engine.written(id, Outcome::NotWritten);
                     } else {
-                        self.unsettled.insert(unit, op);
+                        self.unsettled.entry(unit).or_default().push(op);
                     }
                 }
             }

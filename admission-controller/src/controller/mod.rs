@@ -128,8 +128,8 @@ pub(crate) struct Controller {
     compared: BTreeMap<Unit, Compared>,
     /// Writes of decisions of which nobody knows whether they happened: read again after a pause, or settled when the next term
     /// begins.
-    unsettled: BTreeMap<Unit, Op>,
-    /// Units with quota from before this term that were not read since.
+    unsettled: BTreeMap<Unit, Vec<Op>>,
+    /// Units with quota from before this term whose jobs and pods were not read since.
     unread: BTreeSet<Unit>,
     /// Units that are looked at again though nothing happens, by when.
     due: BTreeSet<(Instant, Unit)>,
@@ -413,13 +413,17 @@ impl Controller {
                     self.engine.take_back_untold();
                     self.leads = true;
                     self.refused.clear();
-                    self.unread = self.world.units_with_quota();
+                    self.unread = self.world.units_in_use();
                     self.world.all_dirty();
-                    for (unit, op) in std::mem::take(&mut self.unsettled) {
-                        match op.decision.filter(|_| left_out == 0) {
-                            Some(id) => self.engine.written(id, Outcome::NotWritten),
-                            // It may be about what could not be read.
-                            None => self.read_again(unit, op),
+                    let workloads = &self.world.workloads;
+                    self.unfollowed.retain(|uid| workloads.exists(uid));
+                    for (unit, ops) in std::mem::take(&mut self.unsettled) {
+                        for op in ops {
+                            match op.decision.filter(|_| left_out == 0) {
+                                Some(id) => self.engine.written(id, Outcome::NotWritten),
+                                // It may be about what could not be read.
+                                None => self.wait_for_news(unit.clone(), op),
+                            }
                         }
                     }
                     self.engine.forget_what_was_said();

@@ -365,7 +365,9 @@ impl Controller {
             !is_named && one.metadata.deletion_timestamp.is_none()
         };
         let mut strays = made.iter().filter(is_stray);
-        if let Some(stray) = strays.find(|one| !self.is_change_refused(unit, one)) {
+        if let Some(stray) = strays.find(|one| !self.is_change_refused(unit, one))
+            && !self.reads_first(unit, Some(&job), Some(stray), &Step::DeleteWorkload)
+        {
             self.delete_workload(unit, stray);
         }
     }
@@ -424,12 +426,11 @@ impl Controller {
         let replicas = owner.replicas(&job.object);
         let wanted = replicas > 0;
         let (reserved, on_hold) = (workload.holds(tokens::QUOTA_RESERVED), input::is_on_hold(workload));
-        let now = self.ctx.clock.now();
         let (can_say, can_change) =
             (!self.is_status_refused(unit, workload), !self.is_change_refused(unit, workload));
         if can_say && !owner.is_per_replica() && !wanted && reserved {
-            let body = status::on_hold(workload, "its job is scaled to nothing", now);
-            self.patch_workload(unit, workload, body, Subresource::Status, Priority::Urgent, None);
+            let step = Step::Hold("its job is scaled to nothing".to_owned());
+            self.begin_step(unit, Some(job), Some(workload), step);
             return true;
         }
         // It may be scaled up from nothing to another size than it had.
@@ -445,7 +446,7 @@ impl Controller {
             return self.busy.contains_key(unit);
         }
         if can_say && !owner.is_per_replica() && wanted && on_hold {
-            let body = status::off_hold(workload, "it is scaled up again", now);
+            let body = status::off_hold(workload, "it is scaled up again", self.ctx.clock.now());
             self.patch_workload(unit, workload, body, Subresource::Status, Priority::Normal, None);
             return true;
         }

@@ -58,7 +58,7 @@ pub(super) struct Op {
     pub(super) decision: Option<DecisionId>,
     /// Whether it only reads, after a write of which nobody knows what became.
     pub(super) reads: bool,
-    /// Whether the API server answered that write, with a conflict say: at once it would do so again.
+    /// Whether the API server answered that write with an error, a conflict say: tried again at once, it would say the same.
     pub(super) denied: bool,
     /// What it rests on, to be read again when nobody knows what became of it.
     pub(super) about: About,
@@ -190,8 +190,8 @@ impl Controller {
             self.due.pop_first();
             self.alarms.remove(&unit);
             self.forget_refused(&unit);
-            self.world.dirty.insert(unit.clone());
-            self.read_once_more(unit);
+            self.read_once_more(&unit);
+            self.world.dirty.insert(unit);
         }
         self.pods_to_groups();
         let dirty = std::mem::take(&mut self.world.dirty);

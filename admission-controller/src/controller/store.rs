@@ -298,6 +298,11 @@ impl<V: Object> Store<V> {
         gone
     }
 
+    /// Whether an object is gone, whatever is still told of it.
+    pub(super) fn is_buried(&self, uid: &Uid) -> bool {
+        self.buried.contains(uid)
+    }
+
     fn bury(&mut self, uid: Uid) {
         if self.buried.len() == MAX_BURIED {
             self.buried.pop_front();
@@ -308,7 +313,7 @@ impl<V: Object> Store<V> {
     /// Takes the object in the answer to a write, unless it is gone by now or a newer version of it is known.
     pub(super) fn upsert(&mut self, object: V) -> Option<Uid> {
         let uid = object.uid();
-        if self.buried.contains(&uid) { None } else { self.put(object) }
+        if self.is_buried(&uid) { None } else { self.put(object) }
     }
 
     fn put(&mut self, object: V) -> Option<Uid> {

@@ -71,6 +71,10 @@ impl Controller {
         let namespace = text(workload.metadata.namespace.as_ref());
         let owner = || controller_of(&workload.metadata);
         match unit {
+            Unit::PodOwner(_) => {
+                let Job { kind, object, .. } = job?;
+                Some(About::Job { kind, namespace, name: text(object.metadata.name.as_ref()) })
+            }
             Unit::Job(_) => {
                 let named = || self.config.file.kind_of(&owner()?.api_version, &owner()?.kind);
                 let kind = job.map(|job| job.kind).or_else(named)?;
@@ -85,7 +89,7 @@ impl Controller {
     /// Takes note of a read that is done.
     pub(super) fn was_read(&mut self, unit: &Unit, about: &About) {
         let is_all = match unit {
-            Unit::Job(_) => matches!(about, About::Job { .. }),
+            Unit::Job(_) | Unit::PodOwner(_) => matches!(about, About::Job { .. }),
             Unit::Pods(PodsKey::One(_)) => matches!(about, About::Pod { .. }),
             Unit::Pods(PodsKey::Group(_)) => matches!(about, About::Pods(_)),
             _ => false,

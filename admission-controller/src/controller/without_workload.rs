@@ -8,8 +8,8 @@ use super::world::Unit;
 use crate::pods::prebuilt;
 use crate::reconcile::Job;
 
-const NOT_MANAGED: &str = "it is not managed: it names no queue, is part of another object, is left to another controller, or its \
-                           namespace is not selected";
+const NOT_MANAGED: &str = "it is not managed: it names no queue, is part of another object, is left to another controller, its \
+                           kind is switched off, or its namespace is not selected";
 const RUNS: &str = "it runs without quota, and has to be suspended first; if it stays like that, it does not keep what is written to \
                     suspend it";
 

@@ -48,8 +48,8 @@ use crate::compose::Priorities;
 use crate::config::Configuration;
 use crate::defaults::PodDefaults;
 use crate::input;
-use crate::jobs::KindId;
 pub(super) use crate::jobs::controller_of;
+use crate::jobs::{JobKind, KindId};
 use crate::metrics::Tally;
 use crate::pods::PodsKey;
 use crate::reclaimable;
@@ -103,6 +103,8 @@ pub(crate) struct World {
     limit_ranges: Store<LimitRange>,
     runtime_classes: Store<RuntimeClass>,
     jobs: BTreeMap<KindId, Store<StoredJob>>,
+    /// The kinds of them without which nothing can be decided. Who does not manage a kind need not be able to watch it.
+    needed: Vec<KindId>,
     kind_of_job: BTreeMap<Uid, KindId>,
     /// Jobs by the uid of the controller whose part they may be.
     parts: BTreeMap<Uid, BTreeSet<Uid>>,
@@ -149,6 +151,7 @@ impl World {
         let kinds = config.watched_kinds();
         Self {
             jobs: kinds.map(|kind| (kind.id(), Store::default())).collect(),
+            needed: config.needed_kinds().map(JobKind::id).collect(),
             members: Members::new(config),
             config: config.clone(),
             rules: Rules::of(config),
@@ -175,7 +178,7 @@ impl World {
             && self.pod_classes.is_synced()
             && self.limit_ranges.is_synced()
             && self.runtime_classes.is_synced()
-            && self.jobs.values().all(Store::is_synced)
+            && self.needed.iter().all(|id| self.jobs.get(id).is_some_and(Store::is_synced))
             && self.members.is_synced()
             && self.ground.is_synced()
     }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::read::{self, MAX_POD_SETS, count};
 use super::table::{self, PodSets};
-use super::{JobKind, JobObject, JobPodSet};
+use super::{JobKind, JobObject, JobPodSet, group_of};
 use crate::pods;
 
 /// The pod sets of all components, in order, called after the job and numbered through.
@@ -66,7 +66,7 @@ const INFERRED: [(&str, &str); 8] = [
 fn inferred(object: &JobObject, at: &str) -> Result<Vec<JobPodSet>, String> {
     let text = |field: &str| object.text(&format!("{at}/{field}"));
     let (version, name) = (text("apiVersion"), text("kind"));
-    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let group = group_of(version);
     if !INFERRED.contains(&(version, name)) {
         return Ok(Vec::new());
     }

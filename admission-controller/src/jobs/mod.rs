@@ -19,7 +19,7 @@ pub mod table;
 
 pub(crate) use added::begin_runtime_patches;
 pub use object::{JobObject, JobResource};
-pub(crate) use object::{controller_of, is_true};
+pub(crate) use object::{controller_of, group_of, is_true};
 pub use patch::merge_diff;
 pub use ranks::{Ranks, ranks};
 pub use read::{

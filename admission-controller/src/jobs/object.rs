@@ -74,6 +74,11 @@ impl JobObject {
     }
 }
 
+/// The group of an `apiVersion`; that of the core group is empty.
+pub(crate) fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
 /// The controller of an object, if it has one.
 pub(crate) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))

@@ -2,6 +2,7 @@
 
 use crds::names::kueue;
 
+use super::group_of;
 pub use super::shape::{
     Active, Added, Child, ChildSays, DeclaredSet, Ended, Finished, Follows, JobKind, KindId, OnHold, PodSets,
     Ready, SetName, Stages, Submitter, WhenDeleted,
@@ -363,7 +364,7 @@ pub(crate) fn external([kind, version, group]: [&str; 3]) -> &'static JobKind {
 
 /// The entry for an owner reference's `apiVersion` and `kind`, of whatever version.
 pub(crate) fn of_owner(api_version: &str, kind: &str) -> Option<&'static JobKind> {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let group = group_of(api_version);
     let same = |one: &&JobKind| one.is(group, kind);
     TABLE.iter().filter(same).find(|one| one.api_version() == api_version).or_else(|| TABLE.iter().find(same))
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Member;
 use crate::compose::{self, Priorities};
-use crate::jobs::{JobKind, JobObject, Ranks, table};
+use crate::jobs::{JobKind, JobObject, Ranks, group_of, table};
 use crate::names::workload_name;
 use crate::reconcile::Job;
 
@@ -209,7 +209,7 @@ impl PodOwner {
     pub fn adopt(&self, object: &JobObject, workload: &Workload) -> Option<Value> {
         let owners = || workload.metadata.owner_references.iter().flatten();
         let is_other = |owner: &OwnerReference| {
-            let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+            let group = group_of(&owner.api_version);
             owner.controller == Some(true) || of_kind(group, &owner.kind).is_some()
         };
         if owners().any(is_other) || workload.metadata.deletion_timestamp.is_some() {

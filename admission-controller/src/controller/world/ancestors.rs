@@ -12,7 +12,7 @@ use quota_engine::Uid;
 use super::{Unit, World, controller_of};
 use crate::config::Owning;
 use crate::controller::store::{BareJob, StoredJob, asks_to_be_resized};
-use crate::jobs::{JobKind, JobObject};
+use crate::jobs::{JobKind, JobObject, group_of};
 use crate::surroundings::MAX_ANCESTORS;
 
 /// Whether a job is managed by itself.
@@ -157,14 +157,16 @@ impl World {
         }
     }
 
-    /// Whether an owner that is not there may still be seen: its kind is watched, and its name is not another's.
+    /// Whether an owner that is not there may still be seen: its kind is watched, in a version that is served if nobody manages it, and
+    /// its name is not another's.
     fn is_awaited(&self, owner: &OwnerReference, namespace: &str) -> bool {
-        let kind = self.config.watched_kinds().find(|kind| {
-            kind.kind == owner.kind
-                && owner.api_version.split_once('/').is_some_and(|(group, _)| group == kind.group)
-        });
-        let Some(store) = kind.and_then(|kind| self.jobs.get(&kind.id())) else { return false };
-        !store.any(|job| job.is_named(namespace, &owner.name))
+        let is_its = |kind: &&JobKind| kind.is(group_of(&owner.api_version), &owner.kind);
+        let mut kinds = self.config.watched_kinds().filter(is_its);
+        let Some((kind, store)) = kinds.find_map(|kind| Some((kind, self.jobs.get(&kind.id())?))) else {
+            return false;
+        };
+        let may_come = !self.config.only_sees(kind) || !store.is_synced() || store.is_served();
+        may_come && !store.any(|job| job.is_named(namespace, &owner.name))
     }
 
     /// Takes note of whose part a job may be.
@@ -220,12 +222,23 @@ impl World {
         let mut seen = BTreeSet::new();
         while let Some(uid) = above.pop().filter(|uid| seen.insert(uid.clone())) {
             for part in self.parts.get(&uid).into_iter().flatten() {
-                self.dirty.insert(match self.is_pod_owner(part) {
-                    true => Unit::PodOwner(part.clone()),
-                    false => Unit::Job(part.clone()),
-                });
+                self.dirty.insert(self.unit_of_part(part));
                 above.push(part.clone());
             }
+        }
+    }
+
+    /// Whatever has an owner is looked at.
+    pub(super) fn all_parts_dirty(&mut self) {
+        let parts = self.parts.values().flatten().map(|part| self.unit_of_part(part));
+        let parts: Vec<Unit> = parts.collect();
+        self.dirty.extend(parts);
+    }
+
+    fn unit_of_part(&self, part: &Uid) -> Unit {
+        match self.is_pod_owner(part) {
+            true => Unit::PodOwner(part.clone()),
+            false => Unit::Job(part.clone()),
         }
     }
 }

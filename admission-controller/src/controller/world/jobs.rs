@@ -13,8 +13,8 @@ use super::ancestors::{Ancestor, Standing};
 use super::{Unit, World, controller_of};
 use crate::controller::store::{BareJob, Delta, Object, Store, StoredJob};
 use crate::jobs::table::ChildSays;
-use crate::jobs::{self, JobKind, JobObject};
-use crate::pods::prebuilt;
+use crate::jobs::{self, JobKind, JobObject, group_of};
+use crate::pods::{self, prebuilt};
 use crate::reconcile::Job;
 
 impl World {
@@ -30,7 +30,14 @@ impl World {
             }
             other => other.map(|object| StoredJob::bare(kind, object)),
         };
+        let is_there =
+            |world: &Self| world.jobs.get(&kind.id()).map(|one| (one.is_synced(), one.is_served()));
+        let before = is_there(self);
         self.job_seen(kind, None, is_served, |store| store.take(change));
+        // Who waits for an owner of this kind may do so in vain.
+        if is_there(self) != before {
+            self.all_parts_dirty();
+        }
     }
 
     /// Puts what was seen into the store, and takes note of what follows; `before` is what the job said to its parts, `is_served` whether
@@ -75,11 +82,11 @@ impl World {
     /// What a controller made of a job, and says more of its pods.
     fn take_child(&mut self, kind: &JobKind, object: &JobObject) {
         let Some(owner) = controller_of(&object.metadata) else { return };
-        let Some(child) =
-            self.config.kind_of(&owner.api_version, &owner.kind).and_then(|kind| kind.child.as_ref())
-        else {
+        if !self.config.manages_jobs_of(&owner.api_version, &owner.kind) {
             return;
-        };
+        }
+        let parent = self.config.kind_of(&owner.api_version, &owner.kind);
+        let Some(child) = parent.and_then(|kind| kind.child.as_ref()) else { return };
         if (child.group, child.kind) != kind.group_kind() {
             return;
         }
@@ -133,6 +140,9 @@ impl World {
 
     /// Takes the answer to a write of a job.
     pub(in crate::controller) fn take_job_answer(&mut self, kind: &'static JobKind, object: JobObject) {
+        if pods::of_kind(kind.group, kind.kind).is_some() {
+            return self.take_pod_owner_answer(kind, object);
+        }
         let before = self.ancestor(&object.uid().into());
         let job = self.kept(kind, object);
         self.job_seen(kind, before, true, |store| store.upsert(job).into_iter().map(Delta::Upsert).collect());
@@ -197,8 +207,8 @@ impl World {
     /// Whether jobs of the kind that controls a Workload are served: one that is not known may be seen yet.
     pub(in crate::controller) fn serves_owner_of(&self, workload: &Workload) -> bool {
         let served = |owner: &OwnerReference| {
-            let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-            let mut kinds = self.config.kinds().filter(|kind| kind.is(group, &owner.kind));
+            let mut kinds =
+                self.config.kinds().filter(|kind| kind.is(group_of(&owner.api_version), &owner.kind));
             kinds.any(|kind| self.jobs.get(&kind.id()).is_some_and(Store::is_served))
         };
         controller_of(&workload.metadata).is_some_and(served)

@@ -6,6 +6,7 @@ use std::num::NonZeroI64;
 use std::sync::Arc;
 
 use crds::names::kueue;
+use crds::reasons::workload as tokens;
 use crds::view::workload::{Admission, PodSet, PriorityClassRef, Requested, Workload};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
@@ -14,6 +15,7 @@ use quota_engine::{LocalQueueKey, Uid};
 
 use crate::controller::store::Object;
 use crate::input::{self, Texts};
+use crate::jobs::group_of;
 use crate::pods::is_of_group;
 
 /// What Workloads have in common.
@@ -232,6 +234,12 @@ impl Kept {
         states.into_iter().any(|state| state.name == name)
     }
 
+    /// Whether something may run by it.
+    pub(super) fn is_in_use(&self) -> bool {
+        let is_over = |said: &Said| said.words.kind == tokens::FINISHED && said.words.status == "True";
+        self.admission.is_some() && !self.conditions.iter().any(is_over)
+    }
+
     /// Whether it has a condition of this type with this status and reason.
     pub(super) fn says(&self, kind: &str, status: &str, reason: &str) -> bool {
         let mut words = self.conditions.iter().map(|said| &*said.words);
@@ -253,7 +261,7 @@ impl Owner {
 
     /// The API group of its kind.
     pub(super) fn group(&self) -> &str {
-        self.api_version.split_once('/').map_or("", |(group, _)| group)
+        group_of(&self.api_version)
     }
 
     fn reference(&self) -> OwnerReference {

@@ -12,7 +12,7 @@ use super::kept::{Kept, Owner};
 use super::{Unit, World, controller_of};
 use crate::config::Configuration;
 use crate::controller::store::{Delta, Names, Store, StoredJob};
-use crate::jobs::{JobObject, KindId};
+use crate::jobs::{JobKind, JobObject, KindId};
 use crate::pods::{Group, Member, PodOwner, PodsKey, Shape, of_kind};
 
 /// Kind, namespace and name.
@@ -216,7 +216,19 @@ impl World {
     ) {
         let id = owner.kind.id();
         let Some((_, store)) = self.members.owners.get_mut(&id) else { return };
-        for delta in store.take(change) {
+        let deltas = store.take(change);
+        self.pod_owners_seen(id, deltas);
+    }
+
+    /// Takes what was read of an object that is managed through its pods.
+    pub(super) fn take_pod_owner_answer(&mut self, kind: &JobKind, object: JobObject) {
+        let Some((_, store)) = self.members.owners.get_mut(&kind.id()) else { return };
+        let seen = store.upsert(object).map(Delta::Upsert);
+        self.pod_owners_seen(kind.id(), seen.into_iter().collect());
+    }
+
+    fn pod_owners_seen(&mut self, id: KindId, deltas: Vec<Delta<JobObject>>) {
+        for delta in deltas {
             let uid = match delta {
                 Delta::Upsert(uid) => {
                     let store = self.members.owners.get(&id).map(|(_, store)| store);

@@ -167,11 +167,12 @@ fn the_slices_of_a_job_are_known_when_its_kind_is_served_again() {
     assert_eq!(whose(&told), Some("u".into()));
 }
 
-/// Objects one above the other, the lowest first: kind and whether it names a queue; `-` before a kind: not seen.
+/// Objects one above the other, the lowest first: kind and whether it names a queue; `-` before a kind: not seen; `!`: nor served.
 fn chain(config: &Configuration, levels: &[(&str, bool)]) -> Standing {
     let mut told = Told { world: World::new(config), ..told() };
     let kinds: Vec<&JobKind> = config.watched_kinds().collect();
-    let named = |kind: &str| kinds.iter().find(|one| one.kind == kind.trim_start_matches('-')).copied();
+    let named =
+        |kind: &str| kinds.iter().find(|one| one.kind == kind.trim_start_matches(['-', '!'])).copied();
     let mut lowest = None;
     for (level, (name, queued)) in levels.iter().enumerate() {
         let mut object = json!({ "metadata": {
@@ -184,15 +185,18 @@ fn chain(config: &Configuration, levels: &[(&str, bool)]) -> Standing {
             let kind = named(above);
             object["metadata"]["ownerReferences"] = json!([{
                 "apiVersion": kind.map_or("example.com/v1".to_owned(), |kind| kind.api_version()),
-                "kind": above.trim_start_matches('-'),
+                "kind": above.trim_start_matches(['-', '!']),
                 "name": format!("n{}", level + 1), "uid": format!("u{}", level + 1), "controller": true,
             }]);
         }
         let object: JobObject = serde_json::from_value(object).unwrap();
         lowest = lowest.or_else(|| Some(object.metadata.clone()));
-        if let Some(kind) = named(name).filter(|_| !name.starts_with('-')) {
-            told.world.take(&mut told.engine, Seen::Job(kind, Change::Applied(object)));
-        }
+        let Some(kind) = named(name).filter(|_| !name.starts_with('-')) else { continue };
+        let change = match name.starts_with('!') {
+            true => Change::Synced { as_of: None },
+            false => Change::Applied(object),
+        };
+        told.world.take(&mut told.engine, Seen::Job(kind, change));
     }
     told.world.standing(&lowest.unwrap())
 }
@@ -216,6 +220,8 @@ fn the_topmost_owner_that_names_a_queue_counts() {
         // RayJobs are switched off: they count for nothing, and what owns them may.
         (&[("Job", true), ("RayJob", true)], Standing::Own, Standing::Own),
         (&[("Job", true), ("-RayJob", true)], Standing::Unseen, Standing::Unseen),
+        (&[("Job", true), ("!RayJob", true)], Standing::Own, Standing::Own),
+        (&[("Job", true), ("!JobSet", true)], Standing::Unseen, Standing::Unseen),
         (&[("Job", true), ("RayJob", true), ("CronJob", true)], Standing::Own, Standing::Own),
         (&[("Job", true), ("RayJob", false), ("AppWrapper", false)], Standing::Own, Standing::Part),
         (

@@ -8,13 +8,19 @@ use quota_engine::Uid;
 
 use super::kept::{Kept, Owner};
 use super::{Unit, World, controller_of};
+use crate::pods::of_kind;
 use crate::reconcile::Job;
 
 impl World {
-    /// The units in which something may run.
-    pub(in crate::controller) fn units_with_quota(&self) -> BTreeSet<Unit> {
-        let holding = self.workloads.iter().filter(|kept| kept.cluster_queue().is_some());
-        holding.map(|kept| self.unit_of(kept)).collect()
+    /// The units in which something may run: jobs, pods, and the objects that these are made by.
+    pub(in crate::controller) fn units_in_use(&self) -> BTreeSet<Unit> {
+        let makes_pods = |owner: &&Owner| of_kind(owner.group(), &owner.kind).is_some();
+        let mut units = BTreeSet::new();
+        for kept in self.workloads.iter().filter(|kept| kept.is_in_use()) {
+            units.extend(kept.owners().filter(makes_pods).map(|owner| Unit::PodOwner(owner.uid.clone())));
+            units.insert(self.unit_of(kept));
+        }
+        units
     }
 
     /// The Workloads that a job of this namespace controls; where nobody knows of the job, all that name it. First the one that counts:

@@ -70,6 +70,11 @@ impl Workloads {
         self.store.get(uid).map(Kept::view)
     }
 
+    /// Whether there is one of this uid.
+    pub(in crate::controller) fn exists(&self, uid: &Uid) -> bool {
+        self.store.get(uid).is_some()
+    }
+
     /// When it was made, and for whom.
     pub(crate) fn origin(&self, uid: &Uid) -> Option<ObjectMeta> {
         self.store.get(uid).map(Kept::origin)
@@ -113,6 +118,11 @@ impl Workloads {
     pub(super) fn take(&mut self, change: Change<Workload>) -> Vec<Turn> {
         let deltas = match change {
             Change::Applied(view) => {
+                // A list may have told that it is gone, and the watch come to it later.
+                let uid = input::uid(&view.metadata);
+                if self.store.get(&uid).is_none() && self.store.is_buried(&uid) {
+                    return Vec::new();
+                }
                 let kept = Kept::of(view, &mut self.shared);
                 return self
                     .put(kept, |store, kept| !store.take(Change::Applied(kept)).is_empty())
@@ -185,6 +195,17 @@ mod tests {
     fn named(workloads: &Workloads) -> Option<(String, Option<String>)> {
         let kept = workloads.named("team", "w")?;
         Some((kept.uid.to_string(), kept.view().metadata.resource_version))
+    }
+
+    #[test]
+    fn what_a_whole_list_does_not_name_is_gone_whatever_a_late_watch_tells() {
+        let mut all = Workloads::default();
+        all.take(Change::Applied(workload("a", "1")));
+        assert_eq!(all.drop_unnamed(&BTreeSet::new(), 4).len(), 1);
+        assert!(all.take(Change::Applied(workload("a", "2"))).is_empty() && named(&all).is_none());
+        all.take(Change::Applied(workload("b", "5")));
+        assert_eq!(all.drop_unnamed(&BTreeSet::new(), 4).len(), 0, "it came after the list");
+        assert_eq!(named(&all), Some(("b".to_owned(), Some("5".into()))));
     }
 
     #[test]
