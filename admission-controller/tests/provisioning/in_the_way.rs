@@ -71,7 +71,7 @@ async fn a_request_that_cannot_be_made_keeps_no_other_check_from_asking() {
 async fn a_slow_api_server_keeps_no_request_from_being_made() {
     let world = world(json!({ "provisioningClassName": "queued.example.com" })).await;
     let slow = Aim::writes().by("layer1").on(GroupResource::new("", "podtemplates"));
-    world.cluster.faults().add(slow, 1_000_000, u64::MAX, Fault::Latency(Duration::from_millis(700)));
+    world.cluster.faults().add(slow, 1_000_000, u64::MAX, Fault::Latency(Duration::from_millis(1_500)));
     let resources = json!({ "limits": { "nvidia.com/gpu": 1 } });
     let container = json!({ "name": "main", "image": "train", "resources": resources });
     let template = json!({ "spec": { "restartPolicy": "Never", "containers": [container] } });
