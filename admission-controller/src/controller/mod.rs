@@ -538,7 +538,6 @@ impl Controller {
         self.refused.remove(unit);
         self.told.remove(unit);
         self.compared.remove(unit);
-        self.unread.remove(unit);
         self.alarms.remove(unit);
     }
 

@@ -307,8 +307,10 @@ impl Controller {
 
     /// Goes on with the Workloads of a job that is gone, or is not managed any more.
     fn follow_unmanaged(&mut self, unit: &Unit, job: &Uid, workloads: &[Workload]) {
+        // Its owner has not been seen: it may run.
+        let is_unsure = self.world.is_unsure_of(job);
         for workload in workloads {
-            if self.without_job(unit, workload, true) {
+            if !is_unsure && self.without_job(unit, workload, true) {
                 return;
             }
             let is_unseen = self.world.stored_job(job).is_none() && !self.world.has_lost_owner(workload);

@@ -105,6 +105,14 @@ impl StoredJob {
         })
     }
 
+    /// Its namespace.
+    pub(super) fn namespace(&self) -> &str {
+        match self {
+            Self::Whole(job) => job.object.metadata.namespace.as_deref().unwrap_or_default(),
+            Self::Bare(job) => &job.namespace,
+        }
+    }
+
     /// Whether it has this namespace and name.
     pub(super) fn is_named(&self, namespace: &str, name: &str) -> bool {
         match self {
@@ -149,6 +157,7 @@ pub(super) struct Store<V> {
     buried: VecDeque<Uid>,
     synced: bool,
     served: bool,
+    was_served: bool,
 }
 
 /// Which object has a name. One may take the name of another before that is said to be gone.
@@ -204,7 +213,14 @@ pub(super) enum Delta<V> {
 
 impl<V> Default for Store<V> {
     fn default() -> Self {
-        Self { items: HashTable::new(), named: None, buried: VecDeque::new(), synced: false, served: false }
+        Self {
+            items: HashTable::new(),
+            named: None,
+            buried: VecDeque::new(),
+            synced: false,
+            served: false,
+            was_served: false,
+        }
     }
 }
 
@@ -217,6 +233,11 @@ impl<V: Object> Store<V> {
     /// Whether the API server served the kind when it was last asked for all of it.
     pub(super) fn is_served(&self) -> bool {
         self.served
+    }
+
+    /// Whether it has ever served it.
+    pub(super) fn was_served(&self) -> bool {
+        self.was_served
     }
 
     /// The object that a change is about, as it is or was.
@@ -259,8 +280,13 @@ impl<V: Object> Store<V> {
                 Vec::new()
             }
             Change::Applied(object) => {
+                let uid = object.uid();
+                // It could not be read for a while, say.
+                if self.get(&uid).is_none() {
+                    self.buried.retain(|one| *one != uid);
+                }
                 if let Some(named) = &mut self.named {
-                    named.insert(object.uid());
+                    named.insert(uid);
                 }
                 self.put(object).into_iter().map(Delta::Upsert).collect()
             }
@@ -272,6 +298,7 @@ impl<V: Object> Store<V> {
             Change::Synced { as_of } => {
                 self.synced = true;
                 self.served = as_of.is_some();
+                self.was_served |= self.served;
                 let named = self.named.take();
                 let gone = named.map(|named| self.drop_unnamed(&named, as_of));
                 gone.into_iter().flatten().map(Delta::Gone).collect()
@@ -298,11 +325,6 @@ impl<V: Object> Store<V> {
         gone
     }
 
-    /// Whether an object is gone, whatever is still told of it.
-    pub(super) fn is_buried(&self, uid: &Uid) -> bool {
-        self.buried.contains(uid)
-    }
-
     fn bury(&mut self, uid: Uid) {
         if self.buried.len() == MAX_BURIED {
             self.buried.pop_front();
@@ -313,7 +335,7 @@ impl<V: Object> Store<V> {
     /// Takes the object in the answer to a write, unless it is gone by now or a newer version of it is known.
     pub(super) fn upsert(&mut self, object: V) -> Option<Uid> {
         let uid = object.uid();
-        if self.is_buried(&uid) { None } else { self.put(object) }
+        if self.buried.contains(&uid) { None } else { self.put(object) }
     }
 
     fn put(&mut self, object: V) -> Option<Uid> {
@@ -360,15 +382,21 @@ mod tests {
         assert!(store.iter().next().is_none());
     }
 
+    /// (the version of a list that does not name it, if the kind was served; whether it is seen again, as what could be read no more and
+    /// was corrected; whether an answer about it counts)
     #[test]
-    fn the_answer_to_a_write_of_what_was_not_served_for_a_moment_counts() {
-        for (as_of, counts) in [(None, true), (Some(5), false)] {
+    fn the_answer_to_a_write_of_what_is_there_again_counts() {
+        for (as_of, is_back, counts) in
+            [(None, true, true), (None, false, true), (Some(5), true, true), (Some(5), false, false)]
+        {
             let mut store = Store::default();
             store.take(Change::Applied(object("1")));
             store.take(Change::Restarted);
             assert_eq!(store.take(Change::Synced { as_of }).len(), 1, "{as_of:?}");
-            store.take(Change::Applied(object("1")));
-            assert_eq!(store.upsert(object("2")).is_some(), counts, "{as_of:?}");
+            if is_back {
+                store.take(Change::Applied(object("6")));
+            }
+            assert_eq!(store.upsert(object("7")).is_some(), counts, "{as_of:?} {is_back}");
         }
     }
 

@@ -11,7 +11,7 @@ use quota_engine::Uid;
 
 use super::{Unit, World, controller_of};
 use crate::config::Owning;
-use crate::controller::store::{BareJob, StoredJob, asks_to_be_resized};
+use crate::controller::store::{BareJob, Store, StoredJob, asks_to_be_resized};
 use crate::jobs::{JobKind, JobObject, group_of};
 use crate::surroundings::MAX_ANCESTORS;
 
@@ -157,16 +157,18 @@ impl World {
         }
     }
 
-    /// Whether an owner that is not there may still be seen: its kind is watched, in a version that is served if nobody manages it, and
-    /// its name is not another's.
+    /// Whether an owner that is not there may still be seen: its kind is watched, in a version that is or was served if nobody manages
+    /// it, and its name is not another's.
     fn is_awaited(&self, owner: &OwnerReference, namespace: &str) -> bool {
         let is_its = |kind: &&JobKind| kind.is(group_of(&owner.api_version), &owner.kind);
-        let mut kinds = self.config.watched_kinds().filter(is_its);
-        let Some((kind, store)) = kinds.find_map(|kind| Some((kind, self.jobs.get(&kind.id())?))) else {
-            return false;
+        let kinds = self.config.watched_kinds().filter(is_its);
+        let stores: Vec<_> = kinds.filter_map(|kind| Some((kind, self.jobs.get(&kind.id())?))).collect();
+        let may_come = |(kind, store): &(&JobKind, &Store<StoredJob>)| {
+            !self.config.only_sees(kind) || !store.is_synced() || store.was_served()
         };
-        let may_come = !self.config.only_sees(kind) || !store.is_synced() || store.is_served();
-        may_come && !store.any(|job| job.is_named(namespace, &owner.name))
+        let is_another =
+            || stores.iter().any(|(_, store)| store.any(|job| job.is_named(namespace, &owner.name)));
+        stores.iter().any(may_come) && !is_another()
     }
 
     /// Takes note of whose part a job may be.
@@ -228,11 +230,12 @@ impl World {
         }
     }
 
-    /// Whatever has an owner is looked at.
-    pub(super) fn all_parts_dirty(&mut self) {
-        let parts = self.parts.values().flatten().map(|part| self.unit_of_part(part));
-        let parts: Vec<Unit> = parts.collect();
-        self.dirty.extend(parts);
+    /// What has an owner that has not been seen is looked at.
+    pub(super) fn unseen_parts_dirty(&mut self) {
+        let unseen = self.parts.keys().filter(|owner| self.ancestor(owner).is_none());
+        for owner in unseen.cloned().collect::<Vec<_>>() {
+            self.parts_dirty(&owner);
+        }
     }
 
     fn unit_of_part(&self, part: &Uid) -> Unit {

@@ -14,7 +14,7 @@ use super::{Unit, World, controller_of};
 use crate::controller::store::{BareJob, Delta, Object, Store, StoredJob};
 use crate::jobs::table::ChildSays;
 use crate::jobs::{self, JobKind, JobObject, group_of};
-use crate::pods::{self, prebuilt};
+use crate::pods::prebuilt;
 use crate::reconcile::Job;
 
 impl World {
@@ -31,12 +31,12 @@ impl World {
             other => other.map(|object| StoredJob::bare(kind, object)),
         };
         let is_there =
-            |world: &Self| world.jobs.get(&kind.id()).map(|one| (one.is_synced(), one.is_served()));
+            |world: &Self| world.jobs.get(&kind.id()).map(|one| (one.is_synced(), one.was_served()));
         let before = is_there(self);
         self.job_seen(kind, None, is_served, |store| store.take(change));
         // Who waits for an owner of this kind may do so in vain.
-        if is_there(self) != before {
-            self.all_parts_dirty();
+        if self.config.only_sees(kind) && is_there(self) != before {
+            self.unseen_parts_dirty();
         }
     }
 
@@ -140,7 +140,7 @@ impl World {
 
     /// Takes the answer to a write of a job.
     pub(in crate::controller) fn take_job_answer(&mut self, kind: &'static JobKind, object: JobObject) {
-        if pods::of_kind(kind.group, kind.kind).is_some() {
+        if self.has_pod_owners(kind) {
             return self.take_pod_owner_answer(kind, object);
         }
         let before = self.ancestor(&object.uid().into());
@@ -202,6 +202,16 @@ impl World {
     pub(in crate::controller) fn jobs_called(&self, namespace: &str, name: &str) -> Vec<&StoredJob> {
         let all = self.jobs.values().flat_map(Store::iter);
         all.filter(|job| job.is_named(namespace, name)).collect()
+    }
+
+    /// Whether nothing can be said yet of what became of a job that is there.
+    pub(in crate::controller) fn is_unsure_of(&self, uid: &Uid) -> bool {
+        let owner = |job: &StoredJob| match job {
+            StoredJob::Whole(job) => controller_of(&job.object.metadata).cloned(),
+            StoredJob::Bare(job) => job.owner.as_deref().cloned(),
+        };
+        let standing = |job: &StoredJob| self.standing_below(owner(job), job.namespace());
+        self.stored_job(uid).is_some_and(|job| standing(job) == Standing::Unseen)
     }
 
     /// Whether jobs of the kind that controls a Workload are served: one that is not known may be seen yet.

@@ -220,6 +220,11 @@ impl World {
         self.pod_owners_seen(id, deltas);
     }
 
+    /// Whether objects of a kind are managed through their pods.
+    pub(super) fn has_pod_owners(&self, kind: &JobKind) -> bool {
+        self.members.owners.contains_key(&kind.id())
+    }
+
     /// Takes what was read of an object that is managed through its pods.
     pub(super) fn take_pod_owner_answer(&mut self, kind: &JobKind, object: JobObject) {
         let Some((_, store)) = self.members.owners.get_mut(&kind.id()) else { return };

@@ -22,6 +22,8 @@ pub(crate) struct Workloads {
     /// By namespace. These sets are for looking up: nobody goes through them.
     by_name: BTreeMap<Arc<str>, HashSet<ByName, FixedState>>,
     shared: Shared,
+    /// What the last whole list did not name, and the list's resourceVersion.
+    ghosts: (u64, BTreeSet<Uid>),
 }
 
 /// What a change did to a Workload.
@@ -118,9 +120,7 @@ impl Workloads {
     pub(super) fn take(&mut self, change: Change<Workload>) -> Vec<Turn> {
         let deltas = match change {
             Change::Applied(view) => {
-                // A list may have told that it is gone, and the watch come to it later.
-                let uid = input::uid(&view.metadata);
-                if self.store.get(&uid).is_none() && self.store.is_buried(&uid) {
+                if self.is_ghost(&view.metadata) {
                     return Vec::new();
                 }
                 let kept = Kept::of(view, &mut self.shared);
@@ -141,7 +141,14 @@ impl Workloads {
     /// Drops those that a whole list of this resourceVersion has not named.
     pub(super) fn drop_unnamed(&mut self, named: &BTreeSet<Uid>, as_of: u64) -> Vec<Turn> {
         let gone = self.store.drop_unnamed(named, Some(as_of));
+        self.ghosts = (as_of, gone.iter().map(|kept| kept.uid.clone()).collect());
         self.gone(gone.into_iter())
+    }
+
+    /// Whether a list has told that it is gone, and the watch comes only now to what it was before.
+    fn is_ghost(&self, metadata: &ObjectMeta) -> bool {
+        let (as_of, uids) = &self.ghosts;
+        input::version(metadata) <= *as_of && uids.contains(&input::uid(metadata))
     }
 
     fn gone(&mut self, gone: impl Iterator<Item = Arc<Kept>>) -> Vec<Turn> {
@@ -203,6 +210,8 @@ mod tests {
         all.take(Change::Applied(workload("a", "1")));
         assert_eq!(all.drop_unnamed(&BTreeSet::new(), 4).len(), 1);
         assert!(all.take(Change::Applied(workload("a", "2"))).is_empty() && named(&all).is_none());
+        assert_eq!(all.take(Change::Applied(workload("a", "5"))).len(), 1, "it could not be read meanwhile");
+        all.take(Change::Deleted(workload("a", "6")));
         all.take(Change::Applied(workload("b", "5")));
         assert_eq!(all.drop_unnamed(&BTreeSet::new(), 4).len(), 0, "it came after the list");
         assert_eq!(named(&all), Some(("b".to_owned(), Some("5".into()))));
