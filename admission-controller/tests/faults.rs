@@ -9,6 +9,7 @@ use std::time::Duration;
 use admission_controller::names::workload_name;
 use cluster_sim::faults::{Aim, Fault, WatchFault};
 use cluster_sim::{GroupResource, Verb};
+use kit::Tasks;
 use serde_json::{Value, json};
 use support::{World, owned_by, pytorch};
 
@@ -396,13 +397,25 @@ async fn the_second_replica_is_warm_and_takes_over() {
     assert!(world.is("after", "Admitted") && !world.is_suspended("after"));
 }
 
-/// A replica that stands by, whoever led is gone, and a PyTorchJob that waits since before, or has come since.
-async fn without_a_leader(waits: bool) -> World {
+/// A queue without quota, a replica that leads, and one that stands by, `two`.
+async fn two_replicas() -> (World, Tasks) {
     let world = World::new(false).await;
     world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
     let first = world.start("one");
     world.settle().await;
     world.start("two");
+    (world, first)
+}
+
+/// From now on the second replica's watch of these objects tells nothing for long.
+fn blind(world: &World, group: &str, resource: &str) {
+    let late = Aim::default().by("two").on(GroupResource::new(group, resource));
+    world.cluster.faults().add_watch(late, 1_000_000, u64::MAX, WatchFault::Delay(Duration::from_secs(200)));
+}
+
+/// A replica that stands by, whoever led is gone, and a PyTorchJob that waits since before, or has come since.
+async fn without_a_leader(waits: bool) -> World {
+    let (world, first) = two_replicas().await;
     if waits {
         world.pytorch("whole", "a", 1).await;
     }
@@ -454,16 +467,11 @@ async fn what_is_nobodys_part_any_more_gets_a_workload_from_the_next_leader() {
 /// Its watch does not tell yet that the former Workload of the job is gone; its list does.
 #[tokio::test(start_paused = true)]
 async fn the_next_leader_deletes_no_workload_as_a_copy_of_one_that_is_gone() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
-    let first = world.start("one");
-    world.settle().await;
-    world.start("two");
+    let (world, first) = two_replicas().await;
     world.pytorch("job", "a", 1).await;
     world.settle().await;
+    blind(&world, "kueue.x-k8s.io", "workloads");
     let workloads = GroupResource::new("kueue.x-k8s.io", "workloads");
-    let late = Aim::default().by("two").on(workloads.clone());
-    world.cluster.faults().add_watch(late, 1_000_000, u64::MAX, WatchFault::Delay(Duration::from_secs(200)));
     let uid = || world.workload("job").unwrap()["metadata"]["uid"].clone();
     let (former, name) = (uid(), world.workload_name("job"));
     world.cluster.store("user").delete(&workloads, "team", &name, Default::default()).await.unwrap();
@@ -479,16 +487,11 @@ async fn the_next_leader_deletes_no_workload_as_a_copy_of_one_that_is_gone() {
 /// What its watch tells of jobs may be from before they were started; of others it may not tell at all.
 #[tokio::test(start_paused = true)]
 async fn the_next_leader_gives_no_quota_back_while_pods_run_that_it_has_not_seen() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
-    let first = world.start("one");
-    world.settle().await;
-    world.start("two");
+    let (world, first) = two_replicas().await;
     world.pytorch("evicted", "a", 1).await;
     world.pytorch("deleted", "a", 1).await;
     world.settle().await;
-    let late = Aim::default().by("two").on(GroupResource::new("kubeflow.org", "pytorchjobs"));
-    world.cluster.faults().add_watch(late, 1_000_000, u64::MAX, WatchFault::Delay(Duration::from_secs(200)));
+    blind(&world, "kubeflow.org", "pytorchjobs");
     world.pytorch("unseen", "a", 1).await;
     let give = |queue: &mut Value| {
         queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(3);
