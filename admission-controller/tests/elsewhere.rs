@@ -18,19 +18,24 @@ fn template(gpus: i64) -> Value {
     }] } })
 }
 
+/// Starts a replica that manages these kinds and no others, and makes a queue.
+async fn manage(world: &World, frameworks: &str) {
+    let text = format!("integrations: {{ frameworks: {frameworks} }}");
+    let file = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
+    world.install_webhooks(&file).await;
+    world.start_with("layer1", Config { file, ..Config::default() });
+    world.settle().await;
+    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+}
+
 /// Its JobSet says what its pods are, and is watched for it where JobSets are not managed.
 #[tokio::test(start_paused = true)]
 async fn a_train_job_is_described_by_its_job_set_and_started_by_a_patch() {
     for frameworks in
         ["[trainer.kubeflow.org/trainjob, jobset.x-k8s.io/jobset]", "[trainer.kubeflow.org/trainjob]"]
     {
-        let text = format!("integrations: {{ frameworks: {frameworks} }}");
-        let file = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
         let world = World::new(false).await;
-        world.install_webhooks(&file).await;
-        world.start_with("layer1", Config { file, ..Config::default() });
-        world.settle().await;
-        world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+        manage(&world, frameworks).await;
         tuned(&world).await;
         // One that nobody made for a TrainJob is none of its business where JobSets are not managed.
         let labels = json!({ "kueue.x-k8s.io/queue-name": "a" });
@@ -80,13 +85,8 @@ async fn tuned(world: &World) {
 /// JobSets are switched off, and what owns them counts all the same.
 #[tokio::test(start_paused = true)]
 async fn a_job_of_a_job_set_of_a_train_job_is_part_of_that() {
-    let text = "integrations: { frameworks: [trainer.kubeflow.org/trainjob, batch/job] }";
-    let file = Configuration::parse(Path::new("config.yaml"), text).unwrap();
     let world = World::new(false).await;
-    world.install_webhooks(&file).await;
-    world.start_with("layer1", Config { file, ..Config::default() });
-    world.settle().await;
-    world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+    manage(&world, "[trainer.kubeflow.org/trainjob, batch/job]").await;
     tuned(&world).await;
     let labels = json!({ "kueue.x-k8s.io/queue-name": "a" });
     let free =
@@ -110,15 +110,11 @@ async fn a_job_of_a_job_set_of_a_train_job_is_part_of_that() {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_switched_off_and_cannot_be_listed_is_in_nobodys_way() {
     for (code, is_own) in [(404, true), (500, false)] {
-        let file = Configuration::parse(Path::new("f"), "integrations: { frameworks: [batch/job] }").unwrap();
         let world = World::new(false).await;
-        world.install_webhooks(&file).await;
         let lists = Aim { verbs: vec![Verb::List], ..Aim::default() };
         let lists = lists.by("layer1").on(GroupResource::new("ray.io", "rayjobs"));
         world.cluster.faults().add(lists, 1_000_000, u64::MAX, Fault::ServerError(code));
-        world.start_with("layer1", Config { file, ..Config::default() });
-        world.settle().await;
-        world.queue("a", "", json!({ "nominalQuota": 8 }), json!({})).await;
+        manage(&world, "[batch/job]").await;
         let owner = json!({ "metadata": { "name": "ray", "namespace": "team" }, "spec": {} });
         let owner = world.create("ray.io", "rayjobs", owner).await;
         for (name, owners) in [("free", json!([])), ("owned", owned_by(owner.value()))] {
