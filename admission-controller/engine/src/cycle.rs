@@ -172,22 +172,26 @@ impl Engine {
         for second in seconds {
             pass.progress |= self.process_second(second, &mut kept, now_ms);
         }
+        let mut shut_out = Vec::new();
         let mut turns = self.turns(entries);
         while let Some(Entry { head, found }) = turns.next(&mut self.tree, &self.departed) {
+            let some_was_kept = !kept.is_empty();
             match self.process(&head, found, &mut kept, now_ms) {
                 Done::Something => pass.progress = true,
                 Done::Round => {
                     self.stir_again(&head);
                     pass.rounds = true;
+                    shut_out.extend(some_was_kept.then_some(head.queue));
                 }
                 Done::Nothing => {}
                 Done::Outrun => {
                     self.stir_again(&head);
+                    shut_out.push(head.queue);
                     pass.outrun.push(head);
                 }
             }
         }
-        (pass.kept, pass.held_back) = self.end(kept, &pass.outrun);
+        (pass.kept, pass.held_back) = self.end(kept, &shut_out);
         for queue in std::mem::take(&mut self.freed) {
             self.reactivate_tree(queue);
         }

@@ -19,7 +19,7 @@ pub(crate) type Charge = (NodeId, Usage, Places);
 #[derive(Default)]
 pub(crate) struct Kept {
     pub(crate) charges: Vec<Charge>,
-    /// Somebody for whom something is kept has no part in the next cycle.
+    /// Somebody for whom something is kept has no part in the next cycle, or another one.
     pub(crate) passes: bool,
     /// Heads that were put aside because of what is kept.
     pub(crate) held_back: Vec<(NodeId, Order)>,
@@ -40,13 +40,13 @@ impl Kept {
 impl Engine {
     /// Ends what was kept for the length of a cycle, and returns it; and who found nothing on that account and may find something
     /// in the next: those who had something kept for them may not be looked at then, while these would wait for a change that
-    /// never comes. Heads that were `outrun` go on with other flavors, and for them it is as if room had come back.
-    pub(crate) fn end(&mut self, kept: Kept, outrun: &[Head]) -> (Vec<Charge>, Vec<(NodeId, Order)>) {
+    /// never comes. The heads of the queues that were `shut_out` go on with other flavors, and for them it is as if room had come back.
+    pub(crate) fn end(&mut self, kept: Kept, shut_out: &[NodeId]) -> (Vec<Charge>, Vec<(NodeId, Order)>) {
         self.charge_kept(&kept.charges, -1);
         if !kept.passes {
             return (kept.charges, Vec::new());
         }
-        outrun.iter().for_each(|head| self.queues[head.queue].wakes += 1);
+        shut_out.iter().for_each(|queue| self.queues[*queue].wakes += 1);
         (kept.charges, kept.held_back)
     }
 

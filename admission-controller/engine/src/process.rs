@@ -455,12 +455,13 @@ impl Engine {
         }
         let done = self.put_aside(head, PendingReason::NoFit(no_fit.obstacles.into()), held_back);
         let phase = self.workloads.get(head.who()).map(|record| &record.phase);
-        if matches!(phase, Some(Phase::Parked(_))) {
-            if held_back {
-                kept.held_back.push((head.queue, head.order.clone()));
-            } else {
-                kept.passes |= keeps;
-            }
+        let is_parked = matches!(phase, Some(Phase::Parked(_)));
+        // Of what it has a right to with these flavors nothing may be kept for it with those that are left.
+        let goes_on = matches!(done, Done::Round) && self.rounds <= ROUNDS;
+        if is_parked && held_back {
+            kept.held_back.push((head.queue, head.order.clone()));
+        } else if is_parked || goes_on {
+            kept.passes |= keeps;
         }
         done
     }

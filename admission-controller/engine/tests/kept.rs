@@ -194,3 +194,60 @@ fn who_is_outrun_by_a_head_that_goes_on_to_its_other_flavor_gets_the_first() {
         assert!(world.is_admitted("all"), "{head_stands_between}: {:?}", world.reason("all"));
     }
 }
+
+/// Found by the fuzzer (seed 15784). With its master in the first flavor the pods of the other set could have `shared`, of which
+/// nobody may be displaced; with its master there as well they ask for more than there is.
+#[test]
+fn who_is_outrun_by_a_head_that_goes_on_and_wants_it_no_more_gets_it() {
+    let flavors = ["own", "shared", "rest"];
+    let quotas = |of: &[(&str, i64)]| {
+        gpus(&of.iter().map(|(name, nominal)| (*name, quota(*nominal, None, None))).collect::<Vec<_>>())
+    };
+    let mut wide = cluster_queue("wide", Some("pool"), quotas(&[("own", 2), ("shared", 1)]));
+    wide.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+    wide.preemption.borrow_within_cohort = BorrowWithinCohort::LowerPriority { threshold: None };
+    let poor = cluster_queue("poor", Some("pool"), quotas(&[("shared", 3), ("rest", 0)]));
+    let queues = [wide, poor].map(Event::ClusterQueue);
+    let locals = ["wide", "poor"].map(|name| Event::LocalQueue(local_queue(name)));
+    let flavors = flavors.map(|name| Event::Flavor(flavor(name)));
+    let mut world = World::new(flavors.into_iter().chain(queues).chain(locals));
+    world.put(workload("above", "poor", 3, 100));
+    world.settle();
+    let mut job = workload("job", "wide", 1, 10);
+    let workers = PodSet { name: "worker".into(), count: 4, ..pod_set(&mut job).clone() };
+    add_pod_set(&mut job, workers);
+    world.put(job);
+    world.put(Workload { queued_at_ms: 1, ..workload("crowd", "poor", 1, 10) });
+    world.settle();
+    assert!(world.is_admitted("crowd"), "{:?}", world.reason("crowd"));
+    assert_eq!(world.reason("job").token(), "ExceedsMaxQuota");
+}
+
+/// Found by the fuzzer (seed 17097). Its places were kept for a head of another queue, which is put aside after that; it went on to a
+/// flavor without places.
+#[test]
+fn who_finds_no_places_beside_what_is_kept_gets_them_when_that_ends() {
+    let of = |flavors: &[&str]| {
+        gpus(&flavors.iter().map(|name| (*name, quota(4, None, None))).collect::<Vec<_>>())
+    };
+    let mut keeper = cluster_queue("keeper", Some("pool"), of(&["placed"]));
+    keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+    let seeker = cluster_queue("seeker", Some("pool"), of(&["placed", "bare"]));
+    let other = cluster_queue("other", Some("pool"), of(&["placed"]));
+    let locals = ["keeper", "seeker", "other"].map(|name| Event::LocalQueue(local_queue(name)));
+    let placed = Flavor { topology: Some("hosts".into()), ..flavor("placed") };
+    let mut world = World::new(
+        [Event::Topology("hosts".into(), vec![HOSTNAME.to_owned()]), Event::Flavor(placed)]
+            .into_iter()
+            .chain([Event::Flavor(flavor("bare")), labelled("host", &[("gpu-type", "placed")])])
+            .chain([keeper, seeker, other].map(Event::ClusterQueue))
+            .chain(locals),
+    );
+    world.put(job("above", "other", [pods("main", 1, 1, on_one_host())]));
+    world.settle();
+    world.put(Workload { priority: 1, ..job("head", "keeper", [pods("main", 4, 1, on_one_host())]) });
+    world.put(job("seeker", "seeker", [pods("main", 3, 1, on_one_host())]));
+    world.settle();
+    assert!(world.is_admitted("seeker"), "{:?}", world.reason("seeker"));
+    assert_eq!(world.reason("head").token(), "WaitingForQuota");
+}

@@ -346,6 +346,9 @@ impl Engine {
             }
             _ => (false, None),
         };
+        // One that has ended meanwhile, be it well, is deleted all the same: it counts for nothing that comes after it.
+        let gang = info.gang.as_ref().and_then(|id| self.gangs.get(id));
+        let is_undone = !info.deleting && gang.is_some_and(|gang| gang.undoing.contains(&info.uid));
         self.detach(&info.uid);
         if newly_rejected && let (Some(gang), Some(node)) = (&info.gang, &info.node) {
             let problem = info.rejection.clone().unwrap_or_default();
@@ -356,7 +359,11 @@ impl Engine {
             Some(node) if assumed => Spot::Assumed(node),
             Some(node) => Spot::Bound(node),
         };
+        let (uid, gang) = (info.uid.clone(), info.gang.clone());
         self.attach(info, spot, devices);
+        if is_undone && let Some(gang) = gang.and_then(|id| self.gangs.get_mut(&id)) {
+            gang.undoing.insert(uid);
+        }
     }
 
     /// Enters a pod that is not there.
@@ -372,9 +379,6 @@ impl Engine {
         if let Some(id) = info.gang.clone() {
             let gang = self.gangs.entry(id.clone()).or_default();
             gang.members.insert(uid.clone());
-            if info.deleting || info.phase != PodPhase::Active {
-                gang.undoing.remove(&uid);
-            }
             self.touch(&id);
         }
         self.pods.insert(uid.clone(), Pod { info, shape, spot: Spot::Nowhere, load });

@@ -161,6 +161,34 @@ fn a_gang_below_its_minimum_is_repaired_or_undone() {
     engine.verify().unwrap();
 }
 
+/// Found by the fuzzer (seed 16121): members whose deletion was decided while the watch was silent had succeeded long before, and
+/// one pod of those after them was to complete the minimum with them.
+#[test]
+fn who_is_being_deleted_does_not_count_for_those_after_it() {
+    let mut engine = engine([node("a", 4)]);
+    add_gang(&mut engine, "g", 2, workers("g", 2, 1));
+    let first = engine.decide(0);
+    confirm(&mut engine, 0, &first);
+    engine.apply(10, Event::GangApplied(gang("g", 3)));
+    engine.decide(10);
+    let undone = engine.decide(60_010);
+    assert!(undone.iter().any(|decision| matches!(decision, Decision::Undo(_))), "{undone:#?}");
+    let members = ["uid-g-worker-0", "uid-g-worker-1"].map(PodUid::new);
+    for uid in &members {
+        let done = PodInfo { phase: PodPhase::Succeeded, ..engine.pod(uid).unwrap().clone() };
+        engine.apply(60_011, Event::PodApplied(Box::new(done)));
+    }
+    for name in ["g-worker-2", "g-worker-3", "g-worker-4"] {
+        engine.apply(60_011, Event::PodApplied(Box::new(pod(name, "g", 1))));
+    }
+    assert!(placed(&engine.decide(60_011)).is_empty(), "before it is known what is left");
+    for uid in members {
+        engine.apply(60_012, Event::PodDeleted(uid));
+    }
+    assert_eq!(placed(&engine.decide(60_012)).len(), 3);
+    engine.verify().unwrap();
+}
+
 #[test]
 fn a_refused_bind_is_placed_again_elsewhere_after_a_pause() {
     let mut engine = engine([node("a", 1), node("b", 1)]);

@@ -18,9 +18,6 @@ use crate::fuzz::world::{
     CHECKS, FLAVORS, LOCAL_QUEUES, TOPOLOGIES, WORKLOADS, World, at, holds, items, key, text, uid,
 };
 
-/// Whoever waits for a time that comes this soon is not blamed.
-const SOON: i64 = 60_000;
-
 /// Nothing waits that would fit.
 pub(super) fn what_fits_is_admitted(world: &World, _: &Activity) -> Result<(), String> {
     let tree = Tree::now(world);
@@ -40,9 +37,9 @@ pub(super) fn what_fits_is_admitted(world: &World, _: &Activity) -> Result<(), S
 fn is_open(world: &World, tree: &Tree, queue: &Value, workload: &Value) -> bool {
     let local =
         world.get(LOCAL_QUEUES, text(workload, "/metadata/namespace"), text(workload, "/spec/queueName"));
-    let due = text(workload, "/status/requeueState/requeueAt").parse::<jiff::Timestamp>();
-    let waits_for_its_time = due.is_ok_and(|due| due.as_millisecond() + SOON > world.now);
-    halt(world, tree, queue).is_none() && local.is_some_and(|local| runs(local)) && !waits_for_its_time
+    halt(world, tree, queue).is_none()
+        && local.is_some_and(|local| runs(local))
+        && !liveness::is_put_off(world, workload)
 }
 
 fn runs(queue: &Value) -> bool {

@@ -146,6 +146,15 @@ pub(super) fn pending(world: &World) -> impl Iterator<Item = &Value> {
     })
 }
 
+/// Whoever waits for a time that comes this soon is not blamed.
+const SOON: i64 = 60_000;
+
+/// Whether it waits for its time, which may be far off where whoever put it off had a clock that was ahead.
+pub(super) fn is_put_off(world: &World, workload: &Value) -> bool {
+    let due = text(workload, "/status/requeueState/requeueAt").parse::<jiff::Timestamp>();
+    due.is_ok_and(|due| due.as_millisecond() + SOON > world.now)
+}
+
 pub(super) fn queue_of<'a>(world: &'a World, workload: &Value) -> Option<&'a Value> {
     let local =
         world.get(LOCAL_QUEUES, text(workload, "/metadata/namespace"), text(workload, "/spec/queueName"))?;
@@ -183,7 +192,8 @@ fn what_may_preempt_is_admitted(world: &World, _: &Activity) -> Result<(), Strin
         );
         let open = matches!(text(queue, "/spec/stopPolicy"), "" | "None");
         // Who is first in a StrictFIFO queue is another rule's matter.
-        if !preempts || !open || text(queue, "/spec/queueingStrategy") == "StrictFIFO" {
+        let may_wait = text(queue, "/spec/queueingStrategy") == "StrictFIFO" || is_put_off(world, workload);
+        if !preempts || !open || may_wait {
             continue;
         }
         let lower: Vec<&Value> = world
@@ -594,6 +604,26 @@ mod tests {
         let conditions = json!([{ "type": "QuotaReserved", "status": "True" }]);
         workload["status"] = json!({ "admission": admission, "conditions": conditions });
         workload
+    }
+
+    /// Seed 14408: the clock of whoever put it off was an hour ahead.
+    #[test]
+    fn who_is_put_off_need_not_preempt() {
+        for (until, is_blamed) in
+            [(None, true), (Some("1970-01-01T00:30:00Z"), true), (Some("1970-01-01T00:58:48Z"), false)]
+        {
+            let [(kind, mut mine), local] = queue("mine", 4, None, "BestEffortFIFO");
+            mine["spec"]["preemption"] = json!({ "withinClusterQueue": "LowerPriority" });
+            let mut high = waits("high", "mine", 4);
+            high["spec"]["priority"] = json!(10);
+            high["status"] = json!({ "requeueState": { "count": 1, "requeueAt": until } });
+            let flavor = (FLAVORS, json!({ "metadata": { "name": "gpu" } }));
+            let low = (WORKLOADS, runs("low", "mine", 4));
+            let mut world = World::holding([flavor, (kind, mine), local, low, (WORKLOADS, high)]);
+            world.now = 1_900_000;
+            let judged = what_may_preempt_is_admitted(&world, &Activity::default());
+            assert_eq!(judged.is_err(), is_blamed, "{until:?}: {judged:?}");
+        }
     }
 
     /// Of 28 GPUs 22 are used, 1 of what is left is the strict queue's.
