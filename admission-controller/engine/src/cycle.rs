@@ -49,6 +49,8 @@ struct Pass {
     heads: usize,
     /// Whether the next cycle sees something new.
     progress: bool,
+    /// Whether of this something is more than a head that was put aside on account of what is kept, and may be back in the next.
+    settles: bool,
     /// Whether a head has flavors left to try.
     rounds: bool,
     /// Heads that others of this cycle were faster than. They keep their place.
@@ -89,12 +91,13 @@ impl Engine {
         self.keep_promises(now_ms);
         let mut looked_at = 0;
         if !self.cut_short {
-            self.rounds = 0;
+            (self.rounds, self.detours) = (0, 0);
         }
         self.cut_short = loop {
             let pass = self.pass(now_ms);
             looked_at += pass.heads;
             self.rounds = if pass.progress { 0 } else { self.rounds + 1 };
+            self.detours = if pass.settles { 0 } else { self.detours + 1 };
             for (queue, order) in pass.held_back {
                 self.look_again(queue, &order);
             }
@@ -164,7 +167,7 @@ impl Engine {
             match self.nominate(head) {
                 Some(entry) => entries.push(entry),
                 // The next of its queue has a turn.
-                None => pass.progress = true,
+                None => (pass.progress, pass.settles) = (true, true),
             }
         }
         // Who has quota already comes first.
@@ -172,12 +175,16 @@ impl Engine {
         for second in seconds {
             pass.progress |= self.process_second(second, &mut kept, now_ms);
         }
+        pass.settles |= pass.progress;
         let mut shut_out = Vec::new();
         let mut turns = self.turns(entries);
         while let Some(Entry { head, found }) = turns.next(&mut self.tree, &self.departed) {
-            let some_was_kept = !kept.is_empty();
+            let (some_was_kept, held_back) = (!kept.is_empty(), kept.held_back.len());
             match self.process(&head, found, &mut kept, now_ms) {
-                Done::Something => pass.progress = true,
+                Done::Something => {
+                    pass.progress = true;
+                    pass.settles |= kept.held_back.len() == held_back;
+                }
                 Done::Round => {
                     self.stir_again(&head);
                     pass.rounds = true;

@@ -101,6 +101,8 @@ pub struct Engine {
     pub(crate) cycle_number: u64,
     /// How many of the last ones showed nothing but further flavors.
     pub(crate) rounds: usize,
+    /// The same without regard to heads that were put aside only for a cycle.
+    pub(crate) detours: usize,
     pub(crate) planted: Planted,
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum Done {
 }
 
 /// Heads that go round their flavors out of step could do so for ever. So many cycles in a row may show nothing but further flavors:
-/// then who is known to be blocked stays where it is.
+/// then who is known to be blocked stays where it is, and nobody looks again at flavors for the sake of those who go on.
 const ROUNDS: usize = 32;
 
 /// What was counted in cycles, by ClusterQueue: Kueue's metrics of these names.
@@ -457,7 +457,7 @@ impl Engine {
         let phase = self.workloads.get(head.who()).map(|record| &record.phase);
         let is_parked = matches!(phase, Some(Phase::Parked(_)));
         // Of what it has a right to with these flavors nothing may be kept for it with those that are left.
-        let goes_on = matches!(done, Done::Round) && self.rounds <= ROUNDS;
+        let goes_on = matches!(done, Done::Round) && self.detours <= ROUNDS;
         if is_parked && held_back {
             kept.held_back.push((head.queue, head.order.clone()));
         } else if is_parked || goes_on {
