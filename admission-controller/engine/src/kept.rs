@@ -19,7 +19,7 @@ pub(crate) type Charge = (NodeId, Usage, Places);
 #[derive(Default)]
 pub(crate) struct Kept {
     pub(crate) charges: Vec<Charge>,
-    /// Somebody for whom something is kept has no part in the next cycle, or another one.
+    /// Somebody for whom something is kept has no part in the next cycle, or may have something else kept for it then.
     pub(crate) passes: bool,
     /// Heads that were put aside because of what is kept.
     pub(crate) held_back: Vec<(NodeId, Order)>,

@@ -19,6 +19,11 @@ fn queue(name: &str, quota: Quota, preemption: Preemption) -> [Event; 2] {
     [Event::ClusterQueue(queue), Event::LocalQueue(local_queue(name))]
 }
 
+/// So much of each flavor, without limits.
+fn of(flavors: &[(&str, i64)]) -> Vec<ResourceGroup> {
+    gpus(&flavors.iter().map(|(name, nominal)| (*name, quota(*nominal, None, None))).collect::<Vec<_>>())
+}
+
 /// The queue may use 8, and who leaves it uses as many until it has left: nothing of what others left free is its own.
 #[test]
 fn no_more_is_kept_than_the_queue_may_use_beside_those_who_leave_it() {
@@ -52,11 +57,6 @@ fn no_more_is_kept_than_the_queue_may_use_beside_those_who_leave_it() {
 /// a strict queue. Looking for victims instead shows the first flavor again, which must not begin everything anew.
 #[test]
 fn who_looks_for_victims_instead_goes_round_its_flavors_once() {
-    let of = |flavors: &[(&str, i64)]| {
-        let quotas: Vec<_> =
-            flavors.iter().map(|(name, nominal)| (*name, quota(*nominal, None, None))).collect();
-        gpus(&quotas)
-    };
     let mut keeper = cluster_queue("keeper", Some("pool"), of(&[("second", 12)]));
     keeper.strategy = QueueingStrategy::StrictFifo;
     keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
@@ -86,10 +86,6 @@ fn who_looks_for_victims_instead_goes_round_its_flavors_once() {
 /// another queue, so it is looked for once more within the cycle: which is no new beginning.
 #[test]
 fn who_looks_for_places_once_more_goes_round_its_flavors_once() {
-    let of = |quotas: &[(&str, i64)]| {
-        let quotas: Vec<_> = quotas.iter().map(|(name, of)| (*name, quota(*of, None, None))).collect();
-        gpus(&quotas)
-    };
     let hosts = |name: &str| Flavor { topology: Some("hosts".into()), ..flavor(name) };
     let mut keeper = cluster_queue("keeper", Some("pool"), of(&[("second", 4)]));
     keeper.strategy = QueueingStrategy::StrictFifo;
@@ -200,13 +196,10 @@ fn who_is_outrun_by_a_head_that_goes_on_to_its_other_flavor_gets_the_first() {
 #[test]
 fn who_is_outrun_by_a_head_that_goes_on_and_wants_it_no_more_gets_it() {
     let flavors = ["own", "shared", "rest"];
-    let quotas = |of: &[(&str, i64)]| {
-        gpus(&of.iter().map(|(name, nominal)| (*name, quota(*nominal, None, None))).collect::<Vec<_>>())
-    };
-    let mut wide = cluster_queue("wide", Some("pool"), quotas(&[("own", 2), ("shared", 1)]));
+    let mut wide = cluster_queue("wide", Some("pool"), of(&[("own", 2), ("shared", 1)]));
     wide.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
     wide.preemption.borrow_within_cohort = BorrowWithinCohort::LowerPriority { threshold: None };
-    let poor = cluster_queue("poor", Some("pool"), quotas(&[("shared", 3), ("rest", 0)]));
+    let poor = cluster_queue("poor", Some("pool"), of(&[("shared", 3), ("rest", 0)]));
     let queues = [wide, poor].map(Event::ClusterQueue);
     let locals = ["wide", "poor"].map(|name| Event::LocalQueue(local_queue(name)));
     let flavors = flavors.map(|name| Event::Flavor(flavor(name)));
@@ -227,13 +220,10 @@ fn who_is_outrun_by_a_head_that_goes_on_and_wants_it_no_more_gets_it() {
 /// flavor without places.
 #[test]
 fn who_finds_no_places_beside_what_is_kept_gets_them_when_that_ends() {
-    let of = |flavors: &[&str]| {
-        gpus(&flavors.iter().map(|name| (*name, quota(4, None, None))).collect::<Vec<_>>())
-    };
-    let mut keeper = cluster_queue("keeper", Some("pool"), of(&["placed"]));
+    let mut keeper = cluster_queue("keeper", Some("pool"), of(&[("placed", 4)]));
     keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
-    let seeker = cluster_queue("seeker", Some("pool"), of(&["placed", "bare"]));
-    let other = cluster_queue("other", Some("pool"), of(&["placed"]));
+    let seeker = cluster_queue("seeker", Some("pool"), of(&[("placed", 4), ("bare", 4)]));
+    let other = cluster_queue("other", Some("pool"), of(&[("placed", 4)]));
     let locals = ["keeper", "seeker", "other"].map(|name| Event::LocalQueue(local_queue(name)));
     let placed = Flavor { topology: Some("hosts".into()), ..flavor("placed") };
     let mut world = World::new(
