@@ -13,7 +13,7 @@ use crate::fair::{Entrant, Turns};
 use crate::input::ReclaimWithinCohort;
 use crate::kept::{Charge, Kept};
 use crate::line::Order;
-use crate::process::Done;
+use crate::process::{Done, ROUNDS};
 use crate::queue::Queue;
 use crate::reason::PendingReason;
 use crate::record::Phase;
@@ -47,18 +47,14 @@ struct Entry {
 struct Pass {
     /// How many heads were looked at.
     heads: usize,
-    /// Whether the next cycle sees something new.
+    /// Whether anything is settled, so that the next cycle sees something new.
     progress: bool,
-    /// Whether of this something is more than a head that was put aside on account of what is kept, and may be back in the next.
-    settles: bool,
-    /// Whether a head has flavors left to try.
-    rounds: bool,
+    /// Whether it does although nothing is: a head has flavors left to try, or was only put aside for this cycle.
+    goes_on: bool,
     /// Heads that others of this cycle were faster than. They keep their place.
     outrun: Vec<Head>,
     /// What was kept until the cycle ended for heads that found nothing.
     kept: Vec<Charge>,
-    /// Heads that were put aside, and may find something in the next cycle.
-    held_back: Vec<(NodeId, Order)>,
 }
 
 impl Engine {
@@ -91,18 +87,14 @@ impl Engine {
         self.keep_promises(now_ms);
         let mut looked_at = 0;
         if !self.cut_short {
-            (self.rounds, self.detours) = (0, 0);
+            self.rounds = 0;
         }
         self.cut_short = loop {
             let pass = self.pass(now_ms);
             looked_at += pass.heads;
             self.rounds = if pass.progress { 0 } else { self.rounds + 1 };
-            self.detours = if pass.settles { 0 } else { self.detours + 1 };
-            for (queue, order) in pass.held_back {
-                self.look_again(queue, &order);
-            }
             let news = pass.progress
-                || pass.rounds
+                || pass.goes_on
                 || self.step_aside(pass.outrun, &pass.kept, now_ms)
                 || self.give_up_promises();
             if !news {
@@ -167,7 +159,7 @@ impl Engine {
             match self.nominate(head) {
                 Some(entry) => entries.push(entry),
                 // The next of its queue has a turn.
-                None => (pass.progress, pass.settles) = (true, true),
+                None => pass.progress = true,
             }
         }
         // Who has quota already comes first.
@@ -175,30 +167,33 @@ impl Engine {
         for second in seconds {
             pass.progress |= self.process_second(second, &mut kept, now_ms);
         }
-        pass.settles |= pass.progress;
-        let mut shut_out = Vec::new();
+        let mut held_back = Vec::new();
         let mut turns = self.turns(entries);
         while let Some(Entry { head, found }) = turns.next(&mut self.tree, &self.departed) {
-            let (some_was_kept, held_back) = (!kept.is_empty(), kept.held_back.len());
-            match self.process(&head, found, &mut kept, now_ms) {
-                Done::Something => {
-                    pass.progress = true;
-                    pass.settles |= kept.held_back.len() == held_back;
-                }
+            let (some_was_kept, passes) = (!kept.is_empty(), kept.passes);
+            let done = self.process(&head, found, &mut kept, now_ms);
+            if some_was_kept && matches!(done, Done::Round | Done::Outrun) {
+                self.is_shut_out(head.queue, passes);
+                pass.goes_on |= passes && self.rounds <= ROUNDS;
+            }
+            match done {
+                Done::Something => pass.progress = true,
                 Done::Round => {
                     self.stir_again(&head);
-                    pass.rounds = true;
-                    shut_out.extend(some_was_kept.then_some(head.queue));
+                    pass.goes_on = true;
                 }
                 Done::Nothing => {}
                 Done::Outrun => {
                     self.stir_again(&head);
-                    shut_out.push(head.queue);
                     pass.outrun.push(head);
                 }
+                Done::HeldBack => held_back.push(head),
             }
         }
-        (pass.kept, pass.held_back) = self.end(kept, &shut_out);
+        self.charge_kept(&kept.charges, -1);
+        pass.kept = kept.charges;
+        pass.goes_on |= !held_back.is_empty();
+        held_back.iter().for_each(|head| self.look_again(head));
         for queue in std::mem::take(&mut self.freed) {
             self.reactivate_tree(queue);
         }

@@ -99,10 +99,8 @@ pub struct Engine {
     pub(crate) counts: CycleCounts,
     /// How many cycles there were.
     pub(crate) cycle_number: u64,
-    /// How many of the last ones showed nothing but further flavors.
+    /// How many of the last ones settled nothing.
     pub(crate) rounds: usize,
-    /// The same without regard to heads that were put aside only for a cycle.
-    pub(crate) detours: usize,
     pub(crate) planted: Planted,
 }
 

@@ -6,7 +6,6 @@ use crate::assign::{NoFit, Verdict};
 use crate::cycle::Head;
 use crate::engine::Engine;
 use crate::input::ReclaimWithinCohort;
-use crate::line::Order;
 use crate::places::Places;
 use crate::process::Done;
 use crate::record::Phase;
@@ -15,14 +14,13 @@ use crate::tree::{FlavorResource, Ledger, NodeId, Usage};
 /// What is charged for somebody, and where.
 pub(crate) type Charge = (NodeId, Usage, Places);
 
-/// What is charged for the length of a cycle, and who found nothing on that account.
+/// What is charged for the length of a cycle.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub(crate) charges: Vec<Charge>,
-    /// Somebody for whom something is kept has no part in the next cycle, or may have something else kept for it then.
+    /// Somebody for whom something is kept has no part in the next cycle, or may have something else kept for it then. Who comes after
+    /// it looks again, or would wait for a change that never comes.
     pub(crate) passes: bool,
-    /// Heads that were put aside because of what is kept.
-    pub(crate) held_back: Vec<(NodeId, Order)>,
 }
 
 impl Kept {
@@ -38,16 +36,11 @@ impl Kept {
 }
 
 impl Engine {
-    /// Ends what was kept for the length of a cycle, and returns it; and who found nothing on that account and may find something
-    /// in the next: those who had something kept for them may not be looked at then, while these would wait for a change that
-    /// never comes. The heads of the queues that were `shut_out` go on with other flavors, and for them it is as if room had come back.
-    pub(crate) fn end(&mut self, kept: Kept, shut_out: &[NodeId]) -> (Vec<Charge>, Vec<(NodeId, Order)>) {
-        self.charge_kept(&kept.charges, -1);
-        if !kept.passes {
-            return (kept.charges, Vec::new());
-        }
-        shut_out.iter().for_each(|queue| self.queues[*queue].wakes += 1);
-        (kept.charges, kept.held_back)
+    /// The head of this queue stays, or goes on with other flavors, beside what is kept. Where somebody has nothing kept in the next cycle
+    /// (`passes`), it is for that head as if room had come back; otherwise when somebody has nothing kept any more.
+    pub(crate) fn is_shut_out(&mut self, queue: NodeId, passes: bool) {
+        self.passed_over.insert(queue);
+        self.queues[queue].wakes += u64::from(passes);
     }
 
     pub(crate) fn charge_kept(&mut self, kept: &[Charge], sign: i64) {
@@ -56,15 +49,19 @@ impl Engine {
         }
     }
 
-    /// Puts one that was parked back into its queue.
-    pub(crate) fn look_again(&mut self, queue: NodeId, order: &Order) {
-        let Some(record) = self.workloads.get(order.who) else { return };
-        if matches!(record.phase, Phase::Parked(_)) {
-            let shape = record.shape.clone();
-            self.queues[queue].unpark(&shape, order);
-            self.set_phase(order.who, Phase::Queued(queue));
-            self.ready.insert(queue);
+    /// Takes back that one was put aside.
+    pub(crate) fn look_again(&mut self, head: &Head) {
+        let Some(record) = self.workloads.get(head.who()) else { return };
+        let is_parked = matches!(record.phase, Phase::Parked(_));
+        let shape = record.shape.clone();
+        let queue = &mut self.queues[head.queue];
+        if is_parked {
+            queue.unpark(&shape, &head.order);
+            self.set_phase(head.who(), Phase::Queued(head.queue));
+        } else if queue.blocked.as_ref() == Some(&head.order) {
+            queue.blocked = None;
         }
+        self.ready.insert(head.queue);
     }
 
     /// A head with a right to preempt that finds no victims: what is free of its queue's quota shall not be lent meanwhile.

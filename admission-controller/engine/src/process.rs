@@ -30,11 +30,13 @@ pub(crate) enum Done {
     Nothing,
     /// Others of this cycle were faster: in the next one it may do better.
     Outrun,
+    /// It was put aside on account of what is kept in this cycle only, and looks again in the next.
+    HeldBack,
 }
 
-/// Heads that go round their flavors out of step could do so for ever. So many cycles in a row may show nothing but further flavors:
-/// then who is known to be blocked stays where it is, and nobody looks again at flavors for the sake of those who go on.
-const ROUNDS: usize = 32;
+/// Heads that go round their flavors out of step could do so for ever. So many cycles in a row may settle nothing: then who is known to
+/// be blocked stays where it is, and nobody looks again for the sake of those who go on.
+pub(crate) const ROUNDS: usize = 32;
 
 /// What was counted in cycles, by ClusterQueue: Kueue's metrics of these names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,8 +124,8 @@ impl Engine {
         } else {
             Ok(assignment)
         };
-        let held_back = !kept.is_empty();
-        match again {
+        let (held_back, passes) = (!kept.is_empty(), kept.passes);
+        let done = match again {
             // Who waits for what others have driven out drives out nobody: no gate is in its way.
             Ok(Assignment { admission, usage, places, verdict: Verdict::Wait, .. }) if is_sought_again => {
                 self.take_room(head, Granted { admission, usage, places }, now_ms)
@@ -131,7 +133,19 @@ impl Engine {
             Ok(assignment) => self.take(head, assignment, held_back, now_ms),
             // What is kept for the heads before it is free again when the cycle ends.
             Err(no_fit) => self.does_not_fit(head, no_fit, kept, held_back),
+        };
+        match done {
+            Done::Something | Done::Nothing if passes && self.is_put_aside(head) => Done::HeldBack,
+            done => done,
         }
+    }
+
+    fn is_put_aside(&self, head: &Head) -> bool {
+        self.is_parked(head.who()) || self.queues[head.queue].blocked.as_ref() == Some(&head.order)
+    }
+
+    fn is_parked(&self, who: WorkloadId) -> bool {
+        self.workloads.get(who).is_some_and(|record| matches!(record.phase, Phase::Parked(_)))
     }
 
     /// Whether there is quota still, but others of the cycle were given its places: heads of different queues know nothing of
@@ -454,15 +468,9 @@ impl Engine {
             kept.charges.push((head.queue, usage, places));
         }
         let done = self.put_aside(head, PendingReason::NoFit(no_fit.obstacles.into()), held_back);
-        let phase = self.workloads.get(head.who()).map(|record| &record.phase);
-        let is_parked = matches!(phase, Some(Phase::Parked(_)));
-        // Of what it has a right to with these flavors nothing may be kept for it with those that are left.
-        let goes_on = matches!(done, Done::Round) && self.detours <= ROUNDS;
-        if is_parked && held_back {
-            kept.held_back.push((head.queue, head.order.clone()));
-        } else if is_parked || goes_on {
-            kept.passes |= keeps;
-        }
+        // Of what it has a right to with these flavors nothing may be kept for it with those that come next.
+        let goes_on = self.rounds <= ROUNDS && self.tries_others_next(head.who());
+        kept.passes |= keeps && (goes_on || self.is_parked(head.who()));
         done
     }
 

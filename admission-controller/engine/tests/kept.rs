@@ -172,22 +172,30 @@ fn two_heads_that_go_round_their_flavors_out_of_step_come_to_rest() {
     assert_eq!(world.reason("head").token(), "WaitingForQuota");
 }
 
-/// What it needs is kept while the head looks at one flavor, and not while it looks at the other.
+/// What it needs is kept while the head looks at one flavor, and not while it looks at the other. It comes after a workload that does
+/// not fit, and while the head stands at its second flavor or begins anew.
 #[test]
-fn who_is_outrun_by_a_head_that_goes_on_to_its_other_flavor_gets_the_first() {
-    let fast = cluster_queue("fast", Some("pool"), with_memory(0, 0, &["fast"]));
-    let third = cluster_queue("third", Some("pool"), with_memory(0, 0, &["fast"]));
-    for head_stands_between in [false, true] {
-        let mut world = beside_a_head_with_two_flavors([fast.clone(), third.clone()]);
-        if head_stands_between {
-            world.put(workload("third", "third", 9, 0));
+fn who_is_outrun_by_a_head_with_two_flavors_gets_the_one_at_which_it_does_not_look() {
+    for (flavor, after, settles) in [
+        ("fast", None, false),
+        ("fast", Some("third"), true),
+        ("large", None, false),
+        ("large", Some("guest"), false),
+    ] {
+        let queues =
+            ["guest", "third"].map(|name| cluster_queue(name, Some("pool"), with_memory(0, 0, &[flavor])));
+        let mut world = beside_a_head_with_two_flavors(queues);
+        if let Some(queue) = after {
+            world.put(workload("large", queue, 9, 0));
+        }
+        if settles {
             world.settle();
         }
-        let mut all = wants_memory(workload("all", "fast", 1, 0), 10);
+        let mut all = wants_memory(Workload { queued_at_ms: 1, ..workload("all", "guest", 1, 0) }, 10);
         pod_set(&mut all).requests.remove(&ResourceName::from(GPU));
         world.put(all);
         world.settle();
-        assert!(world.is_admitted("all"), "{head_stands_between}: {:?}", world.reason("all"));
+        assert!(world.is_admitted("all"), "{flavor}, {after:?}: {:?}", world.reason("all"));
     }
 }
 
@@ -240,4 +248,101 @@ fn who_finds_no_places_beside_what_is_kept_gets_them_when_that_ends() {
     world.settle();
     assert!(world.is_admitted("seeker"), "{:?}", world.reason("seeker"));
     assert_eq!(world.reason("head").token(), "WaitingForQuota");
+}
+
+fn on_a_host(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
+    Workload { priority, ..job(uid, queue, [pods("main", count, 1, on_one_host())]) }
+}
+
+/// A queue that may displace who has a lower priority, of which there is nobody: something is kept for its head.
+fn entitled(name: &str, flavors: &[(&str, i64)]) -> ClusterQueue {
+    let mut queue = cluster_queue(name, Some("pool"), of(flavors));
+    queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+    queue
+}
+
+/// It found its first flavor kept for the head of a strict queue, and nothing in its second.
+#[test]
+fn who_went_on_beside_what_was_kept_looks_again_when_that_head_is_gone() {
+    let mut keeper = entitled("keeper", &[("first", 8)]);
+    keeper.strategy = QueueingStrategy::StrictFifo;
+    let seeker = cluster_queue("seeker", Some("pool"), of(&[("first", 0), ("second", 0)]));
+    let lender = cluster_queue("lender", Some("pool"), of(&[("first", 0)]));
+    let other = cluster_queue("other", Some("pool"), of(&[("second", 4)]));
+    let locals = ["keeper", "seeker", "lender", "other"].map(|name| Event::LocalQueue(local_queue(name)));
+    let flavors = ["first", "second"].map(|name| Event::Flavor(flavor(name)));
+    let queues = [keeper, seeker, lender, other].map(Event::ClusterQueue);
+    let mut world = World::new(flavors.into_iter().chain(queues).chain(locals));
+    world.put(workload("lent", "lender", 4, 100));
+    world.put(workload("own", "other", 4, 100));
+    world.settle();
+    world.put(workload("head", "keeper", 8, 0));
+    world.put(workload("seeker", "seeker", 4, 0));
+    world.settle();
+    assert_eq!(world.reason("head").token(), "WaitingForQuota");
+    assert_eq!(world.reason("seeker").token(), "WaitingForQuota");
+    world.engine.apply(Event::WorkloadGone("head".into()));
+    world.settle();
+    assert!(world.is_admitted("seeker"), "{:?}", world.reason("seeker"));
+}
+
+/// The place of its leader is kept for the head of a strict queue, which stays; those of its workers are kept for itself, once.
+#[test]
+fn what_is_kept_for_one_that_is_put_aside_is_free_in_the_next_cycle() {
+    let host =
+        |name: &str, pods: PodSet| PodSet { node_selector: [(HOSTNAME.into(), name.into())].into(), ..pods };
+    let on = |name: &str, count: i64| host(name, pods(name, count, 1, on_one_host()));
+    let queues = [("keeper", 4), ("other", 1), ("middle", 4), ("last", 2)];
+    let mut world = world(&["left", "right"], &queues);
+    for (name, strategy) in
+        [("keeper", QueueingStrategy::StrictFifo), ("middle", QueueingStrategy::BestEffortFifo)]
+    {
+        world.engine.apply(Event::ClusterQueue(ClusterQueue { strategy, ..entitled(name, &[("f", 4)]) }));
+    }
+    world.put(job("above", "other", [on("left", 1)]));
+    world.settle();
+    world.put(Workload { priority: 1, ..job("head", "keeper", [on("left", 4)]) });
+    world.put(job("middle", "middle", [on("left", 1), on("right", 3)]));
+    world.put(Workload { queued_at_ms: 1, ..job("last", "last", [on("right", 2)]) });
+    world.settle();
+    assert_eq!(world.reason("middle").token(), "WaitingForQuota");
+    assert!(world.is_admitted("last"), "{:?}", world.reason("last"));
+}
+
+/// It blocks its queue because its places were kept for the head of another, which is put aside after that.
+#[test]
+fn the_head_of_a_strict_queue_gets_the_places_that_were_kept_for_another() {
+    let mut world = world(&["host"], &[("keeper", 4), ("seeker", 4), ("other", 4)]);
+    world.engine.apply(Event::ClusterQueue(entitled("keeper", &[("f", 4)])));
+    let mut seeker = cluster_queue("seeker", Some("pool"), of(&[("f", 4)]));
+    seeker.strategy = QueueingStrategy::StrictFifo;
+    world.engine.apply(Event::ClusterQueue(seeker));
+    world.put(on_a_host("above", "other", 1, 0));
+    world.settle();
+    world.put(on_a_host("head", "keeper", 4, 1));
+    world.put(on_a_host("seeker", "seeker", 3, 0));
+    world.settle();
+    assert!(world.is_admitted("seeker"), "{:?}", world.reason("seeker"));
+    assert_eq!(world.reason("head").token(), "WaitingForQuota");
+}
+
+/// Where nobody looks for places a second time within a cycle, it would go on finding the ones that are kept for a workload which has its
+/// quota and needs them.
+#[test]
+fn who_is_outrun_by_one_that_has_quota_and_finds_no_places_gets_them() {
+    for recompute in [true, false] {
+        let topology = TopologySettings { recompute, ..TopologySettings::default() };
+        let settings = Settings { topology, ..Settings::default() };
+        let mut world = world_with(settings, &["host"], &[("second", 4), ("seeker", 4), ("other", 4)]);
+        world.engine.apply(Event::ClusterQueue(entitled("second", &[("f", 4)])));
+        world.put(on_a_host("above", "other", 1, 0));
+        world.settle();
+        let mut second = Workload { checks_passed: true, ..on_a_host("second", "second", 4, 0) };
+        second.standing = holds(&second, "second", None);
+        world.put(second);
+        world.put(on_a_host("seeker", "seeker", 3, 0));
+        world.settle();
+        assert!(world.is_admitted("seeker"), "{recompute}: {:?}", world.reason("seeker"));
+        assert!(hosts_of(&world, "second").is_empty());
+    }
 }

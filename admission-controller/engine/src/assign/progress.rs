@@ -117,6 +117,13 @@ impl Engine {
         }
     }
 
+    /// Whether the search of this cycle and the next one look at different flavors: one leaves some, or went on from another.
+    pub(crate) fn tries_others_next(&self, who: WorkloadId) -> bool {
+        let progress = self.workloads.get(who).and_then(|record| record.progress.as_deref());
+        let progress = progress.filter(|one| one.cycle == self.cycle_number);
+        progress.is_some_and(|one| !one.is_over || one.continued > 0)
+    }
+
     /// Whether the last search left flavors for another.
     pub(crate) fn flavors_left(&self, who: WorkloadId) -> bool {
         self.workloads.get(who).is_some_and(|record| record.progress.as_ref().is_some_and(|one| !one.is_over))
