@@ -77,8 +77,12 @@ fn reproduce(seed: u64) -> String {
     format!("cargo run --release -p embedded -- fuzz --seed {seed} --seeds 1 --log")
 }
 
-/// An episode takes a fraction of a second. One that takes this long has a program that spins: virtual time cannot go on.
-const STUCK: Duration = Duration::from_secs(120);
+/// How long whoever watches the episodes sleeps between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// An episode takes a fraction of a second. One that is still played after so many looks, two minutes, has a program that spins: virtual
+/// time cannot go on. Nobody looks while the whole process is stopped.
+const STUCK: u32 = 6000;
 
 /// Plays seeds on as many threads as there are cores, and stops early once `enough` says so.
 fn play_all(
@@ -90,7 +94,7 @@ fn play_all(
     let next = AtomicU64::new(first);
     let done = AtomicBool::new(false);
     let outcomes = Mutex::new(Vec::new());
-    let playing = Mutex::new(BTreeMap::new());
+    let playing: Mutex<BTreeMap<u64, u32>> = Mutex::new(BTreeMap::new());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -101,7 +105,7 @@ fn play_all(
                         if seed >= first + seeds {
                             return;
                         }
-                        lock(&playing).insert(seed, Clock::System.monotonic());
+                        lock(&playing).insert(seed, 0);
                         let outcome = episode::play(seed, options);
                         lock(&playing).remove(&seed);
                         let mut outcomes = lock(&outcomes);
@@ -112,11 +116,17 @@ fn play_all(
             })
             .collect();
         while workers.iter().any(|worker| !worker.is_finished()) {
-            std::thread::sleep(Duration::from_millis(20));
-            if let Some((seed, _)) = lock(&playing).iter().find(|(_, since)| since.elapsed() > STUCK) {
-                println!("seed {seed}: still playing after {} s: a program spins", STUCK.as_secs());
-                println!("  reproduce: {}", reproduce(*seed));
-                std::process::exit(1);
+            std::thread::sleep(LOOK);
+            for (seed, looks) in lock(&playing).iter_mut() {
+                *looks += 1;
+                if *looks > STUCK {
+                    println!(
+                        "seed {seed}: still playing after {} s: a program spins",
+                        (LOOK * STUCK).as_secs()
+                    );
+                    println!("  reproduce: {}", reproduce(*seed));
+                    std::process::exit(1);
+                }
             }
         }
     });

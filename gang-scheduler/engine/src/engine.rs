@@ -188,8 +188,12 @@ impl Engine {
             }
             Event::UndoFailed(id) => {
                 if let Some(gang) = self.gangs.get_mut(&id) {
-                    gang.undoing.clear();
                     gang.below_since = None;
+                    for uid in &gang.members {
+                        if let Some(pod) = self.pods.get_mut(uid) {
+                            pod.undone = false;
+                        }
+                    }
                 }
                 self.touch(&id);
             }
@@ -203,8 +207,8 @@ impl Engine {
                 for uid in assumed {
                     self.drop_assumed(&uid);
                 }
+                self.pods.values_mut().for_each(|pod| pod.undone = false);
                 for gang in self.gangs.values_mut() {
-                    gang.undoing.clear();
                     gang.said = None;
                     gang.dirty = true;
                 }
@@ -252,7 +256,7 @@ impl Engine {
             succeeded: to_u32(census.succeeded),
             failed: to_u32(census.failed),
             why: gang.said.as_ref().map(|(why, _)| why.clone()),
-            undoing: !gang.undoing.is_empty(),
+            undoing: census.undone > 0,
         })
     }
 
@@ -347,8 +351,7 @@ impl Engine {
             _ => (false, None),
         };
         // One that has ended meanwhile, be it well, is deleted all the same: it counts for nothing that comes after it.
-        let gang = info.gang.as_ref().and_then(|id| self.gangs.get(id));
-        let is_undone = !info.deleting && gang.is_some_and(|gang| gang.undoing.contains(&info.uid));
+        let undone = !info.deleting && old.is_some_and(|old| old.undone);
         self.detach(&info.uid);
         if newly_rejected && let (Some(gang), Some(node)) = (&info.gang, &info.node) {
             let problem = info.rejection.clone().unwrap_or_default();
@@ -359,15 +362,11 @@ impl Engine {
             Some(node) if assumed => Spot::Assumed(node),
             Some(node) => Spot::Bound(node),
         };
-        let (uid, gang) = (info.uid.clone(), info.gang.clone());
-        self.attach(info, spot, devices);
-        if is_undone && let Some(gang) = gang.and_then(|id| self.gangs.get_mut(&id)) {
-            gang.undoing.insert(uid);
-        }
+        self.attach(info, spot, devices, undone);
     }
 
     /// Enters a pod that is not there.
-    fn attach(&mut self, info: PodInfo, spot: Spot, devices: DeviceChoice) {
+    fn attach(&mut self, info: PodInfo, spot: Spot, devices: DeviceChoice, undone: bool) {
         let shape =
             info.gang.is_some().then(|| self.shapes.intern(&mut self.nodes, &info.requests, &info.rules));
         let load = Load {
@@ -381,7 +380,7 @@ impl Engine {
             gang.members.insert(uid.clone());
             self.touch(&id);
         }
-        self.pods.insert(uid.clone(), Pod { info, shape, spot: Spot::Nowhere, load });
+        self.pods.insert(uid.clone(), Pod { info, shape, spot: Spot::Nowhere, load, undone });
         if let Some(node) = spot.node() {
             self.occupy(&uid, spot, node);
         }
@@ -403,7 +402,6 @@ impl Engine {
         self.touch(&id);
         if let Some(gang) = self.gangs.get_mut(&id) {
             gang.members.remove(uid);
-            gang.undoing.remove(uid);
             if gang.members.is_empty() && gang.spec.is_none() {
                 self.gangs.remove(&id);
                 self.open.remove(&id);

@@ -16,6 +16,8 @@ pub(crate) struct Pod {
     pub(crate) shape: Option<ShapeId>,
     pub(crate) spot: Spot,
     pub(crate) load: Load,
+    /// Its deletion was decided and has not been seen.
+    pub(crate) undone: bool,
 }
 
 /// Where a pod's resources are counted.
@@ -59,8 +61,6 @@ pub(crate) struct Gang {
     pub(crate) avoid: BTreeMap<Arc<str>, i64>,
     /// Since when it runs with fewer than its minimum.
     pub(crate) below_since: Option<i64>,
-    /// Members whose deletion was decided and has not been seen.
-    pub(crate) undoing: BTreeSet<PodUid>,
     /// Members with scheduling gates, when it was last looked at.
     pub(crate) gated: usize,
     /// What was last said about why it waits.
@@ -80,6 +80,8 @@ pub(crate) struct Census {
     pub(crate) succeeded: usize,
     /// Failed after having run.
     pub(crate) failed: usize,
+    /// Whose deletion was decided and has not been seen: until it is, nothing begins anew.
+    pub(crate) undone: usize,
     pub(crate) priority: i32,
     /// By role: members that need no place any more.
     settled: BTreeMap<Arc<str>, usize>,
@@ -94,12 +96,14 @@ impl Census {
             if let (Some(role), true) = (&info.role, settled(pod)) {
                 *census.settled.entry(role.clone()).or_default() += 1;
             }
+            census.undone += usize::from(pod.undone);
             match (info.phase, pod.spot) {
+                (PodPhase::Active, Spot::Assumed(_)) => census.assumed += 1,
+                // However it ends: it is soon gone, and may have been sent away.
+                _ if info.deleting => {}
                 (PodPhase::Succeeded, _) => census.succeeded += 1,
                 (PodPhase::Failed, _) => census.failed += 1,
                 (PodPhase::Rejected, _) => {}
-                (PodPhase::Active, Spot::Assumed(_)) => census.assumed += 1,
-                (PodPhase::Active, _) if info.deleting => {}
                 (PodPhase::Active, Spot::Bound(_)) => census.bound.push(uid.clone()),
                 (PodPhase::Active, Spot::Nowhere) if info.gated => census.gated += 1,
                 (PodPhase::Active, Spot::Nowhere) => match &info.hold {
@@ -158,9 +162,10 @@ impl Census {
 
 /// Whether the pod counts towards its role's minimum without being placed.
 fn settled(pod: &Pod) -> bool {
-    match pod.info.phase {
+    let counts = match pod.info.phase {
         PodPhase::Succeeded | PodPhase::Failed => true,
         PodPhase::Rejected => false,
-        PodPhase::Active => pod.spot != Spot::Nowhere && !pod.info.deleting,
-    }
+        PodPhase::Active => pod.spot != Spot::Nowhere,
+    };
+    counts && !pod.info.deleting
 }

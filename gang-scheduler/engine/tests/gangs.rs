@@ -161,10 +161,8 @@ fn a_gang_below_its_minimum_is_repaired_or_undone() {
     engine.verify().unwrap();
 }
 
-/// Found by the fuzzer (seed 16121): members whose deletion was decided while the watch was silent had succeeded long before, and
-/// one pod of those after them was to complete the minimum with them.
-#[test]
-fn who_is_being_deleted_does_not_count_for_those_after_it() {
+/// Two members of a gang whose deletion was decided, as it needs a third; and one that came meanwhile.
+fn undone() -> (Engine, [PodUid; 2]) {
     let mut engine = engine([node("a", 4)]);
     add_gang(&mut engine, "g", 2, workers("g", 2, 1));
     let first = engine.decide(0);
@@ -173,19 +171,62 @@ fn who_is_being_deleted_does_not_count_for_those_after_it() {
     engine.decide(10);
     let undone = engine.decide(60_010);
     assert!(undone.iter().any(|decision| matches!(decision, Decision::Undo(_))), "{undone:#?}");
-    let members = ["uid-g-worker-0", "uid-g-worker-1"].map(PodUid::new);
-    for uid in &members {
-        let done = PodInfo { phase: PodPhase::Succeeded, ..engine.pod(uid).unwrap().clone() };
-        engine.apply(60_011, Event::PodApplied(Box::new(done)));
+    engine.apply(60_010, Event::PodApplied(Box::new(pod("g-worker-2", "g", 1))));
+    (engine, ["uid-g-worker-0", "uid-g-worker-1"].map(PodUid::new))
+}
+
+/// Found by the fuzzer (seed 16121): members whose deletion was decided while the watch was silent had succeeded long before, and
+/// one pod of those after them was to complete the minimum with them. So it was where finalizers held them.
+#[test]
+fn who_is_being_deleted_does_not_count_for_those_after_it() {
+    for (phase, held) in [
+        (PodPhase::Active, false),
+        (PodPhase::Succeeded, false),
+        (PodPhase::Succeeded, true),
+        (PodPhase::Failed, true),
+    ] {
+        let (mut engine, members) = undone();
+        for uid in &members {
+            let done = PodInfo { phase, ..engine.pod(uid).unwrap().clone() };
+            engine.apply(60_011, Event::PodApplied(Box::new(done)));
+        }
+        assert!(placed(&engine.decide(60_011)).is_empty(), "before it is known what is left");
+        for uid in members {
+            let leaves = PodInfo { deleting: true, ..engine.pod(&uid).unwrap().clone() };
+            let seen = if held { Event::PodApplied(Box::new(leaves)) } else { Event::PodDeleted(uid) };
+            engine.apply(60_012, seen);
+        }
+        assert!(placed(&engine.decide(60_012)).is_empty(), "one of three: {phase:?}, {held}");
+        for name in ["g-worker-3", "g-worker-4"] {
+            engine.apply(60_013, Event::PodApplied(Box::new(pod(name, "g", 1))));
+        }
+        assert_eq!(placed(&engine.decide(60_013)).len(), 3, "{phase:?}, {held}");
+        engine.verify().unwrap();
     }
-    for name in ["g-worker-2", "g-worker-3", "g-worker-4"] {
-        engine.apply(60_011, Event::PodApplied(Box::new(pod(name, "g", 1))));
+}
+
+#[test]
+fn whose_deletion_was_decided_counts_for_no_other_gang() {
+    let (mut engine, members) = undone();
+    engine.apply(60_011, Event::GangApplied(gang("other", 3)));
+    for to in ["other", "g"] {
+        for uid in &members {
+            let moved = PodInfo { gang: Some(GangId::new(to)), ..engine.pod(uid).unwrap().clone() };
+            engine.apply(60_011, Event::PodApplied(Box::new(moved)));
+        }
+        if to == "other" {
+            engine.apply(60_011, Event::PodApplied(Box::new(pod("late", to, 1))));
+            assert_eq!(placed(&engine.decide(60_011)).len(), 0, "{to}");
+        }
     }
-    assert!(placed(&engine.decide(60_011)).is_empty(), "before it is known what is left");
+    for name in ["g-worker-3", "g-worker-4"] {
+        engine.apply(60_012, Event::PodApplied(Box::new(pod(name, "g", 1))));
+    }
+    assert!(placed(&engine.decide(60_012)).is_empty());
     for uid in members {
-        engine.apply(60_012, Event::PodDeleted(uid));
+        engine.apply(60_013, Event::PodDeleted(uid));
     }
-    assert_eq!(placed(&engine.decide(60_012)).len(), 3);
+    assert_eq!(placed(&engine.decide(60_013)).len(), 3);
     engine.verify().unwrap();
 }
 

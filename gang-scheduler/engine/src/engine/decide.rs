@@ -123,13 +123,13 @@ impl Engine {
             gang.below_since.map(|since| since.saturating_add(self.config.repair_patience_ms));
         let out_of_patience = patience_ends.is_some_and(|end| end <= now_ms);
         let pauses = gang.retry_at.is_some() || !gang.avoid.is_empty();
-        let tried = gang.tried == freed && !gang.dirty && gang.undoing.is_empty() && !pauses;
+        let tried = gang.tried == freed && !gang.dirty && census.undone == 0 && !pauses;
         if tried && !out_of_patience {
             return Begun::Closed(patience_ends);
         }
         gang.tried = freed;
         gang.dirty = false;
-        if !gang.undoing.is_empty() {
+        if census.undone > 0 {
             return Begun::Closed(None);
         }
         let mut turn = Turn {
@@ -359,8 +359,12 @@ impl Engine {
         if delete.is_empty() {
             return;
         }
+        for (uid, ..) in &delete {
+            if let Some(pod) = self.pods.get_mut(uid) {
+                pod.undone = true;
+            }
+        }
         if let Some(gang) = self.gangs.get_mut(id) {
-            gang.undoing = delete.iter().map(|(uid, ..)| uid.clone()).collect();
             gang.below_since = None;
         }
         let running = to_u32(census.bound.len());
@@ -390,7 +394,7 @@ impl Engine {
         let nothing_waits = pods.is_empty() && census.gated == 0;
         let Some(gang) = self.gangs.get_mut(id) else { return };
         gang.gated = census.gated;
-        if nothing_waits && gang.below_since.is_none() && gang.undoing.is_empty() && !gang.dirty {
+        if nothing_waits && gang.below_since.is_none() && census.undone == 0 && !gang.dirty {
             self.open.remove(id);
         }
         let said = why.map(|why| (why, pods));
