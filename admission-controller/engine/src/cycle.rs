@@ -49,12 +49,14 @@ struct Pass {
     heads: usize,
     /// Whether anything is settled, so that the next cycle sees something new.
     progress: bool,
-    /// Whether it does although nothing is: a head has flavors left to try, or was only put aside for this cycle.
+    /// Whether it does although nothing is: a head has flavors left to try, say.
     goes_on: bool,
     /// Heads that others of this cycle were faster than. They keep their place.
     outrun: Vec<Head>,
     /// What was kept until the cycle ended for heads that found nothing.
     kept: Vec<Charge>,
+    /// Heads that were put aside for this cycle only.
+    held_back: Vec<Head>,
 }
 
 impl Engine {
@@ -93,8 +95,10 @@ impl Engine {
             let pass = self.pass(now_ms);
             looked_at += pass.heads;
             self.rounds = if pass.progress { 0 } else { self.rounds + 1 };
+            pass.held_back.iter().for_each(|head| self.look_again(head));
             let news = pass.progress
                 || pass.goes_on
+                || !pass.held_back.is_empty()
                 || self.step_aside(pass.outrun, &pass.kept, now_ms)
                 || self.give_up_promises();
             if !news {
@@ -167,7 +171,6 @@ impl Engine {
         for second in seconds {
             pass.progress |= self.process_second(second, &mut kept, now_ms);
         }
-        let mut held_back = Vec::new();
         let mut turns = self.turns(entries);
         while let Some(Entry { head, found }) = turns.next(&mut self.tree, &self.departed) {
             let (some_was_kept, passes) = (!kept.is_empty(), kept.passes);
@@ -187,13 +190,11 @@ impl Engine {
                     self.stir_again(&head);
                     pass.outrun.push(head);
                 }
-                Done::HeldBack => held_back.push(head),
+                Done::HeldBack => pass.held_back.push(head),
             }
         }
         self.charge_kept(&kept.charges, -1);
         pass.kept = kept.charges;
-        pass.goes_on |= !held_back.is_empty();
-        held_back.iter().for_each(|head| self.look_again(head));
         for queue in std::mem::take(&mut self.freed) {
             self.reactivate_tree(queue);
         }

@@ -188,8 +188,8 @@ impl Configuration {
     /// The kinds without whose objects nothing can be decided: those that are managed, and those that say what pods of these are.
     pub fn needed_kinds(&self) -> impl Iterator<Item = &'static JobKind> {
         let tells = |kind: &JobKind| {
-            let children = self.kinds().filter_map(|parent| parent.child.as_ref());
-            children.into_iter().any(|child| kind.is(child.group, child.kind))
+            let mut children = self.kinds().filter_map(|parent| parent.child.as_ref());
+            children.any(|child| kind.is(child.group, child.kind))
         };
         self.watched_kinds().filter(move |kind| !self.only_sees(kind) || tells(kind))
     }

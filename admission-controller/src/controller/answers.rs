@@ -74,7 +74,7 @@ impl Controller {
         let of = |metadata: &ObjectMeta| (input::uid(metadata), input::version(metadata));
         match answer {
             Answer::Workload(view) => !op.denied || of(&view.metadata) != of(&before.metadata),
-            _ => self.world.workloads.get(&input::uid(&before.metadata)).is_none(),
+            _ => !self.world.workloads.exists(&input::uid(&before.metadata)),
         }
     }
 

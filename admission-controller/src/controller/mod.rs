@@ -378,7 +378,7 @@ impl Controller {
             self.uncount(unit);
         }
         // Nothing of it is to be carried out any more.
-        if let Some(uid) = gone.filter(|uid| self.world.workloads.get(uid).is_none()) {
+        if let Some(uid) = gone.filter(|uid| !self.world.workloads.exists(uid)) {
             self.reserves.remove(&uid);
             self.evictions.remove(&uid);
             self.withdrawals.remove(&uid);

@@ -115,12 +115,18 @@ impl StoredJob {
 
     /// Whether it has this namespace and name.
     pub(super) fn is_named(&self, namespace: &str, name: &str) -> bool {
+        let own = match self {
+            Self::Whole(job) => job.object.metadata.name.as_deref().unwrap_or_default(),
+            Self::Bare(job) => &job.name,
+        };
+        self.namespace() == namespace && own == name
+    }
+
+    /// Its controller.
+    pub(super) fn owner(&self) -> Option<&OwnerReference> {
         match self {
-            Self::Whole(job) => {
-                let metadata = &job.object.metadata;
-                metadata.namespace.as_deref() == Some(namespace) && metadata.name.as_deref() == Some(name)
-            }
-            Self::Bare(job) => job.namespace == namespace && job.name == name,
+            Self::Whole(job) => controller_of(&job.object.metadata),
+            Self::Bare(job) => job.owner.as_deref(),
         }
     }
 }
@@ -155,9 +161,20 @@ pub(super) struct Store<V> {
     /// Objects gone not long ago: the answer to a write may come after the watch has told of the deletion (a patch that
     /// takes the last finalizer is answered with the object), and must not bring the object back. A uid is never used again.
     buried: VecDeque<Uid>,
-    synced: bool,
-    served: bool,
-    was_served: bool,
+    listing: Listing,
+}
+
+/// What the API server said when it was last asked for all objects of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    /// Nothing yet.
+    Awaited,
+    /// It does not serve the kind, and never did.
+    Unknown,
+    /// It serves it.
+    Served,
+    /// It does not any more, or for a moment.
+    Withdrawn,
 }
 
 /// Which object has a name. One may take the name of another before that is said to be gone.
@@ -213,31 +230,24 @@ pub(super) enum Delta<V> {
 
 impl<V> Default for Store<V> {
     fn default() -> Self {
-        Self {
-            items: HashTable::new(),
-            named: None,
-            buried: VecDeque::new(),
-            synced: false,
-            served: false,
-            was_served: false,
-        }
+        Self { items: HashTable::new(), named: None, buried: VecDeque::new(), listing: Listing::Awaited }
     }
 }
 
 impl<V: Object> Store<V> {
     /// Whether the first list is complete.
     pub(super) fn is_synced(&self) -> bool {
-        self.synced
+        self.listing != Listing::Awaited
     }
 
     /// Whether the API server served the kind when it was last asked for all of it.
     pub(super) fn is_served(&self) -> bool {
-        self.served
+        self.listing == Listing::Served
     }
 
     /// Whether it has ever served it.
     pub(super) fn was_served(&self) -> bool {
-        self.was_served
+        matches!(self.listing, Listing::Served | Listing::Withdrawn)
     }
 
     /// The object that a change is about, as it is or was.
@@ -296,9 +306,11 @@ impl<V: Object> Store<V> {
                 self.remove(&uid).into_iter().map(Delta::Gone).collect()
             }
             Change::Synced { as_of } => {
-                self.synced = true;
-                self.served = as_of.is_some();
-                self.was_served |= self.served;
+                self.listing = match as_of {
+                    Some(_) => Listing::Served,
+                    None if self.was_served() => Listing::Withdrawn,
+                    None => Listing::Unknown,
+                };
                 let named = self.named.take();
                 let gone = named.map(|named| self.drop_unnamed(&named, as_of));
                 gone.into_iter().flatten().map(Delta::Gone).collect()

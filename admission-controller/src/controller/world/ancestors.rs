@@ -186,13 +186,7 @@ impl World {
 
     /// The reverse, when the job is gone.
     pub(super) fn forget_owner(&mut self, uid: &Uid, gone: &StoredJob) {
-        self.forget_part(
-            uid,
-            match gone {
-                StoredJob::Whole(job) => controller_of(&job.object.metadata),
-                StoredJob::Bare(job) => job.owner.as_deref(),
-            },
-        );
+        self.forget_part(uid, gone.owner());
     }
 
     /// The reverse, when the object is gone.

@@ -206,11 +206,7 @@ impl World {
 
     /// Whether nothing can be said yet of what became of a job that is there.
     pub(in crate::controller) fn is_unsure_of(&self, uid: &Uid) -> bool {
-        let owner = |job: &StoredJob| match job {
-            StoredJob::Whole(job) => controller_of(&job.object.metadata).cloned(),
-            StoredJob::Bare(job) => job.owner.as_deref().cloned(),
-        };
-        let standing = |job: &StoredJob| self.standing_below(owner(job), job.namespace());
+        let standing = |job: &StoredJob| self.standing_below(job.owner().cloned(), job.namespace());
         self.stored_job(uid).is_some_and(|job| standing(job) == Standing::Unseen)
     }
 
